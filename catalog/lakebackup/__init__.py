@@ -1,4 +1,4 @@
-"""Backups whose catalog is a set of Delta tables: query them, and restore from them.
+"""Query and restore backups whose catalog is a set of Delta tables.
 
     import lakebackup
 
@@ -8,8 +8,8 @@
     print(plan)
     con.restore("orders", to="delta:./orders", to_time="-2h")
 
-`connect` opens the backups at a folder or an `s3://` URI. All errors are types of `LakebackupError`. In a
-notebook, `%load_ext lakebackup` gives `%sql` and `%%sql` cells. docs/ask.md has all of it.
+`connect` opens the backups at a folder or an `s3://` URI. All errors are subclasses of `LakebackupError`. In
+a notebook, `%load_ext lakebackup` adds `%sql` and `%%sql`. docs/ask.md describes the whole interface.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ __all__ = [
     "UsageProblem",
     "connect",
 ]
-# A library below the jobs never imports them by itself: they bring Kafka and Spark.
-_JOBS = {
+# Names from lakebackup_jobs. They are imported only on demand, because the jobs import Kafka and Spark.
+_JOBS_MODULES = {
     "Answer": "lakebackup_jobs.query.answer",
     "Chart": "lakebackup_jobs.query.chart",
     "Connection": "lakebackup_jobs.connection",
@@ -78,26 +78,27 @@ def connect(
         con = lakebackup.connect("s3://backups/prod")
         con.sql("SELECT scope, restorable_time FROM rpo").df()
 
-    Settings that are no argument come from the environment and lakebackup.toml, as on the command line;
-    LAKEBACKUP_REPO names the repository. `catalog`: its URI if it is not in the repository. `engine`: DuckDB,
-    or a Spark session that answers instead. `as_of`: see the catalog as it was then; a datetime without a
-    zone is in UTC. `config`: another file than ./lakebackup.toml.
+    Other settings come from the environment and lakebackup.toml, as on the command line; LAKEBACKUP_REPO
+    names the repository. `catalog`: the catalog's URI, if it is not in the repository. `engine`: DuckDB, or a
+    Spark session that runs the queries instead. `as_of`: read the catalog as it was at this time; a datetime
+    without a zone is in UTC. `config`: a file to read instead of ./lakebackup.toml.
 
-    Raises UsageProblem (no repository, bad settings), NotFound (no catalog there, none at that time).
+    Raises UsageProblem without a repository and for bad settings, NotFound without a catalog, now or at
+    `as_of`.
     """
-    connection: Connection = _jobs("lakebackup_jobs.connection").connect(
+    connection: Connection = _import_jobs("lakebackup_jobs.connection").connect(
         repo, catalog=catalog, engine=engine, as_of=as_of, config=config
     )
     return connection
 
 
 def load_ipython_extension(shell: Any) -> None:
-    """Add `%sql` and `%%sql` to IPython: what `%load_ext lakebackup` calls."""
-    _jobs("lakebackup_jobs.query.magic").register(shell)
+    """Add `%sql` and `%%sql` to IPython. `%load_ext lakebackup` calls this."""
+    _import_jobs("lakebackup_jobs.query.magic").register(shell)
 
 
-def _jobs(module: str) -> Any:
-    """A module of lakebackup_jobs. Raises EnvironmentProblem where it is not installed."""
+def _import_jobs(module: str) -> Any:
+    """Import a module of lakebackup_jobs. Raises EnvironmentProblem if it is not installed."""
     try:
         return import_module(module)
     except ModuleNotFoundError as error:
@@ -109,10 +110,10 @@ def _jobs(module: str) -> Any:
 
 
 def __getattr__(name: str) -> Any:
-    if name in _JOBS:
-        return getattr(_jobs(_JOBS[name]), name)
+    if name in _JOBS_MODULES:
+        return getattr(_import_jobs(_JOBS_MODULES[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_JOBS})
+    return sorted({*globals(), *_JOBS_MODULES})

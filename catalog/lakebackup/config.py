@@ -1,6 +1,7 @@
-"""Settings: flags before LAKEBACKUP_* variables before lakebackup.toml. docs/configuration.md lists them.
+"""Load settings: flags win over LAKEBACKUP_* variables, and these over lakebackup.toml.
 
-Kafka and Spark properties may hold secrets. They live in `Properties`, which never shows one by accident.
+docs/configuration.md lists the settings. Properties of Kafka and Spark may be secret. They are in
+`Properties`, whose repr masks secrets.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ from lakebackup.storage.private import require_own
 
 FILE_NAME = "lakebackup.toml"
 MASK = "****"
-_SLOWEST = 1024
+_MIN_RATE = 1024
 
 _SECRET = re.compile(
     r"passw|secret|jaas|token|credential|private|signature|user\.info$|account\.?key|(^|\.)access\.?key"
@@ -56,12 +57,12 @@ _SECRET = re.compile(
 
 
 def is_secret(name: str) -> bool:
-    """Whether a Kafka or Spark property of this name is treated as secret (rather too many than too few)."""
+    """Whether a Kafka or Spark property with this name counts as secret. In doubt, it does."""
     return _SECRET.search(name) is not None
 
 
 class Properties(Mapping[str, str]):
-    """Client properties by their dotted names. Read-only; its repr and `shown()` mask secrets."""
+    """Client properties by their dotted names. It is read-only; its repr and `shown()` mask secrets."""
 
     __slots__ = ("_values",)
 
@@ -81,12 +82,12 @@ class Properties(Mapping[str, str]):
         return f"Properties({self.shown()!r})"
 
     def shown(self) -> dict[str, str]:
-        """A plain dict fit for a screen or a log."""
+        """A dict with masked secrets, which a screen or a log may show."""
         return {name: MASK if is_secret(name) else value for name, value in sorted(self._values.items())}
 
 
-def _flat(table: Any, prefix: str = "") -> dict[str, str]:
-    """TOML reads `a.b = 1` as nested tables; properties are flat."""
+def _flatten(table: Any, prefix: str = "") -> dict[str, str]:
+    """Properties from nested tables: TOML reads the property `a.b = 1` as a table in a table."""
     if isinstance(table, Properties):
         return dict(table)
     if not isinstance(table, Mapping):
@@ -95,7 +96,7 @@ def _flat(table: Any, prefix: str = "") -> dict[str, str]:
     for key, value in table.items():
         name = f"{prefix}{key}"
         if isinstance(value, Mapping):
-            flat |= _flat(value, f"{name}.")
+            flat |= _flatten(value, f"{name}.")
         elif isinstance(value, bool):
             flat[name] = str(value).lower()
         elif isinstance(value, str | int | float):
@@ -114,12 +115,12 @@ def _seconds(value: Any) -> Any:
     return value
 
 
-def _roll(value: Any) -> Any:
+def _roll_seconds(value: Any) -> Any:
     return 0.0 if value == "never" else _seconds(value)
 
 
 def _rate(value: Any) -> Any:
-    """Bytes a second of a text such as 50MB/s."""
+    """Parse a rate such as 50MB/s to bytes per second."""
     if value is None:
         return None
     text = value.strip().removesuffix("/s") if isinstance(value, str) else value
@@ -127,14 +128,14 @@ def _rate(value: Any) -> Any:
         rate = TypeAdapter(ByteSize).validate_python(text)
     except ValidationError:
         raise ValueError(f"{value!r} is not a number of bytes a second; write 50MB/s") from None
-    if rate < _SLOWEST:
+    if rate < _MIN_RATE:
         raise ValueError(f"{value!r} is slower than 1KiB/s; write 50MB/s, or nothing for no limit")
     return rate
 
 
 PropertyTable = Annotated[
     Properties,
-    BeforeValidator(lambda table: Properties(_flat(table))),
+    BeforeValidator(lambda table: Properties(_flatten(table))),
     PlainSerializer(lambda properties: properties.shown()),
 ]
 
@@ -144,17 +145,17 @@ KafkaProperties = Annotated[
 ]
 
 
-def _expanded(path: str | None) -> str | None:
-    """A path with the home folder that `~` stands for: no shell has read what a file says."""
+def _expand_home(path: str | None) -> str | None:
+    """Replace `~` at the beginning of a path by the home folder. No shell does so for a path in a file."""
     return str(Path(path).expanduser()) if path and path.startswith("~") else path
 
 
 # A path, or a URI.
-Location = Annotated[str | None, AfterValidator(_expanded)]
+Location = Annotated[str | None, AfterValidator(_expand_home)]
 
 
 class LogOptions(BaseModel):
-    """How change feeds are kept."""
+    """The settings `[log]` of change feeds."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -171,26 +172,26 @@ def _web_url(value: str | None) -> str | None:
 
 
 def _without_path(url: str | None) -> str | None:
-    """A webhook's path is often what makes it secret."""
+    """Mask the path of a webhook's URL, which often holds its secret."""
     return url and f"{urlsplit(url).scheme}://{urlsplit(url).hostname}/{MASK}"
 
 
-def _words(command: str | tuple[str, ...] | None) -> str | tuple[str, ...] | None:
+def _require_command(command: str | tuple[str, ...] | None) -> str | tuple[str, ...] | None:
     words = shlex.split(command) if isinstance(command, str) else command
     if words is not None and not words:
         raise ValueError("a command is needed")
     return command
 
 
-def _split(command: Any) -> Any:
+def _split_words(command: Any) -> Any:
     return shlex.split(command) if isinstance(command, str) else command
 
 
-Command = Annotated[str | tuple[str, ...] | None, AfterValidator(_words)]
+Command = Annotated[str | tuple[str, ...] | None, AfterValidator(_require_command)]
 
 
 class NotifyOptions(BaseModel):
-    """Who hears how a job ended."""
+    """The settings `[notify]`: who gets a message when a job ends."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
@@ -204,7 +205,8 @@ class NotifyOptions(BaseModel):
 
 
 class ApprovedOptions(BaseModel):
-    """What rows of a catalog may have this machine do; the rest a person approves (`lakebackup approve`)."""
+    """The settings `[approved]`: what rows of a catalog may make this machine do. A person approves all else
+    (`lakebackup approve`)."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -217,19 +219,19 @@ class ApprovedOptions(BaseModel):
     servers: tuple[str, ...] = Field(
         default=(), description="bootstrap servers that log tasks may read from, beside those of [kafka]"
     )
-    commands: Mapping[str, Annotated[tuple[str, ...], BeforeValidator(_split), Field(min_length=1)]] = Field(
-        default={}, description="source -> what a due run backs up, as `policy set --command` has it"
+    commands: Mapping[str, Annotated[tuple[str, ...], BeforeValidator(_split_words), Field(min_length=1)]] = (
+        Field(default={}, description="source -> what a due run backs up, as `policy set --command` has it")
     )
 
 
-def _named(value: str | None) -> str | None:
+def _require_name(value: str | None) -> str | None:
     if value is not None and not value.strip():
         raise ValueError("it is empty: name a source, or leave it out")
     return value
 
 
 class Settings(BaseModel):
-    """Everything that can be set once instead of typed each time. Build it with `load`."""
+    """All settings, which need not be given with each command. Create them with `load`."""
 
     model_config = ConfigDict(
         extra="forbid",
@@ -243,7 +245,7 @@ class Settings(BaseModel):
         None, description="the repository of the backups: a folder, a file:// URI or s3://bucket/prefix"
     )
     catalog: Location = Field(None, description="where the catalog is, when not <repo>/catalog")
-    source: Annotated[str | None, AfterValidator(_named)] = Field(
+    source: Annotated[str | None, AfterValidator(_require_name)] = Field(
         None,
         description="the cluster's name in the catalog; its cluster id by default. "
         "`status` and `due` cover every source all the same",
@@ -279,7 +281,7 @@ class Settings(BaseModel):
     schema_topics: tuple[str, ...] = Field(
         ("_schemas",), description="topics of schema registries: their records become rows of `schemas`"
     )
-    roll: Annotated[float | None, BeforeValidator(_roll)] = Field(
+    roll: Annotated[float | None, BeforeValidator(_roll_seconds)] = Field(
         None,
         description="a data file is closed when its records span this long: 6h, never; a tenth of the "
         "topic's own retention when absent",
@@ -354,37 +356,37 @@ class Settings(BaseModel):
     )
 
     def shown(self) -> dict[str, Any]:
-        """Every setting with secrets masked, ready for JSON."""
+        """All settings in types of JSON, with masked secrets."""
         return self.model_dump(mode="json")
 
 
 def load(flags: Mapping[str, Any], config: str | PathLike[str] | None = None) -> Settings:
-    """The settings in force. `flags` win where they are not None; `config` names a TOML file.
+    """Load the settings in force. `flags` win if they are not None; `config` names a TOML file.
 
-    Raises UsageProblem for a bad file, key or value (naming it, never a secret's value) and NotFound
-    for a named file that is not there.
+    Raises UsageProblem for a bad file, key or value. The message names it, but shows no secret's value.
+    Raises NotFound if the named file does not exist.
     """
-    named = config or environ.get("LAKEBACKUP_CONFIG")
-    path = Path(named or FILE_NAME)
-    if named and not path.is_file():
-        missing = f"There is no configuration file {path}"
-        what = f"{path} is a folder, not a configuration file" if path.is_dir() else missing
-        raise NotFound(f"{what}.", hint="Check --config or LAKEBACKUP_CONFIG.")
-    if not named:
+    config_file = config or environ.get("LAKEBACKUP_CONFIG")
+    path = Path(config_file or FILE_NAME)
+    if config_file and not path.is_file():
+        missing_text = f"There is no configuration file {path}"
+        problem_text = f"{path} is a folder, not a configuration file" if path.is_dir() else missing_text
+        raise NotFound(f"{problem_text}.", hint="Check --config or LAKEBACKUP_CONFIG.")
+    if not config_file:
         require_own(path, "The configuration file of this folder")
     table = _read_toml(path) if path.is_file() else {}
-    given = {name: value for name, value in flags.items() if value is not None}
+    set_flags = {name: value for name, value in flags.items() if value is not None}
     try:
-        return Settings(**_merged(table, _from_environment(), given))
+        return Settings(**_merged(table, _from_environment(), set_flags))
     except ValidationError as error:
-        raise explained(error, given, table, path, Settings.model_fields) from None
+        raise explained(error, set_flags, table, path, Settings.model_fields) from None
     except ValueError as error:
         raise unreadable_variable(error) from None
 
 
 def _from_environment() -> dict[str, Any]:
-    """What variables set. LAKEBACKUP_KAFKA__SASL_PASSWORD is the property `sasl.password`: no client property
-    has underscores."""
+    """The settings by variables. LAKEBACKUP_KAFKA__SASL_PASSWORD sets the property `sasl.password`: names of
+    client properties have no underscores."""
     if not any(name.upper().startswith(PREFIX) for name in environ):
         return {}
     check_variables(Settings.model_fields)
@@ -393,32 +395,32 @@ def _from_environment() -> dict[str, Any]:
     class FromEnvironment(BaseSettings, Settings):
         model_config = SettingsConfigDict(env_prefix=PREFIX, env_nested_delimiter="__")
 
-    found = EnvSettingsSource(FromEnvironment)()
+    values = EnvSettingsSource(FromEnvironment)()
     for old, new in OLD_NAMES.items():
         if f"{PREFIX}{old.upper()}" in environ:
-            found.setdefault(new, environ[f"{PREFIX}{old.upper()}"])
-    for name in found.keys() & {"kafka", "spark"}:
-        found[name] = {key.replace("_", "."): value for key, value in _flat(found[name]).items()}
-    return found
+            values.setdefault(new, environ[f"{PREFIX}{old.upper()}"])
+    for name in values.keys() & {"kafka", "spark"}:
+        values[name] = {key.replace("_", "."): value for key, value in _flatten(values[name]).items()}
+    return values
 
 
 def _merged(*layers: Mapping[str, Any]) -> dict[str, Any]:
-    """What each layer sets, the last one first; of tables, their entries."""
+    """Merge the settings of all layers. The last layer wins. Tables are merged entry by entry."""
     merged: dict[str, Any] = {}
     for layer in layers:
         for name, value in layer.items():
-            before = merged.get(name)
-            tables = isinstance(before, Mapping) and isinstance(value, Mapping)
-            merged[name] = {**merged[name], **value} if tables else value
+            lower_value = merged.get(name)
+            both_tables = isinstance(lower_value, Mapping) and isinstance(value, Mapping)
+            merged[name] = {**merged[name], **value} if both_tables else value
     return merged
 
 
-_ONE_A_LINE = "Write each property once, on a line of its own: security.protocol=SASL_SSL"
+_PROPERTIES_HINT = "Write each property once, on a line of its own: security.protocol=SASL_SSL"
 
 
 def read_properties(path: str | PathLike[str]) -> dict[str, str]:
-    """Properties of a `key=value` file, as Kafka's own tools and kcat read. Raises NotFound, UsageProblem."""
-    # Interpolation would eat '%' in passwords; a section is what configparser wants and such files lack.
+    """Read a `key=value` file in the format of Kafka's own tools and kcat. Raises NotFound, UsageProblem."""
+    # Interpolation would change '%' in passwords. configparser needs a section, which such files do not have.
     parser = configparser.ConfigParser(interpolation=None, delimiters=("=",), default_section="")
     parser.optionxform = str  # type: ignore[assignment,method-assign]
     try:
@@ -430,20 +432,25 @@ def read_properties(path: str | PathLike[str]) -> dict[str, str]:
         ) from None
     except configparser.DuplicateOptionError as error:
         line = (error.lineno or 1) - 1
-        raise UsageProblem(f"{path}, line {line}: {error.option} is there twice.", hint=_ONE_A_LINE) from None
+        raise UsageProblem(
+            f"{path}, line {line}: {error.option} is there twice.", hint=_PROPERTIES_HINT
+        ) from None
     except configparser.ParsingError as error:
         line = error.errors[0][0] - 1
-        raise UsageProblem(f"{path}, line {line} is not of the form key=value.", hint=_ONE_A_LINE) from None
+        raise UsageProblem(
+            f"{path}, line {line} is not of the form key=value.", hint=_PROPERTIES_HINT
+        ) from None
     except (configparser.Error, UnicodeDecodeError):
-        raise UsageProblem(f"{path} is not a file of key=value lines.", hint=_ONE_A_LINE) from None
+        raise UsageProblem(f"{path} is not a file of key=value lines.", hint=_PROPERTIES_HINT) from None
     if parser.sections() != ["properties"]:
-        raise UsageProblem(f"{path} has [sections]; a properties file has none.", hint=_ONE_A_LINE)
+        raise UsageProblem(f"{path} has [sections]; a properties file has none.", hint=_PROPERTIES_HINT)
     return dict(parser["properties"])
 
 
 def parse_properties(pairs: Sequence[str], option: str = "-X") -> dict[str, str]:
-    """`key=value` pairs of the command line. Raises UsageProblem, also for a secret: others see it there."""
-    result: dict[str, str] = {}
+    """Parse `key=value` pairs of the command line. Raises UsageProblem, also for a secret, which other users
+    could see there."""
+    properties: dict[str, str] = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
         name = name.strip()
@@ -461,8 +468,8 @@ def parse_properties(pairs: Sequence[str], option: str = "-X") -> dict[str, str]
                 if option == "-X"
                 else "Put it into lakebackup.toml.",
             )
-        result[name] = value.strip()
-    return result
+        properties[name] = value.strip()
+    return properties
 
 
 def _read_toml(path: Path) -> dict[str, Any]:
@@ -483,7 +490,7 @@ def _read_toml(path: Path) -> dict[str, Any]:
     for name in ("kafka", "spark"):
         if isinstance(table.get(name), dict):
             try:
-                table[name] = _flat(table[name])
+                table[name] = _flatten(table[name])
             except ValueError as error:
                 raise UsageProblem(f"{path}, [{name}]: {error}.", hint=f"Correct {path}.") from None
     return table

@@ -1,4 +1,4 @@
-"""What is wrong with settings, in sentences that name the flag, the variable or the file."""
+"""Errors about settings. Their messages name the flag, the variable or the file of each wrong value."""
 
 from __future__ import annotations
 
@@ -20,15 +20,17 @@ if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
 PREFIX = "LAKEBACKUP_"
-#: Variables that are no settings: of the program, of what it starts, of its tests.
-_NO_SETTINGS = re.compile(r"CONFIG|CACHE|MAVEN_URL|WORKERS|EVENT_.*|TEST.*|(KAFKA|SPARK)__.*", re.IGNORECASE)
+#: Variables that are no settings: of lakebackup itself, of programs that it starts, and of its tests.
+_OTHER_VARIABLES = re.compile(
+    r"CONFIG|CACHE|MAVEN_URL|WORKERS|EVENT_.*|TEST.*|(KAFKA|SPARK)__.*", re.IGNORECASE
+)
 #: Kubernetes sets these in each pod for a service called lakebackup.
-_OF_KUBERNETES = re.compile(r"SERVICE_HOST|SERVICE_PORT.*|PORT|PORT_\d+_.*", re.IGNORECASE)
-#: Settings of version 0.1 -> their names now; 0.2 reads both, and the new one wins.
+_KUBERNETES_VARIABLES = re.compile(r"SERVICE_HOST|SERVICE_PORT.*|PORT|PORT_\d+_.*", re.IGNORECASE)
+#: Names of settings in version 0.1 -> their new names. Version 0.2 reads both; the new name wins.
 OLD_NAMES = {"destination": "repo"}
 _OLD_APPROVED = {"destinations": "repos"}
-#: What people call a setting -> its name, with a dot before an entry of a table.
-_WORDS = {
+#: Other names that people use for a setting -> its name. An entry of a table has a dot before it.
+_SYNONYMS = {
     **OLD_NAMES,
     "repository": "repo",
     "bootstrap_server": "kafka.bootstrap_servers",
@@ -37,27 +39,31 @@ _WORDS = {
 
 
 def check_variables(fields: Mapping[str, FieldInfo]) -> None:
-    """Raises UsageProblem for a variable LAKEBACKUP_… that names no setting but is spelled like one.
+    """Raise UsageProblem for a variable LAKEBACKUP_… that names no setting but is spelled like one.
 
-    Others are left alone: programs and Kubernetes set variables with this prefix for their own ends.
+    Other unknown variables are ignored: programs and Kubernetes set variables with this prefix too.
     """
-    names = _dotted(fields)
-    known = {name.replace(".", "__") for name in (*names, *OLD_NAMES)}
+    names = _dotted_names(fields)
+    known_variables = {name.replace(".", "__") for name in (*names, *OLD_NAMES)}
     for variable in sorted(environ):
         name = variable.upper().removeprefix(PREFIX)
-        if name == variable.upper() or _NO_SETTINGS.fullmatch(name) or _OF_KUBERNETES.fullmatch(name):
+        if (
+            name == variable.upper()
+            or _OTHER_VARIABLES.fullmatch(name)
+            or _KUBERNETES_VARIABLES.fullmatch(name)
+        ):
             continue
-        # Of an entry of a table, the model itself says what is wrong.
-        if name.lower() in known or name.partition("__")[1]:
+        # For an entry of a table, the pydantic model reports what is wrong.
+        if name.lower() in known_variables or name.partition("__")[1]:
             continue
-        similar = _similar(name.lower().replace("__", "."), names)
+        similar = _similar_settings(name.lower().replace("__", "."), names)
         if similar:
-            variables = [f"{PREFIX}{each.replace('.', '__').upper()}" for each in similar]
+            variables = [f"{PREFIX}{setting.replace('.', '__').upper()}" for setting in similar]
             raise UsageProblem(f"The variable {variable} names no setting.", hint=suggestion(variables))
 
 
 def rename_old(table: dict[str, Any]) -> None:
-    """Give settings of a file that have an old name the name of today."""
+    """Rename the settings of a file that have an old name, in place."""
     for names, old_names in ((table, OLD_NAMES), (table.get("approved"), _OLD_APPROVED)):
         for old, new in old_names.items():
             if isinstance(names, dict) and old in names:
@@ -67,19 +73,21 @@ def rename_old(table: dict[str, Any]) -> None:
 
 def unknown_setting(name: str, path: Path, fields: Mapping[str, FieldInfo]) -> UsageProblem:
     """The error for a key of a file that names no setting."""
-    hint = suggestion(_similar(name, fields)) or f"There are: {', '.join(fields)}."
+    hint = suggestion(_similar_settings(name, fields)) or f"There are: {', '.join(fields)}."
     return UsageProblem(f"{path}: there is no setting {name!r}.", hint=hint)
 
 
-def _similar(name: str, settings: Iterable[str]) -> list[str]:
-    """The settings that a name may mean, the likeliest first."""
-    if name in _WORDS:
-        return [_WORDS[name]]
-    return list(dict.fromkeys(_WORDS.get(each, each) for each in similar_names(name, [*settings, *_WORDS])))
+def _similar_settings(name: str, settings: Iterable[str]) -> list[str]:
+    """The settings that a wrong name may mean, the likeliest first."""
+    if name in _SYNONYMS:
+        return [_SYNONYMS[name]]
+    return list(
+        dict.fromkeys(_SYNONYMS.get(word, word) for word in similar_names(name, [*settings, *_SYNONYMS]))
+    )
 
 
 def unreadable_variable(error: ValueError) -> UsageProblem:
-    """The error for a variable whose value had to be JSON."""
+    """The error for a variable whose value is not JSON but must be."""
     field = re.search(r'field "(\w+)"', str(error))
     variable = f"{PREFIX}{field[1].upper()}" if field else f"{PREFIX}…"
     return UsageProblem(
@@ -95,11 +103,13 @@ def explained(
     path: Path,
     fields: Mapping[str, FieldInfo],
 ) -> UsageProblem:
-    """The error to report for values that are refused: each with the flag, the variable or the file that has
-    it. `given`: what flags set; `table`: what the file at `path` sets."""
+    """The error for invalid values. It names the flag, the variable or the file of each.
+
+    `given` are the settings by flags, `table` those in the file at `path`.
+    """
     problems, hints = [], []
-    for item in error.errors(include_input=False, include_url=False):
-        keys = [str(part) for part in item["loc"]] or ["settings"]
+    for detail in error.errors(include_input=False, include_url=False):
+        keys = [str(part) for part in detail["loc"]] or ["settings"]
         name, variable = ".".join(keys), f"{PREFIX}{'__'.join(keys).upper()}"
         from_variable = any(key.upper().startswith(variable) for key in environ)
         if keys[0] in given:
@@ -108,19 +118,19 @@ def explained(
             origin, hint = f"The variable {variable}", "Correct the variable, or unset it."
         else:
             origin, hint = (f"{name} in {path}", f"Correct {path}.") if keys[0] in table else (name, "")
-        if item["type"] == "extra_forbidden":
-            known = [each for each in _dotted(fields) if each.startswith(f"{keys[0]}.")]
-            similar = similar_names(name, known)
+        if detail["type"] == "extra_forbidden":
+            known_entries = [entry for entry in _dotted_names(fields) if entry.startswith(f"{keys[0]}.")]
+            similar = similar_names(name, known_entries)
             if from_variable:
-                similar = [f"{PREFIX}{each.replace('.', '__').upper()}" for each in similar]
-            hint = suggestion(similar) or f"There are: {', '.join(known)}."
-        problems.append(f"{origin}{_reason(item['type'], item['msg'])}")
+                similar = [f"{PREFIX}{entry.replace('.', '__').upper()}" for entry in similar]
+            hint = suggestion(similar) or f"There are: {', '.join(known_entries)}."
+        problems.append(f"{origin}{_reason(detail['type'], detail['msg'])}")
         hints.append(hint)
     return UsageProblem("\n".join(problems), hint="\n".join(dict.fromkeys(filter(None, hints))))
 
 
 def _reason(kind: str, message: str) -> str:
-    """What follows the name of a setting."""
+    """The part of the message after the name of the setting."""
     if kind == "extra_forbidden":
         return " names no setting."
     reason = plain_reason(message)
@@ -130,8 +140,8 @@ def _reason(kind: str, message: str) -> str:
     return f" {reason}" if reason.startswith("must ") else f": {reason}"
 
 
-def _dotted(fields: Mapping[str, FieldInfo]) -> list[str]:
-    """Names of settings, those of a table's entries with its name before a dot."""
+def _dotted_names(fields: Mapping[str, FieldInfo]) -> list[str]:
+    """The names of all settings. Entries of a table follow its name and a dot."""
     names = list(fields)
     for name, field in fields.items():
         model = field.annotation

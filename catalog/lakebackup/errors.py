@@ -1,7 +1,7 @@
 """All expected errors, each with the exit code of the command line.
 
-A message says what is wrong and where; its hint, what to do next. Any other exception ends with exit code 1
-and is a bug. docs/exit-codes.md lists the codes.
+A message says what is wrong and where, its hint what to do next. Any other exception is a bug, and ends the
+command with exit code 1. docs/exit-codes.md lists the codes, with the docstrings of the direct subclasses.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 
 class LakebackupError(Exception):
-    """Base of all expected failures. `retryable` tells a caller that trying again later can help; `result`:
-    what a run that failed in part did, None where it says nothing."""
+    """The base of all expected errors. `retryable`: trying again later can help. `result`: what a run did
+    although it failed in part, or None."""
 
     exit_code: ClassVar[int] = 1
     retryable: ClassVar[bool] = False
@@ -27,7 +27,7 @@ class LakebackupError(Exception):
         self.hint = hint
 
     def with_result(self, result: Mapping[str, Any]) -> Self:
-        """This error, with what was done all the same."""
+        """Set `result` and return this error."""
         self.result = result
         return self
 
@@ -40,7 +40,7 @@ class LakebackupError(Exception):
 
 
 def error_of(exit_code: int) -> type[LakebackupError]:
-    """The error that ends with this code; Incomplete when none does."""
+    """The error class with this exit code; Incomplete if there is none."""
     kinds = (kind for kind in LakebackupError.__subclasses__() if vars(kind).get("exit_code") == exit_code)
     return next(kinds, Incomplete)
 
@@ -81,11 +81,11 @@ class EnvironmentProblem(LakebackupError):
 
 
 class NoPermission(EnvironmentProblem):
-    """The storage knows this account and does not allow it what it tried."""
+    """The storage knows this account and does not permit the request."""
 
 
 class OutputLost(EnvironmentProblem):
-    """Standard output takes no more. What the command did is done."""
+    """Standard output cannot be written any more. The command's work is done all the same."""
 
 
 class TooLarge(EnvironmentProblem):

@@ -1,4 +1,4 @@
-"""What requests of jobs have in common, and what makes two of them the same."""
+"""The base classes of requests for jobs, and a digest that tells whether two requests are the same."""
 
 from __future__ import annotations
 
@@ -14,17 +14,18 @@ if TYPE_CHECKING:
 
     from _typeshed import DataclassInstance
 
-_ANY: TypeAdapter[Any] = TypeAdapter(Any)
-#: The size in bytes up to which an increment is small.
+_ADAPTER: TypeAdapter[Any] = TypeAdapter(Any)
+#: The default size in bytes up to which an increment counts as small.
 LOCAL_BELOW = 16 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What every job is asked with. `catalog` None: it is with the backups. `remote`: a Spark Connect server.
+    """The parameters of every job. `catalog`: None if it is in the repository, `destination`.
 
-    `dry_run`: it only plans. `lease_ttl_s`: the job's lease expires when it is silent for so many seconds.
-    `bandwidth`: bytes a second that all its tasks together read or write; None: as many as they can.
+    `remote`: a Spark Connect server. `dry_run`: the job only plans. `lease_ttl_s`: the job's lease expires
+    after so many seconds without a renewal. `bandwidth`: bytes per second that all tasks together may read or
+    write; None means no limit.
     """
 
     destination: str
@@ -38,9 +39,9 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class RunRequest(Request):
-    """As `Request`, of a job whose tasks run on Spark or in its own process: see lifecycle.runner.
+    """The parameters of a job whose tasks run on Spark or in its own process, see lifecycle.runner.
 
-    `auto` runs an increment of up to `local_below` bytes in the process.
+    The runner `auto` runs an increment of up to `local_below` bytes in the process.
     """
 
     _: KW_ONLY
@@ -49,28 +50,31 @@ class RunRequest(Request):
 
 
 def asked(request: DataclassInstance, *, always: Sequence[str], never: Collection[str]) -> dict[str, Any]:
-    """The fields of a request as JSON values: `always`, then every other one that has not its default.
+    """The fields of a request that make a difference, as JSON values, for `digest`.
 
-    `never`: fields that make no difference; the bandwidth makes none. A field that is added to a request
-    later is among the others: it makes a difference unless it is named, and what was recorded before there
-    was such a field stays right.
+    These are the fields `always`, then every other field whose value is not its default. The fields `never`
+    and the bandwidth make no difference. A field that a later version adds makes a difference unless it is in
+    `never`. With its default it is left out, so earlier recorded digests stay valid.
     """
-    default = {
-        one.name: one.default_factory() if one.default_factory is not MISSING else one.default
-        for one in fields(request)
+    defaults = {
+        field.name: field.default_factory() if field.default_factory is not MISSING else field.default
+        for field in fields(request)
     }
-    values = {name: getattr(request, name) for name in default}
-    others = [name for name in default if name not in (*always, *never, "bandwidth")]
+    values = {name: getattr(request, name) for name in defaults}
+    other_names = [name for name in defaults if name not in (*always, *never, "bandwidth")]
     return {
-        name: _ANY.dump_python(values[name], mode="json")
-        for name in (*always, *(name for name in others if values[name] != default[name]))
+        name: _ADAPTER.dump_python(values[name], mode="json")
+        for name in (*always, *(name for name in other_names if values[name] != defaults[name]))
     }
 
 
 def digest(of: str, values: Mapping[str, Any], *, always: Sequence[str]) -> str:
-    """32 hex digits of what `asked` returned: the values of `always` in order, the others by name."""
-    others = [
+    """A digest of the result of `asked` for the job `of`, 32 hex digits.
+
+    It covers the values of `always` in order, and the other fields with their names.
+    """
+    other_values = [
         name if value is True else [name, value] for name, value in values.items() if name not in always
     ]
-    content = [of, *(values[name] for name in always), *others]
+    content = [of, *(values[name] for name in always), *other_values]
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:32]

@@ -1,1 +1,1 @@
-"""Spark jobs, the local broker and the command line. Imports the library, never the other way round."""
+"""Spark jobs, the local broker and the command line. This package imports `lakebackup`, never the reverse."""

@@ -1,4 +1,4 @@
-"""`lakebackup` as a program for `python -m lakebackup_jobs` and spark-submit: the same verbs and flags."""
+"""Runs `lakebackup` for `python -m lakebackup_jobs` and spark-submit, with the same verbs and flags."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The one door to a repository, of Python programs, notebooks and the command line: questions and
-restores."""
+"""The connection to a repository, for queries and restores from Python and the command line."""
 
 from __future__ import annotations
 
@@ -41,10 +40,9 @@ Moment = str | datetime
 
 
 class RestoreOptions(TypedDict, total=False):
-    """The arguments of a restore of topics beside topics and target: the flags of `lakebackup restore
-    topics`.
+    """The options of a restore of topics, which are flags of `lakebackup restore topics`.
 
-    Times are texts as on the command line, or datetimes, in UTC without a zone.
+    Times are texts as on the command line, or datetimes. A datetime without a zone is in UTC.
     """
 
     patterns: Sequence[str]
@@ -77,8 +75,8 @@ class Connection:
             print(con.sql("SELECT scope, restorable_time FROM rpo ORDER BY lag_ms DESC"))
             con.restore("orders", to="delta:./orders", to_time="-2h")
 
-    Every query sees the catalog as it is then, or as it was at `as_of`. A connection is for one thread at a
-    time; only `interrupt` may be called from another.
+    Every query sees the present catalog, or the catalog as of `as_of`. Only one thread at a time may use a
+    connection, except that any thread may call `interrupt`.
     """
 
     def __init__(
@@ -93,11 +91,11 @@ class Connection:
         warn: Callable[[str], object] = warnings.warn,
         python_words: bool = False,
     ) -> None:
-        """`spark`: what answers instead of DuckDB, and runs restores. `fallback`: makes, once, the session
-        for questions that DuckDB cannot answer as Spark would, and hears why the first needs it; without it
-        such a question is refused. `as_of`: us since 1970. `bounded`: a question may not make the process
-        grow by more than 2 GiB. `give_up`: see `Limits`. `warn` hears, once, that the catalog is behind.
-        `python_words`: errors name arguments instead of flags.
+        """`spark`: the session that runs queries instead of DuckDB, and restores; or a function that starts
+        it. `fallback`: starts the session, once, for queries that DuckDB cannot answer as Spark would. It
+        gets the error that says why. Without it, such a query is refused. `as_of`: us since 1970 UTC.
+        `bounded`: a query must not make the process grow by more than 2 GiB. `give_up`: see `Limits`. `warn`
+        is called once when the catalog is behind. `python_words`: errors name arguments instead of flags.
         """
         self.settings = settings
         self._spark, self._fallback, self._as_of = spark, fallback, as_of
@@ -116,18 +114,18 @@ class Connection:
         self.close()
 
     def close(self) -> None:
-        """Stop the query that still runs. A Spark session stays open: it is the caller's."""
+        """Stop a running query. A Spark session stays open, because it belongs to the caller."""
         self.interrupt()
         self._stop = None
 
     def interrupt(self) -> None:
-        """Stop the query that runs now, from another thread; the query raises an error."""
+        """Stop the running query from another thread. The query raises an error."""
         if self._stop is not None:
             self._stop()
 
     @property
     def repo(self) -> str:
-        """The folder or URI that has the backups. Raises UsageProblem where no setting names it."""
+        """The folder or URI of the repository. Raises UsageProblem when no setting names it."""
         if self.settings.repo is None:
             raise UsageProblem(
                 "No repository: where are the backups stored?",
@@ -136,18 +134,18 @@ class Connection:
         return self.settings.repo
 
     def catalog(self) -> CatalogReader:
-        """Return the catalog's own queries by name, run by DuckDB on one state of its tables.
+        """Return a reader that runs the catalog's named queries, by DuckDB, on one state of the tables.
 
-        Raises NotFound without a catalog.
+        Raises NotFound when there is no catalog.
         """
         from lakebackup.store.behind import HINT, what_is_lost
         from lakebackup.store.reader import CatalogReader
 
         reader = CatalogReader.require(self.repo, self.settings.catalog, as_of=self._as_of)
         warn, self._warn = self._warn, None
-        # A question is answered all the same; what restores, deletes or makes backups refuses.
-        if warn and self._as_of is None and (lost := what_is_lost(reader)):
-            warn(f"{lost}\n{HINT}")
+        # A query still runs. Commands that restore, delete or make backups refuse.
+        if warn and self._as_of is None and (problem := what_is_lost(reader)):
+            warn(f"{problem}\n{HINT}")
         return reader
 
     def sql(self, select: str, *, args: Mapping[str, Any] | None = None, timeout: str = "5m") -> Answer:
@@ -156,10 +154,10 @@ class Connection:
             con.sql("SELECT source, count(*) AS backups FROM backups GROUP BY source").df()
             con.sql("SELECT time, value FROM records('orders') WHERE key = :key", args={"key": "customer-7"})
 
-        The value of `args` for each `:name` is written as a literal, which no text can break out of.
+        Each `:name` is replaced by the value in `args` as an escaped literal. `timeout` is a duration.
 
-        Raises UsageProblem (the SELECT is wrong, or is more than one SELECT), NotFound (topic, backup),
-        Refused (a time that no backup covers). Taking the rows raises Damaged, TimedOut, TooLarge.
+        Raises UsageProblem (the SELECT is wrong, or there are several), NotFound (topic, backup) and Refused
+        (a time that no backup covers). Reading the rows raises Damaged, TimedOut and TooLarge.
         """
         from lakebackup_jobs.query import record_query
 
@@ -179,7 +177,7 @@ class Connection:
                 self._start_fallback(error)
                 return self._on_spark(on_spark, seconds)
 
-        with self._words():
+        with self._error_words():
             if args is not None:
                 select = bind(select, args)
             seconds = _seconds(timeout)
@@ -190,7 +188,7 @@ class Connection:
             return Answer(lambda: self._on_duckdb(on_duckdb, seconds))
 
     def backups(self, source: str | None = None) -> Answer:
-        """Return the backups, newest first, as `lakebackup list` shows them; of one source where it is named.
+        """Return the backups, newest first, like `lakebackup list`: of `source`, or of all sources.
 
             con.backups("prod").df()
 
@@ -198,31 +196,32 @@ class Connection:
         """
         from lakebackup.rules.kinds import require_known
 
-        def listed(reader: CatalogReader) -> Result:
+        def list_backups(reader: CatalogReader) -> Result:
             if source:
                 require_known(reader, source)
             return Result(reader.query("list_backups", source=source or self.settings.source))
 
-        with self._words():
-            return Answer(lambda: self._on_duckdb(listed, _seconds("5m")))
+        with self._error_words():
+            return Answer(lambda: self._on_duckdb(list_backups, _seconds("5m")))
 
     def chart(self, name: ChartName) -> Chart:
-        """Return a chart of the catalog, which a notebook shows and `save` writes as a page.
+        """Return a chart of the catalog. A notebook shows it, and `save` writes it as a page.
 
             con.chart("coverage").save("coverage.html")
 
-        `calendar`: what became of the runs of each day. `coverage`: which times can be restored, a line a
-        topic, those with gaps first. `growth`: what is stored, and what each day added and removed.
+        `calendar`: the outcomes of each day's runs. `coverage`: the times that can be restored, one line for
+        each topic, with topics that have gaps first. `growth`: the stored bytes, and what each day added and
+        removed.
 
         Raises UsageProblem for another name.
         """
         from lakebackup_jobs.query.chart import draw
 
-        with self._words():
+        with self._error_words():
             return draw(self.catalog(), name)
 
     def register(self, *relations: str) -> None:
-        """Make views of the catalog, all unless named, temporary views of the Spark session.
+        """Register views of the catalog (by default all) as temporary views of the Spark session.
 
             con.register("backups", "files")
             spark.sql("SELECT count(*) FROM files").show()
@@ -233,19 +232,20 @@ class Connection:
 
         if self._spark is None:
             raise UsageProblem("DuckDB has no session to register in.", hint="Connect with engine=spark.")
-        with self._words():
-            engine = SparkEngine(self._given(), self.catalog().catalog_uri, as_of=self._as_of)
+        with self._error_words():
+            engine = SparkEngine(self._given_session(), self.catalog().catalog_uri, as_of=self._as_of)
             engine.register(relations or None)
 
     def plan_restore(self, *topics: str, to: str, **options: Unpack[RestoreOptions]) -> Plan:
-        """Plan a restore of topics into the target `to`, without writing anything. The arguments are those of
-        `restore`.
+        """Plan a restore of topics to the target `to`, without writing anything.
+
+        The arguments are those of `restore`.
 
             print(con.plan_restore("orders", to="delta:./orders", to_time="-2h"))
 
         Raises NotFound (no such topic), Refused (a time after the last backup), UsageProblem.
         """
-        with self._words():
+        with self._error_words():
             details = self._restore(self._request(topics, to, options, dry_run=True))
         refused, hint = details.pop("refused", None), details.pop("hint", "")
         if self._python_words:
@@ -254,8 +254,7 @@ class Connection:
         return Plan(to, *totals, refused, hint, details)
 
     def restore(self, *topics: str, to: str, **options: Unpack[RestoreOptions]) -> dict[str, Any]:
-        """Restore topics into the target `to`, all or none. The same call resumes a restore that was
-        interrupted.
+        """Restore topics to the target `to`, all or none. The same call resumes an interrupted restore.
 
             con.restore("orders", to="kafka://localhost:9092", to_time="2026-11-21T14:05Z")
             con.restore("orders", to="delta:./orders", maps={"orders": "orders_then"})
@@ -271,15 +270,16 @@ class Connection:
         - accept: `partial`, `allow_gaps`, `approximate`, `allow_empty`, `zero_as_one`
         - refuse: `strict_schemas`
 
-        Times are texts as on the command line, or datetimes, in UTC without a zone.
+        Times are texts as on the command line, or datetimes. A datetime without a zone is in UTC.
 
-        Returns what `lakebackup restore topics --json` prints in the end. Raises Refused (gaps, damaged
-        files, a target that is not empty), Damaged, EnvironmentProblem, Busy, and what `plan_restore` raises.
+        Returns the result that `lakebackup restore topics --json` prints. Raises Refused (gaps, damaged
+        files, a target that is not empty), Damaged, EnvironmentProblem, Busy, and the errors of
+        `plan_restore`.
         """
-        with self._words():
+        with self._error_words():
             return self._restore(self._request(topics, to, options, dry_run=False))
 
-    def _words(self) -> AbstractContextManager[None]:
+    def _error_words(self) -> AbstractContextManager[None]:
         return in_python_words() if self._python_words else nullcontext()
 
     def _request(
@@ -293,21 +293,21 @@ class Connection:
                 "A catalog as of another time is only for questions.",
                 hint="Connect without as_of; to_time says which time to restore to.",
             )
-        given: dict[str, Any] = dict(options)
+        values: dict[str, Any] = dict(options)
         for name, moment in (
-            ("to_ts", given.pop("to_time", None)),
-            ("from_ts", given.pop("from_time", None)),
+            ("to_ts", values.pop("to_time", None)),
+            ("from_ts", values.pop("from_time", None)),
         ):
-            given[name] = None if moment is None else milliseconds(moment)
+            values[name] = None if moment is None else milliseconds(moment)
         for name in ("patterns", "groups"):
-            given[name] = tuple(given.get(name, ()))
+            values[name] = tuple(values.get(name, ()))
         settings = self.settings
-        kafka = given.get("kafka")
-        given["kafka"] = translate({**settings.kafka, **kafka}) if kafka else settings.kafka
-        given.setdefault("source", settings.source)
-        given["bandwidth"] = settings.bandwidth and int(settings.bandwidth)
-        given |= {"catalog": settings.catalog, "remote": settings.remote, "lease_ttl_s": settings.lease_ttl}
-        return RestoreRequest(self.repo, to, tuple(topics), dry_run=dry_run, **given)
+        kafka = values.get("kafka")
+        values["kafka"] = translate({**settings.kafka, **kafka}) if kafka else settings.kafka
+        values.setdefault("source", settings.source)
+        values["bandwidth"] = settings.bandwidth and int(settings.bandwidth)
+        values |= {"catalog": settings.catalog, "remote": settings.remote, "lease_ttl_s": settings.lease_ttl}
+        return RestoreRequest(self.repo, to, tuple(topics), dry_run=dry_run, **values)
 
     def _restore(self, request: RestoreRequest) -> dict[str, Any]:
         from lakebackup_jobs.lifecycle.progress import reporter
@@ -324,7 +324,7 @@ class Connection:
         return result
 
     def _record(self, request: RestoreRequest, result: Mapping[str, Any], error: Exception | None) -> None:
-        """Leave an entry in the audit log, or say why there is none: what was restored is restored."""
+        """Record the restore in the audit log. Only warns if that fails, because the restore is done."""
         from lakebackup_jobs.lifecycle.audit import append_outcome
 
         if request.dry_run:
@@ -342,33 +342,33 @@ class Connection:
         except Exception as problem:  # noqa: BLE001
             warnings.warn(f"not recorded in the audit log: {problem}", stacklevel=4)
 
-    def _on_duckdb(self, begin: Callable[[CatalogReader], Result], seconds: float) -> Result:
+    def _on_duckdb(self, query: Callable[[CatalogReader], Result], seconds: float) -> Result:
         from lakebackup.sql_engine.limits import Limits
 
         reader = self.catalog()
         self._stop = reader.interrupt
         limits = Limits(reader.interrupt, seconds=seconds, give_up=self._give_up, memory=self._bounded)
         with limits.running():
-            result = begin(reader)
-        return Result(self._within(limits, result.rows), result.readings)
+            result = query(reader)
+        return Result(self._limited_rows(limits, result.rows), result.readings)
 
-    def _on_spark(self, begin: Callable[[CatalogReader, SparkSession], Result], seconds: float) -> Result:
+    def _on_spark(self, query: Callable[[CatalogReader, SparkSession], Result], seconds: float) -> Result:
         from lakebackup.sql_engine.limits import Limits
 
         reader, spark = self.catalog(), self._session()
         self._stop = spark.interruptAll
         limits = Limits(spark.interruptAll, seconds=seconds, give_up=self._give_up, memory=False)
         with limits.running():
-            result = begin(reader, spark)
-        return Result(self._within(limits, result.rows), frame=result.frame)
+            result = query(reader, spark)
+        return Result(self._limited_rows(limits, result.rows), frame=result.frame)
 
-    def _within(self, limits: Limits, rows: pa.RecordBatchReader) -> pa.RecordBatchReader:
-        """The same rows, each batch read within the limits."""
+    def _limited_rows(self, limits: Limits, rows: pa.RecordBatchReader) -> pa.RecordBatchReader:
+        """The same rows. Each batch is read within the limits."""
         import pyarrow as pa
 
         def batches() -> Iterator[pa.RecordBatch]:
             while True:
-                with self._words(), limits.running():
+                with self._error_words(), limits.running():
                     batch = next(rows, None)
                 if batch is None:
                     return
@@ -376,18 +376,18 @@ class Connection:
 
         return pa.RecordBatchReader.from_batches(rows.schema, batches())
 
-    def _start_fallback(self, why: NeedsSpark) -> None:
-        """Raises EnvironmentProblem, which says what needs Spark, where there is none."""
+    def _start_fallback(self, reason: NeedsSpark) -> None:
+        """Start the fallback session. Raises EnvironmentProblem when Spark cannot be started."""
         if self._fallback_session is not None or self._fallback is None:
             return
         try:
-            self._fallback_session = self._fallback(why)
+            self._fallback_session = self._fallback(reason)
         except EnvironmentProblem as error:
             raise EnvironmentProblem(
-                f"{why.message}\nSpark cannot be started: {error.message}", hint=error.hint
+                f"{reason.message}\nSpark cannot be started: {error.message}", hint=error.hint
             ) from error
 
-    def _given(self) -> SparkSession:
+    def _given_session(self) -> SparkSession:
         if self._spark is not None:
             if callable(self._spark):
                 self._spark = self._spark()
@@ -397,7 +397,7 @@ class Connection:
     def _session(self) -> SparkSession:
         from lakebackup_jobs.runtime.session import in_utc
 
-        return in_utc(self._given())
+        return in_utc(self._given_session())
 
 
 def connect(
@@ -419,16 +419,18 @@ def connect(
         uri = None if repo is None else fspath(repo)
         settings = load({"repo": uri, "catalog": catalog}, config)
         use(settings)
-        then = None if as_of is None else milliseconds(as_of) * 1000
+        as_of_us = None if as_of is None else milliseconds(as_of) * 1000
         spark = None if isinstance(engine, str) else engine
-        connection = Connection(settings, spark=spark, as_of=then, python_words=True)
-        connection.catalog()  # says at once that there is none
+        connection = Connection(settings, spark=spark, as_of=as_of_us, python_words=True)
+        connection.catalog()  # raises NotFound at once if there is none
     return connection
 
 
 def use(settings: Settings) -> None:
-    """Let whoever opens a place find its settings, Python processes that Spark starts included. No
-    secrets."""
+    """Put the storage settings, without secrets, into the environment, also for Spark's Python workers.
+
+    Sets what the settings of this process name (`trust.local`).
+    """
     environ.update({**settings.s3.variables(), **settings.storage.variables()})
     from lakebackup.storage.uris import normalized
     from lakebackup.store import trust
@@ -446,7 +448,7 @@ def use(settings: Settings) -> None:
 
 
 def milliseconds(moment: Moment) -> int:
-    """A time in ms since 1970 UTC. Raises UsageProblem for a text that is none."""
+    """A time in ms since 1970 UTC. Raises UsageProblem for a text that is not a time."""
     if isinstance(moment, datetime):
         return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
     from lakebackup.rules.times import parse_time
@@ -464,9 +466,9 @@ def _seconds(timeout: str) -> float:
 
 
 def _with_first_batch(result: Result) -> Result:
-    """The same result, of which the first rows were read: an error in them is raised here."""
+    """The same result after its first batch was read, so that an error in that batch is raised here."""
     import pyarrow as pa
 
-    first = next(result.rows, None)
-    rows = result.rows if first is None else chain([first], result.rows)
+    first_batch = next(result.rows, None)
+    rows = result.rows if first_batch is None else chain([first_batch], result.rows)
     return replace(result, rows=pa.RecordBatchReader.from_batches(result.rows.schema, rows))

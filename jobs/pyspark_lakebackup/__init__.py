@@ -1,4 +1,4 @@
-"""Spark finds data sources in packages of this kind of name, so that nobody has to register this one."""
+"""Registers lakebackup's data source. Spark looks for data sources in packages named `pyspark_…`."""
 
 from lakebackup_jobs.query.data_source import LakebackupSource as DefaultSource
 

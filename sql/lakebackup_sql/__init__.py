@@ -1,8 +1,8 @@
-"""The catalog's SQL, one statement a file, in Spark's dialect, values only as `:name` parameters.
+"""Load the catalog's SQL: one statement per file, in Spark's dialect, with values as `:name` parameters.
 
-Views and queries lie in folders by area. A name is unique in its kind, so callers need not know its area.
-`duckdb/` has the same folders, with each statement's text on DuckDB as sqlglot translates it: loading sqlglot
-and translating a few statements takes longer than running them. A test compares them.
+Views and queries are in folders by area. Names are unique within a kind, so callers need not know the area.
+`duckdb/` has the same folders with sqlglot's translation of each statement into DuckDB's dialect, because
+loading sqlglot and translating a few statements takes longer than running them. A test compares the files.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
 
 _LOADED: dict[str, tuple[str, str]] = {}
-"""Text of a statement that was loaded -> its kind and name."""
+"""Text of each loaded statement -> its kind and name."""
 
 
 class Translation(NamedTuple):
-    """A statement's text on DuckDB, and the relations that it reads."""
+    """A statement in DuckDB's dialect, and the relations that it reads."""
 
     relations: frozenset[str]
     duckdb: str
@@ -29,19 +29,24 @@ class Translation(NamedTuple):
 
 @cache
 def load(kind: str, name: str) -> str:
-    """The text of a statement; `kind` is views, queries or migrations/<number>_<name>. Raises KeyError."""
-    found = _statements(kind).get(name)
-    if found is None:
+    """Load the text of a statement. `kind` is views, queries or migrations/<number>_<name>.
+
+    Raises KeyError if there is no such statement.
+    """
+    entry = _statements(kind).get(name)
+    if entry is None:
         raise KeyError(f"there is no statement {kind}/{name}")
-    text = found[1].read_text(encoding="utf-8")
+    text = entry[1].read_text(encoding="utf-8")
     _LOADED[text] = kind, name
     return text
 
 
 @cache
 def translation(text: str) -> Translation | None:
-    """The recorded translation of a statement that `load` gave; None for another text, or when the statement
-    was changed since it was recorded."""
+    """The recorded translation of a statement that `load` returned.
+
+    None for any other text, and for a statement that changed after its translation was recorded.
+    """
     kind, name = _LOADED.get(text, ("", ""))
     if kind not in ("queries", "views"):
         return None
@@ -54,12 +59,12 @@ def translation(text: str) -> Translation | None:
 
 
 def translation_file(kind: str, name: str) -> Traversable:
-    """Where the translation of a statement is recorded."""
+    """The file with the recorded translation of a statement."""
     return files(__name__).joinpath("duckdb", kind, *area(kind, name).split("/"), f"{name}.sql")
 
 
 def recording(text: str, translated: Translation) -> str:
-    """What is recorded of a statement."""
+    """The content of a translation's file: a line with digest and relations, then the translated text."""
     return f"-- {' '.join([_digest(text), *sorted(translated.relations)])}\n{translated.duckdb}\n"
 
 
@@ -69,7 +74,7 @@ def _digest(text: str) -> str:
 
 @cache
 def names(kind: str) -> tuple[str, ...]:
-    """Names of the statements of a kind, sorted; for `migrations` the folders, in the order they apply."""
+    """The sorted names of the statements of a kind; for `migrations` the folders, in the order they apply."""
     if kind == "migrations":
         folders = (entry.name for entry in files(__name__).joinpath(kind).iterdir())
         return tuple(sorted(folder for folder in folders if folder[:4].isdigit()))
@@ -83,20 +88,20 @@ def area(kind: str, name: str) -> str:
 
 @cache
 def _statements(kind: str) -> Mapping[str, tuple[str, Traversable]]:
-    """Name of each statement of a kind -> its area and its file."""
-    found: dict[str, tuple[str, Traversable]] = {}
+    """Name of each statement of a kind -> its area and file."""
+    statements: dict[str, tuple[str, Traversable]] = {}
     for folder, file in _files(files(__name__).joinpath(kind)):
         name = file.name.removesuffix(".sql")
-        if name in found:
-            raise ValueError(f"{kind} has two statements {name}: in {found[name][0]} and in {folder}")
-        found[name] = folder, file
-    return found
+        if name in statements:
+            raise ValueError(f"{kind} has two statements {name}: in {statements[name][0]} and in {folder}")
+        statements[name] = folder, file
+    return statements
 
 
-def _files(place: Traversable, area: str = "") -> Iterator[tuple[str, Traversable]]:
-    """The SQL files below a folder, each with the path of its own folder."""
-    for entry in place.iterdir():
-        if entry.is_dir():
-            yield from _files(entry, f"{area}/{entry.name}" if area else entry.name)
-        elif entry.name.endswith(".sql"):
-            yield area, entry
+def _files(parent: Traversable, area: str = "") -> Iterator[tuple[str, Traversable]]:
+    """Yield the SQL files below a folder, each with its area: the relative path of its folder."""
+    for child in parent.iterdir():
+        if child.is_dir():
+            yield from _files(child, f"{area}/{child.name}" if area else child.name)
+        elif child.name.endswith(".sql"):
+            yield area, child

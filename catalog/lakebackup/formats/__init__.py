@@ -1,1 +1,1 @@
-"""Formats of files, ours and those of other programs: archives, logs, snapshots, queues."""
+"""Formats of files, lakebackup's own and those of other programs: archives, logs, snapshots, queues."""

@@ -1,7 +1,8 @@
 """Plan a diff of two backups: in which ranges of backup numbers rows of `files` and `departures` can differ.
 
-A file's row has the number of the backup that added it, a row of `departures` that of the one that lost it.
-So the query reads only what changed between two backups of a chain, however many files both have.
+A row of `files` has the number of the backup that added the file. A row of `departures` has the number of the
+backup that dropped it. So the query reads only what changed between two backups of a chain, however many
+files both have.
 """
 
 from __future__ import annotations
@@ -22,10 +23,11 @@ if TYPE_CHECKING:
 
 
 def diff_query(a: Mapping[str, Any], b: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """The query for the changes from the backup `a` to `b`, either of which may be older, and its parameters.
+    """The name and the parameters of the query for the changes from the backup `a` to `b`.
 
-    Both are rows of diff_backups. The query reads files added in `[from_number, to_number]`, and older files
-    dropped in `(low, high]`. Raises Refused for backups of two sources.
+    Both are rows of diff_backups, and either may be the older one. The query reads files added in
+    `[from_number, to_number]`, and older files dropped in `(low, high]`. Raises Refused for backups of two
+    sources.
     """
     if a["source"] != b["source"]:
         raise Refused(
@@ -37,7 +39,7 @@ def diff_query(a: Mapping[str, Any], b: Mapping[str, Any]) -> tuple[str, dict[st
         return "diff_snapshots", {"source": a["source"], **numbers}
     topics = a["source_kind"] in (TOPICS, QUEUES)
     low, high = sorted((a["number"], b["number"]))
-    older, newer = sorted((a, b), key=lambda one: one["link"])
+    older, newer = sorted((a, b), key=lambda backup: backup["link"])
     # If the newer backup depends on the older one, it has all files of that one except dropped ones.
     same_chain = not topics or (
         a["base"] == b["base"]
@@ -45,7 +47,7 @@ def diff_query(a: Mapping[str, Any], b: Mapping[str, Any]) -> tuple[str, dict[st
         and a["state"] == b["state"] == "complete"
         and not a["moved"]
     )
-    after = older["place"] if topics else low
+    older_number = older["place"] if topics else low
     sides = {
         f"{side}_{name}": row[name]
         for side, row in (("a", a), ("b", b))
@@ -56,7 +58,7 @@ def diff_query(a: Mapping[str, Any], b: Mapping[str, Any]) -> tuple[str, dict[st
         "a": a["backup_id"],
         "b": b["backup_id"],
         "topics": topics,
-        "from_number": after + 1 if same_chain else min(a["first"], b["first"]),
+        "from_number": older_number + 1 if same_chain else min(a["first"], b["first"]),
         "to_number": max(a["last"], b["last"]) if topics else high,
         "low": low,
         "high": high,
@@ -64,7 +66,7 @@ def diff_query(a: Mapping[str, Any], b: Mapping[str, Any]) -> tuple[str, dict[st
 
 
 def choose_changes(reader: CatalogReader, a: Mapping[str, Any], b: Mapping[str, Any]) -> Selection:
-    """The changes from the backup `a` to `b`, rows of diff_backups. Raises as diff_query."""
+    """The files that changed from the backup `a` to `b`, rows of diff_backups. Raises as diff_query."""
     query, parameters = diff_query(a, b)
     if query == "diff_snapshots":
         return reader.choose("changes", query, **parameters)
@@ -82,8 +84,8 @@ class DiffRequest(Request):
 
 @dataclass(frozen=True, slots=True)
 class FileDiff:
-    """How the files of the backups `a` and `b` differ. `totals`: rows of diff_totals; `changes`: those of the
-    query."""
+    """How the files of the backups `a` and `b` differ. `totals`: rows of diff_totals; `changes`: the files
+    that changed."""
 
     a: str
     b: str

@@ -1,7 +1,7 @@
-"""Which backup the next one of a source continues, and at which level.
+"""Chooses the backup that the next one of a source continues, and the level of the next one.
 
-A differential backup of level N takes what changed since the latest backup of level N or below, a cumulative
-one what changed since the latest of a level below N. A full is level 0 and has no parent.
+A differential backup of level N holds what changed since the latest backup of level N or below. A cumulative
+one holds what changed since the latest backup of a level below N. A full is level 0 and has no parent.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 Mode = Literal["auto", "full", "incr-diff", "incr-accu"]
 
-_WHY = {
+_REASON_TEXTS = {
     "out_of_sync": "the source's history was cut back before its end",
     "unconfirmed": "its marker `complete` is not there",
     "chain": "a backup that it needs cannot be used",
@@ -36,9 +36,9 @@ _WHY = {
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The parent of the next backup, None for a full, and what that one is to be.
+    """The parent of the next backup (None: it is a full), and the kind, level and branch of the next backup.
 
-    `newest`: the latest backup that can be continued, whatever its level. `asked`: --parent named the parent.
+    `newest`: the latest backup that can be continued, of any level. `asked`: --parent named the parent.
     """
 
     parent: Parent | None
@@ -51,17 +51,17 @@ class Choice:
     warnings: tuple[str, ...] = ()
 
     def instead(self) -> Choice:
-        """The newest backup in place of a parent after which the source has deleted records.
+        """This choice with the newest backup as parent, for a source that deleted records since the parent.
 
-        What the newest one holds of them would be missing in a backup that continues the parent. Refused when
-        --parent named it.
+        The newest backup may hold records that are deleted by now, and a backup that continues the parent
+        would lack them. Raises Refused when --parent named the parent.
         """
         if self.parent is None or self.newest is None or self.newest == self.parent:
             return self
-        gone = f"the source has deleted records that came after backup {self.parent.backup_id}"
+        reason = f"the source has deleted records that came after backup {self.parent.backup_id}"
         if self.asked:
             raise Refused(
-                f"{gone.capitalize()}; a backup that continues it would have a hole.",
+                f"{reason.capitalize()}; a backup that continues it would have a hole.",
                 hint=f"Leave --parent out to continue {self.newest.backup_id}, or take --mode full.",
             )
         return replace(
@@ -70,12 +70,12 @@ class Choice:
             increment="differential",
             level=max(self.level, self.newest.level),
             branch=self.newest.branch,
-            notes=(*self.notes, f"{gone}; this one is a differential since {self.newest.backup_id}"),
+            notes=(*self.notes, f"{reason}; this one is a differential since {self.newest.backup_id}"),
         )
 
 
 def check_asked(mode: Mode, level: int | None, parent: str | None) -> None:
-    """UsageProblem when a mode, a level and a parent do not go together."""
+    """Raise UsageProblem when mode, level and parent contradict each other."""
     if mode == "full" and parent:
         raise UsageProblem(
             "A full backup has no parent; --mode full and --parent exclude each other.",
@@ -102,34 +102,42 @@ def choose(
     parent: str | None = None,
     log: bool = False,
 ) -> Choice:
-    """The parent of the next backup of a source.
+    """Choose the parent of a source's next backup.
 
-    `parent`: the id of the one to continue, or its beginning. `log`: for a batch of --follow, which continues
-    the newest, whatever its level. Without a backup to continue it is a full; Refused when there are backups,
-    none can be continued, and an incremental one was asked for by name.
+    `parent`: the id of the backup to continue, or its first characters. `log`: the next backup is a batch of
+    --follow, which continues the newest backup of any level. If no backup can be continued, the next one is a
+    full. Raises UsageProblem (options that contradict each other, a parent of another source), Refused (the
+    named parent cannot be continued; or no backup can, and the mode is incremental).
     """
     check_asked(mode, level, parent)
-    found = reader.one("latest_backup", source=source, level=None)
-    newest = pick(Parent, found) if found else None
+    newest_row = reader.one("latest_backup", source=source, level=None)
+    newest = pick(Parent, newest_row) if newest_row else None
     increment: Increment = "log" if log else "cumulative" if mode == "incr-accu" else "differential"
-    wanted = level or 1
+    new_level = level or 1
     if mode == "full":
         return Choice(newest, newest, increment, 0)
     if parent:
-        return _asked(reader, source, parent, newest, increment, level)
-    rest = reader.rows("unusable_parents", source=source, place=newest.place if newest else None)
+        return _named_parent(reader, source, parent, newest, increment, level)
+    unusable = reader.rows("unusable_parents", source=source, place=newest.place if newest else None)
     if newest is None:
-        return _none(source, mode, increment, wanted, rest)
+        return _without_parent(source, mode, increment, new_level, unusable)
     if increment == "log":
-        chosen, wanted = newest, max(wanted, newest.level)
+        parent_backup, new_level = newest, max(new_level, newest.level)
     else:
-        below = wanted if increment == "differential" else wanted - 1
-        older = reader.one("latest_backup", source=source, level=below)
-        # The base of the newest is of level 0, so there is always one.
-        chosen = pick(Parent, older) if older else newest
-    same = newest.branch if newest.base == chosen.base else 0
-    passed = [f"passed over, since it cannot be continued: {_shown([row])}" for row in rest]
-    return Choice(chosen, newest, increment, wanted, max(chosen.branch, same), warnings=tuple(passed))
+        max_level = new_level if increment == "differential" else new_level - 1
+        older = reader.one("latest_backup", source=source, level=max_level)
+        # There is always one: the base of the newest backup is of level 0.
+        parent_backup = pick(Parent, older) if older else newest
+    newest_branch = newest.branch if newest.base == parent_backup.base else 0
+    warnings = [f"passed over, since it cannot be continued: {_describe([row])}" for row in unusable]
+    return Choice(
+        parent_backup,
+        newest,
+        increment,
+        new_level,
+        max(parent_backup.branch, newest_branch),
+        warnings=tuple(warnings),
+    )
 
 
 def covered_by(reader: CatalogReader, source: str, parent: Parent | None) -> list[Covered]:
@@ -140,70 +148,77 @@ def covered_by(reader: CatalogReader, source: str, parent: Parent | None) -> lis
 
 
 def region_ends(reader: CatalogReader, source: str, base: str, link: int) -> list[dict[str, Any]]:
-    """The rows of the query region_ends: of the last backups that hold each topic, whose positions are few;
-    of all backups where one of these lacks a partition."""
+    """The rows of the query region_ends.
+
+    Reads only the last backups that hold each topic, since their positions are few. If one of these lacks a
+    partition, reads all backups.
+    """
     chain = {"source": source, "base": base, "link": link}
-    last = reader.rows("region_backups", **chain)
-    ids = ",".join(sorted({row["backup_id"] for row in last}))
-    found = reader.rows("region_ends", **chain, backups=ids)
-    counts = Counter((row["scope"], row["epoch"], row["in_chain"]) for row in found)
-    if all(counts[row["scope"], row["epoch"], row["in_chain"]] >= row["regions"] for row in last):
-        return found
+    last_backups = reader.rows("region_backups", **chain)
+    ids = ",".join(sorted({row["backup_id"] for row in last_backups}))
+    ends = reader.rows("region_ends", **chain, backups=ids)
+    counts = Counter((row["scope"], row["epoch"], row["in_chain"]) for row in ends)
+    if all(counts[row["scope"], row["epoch"], row["in_chain"]] >= row["regions"] for row in last_backups):
+        return ends
     return reader.rows("region_ends", **chain, backups=None)
 
 
 def falls_short(regions: Iterable[RegionState], covered: Iterable[Covered]) -> bool:
-    """Whether the source has deleted records after what a parent and its chain cover."""
+    """Whether the source has deleted records that follow those which the parent's chain covers."""
     ends = {c.place: c.end_position for c in covered if c.in_chain}
     return any(ends.get(r.place, r.low) < r.low for r in regions)
 
 
-def _asked(
+def _named_parent(
     reader: CatalogReader,
     source: str,
-    asked: str,
+    parent_id: str,
     newest: Parent | None,
     increment: Increment,
     level: int | None,
 ) -> Choice:
-    found = reader.one("parent_backup", backup_id=reader.resolve_backup(asked, source))
-    if found is None or found["source"] != source:
+    row = reader.one("parent_backup", backup_id=reader.resolve_backup(parent_id, source))
+    if row is None or row["source"] != source:
         raise UsageProblem(
-            f"Backup {asked} is one of {found['source'] if found else 'another source'}, not of {source}.",
+            f"Backup {parent_id} is one of {row['source'] if row else 'another source'}, not of {source}.",
             hint=f"`lakebackup list --source {quote(source)}` shows those that there are.",
         )
-    if found["reason"]:
+    if row["reason"]:
         raise Refused(
-            f"Backup {found['backup_id']} cannot be continued: {_WHY[found['reason']]}.",
+            f"Backup {row['backup_id']} cannot be continued: {_REASON_TEXTS[row['reason']]}.",
             hint="Name another with --parent, leave it out, or take --mode full.",
         )
-    parent = pick(Parent, found)
-    least = max(1, parent.level if increment != "cumulative" else parent.level + 1)
-    if level is not None and level < least:
+    parent = pick(Parent, row)
+    min_level = max(1, parent.level if increment != "cumulative" else parent.level + 1)
+    if level is not None and level < min_level:
         raise UsageProblem(
             f"Backup {parent.backup_id} is of level {parent.level}; a {increment} one that continues it "
-            f"is of level {least} or above.",
-            hint=f"Give --level {least}, or leave it out.",
+            f"is of level {min_level} or above.",
+            hint=f"Give --level {min_level}, or leave it out.",
         )
-    # Behind the last of its chain nothing branches off.
-    branch = found["last_branch"] + (1 if parent.link < found["last_link"] else 0)
-    return Choice(parent, newest, increment, level or least, branch, asked=True)
+    # A backup that continues the last one of its chain begins no new branch.
+    branch = row["last_branch"] + (1 if parent.link < row["last_link"] else 0)
+    return Choice(parent, newest, increment, level or min_level, branch, asked=True)
 
 
-def _none(source: str, mode: Mode, increment: Increment, level: int, rest: list[dict[str, Any]]) -> Choice:
-    if not rest:
+def _without_parent(
+    source: str, mode: Mode, increment: Increment, level: int, unusable: list[dict[str, Any]]
+) -> Choice:
+    if not unusable:
         notes = () if mode == "auto" else (f"there is no backup of {source} yet, so this is a full one",)
         return Choice(None, None, increment, level, notes=notes)
     if mode != "auto":
         raise Refused(
-            f"No backup of {source} can be continued: {_shown(rest)}.",
+            f"No backup of {source} can be continued: {_describe(unusable)}.",
             hint="Take a new full backup with --mode full; the view unusable_backups has more.",
         )
-    warning = f"no backup of {source} can be continued, so this is a full one: {_shown(rest)}"
+    warning = f"no backup of {source} can be continued, so this is a full one: {_describe(unusable)}"
     return Choice(None, None, increment, level, warnings=(warning,))
 
 
-def _shown(rows: list[dict[str, Any]]) -> str:
-    shown = [f"{row['backup_id']} ({format_ts(row['end_ts'])}): {_WHY[row['reason']]}" for row in rows[:3]]
-    more = [f"and {len(rows) - 3} more"] if len(rows) > 3 else []
-    return "; ".join(shown + more)
+def _describe(rows: list[dict[str, Any]]) -> str:
+    texts = [
+        f"{row['backup_id']} ({format_ts(row['end_ts'])}): {_REASON_TEXTS[row['reason']]}" for row in rows[:3]
+    ]
+    suffix = [f"and {len(rows) - 3} more"] if len(rows) > 3 else []
+    return "; ".join(texts + suffix)

@@ -64,7 +64,7 @@ class TopicState:
 
 @dataclass(frozen=True, slots=True)
 class StoredTopic:
-    """A topic of a merged or compacted backup, and totals of the files that the backup is made from."""
+    """A topic of a merged or compacted backup, with totals of the files that the backup is made from."""
 
     scope: str
     epoch: str
@@ -96,8 +96,9 @@ class StoredTopic:
 class RegionState(Partition):
     """A partition as the cluster describes it. `low`, `high`: watermarks; `end`: where reading ends.
 
-    `open_since`: the time (ms) of the record at `end`, with which an open transaction begins that hides it
-    and all behind it from readers of committed records; -1: its time is not known; None: nothing is hidden.
+    `open_since`: the time (ms) of the record at `end`. An open transaction begins there, and hides that
+    record and all later ones from readers of committed records. -1: the time is unknown; None: no record is
+    hidden.
     """
 
     low: int
@@ -107,9 +108,9 @@ class RegionState(Partition):
     open_since: int | None = None
 
     def complete_ts(self, end_ts: int) -> int | None:
-        """The last instant up to which all records lie before `end`, which was read at `end_ts`.
+        """The latest time (ms) up to which every record lies before `end`, which was read at `end_ts`.
 
-        None: that is `end_ts`. -1: it is not known, since the hidden record has no time or one to come.
+        None: it is `end_ts`. -1: it is unknown, since the hidden record has no time, or one after `end_ts`.
         """
         if self.open_since is None:
             return None
@@ -150,7 +151,7 @@ class BackupRows:
         regions: Iterable[RegionState] = (),
     ) -> Scope:
         """The row of a topic. `settings`: JSON text that replaces the topic's own settings. `regions`: its
-        partitions, of which the one with the oldest hidden record says until when the topic is complete."""
+        partitions; the one with the oldest hidden record determines until when the topic is complete."""
         instants = [instant for r in regions if (instant := r.complete_ts(self.ts)) is not None]
         return Scope(
             backup_id=self.backup_id,
@@ -176,7 +177,7 @@ class BackupRows:
     ) -> Gap:
         """The row for offsets `[start, end)` that no backup holds.
 
-        `end` None: the topic was recreated, and everything from `start` on was lost.
+        `end` None: the topic was recreated, and all records from `start` on were lost.
         """
         scope, epoch, region = place
         return Gap(

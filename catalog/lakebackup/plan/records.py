@@ -1,7 +1,8 @@
-"""What a SELECT over `records('topic')` can find, read from its syntax tree before any file is opened.
+"""Filter pushdown for `records('topic')`: the conditions of a SELECT that narrow which files are opened.
 
-Only conditions that every wanted record meets are taken: AND-ed comparisons in the WHERE of the SELECT that
-reads the relation. The engine applies the whole WHERE again, so that what is not taken costs time, not rows.
+The conditions come from the SELECT's syntax tree: the AND-ed comparisons in the WHERE of the query that reads
+the relation. The engine applies the whole WHERE again. So a condition that is not understood here costs time,
+but loses no rows.
 """
 
 from __future__ import annotations
@@ -30,20 +31,20 @@ _INSTANT = re.compile(r"\d{4}-\d\d-\d\d(?:[ T]\d\d:\d\d(?::\d\d(?:\.\d{1,6})?)?)
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 _BACKUP = re.compile(r"\d{8}(?:T\d{0,6}(?:(?<=T\d{6})Z(?:-[0-9a-f]{0,8})?)?)?")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-#: Columns that bound a span of `Wanted`.
+#: Columns whose comparisons bound a span of `Wanted`, and the name of that span.
 _SPANS = {"ts": "ts", "time": "ts", "kafka_offset": "offset", "partition": "partition"}
 _MIRROR = {"GT": "LT", "GTE": "LTE", "LT": "GT", "LTE": "GTE", "EQ": "EQ"}
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Whole numbers from `least` to `greatest`, both in; None: no bound."""
+    """The integers from `least` to `greatest`, both included; None: no bound."""
 
     least: int | None = None
     greatest: int | None = None
 
     def within(self, least: int | None, greatest: int | None) -> Span:
-        """What lies in both."""
+        """The intersection with another span."""
         leasts = [bound for bound in (self.least, least) if bound is not None]
         greatests = [bound for bound in (self.greatest, greatest) if bound is not None]
         return Span(max(leasts, default=None), min(greatests, default=None))
@@ -51,7 +52,10 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What every wanted record meets. `ts` in ms; `keys`: one of these, None: any; `prefix` of the key."""
+    """The conditions that every record of the result meets. `ts` is in ms.
+
+    `keys`: its key is one of these; None: any. `prefix`: its key starts with this. `no_key`: it has no key.
+    """
 
     ts: Span = Span()
     offset: Span = Span()
@@ -61,7 +65,7 @@ class Wanted:
     no_key: bool = False
 
     def parameters(self) -> dict[str, object]:
-        """The values of the query record_files that narrow it."""
+        """The parameters of the query record_files that limit it to these conditions."""
         least, greatest = self._keys()
         return {
             "least_ts": self.ts.least,
@@ -76,7 +80,7 @@ class Wanted:
         }
 
     def _keys(self) -> tuple[str | None, str | None]:
-        """Hex of the least and the greatest key; 'g' comes after every hex digit."""
+        """The least and the greatest key as hex. 'g' sorts after every hex digit."""
         if self.keys is not None:
             keys = sorted(key.hex() for key in self.keys)
             return (keys[0], keys[-1]) if keys else ("g", "")
@@ -84,7 +88,10 @@ class Wanted:
 
 
 def wanted(select: str, relation: str) -> Wanted:
-    """What the SELECT (Spark's dialect, checked) wants of the records in `relation`, which it reads once."""
+    """The conditions that a SELECT sets for the records of `relation`, which it reads once.
+
+    `select`: checked, in Spark's dialect.
+    """
     from sqlglot import exp, parse_one
 
     tree = parse_one(select, dialect="spark")
@@ -92,16 +99,16 @@ def wanted(select: str, relation: str) -> Wanted:
     query = table.find_ancestor(exp.Select)
     if query is None or not isinstance(table.parent, (exp.From, exp.Join)) or not _plain(query, table):
         return Wanted()
-    where = query.args.get("where")
+    where_clause = query.args.get("where")
     names = {table.alias_or_name.lower()} | (set() if query.args.get("joins") else {""})
-    found = Wanted()
-    for condition in _conjuncts(where.this) if where else ():
-        found = _narrowed(found, condition, names)
-    return found
+    record_filter = Wanted()
+    for condition in _conjuncts(where_clause.this) if where_clause else ():
+        record_filter = _narrowed(record_filter, condition, names)
+    return record_filter
 
 
 def _plain(query: exp.Select, table: exp.Table) -> bool:
-    """Whether a join puts NULLs in the place of the table's rows, or keeps rows that it does not match."""
+    """Whether no join adds rows in which the table's columns are NULL for lack of a match."""
     from sqlglot import exp
 
     joins: list[exp.Join] = query.args.get("joins") or []
@@ -112,26 +119,26 @@ def _plain(query: exp.Select, table: exp.Table) -> bool:
 def _conjuncts(condition: exp.Expr) -> Iterator[exp.Expr]:
     from sqlglot import exp
 
-    standing = [condition]
-    while standing:
-        part = standing.pop().unnest()
+    conditions = [condition]
+    while conditions:
+        part = conditions.pop().unnest()
         if isinstance(part, exp.And):
-            standing += [part.left, part.right]
+            conditions += [part.left, part.right]
         else:
             yield part
 
 
-def _narrowed(found: Wanted, condition: exp.Expr, names: set[str]) -> Wanted:
-    """`found`, narrowed by one condition when it is understood."""
+def _narrowed(record_filter: Wanted, condition: exp.Expr, names: set[str]) -> Wanted:
+    """`record_filter`, narrowed by one condition if that is understood."""
     from sqlglot import exp
 
     if condition.args.get("negate") or condition.args.get("symmetric"):  # NOT LIKE, BETWEEN SYMMETRIC
-        return found
-    this, kind = condition.this, type(condition).__name__
+        return record_filter
+    operand, kind = condition.this, type(condition).__name__
     if isinstance(condition, (exp.EQ, exp.GT, exp.GTE, exp.LT, exp.LTE)):
         value = condition.expression
-        if not isinstance(this, exp.Column):
-            this, value, kind = value, this, _MIRROR[kind]
+        if not isinstance(operand, exp.Column):
+            operand, value, kind = value, operand, _MIRROR[kind]
         values = [value]
     elif isinstance(condition, exp.Between):
         values = [condition.args["low"], condition.args["high"]]
@@ -140,35 +147,36 @@ def _narrowed(found: Wanted, condition: exp.Expr, names: set[str]) -> Wanted:
     elif isinstance(condition, (exp.Like, exp.StartsWith, exp.Is)):
         values = [condition.expression]
     else:
-        return found
-    if not isinstance(this, exp.Column) or this.table.lower() not in names or not values:
-        return found
-    column = this.name.lower()
+        return record_filter
+    if not isinstance(operand, exp.Column) or operand.table.lower() not in names or not values:
+        return record_filter
+    column = operand.name.lower()
     if column in _SPANS:
-        return _bounded(found, column, kind, values)
+        return _bounded(record_filter, column, kind, values)
     if column in ("key", "key_hex"):
-        return _keys(found, column, kind, values)
-    return found
+        return _keys(record_filter, column, kind, values)
+    return record_filter
 
 
-def _bounded(found: Wanted, column: str, kind: str, values: list[exp.Expr]) -> Wanted:
+def _bounded(record_filter: Wanted, column: str, kind: str, values: list[exp.Expr]) -> Wanted:
     read = _instant if column == "time" else _number
     numbers = [number for value in values if (number := read(value)) is not None]
     bounds = _bounds(kind, numbers) if len(numbers) == len(values) else None
     if bounds is None:
-        return found
+        return record_filter
     least, greatest = bounds
     if column == "time":
-        # In microseconds, of which a record's time has whole thousands; only those with a time are wanted.
+        # The bounds are in microseconds, and a record's time is in whole milliseconds. A record without a
+        # time meets no comparison, so the least is at least 0.
         least = max(0, -(-least // 1000)) if least is not None else 0
         greatest = greatest // 1000 if greatest is not None else None
     name = _SPANS[column]
-    span: dict[str, Any] = {name: getattr(found, name).within(least, greatest)}
-    return replace(found, **span)
+    span: dict[str, Any] = {name: getattr(record_filter, name).within(least, greatest)}
+    return replace(record_filter, **span)
 
 
 def _bounds(kind: str, numbers: list[int]) -> tuple[int | None, int | None] | None:
-    """The least and the greatest whole number that a comparison lets through."""
+    """The least and the greatest integer that meet a comparison."""
     first, last = numbers[0], numbers[-1]
     return {
         "EQ": (first, first),
@@ -194,7 +202,7 @@ def _number(value: exp.Expr) -> int | None:
 
 
 def _instant(value: exp.Expr) -> int | None:
-    """Microseconds since 1970 of a time written out, as both engines read it; without a zone it is UTC."""
+    """Microseconds since 1970 UTC of a literal time, as both engines read it. Without a zone it is UTC."""
     from sqlglot import exp
 
     pattern = _INSTANT
@@ -213,35 +221,37 @@ def _instant(value: exp.Expr) -> int | None:
         return None
 
 
-def _keys(found: Wanted, column: str, kind: str, values: list[exp.Expr]) -> Wanted:
+def _keys(record_filter: Wanted, column: str, kind: str, values: list[exp.Expr]) -> Wanted:
     from sqlglot import exp
 
     if kind == "Is":
-        # A key that is no text has a NULL in the column key, but it is a key.
+        # The column key is NULL for a key that is not text, so only key_hex IS NULL means that there is none.
         no_key = column == "key_hex" and isinstance(values[0], exp.Null)
-        return replace(found, no_key=found.no_key or no_key)
+        return replace(record_filter, no_key=record_filter.no_key or no_key)
     texts = [str(value.this) for value in values if isinstance(value, exp.Literal) and value.is_string]
     if len(texts) < len(values):
-        return found
+        return record_filter
     if kind in ("Like", "StartsWith") and column == "key":
         prefix = (re.split("[%_]", texts[0], maxsplit=1)[0] if kind == "Like" else texts[0]).encode()
-        return replace(found, prefix=max(found.prefix, prefix, key=len))
+        return replace(record_filter, prefix=max(record_filter.prefix, prefix, key=len))
     if kind not in ("EQ", "In"):
-        return found
+        return record_filter
     if column == "key_hex":
         keys = {bytes.fromhex(text) for text in texts if _HEX.fullmatch(text)}
     else:
         keys = {text.encode() for text in texts}
-    return replace(found, keys=frozenset(keys if found.keys is None else keys & found.keys))
+    return replace(
+        record_filter, keys=frozenset(keys if record_filter.keys is None else keys & record_filter.keys)
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class RecordsPlan:
-    """One `records(…)` as a value: the topic, up to where, and what is wanted of it.
+    """What one `records(…)` call reads: a topic, up to a point, and the conditions for its records.
 
-    `to_ts` (ms): records after it are left out. `backup_id`: only what that backup and its chain hold;
-    `after_number`: of that only what later backups than this one added. `paths`: of all that only the files
-    from the first path on and before the second; None: no bound.
+    `to_ts` (ms): later records are left out. `backup_id`: only that backup and its chain are read;
+    `after_number`: of these, only files of backups with a greater number. `paths`: only files from the first
+    path on and before the second are read; None: no bound.
     """
 
     call: RecordsCall
@@ -254,7 +264,7 @@ class RecordsPlan:
     paths: tuple[str | None, str | None] = (None, None)
 
     def parameters(self) -> dict[str, object]:
-        """The values of the query record_files."""
+        """The parameters of the query record_files."""
         return {
             "source": self.source,
             "scope": self.scope,
@@ -268,10 +278,10 @@ class RecordsPlan:
 
 
 def plan_records(reader: CatalogReader, select: str, call: RecordsCall, *, now_ms: int) -> RecordsPlan:
-    """Which topic of which source a call means, and which point. `select`: the checked text for Spark.
+    """Resolve the topic, the source and the point of a `records(…)` call. `select`: checked, for Spark.
 
-    Raises NotFound (no such topic or backup), UsageProblem (several sources, a time that is none), Refused (a
-    time after the last backup).
+    Raises NotFound (no such topic or backup), UsageProblem (several sources, an invalid time), Refused (a
+    time after the last backup, a queue).
     """
     source, end_ts, scope = _topic(reader, call.topic)
     to_ts = backup_id = None
@@ -289,17 +299,18 @@ def plan_records(reader: CatalogReader, select: str, call: RecordsCall, *, now_m
 
 def _topic(reader: CatalogReader, name: str) -> tuple[str, int, str]:
     source, _, scope = name.rpartition("/")
-    every = reader.rows("record_topics")
-    known = [row for row in every if row["source_kind"] != QUEUES]
-    found = [row for row in known if row["scope"] == scope and source in ("", row["source"])]
-    if len(found) > 1:
+    rows = reader.rows("record_topics")
+    topics = [row for row in rows if row["source_kind"] != QUEUES]
+    matches = [row for row in topics if row["scope"] == scope and source in ("", row["source"])]
+    if len(matches) > 1:
         raise UsageProblem(
-            f"Topic {scope} is in several sources: {', '.join(row['source'] for row in found)}.",
-            hint=f"Write records('{found[0]['source']}/{scope}').",
+            f"Topic {scope} is in several sources: {', '.join(row['source'] for row in matches)}.",
+            hint=f"Write records('{matches[0]['source']}/{scope}').",
         )
-    if not found:
-        # A backup after a full has messages of before it again, and an abandoned history has its own.
-        queue = next((r for r in every if r["scope"] == scope and source in ("", r["source"])), None)
+    if not matches:
+        # A message can be in several backups of a queue: one after a full repeats earlier messages, and an
+        # abandoned history holds its own.
+        queue = next((r for r in rows if r["scope"] == scope and source in ("", r["source"])), None)
         if queue:
             raise Refused(
                 f"{scope} is a queue of the engine {queue['source']}, whose messages no SELECT can read.",
@@ -310,8 +321,8 @@ def _topic(reader: CatalogReader, name: str) -> tuple[str, int, str]:
             f"No restorable backup holds topic {name!r}.",
             hint=did_you_mean(
                 scope,
-                (row["scope"] for row in known),
+                (row["scope"] for row in topics),
                 "`lakebackup sql 'SELECT DISTINCT source, scope FROM restore_points'` lists the topics.",
             ),
         )
-    return found[0]["source"], found[0]["end_ts"], scope
+    return matches[0]["source"], matches[0]["end_ts"], scope

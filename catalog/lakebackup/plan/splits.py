@@ -1,4 +1,4 @@
-"""How a backup's work is split into tasks of about the same size. Pure."""
+"""Splits a backup's work into tasks of about the same size. Pure."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-# A task below this many offsets costs more to start than to run.
+# A task with fewer offsets costs more to start than to run.
 LEAST_OFFSETS_PER_TASK = 250_000
-# A task above this loses too much when it fails.
+# A task with more offsets loses too much work when it fails.
 MOST_OFFSETS_PER_TASK = 20_000_000
 
 
 class Piece(NamedTuple):
-    """`[start, end)` of the range number `of`; `rank` counts the pieces of a range from 0."""
+    """Offsets `[start, end)` of the range with the index `of`; `rank` counts the pieces of a range from 0."""
 
     of: int
     start: int
@@ -25,9 +25,9 @@ class Piece(NamedTuple):
 def split(
     ranges: Sequence[tuple[int, int]], parallelism: int, *, one_task: int = 0
 ) -> tuple[tuple[Piece, ...], ...]:
-    """The pieces that each task reads, in the order of the ranges `[start, end)`; empty ranges have none.
+    """The pieces that each task reads, in the order of the ranges `[start, end)`.
 
-    `one_task`: up to so many offsets in all are a single task.
+    Empty ranges have no pieces. `one_task`: up to this many offsets in total are a single task.
     """
     total = sum(end - start for start, end in ranges)
     # Twice as many tasks as cores, so that a slow one does not leave the others idle for long.
@@ -36,12 +36,14 @@ def split(
         size = max(total, 1)
     tasks: list[list[Piece]] = []
     room = 0
-    for of, (start, end) in enumerate(ranges):
+    for range_number, (start, end) in enumerate(ranges):
         length = end - start
-        # A rest of less than half a task is not worth a file of its own.
+        # A remainder of less than half a task is not worth a file of its own.
         count = max(1, (length + size // 2) // size) if length else 0
         for rank in range(count):
-            piece = Piece(of, start + length * rank // count, start + length * (rank + 1) // count, rank)
+            piece = Piece(
+                range_number, start + length * rank // count, start + length * (rank + 1) // count, rank
+            )
             if not tasks or piece.end - piece.start > room:
                 tasks.append([])
                 room = size
@@ -51,13 +53,14 @@ def split(
 
 
 def share_out(sizes: Sequence[int], parallelism: int, least: int) -> tuple[tuple[int, ...], ...]:
-    """Which of the items with these sizes each task gets, whole, so that all have about the same to do.
+    """Distribute whole items over tasks that have about the same amount of work.
 
-    At most `parallelism` tasks, fewer when they would have less than `least` each; items of size 0 get none.
+    `sizes`: the size of each item. Returns the indexes of each task's items. There are at most `parallelism`
+    tasks, and fewer when they would have less than `least` each. Items of size 0 belong to no task.
     """
-    wanted = sorted((n for n, size in enumerate(sizes) if size), key=lambda n: -sizes[n])
-    count = min(parallelism, len(wanted), max(1, sum(sizes) // least))
+    indexes = sorted((n for n, size in enumerate(sizes) if size), key=lambda n: -sizes[n])
+    count = min(parallelism, len(indexes), max(1, sum(sizes) // least))
     loads: list[list[int]] = [[] for _ in range(count)]
-    for number in wanted:
+    for number in indexes:
         min(loads, key=lambda load: sum(sizes[n] for n in load)).append(number)
     return tuple(map(tuple, loads))

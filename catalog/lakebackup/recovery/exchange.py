@@ -60,40 +60,42 @@ def export(reader: CatalogReader, folder: Storage, form: Form, progress: Callabl
 
     Raises Refused (the folder is not empty), Damaged (a table's file was changed).
     """
-    found = next(folder.list(), None)
-    if found:
-        raise Refused(f"{folder.uri} holds {found.path} already.", hint="Export into an empty folder.")
+    existing = next(folder.list(), None)
+    if existing:
+        raise Refused(f"{folder.uri} holds {existing.path} already.", hint="Export into an empty folder.")
     files: list[RowsFile] = []
     rows = size = 0
     # Read backups first, to leave out rows of backups that are committed during the export.
-    known = [str(row["backup_id"]) for batch in _rows(reader, "backups", None) for row in batch.to_pylist()]
+    backup_ids = [
+        str(row["backup_id"]) for batch in _rows(reader, "backups", None) for row in batch.to_pylist()
+    ]
     for table in EXCHANGED:
-        for file in _table(reader, folder, table, form, known):
+        for file in _table(reader, folder, table, form, backup_ids):
             files.append(file)
             rows, size = rows + file.rows, size + file.bytes
             progress(rows, size)
-    made = Index(len(names("migrations")), form, time.time_ns() // 1000, tuple(files))
-    write_record(folder, INDEX, made)
-    return made
+    index = Index(len(names("migrations")), form, time.time_ns() // 1000, tuple(files))
+    write_record(folder, INDEX, index)
+    return index
 
 
 def read_index(folder: Storage) -> Index:
     """Read the index of an export. Raises NotFound, Damaged, UsageProblem (written by a newer version)."""
     try:
-        found = read_record(folder, INDEX, Index, "Export again.")
+        index = read_record(folder, INDEX, Index, "Export again.")
     except NotFound:
         raise NotFound(
             f"{folder.uri} holds no {INDEX}: it is not an export, or an incomplete one.",
             hint="Give the folder of a `lakebackup catalog export`, or files with --backups, --files.",
         ) from None
-    unknown = {file.table for file in found.files} - set(EXCHANGED)
-    if found.version > len(names("migrations")) or unknown:
+    unknown = {file.table for file in index.files} - set(EXCHANGED)
+    if index.version > len(names("migrations")) or unknown:
         raise UsageProblem(
-            f"{folder.uri} was exported from a catalog of schema version {found.version}; "
+            f"{folder.uri} was exported from a catalog of schema version {index.version}; "
             f"this lakebackup supports versions up to {len(names('migrations'))}.",
             hint="Use the lakebackup that wrote it, or a newer one.",
         )
-    return found
+    return index
 
 
 def require_whole(folder: Storage, files: tuple[RowsFile, ...]) -> None:
@@ -115,7 +117,7 @@ def _rows(reader: CatalogReader, table: str, ids: list[str] | None) -> Iterator[
     from lakebackup.sql_engine.failures import damaged_table
 
     uri = f"{reader.catalog_uri}/{table}"
-    found = dataset(uri, open_table(uri)).scanner(
+    scanner = dataset(uri, open_table(uri)).scanner(
         columns=[column.name for column in columns(table)],
         filter=ds.field("backup_id").isin(pa.array(ids, pa.string())) if ids is not None else None,
         batch_size=_BATCH,
@@ -123,7 +125,7 @@ def _rows(reader: CatalogReader, table: str, ids: list[str] | None) -> Iterator[
         fragment_readahead=1,
     )
     try:
-        for batch in found.to_reader():
+        for batch in scanner.to_reader():
             if batch.num_rows:
                 yield batch
     except (OSError, pa.ArrowInvalid) as error:
@@ -131,11 +133,11 @@ def _rows(reader: CatalogReader, table: str, ids: list[str] | None) -> Iterator[
 
 
 def _table(
-    reader: CatalogReader, folder: Storage, table: str, form: Form, known: list[str]
+    reader: CatalogReader, folder: Storage, table: str, form: Form, backup_ids: list[str]
 ) -> Iterator[RowsFile]:
-    batches = _rows(reader, table, known if table in OF_BACKUPS else None)
+    batches = _rows(reader, table, backup_ids if table in OF_BACKUPS else None)
     if table == "backups":
-        batches = (_only(batch, known) for batch in batches)
+        batches = (_only(batch, backup_ids) for batch in batches)
     if table == "destinations":
         batches = (_absolute(batch, reader) for batch in batches)
     number, batch = 0, next(batches, None)
@@ -143,9 +145,9 @@ def _table(
         path = f"{table}-{number:04d}.{form}"
         with folder.writer() as writer:
             sink, rows = _Sink(writer), 0
-            with _lines(sink) if form == "jsonl" else _parquet(sink, batch.schema) as put:
+            with _lines(sink) if form == "jsonl" else _parquet(sink, batch.schema) as write_batch:
                 while batch is not None and rows < ROWS_PER_FILE:
-                    put(batch)
+                    write_batch(batch)
                     rows += batch.num_rows
                     batch = next(batches, None)
             writer.commit(path)
@@ -153,11 +155,11 @@ def _table(
         number += 1
 
 
-def _only(batch: pa.RecordBatch, known: list[str]) -> pa.RecordBatch:
+def _only(batch: pa.RecordBatch, backup_ids: list[str]) -> pa.RecordBatch:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    return batch.filter(pc.is_in(batch.column("backup_id"), pa.array(known, pa.string())))
+    return batch.filter(pc.is_in(batch.column("backup_id"), pa.array(backup_ids, pa.string())))
 
 
 def _absolute(batch: pa.RecordBatch, reader: CatalogReader) -> pa.RecordBatch:
@@ -193,11 +195,11 @@ class _Sink(io.RawIOBase):
 
 @contextmanager
 def _lines(sink: _Sink) -> Iterator[Callable[[pa.RecordBatch], object]]:
-    def put(batch: pa.RecordBatch) -> None:
+    def write_batch(batch: pa.RecordBatch) -> None:
         lines = (json.dumps(row, ensure_ascii=False, separators=(",", ":")) for row in batch.to_pylist())
         sink.write("".join(f"{line}\n" for line in lines).encode())
 
-    yield put
+    yield write_batch
 
 
 @contextmanager

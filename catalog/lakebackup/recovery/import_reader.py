@@ -57,19 +57,19 @@ class ImportFile:
 def import_files(table: str, path: str) -> list[ImportFile]:
     """The file at `path`, or those in that folder. Raises NotFound, UsageProblem (an unknown suffix)."""
     storage = open_storage(path)
-    found = [
+    uris = [
         f"{path.rstrip('/')}/{entry.path}"
         for entry in storage.list()
         if not entry.path.startswith((".", "_"))
     ]
-    if not found:
+    if not uris:
         folder, name = _split_uri(path)
         if not folder.exists(name):
             raise NotFound(
                 f"--{table} {path} does not exist.", hint="Name a file, or a folder of such files."
             )
-        found = [path]
-    return [ImportFile(table, uri, _form(uri)) for uri in found]
+        uris = [path]
+    return [ImportFile(table, uri, _form(uri)) for uri in uris]
 
 
 def _split_uri(path: str) -> tuple[Storage, str]:
@@ -94,19 +94,19 @@ def importable_columns(table: str) -> tuple[Column, ...]:
     """The columns that rows of a table, or of manifests, may have."""
     if table != MANIFESTS:
         return columns(table)
-    known = {column.name: column for column in columns("files")}
-    return tuple(known[name] for name in _LISTED)
+    columns_by_name = {column.name: column for column in columns("files")}
+    return tuple(columns_by_name[name] for name in _LISTED)
 
 
 @cache
 def import_schema(table: str) -> pa.Schema:
-    """The schema of rows that are read. `row_file`: index of the file; `row_number`: line or row, from 1."""
+    """The schema of the rows to read. `row_file`: index of the file; `row_number`: line or row, from 1."""
     import pyarrow as pa
 
-    known = ARROW_SCHEMAS["files" if table == MANIFESTS else table]
-    own = [known.field(column.name).with_nullable(True) for column in importable_columns(table)]
+    schema = ARROW_SCHEMAS["files" if table == MANIFESTS else table]
+    fields = [schema.field(column.name).with_nullable(True) for column in importable_columns(table)]
     return pa.schema(
-        [*own, ("row_file", pa.int32()), ("row_number", pa.int64()), ("row_problem", pa.string())]
+        [*fields, ("row_file", pa.int32()), ("row_number", pa.int64()), ("row_problem", pa.string())]
     )
 
 
@@ -133,12 +133,12 @@ class ImportRows(PerNumber):
         return in_batches(self.read(number), import_schema(self.table), _BATCH)
 
     def read(self, number: int) -> Iterator[dict[str, Any]]:
-        """The rows of a file, each with its number and its problem, if any."""
-        for place, row, problem in read(self.files[number], partial(self.counted, number)):
-            made = dict.fromkeys(self._types)
+        """The rows of a file, each with its file, its number and its problem, if any."""
+        for row_number, row, problem in read(self.files[number], partial(self.counted, number)):
+            values = dict.fromkeys(self._types)
             if row is not None:
-                problem = self._row_problem(row, made)
-            yield {**made, "row_file": number, "row_number": place, "row_problem": problem}
+                problem = self._row_problem(row, values)
+            yield {**values, "row_file": number, "row_number": row_number, "row_problem": problem}
 
     def counted(self, number: int, stream: BinaryIO) -> BinaryIO:  # noqa: ARG002 (a subclass does)
         """The stream of a file, or one around it that counts what is read."""
@@ -154,8 +154,8 @@ class ImportRows(PerNumber):
             return [column.name for column in importable_columns(self.table) if not column.nullable]
         return REQUIRED[self.table]
 
-    def _row_problem(self, row: Mapping[str, Any], made: dict[str, Any]) -> str | None:
-        """Copy the values of a row to `made`; returns its problem, if any."""
+    def _row_problem(self, row: Mapping[str, Any], values: dict[str, Any]) -> str | None:
+        """Copy the values of a row to `values`; returns its problem, if any."""
         for name, value in row.items():
             column = self._types.get(name)
             if column is None:
@@ -170,11 +170,11 @@ class ImportRows(PerNumber):
                 return f"{name} is {value}, which is too large"
             if column.choices and value not in column.choices:
                 return f"{name} is {value!r:.60}, one of {', '.join(column.choices)} is expected"
-            made[name] = value
-        missing = [name for name in self._needed if made[name] is None]
+            values[name] = value
+        missing = [name for name in self._needed if values[name] is None]
         if missing:
             return f"{', '.join(missing)} must be given"
-        return self._value_problem(made)
+        return self._value_problem(values)
 
     def _value_problem(self, row: dict[str, Any]) -> str | None:
         """The problem of a row whose values have valid types."""
@@ -205,11 +205,15 @@ def _out_of_bounds(row: Mapping[str, Any]) -> str | None:
     for name in ("bytes", "raw_bytes", "entries", "files", "level", "chain_position"):
         if (row.get(name) or 0) < 0:
             return f"{name} is {row[name]}, which is below 0"
-    for less, more in (("min_ts", "max_ts"), ("start_position", "end_position"), ("added_in", "gone_in")):
-        low, high = row.get(less), row.get(more)
-        strict = less == "added_in" or (less == "start_position" and "path" in row)
+    for low_name, high_name in (
+        ("min_ts", "max_ts"),
+        ("start_position", "end_position"),
+        ("added_in", "gone_in"),
+    ):
+        low, high = row.get(low_name), row.get(high_name)
+        strict = low_name == "added_in" or (low_name == "start_position" and "path" in row)
         if low is not None and high is not None and (low > high or (strict and low == high)):
-            return f"{less} {low} is not before {more} {high}"
+            return f"{low_name} {low} is not before {high_name} {high}"
     if row.get("number") is not None and row["number"] < 1:
         return f"number is {row['number']}; numbers start at 1"
     return None

@@ -1,7 +1,7 @@
-"""Imported rows, kept in the destination, so that a rebuilt catalog has them too.
+"""Stores imported rows in the destination, so that a rebuilt catalog has them too.
 
-`imports/<id>/` holds the rows as they went into the tables; the sealed `import.json` lists those objects,
-holds the rows of `backups`, and alone makes the import exist.
+The folder `imports/<id>/` holds the rows as they were appended to the tables. Its sealed `import.json` lists
+these objects and holds the rows of `backups`. The import exists once this file does.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ if TYPE_CHECKING:
     from lakebackup.storage import Storage
     from lakebackup.store.writer import CatalogWriter
 
-# What a task that wrote rows reports of each object it wrote.
+# The columns that a task reports for each object that it wrote.
 WRITTEN = "table STRING, path STRING, rows BIGINT, bytes BIGINT, sha256 STRING"
-# Makes, for a task's name, what counts the rows and bytes that the task is done with.
+# Returns, for a task's name, a function that counts the rows and bytes that the task has processed.
 Counters: TypeAlias = "Callable[[str], Callable[[int, int], None]]"
 _ROWS_AT_ONCE = 10_000
 _HINT = "Take it from another copy of the repository, or import once more what it was made from."
 
 
 def uncounted(_task: str) -> Callable[[int, int], None]:
-    """For tasks whose progress nobody watches."""
+    """Counters for tasks whose progress is not shown."""
     return lambda _rows, _bytes: None
 
 
 @dataclass(frozen=True, slots=True)
 class Import:
-    """One import; `at` in us since 1970 UTC, `given`: what it was made from."""
+    """One import; `at` in us since 1970 UTC, `given`: what it was made from; `chunks`: its row objects."""
 
     import_id: str
     at: int
@@ -56,20 +56,20 @@ class Import:
 
 
 def write_import(storage: Storage, made: Import) -> None:
-    """Put `import.json`: from now on the import exists, and is resumed until its rows are in the catalog."""
+    """Write `import.json`: now the import exists, and is resumed until its rows are in the catalog."""
     write_record(storage, layout.import_path(made.import_id), made)
 
 
 def read_import(storage: Storage, import_id: str) -> Import:
-    """The import of that id. Raises NotFound, Damaged, UsageProblem (a newer version wrote it)."""
+    """Read the import with an id. Raises NotFound, Damaged, UsageProblem (a newer version wrote it)."""
     return read_record(storage, layout.import_path(import_id), Import, _HINT)
 
 
 def sweep(storage: Storage, made: Import) -> None:
-    """Delete what an earlier run of the same import wrote that died before the import came to exist."""
-    ours = {layout.import_path(made.import_id), *(chunk.path for chunk in made.chunks)}
+    """Delete the objects of earlier runs of the same import that died before it existed."""
+    own_paths = {layout.import_path(made.import_id), *(chunk.path for chunk in made.chunks)}
     paths = [item.path for item in storage.list(layout.import_folder(made.import_id))]
-    working.delete(storage, (path for path in paths if path not in ours))
+    working.delete(storage, (path for path in paths if path not in own_paths))
 
 
 def append(
@@ -81,10 +81,10 @@ def append(
     spare: Collection[str] = (),
     counters: Counters = uncounted,
 ) -> None:
-    """Append the rows of an import, except those of `backups`, to their tables, once for each `transaction`.
+    """Append the rows of an import, except those of the table backups, once for each `transaction`.
 
-    Rows of the backups `spare` are left out, and rows that the tables have already. Tasks count with
-    `counters` the rows that they have read.
+    Leaves out rows of the backups `spare`, and rows that the tables already have. Tasks count the rows that
+    they have read with `counters`.
     """
     from lakebackup.sql_engine.spark import SparkEngine
 
@@ -95,9 +95,9 @@ def append(
         rows = reader.over(spark, range(len(chunks)), spark_columns(table))
         if table == "destinations":
             rows = rows.join(engine.table(table).select("destination"), "destination", "left_anti")
-        elif table == "removals":  # a prune's come all at once; they may be one row by now, here or there
-            there = engine.table(table).select("prune_id", "backup_id")
-            rows = rows.join(there, ["prune_id", "backup_id"], "left_anti")
+        elif table == "removals":  # a prune's rows are appended all at once, and may be folded into one row
+            existing = engine.table(table).select("prune_id", "backup_id")
+            rows = rows.join(existing, ["prune_id", "backup_id"], "left_anti")
         elif table not in OF_BACKUPS:
             rows = rows.subtract(engine.table(table))
         elif spare:
@@ -108,22 +108,22 @@ def append(
 def rebuild(
     spark: SparkSession, writer: CatalogWriter, run_id: str, known: Collection[str]
 ) -> tuple[list[Backup], list[str]]:
-    """Put the rows of every import into a catalog that is being rebuilt.
+    """Append the rows of every import to a catalog that is being rebuilt.
 
-    Returns the backups, which make them count, and the problems. `known`: ids of backups that the rebuild has
-    from their own manifests.
+    Returns the imported backups, whose rows the caller appends to make them visible, and the problems.
+    `known`: ids of the backups that the rebuild has from their own manifests.
     """
     backups: dict[str, Backup] = {}
     problems = []
     for import_id in writer.home.folders(f"{layout.IMPORTS_FOLDER}/"):
         try:
             try:
-                made = read_import(writer.home, import_id)
-            except NotFound:  # of a run that died before it
+                record = read_import(writer.home, import_id)
+            except NotFound:  # the run died before it wrote import.json
                 continue
-            spare = {b.backup_id for b in made.backups} & {*known, *backups}
-            append(spark, writer, made, f"rebuild-{run_id}-{import_id}", spare=spare)
-            backups |= {b.backup_id: b for b in made.backups if b.backup_id not in spare}
+            spare = {b.backup_id for b in record.backups} & {*known, *backups}
+            append(spark, writer, record, f"rebuild-{run_id}-{import_id}", spare=spare)
+            backups |= {b.backup_id: b for b in record.backups if b.backup_id not in spare}
         except LakebackupError as error:
             problems.append(error.message)
     return list(backups.values()), problems
@@ -132,14 +132,14 @@ def rebuild(
 def write_rows(
     rows: DataFrame, table: str, storage: Storage, import_id: str, counters: Counters
 ) -> list[RowsFile]:
-    """Write rows of a table as objects of an import; a row an object comes to the driver."""
-    written = rows.mapInArrow(ChunkWriter(storage.uri, import_id, table, counters), WRITTEN)
-    return [RowsFile(**row.asDict()) for row in written.collect()]
+    """Write rows of a table as objects of an import. The driver receives one row for each object."""
+    objects = rows.mapInArrow(ChunkWriter(storage.uri, import_id, table, counters), WRITTEN)
+    return [RowsFile(**row.asDict()) for row in objects.collect()]
 
 
 @dataclass(frozen=True, slots=True)
 class ChunkWriter:
-    """For `mapInArrow` over rows of a table: writes them as objects, one row of WRITTEN each."""
+    """For `mapInArrow` over rows of a table: writes them as objects, and yields a row of WRITTEN for each."""
 
     destination_uri: str
     import_id: str
@@ -151,12 +151,12 @@ class ChunkWriter:
 
         count = self.counters(f"{self.table}-{task_number():06d}")
         for rows in in_chunks(batches, ARROW_SCHEMAS[self.table], ROWS_PER_FILE):
-            chunk = self._put(rows)
+            chunk = self._write(rows)
             count(chunk.rows, 0)
             yield pa.RecordBatch.from_pylist([asdict(chunk)])
         settle()
 
-    def _put(self, rows: pa.Table) -> RowsFile:
+    def _write(self, rows: pa.Table) -> RowsFile:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -170,7 +170,7 @@ class ChunkWriter:
 
 @dataclass(frozen=True, slots=True)
 class ChunkReader(PerNumber):
-    """The rows of the object `chunks[number]`, verified whole."""
+    """Reads the rows of the object `chunks[number]`, after verifying all of it."""
 
     destination_uri: str
     chunks: tuple[RowsFile, ...]

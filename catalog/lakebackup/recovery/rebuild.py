@@ -1,7 +1,7 @@
-"""A lost catalog, rebuilt from what is stored beside the backups: manifests, markers, the audit log.
+"""Rebuilds a lost catalog from what is stored beside the backups: manifests, markers, the audit log.
 
-Rows of data files go from the manifests' parts to the table inside Spark; the driver holds some manifests at
-a time and one row a backup.
+Rows of data files go from the manifests' parts to the table inside Spark. The driver holds some manifests at
+a time, and one row for each backup.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ if TYPE_CHECKING:
     from lakebackup.rows.backups import Backup
     from lakebackup.storage import Storage
 
-#: The audit log's action for a backup that a rebuild could not put in.
+#: The audit log's action for a backup that a rebuild had to leave out.
 LEFT_OUT = "rebuild left out"
-# Manifests read, checked and put in together.
+# This many manifests are read, checked and appended together.
 _BATCH = 200
 _READERS = 64
 _FILLED = (
@@ -55,7 +55,8 @@ Derive = Callable[[CatalogWriter, "Sequence[sidecar.Manifest]", str], None]
 
 @dataclass(slots=True)
 class Rebuilt:
-    """What a rebuild put in, and what it could not, each with its reason."""
+    """The result of a rebuild: how many backups of each state, files and audit entries it appended, and the
+    reasons for what it left out."""
 
     states: dict[str, int] = field(default_factory=dict)
     files: int = 0
@@ -68,20 +69,21 @@ def rebuild(
     destination: str,
     catalog: str | None = None,
     derive: Derive | None = None,
-    told: Callable[[int, int], None] = lambda _done, _total: None,
+    told: Callable[[int, int], None] = lambda _count, _total: None,
     sure: Callable[[], None] = lambda: None,
 ) -> Rebuilt:
     """Fill the empty or missing catalog of a destination from its sidecars and its audit log.
 
-    `derive` adds what only the data files hold. `told` hears how many of the backups' manifests are done, and
-    how many there are. `sure` is called before the backups become visible, and raises when something else may
-    have come in.
+    `derive` adds the rows that only the data files hold. `told` is called with the number of manifests that
+    are read, and their total. `sure` is called before the backups become visible, and raises an error if
+    another process may have written to the catalog.
 
-    A backup without the marker `complete` becomes `unconfirmed`, one with `deleted` is deleted; a change of
-    state in the audit log holds for complete ones. A backup whose manifest is torn or disagrees with its
-    parts is left out and named in `problems`; all others go in. Snapshots behind one that is left out become
-    `unconfirmed`, since files of theirs may be missing, and so do those from a number on that two have.
-    Nothing is visible before all is in.
+    A backup without the marker `complete` becomes `unconfirmed`, one with `deleted` becomes `deleted`. A
+    complete backup gets its last state from the audit log. A backup whose manifest is torn or disagrees with
+    its parts is left out and named in `problems`; all others are appended. Snapshots after one that is left
+    out become `unconfirmed`, since some of their files may be missing. So do all snapshots from a number on
+    that two backups have. Nothing is visible before everything is appended.
+
     Raises Refused when the catalog holds backups, Busy when another process writes to it.
     """
     writer = CatalogWriter(spark, destination, catalog)
@@ -92,13 +94,13 @@ def rebuild(
             hint="Move its folder away and rebuild; or give another place with --catalog.",
         )
     for table in _FILLED:
-        if _rows(writer, table):  # of a rebuild that did not finish
+        if _rows(writer, table):  # rows of a rebuild that did not finish
             writer.replace_frame(table, spark.createDataFrame([], spark_columns(table)))
     return _Rebuild(spark, writer, derive, told, sure).run()
 
 
 def sources(storage: Storage) -> Iterator[str]:
-    """The sources of which a destination holds something that may be a backup."""
+    """The sources of which a destination holds at least one object that may belong to a backup."""
     for source in filter(None, map(layout.source_of, storage.folders())):
         if next(storage.list(layout.backups_folder(source)), None):
             yield source
@@ -114,28 +116,28 @@ class _Rebuild:
         spark: SparkSession,
         writer: CatalogWriter,
         derive: Derive | None,
-        told: Callable[[int, int], None],
-        sure: Callable[[], None],
+        progress: Callable[[int, int], None],
+        confirm: Callable[[], None],
     ) -> None:
         self.spark, self.writer, self.storage, self.derive = spark, writer, writer.home, derive
-        self.told, self.sure, self.read = told, sure, 0
+        self.progress, self.confirm, self.manifests_read = progress, confirm, 0
         self.run_id = secrets.token_hex(4)  # rows of a dead rebuild were removed before
         self.result = Rebuilt()
         self.states: dict[str, State] = {}
-        self.gone: set[str] = set()
-        self.left_out: dict[str, str] = {}  # backup -> why
+        self.pruned_ids: set[str] = set()
+        self.skipped: dict[str, str] = {}  # backup id -> reason
 
     def run(self) -> Rebuilt:
         self._audit()
         self._prunes()
-        total = len(self.places)
-        self.told(0, total)
+        total = len(self.backup_keys)
+        self.progress(0, total)
         manifests = self._manifests()
         backups: list[Backup] = []
         while batch := list(islice(manifests, _BATCH)):
             good = self._agreeing(batch)
             if not good:
-                self.told(self.read, total)
+                self.progress(self.manifests_read, total)
                 continue
             if not backups:
                 self._name_destination(good[0].backup.destination)
@@ -145,40 +147,43 @@ class _Rebuild:
             if self.derive:
                 self.derive(self.writer, good, transaction)
             backups += [self._as_marked(m.backup) for m in good]
-            self.told(self.read, total)
+            self.progress(self.manifests_read, total)
         backups = self._resolved([*backups, *self._imports(backups)])
         for backup in backups:
             self.result.states[backup.state] = self.result.states.get(backup.state, 0) + 1
         self.result.problems += translations.rebuild(self.writer, self.run_id)
         self.writer.register_home()
         self.writer.append(self._acknowledged(), f"rebuild-{self.run_id}-left-out")
-        self.sure()
+        self.confirm()
         self.writer.append(backups, f"rebuild-{self.run_id}")
         for table in FOLDED:
             self.writer.fold(table)
         return self.result
 
     def _acknowledged(self) -> list[Audit]:
-        """A row of the audit log for each backup that could not be put in: the catalog knows of it."""
+        """A row of the audit log for each backup that is left out, so that the catalog knows of it."""
         entry = Audit(
             at=time.time_ns() // 1000, actor="catalog rebuild", action=LEFT_OUT, subject="", detail=""
         )
         return [
             replace(entry, subject=backup_id, detail=json.dumps({"why": why}))
-            for backup_id, why in sorted(self.left_out.items())
+            for backup_id, why in sorted(self.skipped.items())
         ]
 
     def _imports(self, own: Sequence[Backup]) -> list[Backup]:
-        """The imported backups, after their rows, in the state that the audit log last gave them."""
-        known = {backup.backup_id for backup in own}
-        found, problems = imports.rebuild(self.spark, self.writer, self.run_id, known)
+        """Append the rows of imports. Returns the imported backups, in the state that the audit log last gave
+        them."""
+        own_ids = {backup.backup_id for backup in own}
+        imported, problems = imports.rebuild(self.spark, self.writer, self.run_id, own_ids)
         self.result.problems += problems
-        self.result.files += sum(backup.files for backup in found)
-        return [replace(one, state=self.states.get(one.backup_id, one.state)) for one in found]
+        self.result.files += sum(backup.files for backup in imported)
+        return [replace(b, state=self.states.get(b.backup_id, b.state)) for b in imported]
 
     def _prunes(self) -> None:
-        """Floors and removals of every prune, done or not. The files of a prune whose tombstones are damaged
-        count as present."""
+        """Append the floors and removals of every prune, finished or not.
+
+        The files of a prune whose tombstones are damaged count as present.
+        """
         for name in prune_ids(self.writer.home):
             transaction = f"rebuild-{self.run_id}-{name}"
             try:
@@ -191,35 +196,35 @@ class _Rebuild:
                 self.result.problems.append(error.message)
                 continue
             self.writer.append(prune.floors, transaction)
-            self.gone.update(backup_id for backup_id, _ in prune.backups)
+            self.pruned_ids.update(backup_id for backup_id, _ in prune.backups)
 
     def _audit(self) -> None:
-        """The audit log's rows, and the newest state that it gives to each backup."""
+        """Append the audit log's rows, and note the newest state that it gives to each backup."""
         from pyspark.sql import functions as F  # noqa: N812 (as Spark's own documentation has it)
 
         if next(self.storage.list(f"{layout.AUDIT_FOLDER}/"), None) is None:
             return
         folder = f"{self.storage.uri}/{layout.AUDIT_FOLDER}"
-        found = self.spark.read.schema(spark_columns("audit")).json(folder)
-        # Entries of earlier versions have none of the later columns.
-        whole = found.dropna(subset=["at", "actor", "action", "subject", "detail"])
-        actions = {row["action"]: row["count"] for row in whole.groupBy("action").count().collect()}
+        audit_log = self.spark.read.schema(spark_columns("audit")).json(folder)
+        # Entries that earlier versions wrote lack the columns that were added later.
+        valid_entries = audit_log.dropna(subset=["at", "actor", "action", "subject", "detail"])
+        actions = {row["action"]: row["count"] for row in valid_entries.groupBy("action").count().collect()}
         self.result.audit = sum(actions.values())
-        torn = found.count() - self.result.audit
+        torn = audit_log.count() - self.result.audit
         if torn:
             self.result.problems.append(f"{layout.AUDIT_FOLDER}/: {torn} entries cannot be read.")
-        self.writer.append_frame("audit", whole.coalesce(1))
+        self.writer.append_frame("audit", valid_entries.coalesce(1))
         if "set_state" in actions:
-            changes = whole.where(F.col("action") == "set_state").groupBy("subject")
+            changes = valid_entries.where(F.col("action") == "set_state").groupBy("subject")
             state = F.get_json_object(F.max_by("detail", "at"), "$.state").alias("state")
             for row in changes.agg(state).collect():
                 self.states[row["subject"]] = cast("State", row["state"])
         for action, table in ROWS_IN_AUDIT.items():
             if action in actions:
-                # The entry of a command of that name holds what was requested, and is no row.
+                # The entry of a command of that name holds the command's request, not a row.
                 is_row = (F.col("action") == action) & F.get_json_object("detail", "$.request").isNull()
                 parsed = F.from_json("detail", spark_columns(table)).alias("row")
-                entries = whole.where(is_row).select(parsed).select("row.*")
+                entries = valid_entries.where(is_row).select(parsed).select("row.*")
                 required = [field.name for field in ARROW_SCHEMAS[table] if not field.nullable]
                 rows = entries.dropna(subset=required)
                 if unreadable := entries.count() - rows.count():
@@ -231,81 +236,83 @@ class _Rebuild:
     def _manifests(self) -> Iterator[sidecar.Manifest]:
         """Every manifest that can be read, by source and time.
 
-        A snapshot's backup that never came to exist, its number being another's by now, is left out: their
-        files would be taken for one another's.
+        A backup of a snapshot that never came to exist, and whose number another backup has by now, is left
+        out. Otherwise the files of one would be taken for those of the other.
         """
-        before: sidecar.Manifest | None = None
-        for found in self._readable():
-            if before and _of_one_number(before.backup, found.backup):
-                if not self._existed(before.backup):
-                    self._leave_out(before.backup, found.backup)
-                    before = found
+        previous: sidecar.Manifest | None = None
+        for manifest in self._readable():
+            if previous and _same_number(previous.backup, manifest.backup):
+                if not self._existed(previous.backup):
+                    self._leave_out(previous.backup, manifest.backup)
+                    previous = manifest
                     continue
-                if not self._existed(found.backup):
-                    self._leave_out(found.backup, before.backup)
+                if not self._existed(manifest.backup):
+                    self._leave_out(manifest.backup, previous.backup)
                     continue
-            if before:
-                yield before
-            before = found
-        if before:
-            yield before
+            if previous:
+                yield previous
+            previous = manifest
+        if previous:
+            yield previous
 
     def _existed(self, backup: Backup) -> bool:
         return any(self._marked(backup, marker) for marker in ("complete", "deleted"))
 
-    def _leave_out(self, backup: Backup, other: Backup) -> None:
+    def _leave_out(self, backup: Backup, number_owner: Backup) -> None:
         self.result.problems.append(
             f"{layout.manifest_path(backup.source, backup.backup_id)}: its run was cut off before the backup "
-            f"existed, and {other.backup_id} has its number, {other.number}."
+            f"existed, and {number_owner.backup_id} has its number, {number_owner.number}."
         )
 
     @cached_property
-    def places(self) -> list[tuple[str, str]]:
-        """Source and id of what looks like a backup; listed once, in object storage by many requests."""
-        return list(_places(self.storage))
+    def backup_keys(self) -> list[tuple[str, str]]:
+        """Source and id of what looks like a backup. Listed only once: that takes many requests."""
+        return list(_find_backups(self.storage))
 
     def _readable(self) -> Iterator[sidecar.Manifest]:
-        for number, (source, backup_id) in enumerate(self.places, 1):
-            self.read = number
+        for number, (source, backup_id) in enumerate(self.backup_keys, 1):
+            self.manifests_read = number
             path = layout.manifest_path(source, backup_id)
             try:
-                found = sidecar.read_manifest(self.storage, path)
-                if (found.backup.source, found.backup.backup_id) != (source, backup_id):
-                    raise Damaged(f"{path}: it is that of backup {found.backup.backup_id}.")
+                manifest = sidecar.read_manifest(self.storage, path)
+                if (manifest.backup.source, manifest.backup.backup_id) != (source, backup_id):
+                    raise Damaged(f"{path}: it is that of backup {manifest.backup.backup_id}.")
             except NotFound:
-                continue  # a run that ended before its manifest: nothing was promised
+                continue  # the run ended before it wrote a manifest, so there was no backup
             except LakebackupError as error:
-                self._lacks(backup_id, error.message)
+                self._skip(backup_id, error.message)
                 continue
-            yield found
+            yield manifest
 
     def _agreeing(self, batch: Sequence[sidecar.Manifest]) -> list[sidecar.Manifest]:
-        """Those whose parts add up to the manifest's totals; deleted ones may have lost their parts."""
-        found = self._added_up(batch)
+        """The manifests whose parts add up to their totals. Deleted backups may have lost their parts."""
+        sums = self._added_up(batch)
         torn = self._torn(batch)
         good = []
         for manifest in batch:
             backup = manifest.backup
             if backup.backup_id in torn:
-                self._lacks(backup.backup_id, torn[backup.backup_id])
+                self._skip(backup.backup_id, torn[backup.backup_id])
                 continue
             expected = (manifest.parts, backup.files, backup.bytes, backup.entries, backup.digest)
-            holds = (self._parts(manifest), *found.get(backup.backup_id, (0, 0, 0, Digest().hex())))
-            if expected == holds or self._marked(backup, "deleted"):
+            actual = (self._parts(manifest), *sums.get(backup.backup_id, (0, 0, 0, Digest().hex())))
+            if expected == actual or self._marked(backup, "deleted"):
                 good.append(manifest)
                 continue
             names = ("parts", "files", "bytes", "entries", "digest")
-            wrong = [f"{n} {a}, not {b}" for n, a, b in zip(names, holds, expected, strict=True) if a != b]
+            differences = [
+                f"{n} {a}, not {b}" for n, a, b in zip(names, actual, expected, strict=True) if a != b
+            ]
             path = layout.manifest_path(backup.source, backup.backup_id)
-            self._lacks(backup.backup_id, f"{path}: its parts hold {'; '.join(wrong)}.")
+            self._skip(backup.backup_id, f"{path}: its parts hold {'; '.join(differences)}.")
         return good
 
-    def _lacks(self, backup_id: str, why: str) -> None:
-        self.result.problems.append(why)
-        self.left_out[backup_id] = why
+    def _skip(self, backup_id: str, reason: str) -> None:
+        self.result.problems.append(reason)
+        self.skipped[backup_id] = reason
 
     def _added_up(self, batch: Sequence[sidecar.Manifest]) -> dict[str, tuple[int, int, int, str]]:
-        """Per backup: rows, bytes, entries and digest of what its parts hold."""
+        """Backup id -> the number of rows, the bytes, the entries and the digest of its parts."""
         from pyspark.sql import functions as F  # noqa: N812
 
         lines = self._lines(batch)
@@ -323,15 +330,15 @@ class _Rebuild:
             for name in ("bytes", "entries")
         ]
         sums = lines.groupBy("backup_id").agg(F.count("*").alias("files"), *totals, *lanes)
-        found = {}
+        totals_by_backup = {}
         for row in sums.collect():
             digest = Digest()
             digest.add_lanes(int(row[f"lane{lane}"]) for lane in range(LANES))
-            found[row["backup_id"]] = (row["files"], row["bytes"], row["entries"], digest.hex())
-        return found
+            totals_by_backup[row["backup_id"]] = (row["files"], row["bytes"], row["entries"], digest.hex())
+        return totals_by_backup
 
     def _torn(self, batch: Sequence[sidecar.Manifest]) -> dict[str, str]:
-        """Of backups whose listed rows are not whole: what is wrong."""
+        """Backup id -> what is wrong, of the backups whose listed rows are torn."""
         parts = {
             layout.parts_path(m.backup.source, m.backup.backup_id, task): m.backup.backup_id
             for m in batch
@@ -341,46 +348,46 @@ class _Rebuild:
         if not parts:
             return {}
         job = TornListings(self.storage.uri, tuple(parts))
-        found = job.over(self.spark, range(len(parts)), "path STRING, problem STRING", _READERS)
-        return {parts[row.path]: row.problem for row in found.collect()}
+        problems = job.over(self.spark, range(len(parts)), "path STRING, problem STRING", _READERS)
+        return {parts[row.path]: row.problem for row in problems.collect()}
 
     def _resolved(self, backups: list[Backup]) -> list[Backup]:
-        """As they are, but those of snapshots after a missing one are unconfirmed: which files that one added
-        or dropped is not known. So are those from a number on that two have."""
-        found: dict[str, int] = {}
-        there = Counter((b.source, b.number) for b in backups if b.source_kind == SNAPSHOT)
-        for source, number in sorted(there):
-            if number == found.get(source, 0) + 1 and there[source, number] == 1:
-                found[source] = number
+        """The backups, with those of snapshots unconfirmed that follow a missing number: it is unknown which
+        files the missing backup added or dropped. The same holds from a number on that two backups have."""
+        last_numbers: dict[str, int] = {}
+        counts = Counter((b.source, b.number) for b in backups if b.source_kind == SNAPSHOT)
+        for source, number in sorted(counts):
+            if number == last_numbers.get(source, 0) + 1 and counts[source, number] == 1:
+                last_numbers[source] = number
         for source in {b.source for b in backups if b.source_kind == SNAPSHOT}:
-            whole = found.setdefault(source, 0)
-            if any(b.source == source and b.number > whole for b in backups):
-                why = "exists twice" if there[source, whole + 1] else "is missing"
+            last_number = last_numbers.setdefault(source, 0)
+            if any(b.source == source and b.number > last_number for b in backups):
+                fault = "exists twice" if counts[source, last_number + 1] else "is missing"
                 self.result.problems.append(
-                    f"Backup number {whole + 1} of {source} {why}: which of its files later ones have is not "
-                    "known, so they count as unconfirmed."
+                    f"Backup number {last_number + 1} of {source} {fault}: which of its files later ones "
+                    "have is not known, so they count as unconfirmed."
                 )
         return [
             replace(backup, state="unconfirmed")
             if backup.source_kind == SNAPSHOT
             and backup.state == "complete"
-            and backup.number > found[backup.source]
+            and backup.number > last_numbers[backup.source]
             else backup
             for backup in backups
         ]
 
     def _files(self, good: Sequence[sidecar.Manifest], transaction: str) -> None:
-        whole = [manifest for manifest in good if self._parts(manifest) == manifest.parts]
-        doubtful = {m.backup.backup_id for m in whole if not self._existed(m.backup)}
-        self.writer.append_parts(whole, transaction, doubtful=doubtful)
-        self.result.files += sum(manifest.backup.files for manifest in whole)
+        with_parts = [manifest for manifest in good if self._parts(manifest) == manifest.parts]
+        doubtful = {m.backup.backup_id for m in with_parts if not self._existed(m.backup)}
+        self.writer.append_parts(with_parts, transaction, doubtful=doubtful)
+        self.result.files += sum(manifest.backup.files for manifest in with_parts)
 
     def _parts(self, manifest: sidecar.Manifest) -> int:
         folder = layout.parts_folder(manifest.backup.source, manifest.backup.backup_id)
         return sum(1 for _ in self.storage.list(folder))
 
     def _lines(self, batch: Iterable[sidecar.Manifest]) -> DataFrame | None:
-        """The lines of the parts of some backups: value, backup_id; None when there is no part at all."""
+        """The lines of the parts of some backups, as columns value and backup_id; None: no part exists."""
         from pyspark.sql import functions as F  # noqa: N812
 
         folders = [layout.parts_folder(m.backup.source, m.backup.backup_id) for m in batch]
@@ -388,12 +395,12 @@ class _Rebuild:
         if not folders:
             return None
         lines = self.spark.read.text([f"{self.storage.uri}/{folder}" for folder in folders])
-        place = F.regexp_extract(F.col("_metadata.file_path"), "^.*/backups/([^/]+)/parts/", 1)
-        return lines.select("value", place.alias("backup_id"))
+        backup_id = F.regexp_extract(F.col("_metadata.file_path"), "^.*/backups/([^/]+)/parts/", 1)
+        return lines.select("value", backup_id.alias("backup_id"))
 
     def _as_marked(self, backup: Backup) -> Backup:
         state: State = "unconfirmed"
-        if backup.backup_id in self.gone or self._marked(backup, "deleted"):
+        if backup.backup_id in self.pruned_ids or self._marked(backup, "deleted"):
             state = "deleted"
         elif self._marked(backup, "complete"):
             state = self.states.get(backup.backup_id, backup.state)
@@ -404,7 +411,7 @@ class _Rebuild:
         return self.storage.exists(path)
 
     def _name_destination(self, name: str) -> None:
-        """Restore the destination's id from its rows when its own file was lost too."""
+        """Restore the destination's id from the backups' rows if its own file was lost too."""
         try:
             destination_id(self.storage, create=False)
         except NotFound:
@@ -412,11 +419,11 @@ class _Rebuild:
             self.storage.put(layout.ROOT_FILE, content.encode(), if_absent=True)
 
 
-def _of_one_number(one: Backup, other: Backup) -> bool:
-    return (one.source, one.number) == (other.source, other.number) and one.source_kind == SNAPSHOT
+def _same_number(first: Backup, second: Backup) -> bool:
+    return (first.source, first.number) == (second.source, second.number) and first.source_kind == SNAPSHOT
 
 
-def _places(storage: Storage) -> Iterator[tuple[str, str]]:
+def _find_backups(storage: Storage) -> Iterator[tuple[str, str]]:
     """Source and id of everything that looks like a backup's sidecar."""
     for source in sources(storage):
         for backup_id in storage.folders(layout.backups_folder(source)):

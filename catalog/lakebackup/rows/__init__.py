@@ -1,1 +1,1 @@
-"""The rows of the catalog's tables, a file a kind of source; the DDL in `sql/` describes every column."""
+"""The rows of the catalog's tables, one module per kind of source. The DDL in `sql/` describes columns."""

@@ -1,4 +1,4 @@
-"""Rows of every source."""
+"""Rows of tables that all kinds of sources use: backups, files, positions and what a prune removes."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from typing import Literal
 
 from lakebackup.rows.base import Int32, Row, State
 
-#: What runs the tasks of a backup: Spark, or threads of the process that takes it.
+#: What runs the tasks of a backup: Spark, or threads of the lakebackup process.
 Runner = Literal["spark", "local"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backup(Row):
-    """One completed run.
+    """One completed backup.
 
-    `place` orders the backups of a source by what they hold; what this one adds is `(parent_place, place]`. A
-    backup of a snapshot depends on no other, whatever its kind: it is its own base and has no `parent_place`;
-    `parent` is what it was compared with.
+    `place` orders the backups of a source by their content; this one adds `(parent_place, place]`. A backup
+    of a snapshot depends on no other, whatever its kind: it is its own base and has no `parent_place`, and
+    `parent` is the backup with which it was compared.
     """
 
     backup_id: str
@@ -53,10 +53,10 @@ class Backup(Row):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataFile(Row):
-    """One data object. `min_ts`/`max_ts` are over every record.
+    """One data object. `min_ts` and `max_ts` cover all of its records.
 
-    `start_key`/`end_key` are lower hex cut at 64 bytes; a cut `end_key` is rounded up. `keys_*`: place of the
-    file's key filter; None: any key may be in the file.
+    `start_key` and `end_key` are lower hex of at most 64 bytes; a shortened `end_key` is rounded up. `keys_*`
+    locate the file's key filter; when they are None, any key may be in the file.
     """
 
     destination: str
@@ -100,7 +100,7 @@ class DataFile(Row):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Departure(Row):
-    """A data file that left its file set: it counts for backups from `added_in` to before `gone_in`."""
+    """A data file that left its file set. It counts for the backups with numbers in `[added_in, gone_in)`."""
 
     destination: str
     path: str
@@ -118,7 +118,7 @@ class Departure(Row):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Position(Row):
-    """What a backup covers of one region, `[start_position, end_position)`."""
+    """The positions of one region that a backup covers: `[start_position, end_position)`."""
 
     backup_id: str
     source: str
@@ -136,7 +136,7 @@ class Position(Row):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope(Row):
-    """A topic as it was. `generation`: of a compacted topic; a restore takes the files of one alone."""
+    """A topic and its settings at the time of a backup. A restore uses the files of one generation only."""
 
     backup_id: str
     source: str
@@ -151,7 +151,7 @@ class Scope(Row):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gap(Row):
-    """Positions `[from, to)` that no backup holds, of the times `(from_ts, to_ts]`."""
+    """Positions that no backup holds, `[from_position, to_position)`, with times in `(from_ts, to_ts]`."""
 
     backup_id: str
     source: str
@@ -168,10 +168,10 @@ class Gap(Row):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Removal(Row):
-    """A data file that was pruned, or is about to be: from this row on it does not count.
+    """A data file that was pruned, or is about to be. Once the row exists, the file does not count.
 
-    With `files`, all files of the backup that prune `prune_id` deleted for that reason, that many: nothing is
-    left of the backup then, and path, scope, epoch and region are `-`.
+    With `files`, the row stands for that many files: all those of the backup that the prune `prune_id`
+    deleted for that reason. Then nothing is left of the backup, and path, scope, epoch and region are `-`.
     """
 
     prune_id: str
@@ -190,7 +190,7 @@ class Removal(Row):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Floor(Row):
-    """The first position and generation of a region that a prune left; the greatest count."""
+    """The first position and generation of a region after a prune. The greatest values of all rows count."""
 
     prune_id: str
     at: int

@@ -1,4 +1,4 @@
-"""Names and types shared by the rows of several tables."""
+"""Names and types that the rows of several tables share."""
 
 from __future__ import annotations
 
@@ -34,5 +34,5 @@ class Row:
 
 
 def pick(kind: type[T], row: Mapping[str, Any]) -> T:
-    """Create a `kind` from a row; columns that are not its fields are ignored."""
+    """Create a `kind` from a row. Columns that are not fields of `kind` are ignored."""
     return kind(**{field.name: row[field.name] for field in fields(kind)})

@@ -10,7 +10,7 @@ from lakebackup.rows.base import Row
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogTask(Row):
-    """What a log task is to do, append-only: the last row of a source by `at` counts."""
+    """The state and settings of a log task, append-only. Of a source's rows, the last one by `at` counts."""
 
     source: str
     at: int
@@ -22,10 +22,11 @@ class LogTask(Row):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogRegion(Row):
-    """How far a region of a change feed was, once a backup had read it.
+    """The progress of one region of a change feed at the end of a backup.
 
-    Of one (source, region) the row with the greatest `number` counts; the others go in time. A `closed`
-    region sends no more; its `successors`, region ids as a JSON list, hold its keys from then on.
+    Of the rows of one (source, region), the one with the greatest `number` counts. The others are deleted in
+    time. A `closed` region sends no more events; its `successors`, region ids in a JSON list, hold its keys
+    from then on.
     """
 
     backup_id: str
@@ -40,10 +41,10 @@ class LogRegion(Row):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogTable(Row):
-    """A table of a change feed and the name it has from `from_ts` on.
+    """A table of a change feed, and its name from `from_ts` on.
 
-    A table that was renamed into the filter is captured only from `covered_from` on. A database itself has
-    the negative of its id as `table_id`, and an empty `name`: the view log_tables does not show it.
+    A table whose new name matches the filter is captured only from `covered_from` on. A database has a row
+    with minus its id as `table_id` and an empty `name`; the view log_tables does not show it.
     """
 
     backup_id: str

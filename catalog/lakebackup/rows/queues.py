@@ -11,8 +11,8 @@ from lakebackup.rows.base import Row
 class QueuePoint(Row):
     """The state of an engine that a backup of its queues restores: everything up to `last_tid`.
 
-    `restore_id`: the restore that it continues; the queues' history before that is another one. `carried`:
-    messages in front, of transactions open at the full before.
+    `restore_id`: the restore that the backup continues; before that restore, the queues had another history.
+    `carried`: the number of messages in front that belong to transactions open at the full before.
     """
 
     backup_id: str
@@ -27,7 +27,8 @@ class QueuePoint(Row):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueuePosition(Row):
-    """From where on a partition must be read to see every open transaction whole (max_no_transaction_pos)."""
+    """The position of a partition from which a reader sees all messages of every open transaction
+    (max_no_transaction_pos)."""
 
     backup_id: str
     source: str
@@ -55,7 +56,7 @@ class QueueTransaction(Row):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueSchema(Row):
-    """A version of the messages' schema as a backup found it; valid from `from_tid` on."""
+    """A version of the messages' schema at the time of a backup, valid from `from_tid` on."""
 
     backup_id: str
     source: str
@@ -67,11 +68,11 @@ class QueueSchema(Row):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueRestore(Row):
-    """A partition of a queue into which an engine was restored; of one restore they have one `at`.
+    """A partition of a queue into which an engine was restored. All rows of one restore have the same `at`.
 
-    Messages after the full begin at `base_position`; at `end_position` the engine had everything up to
-    `last_tid`. `whole`: that is the end of `backup_id`, which the next backup continues; else it continues
-    the full.
+    Messages after the full begin at `base_position`. At `end_position`, the engine had everything up to
+    `last_tid`. `whole`: the restore went up to the end of `backup_id`, so the next backup continues that one;
+    otherwise the next backup continues the full.
     """
 
     restore_id: str

@@ -10,11 +10,12 @@ from lakebackup.rows.base import Int32, Row
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotFile(Row):
-    """A file of a snapshot, from the backup on that first found it so: bytes, time and place.
+    """A file of a snapshot, valid from the backup `added_in` that first found it with these attributes.
 
-    Its bytes are `[position, position + bytes)` of the object at `path`, which may hold many files; several
-    files may have one place. `bytes` and `sha256` None: imported without them, so it never counts as
-    unchanged. `ctime_ns` and `inode` tell whether a file of the same size and time is still that file.
+    Its bytes are `[position, position + bytes)` of the object at `path`, which may hold many files. Several
+    files may share the same bytes. When `bytes` and `sha256` are None, the file was imported without them and
+    never counts as unchanged. `ctime_ns` and `inode` tell whether a file of the same size and time is still
+    the same file.
     """
 
     source: str
@@ -38,9 +39,10 @@ class SnapshotFile(Row):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotFolder(Row):
-    """A folder of a snapshot, from this backup on until a later row of that name.
+    """A folder of a snapshot, valid from this backup until a later row with the same name.
 
-    The tablet's own folder has an empty name. `mode` and `mtime_ms` None: the folder is gone in this backup.
+    The tablet's own folder has an empty name. When `mode` and `mtime_ms` are None, this backup no longer has
+    the folder.
     """
 
     source: str
@@ -55,7 +57,7 @@ class SnapshotFolder(Row):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotDeparture(Row):
-    """The end of a row in `snapshot_files`: backups from `gone_in` on do not have the file so."""
+    """The end of a row in `snapshot_files`: backups from `gone_in` on do not have that state of the file."""
 
     source: str
     scope: str

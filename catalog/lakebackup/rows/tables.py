@@ -1,8 +1,8 @@
-"""Rows of the catalog: one frozen dataclass a table, in the order of the table's columns.
+"""The tables of the catalog: one frozen dataclass per table, with fields in the order of its columns.
 
-Units: `*_at` are microseconds since 1970 UTC, other instants are in the row's `ts_domain` (Kafka: ms).
-Positions are next-to-read, `[start, end)`. A `None` is SQL NULL. The Arrow schemas and Spark's column
-lists are derived from these classes, so there is one place to add a column (and one migration).
+Units: `*_at` are microseconds since 1970 UTC; other instants are in the row's `ts_domain` (Kafka: ms). A
+position is the next one to read, so ranges are `[start, end)`. None is SQL's NULL. The Arrow schemas and the
+column lists for Spark are derived from these classes, so a new column needs one field and one migration.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ TABLES: Mapping[str, type[Row]] = {
     "migrations": upkeep.Migration,
 }
 
-#: Tables whose rows belong to the backup that they name, and count only if there is that backup.
+#: Tables whose rows belong to the backup that they name, and count only if that backup exists.
 OF_BACKUPS = (
     "files", "positions", "scopes", "gaps", "groups", "group_commits", "schemas", "snapshot_files",
     "snapshot_folders", "log_regions", "log_tables", "queue_points", "queue_positions", "queue_transactions",
@@ -70,7 +70,7 @@ _TABLE_OF: Mapping[type[Any], str] = {kind: table for table, kind in TABLES.item
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a catalog table; `type` is one of string, int32, int64, bool."""
+    """A column of a catalog table. `choices` are the values that a text may have; empty means any."""
 
     name: str
     type: Literal["string", "int32", "int64", "bool"]
@@ -90,19 +90,19 @@ def columns(table: str) -> tuple[Column, ...]:
 
 
 def _column(name: str, hint: Any) -> Column:
-    options = [option for option in get_args(hint) if option is not type(None)]
+    arguments = [argument for argument in get_args(hint) if argument is not type(None)]
     if get_origin(hint) is Literal:
-        return Column(name, "string", False, tuple(options))
+        return Column(name, "string", False, tuple(arguments))
     if get_origin(hint) is Annotated:
         return Column(name, "int32", False)
-    if options:
-        inner = _column(name, options[0])
-        return Column(name, inner.type, True, inner.choices)
+    if arguments:
+        value_column = _column(name, arguments[0])
+        return Column(name, value_column.type, True, value_column.choices)
     return Column(name, "bool" if hint is bool else "int64" if hint is int else "string", False)
 
 
 def spark_columns(table: str) -> str:
-    """The table's columns as Spark reads a schema: `backup_id STRING NOT NULL, ...`."""
+    """The table's schema as a text for Spark: `backup_id STRING NOT NULL, ...`."""
     return ", ".join(
         f"{column.name} {SPARK_TYPES[column.type]}{'' if column.nullable else ' NOT NULL'}"
         for column in columns(table)
@@ -110,7 +110,7 @@ def spark_columns(table: str) -> str:
 
 
 class _ArrowSchemas(Mapping[str, "pa.Schema"]):
-    """Arrow schema of each table; pyarrow is imported only when one is asked for."""
+    """The Arrow schema of each table. It imports pyarrow at the first lookup, not with the module."""
 
     def __getitem__(self, table: str) -> pa.Schema:
         return _arrow_schema(table)
@@ -134,15 +134,15 @@ def _arrow_schema(table: str) -> pa.Schema:
 
 
 def as_row(row: Row) -> dict[str, Any]:
-    """The row as column name -> value, in column order."""
+    """The row as a dict from column name to value, in the order of the columns."""
     return {field.name: getattr(row, field.name) for field in fields(row)}
 
 
 def table_of(kind: type[Any]) -> str:
-    """The table whose rows a class holds."""
+    """The name of the table of a row class."""
     return _TABLE_OF[kind]
 
 
 def json_line(row: Row) -> str:
-    """The row as one line of canonical JSON (columns in order, no blanks, no line break)."""
+    """The row as one line of canonical JSON: columns in order, without blanks and line breaks."""
     return json.dumps(as_row(row), ensure_ascii=False, separators=(",", ":"), allow_nan=False)

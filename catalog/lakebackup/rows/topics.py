@@ -6,14 +6,16 @@ from dataclasses import dataclass
 
 from lakebackup.rows.base import Int32, Row
 
-#: In place of the topic in a row of a group whose position cannot be saved; the view shows NULL.
+#: Stands for the topic in the row of a group whose position cannot be saved. The view shows NULL.
 NO_TOPIC = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group(Row):
-    """What a consumer group had committed for one partition when a backup began (Admin API), or that there
-    was a group whose position cannot be saved: its `scope` is NO_TOPIC."""
+    """The offset that a consumer group had committed for one partition when a backup began (Admin API).
+
+    A group whose position cannot be saved has one row, whose `scope` is NO_TOPIC.
+    """
 
     backup_id: str
     source: str
@@ -31,7 +33,7 @@ class Group(Row):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupCommit(Row):
-    """One record of `__consumer_offsets`, decoded. `position` None: the group's offset was erased."""
+    """One decoded record of `__consumer_offsets`. When `position` is None, the group's offset was erased."""
 
     backup_id: str
     source: str
@@ -57,7 +59,7 @@ class GroupCommit(Row):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchemaRecord(Row):
-    """One record of a schema registry's topic, decoded."""
+    """One decoded record of a schema registry's topic."""
 
     backup_id: str
     source: str
@@ -79,19 +81,19 @@ class SchemaRecord(Row):
     log_ts: int
 
 
-#: In place of the instant up to which a topic was restored.
+#: Stands for the instant up to which a topic was restored, when a restore left out other records too.
 IN_PART = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Translation(Row):
-    """Where a run of restored records went: source offsets to target offsets.
+    """Where a restore wrote a range of consecutive records: source offsets to target offsets.
 
     A group at source offset p in `[from_position, to_position)` moves to `target_position + greatest(0, p -
-    first_position)`: the positions before `first_position` held no record that was restored.
-    `target_position` is UNKNOWN where others wrote in between, or where records were spread by key. A row
-    without positions is for a group that has read all before it. `to_ts`: the instant after which records
-    were left out; IN_PART: others were, too.
+    first_position)`: no record before `first_position` was restored. `target_position` is UNKNOWN if other
+    producers wrote in between, or if records were spread by key. A row with an empty range is for a group
+    that has read all records before it. `to_ts`: the restore left out the records after this instant;
+    IN_PART: it left out other records too.
     """
 
     restore_id: str
@@ -113,9 +115,10 @@ class Translation(Row):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicSeen(Row):
-    """A topic of a cluster that neither a policy nor a backup of the source held at `at`.
+    """A topic of a cluster that was in no policy and no backup of the source at the time `at`.
 
-    Rows of one `at` are one look; a look that found none has a row with an empty `scope`.
+    All rows of one `at` come from one listing of the cluster. A listing without such topics has one row, with
+    an empty `scope`.
     """
 
     source: str

@@ -10,10 +10,10 @@ from lakebackup.rows.base import Int32, Row
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy(Row):
-    """How often a source is backed up and how long that is kept, append-only: the last row by `at` counts.
+    """How often a source is backed up, and how long its backups are kept. The last row by `at` counts.
 
-    A schedule is a text that `schedule.parse` reads, `*_every_ms` what it comes to. `command`: arguments of
-    `lakebackup backup`, a JSON array.
+    A schedule is a text that `schedule.parse` reads. `*_every_ms` is the longest time between two of its
+    instants. `command` is a JSON array with arguments of `lakebackup backup`.
     """
 
     source: str
@@ -45,9 +45,10 @@ class Policy(Row):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyTopics(Row):
-    """Which topics a source's policy owns, append-only: the last row by `at` counts.
+    """The topics of a source's policy. Append-only: the last row by `at` counts.
 
-    `patterns`: a JSON array of expressions (see `patterns.select`); None: those that backups hold.
+    `patterns` is a JSON array of regular expressions (see `patterns.select`). None means the topics that
+    backups hold.
     """
 
     source: str
@@ -58,7 +59,7 @@ class PolicyTopics(Row):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hold(Row):
-    """A backup that is kept whatever the policy says, append-only: its last row by `at` counts."""
+    """A backup that is kept whatever the policy says. Append-only: its last row by `at` counts."""
 
     backup_id: str
     source: str
@@ -71,7 +72,7 @@ class Hold(Row):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Restore(Row):
-    """Progress of a restore, append-only: of one (restore, scope, region) the last row by `at` counts."""
+    """Progress of a restore. Append-only: of each (restore, scope, region), the last row by `at` counts."""
 
     restore_id: str
     at: int
@@ -92,9 +93,10 @@ class Restore(Row):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Audit(Row):
-    """Who did what to which thing; `detail` is JSON text. Also an object in the destination.
+    """An action of a person or program, and its subject. The same line is also an object in the destination.
 
-    `command`: the command line without secrets. `outcome`: "ok", or the error that it ended with.
+    `detail` is a JSON text. `command` is the command line without secrets. `outcome` is "ok", or the error
+    with which the action ended.
     """
 
     at: int
@@ -109,8 +111,8 @@ class Audit(Row):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check(Row):
-    """One finding of `verify`; mode `keys`: about key filters, which no restore depends on. Mode `list`: of a
-    backup, which looks for the objects that the one before needs."""
+    """One finding of `verify`. Mode `keys` is about key filters, on which no restore depends. A finding of
+    mode `list` comes from a backup, which looks for the objects that the backup before it needs."""
 
     check_id: str
     at: int
@@ -124,7 +126,7 @@ class Check(Row):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drill(Row):
-    """A restore on trial, append-only. `seed`: the restore point was drawn with it, None: it was named."""
+    """A trial restore, append-only. `seed` chose the restore point at random; None: a person named it."""
 
     drill_id: str
     at: int
@@ -143,15 +145,15 @@ class Drill(Row):
     actor: str
 
 
-#: Runs that keep backups: one that ends well may leave nothing, so the end of a failure is recorded.
+#: Runs of upkeep. One that succeeds may change nothing, so its success after a failure is recorded as a row.
 UpkeepRun = Literal["merge", "compact", "prune", "truncate"]
 FailedRun = Literal["backup", "follow", "full", "import", UpkeepRun]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure(Row):
-    """A run that ended in an error, append-only. `message`: a line. With `exit_code` 0: a run of upkeep that
-    ended well after such."""
+    """A run that ended in an error, append-only. `message` is one line. A row with `exit_code` 0 is a run of
+    upkeep that succeeded after a failure."""
 
     source: str
     source_kind: str
@@ -178,7 +180,7 @@ class StorageObject(Row):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Destination(Row):
-    """A place that holds data objects; an empty `uri` is the folder that holds the catalog's folder."""
+    """A store of data objects. An empty `uri` means the folder that contains the catalog's folder."""
 
     destination: str
     uri: str
@@ -187,7 +189,7 @@ class Destination(Row):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Migration(Row):
-    """A migration that this catalog has gone through."""
+    """A migration that was applied to this catalog."""
 
     version: Int32
     name: str

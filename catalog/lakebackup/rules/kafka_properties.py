@@ -1,6 +1,6 @@
-"""Properties of Kafka's clients as librdkafka has them; those of Java's clients are translated.
+"""Translate and check properties of Kafka clients. Those of Java's clients become properties of librdkafka.
 
-Names and values as in Kafka's documentation of its clients and in librdkafka's CONFIGURATION.md.
+Names and values follow Kafka's documentation of its clients, and CONFIGURATION.md of librdkafka.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from lakebackup.errors import UsageProblem
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-# Of Java's clients alone, and without a meaning here.
+# Properties that only Java's clients have, and that mean nothing to librdkafka.
 _IGNORED = frozenset(
     {
         "key.deserializer", "value.deserializer", "key.serializer", "value.serializer", "max.poll.records",
@@ -27,14 +27,14 @@ _RENAMED = {
     "ssl.keystore.key": "ssl.key.pem",
     "ssl.keystore.certificate.chain": "ssl.certificate.pem",
 }
-# librdkafka takes a protocol before the host, and the port 9092 without one.
+# librdkafka accepts a protocol before the host, and uses port 9092 if none is given.
 _SERVER = re.compile(
     r"(?:(?:PLAINTEXT|SSL|SASL_PLAINTEXT|SASL_SSL)://)?(?:\[[0-9a-fA-F:.%\w]+\]|[\w.-]+)(?::(?P<port>\d{1,5}))?",
     re.ASCII,
 )
 _LAST_PORT = 65_535
 _OPTION = re.compile(r"""(\w+)\s*=\s*("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[^\s;]+)""")
-_OF_LOGIN = {
+_LOGIN_PROPERTIES = {
     "PlainLoginModule": {"username": "sasl.username", "password": "sasl.password"},
     "ScramLoginModule": {"username": "sasl.username", "password": "sasl.password"},
     "Krb5LoginModule": {"keyTab": "sasl.kerberos.keytab", "principal": "sasl.kerberos.principal"},
@@ -44,7 +44,7 @@ _OF_LOGIN = {
         "scope": "sasl.oauthbearer.scope",
     },
 }
-_WITH_PASSWORD = frozenset({"PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"})
+_PASSWORD_MECHANISMS = frozenset({"PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"})
 _OAUTH_HINT = (
     "Set sasl.oauthbearer.method=oidc, sasl.oauthbearer.client.id, sasl.oauthbearer.client.secret and "
     "sasl.oauthbearer.token.endpoint.url; or enable.sasl.oauthbearer.unsecure.jwt=true for a test."
@@ -52,16 +52,16 @@ _OAUTH_HINT = (
 
 
 def translate(properties: Mapping[str, str]) -> dict[str, str]:
-    """The properties as librdkafka has them. Raises UsageProblem for what cannot work, which names what to
-    write instead; it never shows a value that may be secret."""
+    """Translate properties into those of librdkafka. Raises UsageProblem for properties that cannot work. Its
+    hint says what to write instead, and no message shows a value that may be secret."""
     translated = {
         _RENAMED.get(name, name): value for name, value in properties.items() if name not in _IGNORED
     }
-    if text := properties.get("sasl.jaas.config"):
-        translated = {**_of_jaas(text), **translated}
-    for name, change in _STORES.items():
+    if jaas_config := properties.get("sasl.jaas.config"):
+        translated = {**_parse_jaas(jaas_config), **translated}
+    for name, translate_store in _STORES.items():
         if name in properties:
-            change(properties, translated)
+            translate_store(properties, translated)
     if "bootstrap.servers" in translated:
         translated["bootstrap.servers"] = check_servers(translated["bootstrap.servers"])
     if "security.protocol" in translated:
@@ -73,14 +73,14 @@ def translate(properties: Mapping[str, str]) -> dict[str, str]:
 
 
 def check_servers(text: str, name: str = "bootstrap.servers") -> str:
-    """A list of brokers as librdkafka has it; `kafka://`, as restores name their target, is left out.
+    """Return a list of brokers in the form of librdkafka, without the `kafka://` of a restore's target.
 
-    Raises UsageProblem, which begins with `name`, the property or the flag.
+    Raises UsageProblem. Its message begins with `name`, the property or flag that has the list.
     """
     servers = [server.strip() for server in text.strip().removeprefix("kafka://").rstrip("/").split(",")]
     for server in servers:
-        named = _SERVER.fullmatch(server)
-        if named is None or not 0 < int(named["port"] or 1) <= _LAST_PORT:
+        match = _SERVER.fullmatch(server)
+        if match is None or not 0 < int(match["port"] or 1) <= _LAST_PORT:
             raise UsageProblem(
                 f"{name} {text!r} is not a list of HOST:PORT.",
                 hint="Write --bootstrap-server localhost:9092, several with commas: kafka1:9092,kafka2:9092",
@@ -88,18 +88,18 @@ def check_servers(text: str, name: str = "bootstrap.servers") -> str:
     return ",".join(servers)
 
 
-def _of_jaas(text: str) -> dict[str, str]:
-    """What a line of Java's login configuration says."""
-    module = re.match(r"\s*[\w.$]*?(\w+)\s+(?:required|requisite|sufficient|optional)\b", text)
-    names = _OF_LOGIN.get(module[1]) if module else None
-    if module is None or names is None:
+def _parse_jaas(jaas_config: str) -> dict[str, str]:
+    """The properties of librdkafka that a line of Java's login configuration stands for."""
+    module = re.match(r"\s*[\w.$]*?(\w+)\s+(?:required|requisite|sufficient|optional)\b", jaas_config)
+    property_names = _LOGIN_PROPERTIES.get(module[1]) if module else None
+    if module is None or property_names is None:
         raise UsageProblem(
             f"sasl.jaas.config names {'the login module ' + module[1] if module else 'no login module'}, "
             "which librdkafka has not.",
             hint="Write sasl.mechanism and sasl.username, sasl.password.",
         )
-    options = {name: _unquoted(value) for name, value in _OPTION.findall(text[module.end() :])}
-    translated = {names[name]: value for name, value in options.items() if name in names}
+    options = {name: _unquoted(value) for name, value in _OPTION.findall(jaas_config[module.end() :])}
+    translated = {property_names[name]: value for name, value in options.items() if name in property_names}
     if module[1] == "OAuthBearerLoginModule" and translated:
         translated["sasl.oauthbearer.method"] = "oidc"
     return translated
@@ -141,7 +141,7 @@ def _keystore(properties: Mapping[str, str], translated: dict[str, str]) -> None
 
 
 def _is_pkcs12(properties: Mapping[str, str]) -> bool:
-    """Whether a keystore without a type is one of PKCS #12, which librdkafka alone takes for granted."""
+    """Whether a keystore without a type is PKCS #12, by its file name. That is the default of librdkafka."""
     return not properties["ssl.keystore.location"].lower().endswith((".jks", ".keystore"))
 
 
@@ -152,12 +152,14 @@ _STORES: Mapping[str, Callable[[Mapping[str, str], dict[str, str]], None]] = {
 
 
 def require_usable(properties: Mapping[str, str]) -> None:
-    """UsageProblem for settings with which no client can start. Asked when one is needed: a password may be
-    set for some commands alone."""
+    """Raise UsageProblem for properties with which no client can start.
+
+    Call it only when a client is needed, because a password may be set only for some commands.
+    """
     if not properties.get("security.protocol", "").startswith("SASL_"):
         return
     mechanism = properties.get("sasl.mechanism") or properties.get("sasl.mechanisms") or "GSSAPI"
-    if mechanism in _WITH_PASSWORD:
+    if mechanism in _PASSWORD_MECHANISMS:
         for name in ("sasl.username", "sasl.password"):
             if not properties.get(name):
                 raise UsageProblem(
@@ -172,5 +174,5 @@ def require_usable(properties: Mapping[str, str]) -> None:
     elif mechanism != "GSSAPI":
         raise UsageProblem(
             f"librdkafka has no sasl.mechanism {mechanism}.",
-            hint=f"It has {', '.join(sorted(_WITH_PASSWORD))}, OAUTHBEARER and GSSAPI.",
+            hint=f"It has {', '.join(sorted(_PASSWORD_MECHANISMS))}, OAUTHBEARER and GSSAPI.",
         )

@@ -1,6 +1,6 @@
-"""The kinds of sources, and what the rest of the program must know of each.
+"""The kinds of sources, and what the rest of the program must know about each.
 
-A new kind is a line of KINDS, its name in the view own_kinds, and a package of its own.
+A new kind needs an entry in KINDS, its name in the view own_kinds, and a package.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 
-#: Sources that an error names.
-_MOST_LISTED = 8
+#: The most sources that an error lists.
+_MAX_LISTED = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What backups with this `source_kind` are.
+    """Describes the backups with one `source_kind`.
 
-    holds: what they are of. hint: which commands know them. listed: tables whose rows they keep in objects
-    beside their data. whole: why a prune deletes nothing smaller than a backup of them. scheduled: the verb
-    of `lakebackup backup` that a policy has to name for them.
+    holds: what they contain, for messages. hint: the commands for them. listed: tables whose rows are also
+    stored in objects beside the data. whole: why a prune deletes only whole backups of them. scheduled: the
+    verb of `lakebackup backup` that a policy must name for them.
     """
 
     holds: str
@@ -68,7 +68,7 @@ KINDS: dict[str, Kind] = {
 
 
 def kind_of(name: str) -> Kind:
-    """Of a `source_kind`; one that is not known here is of a program whose backups were imported."""
+    """The kind with this `source_kind`. An unknown one belongs to a program whose backups were imported."""
     return KINDS.get(name) or Kind(
         holds=f"made by another program ({name}) and imported",
         hint="The catalog can be asked about them; only that program restores and prunes them.",
@@ -76,14 +76,14 @@ def kind_of(name: str) -> Kind:
 
 
 def require_kind(source: str, wanted: str, found: Iterable[str], *, hint: str | None = None) -> None:
-    """Refused when backups of a source are of another kind than `wanted`; `hint` in place of the other's."""
-    for other in sorted(set(found) - {wanted}):
-        kind = kind_of(other)
+    """Raise Refused if any of the kinds `found` is not `wanted`. `hint` replaces that of the other kind."""
+    for other_kind in sorted(set(found) - {wanted}):
+        kind = kind_of(other_kind)
         raise Refused(f"The backups of {source} are of another kind: {kind.holds}.", hint=hint or kind.hint)
 
 
 def require_source(backup_id: str, source: str, asked: str | None) -> None:
-    """UsageProblem when a backup is not one of the source that was asked for."""
+    """Raise UsageProblem if a backup of `source` was requested with another source, `asked`."""
     if asked not in (None, source):
         raise UsageProblem(
             f"Backup {backup_id} is one of {source}, not of {asked}.",
@@ -92,8 +92,10 @@ def require_source(backup_id: str, source: str, asked: str | None) -> None:
 
 
 def only_one(sources: Sequence[str], backups: str) -> str:
-    """The only source there is. Raises NotFound (there is no backup; `backups` names their kind),
-    UsageProblem."""
+    """The only one of `sources`. Raises NotFound if there is none, UsageProblem if there are several.
+
+    `backups` names the kind of backups in messages.
+    """
     if not sources:
         raise NotFound(f"The catalog holds no {backups}.", hint="`lakebackup list` shows what it holds.")
     if len(sources) > 1:
@@ -105,28 +107,28 @@ def only_one(sources: Sequence[str], backups: str) -> str:
 
 
 class Rows(Protocol):
-    """What can be asked about a source."""
+    """A catalog that runs named queries."""
 
     def rows(self, name: str, **parameters: Any) -> list[dict[str, Any]]: ...
 
 
 def require_kind_of(catalog: Rows, source: str, wanted: str, *, hint: str | None = None) -> bool:
-    """As `require_kind`, for all backups that a catalog has of a source; whether it has any."""
-    found = [str(row["source_kind"]) for row in catalog.rows("source_kinds", source=source)]
-    require_kind(source, wanted, found, hint=hint)
-    return bool(found)
+    """Like `require_kind`, for all backups of a source in the catalog. Returns whether there are any."""
+    kinds = [str(row["source_kind"]) for row in catalog.rows("source_kinds", source=source)]
+    require_kind(source, wanted, kinds, hint=hint)
+    return bool(kinds)
 
 
 def no_source(catalog: Rows, source: str) -> NotFound:
-    """The error for a source that the catalog does not know, with the names that are like it."""
+    """The error for a source that the catalog does not know. Its hint has similar names."""
     sources = sorted({str(row["source"]) for row in catalog.rows("sources_known")})
     listing = (
-        f"There are: {', '.join(sources[:_MOST_LISTED])}." if sources else "The catalog has no sources yet."
+        f"There are: {', '.join(sources[:_MAX_LISTED])}." if sources else "The catalog has no sources yet."
     )
     return NotFound(f"There is no source {source!r}.", hint=did_you_mean(source, sources, listing))
 
 
 def require_known(catalog: Rows, source: str) -> None:
-    """NotFound for a source that has no backups and, as in `status`, nothing else."""
+    """Raise NotFound for a source that has no backups and does not appear in `status` either."""
     if not catalog.rows("source_kinds", source=source) and not catalog.rows("list_status", source=source):
         raise no_source(catalog, source)

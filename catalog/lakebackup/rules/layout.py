@@ -1,10 +1,10 @@
-"""Names of everything a destination holds. Pure; every path is relative to the destination's root.
+"""The path of every object in a destination, relative to the destination's root. Without I/O.
 
-Names of sources, topics, leases and files become parts of paths by one encoding (`encode_name`): the same
-characters, but for what some storage does not take. No part is `.` or `..`, and no path contains `..`.
+Names of sources, topics, leases and files become parts of paths by one encoding (`encode_name`). It keeps all
+characters that every storage accepts. No part is `.` or `..`, and no path contains `..`.
 
-Beside the paths below there are `lakebackup.json` (format version, destination id) and `catalog/<table>/`.
-A path of a folder ends in `/`. `attempt` keeps apart what a task writes twice.
+A destination also has `lakebackup.json` (format version, destination id) and `catalog/<table>/`. The path of
+a folder ends in `/`. `attempt` makes the paths of two attempts of one task differ.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ FORMAT = 1
 ROOT_FILE = "lakebackup.json"
 CATALOG_FOLDER = "catalog"
 LEASES_FOLDER = "leases"
-#: Where a storage has been tried out; beside the folders of leases, which no lock of objects covers.
+#: The folder for tests of a storage. It is beside the folders of leases, which Object Lock does not cover.
 PROOF_FOLDER = f"{LEASES_FOLDER}/proof/"
-#: An empty object, put to see what time it is by the clock of the storage.
+#: An empty object. Its modification time tells the time by the storage's clock.
 STORAGE_CLOCK = f"{PROOF_FOLDER}now"
 AUDIT_FOLDER = "audit"
 PRUNES_FOLDER = "prunes"
@@ -44,17 +44,18 @@ _EPOCH = re.compile(r"[0-9a-f]{32}")
 _BACKUP_ID = re.compile(r"[0-9]{8}T[0-9]{6}Z-[0-9a-f]{8}")
 _LEASE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 _SEQ = re.compile(r"-([0-9]{10,19})\.data", re.ASCII)
-# A file name has 255 bytes on common file systems, a topic's name up to 249: only its folder has all of it.
+# A file name has at most 255 bytes on common file systems, and a topic's name has up to 249. So only the
+# folder has the topic's whole name.
 _PREFIX_LENGTH = 220
-_PLAIN = " !#$&'()+,;=@[]{}~"  # of names in snapshots, beside letters, digits and _.-
-_LONGEST_SEGMENT = 200
-_LONGEST_FILE_NAME = 255
-_LONGEST_PATH = 866  # an object's key has 1,024 bytes in common object storages; a prefix takes some
-_DIGEST = "%23"  # begins the digest of a long name: no name is encoded so, since `#` stays
+_SAFE_CHARACTERS = " !#$&'()+,;=@[]{}~"  # in names of snapshots, beside letters, digits and _.-
+_MAX_PART_BYTES = 200
+_MAX_FILE_NAME_BYTES = 255
+_MAX_PATH_BYTES = 866  # object storages allow keys of 1,024 bytes, and the prefix needs some of them
+_DIGEST_PREFIX = "%23"  # begins the digest of a long name; no other encoded name does, since `#` is kept
 
 
 def check_source(source: str) -> str:
-    """The name itself when it can stand in paths; UsageProblem otherwise."""
+    """Return the name if it can be part of a path; raise UsageProblem otherwise."""
     if not _SOURCE.fullmatch(source) or source in RESERVED:
         raise UsageProblem(
             f"{source!r} cannot be the name of a source.",
@@ -70,7 +71,7 @@ def is_backup_id(name: str) -> bool:
 
 
 def check_backup_id(backup_id: str) -> str:
-    """The id itself when it has the form of one; UsageProblem otherwise."""
+    """Return the id if it has the form of a backup's id; raise UsageProblem otherwise."""
     if not is_backup_id(backup_id):
         raise UsageProblem(
             f"{backup_id!r} is no backup id.",
@@ -80,37 +81,37 @@ def check_backup_id(backup_id: str) -> str:
 
 
 def new_backup_id(now: datetime) -> str:
-    """A new id, `YYYYMMDDTHHMMSSZ-<8 random hex>`, that sorts by time; `now` must carry a time zone."""
+    """Create an id, `YYYYMMDDTHHMMSSZ-<8 random hex>`. Ids sort by time. `now` must have a time zone."""
     if now.tzinfo is None:
         raise ValueError("an instant without a time zone")
     return f"{now.astimezone(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(4)}"
 
 
-def encode_name(name: str, *, longest: int = _LONGEST_SEGMENT) -> str:
-    """A name as a part of a path that any storage takes: percent-encoded, never `.` or `..`, without `..`.
+def encode_name(name: str, *, longest: int = _MAX_PART_BYTES) -> str:
+    """Encode a name as a part of a path that every storage accepts: percent-encoded, not `.`, without `..`.
 
-    One that would be longer than `longest` bytes becomes a digest. Different names become different parts.
+    If the result would be longer than `longest` bytes, it is a digest. Different names give different parts.
     """
-    encoded = quote(name, safe=_PLAIN, errors="surrogateescape").replace("..", ".%2E")
+    encoded = quote(name, safe=_SAFE_CHARACTERS, errors="surrogateescape").replace("..", ".%2E")
     encoded = "%2E" if encoded == "." else encoded or "%"
     if len(encoded) <= longest:
         return encoded
-    return _DIGEST + hashlib.sha256(name.encode(errors="surrogateescape")).hexdigest()
+    return _DIGEST_PREFIX + hashlib.sha256(name.encode(errors="surrogateescape")).hexdigest()
 
 
 def decode_name(part: str) -> str | None:
-    """The name that `encode_name` made a part of a path of; None for a digest, and where it made none."""
+    """The name that `encode_name` encoded as `part`. None for a digest, or if no name gives this part."""
     name = "" if part == "%" else unquote(part, errors="surrogateescape")
     return name if encode_name(name, longest=len(part)) == part else None
 
 
 def source_folder(source: str) -> str:
     """The folder of everything that belongs to a source."""
-    return f"{encode_name(check_source(source), longest=_LONGEST_FILE_NAME)}/"
+    return f"{encode_name(check_source(source), longest=_MAX_FILE_NAME_BYTES)}/"
 
 
 def source_of(folder: str) -> str | None:
-    """The source that a folder directly below the root belongs to; None: it is none's."""
+    """The source to which a folder directly below the root belongs, or None if it belongs to none."""
     source = decode_name(folder)
     if source is None or not _SOURCE.fullmatch(source) or source in RESERVED:
         return None
@@ -119,16 +120,16 @@ def source_of(folder: str) -> str | None:
 
 def topic_folder(topic: str) -> str:
     """The folder of a topic's partitions, in the folder of its epoch or of a restore."""
-    return f"topics/{encode_name(check_topic_name(topic), longest=_LONGEST_FILE_NAME)}/"
+    return f"topics/{encode_name(check_topic_name(topic), longest=_MAX_FILE_NAME_BYTES)}/"
 
 
 def archive_path(source: str, path: str) -> str:
-    """The file of an imported archive that has this path there."""
+    """The path of an imported file that had the path `path` in its archive."""
     return f"{source_folder(source)}archive/{path.replace('..', '.%2E')}"
 
 
 def path_in_archive(source: str, path: str) -> str:
-    """The path in its archive of an imported file."""
+    """The path that an imported file had in its archive."""
     return path.removeprefix(archive_path(source, "")).replace(".%2E", "..")
 
 
@@ -140,74 +141,74 @@ def partition_folder(source: str, epoch: str, topic: str, partition: int) -> str
 
 
 def data_path(source: str, epoch: str, topic: str, partition: int, seq: int) -> str:
-    """The path of a data file; `seq` counts on across the backups of a partition, from 0."""
+    """The path of a data file. `seq` counts the files of a partition over all its backups, from 0."""
     return f"{partition_folder(source, epoch, topic, partition)}{data_name(topic, partition, seq)}"
 
 
 def data_name(topic: str, partition: int, seq: int) -> str:
     """The name of a data file in its partition's folder."""
-    prefix = encode_name(topic, longest=_LONGEST_FILE_NAME)[:_PREFIX_LENGTH]
+    prefix = encode_name(topic, longest=_MAX_FILE_NAME_BYTES)[:_PREFIX_LENGTH]
     return f"{prefix}+{partition}-{seq:010d}.data"
 
 
 def parse_seq(name: str, topic: str, partition: int) -> int | None:
-    """The number in a name that `data_name` made for a partition; None for any other name."""
-    found = _SEQ.search(name)
-    seq = int(found[1]) if found else 0
+    """The `seq` in a name that `data_name` returns for the partition; None for any other name."""
+    match = _SEQ.search(name)
+    seq = int(match[1]) if match else 0
     return seq if name == data_name(topic, partition, seq) else None
 
 
 def _in_source(path: str) -> Callable[[str], str]:
-    """source -> a path in its folder."""
+    """A function from a source to a path in its folder."""
     return lambda source: f"{source_folder(source)}{path}"
 
 
 def _of_backup(path: str) -> Callable[[str, str], str]:
-    """(source, backup id) -> a path in the source's folder that holds the id."""
+    """A function from (source, backup id) to a path in the source's folder. `path` has a field for the id."""
     return lambda source, backup_id: f"{source_folder(source)}{path.format(check_backup_id(backup_id))}"
 
 
 def _of_task(path: str) -> Callable[[str, str, int], str]:
-    """(source, backup id, task) -> a path in the source's folder that holds both."""
+    """A function from (source, backup id, task) to a path. `path` has fields for the id and the task."""
     return lambda source, backup_id, task: (
         f"{source_folder(source)}{path.format(check_backup_id(backup_id), task)}"
     )
 
 
-#: Records of a backup, merge or compaction of a log that is in progress, or was cut off.
+#: The record of a backup, merge or compaction of a log that is in progress or was interrupted.
 in_progress_path = _in_source("begun.json")
 merge_path = _in_source("merge.json")
 compact_path = _in_source("compact.json")
 #: Spark's checkpoint of a continuous backup.
 follow_folder = _in_source("follow/")
 
-#: Sidecars of backups. `manifest.json` is the index of one.
+#: Objects that describe backups. `manifest.json` is the index of one.
 backups_folder = _in_source("backups/")
 backup_folder = _of_backup("backups/{}/")
 manifest_path = _of_backup("backups/{}/manifest.json")
-#: The file rows of a backup's tasks, a JSON object a line.
+#: The file rows of a backup's tasks, one JSON object per line.
 parts_folder = _of_backup("backups/{}/parts/")
 parts_path = _of_task("backups/{}/parts/{:06d}.jsonl")
-#: The file rows of a compaction's tasks, until it has a number.
+#: The file rows of a compaction's tasks, until the compaction has a number.
 made_folder = _of_backup("backups/{}/made/")
 made_path = _of_task("backups/{}/made/{:06d}.jsonl")
-#: What a flush's tasks saw of regions, until it is committed.
+#: The resolved timestamps that a flush's tasks read, until the flush is committed.
 marks_folder = _of_backup("backups/{}/marks/")
 marks_path = _of_task("backups/{}/marks/{:06d}.parquet")
-#: The transactions that the tasks of a queue backup scanned, and the ranges, until the backup is complete.
+#: The transactions and ranges that the tasks of a queue backup scanned, until the backup is complete.
 scan_folder = _of_backup("backups/{}/seen/")
 scan_path = _of_task("backups/{}/seen/{:06d}.parquet")
 scan_ranges_path = _of_task("backups/{}/seen/{:06d}.json")
 
 #: Objects with the files of a snapshot.
 snapshot_folder = _of_backup("snapshots/{}/")
-#: Log files of a flush, and what flushes wrote, for other tools.
+#: The log files of a flush, and the lists of log files for other tools.
 log_folder = _of_backup("log/{}/")
 stream_metas_folder = _in_source("stream-metas/")
-#: Fulls of a change feed: Delta tables.
+#: The fulls of a change feed, which are Delta tables.
 fulls_folder = _in_source("fulls/")
 full_folder = _of_backup("fulls/{}/")
-#: Files of an engine that travel with a backup of its queues.
+#: An engine's own files, stored with a backup of its queues.
 queue_files_folder = _of_backup("queues/{}/")
 
 
@@ -217,39 +218,39 @@ def marker_path(source: str, backup_id: str, marker: Literal["complete", "delete
 
 
 def keys_path(source: str, backup_id: str, task: int, attempt: str) -> str:
-    """The key filters of one task's files."""
+    """The object with the key filters of one task's files."""
     return f"{backup_folder(source, backup_id)}keys/{task:06d}-{attempt}.keys"
 
 
 def snapshot_path(source: str, backup_id: str, scope: str, region: str, name: str) -> str:
-    """The object of one file of a snapshot, under its own name as far as an object can have it."""
+    """The object with one file of a snapshot. Its path has the file's name, or a digest of a long one."""
     parts = [encode_name(part) for part in (scope, region, *name.split("/"))]
     path = snapshot_folder(source, backup_id) + "/".join(parts)
-    if len(path) <= _LONGEST_PATH:
+    if len(path) <= _MAX_PATH_BYTES:
         return path
     return snapshot_folder(source, backup_id) + "/".join([*parts[:2], encode_name(name, longest=0)])
 
 
 def pack_path(source: str, backup_id: str, task: int, number: int, attempt: str) -> str:
-    """An object that holds many files of a snapshot, one behind the other."""
+    """An object that holds many files of a snapshot, one after another."""
     return f"{snapshot_folder(source, backup_id)}packs/{task:06d}-{number:06d}-{attempt}.pack"
 
 
 def listing_path(
     source: str, backup_id: str, task: int, attempt: str, kind: Literal["files", "gone", "folders"]
 ) -> str:
-    """Rows of the catalog that a task of a snapshot's backup made, as Parquet."""
+    """The catalog rows that a task of a snapshot's backup wrote, as Parquet."""
     return f"{backup_folder(source, backup_id)}listing/{task:06d}-{attempt}.{kind}.parquet"
 
 
 def json_manifest_path(source: str, backup_id: str, end_ts: int) -> str:
-    """A snapshot's manifest for other tools; `end_ts`, in ms, is in its name."""
-    at = datetime.fromtimestamp(end_ts / 1000, UTC)
-    return f"{backup_folder(source, backup_id)}manifest-{at:%Y%m%dT%H%M%SZ}-{backup_id}.json"
+    """A snapshot's manifest for other tools. `end_ts` is in ms; the name has it in whole seconds."""
+    instant = datetime.fromtimestamp(end_ts / 1000, UTC)
+    return f"{backup_folder(source, backup_id)}manifest-{instant:%Y%m%dT%H%M%SZ}-{backup_id}.json"
 
 
 def json_manifest_checksum_path(source: str, backup_id: str, end_ts: int) -> str:
-    """The SHA-256 of a snapshot's manifest for other tools, as sha256sum writes and checks it."""
+    """The SHA-256 of a snapshot's manifest for other tools, in the format of sha256sum."""
     return f"{json_manifest_path(source, backup_id, end_ts)}.sha256"
 
 
@@ -266,7 +267,7 @@ def log_path(
     suffix: str,
     is_meta: bool = False,
 ) -> str:
-    """A log file. `suffix`: codec and cipher, as `.zst.aes256gcm`; store: as a name can have it."""
+    """A log file. `suffix` names codec and cipher, such as `.zst.aes256gcm`. `store` is encoded."""
     table = "meta" if is_meta else f"{table_id:02x}"
     folder = f"{log_folder(source, backup_id)}{table}/{region:016x}{min_ts:016x}-{cf}-{op}/"
     name = encode_name(store)
@@ -275,7 +276,7 @@ def log_path(
 
 
 def stream_meta_path(source: str, backup_id: str, ts: int, number: int | None = None) -> str:
-    """What a backup of a change feed wrote, for other tools; `number`: of a piece, when it is in several."""
+    """The list of a flush's log files for other tools, or its piece `number` if it is split into pieces."""
     piece = "" if number is None else f"-{number}"
     return f"{stream_metas_folder(source)}{ts:016x}-{check_backup_id(backup_id)}{piece}.meta"
 
@@ -283,12 +284,12 @@ def stream_meta_path(source: str, backup_id: str, ts: int, number: int | None = 
 def queue_file_path(
     source: str, backup_id: str, name: Literal["config.yaml", "delta_schema_history.yaml"]
 ) -> str:
-    """A file of an engine that travels with every backup of its queues."""
+    """An engine's own file, which every backup of its queues stores."""
     return f"{queue_files_folder(source, backup_id)}{name}"
 
 
 def snapshot_source(source: str) -> str:
-    """The source of the backups of an engine's snapshots."""
+    """The name of the source for backups of an engine's snapshots."""
     return check_source(f"{check_source(source)}.snapshot")
 
 
@@ -300,47 +301,47 @@ def lease_folder(name: str) -> str:
 
 
 def lease_path(name: str, generation: int) -> str:
-    """One generation of a lease; the highest that exists is the current one."""
+    """One generation of a lease. The highest generation that exists is the current one."""
     return f"{lease_folder(name)}{generation:012d}.json"
 
 
 def audit_path(at: int, audit_id: str) -> str:
-    """One line of the audit log; `at` in microseconds since 1970 UTC, so that names sort by time."""
+    """One line of the audit log. `at` is in microseconds since 1970 UTC, so that names sort by time."""
     return f"{AUDIT_FOLDER}/{at:020d}-{audit_id}.json"
 
 
 def restore_folder(restore_id: str) -> str:
-    """What a restore keeps of itself: plan/, translation/<epoch>/<region>-<from>.parquet, aside/."""
+    """A restore's own files: plan/, translation/<epoch>/<region>-<from>.parquet, aside/."""
     return f"{RESTORES_FOLDER}/{restore_id}/"
 
 
 def prune_folder(prune_id: str) -> str:
-    """What one prune deletes; its id has the form of a backup's."""
+    """The record of what one prune deletes. Its id has the form of a backup's id."""
     return f"{PRUNES_FOLDER}/{check_backup_id(prune_id)}/"
 
 
 def prune_path(prune_id: str) -> str:
-    """The object that makes a prune exist."""
+    """The index of a prune. A prune exists once this object does."""
     return f"{prune_folder(prune_id)}prune.json"
 
 
 def prune_done_path(prune_id: str) -> str:
-    """The marker that every object of a prune is gone."""
+    """The marker that a prune has deleted all its objects."""
     return f"{prune_folder(prune_id)}done"
 
 
 def removals_path(prune_id: str, task: int, attempt: str) -> str:
-    """Some of a prune's removals, a JSON object a line."""
+    """Some of a prune's removals, one JSON object per line."""
     return f"{prune_folder(prune_id)}removals-{task:06d}-{attempt}.jsonl"
 
 
 def import_folder(import_id: str) -> str:
-    """Rows that were imported; the id is 16 hex digits."""
+    """The folder of imported rows. The id has 16 hex digits."""
     return f"{IMPORTS_FOLDER}/{import_id}/"
 
 
 def import_path(import_id: str) -> str:
-    """The object that makes an import exist."""
+    """The index of an import. An import exists once this object does."""
     return f"{import_folder(import_id)}import.json"
 
 

@@ -1,4 +1,4 @@
-"""Select topics or consumer groups by name or pattern, and map them to target names. Pure.
+"""Select topics or consumer groups by name or pattern, and map them to target names. Without I/O.
 
 Patterns never match internal topics.
 """
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Kind(NamedTuple):
-    """A kind of thing with names: the word for it in messages, and the flags that rename and match it."""
+    """What is selected, topics or groups: the word for one in messages, and the flags to rename and match."""
 
     word: str
     option: str
@@ -30,7 +30,7 @@ class Kind(NamedTuple):
 TOPIC = Kind("topic", "--map", "--pattern")
 GROUP = Kind("consumer group", "--map-group", "--group-pattern")
 
-# What Kafka itself allows (org.apache.kafka.common.internals.Topic).
+# The names of topics that Kafka allows (org.apache.kafka.common.internals.Topic).
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]{1,249}", re.ASCII)
 
 
@@ -42,10 +42,10 @@ def is_internal(topic: str) -> bool:
 def select(
     names: Sequence[str], patterns: Sequence[str], existing: Iterable[str], *, kind: Kind = TOPIC
 ) -> list[str]:
-    """Those of `existing` that are in `names` or fully match a regular expression, sorted.
+    """Return the names in `existing` that are in `names` or fully match one of `patterns`, sorted.
 
-    Raises NotFound for a name that does not exist, or when nothing matches; UsageProblem for an invalid
-    expression, or without names and patterns.
+    Raises NotFound if one of `names` does not exist, or if nothing matches. Raises UsageProblem for an
+    invalid regular expression, or without names and patterns.
     """
     if not names and not patterns:
         raise UsageProblem(
@@ -53,34 +53,36 @@ def select(
             hint=f"Name {kind.word}s, or give {kind.pattern} 'app\\..*' ('.*' for all).",
         )
     expressions = [compile_pattern(pattern, kind=kind) for pattern in patterns]
-    there = set(existing)
-    missing = sorted(set(names) - there)
+    existing_names = set(existing)
+    missing = sorted(set(names) - existing_names)
     if missing:
-        many = f"{kind.word.capitalize()}s {_quoted(missing)} do not exist."
+        message = f"{kind.word.capitalize()}s {_quoted(missing)} do not exist."
         raise NotFound(
-            many if len(missing) > 1 else f"{kind.word.capitalize()} {missing[0]!r} does not exist.",
-            hint=_nearest(missing, there, kind),
+            message if len(missing) > 1 else f"{kind.word.capitalize()} {missing[0]!r} does not exist.",
+            hint=_suggest(missing, existing_names, kind),
         )
-    matched = {name for name in _visible(there, kind) if any(e.fullmatch(name) for e in expressions)}
-    chosen = matched | set(names)
-    if not chosen:
+    matching = {
+        name for name in _visible(existing_names, kind) if any(e.fullmatch(name) for e in expressions)
+    }
+    selected = matching | set(names)
+    if not selected:
         internal = ", and never matches internal topics (__…)" if kind is TOPIC else ""
         raise NotFound(
             f"No {kind.word} matches {_quoted(patterns)}.",
-            hint=f"An expression must match the whole name{internal}. {_some(there, kind)}",
+            hint=f"An expression must match the whole name{internal}. {_list_names(existing_names, kind)}",
         )
-    return sorted(chosen)
+    return sorted(selected)
 
 
 def select_each(patterns: Sequence[str], existing: Iterable[str]) -> list[str]:
-    """As `select`, where each pattern has to match something."""
-    there = sorted(existing)
-    return sorted({topic for one in patterns for topic in select((), (one,), there)})
+    """Like `select` without names, but raises NotFound if one of the patterns matches nothing."""
+    existing_names = sorted(existing)
+    return sorted({topic for pattern in patterns for topic in select((), (pattern,), existing_names)})
 
 
 def parse_maps(maps: Sequence[str], *, kind: Kind = TOPIC) -> dict[str, str]:
-    """`['a=b']` as `{'a': 'b'}`. Raises UsageProblem for a bad form, an illegal name or a conflict."""
-    result: dict[str, str] = {}
+    """Parse `['a=b']` to `{'a': 'b'}`. Raises UsageProblem for a wrong form, a wrong name or a conflict."""
+    new_names: dict[str, str] = {}
     for text in maps:
         old, equals, new = (part.strip() for part in text.partition("="))
         if not (equals and old and new):
@@ -90,25 +92,28 @@ def parse_maps(maps: Sequence[str], *, kind: Kind = TOPIC) -> dict[str, str]:
             )
         if kind is TOPIC:
             check_topic_name(new)
-        if old in result and result[old] != new:
-            raise UsageProblem(f"{kind.option} gives {old!r} two new names: {result[old]!r} and {new!r}.")
-        result[old] = new
-    _refuse_collisions(result, kind)
-    return result
+        if old in new_names and new_names[old] != new:
+            raise UsageProblem(f"{kind.option} gives {old!r} two new names: {new_names[old]!r} and {new!r}.")
+        new_names[old] = new
+    _refuse_collisions(new_names, kind)
+    return new_names
 
 
 def target_names(chosen: Iterable[str], maps: Mapping[str, str], *, kind: Kind = TOPIC) -> dict[str, str]:
-    """The target name of each of `chosen`. UsageProblem for two equal names, or a map without a match."""
-    known = sorted(set(chosen))
-    unused = sorted(set(maps) - set(known))
+    """The target name of each of `chosen`, by `maps` or unchanged.
+
+    Raises UsageProblem if two would be equal, or if one of `maps` is not among `chosen`.
+    """
+    names = sorted(set(chosen))
+    unused = sorted(set(maps) - set(names))
     if unused:
         raise UsageProblem(
             f"{kind.option} names {_quoted(unused)}, which is not among the {kind.word}s to restore.",
-            hint=_nearest(unused, known, kind),
+            hint=_suggest(unused, names, kind),
         )
-    result = {name: maps.get(name, name) for name in known}
-    _refuse_collisions(result, kind)
-    return result
+    new_names = {name: maps.get(name, name) for name in names}
+    _refuse_collisions(new_names, kind)
+    return new_names
 
 
 def check_topic_name(topic: str) -> str:
@@ -122,49 +127,49 @@ def check_topic_name(topic: str) -> str:
 
 
 def compile_pattern(pattern: str, *, kind: Kind = TOPIC) -> re.Pattern[str]:
-    """Compile a regular expression. Raises UsageProblem, with the position of the error."""
+    """Compile a regular expression. Raises UsageProblem, which shows the position of the error."""
     try:
         return re.compile(pattern)
     except re.error as error:
-        where = f" at position {error.pos}" if error.pos is not None else ""
+        location = f" at position {error.pos}" if error.pos is not None else ""
         pointer = ""
         if error.pos is not None and "\n" not in pattern:
             pointer = f"\n  {pattern}\n  {' ' * error.pos}^"
         raise UsageProblem(
-            f"{kind.pattern} {pattern!r} is not a regular expression: {error.msg}{where}.{pointer}",
+            f"{kind.pattern} {pattern!r} is not a regular expression: {error.msg}{location}.{pointer}",
             hint="'.' stands for any character and '\\.' for a dot: 'app\\..*'.",
         ) from None
 
 
 def _refuse_collisions(names: Mapping[str, str], kind: Kind) -> None:
-    taken: dict[str, str] = {}
+    old_names: dict[str, str] = {}
     for old, new in names.items():
-        if new in taken:
+        if new in old_names:
             raise UsageProblem(
-                f"{taken[new]!r} and {old!r} would both be restored as {new!r}.",
+                f"{old_names[new]!r} and {old!r} would both be restored as {new!r}.",
                 hint=f"Give each its own name with {kind.option}.",
             )
-        taken[new] = old
+        old_names[new] = old
 
 
-def _nearest(wanted: Iterable[str], there: Iterable[str], kind: Kind = TOPIC) -> str:
-    known = sorted(there)
-    similar = dict.fromkeys(match for name in wanted for match in similar_names(name, known))
-    return suggestion([*similar]) or _some(known, kind)
+def _suggest(missing: Iterable[str], existing: Iterable[str], kind: Kind = TOPIC) -> str:
+    names = sorted(existing)
+    similar = dict.fromkeys(match for name in missing for match in similar_names(name, names))
+    return suggestion([*similar]) or _list_names(names, kind)
 
 
-def _some(there: Iterable[str], kind: Kind) -> str:
-    visible = _visible(there, kind)
+def _list_names(existing: Iterable[str], kind: Kind) -> str:
+    visible = _visible(existing, kind)
     if not visible:
         if kind is GROUP:
             return "The catalog knows no consumer group: was the backup taken with --groups none?"
         return "There are only internal topics."
-    more = f" and {len(visible) - 8} more" if len(visible) > 8 else ""
-    return f"There are: {', '.join(visible[:8])}{more}."
+    rest_count = f" and {len(visible) - 8} more" if len(visible) > 8 else ""
+    return f"There are: {', '.join(visible[:8])}{rest_count}."
 
 
-def _visible(there: Iterable[str], kind: Kind) -> list[str]:
-    return sorted(name for name in there if kind is not TOPIC or not is_internal(name))
+def _visible(names: Iterable[str], kind: Kind) -> list[str]:
+    return sorted(name for name in names if kind is not TOPIC or not is_internal(name))
 
 
 def _quoted(names: Sequence[str]) -> str:
@@ -172,13 +177,13 @@ def _quoted(names: Sequence[str]) -> str:
 
 
 def owned_patterns(catalog: Rows, source: str) -> tuple[str, ...]:
-    """The patterns of topics that the policy in force of a source names; empty without one."""
-    found = catalog.rows("policy_in_force", source=source)
-    return tuple(patterns_of(source, found[0]["patterns"])) if found else ()
+    """The patterns of topics in the policy of a source that is in force; empty without a policy."""
+    policies = catalog.rows("policy_in_force", source=source)
+    return tuple(patterns_of(source, policies[0]["patterns"])) if policies else ()
 
 
 def patterns_of(source: str, text: str | None) -> list[str]:
-    """The patterns in a row of a policy's topics. Raises Damaged for a text of another form."""
+    """Parse the JSON `text` of patterns in a row of `policy_topics`. Raises Damaged for another form."""
     patterns = texts_of(text)
     if patterns is None:
         raise Damaged(

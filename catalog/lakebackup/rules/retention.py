@@ -1,7 +1,7 @@
-"""How long records are kept, by a topic's settings in force or by flags. Pure.
+"""Decide how long backups keep a topic's records, by the topic's settings in force or by flags. Without I/O.
 
-A topic promises the records of the last `retention.ms`, or `retention.bytes` of each partition, whichever is
-less. Backups keep whole files, and one expires only when it holds nothing of that.
+A topic promises the records of the last `retention.ms`, or the last `retention.bytes` of each partition,
+whichever is less. Backups delete whole files, so a file expires only when none of its records is promised.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-#: Files roll at this part of the retention, so that a record outlives it by no more than that.
+#: A data file is closed after this fraction of the retention (1/10), so a record outlives it by no more.
 ROLL_PART = 10
 
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """One topic (one epoch of it) as its newest restore point has it.
+    """One epoch of a topic at its newest restore point.
 
-    `settings`: those in force. `covered_to` in ms; `present`: the newest backup of the source holds it.
+    `settings` are those in force. `covered_to` is in ms. `present`: the source's newest backup has the topic.
     """
 
     source: str
@@ -36,22 +36,22 @@ class History:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a person asks to keep in place of a topic's own settings: ms, and bytes of each partition."""
+    """Limits that a person sets instead of a topic's own: ms, and bytes of each partition."""
 
     keep_ms: int | None = None
     keep_bytes: int | None = None
 
 
-#: The topic's settings decide.
+#: No limits of a person: the topic's settings decide.
 AS_SET = Limits()
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What expires of one topic: files whose records are all older than `cutoff_ts` (ms); those before the
-    newest `keep_bytes` of each partition; generations before `generation` when it is compacted.
+    """What expires of one topic: files whose records are all older than `cutoff_ts` (ms), files before the
+    newest `keep_bytes` of each partition, and generations before `generation` if the topic is compacted.
 
-    None: nothing expires for that reason.
+    If a limit is None, nothing expires for that reason.
     """
 
     source: str
@@ -66,46 +66,52 @@ class Rule:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing can expire by it."""
+        """Whether nothing can expire by this rule."""
         return self.cutoff_ts is None and self.keep_bytes is None and not self.compacted
 
 
 def rule(history: History, limits: Limits = AS_SET, *, now: int) -> Rule:
-    """The rule for a topic; `limits` override the topic's settings. `now` in ms.
+    """The rule for a topic. `limits` override the topic's settings; `now` is in ms.
 
-    Time is counted back from the topic's newest backup: where backups have stopped, nothing more expires. A
+    Time counts back from the topic's newest backup, so that nothing more expires when backups have stopped. A
     topic that is only compacted loses nothing by time or size, since an old record may be a key's latest.
     """
     deletes = "delete" in _policies(history.settings)
-    its_ms, its_bytes = (_limit(history.settings, f"retention.{unit}") for unit in ("ms", "bytes"))
-    span = its_ms if limits.keep_ms is None else limits.keep_ms
-    size = its_bytes if limits.keep_bytes is None else limits.keep_bytes
-    names = ("source", "scope", "epoch", "base", "link", "generation")
-    topic: dict[str, Any] = {name: getattr(history, name) for name in names}
+    topic_ms, topic_bytes = (_limit(history.settings, f"retention.{unit}") for unit in ("ms", "bytes"))
+    keep_ms = topic_ms if limits.keep_ms is None else limits.keep_ms
+    keep_bytes = topic_bytes if limits.keep_bytes is None else limits.keep_bytes
+    field_names = ("source", "scope", "epoch", "base", "link", "generation")
+    topic_fields: dict[str, Any] = {name: getattr(history, name) for name in field_names}
     return Rule(
-        **topic,
+        **topic_fields,
         compacted="compact" in _policies(history.settings),
-        cutoff_ts=min(now, history.covered_to) - span if deletes and span is not None else None,
-        keep_bytes=size if deletes else None,
+        cutoff_ts=min(now, history.covered_to) - keep_ms if deletes and keep_ms is not None else None,
+        keep_bytes=keep_bytes if deletes else None,
     )
 
 
 def roll_ms(settings: Mapping[str, str], asked: int | None) -> int | None:
-    """The ms after which a topic's data file is closed, None: never. `asked`: by flag, 0 for never; None
-    takes a tenth of the retention in force."""
+    """The ms after which a data file of a topic is closed; None means never.
+
+    `asked` is the value of a flag, where 0 means never. Without it, the result is a tenth of the retention.
+    """
     if asked is not None:
         return asked or None
-    keep = _limit(settings, "retention.ms")
-    return max(1, keep // ROLL_PART) if keep is not None and "delete" in _policies(settings) else None
+    retention_ms = _limit(settings, "retention.ms")
+    return (
+        max(1, retention_ms // ROLL_PART)
+        if retention_ms is not None and "delete" in _policies(settings)
+        else None
+    )
 
 
 def limits_passed(settings: Mapping[str, str], *, age_ms: int, size: int) -> dict[str, int]:
-    """The limits in force that a partition of `size` bytes and that age already exceeds: name -> limit."""
+    """The limits in force that a partition of this age and size (bytes) exceeds: name -> limit."""
     if "delete" not in _policies(settings):
         return {}
-    found = {"retention.ms": age_ms, "retention.bytes": size}
-    limits = {name: _limit(settings, name) for name in found}
-    return {name: limit for name, limit in limits.items() if limit is not None and limit < found[name]}
+    sizes = {"retention.ms": age_ms, "retention.bytes": size}
+    limits = {name: _limit(settings, name) for name in sizes}
+    return {name: limit for name, limit in limits.items() if limit is not None and limit < sizes[name]}
 
 
 def _policies(settings: Mapping[str, str]) -> set[str]:
@@ -113,7 +119,7 @@ def _policies(settings: Mapping[str, str]) -> set[str]:
 
 
 def _limit(settings: Mapping[str, str], name: str) -> int | None:
-    """A limit of Kafka's, where -1 (or no value) is none."""
+    """A limit in a topic's settings. None for -1, and for no number at all, both of which mean no limit."""
     try:
         value = int(settings.get(name, "-1"))
     except ValueError:

@@ -1,11 +1,11 @@
-"""Schedules: when a backup of a source is due. Pure.
+"""Parse schedules, and compute when a backup of a source is due. Without I/O, but `require_time_zone`.
 
     hourly  hourly:MM  daily HH:MM  weekly DAY HH:MM  monthly D HH:MM  every 6h  or a cron expression
 
-Times of day are those of a time zone. As with cron, a time that a clock change skips is due right after it,
-and one that comes twice is due the first time; expressions whose minutes or hours begin with `*` follow the
-clock, and are due as often as it shows their times. `every` counts from 1970-01-01 UTC; the default time of
-day is 00:00, the default days are Monday and the first of the month.
+Times of day are in a time zone. As with cron, a time that a clock change skips is due right after the change,
+and a time that comes twice is due the first time. But if the minutes or hours of an expression begin with
+`*`, it is due whenever the clock shows one of its times. `every` counts from 1970-01-01 UTC. The default time
+of day is 00:00; the default days are Monday and the first of the month.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ _HINT = (
     "Write hourly, hourly:15, 'daily 02:30', 'weekly sun 02:00', 'monthly 1 02:00', 'every 6h', "
     "or five fields of cron, such as '30 2 * * mon-fri'."
 )
-# Instants that are looked at for the longest time between two: those of two years, and no more than so many.
-_LOOKED_AT, _MOST = timedelta(days=2 * 366), 50_000
+# To find the longest time between two instants: those of two years, but no more than 50,000.
+_SAMPLED_PERIOD, _MAX_INSTANTS = timedelta(days=2 * 366), 50_000
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """The instants of a cron expression in a time zone; without one, those every `period_ms` since 1970."""
+    """The instants of a cron expression in a time zone, or every `period_ms` since 1970 without one."""
 
     text: str
     cron: str | None = None
@@ -65,55 +65,63 @@ class Schedule:
         """The instants later than `after` and not later than `until`, both in ms since 1970 UTC."""
         return takewhile(until.__ge__, self._later(after))
 
-    def _later(self, after: int) -> Iterator[int]:
+    def _later(self, after_ms: int) -> Iterator[int]:
         """All instants later than `after`."""
         if self.cron is None:
-            return count((after // self.period_ms + 1) * self.period_ms, self.period_ms)
-        minute = datetime.fromtimestamp(after // MINUTE_MS * 60, self.zone)
-        return dropwhile(after.__ge__, map(_ms, CronSim(self.cron, minute)))
+            return count((after_ms // self.period_ms + 1) * self.period_ms, self.period_ms)
+        minute = datetime.fromtimestamp(after_ms // MINUTE_MS * 60, self.zone)
+        return dropwhile(after_ms.__ge__, map(_ms, CronSim(self.cron, minute)))
 
     @property
     def every_ms(self) -> int:
-        """The longest time between two instants. Raises UsageProblem when there are none."""
+        """The longest time between two instants, in ms. Raises UsageProblem if there are none."""
         if self.cron is None:
             return self.period_ms
-        begin = datetime(2020, 1, 1, tzinfo=self.zone)
-        instants = map(_ms, islice(CronSim(self.cron, begin), _MOST))
-        first = list(islice(instants, 2))
-        if len(first) < 2:
+        start = datetime(2020, 1, 1, tzinfo=self.zone)
+        instants = map(_ms, islice(CronSim(self.cron, start), _MAX_INSTANTS))
+        first_two = list(islice(instants, 2))
+        if len(first_two) < 2:
             raise UsageProblem(f"{self.text!r} never comes.", hint=_HINT)
-        return max(b - a for a, b in pairwise((*first, *takewhile(_ms(begin + _LOOKED_AT).__gt__, instants))))
+        return max(
+            b - a
+            for a, b in pairwise((*first_two, *takewhile(_ms(start + _SAMPLED_PERIOD).__gt__, instants)))
+        )
 
 
 def parse(text: str, zone: str | None = None) -> Schedule:
-    """Parse a schedule; `zone` is of its times of day, UTC without one. Raises UsageProblem."""
+    """Parse a schedule whose times of day are in `zone`; None means UTC. Raises UsageProblem."""
     lower = " ".join(text.lower().split())
-    found = next((match for form in _FORMS if (match := form.fullmatch(lower))), None)
-    if found is None:
+    form_match = next((match for form in _FORMS if (match := form.fullmatch(lower))), None)
+    if form_match is None:
         raise UsageProblem(f"{text!r} is not a schedule.", hint=_HINT)
-    named = found.groupdict()
-    if named.get("span"):
-        every = parse_duration(named["span"], of=text)
-        if every < MINUTE_MS:
+    fields = form_match.groupdict()
+    if fields.get("span"):
+        period_ms = parse_duration(fields["span"], of=text)
+        if period_ms < MINUTE_MS:
             raise UsageProblem(f"{text!r} is too often: the shortest period is a minute.", hint=_HINT)
-        return Schedule(text, period_ms=every)
-    day = named.get("day") or ("1" if named.get("monthly") else "*")
+        return Schedule(text, period_ms=period_ms)
+    day = fields.get("day") or ("1" if fields.get("monthly") else "*")
     if day == "29":
         raise UsageProblem(f"{text!r}: the day must be 1 to 28, which every month has.", hint=_HINT)
-    weekday = named.get("weekday") or ("mon" if named.get("weekly") else "*")
-    at = f"{int(named.get('minute') or 0)} {'*' if named.get('hourly') else int(named.get('hour') or 0)}"
-    cron = named.get("cron") or f"{at} {day} * {weekday}"
-    where = time_zone(zone)
+    weekday = fields.get("weekday") or ("mon" if fields.get("weekly") else "*")
+    clock_time = (
+        f"{int(fields.get('minute') or 0)} {'*' if fields.get('hourly') else int(fields.get('hour') or 0)}"
+    )
+    cron = fields.get("cron") or f"{clock_time} {day} * {weekday}"
+    tz = time_zone(zone)
     try:
-        CronSim(cron, datetime.now(where))
+        CronSim(cron, datetime.now(tz))
     except CronSimError as error:
         raise UsageProblem(f"{text!r} is not a schedule: {error}.", hint=_HINT) from None
-    return Schedule(text, cron, where)
+    return Schedule(text, cron, tz)
 
 
 def require_time_zone(name: str | None) -> None:
-    """Raises UsageProblem unless SQL knows it too: this machine's files have names of their own (`localtime`,
-    `posix/…`). It reads the folder of the database."""
+    """Raise UsageProblem unless SQL knows the time zone too.
+
+    This machine's files also have names that SQL lacks (`localtime`, `posix/…`). Reads the folder of the time
+    zone database.
+    """
     if name and (name == "localtime" or name not in available_timezones()):
         raise no_time_zone(name)
 

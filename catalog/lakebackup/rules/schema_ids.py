@@ -1,11 +1,11 @@
-"""What the ids that keys and values carry mean. Pure.
+"""Find the schemas that the ids in keys and values stand for. Without I/O.
 
-A schema registry gives ids out for each of its contexts separately, and so does each registry, and each
-history of a registry's topic. The same number elsewhere is another schema. Which of these spaces a topic's
-ids belong to is known from the subjects that name the topic: `orders-value` of the default context, or
-`:.eu:orders-value` of the context `.eu`. An id is looked up as a registry does it for a consumer: first among
-the subjects that name the topic, then in their spaces. The ids of a topic that no subject names may belong to
-any space, so they must mean the same everywhere.
+Each registry, each history of a registry's topic, and each context in it assigns ids of its own. This module
+calls them spaces: in another space, the same id is another schema. The subjects that name a topic show which
+spaces its ids belong to: `orders-value` of the default context, or `:.eu:orders-value` of the context `.eu`.
+The lookup of an id follows that of a registry for a consumer: first among the subjects that name the topic,
+then in their spaces. If no subject names the topic, its ids may belong to any space, so an id must mean the
+same in all of them.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ Part = Literal["key", "value"]
 Row = Mapping[str, Any]
 
 _DEFAULT_CONTEXT = "."
-_MOST_REFERENCES = 1000
-_MOST_LISTED = 4
+_MAX_REFERENCES = 1000
+_MAX_LISTED = 4
 
 
 class _Unusable(Exception):
@@ -32,7 +32,7 @@ class _Unusable(Exception):
 
 
 def split_subject(subject: str) -> tuple[str, str]:
-    """The context of a subject and its name there: `:.eu:orders` is `orders` of `.eu`; the default is `.`."""
+    """Split a subject into context and name: `:.eu:orders` to `.eu` and `orders`, `orders` to `.` and it."""
     if not subject.startswith(":."):
         return _DEFAULT_CONTEXT, subject
     context, _, name = subject[1:].partition(":")
@@ -41,8 +41,8 @@ def split_subject(subject: str) -> tuple[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """A schema with the schemas that it refers to. `kind` is AVRO, JSON or PROTOBUF; `problem` says why it
-    cannot be used."""
+    """A schema and the schemas to which it refers. `kind` is AVRO, JSON or PROTOBUF. `problem` says why the
+    schema cannot be used, or is None."""
 
     kind: str
     text: str
@@ -51,13 +51,13 @@ class Schema:
 
     @property
     def decodes_as(self) -> Schema | str:
-        """What decides how bytes are decoded: text of JSON is the same under every JSON schema."""
+        """What decides how bytes decode: the schema. For JSON only its kind, since all JSON decodes alike."""
         return self.kind if self.kind == "JSON" else self
 
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """Where a registry gives an id out only once: a context, in one history (`epoch`) of its topic."""
+    """Where ids are unique: a context in one history (`epoch`) of the registry's topic, `scope`."""
 
     scope: str
     epoch: str
@@ -71,8 +71,10 @@ class Space:
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """A schema that an id stands for in a space, and the subjects there under which it has that id. `name`
-    is that of the Avro record, or the title of the JSON schema; empty when it has none."""
+    """The schema of an id in a space, and the subjects (with versions) that have it under this id.
+
+    `name` is the name of the Avro record or the title of the JSON schema, and empty if there is none.
+    """
 
     space: Space
     schema: Schema
@@ -87,12 +89,12 @@ class Meaning:
     def __str__(self) -> str:
         schema = self.name or f"a schema of the kind {self.schema.kind[:40]}"
         name, version = self.subjects[0]
-        under = f"subject {name}, version {version}, " if name else ""
-        return f"{schema[:80]} ({under[:200]}in {self.space})"
+        subject_text = f"subject {name}, version {version}, " if name else ""
+        return f"{schema[:80]} ({subject_text[:200]}in {self.space})"
 
 
 class SchemaIds:
-    """What the ids of some registries mean. `meanings`: for each id, one for each space and schema."""
+    """The meanings of the ids of some registries. `meanings` has, for each id, one per space and schema."""
 
     def __init__(self, meanings: Mapping[int, Sequence[Meaning]]) -> None:
         self._meanings = meanings
@@ -108,15 +110,15 @@ class SchemaIds:
         return number in self._meanings
 
     def candidates(self, number: int, topic: str, part: Part) -> Sequence[Meaning]:
-        """What the id can mean in a key or value of the topic; the list may hold a schema more than once."""
+        """The meanings that the id can have in a key or value of the topic. A schema may occur repeatedly."""
         meanings = self._meanings.get(number, ())
-        if of_subject := [meaning for meaning in meanings if meaning.names(topic, part)]:
-            return of_subject
+        if subject_meanings := [meaning for meaning in meanings if meaning.names(topic, part)]:
+            return subject_meanings
         spaces = self._spaces_of(topic, part)
         return [meaning for meaning in meanings if meaning.space in spaces] if spaces else meanings
 
     def meaning(self, number: int, topic: str, part: Part) -> Meaning | str:
-        """What the id means in a key or value of the topic, or why that is not known."""
+        """The meaning of the id in a key or value of the topic, or a text that says why it is not known."""
         candidates = self.candidates(number, topic, part)
         if len({meaning.schema.decodes_as for meaning in candidates}) == 1:
             return candidates[0]
@@ -125,29 +127,31 @@ class SchemaIds:
                 f"schema {number} means {_listed(candidates, ' and ')}; which of these different schemas "
                 f"topic {topic} uses is not known"
             )
-        if elsewhere := self._meanings.get(number):
+        if other_meanings := self._meanings.get(number):
             spaces = " and ".join(sorted(map(str, self._spaces_of(topic, part))))
             return (
                 f"schema {number} is not known in {spaces}, whose subjects name topic {topic}; elsewhere it "
-                f"means {_listed(elsewhere, ' and ')}"
+                f"means {_listed(other_meanings, ' and ')}"
             )
         return f"schema {number} is not known"
 
     def _spaces_of(self, topic: str, part: Part) -> frozenset[Space]:
-        """The spaces with a subject that names the topic, for this part of its records or else the other."""
+        """The spaces with a subject that names the topic for this part of its records, else for the other."""
         if (topic, part) not in self._spaces:
             sibling: Part = "key" if part == "value" else "value"
-            self._spaces[topic, part] = self._naming(topic, part) or self._naming(topic, sibling)
+            self._spaces[topic, part] = self._naming_spaces(topic, part) or self._naming_spaces(
+                topic, sibling
+            )
         return self._spaces[topic, part]
 
-    def _naming(self, topic: str, part: Part) -> frozenset[Space]:
-        every = (meaning for meanings in self._meanings.values() for meaning in meanings)
-        return frozenset(meaning.space for meaning in every if meaning.names(topic, part))
+    def _naming_spaces(self, topic: str, part: Part) -> frozenset[Space]:
+        all_meanings = (meaning for meanings in self._meanings.values() for meaning in meanings)
+        return frozenset(meaning.space for meaning in all_meanings if meaning.names(topic, part))
 
 
 @dataclass(frozen=True, slots=True)
 class IdUse:
-    """An id that keys or values of a topic carry, restored into the topic `target`."""
+    """An id in keys or values of a topic that is restored into the topic `target`."""
 
     topic: str
     target: str
@@ -156,10 +160,10 @@ class IdUse:
 
 
 def mismatches(uses: Iterable[IdUse], source_ids: SchemaIds, target_ids: SchemaIds) -> list[str]:
-    """A sentence on each use of an id that means another schema at the target, or none there.
+    """A sentence about each used id that means another schema at the target, or none.
 
-    Bytes may look like an id and be none. So ids that the source's registry never gave out do not count; of a
-    source whose registry is not backed up, those that the target's registry does not know.
+    Bytes may look like an id without being one. So ids that the source's registry never assigned are skipped.
+    If the source's registry is not backed up, ids that the target's registry does not know are skipped.
     """
     sentences = []
     for use in uses:
@@ -185,7 +189,7 @@ def mismatches(uses: Iterable[IdUse], source_ids: SchemaIds, target_ids: SchemaI
 
 
 def _agree(use: IdUse, source_ids: SchemaIds, target_ids: SchemaIds) -> bool:
-    """Whether an id can mean the same schemas in both, though it is not known which of them."""
+    """Whether an id has the same candidates in both registries, although none of them is certain."""
     saved, current = (
         {meaning.schema for meaning in ids.candidates(use.number, use.topic, use.part)}
         for ids in (source_ids, target_ids)
@@ -194,14 +198,14 @@ def _agree(use: IdUse, source_ids: SchemaIds, target_ids: SchemaIds) -> bool:
 
 
 def _listed(meanings: Sequence[Meaning], separator: str) -> str:
-    """Some meanings as a text, each schema and space once."""
+    """A text with the first meanings, without repetitions, and the number of the others."""
     texts = list(dict.fromkeys(map(str, meanings)))
-    count = f"{separator}{len(texts) - _MOST_LISTED} more" if len(texts) > _MOST_LISTED else ""
-    return separator.join(texts[:_MOST_LISTED]) + count
+    count = f"{separator}{len(texts) - _MAX_LISTED} more" if len(texts) > _MAX_LISTED else ""
+    return separator.join(texts[:_MAX_LISTED]) + count
 
 
 def schema_ids(rows: Iterable[Row]) -> SchemaIds:
-    """What each id means that registries ever gave out, from rows of the query value_schemas."""
+    """The meanings of all ids that registries ever assigned, from rows of the query value_schemas."""
     versions: dict[tuple[Space, str, int], set[_Definition]] = {}
     subjects: dict[tuple[int, Space, _Definition], dict[tuple[str, int | None], None]] = {}
     for row in rows:
@@ -220,7 +224,7 @@ def schema_ids(rows: Iterable[Row]) -> SchemaIds:
 
 @dataclass(frozen=True, slots=True)
 class _Definition:
-    """A schema as a registry's record has it; `references` is a JSON list."""
+    """A schema as a registry's record stores it. `references` is a JSON list."""
 
     kind: str
     text: str
@@ -235,9 +239,12 @@ def _schema(
     space: Space,
     versions: Mapping[_Version, set[_Definition]],
     path: tuple[_Version, ...],
-    count: list[int],
+    reference_count: list[int],
 ) -> Schema:
-    """A schema with its references, which name subjects of its own context unless they name another."""
+    """Resolve the references of a schema. They name subjects of its own context, or of one that they name.
+
+    `path` has the references that lead to the schema. `reference_count` holds the number resolved so far.
+    """
     references: list[Schema] = []
     problem = None
     try:
@@ -246,16 +253,16 @@ def _schema(
             qualified = reference["subject"].startswith(":.")
             target = Space(space.scope, space.epoch, context if qualified else space.context)
             version = (target, name, reference["version"])
-            if version in path or count[0] > _MOST_REFERENCES:
+            if version in path or reference_count[0] > _MAX_REFERENCES:
                 raise _Unusable("its references go in a circle, or are too many")
             definitions = versions.get(version, set())
             if len(definitions) != 1:
                 reason = "has had different schemas" if definitions else "no backup holds"
                 subject = reference["subject"]
                 raise _Unusable(f"it names version {version[2]} of {subject!r:.80}, which {reason}")
-            count[0] += 1
+            reference_count[0] += 1
             (referred,) = definitions
-            references.append(_schema(referred, target, versions, (*path, version), count))
+            references.append(_schema(referred, target, versions, (*path, version), reference_count))
     except _Unusable as error:
         problem = str(error)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
@@ -274,7 +281,7 @@ def _name(schema: Schema) -> str:
 
 
 def compact(text: str) -> str:
-    """A text of JSON without the blanks separator its parts; other text as it is."""
+    """The text without blanks between its parts if it is JSON; other texts unchanged."""
     with suppress(ValueError, RecursionError):
         return json.dumps(json.loads(text), separators=(",", ":"))
     return text

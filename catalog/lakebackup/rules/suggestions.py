@@ -1,4 +1,4 @@
-"""Suggestions for a name that does not exist: the known names most like it. Pure."""
+"""Suggest known names that are similar to a name that does not exist. Without I/O."""
 
 from __future__ import annotations
 
@@ -8,30 +8,30 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-#: How alike two names must be, from 0 to 1. difflib's own 0.6 suggests `locate` for `frobnicate`.
-_ALIKE = 0.65
-#: The same of long names, such as ids, which are alike by what all have in common.
-_LONG, _LONG_ALIKE = 16, 0.85
-#: Each comparison takes some 20 us, and a catalog may hold a million names.
-_MOST_COMPARED = 5_000
-_MOST_SUGGESTED = 3
+#: The least similarity of two names, 0 to 1. With difflib's default of 0.6, `frobnicate` suggests `locate`.
+_MIN_RATIO = 0.65
+#: The least similarity of names of this length, such as ids, which have much in common with all others.
+_LONG_NAME, _LONG_MIN_RATIO = 16, 0.85
+#: A limit on comparisons, since each takes about 20 us and a catalog may hold a million names.
+_MAX_COMPARED = 5_000
+_MAX_SUGGESTED = 3
 
 
 def similar_names(name: str, known: Iterable[str]) -> list[str]:
-    """Up to three of `known`, the likeliest first: names that continue `name`, then names spelled like it.
+    """Up to three of `known`: first names that begin with `name`, then names with a similar spelling.
 
-    Case does not matter. Of very many names only the first 5,000 are compared.
+    Case does not matter. Only the first 5,000 names are compared.
     """
     lower = name.lower()
-    spellings = {each.lower(): each for each, _ in zip(known, range(_MOST_COMPARED), strict=False)}
-    longer = [each for each in sorted(spellings) if len(lower) > 1 and each.startswith(lower)]
-    least = _ALIKE if len(name) < _LONG else _LONG_ALIKE
-    alike = get_close_matches(lower, spellings, _MOST_SUGGESTED, least)
-    return [spellings[each] for each in dict.fromkeys([*longer, *alike])][:_MOST_SUGGESTED]
+    spellings = {word.lower(): word for word, _ in zip(known, range(_MAX_COMPARED), strict=False)}
+    continuations = [word for word in sorted(spellings) if len(lower) > 1 and word.startswith(lower)]
+    min_ratio = _MIN_RATIO if len(name) < _LONG_NAME else _LONG_MIN_RATIO
+    close_matches = get_close_matches(lower, spellings, _MAX_SUGGESTED, min_ratio)
+    return [spellings[word] for word in dict.fromkeys([*continuations, *close_matches])][:_MAX_SUGGESTED]
 
 
 def did_you_mean(name: str, known: Iterable[str], otherwise: str = "") -> str:
-    """A hint with the known names most like a wrong one; `otherwise` where none is like it."""
+    """A hint with the known names that are similar to a wrong one; `otherwise` if none is similar."""
     return suggestion(similar_names(name, known)) or otherwise
 
 
@@ -39,5 +39,9 @@ def suggestion(names: Sequence[str]) -> str:
     """`Did you mean a, b or c?`; empty without names."""
     if not names:
         return ""
-    *first, last = names
-    return f"Did you mean {', '.join(first)} or {last}?" if first else f"Did you mean {last}?"
+    *first_names, last_name = names
+    return (
+        f"Did you mean {', '.join(first_names)} or {last_name}?"
+        if first_names
+        else f"Did you mean {last_name}?"
+    )

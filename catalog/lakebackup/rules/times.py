@@ -1,8 +1,8 @@
-"""Instants and spans as people type them: text in, milliseconds since 1970 UTC out, and back.
+"""Parse instants and spans as people type them into milliseconds since 1970 UTC, and format them.
 
-A date without a zone is UTC, as in all that the program prints. A day such as `yesterday` and a time of day
-alone are those of a clock on the wall, whose zone the caller knows. This machine's own zone never counts, so
-the same command means the same on every machine.
+A date without a zone is UTC, as in everything that the program prints. The caller gives the zone of a day
+such as `yesterday`, and of a time of day without a date. This machine's own zone is never used, so a command
+means the same on every machine.
 """
 
 from __future__ import annotations
@@ -29,74 +29,76 @@ _MILLISECOND = timedelta(milliseconds=1)
 _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 _UNIT = r"(?P<unit>ms|s(?:ec(?:ond)?s?)?|m(?:in(?:ute)?s?)?|h(?:(?:ou)?rs?)?|d(?:ays?)?|w(?:eeks?)?)"
 MOST_DAYS = 36_500
-"""Of the longest span: 100 years. Dates so far from now still have a calendar."""
+"""The longest span, in days: 100 years. Dates that far from now are still valid."""
 LAST_MS = 253_402_300_799_999
-"""The last instant that a calendar reaches: the end of the year 9999."""
+"""The last instant that Python's calendar has: the end of the year 9999."""
 MAX_SKEW_MS = 300_000
-"""How far the clocks of machines may differ. A time later than the present by more is in the future. The view
-`horizon` has it for SQL."""
-_PART = re.compile(rf"(?P<count>\d+(?:\.\d+)?)\s*{_UNIT}(?![a-z])\s*", re.ASCII)
-_SPANS = "Write a number and a unit: 30s, 15m, 2h, 7d, 1d12h."
+"""How far the clocks of machines may differ, in ms. A time that is later than now by more than this is in the
+future. The view `horizon` has the same number for SQL."""
+_DURATION_PART = re.compile(rf"(?P<count>\d+(?:\.\d+)?)\s*{_UNIT}(?![a-z])\s*", re.ASCII)
+_DURATION_HINT = "Write a number and a unit: 30s, 15m, 2h, 7d, 1d12h."
 _DIGITS = re.compile(r"\d+", re.ASCII)
 _DAYS_FROM_TODAY = {"yesterday": -1, "today": 0, "tomorrow": 1}
-_ON_THE_WALL = re.compile(
+_DAY_AND_TIME = re.compile(
     rf"(?:(?P<day>{'|'.join(_DAYS_FROM_TODAY)})(?:\s+at)?(?:\s+|$))?(?P<time>\d?\d:\d\d\S*)?",
     re.ASCII | re.IGNORECASE,
 )
-_WITH_ZONE = re.compile(r"(?P<time>.*\S)\s+(?P<zone>UTC|[A-Za-z_]+/[\w/+-]+)", re.ASCII)
+_TIME_WITH_ZONE = re.compile(r"(?P<time>.*\S)\s+(?P<zone>UTC|[A-Za-z_]+/[\w/+-]+)", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
 class LocalTime:
-    """A day and a time of day as a clock on the wall shows them: `yesterday 14:05`. `days`: from today."""
+    """A day and a time of day without a time zone, such as `yesterday 14:05`. `days` counts from today."""
 
     text: str
     days: int
     clock: time
 
     def at(self, zone: tzinfo, now: int) -> int:
-        """The instant in a time zone, in ms since 1970 UTC, where it is `now` (ms). Of an hour that comes
-        twice it is the first."""
+        """The instant in a time zone, in ms since 1970 UTC. `now`, also in ms, gives today's date.
+
+        In an hour that comes twice, it is the first of the two instants. Raises UsageProblem before 1970.
+        """
         today = (_EPOCH + now * _MILLISECOND).astimezone(zone).date()
         moment = datetime.combine(today + timedelta(days=self.days), self.clock, zone)
         return _not_negative(_to_ms(moment), self.text)
 
 
 def read_time(text: str, now: int) -> int | LocalTime:
-    """The instant that `text` names, in ms since 1970 UTC, or a LocalTime whose zone it does not say.
+    """Parse an instant to ms since 1970 UTC, or to a LocalTime if it depends on a zone that `text` lacks.
 
-    Takes ISO 8601 (RFC 3339 included) with or without a zone, a day or a time of day (`yesterday 14:05`,
+    Accepts ISO 8601 (including RFC 3339) with or without a zone, a day or a time of day (`yesterday 14:05`,
     `today`, `14:05`), a span before or after `now` (`-2h`, `90 min ago`, `in 30d`), and a number of
-    milliseconds. The name of a zone may follow: `14:05 Europe/Berlin`. Raises UsageProblem with examples.
+    milliseconds. The name of a zone may follow: `14:05 Europe/Berlin`. `now` is in ms. Raises UsageProblem.
     """
-    wanted = text.strip()
-    lower = wanted.lower()
+    trimmed = text.strip()
+    lower = trimmed.lower()
     if lower == "now":
         return now
-    if _DIGITS.fullmatch(wanted):
-        return _from_digits(wanted)
+    if _DIGITS.fullmatch(trimmed):
+        return _from_digits(trimmed)
     if lower.startswith("-") or lower.endswith("ago"):
         span = lower.removeprefix("-").removesuffix("ago").strip()
         return _not_negative(now - parse_duration(span, of=text), text)
     if lower.startswith(("+", "in ")):
         return now + parse_duration(lower.removeprefix("+").removeprefix("in "), of=text)
-    named = _WITH_ZONE.fullmatch(wanted)
-    zone = time_zone(named["zone"]) if named else None
-    local = _on_the_wall(named["time"] if named else wanted, text)
+    zone_match = _TIME_WITH_ZONE.fullmatch(trimmed)
+    zone = time_zone(zone_match["zone"]) if zone_match else None
+    local = _parse_local(zone_match["time"] if zone_match else trimmed, text)
     if local is not None:
         zone = zone or local.clock.tzinfo
         return local.at(zone, now) if zone else local
-    return _not_negative(_to_ms(_from_iso(named["time"] if named else wanted, text, zone)), text)
+    return _not_negative(_to_ms(_from_iso(zone_match["time"] if zone_match else trimmed, text, zone)), text)
 
 
 def parse_time(text: str, now: int, zone: tzinfo = UTC) -> int:
-    """As `read_time`; a day or a time of day is in `zone`."""
+    """Like `read_time`, but a day or a time of day is in `zone`."""
     moment = read_time(text, now)
     return moment.at(zone, now) if isinstance(moment, LocalTime) else moment
 
 
 def time_zone(name: str | None) -> tzinfo:
-    """A time zone by its name in the IANA database; UTC for None. Raises UsageProblem."""
+    """The time zone with this name in the IANA database; UTC for None. Raises UsageProblem."""
     try:
         return ZoneInfo(name) if name else UTC
     except (ZoneInfoNotFoundError, ValueError, OSError):
@@ -104,18 +106,21 @@ def time_zone(name: str | None) -> tzinfo:
 
 
 def no_time_zone(name: str | None) -> UsageProblem:
-    """The error for a name that is no time zone's."""
+    """The error for a name that no time zone has."""
     example = "Name one of the IANA database, such as Europe/Berlin or UTC."
     hint = did_you_mean(name or "", sorted(available_timezones()), example)
     return UsageProblem(f"{name!r} is not a time zone.", hint=hint)
 
 
 def parse_duration(text: str, *, of: str | None = None) -> int:
-    """A span such as `90s`, `2h`, `1d12h` or `5 minutes` in ms. Raises UsageProblem, which quotes `of`."""
+    """Parse a span such as `90s`, `2h`, `1d12h` or `5 minutes` to ms.
+
+    Raises UsageProblem, which quotes `of`, or `text` without it.
+    """
     lower = text.strip().lower()
     total, position = 0.0, 0
     while position < len(lower):
-        part = _PART.match(lower, position)
+        part = _DURATION_PART.match(lower, position)
         if part is None:
             break
         unit = part["unit"]
@@ -124,15 +129,15 @@ def parse_duration(text: str, *, of: str | None = None) -> int:
     if not lower or position < len(lower):
         raise UsageProblem(
             f"{of or text!r} is not a span of time.",
-            hint=_SPANS,
+            hint=_DURATION_HINT,
         )
     if total > MOST_DAYS * _UNITS_MS["d"]:
-        raise UsageProblem(f"{of or text!r} is longer than 100 years.", hint=_SPANS)
+        raise UsageProblem(f"{of or text!r} is longer than 100 years.", hint=_DURATION_HINT)
     return round(total)
 
 
 def format_ts(ms: int) -> str:
-    """`2026-11-21T14:05:00.000Z` for ms since 1970 UTC; the bare number where no calendar reaches."""
+    """Format ms since 1970 UTC as `2026-11-21T14:05:00.000Z`, or as a number when there is no such date."""
     try:
         return (_EPOCH + ms * _MILLISECOND).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     except OverflowError:
@@ -140,20 +145,26 @@ def format_ts(ms: int) -> str:
 
 
 def format_age(ms: int, now: int) -> str:
-    """How long before `now` an instant was, such as `3 h ago`, which parse_time takes; its date when that is
-    longer than 99 days, and the instant itself when it is yet to come. Both in ms since 1970 UTC.
+    """How long before `now` an instant was, such as `3 h ago`, in a form that `parse_time` accepts.
+
+    The result is the date after 100 days or more, and the instant itself if it is in the future. Both
+    parameters are in ms since 1970 UTC.
     """
-    spent = now - ms
-    if spent < 0:
+    age_ms = now - ms
+    if age_ms < 0:
         return format_ts(ms)
-    if spent >= 100 * _UNITS_MS["d"]:
+    if age_ms >= 100 * _UNITS_MS["d"]:
         return format_ts(ms).partition("T")[0]
     units = (("d", "d", 2), ("h", "h", 2), ("min", "m", 2))
-    unit, size = next(
-        ((shown, _UNITS_MS[unit]) for shown, unit, least in units if spent >= least * _UNITS_MS[unit]),
+    unit, unit_ms = next(
+        (
+            (label, _UNITS_MS[unit])
+            for label, unit, min_count in units
+            if age_ms >= min_count * _UNITS_MS[unit]
+        ),
         ("s", _UNITS_MS["s"]),
     )
-    return f"{spent // size} {unit} ago"
+    return f"{age_ms // unit_ms} {unit} ago"
 
 
 def _from_digits(digits: str) -> int:
@@ -175,10 +186,10 @@ def _from_digits(digits: str) -> int:
     return int(digits)
 
 
-def _on_the_wall(wanted: str, text: str) -> LocalTime | None:
-    """The day or time of day that `wanted` is, None if it is neither. A UsageProblem quotes `text`."""
-    parts = _ON_THE_WALL.fullmatch(wanted)
-    if parts is None or not wanted:
+def _parse_local(trimmed: str, text: str) -> LocalTime | None:
+    """Parse a day or a time of day; None if `trimmed` is neither. A UsageProblem quotes `text`."""
+    parts = _DAY_AND_TIME.fullmatch(trimmed)
+    if parts is None or not trimmed:
         return None
     days = _DAYS_FROM_TODAY[parts["day"].lower()] if parts["day"] else 0
     clock = parts["time"] or "00:00"
@@ -188,9 +199,9 @@ def _on_the_wall(wanted: str, text: str) -> LocalTime | None:
         raise UsageProblem(f"{text!r} is not a time.", hint=EXAMPLES) from None
 
 
-def _from_iso(wanted: str, text: str, zone: tzinfo | None) -> datetime:
+def _from_iso(iso_text: str, text: str, zone: tzinfo | None) -> datetime:
     try:
-        moment = datetime.fromisoformat(wanted)
+        moment = datetime.fromisoformat(iso_text)
     except (ValueError, OverflowError):
         raise UsageProblem(f"{text!r} is not a time.", hint=EXAMPLES) from None
     if zone is None:

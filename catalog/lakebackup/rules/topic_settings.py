@@ -1,7 +1,7 @@
-"""A topic's settings as backups keep them: its own, and those it inherits from its brokers. Pure.
+"""A topic's settings as backups store them: its own, and those it inherits from its brokers. Without I/O.
 
-Kept as one JSON object: the topic's own settings by name, and under `inherited` those that the brokers set
-(`broker`) and Kafka's defaults (`default`). Older backups lack the latter.
+They are one JSON object: the topic's own settings by name, and under `inherited` those that the brokers set
+(`broker`) and Kafka's defaults (`default`). Older backups have no `inherited`.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ INHERITED = "inherited"
 
 @dataclass(frozen=True, slots=True)
 class TopicSettings:
-    """`own`: name -> value of what the topic overrides. `inherited`: the same for each other origin."""
+    """`own`: name -> value of the settings that the topic overrides. `inherited`: origin -> name -> value."""
 
     own: Mapping[str, str]
     inherited: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     @property
     def in_force(self) -> dict[str, str]:
-        """The value of every setting that is known."""
+        """The value in force of every known setting: the topic's own, else the brokers', else the default."""
         return {**self.inherited.get("default", {}), **self.inherited.get("broker", {}), **self.own}
 
     def dump(self) -> str:
-        """As the column `settings` keeps it."""
-        rest: dict[str, Any] = {INHERITED: self.inherited} if self.inherited else {}
-        return json.dumps({**self.own, **rest}, sort_keys=True)
+        """The JSON text for the column `settings`."""
+        inherited_entry: dict[str, Any] = {INHERITED: self.inherited} if self.inherited else {}
+        return json.dumps({**self.own, **inherited_entry}, sort_keys=True)
 
 
 def load(text: str) -> TopicSettings:
-    """The settings that the column `settings` keeps."""
+    """Parse the text of a column `settings`. Text of another form gives no settings."""
     own = object_of(text)
     return TopicSettings(own, own.pop(INHERITED, {}))
 
 
 def in_force(text: str) -> dict[str, str]:
-    """The settings in force, from the column `settings`."""
+    """The settings in force, from the text of a column `settings`."""
     return load(text).in_force

@@ -1,10 +1,10 @@
-"""What pydantic has against a value, in plain words. Pure."""
+"""Reword pydantic's error messages in plain words. Without I/O."""
 
 from __future__ import annotations
 
 import re
 
-_PLAIN = (
+_REWORDINGS = (
     ("Value error, ", ""),
     ("Input should be ", "must be "),
     (r", unable to .*", ""),
@@ -22,7 +22,7 @@ _PLAIN = (
 
 
 def plain_reason(reason: str) -> str:
-    """Why a value is refused, to follow the name of its flag or setting: `must be at most 65535.`"""
-    for pattern, plain in _PLAIN:
-        reason = re.sub(pattern, plain, reason)
+    """Reword why a value is invalid, to follow the name of a flag or setting: `must be at most 65535.`"""
+    for pattern, wording in _REWORDINGS:
+        reason = re.sub(pattern, wording, reason)
     return f"{reason[:1].lower()}{reason[1:]}".rstrip(".") + "."

@@ -1,10 +1,10 @@
-"""One SQL text, two engines: Spark for jobs, DuckDB for a person's question.
+"""One SQL text, two engines: Spark for jobs, DuckDB for a person's questions.
 
-Both offer the views of `lakebackup_sql` over the same Delta tables, which they register as `raw_<table>`.
-Texts are in Spark's dialect; values are `:name` parameters and never part of a text.
+Both engines offer the views of `lakebackup_sql` over the same Delta tables, which they register as
+`raw_<table>`. Statements are in Spark's dialect. Values are `:name` parameters, never part of a statement.
 
-An engine that looks back (`as_of`) has every relation a second time, as it is now: `now_<relation>`. The
-present of its views is that instant, which the view `clock` has.
+An engine that reads the past (`as_of`) has every relation twice: as it was at that instant, and as
+`now_<relation>` how it is now. The view `clock` then tells that instant as the present.
 """
 
 from __future__ import annotations
@@ -26,24 +26,26 @@ if TYPE_CHECKING:
     from lakebackup.sql_engine.guard.check import Checked
 
 EngineName = Literal["duckdb", "spark"]
-#: What a person asks for; `auto`: see `lakebackup_jobs.lifecycle.planning`.
+#: The engine that a person chooses; `auto`: see `lakebackup_jobs.lifecycle.planning`.
 EngineChoice = Literal["auto", "duckdb", "spark"]
 RAW = "raw_"
 NOW = "now_"
-#: Small views that others depend on, or that Spark plans for long: computed once, not at each use.
+#: Small views that other views read, or that take Spark long to plan. They are computed once, not at each
+#: use.
 KEPT = frozenset({"backups", "coverage", "due_runs", "faults", "faulty_files", "chain_points"})
-#: The areas of views that others share begin so; a person does not see these.
+#: Areas with this prefix hold views that only other views read; a person does not see them.
 INTERNAL = "internal"
-#: Opened before the other tables: a backup's rows in those are committed before its own.
+#: The table that is opened before the others: a backup's rows in those are committed before its row here.
 FIRST = f"{RAW}backups"
-#: The view that has the present; nothing else in a statement looks at a clock.
+#: The view with the present time; no statement reads a clock elsewhere.
 CLOCK = "clock"
-#: The view of when scheduled runs are due, whose rows `due_runs` makes from those of the other.
+#: The view of when scheduled runs are due, and the view from whose rows the function `due_runs` makes its
+#: rows.
 DUE, NEWEST = "due_runs", "newest_runs"
 
 
 class Asked(NamedTuple):
-    """A query of an engine: its name (`select`: a person's own), its text for Spark, values."""
+    """A query that an engine ran: its name (`select`: a person's own), its text for Spark, its values."""
 
     engine: EngineName
     name: str
@@ -56,84 +58,86 @@ _RECORD: ContextVar[list[Asked] | None] = ContextVar("_RECORD", default=None)
 
 @contextmanager
 def recording() -> Iterator[list[Asked]]:
-    """The queries of all engines that are created inside the block, in order, in one list."""
-    found: list[Asked] = []
-    before = _RECORD.set(found)
+    """Collect the queries of all engines that are created inside the block, in order, in one list."""
+    queries: list[Asked] = []
+    token = _RECORD.set(queries)
     try:
-        yield found
+        yield queries
     finally:
-        _RECORD.reset(before)
+        _RECORD.reset(token)
 
 
 def new_record() -> list[Asked]:
-    """The list in which an engine records its queries: that of `recording`, or one of its own."""
+    """Return the list in which an engine records its queries: that of `recording`, or a new one."""
     record = _RECORD.get()
     return [] if record is None else record
 
 
 class SqlEngine(Protocol):
-    """What both engines do, so that a plan is made by either."""
+    """What both engines can do, so that either can make a plan."""
 
     name: EngineName
     asked: list[Asked]
 
     def query(self, name: str, **parameters: Any) -> Any:
-        """The rows of a statement of `sql/queries` in the engine's own form: Arrow batches, a DataFrame."""
+        """Run a statement of `sql/queries`; returns its rows in the engine's own form: Arrow batches or a
+        DataFrame."""
         ...
 
     def batches(self, name: str, **parameters: Any) -> pa.RecordBatchReader:
-        """The rows of a statement, however many."""
+        """Run a statement of `sql/queries`; returns its rows as a stream, for any number of rows."""
         ...
 
     def rows(self, name: str, **parameters: Any) -> list[dict[str, Any]]:
-        """The rows of a statement that gives few, column name -> value."""
+        """Run a statement of `sql/queries`; returns its rows, column name -> value. There must be few."""
         ...
 
     def define(self, relation: str, text: str, **parameters: Any) -> None:
-        """Give the rows of a SELECT in Spark's dialect a name that later queries can use."""
+        """Name the rows of a SELECT in Spark's dialect, so that later queries can read them."""
         ...
 
     def put_back(self, relation: str) -> None:
-        """Let a view of the catalog be itself again where `define` gave its name to other rows."""
+        """Restore a view of the catalog whose name `define` gave to other rows."""
         ...
 
     def define_checked(self, relation: str, checked: Checked) -> None:
-        """As `define`, of a person's SELECT that was checked. Raises TimedOut after five minutes."""
+        """Like `define`, for a person's checked SELECT. Raises TimedOut after five minutes."""
         ...
 
     def give(self, relation: str, rows: pa.Table) -> None:
-        """Give rows that come from elsewhere a name that later queries can use: a new one, or one of the
-        catalog's in its place."""
+        """Name rows that come from elsewhere, so that later queries can read them. The name may be new, or
+        that of a relation of the catalog, which the rows replace."""
         ...
 
     def columns(self, relation: str) -> Sequence[str]:
-        """The columns of a relation that was defined or given."""
+        """Return the columns of a relation that `define` or `give` named."""
         ...
 
     def keep(self, relation: str, text: str, **parameters: Any) -> Any:
-        """As `define`, once for all; what is returned stands for the rows, whatever has that name later."""
+        """Like `define`, but compute the rows now, once. Returns a handle of the rows, which stays valid when
+        the name is given to other rows."""
         ...
 
     def show(self, relation: str, kept: Any) -> None:
-        """Give rows that are kept a name that later queries can use."""
+        """Name the rows of a handle that `keep` returned, so that later queries can read them."""
         ...
 
 
 def relations_in(text: str) -> frozenset[str]:
-    """The relations that a SELECT in Spark's dialect reads, those that it defines itself left out."""
+    """Return the relations that a SELECT in Spark's dialect reads, without those that it defines itself."""
     return _translation(text).relations
 
 
 def clock_at(now_ms: int) -> pa.Table:
-    """Rows to `give` in the place of the view `clock`: the present is `now_ms`, ms since 1970 UTC."""
+    """Return rows that replace the view `clock`: the present is `now_ms`, in ms since 1970 UTC."""
     import pyarrow as pa
 
     return pa.table({"now_ms": pa.array([now_ms], pa.int64())})
 
 
 def due_runs(newest: pa.Table) -> pa.Table:
-    """Rows in the place of the view `due_runs`: SQL cannot work out cron. `due_ts` is NULL where the schedule
-    cannot be read."""
+    """Return rows that replace the view `due_runs`, since SQL cannot evaluate cron expressions. `due_ts` is
+    NULL where the schedule cannot be read."""
     import pyarrow as pa
 
     due = pa.array(map(_due, newest.to_pylist()), pa.int64())
@@ -145,52 +149,52 @@ def _due(row: Mapping[str, Any]) -> int | None:
 
     try:
         schedule = parse(row["schedule"], row["time_zone"])
-    except UsageProblem:  # an older version took it
+    except UsageProblem:  # an older version of lakebackup accepted this schedule
         return None
-    began = row["backup_id"] is not None or row["run"] == "drill"
-    return schedule.next(row["last_ts"]) if began else int(row["last_ts"])
+    has_previous = row["backup_id"] is not None or row["run"] == "drill"
+    return schedule.next(row["last_ts"]) if has_previous else int(row["last_ts"])
 
 
 @cache
 def steps(text: str) -> tuple[str, ...]:
-    """Raw tables and views to register before a SELECT can run, each after those that it depends on."""
+    """Return the raw tables and views to register before a SELECT can run, each after those that it reads."""
     return steps_for(relations_in(text))
 
 
 def steps_for(relations: Iterable[str]) -> tuple[str, ...]:
-    """As `steps`, for relations that are known already."""
-    found: dict[str, None] = {}
+    """Like `steps`, for the relations that the SELECT reads."""
+    ordered_steps: dict[str, None] = {}
     views = names("views")
     for relation in sorted(relations):
         name = relation.removeprefix(NOW)
         if name in views:
             prefix = relation.removesuffix(name)
-            found |= dict.fromkeys(f"{prefix}{step}" for step in steps(load("views", name)))
-            found[relation] = None
+            ordered_steps |= dict.fromkeys(f"{prefix}{step}" for step in steps(load("views", name)))
+            ordered_steps[relation] = None
         elif name.startswith(RAW):
-            found[relation] = None
-    return tuple(found)
+            ordered_steps[relation] = None
+    return tuple(ordered_steps)
 
 
 @cache
 def shown_views() -> tuple[str, ...]:
-    """The views that a person's SELECT may read, sorted."""
+    """Return the views that a person's SELECT may read, sorted."""
     return tuple(view for view in names("views") if not area("views", view).startswith(INTERNAL))
 
 
 def view_text(relation: str) -> str:
-    """The SELECT behind a view, in Spark's dialect; that of `now_<view>` reads `now_` relations alone."""
-    return _of_now(relation.removeprefix(NOW)) if relation.startswith(NOW) else load("views", relation)
+    """Return the SELECT of a view, in Spark's dialect; that of `now_<view>` reads `now_` relations only."""
+    return _now_view_text(relation.removeprefix(NOW)) if relation.startswith(NOW) else load("views", relation)
 
 
 @cache
-def _of_now(view: str) -> str:
+def _now_view_text(view: str) -> str:
     from sqlglot import exp
 
     text = load("views", view)
-    tree, read = _parsed(text).copy(), relations_in(text)
+    tree, relations = _parsed(text).copy(), relations_in(text)
     for table in tree.find_all(exp.Table):
-        if table.name in read:
+        if table.name in relations:
             if not table.alias:
                 table.set("alias", exp.TableAlias(this=exp.to_identifier(table.name)))
             table.set("this", exp.to_identifier(f"{NOW}{table.name}"))
@@ -198,7 +202,7 @@ def _of_now(view: str) -> str:
 
 
 def to_duckdb(text: str) -> str:
-    """The same statement in DuckDB's dialect, `:name` as `$name`."""
+    """Translate a statement into DuckDB's dialect; `:name` becomes `$name`."""
     return _translation(text).duckdb
 
 
@@ -208,14 +212,14 @@ def _translation(text: str) -> Translation:
 
 
 def translate(text: str) -> Translation:
-    """The translation of a statement in Spark's dialect, by sqlglot."""
+    """Translate a statement in Spark's dialect with sqlglot."""
     from sqlglot import exp
 
     tree = _parsed(text).copy()
-    own = {cte.alias_or_name for cte in tree.find_all(exp.CTE)}
-    relations = frozenset(table.name for table in tree.find_all(exp.Table)) - own
+    cte_names = {cte.alias_or_name for cte in tree.find_all(exp.CTE)}
+    relations = frozenset(table.name for table in tree.find_all(exp.Table)) - cte_names
     for cast in list(tree.find_all(exp.TryCast)):
-        # A sum beyond BIGINT is an error, as on Spark: no size in a catalog that is whole adds up to it.
+        # A sum beyond BIGINT is an error, as on Spark: only damaged catalogs have sizes that add up to it.
         if isinstance(cast.this, exp.Sum):
             cast.replace(exp.Cast(this=cast.this, to=cast.to))
     return Translation(relations, tree.sql(dialect="duckdb", pretty=True, comments=False))
@@ -223,7 +227,7 @@ def translate(text: str) -> Translation:
 
 @cache
 def _parsed(text: str) -> exp.Expr:
-    """The syntax tree of one statement; shared, so change only a copy."""
+    """Return the syntax tree of one statement. Callers share it, so they change only copies."""
     from sqlglot import parse_one
 
     return parse_one(text, dialect="spark")

@@ -1,5 +1,5 @@
-"""What is particular about pyarrow: pandas, which it would load to make its first array, and values that
-neither pandas nor JSON has."""
+"""Workarounds for pyarrow: it loads pandas for its first array, and has values that pandas and JSON have
+not."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ if TYPE_CHECKING:
 
 
 def leave_pandas_out() -> None:
-    """Let pyarrow look for pandas where there is none: loading it takes longer than most questions.
+    """Keep pyarrow from loading pandas, which takes longer than most queries.
 
-    pyarrow looks once, when it makes an array. What needs pandas, such as `to_pandas`, loads it all the same.
+    pyarrow looks for pandas once, when it makes an array. Functions that need pandas, such as `to_pandas`,
+    still load it.
     """
     import pyarrow as pa
 
@@ -27,7 +28,7 @@ def leave_pandas_out() -> None:
         return
     modules["pandas"] = None
     try:
-        for _ in range(2):  # its Python part looks first, its C++ part when that has looked
+        for _ in range(2):  # pyarrow's Python part looks at the first array, its C++ part at the second
             with suppress(ImportError, AttributeError):
                 pa.array([1])
     finally:
@@ -36,7 +37,8 @@ def leave_pandas_out() -> None:
 
 @contextmanager
 def python_values() -> Iterator[None]:
-    """Around what makes Python's values of rows. Raises UsageProblem for a time that it has none for."""
+    """Raise UsageProblem when the block converts rows to Python values, and Python has no value for a
+    time."""
     try:
         yield
     except OverflowError as error:
@@ -46,8 +48,8 @@ def python_values() -> Iterator[None]:
 
 
 def durations(schema: pa.Schema, whole: Collection[int] = ()) -> pa.Schema:
-    """A schema with durations in the place of intervals, see `as_durations`, and BIGINT for the columns whose
-    numbers are in `whole`."""
+    """Return the schema of batches that `as_durations` returns: with durations in place of intervals, and
+    BIGINT for the columns whose numbers are in `whole`."""
     import pyarrow as pa
 
     for number, field in enumerate(schema):
@@ -59,10 +61,11 @@ def durations(schema: pa.Schema, whole: Collection[int] = ()) -> pa.Schema:
 
 
 def as_durations(batch: pa.RecordBatch, whole: Collection[int] = ()) -> pa.RecordBatch:
-    """A batch with durations in the place of intervals: pandas knows no others; and with BIGINT in the
-    columns whose numbers are in `whole`.
+    """Convert intervals to durations, which are all that pandas knows, and the columns whose numbers are in
+    `whole` to BIGINT.
 
-    Raises ValueError for an interval of months, which differ, and for a number that is too large.
+    Raises ValueError for an interval of months, since months differ in length, and for a number that is too
+    large.
     """
     import pyarrow as pa
 

@@ -1,4 +1,4 @@
-"""What Spark raises, as errors of this program's own kinds."""
+"""Errors of Spark, and of damaged tables, as lakebackup's own errors."""
 
 from __future__ import annotations
 
@@ -14,31 +14,32 @@ from lakebackup.storage import s3a
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# How Spark reports a damaged file of the catalog.
-_TORN = re.compile(
+# How Spark's message for a damaged file of the catalog reads.
+_DAMAGED_FILE = re.compile(
     r"(?:Checksum error|CRC checksum|FAILED_READ_FILE|[^\n]*is not a Parquet file)[^\n]{0,300}"
 )
-_DIED = re.compile(r"Python worker exited unexpectedly|ExecutorLostFailure")
-# A text, a list or a recursion that the JVM has no room for.
+_WORKER_DIED = re.compile(r"Python worker exited unexpectedly|ExecutorLostFailure")
+# A string, a list or a recursion that is too large for the JVM.
 _TOO_LARGE = re.compile(
     r"OutOfMemoryError|OUT_OF_MEMORY|StackOverflowError|COLLECTION_SIZE_LIMIT_EXCEEDED|NegativeArraySize"
     r"|exceed(?:s|ing|ed)? the array size limit|maxResultSize|KRYO_BUFFER_OVERFLOW"
 )
-# What lies at the bottom of a Java exception's text.
+# The causes in the text of a Java exception; the last one is the root cause.
 _CAUSE = re.compile(r"^(?:: |Caused by: )[\w.$]+: (.+)$", re.MULTILINE)
-# How a Python traceback within it ends: with the first line that is not indented, and those that continue it.
+# A Python traceback in that text. It ends with the first line that is not indented, and the lines that
+# continue it.
 _TRACEBACK = re.compile(
     r"Traceback \(most recent call last\):\n(?:[ ]+[^\n]*\n)+"
     r"(\S[^\n]*(?:\n(?!\s+at |\s*\n|Caused by: |Traceback )[^\n]+)*)"
 )
 _CAUSE_LENGTH = 2000
 _LONG_LINE = re.compile(r"([^\n]{2000})[^\n]+")
-_OURS = re.compile(r"lakebackup\.errors\.(\w+): (.+)$", re.MULTILINE)
+_OWN_ERROR = re.compile(r"lakebackup\.errors\.(\w+): (.+)$", re.MULTILINE)
 
 
 @contextmanager
 def task_errors() -> Iterator[None]:
-    """Around what makes Spark run tasks: their expected failures come out with their own type."""
+    """Raise the expected failures of Spark tasks, which the block starts, as errors of their own types."""
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 
@@ -46,24 +47,24 @@ def task_errors() -> Iterator[None]:
         yield
     except (PySparkException, Py4JJavaError) as error:
         text = text_of(error)
-        if _DIED.search(text):
+        if _WORKER_DIED.search(text):
             raise EnvironmentProblem(
                 "A Spark worker died in the middle of its task: killed, or out of memory.",
                 hint="Nothing of this run is visible. Run it again; `dmesg` shows whether memory ran out.",
             ) from None
-        if found := error_in(error):
-            raise found from None
-        if problem := s3a.problem_in(text):  # before a file that cannot be read is taken for a damaged one
+        if own_error := error_in(error):
+            raise own_error from None
+        if problem := s3a.problem_in(text):  # first: a file that cannot be read may not be damaged
             raise problem from error
-        if torn := _TORN.search(text):
-            raise damaged_table("the catalog", torn[0]) from None
+        if damage := _DAMAGED_FILE.search(text):
+            raise damaged_table("the catalog", damage[0]) from None
         raise
 
 
 @contextmanager
 def select_errors(sql: str) -> Iterator[None]:
-    """Around what a person's SELECT makes Spark do: as `task_errors`, and what Spark has against it comes out
-    as UsageProblem with its place in `sql`, or as TooLarge. Python has no time after the year 9999."""
+    """Like `task_errors`, for a person's SELECT. Other errors of Spark are raised as UsageProblem with the
+    place in `sql`, or as TooLarge. So are those of Python, which has no time after the year 9999."""
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 
@@ -83,53 +84,55 @@ def select_errors(sql: str) -> Iterator[None]:
 
 @contextmanager
 def _unlogged() -> Iterator[None]:
-    """Without the log of PySpark, which writes each error, with the whole plan, to standard error."""
+    """Turn off PySpark's log while the block runs: it writes each error, with the whole plan, to standard
+    error."""
     from pyspark.logger import PySparkLogger
 
     log = PySparkLogger.getLogger("SQLQueryContextLogger")
-    before, log.disabled = log.disabled, True
+    was_disabled, log.disabled = log.disabled, True
     try:
         yield
     finally:
-        log.disabled = before
+        log.disabled = was_disabled
 
 
 def passed_on(error: LakebackupError) -> OSError:
-    """An error in a form that passes through other libraries, for `error_in` to find."""
+    """Wrap an error in an OSError, which passes through other libraries; `error_in` finds it again."""
     return OSError(f"lakebackup.errors.{type(error).__name__}: {error.message}")
 
 
 def text_of(error: BaseException) -> str:
-    """What an error says, without the ends of very long lines: one may quote a text of megabytes, in which
-    patterns would be looked for from every place to the end."""
+    """Return an error's text, with very long lines cut: one may quote megabytes, in which a search for a
+    pattern takes time that grows with the square of the length."""
     return _LONG_LINE.sub(r"\1", str(error))
 
 
 def cause_in(error: BaseException) -> str:
-    """The error at the bottom of a Java exception's text: the last one of Python in it, else the last cause
-    of Java, else the beginning of the text."""
+    """Return the root cause in the text of a Java exception: the last error of Python in it, else the last
+    cause of Java, else the beginning of the text."""
     text = text_of(error)
     causes = [end.strip() for end in _TRACEBACK.findall(text)] or _CAUSE.findall(text)
     return (causes[-1] if causes else text)[:_CAUSE_LENGTH]
 
 
 def error_in(error: BaseException) -> LakebackupError | None:
-    """The error of this program that caused another library's; None when there is none."""
-    found = _OURS.search(text_of(error))
-    if found is None:
+    """Return the error of lakebackup that caused another library's error; None when there is none."""
+    match = _OWN_ERROR.search(text_of(error))
+    if match is None:
         return None
-    kind: type[LakebackupError] = getattr(errors, found[1], LakebackupError)
-    return kind(found[2])
+    kind: type[LakebackupError] = getattr(errors, match[1], LakebackupError)
+    return kind(match[2])
 
 
 def damaged_table(where: str, what: object) -> LakebackupError:
-    """The error for a table of the catalog whose files are damaged, or that could not be read at all."""
-    found = error_in(what) if isinstance(what, BaseException) else None
-    return found or damaged_catalog(f"A table of {where} is damaged: {what}")
+    """Return the error for a table of the catalog at `where` that is damaged or cannot be read. `what`: the
+    error that a reader raised, or the reason as text."""
+    own_error = error_in(what) if isinstance(what, BaseException) else None
+    return own_error or damaged_catalog(f"A table of {where} is damaged: {what}")
 
 
 def damaged_catalog(message: str) -> Damaged:
-    """The error for a catalog that has to be rebuilt."""
+    """Return the error for a catalog that must be rebuilt."""
     return Damaged(
         message,
         hint="The backups themselves may be whole: move the catalog away and run "

@@ -1,7 +1,8 @@
-"""Bounds of a person's SELECT: how long it may run, and how much memory it may make the process take.
+"""Bounds of a person's SELECT: how long it may run, and how much memory the process may use for it.
 
-DuckDB counts what tables and sorts need, but not the texts that an expression builds: three nested calls of
-`replace` make gigabytes out of a few words. The process's own limit counts everything.
+DuckDB's memory limit counts tables and sorts, but not the strings that an expression builds: three nested
+calls of `replace` make gigabytes out of a few words. So the process's own limit is set too, which counts
+everything.
 """
 
 from __future__ import annotations
@@ -19,18 +20,19 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 SECONDS = 300.0
-# DuckDB's own limit, and as much again for the pages and records that are read for it.
+# DuckDB's own limit, and as much again for the pages and records that are read for DuckDB.
 BYTES = 2 << 30
 _GRACE_S = 5.0
-_AGAIN_S = 0.1
+_REPEAT_S = 0.1
 _STATUS = Path("/proc/self/status")
 
 
 class Limits:
     """The bounds of one SELECT. Only time inside `running` counts: the reader of the rows may be slow.
 
-    `interrupt` stops the query from another thread; `give_up`, if given, is called when that has not ended it
-    within five seconds. `memory`: whether the process may grow by no more than BYTES (on Linux).
+    `interrupt` stops the query from another thread. `give_up`, if there is one, is called when the query
+    still runs five seconds later. `seconds`: how long the query may run. `memory`: whether the process may
+    grow by no more than BYTES (on Linux).
     """
 
     def __init__(
@@ -42,22 +44,25 @@ class Limits:
         memory: bool = True,
     ) -> None:
         self._interrupt, self._give_up = interrupt, give_up
-        self._seconds = self._left = seconds
-        self._most = _data() + BYTES if memory and _STATUS.exists() else None
-        self._fired = False
+        self._seconds = self._seconds_left = seconds
+        self._max_bytes = _data_bytes() + BYTES if memory and _STATUS.exists() else None
+        self._expired = False
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Hold the bounds while the block runs. Raises TimedOut, whatever the interrupted query raises."""
-        over = threading.Event()
-        watch = threading.Thread(target=self._watch, args=(over,), name="time limit", daemon=True)
-        began = time.monotonic()
+        """Enforce the bounds while the block runs.
+
+        Raises TimedOut, whatever error the interrupted query raises, and TooLarge when memory runs out.
+        """
+        finished = threading.Event()
+        watch = threading.Thread(target=self._watch, args=(finished,), name="time limit", daemon=True)
+        start = time.monotonic()
         watch.start()
         try:
-            with _data_limit(self._most):
+            with _data_limit(self._max_bytes):
                 yield
         except Exception as error:
-            if self._fired:
+            if self._expired:
                 raise self._timed_out() from error
             if isinstance(error, MemoryError):
                 raise TooLarge(
@@ -66,21 +71,21 @@ class Limits:
                 ) from error
             raise
         finally:
-            over.set()
-            watch.join()  # one that is still there when the process ends may take it down
-            self._left -= time.monotonic() - began
+            finished.set()
+            watch.join()  # a thread that still runs when the process ends may crash it
+            self._seconds_left -= time.monotonic() - start
 
-    def _watch(self, over: threading.Event) -> None:
-        if over.wait(max(self._left, 0)):
+    def _watch(self, finished: threading.Event) -> None:
+        if finished.wait(max(self._seconds_left, 0)):
             return
-        self._fired = True
-        patience = time.monotonic() + _GRACE_S
+        self._expired = True
+        deadline = time.monotonic() + _GRACE_S
         while True:
-            with suppress(Exception):  # the engine is gone, and with it the query
-                self._interrupt()  # again and again: the query may have been about to start
-            if over.wait(_AGAIN_S):
+            with suppress(Exception):  # the engine may be closed, and its query with it
+                self._interrupt()  # repeated, since the query may not have started at the first call
+            if finished.wait(_REPEAT_S):
                 return
-            if self._give_up and time.monotonic() >= patience:
+            if self._give_up and time.monotonic() >= deadline:
                 self._give_up(self._timed_out())
                 return
 
@@ -91,8 +96,8 @@ class Limits:
         )
 
 
-def _data() -> int:
-    """Bytes of memory that count towards the process's limit."""
+def _data_bytes() -> int:
+    """The bytes of memory that count towards the process's limit; 0 where the system does not tell."""
     if not _STATUS.exists():
         return 0
     (line,) = (line for line in _STATUS.read_text().splitlines() if line.startswith("VmData:"))
@@ -100,15 +105,16 @@ def _data() -> int:
 
 
 @contextmanager
-def _data_limit(most: int | None) -> Iterator[None]:
-    """At most that much memory while the block runs: beyond, an allocation fails, as DuckDB reports it."""
-    if most is None:
+def _data_limit(max_bytes: int | None) -> Iterator[None]:
+    """Limit the process's memory while the block runs; None: no limit. Beyond it an allocation fails, and
+    DuckDB reports that as an error."""
+    if max_bytes is None:
         yield
         return
-    soft, hard = before = resource.getrlimit(resource.RLIMIT_DATA)
-    wanted = min(limit for limit in (soft, hard, most) if limit != resource.RLIM_INFINITY)
-    resource.setrlimit(resource.RLIMIT_DATA, (wanted, hard))
+    soft, hard = previous = resource.getrlimit(resource.RLIMIT_DATA)
+    lowest = min(limit for limit in (soft, hard, max_bytes) if limit != resource.RLIM_INFINITY)
+    resource.setrlimit(resource.RLIMIT_DATA, (lowest, hard))
     try:
         yield
     finally:
-        resource.setrlimit(resource.RLIMIT_DATA, before)
+        resource.setrlimit(resource.RLIMIT_DATA, previous)

@@ -14,39 +14,40 @@ _in_thread = threading.local()
 
 
 class Throttle:
-    """Lets a task read or write no more than `rate` bytes a second; None: as fast as it goes."""
+    """Lets a task read or write no more than `rate` bytes a second; None: no limit."""
 
     def __init__(self, rate: float | None) -> None:
         self._rate = rate
-        self._began = time.monotonic()
-        self._spent = 0
+        self._start = time.monotonic()
+        self._spent_bytes = 0
 
     def spend(self, count: int) -> None:
-        """Wait until as many bytes more may have been read or written."""
+        """Count `count` bytes, and wait until the rate allows that they have been read or written."""
         if self._rate:
-            self._spent += count
-            early = self._spent / self._rate - (time.monotonic() - self._began)
-            if early > 0:
-                time.sleep(early)
+            self._spent_bytes += count
+            wait_s = self._spent_bytes / self._rate - (time.monotonic() - self._start)
+            if wait_s > 0:
+                time.sleep(wait_s)
 
 
 @contextmanager
 def paced(rate: float | None) -> Iterator[None]:
-    """What this thread spends inside the block goes at this rate."""
-    before = getattr(_in_thread, "throttle", None)
+    """Limit this thread to `rate` bytes a second while the block runs; None: no limit."""
+    previous = getattr(_in_thread, "throttle", None)
     _in_thread.throttle = Throttle(rate)
     try:
         yield
     finally:
-        _in_thread.throttle = before
+        _in_thread.throttle = previous
 
 
 def spend_of(_records: int, size: int) -> None:
-    """`spend`, as what counts records and bytes of a task is called."""
+    """Call `spend` with `size`. Its parameters are those of the callbacks that count a task's records and
+    bytes."""
     spend(size)
 
 
 def spend(count: int) -> None:
-    """Wait until the task of this thread may have read or written as many bytes more."""
+    """Count `count` bytes of this thread's task, and wait until its rate allows them; see `paced`."""
     if throttle := getattr(_in_thread, "throttle", None):
         throttle.spend(count)

@@ -1,4 +1,5 @@
-"""What the Spark tasks of this package share."""
+"""What Spark tasks share: jobs over numbers, a limit of bytes a second, rows in batches, and the task's
+number."""
 
 from __future__ import annotations
 
@@ -21,46 +22,47 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-    #: What runs tasks: Spark without SQL, or a session.
+    #: What runs tasks: a Spark context, without SQL, or a session.
     Cluster = SparkContext | SparkSession
 
-_settled = False
-#: Bytes a second that the tasks of a job share, as the job that this process began last was asked.
-_limit: int | None = None
+_heap_frozen = False
+#: The bytes a second that all tasks of the newest job of this process share; None: no limit.
+_bytes_per_second: int | None = None
 
 
 def limit(rate: int | None) -> None:
-    """The bytes a second that the tasks of the job that now begins share; None: as fast as they go."""
-    global _limit
-    _limit = rate
+    """Set the bytes a second that all tasks of the next job share; None: no limit."""
+    global _bytes_per_second
+    _bytes_per_second = rate
 
 
 def rate_of_one(of: int) -> float | None:
-    """The bytes a second that one of so many tasks may read or write; None: as many as it can."""
-    return _limit / of if _limit else None
+    """Return the bytes a second that one of `of` tasks may read or write; None: no limit."""
+    return _bytes_per_second / of if _bytes_per_second else None
 
 
 class PerNumber(ABC):
-    """What Spark tasks do for each of some numbers, from 0: make its rows."""
+    """A job of Spark tasks over the numbers 0, 1, …: it makes rows for each number."""
 
     @abstractmethod
     def rows(self, number: int) -> Iterator[pa.RecordBatch]:
-        """The rows of one number."""
+        """Yield the rows of one number."""
 
     def over(
         self, spark: SparkSession, numbers: range, columns: str | StructType, at_once: int | None = None
     ) -> DataFrame:
-        """The rows of consecutive numbers: a task for each, or `at_once` tasks that share them."""
+        """Return the rows of consecutive numbers as a DataFrame. Each number has a task of its own, or
+        `at_once` tasks share the numbers."""
         job, at_once = self.within_limit(numbers, at_once)
         return spark.range(numbers.start, numbers.stop, 1, _tasks(numbers, at_once)).mapInArrow(job, columns)
 
     def reports(
         self, cluster: Cluster, numbers: range, columns: str, at_once: int | None = None
     ) -> list[dict[str, Any]]:
-        """The same rows, of which there are few, on the driver.
+        """Collect the same rows on the driver; there must be few.
 
-        Without SQL, which takes a cold session two seconds to load and plan; a Spark Connect server has
-        nothing else.
+        It runs without SQL, which a cold session needs two seconds to load and plan. Only a Spark Connect
+        server has nothing but SQL.
         """
         from pyspark import SparkContext
         from pyspark.sql import SparkSession
@@ -70,19 +72,21 @@ class PerNumber(ABC):
         if not isinstance(cluster, SparkContext):
             return [row.asDict() for row in self.over(cluster, numbers, columns, at_once).collect()]
         job, at_once = self.within_limit(numbers, at_once)
-        dealt = cluster.parallelize(numbers, _tasks(numbers, at_once))
-        return dealt.mapPartitions(job.each).collect()
+        partitions = cluster.parallelize(numbers, _tasks(numbers, at_once))
+        return partitions.mapPartitions(job.each).collect()
 
     def within_limit(self, numbers: range, at_once: int | None) -> tuple[PerNumber, int | None]:
-        """What does the work within the limit of bytes a second, if there is one, and how many do it at once:
-        no more than share the limit, however large the cluster is."""
-        if not _limit:
+        """Return the job that keeps within the limit of bytes a second, and its number of tasks.
+
+        Where there is a limit, no more tasks run than share it, however large the cluster is.
+        """
+        if not _bytes_per_second:
             return self, at_once
         count = _tasks(numbers, at_once or os.cpu_count())
-        return Paced(self, _limit / count), count
+        return Paced(self, _bytes_per_second / count), count
 
     def each(self, numbers: Iterable[int]) -> Iterator[dict[str, Any]]:
-        """What a task without SQL does: the rows of its numbers."""
+        """Yield the rows of a task's numbers; this is what a task without SQL runs."""
         for number in numbers:
             for batch in self.rows(number):
                 yield from batch.to_pylist()
@@ -97,7 +101,7 @@ class PerNumber(ABC):
 
 @dataclass(frozen=True, slots=True)
 class Paced(PerNumber):
-    """The same rows as those of `job`, whose tasks go at `rate` bytes a second each."""
+    """The rows of `job`, made by tasks that read and write at most `rate` bytes a second each."""
 
     job: PerNumber
     rate: float
@@ -108,82 +112,86 @@ class Paced(PerNumber):
 
 
 def session_on(cluster: Cluster) -> SparkSession:
-    """The session, for what needs SQL."""
+    """Return the session of a cluster, for work that needs SQL."""
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
     return SparkSession.builder.getOrCreate() if isinstance(cluster, SparkContext) else cluster
 
 
-def _tasks(numbers: range, at_once: int | None) -> int:
-    return max(1, min(len(numbers), at_once or len(numbers)))
+def _tasks(numbers: range, max_tasks: int | None) -> int:
+    return max(1, min(len(numbers), max_tasks or len(numbers)))
 
 
 def in_batches(rows: Iterable[Mapping[str, Any]], schema: pa.Schema, most: int) -> Iterator[pa.RecordBatch]:
-    """Rows in batches of at most `most`."""
+    """Yield rows in batches of at most `most` rows."""
     import pyarrow as pa
 
-    left = iter(rows)
-    while some := list(islice(left, most)):
-        yield pa.RecordBatch.from_pylist(some, schema)
+    remaining = iter(rows)
+    while chunk := list(islice(remaining, most)):
+        yield pa.RecordBatch.from_pylist(chunk, schema)
 
 
 def in_chunks(batches: Iterable[pa.RecordBatch], schema: pa.Schema, most: int) -> Iterator[pa.Table]:
-    """Rows, cast to a schema, in tables of `most` rows, the last of fewer; one table is held at a time."""
+    """Yield rows, cast to a schema, in tables of `most` rows; the last may have fewer. Memory holds one table
+    at a time."""
     import pyarrow as pa
 
-    held: list[pa.Table] = []
+    tables: list[pa.Table] = []
     count = 0
     for batch in batches:
-        held.append(pa.Table.from_batches([batch]).select(schema.names).cast(schema))
+        tables.append(pa.Table.from_batches([batch]).select(schema.names).cast(schema))
         count += len(batch)
         if count >= most:
-            rows = pa.concat_tables(held)
-            whole = count - count % most
-            yield from (rows.slice(at, most) for at in range(0, whole, most))
-            held, count = [rows.slice(whole)], count - whole
+            rows = pa.concat_tables(tables)
+            full_rows = count - count % most
+            yield from (rows.slice(start, most) for start in range(0, full_rows, most))
+            tables, count = [rows.slice(full_rows)], count - full_rows
     if count:
-        yield pa.concat_tables(held)
+        yield pa.concat_tables(tables)
 
 
 def runs(batches: Iterable[pa.RecordBatch], column: str) -> Iterator[tuple[Any, pa.RecordBatch]]:
-    """Rows cut where a column changes: its value, and the rows that have it in this batch."""
+    """Cut rows where a column's value changes. Yields the value, and the rows of a batch that have it."""
     import pyarrow.compute as pc
 
     for batch in filter(len, batches):
-        found = pc.run_end_encode(batch[column])
-        ends = found.run_ends.to_pylist()
-        for value, start, stop in zip(found.values.to_pylist(), [0, *ends], ends, strict=False):
+        encoded = pc.run_end_encode(batch[column])
+        ends = encoded.run_ends.to_pylist()
+        for value, start, stop in zip(encoded.values.to_pylist(), [0, *ends], ends, strict=False):
             yield value, batch.slice(start, stop - start)
 
 
 def task_number() -> int:
-    """The number of the Spark task that runs this; 0 outside of one."""
-    context = _task()
+    """Return the number of the Spark task that runs this; 0 outside of Spark."""
+    context = _task_context()
     return context.partitionId() if context else 0
 
 
-def _task() -> TaskContext | None:
-    """The Spark task that runs this. PySpark is not loaded for it: in a task it is there."""
-    loaded = sys.modules.get("pyspark.taskcontext")
-    return loaded.TaskContext.get() if loaded else None
+def _task_context() -> TaskContext | None:
+    """The Spark task that runs this; None outside of Spark. Does not load PySpark, which every task has
+    loaded."""
+    module = sys.modules.get("pyspark.taskcontext")
+    return module.TaskContext.get() if module else None
 
 
 def settle() -> None:
-    """Make Spark's Python worker cheaper between tasks; call it at the end of each. Outside it does nothing.
+    """Make Spark's Python worker cheaper between tasks. Call it at the end of each task; elsewhere it does
+    nothing.
 
-    After each task PySpark collects garbage over everything that numba and pyarrow imported, and at the start
-    of each it makes Python read the folders of zip archives on its path again: together a fifth of a backup's
-    processor time. What is loaded by now is needed until the worker ends.
+    After each task PySpark collects garbage, also over all that numba and pyarrow imported. At the start of
+    each task it makes Python read the folders of the zip archives on its path again. Both together take a
+    fifth of a backup's processor time. So objects that exist now are frozen: the worker needs them until it
+    ends. And the archives leave Python's cache, where it would refresh them.
     """
-    if _task() is None:
+    if _task_context() is None:
         return
-    global _settled
-    if not _settled:
+    global _heap_frozen
+    if not _heap_frozen:
         gc.collect()
         gc.freeze()
-        _settled = True
+        _heap_frozen = True
     for path, finder in list(sys.path_importer_cache.items()):
         if isinstance(finder, zipimport.zipimporter):
-            # Recreated when something is imported from there, which is rare by now.
+            # Python creates it again when something is imported from there, which is rare by now.
             del sys.path_importer_cache[path]

@@ -1,7 +1,7 @@
-"""Where bytes are kept: one interface for a folder and for object storage.
+"""One interface to store objects in a folder and in object storage.
 
-Paths are relative to the storage's root, with `/`, never absolute and never through `..`.
-Every backend passes tests/contract/test_storage.py.
+Paths are relative to the storage's root and use `/`. They are never absolute and never contain `..`. Every
+backend passes tests/contract/test_storage.py.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 
-#: Bytes to read of an object that should have a few. A stranger's may have gigabytes: it is then damaged.
+#: The most bytes to read of an object that should be small. A larger one is damaged: anyone could write it.
 A_FEW = 1 << 20
-#: The same of an object that has a line for each file or backup.
+#: The most bytes to read of an object that has a line for each file or backup.
 MANY = 1 << 28
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectStat:
-    """One stored object: path below the root, size in bytes, last change in ms since 1970 UTC."""
+    """One stored object: path relative to the root, size in bytes, last change in ms since 1970 UTC."""
 
     path: str
     bytes: int
@@ -35,29 +35,30 @@ class ObjectStat:
 
 
 class AlreadyExists(LakebackupError):
-    """A conditional put lost: the object exists already."""
+    """A conditional put failed because the object exists already."""
 
     exit_code = 8
 
 
 class ObjectWriter(ABC):
-    """An object being written. Nothing is visible until `commit`; leaving the block without it discards."""
+    """An object that is being written. It becomes visible at `commit`. Without it, the end of the block
+    discards the object."""
 
     @abstractmethod
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Add `data` at the end; EnvironmentProblem when the disk is full."""
+        """Append `data`. Raises EnvironmentProblem when the disk is full."""
 
     @abstractmethod
     def commit(self, path: str, *, if_absent: bool = True, metadata: Mapping[str, str] | None = None) -> None:
-        """Publish everything written as `path`, durably, in one step, with `metadata` as of `upload`.
+        """Publish everything written as `path`, durably and atomically. `metadata` is as in `upload`.
 
-        Raises AlreadyExists when `if_absent` and the path is taken; the writer stays usable, so that
-        the caller can commit under another path without writing the bytes again.
+        Raises AlreadyExists if `if_absent` is set and the object exists. The writer stays usable, so the
+        caller can commit to another path without writing the bytes again.
         """
 
     @abstractmethod
     def close(self) -> None:
-        """Discard what was not committed."""
+        """Discard the object if it was not committed."""
 
     def __enter__(self) -> Self:
         return self
@@ -67,29 +68,31 @@ class ObjectWriter(ABC):
 
 
 class Source(Protocol):
-    """What `upload` reads: an open file, or a wrapper that hashes, counts or slows down what is read."""
+    """A stream that `upload` reads: an open file, or a wrapper that hashes, counts or limits the bytes."""
 
     def read(self, size: int, /) -> bytes:
-        """The next bytes, at most `size`; none only at the end."""
+        """The next bytes, at most `size`. Empty only at the end."""
         ...
 
 
 class Storage(ABC):
-    """The operations the project needs of a storage. Errors: NotFound, AlreadyExists, EnvironmentProblem."""
+    """A store of objects below a root. Methods raise NotFound, AlreadyExists and EnvironmentProblem."""
 
     @property
     @abstractmethod
     def uri(self) -> str:
-        """The root, as a URI that Spark and `open_storage` understand, without a slash at the end."""
+        """The root as a URI that Spark and `open_storage` accept, without a slash at the end."""
 
     @property
     @abstractmethod
     def server(self) -> str:
-        """What keeps the bytes, for messages; another name means that it may behave otherwise."""
+        """The name of the server or file system, for messages. Storages of one name behave alike."""
 
     def hurried(self, seconds: float) -> Storage:
-        """The same storage for small requests that are soon worthless: each is sent four times at most, and
-        no silence of a server lasts longer than `seconds`."""
+        """The same storage with short timeouts, for small requests whose answers are soon worthless.
+
+        It sends each request at most four times, and waits at most `seconds` for a silent server.
+        """
         del seconds
         return self
 
@@ -100,12 +103,12 @@ class Storage(ABC):
         self.upload(path, io.BytesIO(data), size_hint=len(data), if_absent=if_absent, metadata=metadata)
 
     def put_in_parts(self, path: str, data: bytes) -> None:
-        """Store a small object if it is absent, in the way in which `upload` stores large ones."""
+        """Store a small object if it is absent, but in parts, as `upload` stores large objects."""
         self.put(path, data, if_absent=True)
 
     @abstractmethod
     def writer(self) -> ObjectWriter:
-        """Begin a large object whose name is given when it is committed."""
+        """Begin an object whose path is given at its commit."""
 
     @abstractmethod
     def upload(
@@ -117,29 +120,29 @@ class Storage(ABC):
         if_absent: bool = True,
         metadata: Mapping[str, str] | None = None,
     ) -> int:
-        """Store what `stream` gives to its end as `path`; the number of bytes.
+        """Store the whole `stream` as `path` and return the number of bytes.
 
-        Atomic and durable, in bounded memory and without a copy on this machine's disk. An error that
-        `stream.read` raises ends it with nothing published. AlreadyExists when `if_absent` and the path is
-        taken. `size_hint` is the expected size in bytes; a wrong one does no harm. Object storage needs it
-        for objects of over 10,000 parts. `metadata` goes with the object where the storage has such (ASCII,
-        2 kB in all); a folder ignores it.
+        This is atomic and durable. It needs bounded memory and no copy on this machine's disk. If
+        `stream.read` raises an error, nothing is published. Raises AlreadyExists if `if_absent` is set and
+        the object exists. `size_hint` is the expected size in bytes; a wrong one does no harm. Object storage
+        needs it for objects of over 10,000 parts. `metadata` (ASCII, 2 kB in all) is stored with the object;
+        a folder ignores it.
         """
 
     @abstractmethod
     def get(self, path: str, *, start: int = 0, length: int | None = None) -> bytes:
-        """Bytes `[start, start + length)`, fewer where the object ends; NotFound when there is none."""
+        """Read the bytes `[start, start + length)`, or fewer at the object's end. Raises NotFound."""
 
     @abstractmethod
     def open(self, path: str) -> BinaryIO:
-        """A seekable stream over the whole object, for files too large to hold; NotFound as in `get`."""
+        """A seekable stream over the object, for one that is too large for memory. Raises NotFound."""
 
     @abstractmethod
     def stat(self, path: str) -> ObjectStat:
-        """Size and last change; NotFound when there is no such object."""
+        """The size and last change of an object. Raises NotFound."""
 
     def exists(self, path: str) -> bool:
-        """Whether there is such an object."""
+        """Whether the object exists."""
         try:
             self.stat(path)
         except NotFound:
@@ -147,22 +150,24 @@ class Storage(ABC):
         return True
 
     def sha256(self, path: str) -> str:
-        """SHA-256 of an object in lower hex; NotFound as in `get`."""
+        """The SHA-256 of an object in lower hex. Raises NotFound."""
         with self.open(path) as stream:
             return hashlib.file_digest(cast("io.BufferedReader", stream), "sha256").hexdigest()
 
     @abstractmethod
     def list(self, prefix: str = "", *, after: str = "") -> Iterator[ObjectStat]:
-        """Objects whose path starts with `prefix` (a folder, ending in `/`, or nothing), sorted by path; only
-        those after `after` in this order, where it is given."""
+        """Yield the objects whose path begins with `prefix`, sorted by path; only paths greater than `after`.
+
+        `prefix` is a folder, ending in `/`, or empty.
+        """
 
     @abstractmethod
     def folders(self, prefix: str = "") -> Iterator[str]:
-        """Names directly below the folder `prefix` that hold objects, sorted."""
+        """Yield the names of the folders directly below the folder `prefix` that contain objects, sorted."""
 
     @abstractmethod
     def delete(self, path: str) -> None:
-        """Delete an object; one that does not exist is no error."""
+        """Delete an object. It is no error if it does not exist."""
 
     def _check(self, path: str) -> None:
         if any(part in ("", ".", "..") or "\0" in part for part in path.split("/")):
@@ -181,20 +186,19 @@ class Storage(ABC):
 
 
 def open_storage(uri: str, *, private: bool = True) -> Storage:
-    """The storage at a URI: a folder's path, `file://` or `s3://bucket/prefix` (or `s3a://`).
+    """Open the storage at a URI: a folder's path, `file://`, or `s3://bucket/prefix` (or `s3a://`).
 
-    Objects in a folder are for its owner alone, or as `[storage] mode` sets; with `private` False, for
-    the output of a restore or an export, the process's umask decides who may read them. The settings of
-    S3 are those of this process's environment, see `lakebackup.storage.options`.
-    Raises UsageProblem for other schemes.
+    Only the owner may read objects in a folder, unless `[storage] mode` allows others. For the output of a
+    restore or an export, set `private` to False: then the process's umask decides. The settings of S3 come
+    from this process's environment, see `lakebackup.storage.options`. Raises UsageProblem for other schemes.
     """
     from lakebackup.storage.local import LocalStorage
 
-    scheme, separator, rest = uri.partition("://")
+    scheme, separator, path = uri.partition("://")
     if not separator:
         return LocalStorage(uri, private=private)
     if scheme == "file":
-        return LocalStorage(str(folder_of(rest)), private=private)
+        return LocalStorage(str(folder_of(path)), private=private)
     if scheme in ("s3", "s3a"):
         from lakebackup.storage.s3 import S3Storage  # AWS's SDK takes a while to load
 

@@ -1,8 +1,8 @@
-"""A folder as storage: complete objects only, durable once a call has returned.
+"""A folder as storage. It has only complete objects, which are durable when a call returns.
 
-An object is written and synced under `.tmp/` of the root, then given its name by a hard link (which fails
-when the name is taken) or a rename. A process that dies leaves at most a stray temporary file, never half
-an object.
+An object is written to a temporary file in `.tmp/` of the root and synced. Then it gets its name by a hard
+link, which fails if the name exists, or by a rename. A process that dies leaves at most a temporary file,
+never half an object.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 
 _TEMPORARY = ".tmp"
 _CHUNK = 1 << 20
-_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-# Never through a link, and without waiting for the writer of a FIFO.
-_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-#: Folders whose own names this process has synced, each with its inode.
+_CREATE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+# These flags follow no link and do not wait for the writer of a FIFO.
+_READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+#: Folders whose names this process has synced in their parents -> inode of the folder.
 _DURABLE: dict[Path, int] = {}
-_MOST_DURABLE = 10_000
-_STRAY_AFTER_S = 24 * 3600  # a writer that wrote nothing for a day is dead
+_MAX_DURABLE = 10_000
+_STRAY_AFTER_S = 24 * 3600  # a temporary file that did not change for a day is of a dead process
 _HINTS = {
     errno.ENOSPC: "Free some space there, then run the same command again.",
     errno.EDQUOT: "The quota is used up: free some space there, then run the same command again.",
@@ -47,20 +47,20 @@ _HINTS = {
 
 
 class LocalStorage(Storage):
-    """Objects as files below the folder `root`, which the first put creates.
+    """Objects as files below the folder `root`. The first put creates the folder.
 
-    Anything else below the root (symbolic links, FIFOs, devices) is listed, and Damaged when it is read: it
-    is never followed, so that a path cannot leave the root, and never waited for.
-    Folders that became empty stay: removing them would race with a put into them.
+    Anything else below the root (symbolic links, FIFOs, devices) is listed, and reading it raises Damaged.
+    Links are not followed, so that a path cannot leave the root. Empty folders stay, since removing one would
+    race with a put into it.
 
-    Files are 0600 and new folders 0700, or as LAKEBACKUP_STORAGE__MODE sets, whatever the process's umask is;
-    a storage that is not `private` leaves them to the umask.
+    Files are 0600 and new folders 0700, or as LAKEBACKUP_STORAGE__MODE sets, whatever the process's umask is.
+    If the storage is not `private`, the umask decides.
     """
 
     def __init__(self, root: str, *, private: bool = True) -> None:
         self._root = Path(root).resolve()
-        found: tuple[int | None, int | None] = modes() if private else (None, None)
-        self._file_mode, self._folder_mode = found
+        mode_bits: tuple[int | None, int | None] = modes() if private else (None, None)
+        self._file_mode, self._folder_mode = mode_bits
         self._swept = False
 
     @property
@@ -73,8 +73,8 @@ class LocalStorage(Storage):
 
     def writer(self) -> LocalWriter:
         folder = self._root / _TEMPORARY
-        with _explained("write below", str(self._root)):
-            self._make(folder)
+        with _translate_errors("write below", str(self._root)):
+            self._make_folder(folder)
             self._sweep(folder)
             name = f"{os.getpid()}-{uuid.uuid4().hex}"
             return LocalWriter(folder / name, self._publish, self._file_mode)
@@ -98,34 +98,34 @@ class LocalStorage(Storage):
         return size
 
     def put_together(self, objects: Mapping[str, bytes]) -> None:
-        """Store a new small object and what belongs to it in the same folder, which is synced once.
+        """Store several small objects in one folder, which is synced once.
 
-        Raises AlreadyExists when the first is there: then none is stored. The others replace what is there.
+        Raises AlreadyExists if the first object exists; then none is stored. The others replace objects.
         """
-        with ExitStack() as opened:
-            writers = {path: opened.enter_context(self.writer()) for path in objects}
+        with ExitStack() as stack:
+            writers = {path: stack.enter_context(self.writer()) for path in objects}
             for path, data in objects.items():
                 writers[path].write(data)
                 writers[path].sync()
-            *before, last = writers
-            for path in before:
-                writers[path].commit(path, if_absent=path == before[0], lasting=False)
-            writers[last].commit(last, if_absent=not before)
+            *earlier_paths, last_path = writers
+            for path in earlier_paths:
+                writers[path].commit(path, if_absent=path == earlier_paths[0], lasting=False)
+            writers[last_path].commit(last_path, if_absent=not earlier_paths)
 
     def get(self, path: str, *, start: int = 0, length: int | None = None) -> bytes:
         self._check_range(path, start, length)
-        with self.open(path) as stream, _explained("read", path):
+        with self.open(path) as stream, _translate_errors("read", path):
             stream.seek(start)
             return stream.read(-1 if length is None else length)
 
     def open(self, path: str) -> BinaryIO:
-        """As of every storage; Damaged when it is no regular file."""
-        with _explained("read", path):
+        """As in every storage. Raises Damaged for anything but a regular file."""
+        with _translate_errors("read", path):
             try:
-                handle = os.open(self._read_from(path), _READ)
+                handle = os.open(self._readable_path(path), _READ_FLAGS)
             except OSError as error:
                 if error.errno in (errno.ELOOP, errno.ENXIO):  # a link, a socket
-                    raise self._no_file(path) from error
+                    raise self._not_a_file(path) from error
                 raise
             try:
                 self._require_file(path, os.fstat(handle).st_mode)
@@ -135,14 +135,14 @@ class LocalStorage(Storage):
             return os.fdopen(handle, "rb")
 
     def stat(self, path: str) -> ObjectStat:
-        with _explained("read", path):
-            found = self._read_from(path).lstat()
-            self._require_file(path, found.st_mode)
-        return ObjectStat(path, found.st_size, found.st_mtime_ns // 1_000_000)
+        with _translate_errors("read", path):
+            status = self._readable_path(path).lstat()
+            self._require_file(path, status.st_mode)
+        return ObjectStat(path, status.st_size, status.st_mtime_ns // 1_000_000)
 
     def list(self, prefix: str = "", *, after: str = "") -> Iterator[ObjectStat]:
         folder = self._folder(prefix)
-        with _explained("list", prefix or str(self._root)):
+        with _translate_errors("list", prefix or str(self._root)):
             try:
                 entries = [entry for entry in os.scandir(folder) if prefix or entry.name != _TEMPORARY]
             except (FileNotFoundError, NotADirectoryError):
@@ -150,19 +150,19 @@ class LocalStorage(Storage):
         names = {f"{e.name}/" if e.is_dir(follow_symlinks=False) else e.name: e for e in entries}
         for name in sorted(names):
             if name.endswith("/"):
-                # All paths of a folder that sorts before `after`, and is none of its own, do too.
+                # If a folder sorts before `after` and does not contain it, all paths in the folder do too.
                 if prefix + name > after or after.startswith(prefix + name):
                     yield from self.list(prefix + name, after=after)
             elif prefix + name > after:
                 try:
-                    found = names[name].stat(follow_symlinks=False)
-                except FileNotFoundError:  # deleted since
+                    status = names[name].stat(follow_symlinks=False)
+                except FileNotFoundError:  # deleted since the scan
                     continue
-                yield ObjectStat(prefix + name, found.st_size, found.st_mtime_ns // 1_000_000)
+                yield ObjectStat(prefix + name, status.st_size, status.st_mtime_ns // 1_000_000)
 
     def folders(self, prefix: str = "") -> Iterator[str]:
         folder = self._folder(prefix)
-        with _explained("list", prefix or str(self._root)):
+        with _translate_errors("list", prefix or str(self._root)):
             try:
                 names = sorted(e.name for e in os.scandir(folder) if e.is_dir(follow_symlinks=False))
             except (FileNotFoundError, NotADirectoryError):
@@ -172,25 +172,25 @@ class LocalStorage(Storage):
                 yield name
 
     def delete(self, path: str) -> None:
-        """As of every storage. A deletion may be undone by a power cut."""
-        with suppress(NotFound), _explained("delete", path):
+        """As in every storage. The deletion is not synced, so a power cut may undo it."""
+        with suppress(NotFound), _translate_errors("delete", path):
             folder = self._root / path.rpartition("/")[0]
             if folder != self._root:
-                self._locate(path.rpartition("/")[0])
-            file = self._named(path)
+                self._writable_path(path.rpartition("/")[0])
+            file = self._full_path(path)
             if not stat.S_ISDIR(file.lstat().st_mode):
-                file.unlink()  # a link itself is deleted, not its target
+                file.unlink()  # deletes a link itself, not its target
 
-    def _named(self, path: str) -> Path:
-        """The absolute name of `path`; UsageProblem if malformed or reserved."""
+    def _full_path(self, path: str) -> Path:
+        """The absolute path of an object. Raises UsageProblem if `path` is malformed or reserved."""
         self._check(path)
         if path.split("/")[0] == _TEMPORARY:
             raise UsageProblem(f"{path!r} is reserved below the storage's root {self._root}.")
         return self._root / path
 
-    def _locate(self, path: str) -> Path:
-        """As `_named`; UsageProblem too if it is behind a symbolic link."""
-        full = self._named(path)
+    def _writable_path(self, path: str) -> Path:
+        """Like `_full_path`. Raises UsageProblem also for a path through a symbolic link."""
+        full = self._full_path(path)
         if _is_linked(full):
             raise UsageProblem(
                 f"{path!r} leads through a symbolic link below {self._root}.",
@@ -198,20 +198,20 @@ class LocalStorage(Storage):
             )
         return full
 
-    def _read_from(self, path: str) -> Path:
-        """As `_named`; Damaged if it is behind a symbolic link, which this program never creates."""
-        full = self._named(path)
+    def _readable_path(self, path: str) -> Path:
+        """Like `_full_path`. Raises Damaged for a path through a symbolic link: lakebackup creates none."""
+        full = self._full_path(path)
         if _is_linked(full):
-            raise self._no_file(path)
+            raise self._not_a_file(path)
         return full
 
     def _require_file(self, path: str, mode: int) -> None:
         if stat.S_ISDIR(mode):
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(self._root / path))
         if not stat.S_ISREG(mode):
-            raise self._no_file(path)
+            raise self._not_a_file(path)
 
-    def _no_file(self, path: str) -> Damaged:
+    def _not_a_file(self, path: str) -> Damaged:
         return Damaged(
             f"{path} in {self._root} is no regular file, or is behind a symbolic link.",
             hint="Put the object itself back, from a copy of the repository.",
@@ -219,12 +219,12 @@ class LocalStorage(Storage):
 
     def _folder(self, prefix: str) -> Path:
         self._check_prefix(prefix)
-        return self._locate(prefix[:-1]) if prefix else self._root
+        return self._writable_path(prefix[:-1]) if prefix else self._root
 
     def _publish(self, temporary: Path, path: str, if_absent: bool, lasting: bool) -> None:
-        target = self._locate(path)
+        target = self._writable_path(path)
         folder = target.parent
-        self._make(folder)
+        self._make_folder(folder)
         try:
             if if_absent:
                 target.hardlink_to(temporary)
@@ -235,63 +235,63 @@ class LocalStorage(Storage):
         if lasting:
             sync_folder(folder)
 
-    def _make(self, folder: Path) -> None:
-        """Make `folder`, with its name and its parents' durable.
+    def _make_folder(self, folder: Path) -> None:
+        """Create `folder` and its parents, and make their names durable.
 
-        Another process may have made a folder and not synced it yet, so seeing one is not enough: every
-        process syncs the names of the folders it uses, once.
+        An existing folder may be new and not synced yet by the process that created it. So every process
+        syncs the names of the folders that it uses, once.
         """
         with suppress(FileNotFoundError):
             if _DURABLE.get(folder) == folder.lstat().st_ino:
                 return
         if self._root in folder.parents or not folder.is_dir():
-            self._make(folder.parent)
+            self._make_folder(folder.parent)
             with suppress(FileExistsError):
-                own = folder == self._root or self._root in folder.parents
-                if self._folder_mode is None or not own:
+                is_ours = folder == self._root or self._root in folder.parents
+                if self._folder_mode is None or not is_ours:
                     folder.mkdir()
                 else:
                     folder.mkdir(0o700)
-                    folder.chmod(self._folder_mode)  # mkdir leaves out what the umask has
+                    folder.chmod(self._folder_mode)  # mkdir clears the bits of the umask
             sync_folder(folder.parent)
-        if len(_DURABLE) >= _MOST_DURABLE:
+        if len(_DURABLE) >= _MAX_DURABLE:
             _DURABLE.clear()
         _DURABLE[folder] = folder.lstat().st_ino
 
     def _sweep(self, folder: Path) -> None:
-        """Remove what dead processes left, once a process."""
+        """Delete the temporary files of dead processes. Does so once for a storage."""
         if self._swept:
             return
         self._swept = True
-        oldest = time.time() - _STRAY_AFTER_S
+        cutoff = time.time() - _STRAY_AFTER_S
         for stray in folder.iterdir():
             with suppress(FileNotFoundError, PermissionError):
-                if stray.lstat().st_mtime < oldest:
+                if stray.lstat().st_mtime < cutoff:
                     stray.unlink()
 
 
 class LocalWriter(ObjectWriter):
-    """A temporary file that a link or a rename publishes."""
+    """An object in a temporary file, which a link or a rename publishes."""
 
     def __init__(
         self, temporary: Path, publish: Callable[[Path, str, bool, bool], None], mode: int | None
     ) -> None:
         self._temporary = temporary
         self._publish = publish
-        handle = os.open(temporary, _NEW, 0o666 if mode is None else 0o600)
+        handle = os.open(temporary, _CREATE_FLAGS, 0o666 if mode is None else 0o600)
         self._file = os.fdopen(handle, "wb")
         if mode is not None:
             os.fchmod(handle, mode)
         self._synced = False
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        with _explained("write", str(self._temporary)):
+        with _translate_errors("write", str(self._temporary)):
             self._synced = False
             self._file.write(data)
 
     def sync(self) -> None:
-        """Make durable what was written."""
-        with _explained("write", str(self._temporary)):
+        """Make the written bytes durable."""
+        with _translate_errors("write", str(self._temporary)):
             if not self._synced:
                 self._file.flush()
                 os.fsync(self._file.fileno())
@@ -305,32 +305,35 @@ class LocalWriter(ObjectWriter):
         metadata: Mapping[str, str] | None = None,
         lasting: bool = True,
     ) -> None:
-        """As of every storage; unless `lasting`, the name becomes durable with the folder's next."""
+        """As in every storage. Unless `lasting`, the name is only durable after the folder's next sync."""
         del metadata
         self.sync()
-        with _explained("write", path):
+        with _translate_errors("write", path):
             self._publish(self._temporary, path, if_absent, lasting)
             self._file.close()
 
     def close(self) -> None:
-        with suppress(OSError):  # unflushed bytes of a full disk: they are discarded anyway
+        with suppress(OSError):  # the disk is full, but unflushed bytes are discarded anyway
             self._file.close()
         with suppress(FileNotFoundError):
             self._temporary.unlink()
 
 
 def _is_linked(path: Path) -> bool:
-    """Whether some part of an absolute path is a symbolic link."""
+    """Whether any part of an absolute path is a symbolic link."""
     text = os.fspath(path)
-    with suppress(OSError):  # whoever uses the path reports it
-        for end in (*(at for at, letter in enumerate(text) if letter == "/" and at), len(text)):
+    with suppress(OSError):  # the caller gets the error when it uses the path
+        for end in (
+            *(position for position, letter in enumerate(text) if letter == "/" and position),
+            len(text),
+        ):
             if stat.S_ISLNK(os.lstat(text[:end]).st_mode):
                 return True
     return False
 
 
 def local_folder(folder: str, hint: str = "Give a folder.") -> Path:
-    """The path of a folder of this machine, there or not. Raises UsageProblem for another storage."""
+    """The path of a folder of this machine, which need not exist. Raises UsageProblem for another storage."""
     uri = normalized(folder)
     if not uri.startswith("file://"):
         raise UsageProblem(f"{uri} is no folder of this machine.", hint=hint)
@@ -339,7 +342,7 @@ def local_folder(folder: str, hint: str = "Give a folder.") -> Path:
 
 @contextmanager
 def writing_to(folder: Path) -> Iterator[None]:
-    """Raises EnvironmentProblem when the operating system refuses what is done in the block."""
+    """Turn the operating system's errors in the block into EnvironmentProblem."""
     try:
         yield
     except OSError as error:
@@ -350,7 +353,7 @@ def writing_to(folder: Path) -> Iterator[None]:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make the names in a folder durable."""
+    """Make the names of the files in a folder durable."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(handle)
@@ -359,8 +362,8 @@ def sync_folder(folder: Path) -> None:
 
 
 @contextmanager
-def _explained(action: str, path: str) -> Iterator[None]:
-    """Turn the operating system's errors into the project's."""
+def _translate_errors(action: str, path: str) -> Iterator[None]:
+    """Turn the operating system's errors in the block into errors of lakebackup."""
     try:
         yield
     except LakebackupError:

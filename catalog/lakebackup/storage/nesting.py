@@ -1,7 +1,7 @@
-"""A repository holds only its own objects, and nothing that is backed up holds the repository.
+"""Check that no target lies in a repository, and that no source contains the repository.
 
-Where a restore or an export writes into a repository, its files would be deleted or counted as orphans; a
-source that contains its repository would grow with each backup. Folders are compared by their real paths.
+Files that a restore or an export wrote into a repository would be deleted or counted as orphans. A source
+that contained its repository would grow with each backup. Folders are compared by their real paths.
 """
 
 from __future__ import annotations
@@ -24,20 +24,23 @@ _HINT = "Name a place outside the repository."
 
 
 def is_within(inner: str, outer: str) -> bool:
-    """Whether the place at a path or URI is another place, or lies below it."""
-    parts, above = _parts(inner), _parts(outer)
-    if parts[: len(above)] == above:
+    """Whether the path or URI `inner` is the same as `outer`, or lies below it."""
+    parts, outer_parts = _parts(inner), _parts(outer)
+    if parts[: len(outer_parts)] == outer_parts:
         return True
-    if above[0] != "file:" or parts[0] != "file:":
+    if outer_parts[0] != "file:" or parts[0] != "file:":
         return False
-    # The same folder under another name: a bind mount, or a file system that ignores case.
-    folder = Path("/", *above[1:])
+    # A folder can have two names: by a bind mount, or in a file system that ignores case.
+    folder = Path("/", *outer_parts[1:])
     return folder.exists() and any(path.samefile(folder) for path in _ancestors(parts) if path.exists())
 
 
 def require_outside(request: Request, target: str, *, is_file: bool = False) -> None:
-    """UsageProblem when a restore or an export would write into a repository, this one or any other, into
-    this one's catalog, or (unless it `is_file`) into a folder that holds one of these."""
+    """Raise UsageProblem if the target of a restore or an export lies in a repository or in its catalog.
+
+    That applies to every repository. Unless it `is_file`, the target may not contain this request's
+    repository or catalog either.
+    """
     for description, root in _roots(request).items():
         if is_within(target, root):
             raise UsageProblem(f"{target} lies in {description} {root}.", hint=_HINT)
@@ -48,10 +51,10 @@ def require_outside(request: Request, target: str, *, is_file: bool = False) -> 
 
 
 def require_no_repository(request: Request, source: str, folder: str) -> None:
-    """UsageProblem when a folder to be backed up as `source` contains the repository, its catalog, or what
-    the repository keeps of this source."""
-    own = f"{request.destination.rstrip('/')}/{source_folder(source)}"
-    for description, root in {**_roots(request), "this source's backups": own}.items():
+    """Raise UsageProblem if a folder to be backed up contains the repository, its catalog, or the folder of
+    the source in the repository."""
+    source_root = f"{request.destination.rstrip('/')}/{source_folder(source)}"
+    for description, root in {**_roots(request), "this source's backups": source_root}.items():
         if is_within(root, folder):
             raise UsageProblem(
                 f"{folder} contains {description} {root}: each backup would hold those before it.",
@@ -75,15 +78,15 @@ def _ancestors(parts: list[str]) -> Iterator[Path]:
 
 
 def _repository_above(target: str) -> str | None:
-    """The root of the repository that a place lies in; None: it lies in none that can be seen."""
+    """The root of the repository that contains the path or URI `target`, or None if none is visible."""
     parts = _parts(target)
     if parts[0] == "file:":
-        marked = (path for path in _ancestors(parts) if (path / ROOT_FILE).is_file())
-        return next(map(str, marked), None)
+        repositories = (path for path in _ancestors(parts) if (path / ROOT_FILE).is_file())
+        return next(map(str, repositories), None)
     bucket, keys = f"s3://{parts[1]}", parts[2:]
     storage = open_storage(bucket)
     for depth in range(len(keys), -1, -1):
-        # Rights may end at a prefix; what is above it is nobody's to look at.
+        # The account may have no rights above some prefix. Then these levels are skipped.
         with suppress(EnvironmentProblem):
             if storage.exists("/".join([*keys[:depth], ROOT_FILE])):
                 return "/".join([bucket, *keys[:depth]])

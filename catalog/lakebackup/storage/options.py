@@ -1,6 +1,6 @@
-"""How S3 is reached and what objects are written with. docs/s3.md lists the settings. None is a secret.
+"""The settings of folders and of S3: `[storage]` and `[s3]`. docs/s3.md lists those of S3. None is a secret.
 
-Who we are is never here: credentials come from the standard chain of AWS's SDK (variables, files of the
+Credentials are not among them. They come from the standard chain of AWS's SDK (variables, files of the
 profile, role of the machine) in the process that needs them.
 """
 
@@ -32,24 +32,24 @@ class StorageOptions(BaseModel):
     mode: Mode = Field(default="private", description="who else may read what is stored in a folder")
 
     def variables(self) -> Mapping[str, str]:
-        """What is set, as variables that `modes` of another process reads."""
+        """The settings as environment variables, which `modes` reads in another process."""
         return {MODE: self.mode} if self.mode != "private" else {}
 
 
 def modes() -> tuple[int, int]:
     """The permission bits of stored files and of their folders, by this process's LAKEBACKUP_STORAGE__MODE.
 
-    Raises UsageProblem for a value that is none.
+    Raises UsageProblem for an invalid value.
     """
-    found = {"private": (0o600, 0o700), "group": (0o640, 0o750), "world": (0o644, 0o755)}
+    bits_by_mode = {"private": (0o600, 0o700), "group": (0o640, 0o750), "world": (0o644, 0o755)}
     mode = environ.get(MODE) or "private"
-    if mode not in found:
-        raise UsageProblem(f"The variable {MODE}: {mode!r} is none of {', '.join(found)}.")
-    return found[mode]
+    if mode not in bits_by_mode:
+        raise UsageProblem(f"The variable {MODE}: {mode!r} is none of {', '.join(bits_by_mode)}.")
+    return bits_by_mode[mode]
 
 
 class S3Options(BaseModel):
-    """The settings `[s3]`. Hashable, and travels to workers."""
+    """The settings `[s3]`. It is hashable, and pickled to Spark's workers."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
@@ -103,7 +103,7 @@ class S3Options(BaseModel):
     max_attempts: int = Field(default=6, description="tries of a request, the first among them", ge=1, le=20)
 
     @model_validator(mode="after")
-    def _whole(self) -> Self:
+    def _check_combinations(self) -> Self:
         if self.kms_key_id and self.sse != "aws:kms":
             raise ValueError("kms_key_id needs sse = aws:kms")
         if (self.object_lock_mode is None) != (self.object_lock_days is None):
@@ -112,22 +112,22 @@ class S3Options(BaseModel):
 
     @classmethod
     def from_environment(cls) -> Self:
-        """The settings of this process with endpoint, region and path_style worked out.
+        """The settings of this process, with endpoint, region and path_style filled in.
 
-        LAKEBACKUP_S3__* first, then what AWS's SDK knows by its variables and the profile's files. `endpoint`
-        stays None for Amazon itself. Raises UsageProblem for a value that is none.
+        LAKEBACKUP_S3__* comes first, then the variables and profile files of AWS's SDK. `endpoint` stays None
+        for Amazon itself. Raises UsageProblem for an invalid value.
         """
-        given = {
+        values = {
             name.removeprefix(PREFIX).lower(): value
             for name, value in environ.items()
             if name.startswith(PREFIX) and value
         }
         try:
-            options = cls(**given)  # type: ignore[arg-type]
+            options = cls(**values)  # type: ignore[arg-type]
         except ValidationError as error:
-            wrong = error.errors(include_input=False, include_url=False)[0]
-            variable = PREFIX + str(wrong["loc"][0]).upper() if wrong["loc"] else f"{PREFIX}…"
-            reason = wrong["msg"].removeprefix("Value error, ")
+            problem = error.errors(include_input=False, include_url=False)[0]
+            variable = PREFIX + str(problem["loc"][0]).upper() if problem["loc"] else f"{PREFIX}…"
+            reason = problem["msg"].removeprefix("Value error, ")
             raise UsageProblem(
                 f"The variable {variable}: {reason}.",
                 hint=f"The settings of [s3] are {', '.join(cls.model_fields)}.",
@@ -135,17 +135,17 @@ class S3Options(BaseModel):
         return options.resolved()
 
     def resolved(self) -> Self:
-        """With endpoint, region and path_style worked out, see `from_environment`."""
-        endpoint, region = _of_aws()
+        """A copy with endpoint, region and path_style filled in, as by `from_environment`."""
+        endpoint, region = _endpoint_and_region()
         endpoint = self.endpoint or endpoint
-        settled = {
+        resolved_values = {
             "endpoint": endpoint.rstrip("/") if endpoint else None,
-            # The SDK's own default; servers other than Amazon's mostly ignore it.
+            # us-east-1 is the SDK's own default. Servers other than Amazon's mostly ignore the region.
             "region": self.region or region or "us-east-1",
             "path_style": bool(endpoint) if self.path_style is None else self.path_style,
         }
         try:
-            return type(self).model_validate(self.model_dump() | settled)
+            return type(self).model_validate(self.model_dump() | resolved_values)
         except ValidationError:  # its text would show the URL, which may hold a password
             raise UsageProblem(
                 "The endpoint that AWS's variables or files name is not of the form http(s)://host[:port].",
@@ -153,11 +153,11 @@ class S3Options(BaseModel):
             ) from None
 
     def authorities(self) -> str | None:
-        """The file of `ca_bundle`, or what AWS's SDK has in its place; None: those that it trusts by itself.
+        """The path of the CA file: `ca_bundle`, or that of AWS's SDK. None: the SDK's built-in authorities.
 
         Raises UsageProblem for a file that cannot be used.
         """
-        file = self.ca_bundle or environ.get("AWS_CA_BUNDLE") or _of_profile("ca_bundle")
+        file = self.ca_bundle or environ.get("AWS_CA_BUNDLE") or _profile_setting("ca_bundle")
         if not file:
             return None
         import ssl
@@ -174,21 +174,21 @@ class S3Options(BaseModel):
         return path
 
     def variables(self) -> Mapping[str, str]:
-        """What is set, as variables that `from_environment` of another process reads. No secrets."""
+        """The settings as environment variables, which `from_environment` reads in another process."""
         values = self.model_dump(mode="json", exclude_defaults=True)
         return {f"{PREFIX}{name.upper()}": str(value) for name, value in values.items()}
 
 
 def _is_known_to_aws() -> bool:
-    """Whether AWS's SDK has settings here. Who keeps backups in a folder shall not wait for it to load."""
+    """Whether AWS's SDK has settings here. If not, the SDK need not be loaded, which takes time."""
     return (
         any(name.startswith("AWS_") and name != "AWS_CA_BUNDLE" for name in environ)
         or Path("~/.aws").expanduser().exists()
     )
 
 
-def _of_profile(name: str) -> str | None:
-    """A setting of AWS's SDK; None where it has none."""
+def _profile_setting(name: str) -> str | None:
+    """A setting of AWS's SDK, or None if it is not set."""
     if not _is_known_to_aws():
         return None
     import botocore.exceptions
@@ -201,8 +201,8 @@ def _of_profile(name: str) -> str | None:
     return value
 
 
-def _of_aws() -> tuple[str | None, str | None]:
-    """Endpoint and region as AWS's SDK knows them; UsageProblem where its settings contradict themselves."""
+def _endpoint_and_region() -> tuple[str | None, str | None]:
+    """Endpoint and region by the settings of AWS's SDK. Raises UsageProblem if these cannot be used."""
     if not _is_known_to_aws():
         return None, None
     import botocore.exceptions

@@ -1,4 +1,4 @@
-"""Files of this account alone: those that say what it runs, and secrets."""
+"""Check files that only this account may write or read: those that say what it runs, and secrets."""
 
 from __future__ import annotations
 
@@ -16,37 +16,37 @@ if TYPE_CHECKING:
 
 
 def state_folder() -> Path | None:
-    """Where this account keeps what it decided; None where it has no home.
+    """The folder for this account's own state, such as its approvals; None if the account has no home.
 
-    `lakebackup` below XDG_STATE_HOME, else ~/.local/state/lakebackup.
+    It is `lakebackup` below XDG_STATE_HOME, else ~/.local/state/lakebackup.
     """
-    if base := os.environ.get("XDG_STATE_HOME"):
-        return Path(base) / "lakebackup"
+    if state_home := os.environ.get("XDG_STATE_HOME"):
+        return Path(state_home) / "lakebackup"
     home = os.environ.get("HOME") or home_folder()
     return Path(home) / ".local/state/lakebackup" if home else None
 
 
 def home_folder() -> str | None:
-    """The home of this account, as the system has it; None for one without a name."""
+    """The home folder of this account in the system's list of users; None if the account is not in it."""
     with suppress(KeyError):
         return pwd.getpwuid(os.geteuid()).pw_dir
     return None
 
 
 def require_own(path: str | PathLike[str], label: str, *, secret: bool = False) -> None:
-    """Refuse a file that another account owns or may write; a `secret` also where others may read it.
+    """Raise Refused for a file that another account owns or may write, and for a `secret` that it may read.
 
-    `label`: the words for the file in the error. Files of root and, under sudo, of the account that called it
-    are as good as one's own. A file that is not there is no error here. Raises Refused.
+    `label` names the file in the error. Files of root count as own files, and so do those of the account that
+    called sudo. A file that does not exist is no error.
     """
     try:
         status = Path(path).stat()
     except OSError:
         return
-    own = {0, os.geteuid()}
+    trusted_uids = {0, os.geteuid()}
     if os.geteuid() == 0 and os.environ.get("SUDO_UID", "").isdigit():
-        own.add(int(os.environ["SUDO_UID"]))
-    if status.st_uid not in own:
+        trusted_uids.add(int(os.environ["SUDO_UID"]))
+    if status.st_uid not in trusted_uids:
         raise Refused(
             f"{label} {path} belongs to another account ({_account(status.st_uid)}).",
             hint=f"Use a file of your own, or make it yours: chown {_account(os.geteuid())} {path}",
@@ -74,7 +74,7 @@ def _account(uid: int) -> str:
 
 
 def _is_alone_in(gid: int, uid: int) -> bool:
-    """Whether a group is one of this account alone, as many systems give each account."""
+    """Whether the group `gid` has only the account `uid`, as on systems with one group per account."""
     import grp
 
     try:

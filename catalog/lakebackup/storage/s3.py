@@ -1,6 +1,6 @@
-"""S3 as storage: an object is there whole or not at all, and a conditional put has one winner.
+"""S3 as storage. Only complete objects are visible, and only one of several conditional puts succeeds.
 
-Needs a server with strong consistency and conditional writes (`If-None-Match: *`), as Amazon's is.
+It needs a server with strong consistency and conditional writes (`If-None-Match: *`), such as Amazon's.
 """
 
 from __future__ import annotations
@@ -26,18 +26,20 @@ if TYPE_CHECKING:
 
     from lakebackup.storage import Source
 
-_BUFFER = 1 << 17
-_IN_MEMORY = 1 << 20  # of an object being written, before it goes to a temporary file: many may be open
-_UNLOCKED = f"{LEASES_FOLDER}/"  # an object there counts for seconds, and there are many
+_READ_BUFFER_BYTES = 1 << 17
+_MAX_MEMORY_BYTES = 1 << 20  # an object being written is in memory up to this size, then in a temporary file
+_UNLOCKED_PREFIX = (
+    f"{LEASES_FOLDER}/"  # without Object Lock: leases count only for seconds, and there are many
+)
 
 
 class S3Storage(Storage):
-    """Objects below a prefix of a bucket. Pickles without its client; every process makes its own."""
+    """Objects below a prefix of a bucket. It is pickled without its client; every process creates its own."""
 
     def __init__(self, uri: str, options: S3Options | None = None) -> None:
         self._bucket, self._prefix = split_s3(uri)
         self.options = options or S3Options.from_environment()
-        self._bucket_seen = False
+        self._bucket_exists = False
 
     @property
     def uri(self) -> str:
@@ -68,34 +70,34 @@ class S3Storage(Storage):
         if_absent: bool = True,
         metadata: Mapping[str, str] | None = None,
     ) -> int:
-        """As of every storage. Less than a part is sent in one request; otherwise parts are sent while the
-        stream is read, and up to four of them are in memory."""
-        # A tenth more than is needed, since a file may grow while it is read.
-        size = max(self.options.part_size, (size_hint or 0) * 11 // (MOST_PARTS * 10))
-        parts = _Parts(stream, size)
-        with self._explained("write", path):
+        """As in every storage. An object smaller than a part is sent in one request. A larger one is sent in
+        parts while the stream is read, and memory holds up to four parts."""
+        # 10% more than needed, since a file may grow while it is read.
+        part_size = max(self.options.part_size, (size_hint or 0) * 11 // (MOST_PARTS * 10))
+        parts = _Parts(stream, part_size)
+        with self._translate_errors("write", path):
             sending = Sending(
                 self._target(path),
                 self.options,
                 if_absent=if_absent,
                 metadata=metadata,
-                locked=not path.startswith(_UNLOCKED),
+                locked=not path.startswith(_UNLOCKED_PREFIX),
             )
-            first = next(parts, b"")
-            if len(first) < size:
-                sending.whole(first)
+            first_part = next(parts, b"")
+            if len(first_part) < part_size:
+                sending.whole(first_part)
                 return parts.size
-            if if_absent and self.exists(path):  # before the bytes are sent; it is the end that counts
+            if if_absent and self.exists(path):  # fails early; the final request decides
                 raise AlreadyExists(f"{path} is there already, in {self.uri}.")
-            every = chain((first,), parts)
-            del first  # or it would be held to the end
-            sending.parts(every)
+            all_parts = chain((first_part,), parts)
+            del first_part  # or memory would hold the first part until the end
+            sending.parts(all_parts)
         return parts.size
 
     def put_in_parts(self, path: str, data: bytes) -> None:
-        with self._explained("write", path):
+        with self._translate_errors("write", path):
             Sending(
-                self._target(path), self.options, if_absent=True, locked=not path.startswith(_UNLOCKED)
+                self._target(path), self.options, if_absent=True, locked=not path.startswith(_UNLOCKED_PREFIX)
             ).parts((data,))
 
     def get(self, path: str, *, start: int = 0, length: int | None = None) -> bytes:
@@ -107,42 +109,44 @@ class S3Storage(Storage):
             return body.readall()
 
     def open(self, path: str) -> BinaryIO:
-        return cast("BinaryIO", io.BufferedReader(self._body(path), _BUFFER))
+        return cast("BinaryIO", io.BufferedReader(self._body(path), _READ_BUFFER_BYTES))
 
     def stat(self, path: str) -> ObjectStat:
-        """As of every storage. S3 has the last change in whole seconds."""
+        """As in every storage. S3 returns the last change in whole seconds."""
         target = self._target(path)
         try:
-            with self._explained("read", path):
-                found = client(self.options).head_object(**target)
+            with self._translate_errors("read", path):
+                answer = client(self.options).head_object(**target)
         except LakebackupError as error:
             if error.__cause__ and 400 <= status_of(error.__cause__) < 500:
-                self._ask_why()
+                self._require_bucket()
             raise
-        return ObjectStat(path, found["ContentLength"], _ms(found["LastModified"]))
+        return ObjectStat(path, answer["ContentLength"], _ms(answer["LastModified"]))
 
     def list(self, prefix: str = "", *, after: str = "") -> Iterator[ObjectStat]:
-        """As of every storage, a thousand objects to a request."""
-        behind = {"StartAfter": self._prefix + after} if after else {}
-        with self._explained("list", prefix):
-            for page in self._pages(prefix, **behind):
-                for found in page.get("Contents", ()):
-                    if not found["Key"].endswith("/"):  # such an empty object stands for a folder elsewhere
-                        path = found["Key"].removeprefix(self._prefix)
-                        yield ObjectStat(path, found["Size"], _ms(found["LastModified"]))
+        """As in every storage, with a request per thousand objects."""
+        arguments = {"StartAfter": self._prefix + after} if after else {}
+        with self._translate_errors("list", prefix):
+            for page in self._pages(prefix, **arguments):
+                for entry in page.get("Contents", ()):
+                    if not entry["Key"].endswith(
+                        "/"
+                    ):  # in other programs, an empty object that stands for a folder
+                        path = entry["Key"].removeprefix(self._prefix)
+                        yield ObjectStat(path, entry["Size"], _ms(entry["LastModified"]))
 
     def folders(self, prefix: str = "") -> Iterator[str]:
-        """As of every storage. An empty object of another program that stands for a folder counts."""
-        above = self._prefix + prefix
-        with self._explained("list", prefix):
+        """As in every storage. An empty object with which another program marks a folder counts too."""
+        folder = self._prefix + prefix
+        with self._translate_errors("list", prefix):
             for page in self._pages(prefix, Delimiter="/"):
-                for found in page.get("CommonPrefixes", ()):
-                    yield found["Prefix"].removeprefix(above)[:-1]
+                for entry in page.get("CommonPrefixes", ()):
+                    yield entry["Prefix"].removeprefix(folder)[:-1]
 
     def delete(self, path: str) -> None:
-        """As of every storage. A bucket with versions keeps the old one."""
+        """As in every storage. A bucket with versioning keeps the old version."""
         target = self._target(path)
-        with self._explained("delete", path):
+        with self._translate_errors("delete", path):
             client(self.options).delete_object(**target)
 
     def _pages(self, prefix: str, **arguments: Any) -> Iterator[Any]:
@@ -157,25 +161,30 @@ class S3Storage(Storage):
         return {"Bucket": self._bucket, "Key": self._prefix + path}
 
     def _body(self, path: str, start: int = 0, length: int | None = None) -> Body:
-        return Body(self._target(path), self.options, lambda: self._explained("read", path), start, length)
+        return Body(
+            self._target(path), self.options, lambda: self._translate_errors("read", path), start, length
+        )
 
-    def _ask_why(self) -> None:
-        """An answer to HEAD has no text, not even whether the bucket is missing: make a request that has."""
-        if not self._bucket_seen:
-            with self._explained("read", ""):
+    def _require_bucket(self) -> None:
+        """Raise the exact error if the bucket cannot be used, by a request whose answer has an error text.
+
+        Answers to HEAD have none, and do not even tell whether the bucket is missing.
+        """
+        if not self._bucket_exists:
+            with self._translate_errors("read", ""):
                 client(self.options).list_objects_v2(Bucket=self._bucket, MaxKeys=1, Prefix=self._prefix)
-            self._bucket_seen = True
+            self._bucket_exists = True
 
-    def _explained(self, action: str, path: str) -> AbstractContextManager[None]:
+    def _translate_errors(self, action: str, path: str) -> AbstractContextManager[None]:
         return explained(action, path, self.uri, self.options)
 
 
 class S3Writer(ObjectWriter):
-    """An object in memory or in a temporary file until its name is given."""
+    """An object in memory or in a temporary file until its path is given."""
 
     def __init__(self, storage: S3Storage) -> None:
         self._storage = storage
-        self._file = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY)  # noqa: SIM115 - closed by __exit__
+        self._file = tempfile.SpooledTemporaryFile(max_size=_MAX_MEMORY_BYTES)  # noqa: SIM115 - closed by __exit__
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         try:
@@ -201,7 +210,7 @@ class S3Writer(ObjectWriter):
 
 
 class _Parts:
-    """A stream cut into parts of `length` bytes, the last one shorter; counts in `size` what was read."""
+    """Splits a stream into parts of `length` bytes, the last one shorter. `size` counts the bytes read."""
 
     def __init__(self, stream: Source, length: int) -> None:
         self._stream, self._length = stream, length
@@ -212,13 +221,13 @@ class _Parts:
 
     def __next__(self) -> bytes:
         pieces: list[bytes] = []
-        missing = self._length
-        while missing and (piece := self._stream.read(missing)):
+        missing_bytes = self._length
+        while missing_bytes and (piece := self._stream.read(missing_bytes)):
             pieces.append(piece)
-            missing -= len(piece)
+            missing_bytes -= len(piece)
         if not pieces:
             raise StopIteration
-        self.size += self._length - missing
+        self.size += self._length - missing_bytes
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 

@@ -1,4 +1,4 @@
-"""The SDK's client for S3, one a process and set of options, and what its errors mean to a person."""
+"""The SDK's client for S3, one per process and set of options, and its errors in lakebackup's words."""
 
 from __future__ import annotations
 
@@ -40,34 +40,39 @@ if TYPE_CHECKING:
 
     from lakebackup.storage.options import S3Options
 
-_WHO = "Check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, AWS_PROFILE or the machine's role."
-_REGION = "Set the bucket's own region: AWS_REGION, or region of [s3]."
+_CREDENTIALS_HINT = "Check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, AWS_PROFILE or the machine's role."
+_REGION_HINT = "Set the bucket's own region: AWS_REGION, or region of [s3]."
 _HINTS = {
     "AccessDenied": "Allow these credentials s3:ListBucket, GetObject, PutObject, AbortMultipartUpload and "
     "DeleteObject, with a lock PutObjectRetention, with a key kms:GenerateDataKey and Decrypt. "
     "Or a lock holds the object.",
-    "AuthorizationHeaderMalformed": _REGION,
+    "AuthorizationHeaderMalformed": _REGION_HINT,
     "ExpiredToken": "The credentials have ended: get new ones, then run the same command again.",
-    "InvalidAccessKeyId": _WHO,
+    "InvalidAccessKeyId": _CREDENTIALS_HINT,
     "InvalidRequest": "If this is about Object Lock: the bucket was made without. Take another one, or leave "
     "object_lock_mode away.",
-    "InvalidToken": _WHO,
+    "InvalidToken": _CREDENTIALS_HINT,
     "InvalidObjectState": "The object is archived: have the server restore it first.",
     "NotImplemented": "Take a server that has conditional puts (If-None-Match: *).",
     "NoSuchBucket": "Create it, or check its name, the region and the endpoint.",
-    "PermanentRedirect": _REGION,
+    "PermanentRedirect": _REGION_HINT,
     "RequestTimeTooSkewed": "Set this machine's clock.",
-    "SignatureDoesNotMatch": _WHO,
+    "SignatureDoesNotMatch": _CREDENTIALS_HINT,
     "SlowDown": "The server wants fewer requests: run the same command again later.",
 }
 
-# Of answers without text.
-_OF_STATUS = {"301": "PermanentRedirect", "401": "AccessDenied", "403": "AccessDenied", "503": "SlowDown"}
+# HTTP status -> error code, for answers without a text.
+_CODES_BY_STATUS = {
+    "301": "PermanentRedirect",
+    "401": "AccessDenied",
+    "403": "AccessDenied",
+    "503": "SlowDown",
+}
 
 
 @lru_cache(maxsize=16)
 def client(options: S3Options) -> S3Client:
-    """This process's client. Threads may share it; a forked process makes its own."""
+    """This process's client. Threads may share it; a forked process creates its own."""
     settings = Config(
         connect_timeout=options.connect_timeout,
         read_timeout=options.read_timeout,
@@ -76,52 +81,54 @@ def client(options: S3Options) -> S3Client:
         max_pool_connections=32,
         tcp_keepalive=True,
     )
-    # A session of its own: the shared default one is not for use by threads.
-    made: S3Client = boto3.session.Session().client(
+    # A new session, because threads must not share boto3's default session.
+    s3_client: S3Client = boto3.session.Session().client(
         "s3",
         endpoint_url=options.endpoint,
         region_name=options.region,
         config=settings,
         verify=options.authorities(),
     )
-    if options.requester_pays:  # not all operations of the SDK have it as an argument
-        made.meta.events.register("before-call.s3", _pay)
-    if options.max_bandwidth:  # reading for a checksum is not sending
-        made.meta.events.register_first("request-created.s3", signal_not_transferring)
-        made.meta.events.register_last("request-created.s3", signal_transferring)
-    return made
+    if options.requester_pays:  # not all operations of the SDK have an argument for this
+        s3_client.meta.events.register("before-call.s3", _add_requester_pays)
+    if options.max_bandwidth:  # the limit does not apply while the SDK reads the body for its checksum
+        s3_client.meta.events.register_first("request-created.s3", signal_not_transferring)
+        s3_client.meta.events.register_last("request-created.s3", signal_transferring)
+    return s3_client
 
 
-def _pay(params: dict[str, Any], **_: object) -> None:
+def _add_requester_pays(params: dict[str, Any], **_: object) -> None:
     params["headers"]["x-amz-request-payer"] = "requester"
 
 
 @lru_cache(maxsize=1)
 def _pace(bytes_a_second: int) -> LeakyBucket:
-    """The limiter that all uploads of this process share."""
+    """The rate limiter that all uploads of this process share."""
     return LeakyBucket(bytes_a_second)
 
 
 def paced(data: bytes, options: S3Options) -> Any:
-    """`data` as the body of a request: as it is, or as a stream that gives it no faster than allowed."""
+    """`data` as the body of a request: unchanged, or as a stream that limits the rate to `max_bandwidth`."""
     if not options.max_bandwidth:
         return data
-    never: Any = SimpleNamespace(exception=None)  # what could cancel the transfer
-    return BandwidthLimitedStream(io.BytesIO(data), _pace(options.max_bandwidth), never)
+    transfer: Any = SimpleNamespace(
+        exception=None
+    )  # the stream asks it for the error of a cancelled transfer
+    return BandwidthLimitedStream(io.BytesIO(data), _pace(options.max_bandwidth), transfer)
 
 
-# A connection must not be used from both sides of a fork, and a lock that was held there is never released.
+# After a fork, both processes must not use one connection, and a lock that was held then is never released.
 os.register_at_fork(after_in_child=client.cache_clear)
 os.register_at_fork(after_in_child=_pace.cache_clear)
 
 
 def code_of(error: BaseException) -> str:
-    """S3's word for an error, such as NoSuchKey; the status where there is none, as in answers to HEAD."""
+    """S3's code for an error, such as NoSuchKey; the HTTP status for an answer without a code (to HEAD)."""
     return str(error.response.get("Error", {}).get("Code", "")) if isinstance(error, ClientError) else ""
 
 
 def status_of(error: BaseException) -> int:
-    """The HTTP status of an error, 0 where no answer came."""
+    """The HTTP status of an error, or 0 if there was no answer."""
     if not isinstance(error, ClientError):
         return 0
     return int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
@@ -129,19 +136,19 @@ def status_of(error: BaseException) -> int:
 
 @contextmanager
 def explained(action: str, path: str, where: str, options: S3Options) -> Iterator[None]:
-    """Turn what the SDK raises into the project's errors. `where` is the URI of the root."""
+    """Turn the SDK's errors in the block into errors of lakebackup. `where` is the URI of the root."""
     try:
         yield
     except LakebackupError:
         raise
     except ClientError as error:
-        raise _answer(error, action, path, where, server_of(options)) from error
+        raise _error_of_answer(error, action, path, where, server_of(options)) from error
     except ParamValidationError as error:
         raise UsageProblem(f"S3 does not take this ({path} in {where}): {error}") from error
     except NoCredentialsError as error:
         raise no_credentials(where) from error
     except RecursionError as error:
-        # The SDK asks for the bucket's region where an answer names none, and the answer to that is the same.
+        # If an answer has no region, the SDK requests the bucket's region, and gets the same answer again.
         raise refusal("PermanentRedirect", "", action, path, where, server_of(options)) from error
     except FlexibleChecksumError as error:
         raise Damaged(
@@ -168,17 +175,17 @@ def _token_file() -> str | None:
 
 
 def no_credentials(where: str) -> EnvironmentProblem:
-    """The error where no credentials are to be found."""
-    return EnvironmentProblem(f"There are no credentials for {where}.", hint=_WHO)
+    """The error when there are no credentials."""
+    return EnvironmentProblem(f"There are no credentials for {where}.", hint=_CREDENTIALS_HINT)
 
 
 def no_connection(
     action: str, path: str, where: str, reason: str, *, is_tls: bool, server: str = ""
 ) -> EnvironmentProblem:
-    """The error where no answer came; `is_tls`: since its certificate is not trusted. `server`: that of this
-    process's settings when absent."""
+    """The error when the server did not answer. `is_tls`: because its certificate is not trusted. Without
+    `server`, the message names the server of this process's settings."""
     return EnvironmentProblem(
-        f"Cannot {action} {path or 'anything'} in {where} at {server or _usual_server()}: {reason}",
+        f"Cannot {action} {path or 'anything'} in {where} at {server or _configured_server()}: {reason}",
         hint="Name the file of its certificate's authority: ca_bundle of [s3], or AWS_CA_BUNDLE."
         if is_tls
         else "Check the network and the endpoint, then run the same command again.",
@@ -186,34 +193,39 @@ def no_connection(
 
 
 def server_of(options: S3Options) -> str:
-    """The server that some options lead to, for messages."""
+    """The server of the options, for messages."""
     return options.endpoint or f"Amazon S3, {options.region}"
 
 
-def _usual_server() -> str:
+def _configured_server() -> str:
     from lakebackup.storage.options import S3Options
 
     return server_of(S3Options.from_environment())
 
 
-def _answer(error: ClientError, action: str, path: str, where: str, server: str) -> LakebackupError:
+def _error_of_answer(
+    error: ClientError, action: str, path: str, root_uri: str, server: str
+) -> LakebackupError:
     code, status = code_of(error), status_of(error)
     if code != "NoSuchBucket":
         if status == 404 and action != "write":
-            return NotFound(f"There is no object {path} in {where}.")
+            return NotFound(f"There is no object {path} in {root_uri}.")
         if status == 412 and action == "write":
-            return AlreadyExists(f"{path} is there already, in {where}.")
+            return AlreadyExists(f"{path} is there already, in {root_uri}.")
         if status == 412:
-            return EnvironmentProblem(f"{path} in {where} was replaced while it was read.", hint="Try again.")
+            return EnvironmentProblem(
+                f"{path} in {root_uri} was replaced while it was read.", hint="Try again."
+            )
     message = str(error.response.get("Error", {}).get("Message", ""))
-    return refusal(code, message, action, path, where, server)
+    return refusal(code, message, action, path, root_uri, server)
 
 
 def refusal(
     code: str, message: str, action: str, path: str, where: str, server: str = ""
 ) -> EnvironmentProblem:
-    """The error for S3's answer `code`, or the status of one without text. `server` as of `no_connection`."""
-    server = server or _usual_server()
+    """The error for an answer with `code`, an error code or an HTTP status. `server` is as in
+    `no_connection`."""
+    server = server or _configured_server()
     if code == "NoSuchBucket":
         bucket = where.removeprefix("s3://").partition("/")[0]
         return EnvironmentProblem(
@@ -221,7 +233,7 @@ def refusal(
             hint=_HINTS[code],
         )
     has_text = bool(message) and not code.isdigit()
-    code = _OF_STATUS.get(code, code)
+    code = _CODES_BY_STATUS.get(code, code)
     reason = f"{code} ({message})" if has_text else code
     problem = NoPermission if code == "AccessDenied" else EnvironmentProblem
     return problem(

@@ -1,4 +1,4 @@
-"""Reading an object over connections that may break."""
+"""Read an object from S3 as a stream. When a connection breaks, reading resumes with a new request."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
     from lakebackup.storage.options import S3Options
 
 _CHUNK = 1 << 20
-_BROKEN = (IncompleteReadError, ReadTimeoutError, ResponseStreamingError, HTTPError, OSError)
+_CONNECTION_ERRORS = (IncompleteReadError, ReadTimeoutError, ResponseStreamingError, HTTPError, OSError)
 
 
-class _Cut(Exception):
-    """The connection broke in the middle; the cause is the reason."""
+class _ConnectionBroken(Exception):
+    """The connection broke while an object was read. The cause is the original error."""
 
 
 class Body(io.RawIOBase):
-    """An object as a stream, from `start` for `length` bytes; the first request is made at once.
+    """An object as a stream of up to `length` bytes from `start`. The constructor makes the first request.
 
-    When the connection breaks, reading resumes there, as long as the object is the same.
+    When the connection breaks, reading resumes at the same position, provided the object did not change.
     """
 
     def __init__(
@@ -48,26 +48,26 @@ class Body(io.RawIOBase):
         self._target = target
         self._options = options
         self._explain = explain
-        self._at = start
-        self._stop = None if length is None else start + length
+        self._position = start
+        self._end = None if length is None else start + length
         self._size = 0
-        self._tag = ""
+        self._etag = ""
         self._stream: Any = None
         with explain():
             self._connect()
 
     def readable(self) -> bool:
-        """It is."""
+        """Always true."""
         return True
 
     def seekable(self) -> bool:
-        """It is; a move costs a request."""
+        """Always true. A move costs a request."""
         return True
 
     def readinto(self, buffer: Any, /) -> int:
-        """Fill `buffer` as far as bytes have come; 0 at the end."""
+        """Read the available bytes into `buffer`, and return how many; 0 at the end."""
         tries = Retrying(
-            retry=retry_if_exception_type(_Cut),
+            retry=retry_if_exception_type(_ConnectionBroken),
             stop=stop_after_attempt(self._options.max_attempts),
             wait=wait_random_exponential(0.1, max=5),
             reraise=True,
@@ -75,35 +75,35 @@ class Body(io.RawIOBase):
         with self._explain():
             try:
                 count: int = tries(self._read_some, buffer)
-            except _Cut as cut:
-                raise (cut.__cause__ or cut) from None
-        self._at += count
+            except _ConnectionBroken as broken:
+                raise (broken.__cause__ or broken) from None
+        self._position += count
         return count
 
     def readall(self) -> bytes:
-        """The rest. The base class would read 8 KiB at a time."""
+        """Read up to the end. The base class would read only 8 KiB at a time."""
         parts = []
         while part := self.read(_CHUNK):
             parts.append(part)
         return b"".join(parts)
 
     def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
-        """Move; the next read asks from there."""
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
-        if base + offset < 0:
-            raise ValueError(f"no such place in a stream: {base + offset}")
-        if base + offset != self._at:
-            self._drop()
-            self._at = base + offset
-        return self._at
+        """Move to another position. The next read makes a request from there."""
+        origin = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
+        if origin + offset < 0:
+            raise ValueError(f"no such place in a stream: {origin + offset}")
+        if origin + offset != self._position:
+            self._disconnect()
+            self._position = origin + offset
+        return self._position
 
     def tell(self) -> int:
-        """Where the next byte comes from."""
-        return self._at
+        """The position of the next byte."""
+        return self._position
 
     def close(self) -> None:
         """Close the connection."""
-        self._drop()
+        self._disconnect()
         super().close()
 
     def _read_some(self, buffer: Any) -> int:
@@ -111,28 +111,28 @@ class Body(io.RawIOBase):
             self._connect()
         try:
             return int(self._stream.readinto(buffer))
-        except _BROKEN as error:
-            self._drop()
-            raise _Cut from error
+        except _CONNECTION_ERRORS as error:
+            self._disconnect()
+            raise _ConnectionBroken from error
 
     def _connect(self) -> None:
-        wanted: dict[str, Any] = dict(self._target)
-        if self._at or self._stop is not None:
-            wanted["Range"] = f"bytes={self._at}-{'' if self._stop is None else self._stop - 1}"
-        if self._tag:
-            wanted["IfMatch"] = self._tag
+        arguments: dict[str, Any] = dict(self._target)
+        if self._position or self._end is not None:
+            arguments["Range"] = f"bytes={self._position}-{'' if self._end is None else self._end - 1}"
+        if self._etag:
+            arguments["IfMatch"] = self._etag
         try:
-            answer = client(self._options).get_object(**wanted)
+            answer = client(self._options).get_object(**arguments)
         except ClientError as error:
             if status_of(error) != 416:
                 raise
-            self._stream = io.BytesIO()  # behind the end
+            self._stream = io.BytesIO()  # the position is after the end
             return
-        self._stream, self._tag = answer["Body"], answer["ETag"]
-        whole = answer.get("ContentRange", "").rpartition("/")[2]
-        self._size = int(whole) if whole.isdigit() else answer["ContentLength"]
+        self._stream, self._etag = answer["Body"], answer["ETag"]
+        total_size = answer.get("ContentRange", "").rpartition("/")[2]
+        self._size = int(total_size) if total_size.isdigit() else answer["ContentLength"]
 
-    def _drop(self) -> None:
+    def _disconnect(self) -> None:
         if self._stream is not None:
             self._stream.close()
             self._stream = None

@@ -1,4 +1,8 @@
-"""Making one object, in one request or in parts, so that a lost answer is distinguished from a lost race."""
+"""Send one object to S3, in one request or in parts.
+
+A conditional put can fail because the object exists. If the answer to the first try was lost, the object may
+be our own. So each put stores a random token in the object's metadata, and compares it after a failure.
+"""
 
 from __future__ import annotations
 
@@ -25,16 +29,16 @@ if TYPE_CHECKING:
     from lakebackup.storage.options import S3Options
 
 MOST_PARTS = 10_000
-_AT_ONCE = 3  # parts on their way; one more is being read
+_MAX_PARTS_IN_FLIGHT = 3  # one more part is being read meanwhile
 _TOKEN = "lakebackup-put"  # noqa: S105 - an id of a put, no secret
 _log = logging.getLogger(__name__)
 
 
 class Sending:
-    """One object on its way to `target` (Bucket and Key).
+    """One put of an object to `target` (Bucket and Key).
 
-    Its metadata holds a token of this one put. When the SDK tries again after a lost answer and hears that
-    the name is taken (412) or the upload unknown (404), the token shows whether that was our own first try.
+    The object's metadata holds a token of this put. When the SDK retries after a lost answer and the name is
+    taken (412) or the upload unknown (404), the token shows whether our own first try succeeded.
     """
 
     def __init__(
@@ -51,56 +55,64 @@ class Sending:
         self._options = options
         self._token = uuid4().hex
         self._condition: dict[str, Any] = {"IfNoneMatch": "*"} if if_absent else {}
-        self._kept: dict[str, Any] = {
+        self._attributes: dict[str, Any] = {
             "Metadata": {**(metadata or {}), _TOKEN: self._token},
             **_protection(options, locked),
         }
 
     def whole(self, data: bytes) -> None:
-        """Put `data` in one request. Raises ClientError (412 when the name is taken) or BotoCoreError."""
-        self._surely(
+        """Put `data` in one request. Raises BotoCoreError, ClientError (412: exists), AlreadyExists."""
+        self._request_once(
             lambda: self._client.put_object(
-                **self._target, **self._kept, **self._condition, Body=paced(data, self._options)
+                **self._target, **self._attributes, **self._condition, Body=paced(data, self._options)
             )
         )
 
     def parts(self, parts: Iterable[bytes]) -> None:
-        """Put `parts` one after the other; nothing is visible, and nothing is kept, unless all arrived."""
-        # One checksum of the whole object, which a reader gets and compares.
+        """Put `parts` as one object. It is visible only when all parts arrived; otherwise they are deleted.
+
+        Raises what `whole` raises, and UsageProblem for too many parts.
+        """
+        # The checksum is that of the whole object, so that a reader can compare it.
         settings: Any = self._client.meta.config
-        checked = settings.request_checksum_calculation == "when_supported"  # some servers know none
-        whole: dict[str, Any] = {"ChecksumType": "FULL_OBJECT"} if checked else {}
-        algorithm: dict[str, Any] = {"ChecksumAlgorithm": "CRC32"} if checked else {}
-        created = self._client.create_multipart_upload(**self._target, **self._kept, **whole, **algorithm)
-        self._target["UploadId"] = created["UploadId"]
+        use_checksums = settings.request_checksum_calculation == "when_supported"  # some servers support none
+        checksum_type: dict[str, Any] = {"ChecksumType": "FULL_OBJECT"} if use_checksums else {}
+        algorithm: dict[str, Any] = {"ChecksumAlgorithm": "CRC32"} if use_checksums else {}
+        upload = self._client.create_multipart_upload(
+            **self._target, **self._attributes, **checksum_type, **algorithm
+        )
+        self._target["UploadId"] = upload["UploadId"]
         try:
-            done = self._send(parts)
-            self._surely(
+            completed_parts = self._send_parts(parts)
+            self._request_once(
                 lambda: self._client.complete_multipart_upload(
-                    **self._target, **self._condition, **whole, MultipartUpload={"Parts": done}
+                    **self._target,
+                    **self._condition,
+                    **checksum_type,
+                    MultipartUpload={"Parts": completed_parts},
                 )
             )
         except BaseException:
             self._abort()
             raise
 
-    def _send(self, parts: Iterable[bytes]) -> list[CompletedPartTypeDef]:
-        done: list[CompletedPartTypeDef] = []
-        under_way: deque[Future[CompletedPartTypeDef]] = deque()
-        with ThreadPoolExecutor(_AT_ONCE) as pool:
+    def _send_parts(self, parts: Iterable[bytes]) -> list[CompletedPartTypeDef]:
+        completed_parts: list[CompletedPartTypeDef] = []
+        in_flight: deque[Future[CompletedPartTypeDef]] = deque()
+        with ThreadPoolExecutor(_MAX_PARTS_IN_FLIGHT) as pool:
             for number, data in enumerate(parts, 1):
                 if number > MOST_PARTS:
                     raise UsageProblem(
                         f"{self._target['Key']} has over {MOST_PARTS:,} parts, more than S3 takes.",
                         hint="Set a larger part_size in [s3].",
                     )
-                under_way.append(pool.submit(self._part, number, data))
-                if len(under_way) == _AT_ONCE:
-                    done.append(under_way.popleft().result())
-            done += [part.result() for part in under_way]
-        return done
+                in_flight.append(pool.submit(self._send_part, number, data))
+                if len(in_flight) == _MAX_PARTS_IN_FLIGHT:
+                    completed_parts.append(in_flight.popleft().result())
+            completed_parts += [part.result() for part in in_flight]
+        return completed_parts
 
-    def _part(self, number: int, data: bytes) -> CompletedPartTypeDef:
+    def _send_part(self, number: int, data: bytes) -> CompletedPartTypeDef:
         answer = self._client.upload_part(**self._target, PartNumber=number, Body=paced(data, self._options))
         part: CompletedPartTypeDef = {"PartNumber": number, "ETag": answer["ETag"]}
         if "ChecksumCRC32" in answer:
@@ -116,8 +128,11 @@ class Sending:
                     "Parts of an upload stay on the server until a lifecycle rule aborts it: %s", error
                 )
 
-    def _surely(self, request: Callable[[], object]) -> None:
-        """Make the object visible, once. 409 is a race without a winner yet: that is retried."""
+    def _request_once(self, request: Callable[[], object]) -> None:
+        """Send the request that makes the object visible, and find out whether it succeeded.
+
+        409 means that concurrent puts have no winner yet, so it is retried.
+        """
         tries = Retrying(
             retry=retry_if_exception(lambda error: status_of(error) == 409),
             stop=stop_after_attempt(self._options.max_attempts),
@@ -131,7 +146,7 @@ class Sending:
             owner = None if status in (400, 401, 403) else self._owner()
             if owner == self._token:
                 return
-            # Who lost such a race at the end of an upload may find the upload gone with it.
+            # If another put won at the end of our upload, the server may have deleted the upload (404).
             if self._condition and owner is not None and status in (404, 409):
                 raise AlreadyExists(
                     f"{self._target['Key']} is there already, in s3://{self._target['Bucket']}."
@@ -139,23 +154,26 @@ class Sending:
             raise
 
     def _owner(self) -> str | None:
-        """The token of the object's put, nothing where there is no object. Raises when that stays unknown."""
+        """The token in the object's metadata; None without an object, empty without a token.
+
+        Raises ClientError or BotoCoreError if the server does not tell.
+        """
         try:
-            found = self._client.head_object(Bucket=self._target["Bucket"], Key=self._target["Key"])
+            head = self._client.head_object(Bucket=self._target["Bucket"], Key=self._target["Key"])
         except ClientError as error:
             if status_of(error) == 404:
                 return None
             raise
-        return found["Metadata"].get(_TOKEN, "")
+        return head["Metadata"].get(_TOKEN, "")
 
 
 def _protection(options: S3Options, locked: bool) -> dict[str, Any]:
-    wanted: dict[str, Any] = {}
+    arguments: dict[str, Any] = {}
     if options.sse:
-        wanted["ServerSideEncryption"] = options.sse
+        arguments["ServerSideEncryption"] = options.sse
     if options.kms_key_id:
-        wanted["SSEKMSKeyId"] = options.kms_key_id
+        arguments["SSEKMSKeyId"] = options.kms_key_id
     if locked and options.object_lock_mode and options.object_lock_days:
-        wanted["ObjectLockMode"] = options.object_lock_mode
-        wanted["ObjectLockRetainUntilDate"] = datetime.now(UTC) + timedelta(days=options.object_lock_days)
-    return wanted
+        arguments["ObjectLockMode"] = options.object_lock_mode
+        arguments["ObjectLockRetainUntilDate"] = datetime.now(UTC) + timedelta(days=options.object_lock_days)
+    return arguments

@@ -1,4 +1,4 @@
-"""What Hadoop's S3A reports from the JVM, in the words that the SDK's errors have in Python."""
+"""Turn errors of Hadoop's S3A in the JVM into the errors that `s3_client` raises in Python."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from lakebackup.errors import EnvironmentProblem, LakebackupError
 
 _S3A = re.compile(r"fs\.s3a\b|software\.amazon\.awssdk|\bs3a?://")
 _OBJECT = re.compile(r"\bs3a?://([^\s/:`'\",)]+)(?:/([^\s:`'\",)]*))?")
-# The SDK's text; behind it S3A writes S3's word for the error, or the status where the answer had none.
+# The SDK's message. After it, S3A writes S3's error code, or the status or `null` if the answer had none.
 _ANSWER = re.compile(
     r"(?P<message>[^\n]{0,500}?)\s*\(Service: S3, Status Code: (?P<status>\d+)[^)\n]*\)"
     r"(?: \(SDK Attempt Count: \d+\))?(?::(?P<code>\w+))?"
 )
 _NO_BUCKET = re.compile(r"NoSuchBucket|UnknownStoreException")
-_AUTHORITY = re.compile(r"PKIX path|SSLHandshakeException|SSLPeerUnverified|CertificateException")
-_NOBODY = re.compile(r"NoAuthWithAWSException|NoAwsCredentialsException|Unable to load credentials")
+_UNTRUSTED = re.compile(r"PKIX path|SSLHandshakeException|SSLPeerUnverified|CertificateException")
+_NO_CREDENTIALS = re.compile(r"NoAuthWithAWSException|NoAwsCredentialsException|Unable to load credentials")
 _UNREACHABLE = re.compile(
     r"(?P<kind>UnknownHostException|ConnectException|ConnectTimeoutException|SocketTimeoutException"
     r"|ConnectionClosedException|ApiCallTimeoutException|Unable to execute HTTP request)"
     r"(?P<reason>[^\n]{0,300})"
 )
-# Of statuses: not those of a missing object, which the caller may expect.
+# The statuses to report. That of a missing object is not among them, since the caller may expect it.
 _REPORTED = {"301", "400", "401", "403", "429", "500", "501", "503"}
 
 
 def problem_in(text: str) -> LakebackupError | None:
-    """The error that a Java exception's text stands for; None when S3 is not to blame."""
+    """The error for the text of a Java exception; None if the exception is not about S3."""
     if not _S3A.search(text):
         return None
     from lakebackup.storage import s3_client  # AWS's SDK takes a while to load
@@ -37,13 +37,15 @@ def problem_in(text: str) -> LakebackupError | None:
         return s3_client.refusal("NoSuchBucket", "", "reach", path, root)
     for answer in _ANSWER.finditer(text):
         if answer["status"] in _REPORTED:
-            if not answer["code"] or answer["code"] == "null":  # S3A made a request whose answer has no text
-                return _in_python(root, path) or s3_client.refusal(answer["status"], "", "reach", path, root)
+            if not answer["code"] or answer["code"] == "null":  # the answer to S3A's request had no text
+                return _ask_in_python(root, path) or s3_client.refusal(
+                    answer["status"], "", "reach", path, root
+                )
             message = answer["message"].rpartition("Exception:")[2].strip()
             return s3_client.refusal(answer["code"], message, "reach", path, root)
-    if _NOBODY.search(text):
+    if _NO_CREDENTIALS.search(text):
         return s3_client.no_credentials(root)
-    if _AUTHORITY.search(text):
+    if _UNTRUSTED.search(text):
         return s3_client.no_connection("reach", path, root, "its certificate is not trusted", is_tls=True)
     if unreachable := _UNREACHABLE.search(text):
         reason = unreachable["reason"].rpartition("Exception:")[2].strip(" :")
@@ -51,8 +53,8 @@ def problem_in(text: str) -> LakebackupError | None:
     return None
 
 
-def _in_python(root: str, path: str) -> LakebackupError | None:
-    """What S3 answers to a request of this process for the same object; None: nothing that explains it."""
+def _ask_in_python(root: str, path: str) -> LakebackupError | None:
+    """The error of a request from this process for the same object; None if it explains nothing."""
     from botocore.exceptions import ClientError
 
     from lakebackup.storage.s3 import S3Storage

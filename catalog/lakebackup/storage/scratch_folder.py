@@ -1,4 +1,4 @@
-"""Folders of temporary files that outlive a process only if it was killed; the next process deletes them."""
+"""Folders of temporary files with a lock. If a process is killed, the next process deletes its folders."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from pathlib import Path
 
 
 class FolderLock:
-    """The lock of a folder, held from now on until `release` or the end of the process. Raises OSError when
-    another one has it."""
+    """An exclusive lock on a folder, from its creation until `release` or the end of the process.
+
+    Raises OSError if another process holds it.
+    """
 
     def __init__(self, folder: str | Path) -> None:
         self._handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -22,14 +24,14 @@ class FolderLock:
             raise
 
     def release(self) -> None:
-        """Give the lock back."""
+        """Release the lock."""
         os.close(self._handle)
 
 
 def remove_tree(folder: str | Path) -> None:
-    """Delete a folder of this account and all that is in it. Raises OSError.
+    """Delete a folder of this account with all its content. Raises OSError.
 
-    The folders in it may lack the right to write: a restore gives them the modes that were backed up.
+    It first makes the folders in it writable, since a restore gives them the modes that were backed up.
     """
     for above, names, _ in os.walk(folder):
         for name in names:
@@ -40,13 +42,14 @@ def remove_tree(folder: str | Path) -> None:
 
 
 def sweep(folder: str | Path, prefix: str) -> list[Path]:
-    """Delete the folders below `folder` whose name begins with `prefix` and that belong to no process.
+    """Delete the folders of dead processes in `folder` whose names begin with `prefix`, and return them.
 
-    Those are locked by nobody, and not empty, as a folder is before it is locked. Returns what was deleted.
+    A folder without a lock belongs to a dead process. Empty folders stay, because a new folder is empty until
+    it is locked.
     """
     deleted = []
     for unlocked in Path(folder).glob(f"{prefix}*"):
-        with suppress(OSError):  # it is in use, or of another user
+        with suppress(OSError):  # the folder is in use, or of another account
             if not any(unlocked.iterdir()):
                 continue
             lock = FolderLock(unlocked)

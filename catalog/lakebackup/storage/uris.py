@@ -1,4 +1,4 @@
-"""The URIs of storages, in the one form that `Storage.uri` has. Nothing is opened."""
+"""Parse URIs of storages into the normal form of `Storage.uri`, without opening the storage."""
 
 from __future__ import annotations
 
@@ -6,40 +6,40 @@ from pathlib import Path
 
 from lakebackup.errors import UsageProblem
 
-_NO_STORAGE = ("/proc", "/sys", "/dev")
+_KERNEL_FOLDERS = ("/proc", "/sys", "/dev")
 
 
 def normalized(uri: str) -> str:
-    """The URI that the storage at `uri` has. Raises UsageProblem as `open_storage` does."""
-    scheme, separator, rest = uri.partition("://")
+    """The `Storage.uri` of the storage at `uri`. Raises UsageProblem as `open_storage` does."""
+    scheme, separator, path = uri.partition("://")
     if not separator:
         return folder_uri(Path(uri).resolve())
     if scheme == "file":
-        return folder_uri(folder_of(rest).resolve())
+        return folder_uri(folder_of(path).resolve())
     if scheme in ("s3", "s3a"):
         return s3_uri(*split_s3(uri))
     raise unknown_scheme(scheme)
 
 
 def folder_uri(folder: Path) -> str:
-    """`file://` and an absolute path, unescaped, as Hadoop's file systems take it."""
+    """`file://` and an absolute path, unescaped, in the form for Hadoop's file systems."""
     return f"file://{folder}"
 
 
 def folder_of(rest: str) -> Path:
-    """The folder of a URI, of which `rest` is what follows `file://`: a host before the path is left out."""
+    """The folder of a file URI. `rest` is the part after `file://`; a host before the path is ignored."""
     return Path(rest if rest.startswith("/") else f"/{rest.partition('/')[2]}")
 
 
 def s3_uri(bucket: str, prefix: str) -> str:
-    """`s3://` with bucket and prefix."""
+    """The URI `s3://bucket/prefix`."""
     return f"s3://{bucket}/{prefix}".rstrip("/")
 
 
 def split_s3(uri: str) -> tuple[str, str]:
-    """The bucket of a URI, and its prefix with a slash at its end (or nothing). Raises UsageProblem."""
-    scheme, _, rest = uri.partition("://")
-    bucket, _, prefix = rest.partition("/")
+    """Split a URI into its bucket and its prefix, which ends in `/` or is empty. Raises UsageProblem."""
+    scheme, _, location = uri.partition("://")
+    bucket, _, prefix = location.partition("/")
     prefix = prefix.strip("/")
     if bucket.startswith("arn:"):
         raise UsageProblem(
@@ -60,28 +60,34 @@ def split_s3(uri: str) -> tuple[str, str]:
 
 
 def require_folder(flag: str, uri: str) -> None:
-    """UsageProblem where a flag's URI is a path that can be no folder of backups: a file, something below a
-    file, or a part of the kernel's own file systems. A folder need not exist yet."""
-    scheme, separator, rest = uri.partition("://")
+    """Raise UsageProblem if a flag's URI cannot be a folder of backups.
+
+    It cannot be a file, a path below a file, or in one of the kernel's file systems. A folder need not exist.
+    """
+    scheme, separator, uri_path = uri.partition("://")
     if separator and scheme in ("s3", "s3a"):
         return
     if separator and scheme != "file":  # the rest of the URI may hold a secret
         problem = unknown_scheme(scheme)
         raise UsageProblem(f"{flag}: {problem.message}", hint=problem.hint)
-    folder = folder_of(rest) if separator else Path(uri)
+    folder = folder_of(uri_path) if separator else Path(uri)
     hint = "Give a folder, or s3://bucket/prefix."
     path = folder.absolute()
-    top = next((top for top in _NO_STORAGE if path.is_relative_to(top)), None)
-    if top and not path.is_relative_to("/dev/shm"):  # noqa: S108 - memory, which is a file system
-        raise UsageProblem(f"{flag} {uri!r} is in {top}, where no files can be kept.", hint=hint)
-    file = next((each for each in (path, *path.parents) if each.exists()), path)
-    if not file.is_dir():
-        what = "is a file, not a folder" if file == path else f"is below {file}, which is a file"
-        raise UsageProblem(f"{flag} {uri!r} {what}.", hint=hint)
+    kernel_folder = next(
+        (kernel_folder for kernel_folder in _KERNEL_FOLDERS if path.is_relative_to(kernel_folder)), None
+    )
+    if kernel_folder and not path.is_relative_to("/dev/shm"):  # noqa: S108 - memory, which is a file system
+        raise UsageProblem(f"{flag} {uri!r} is in {kernel_folder}, where no files can be kept.", hint=hint)
+    nearest = next((parent for parent in (path, *path.parents) if parent.exists()), path)
+    if not nearest.is_dir():
+        problem_text = (
+            "is a file, not a folder" if nearest == path else f"is below {nearest}, which is a file"
+        )
+        raise UsageProblem(f"{flag} {uri!r} {problem_text}.", hint=hint)
 
 
 def unknown_scheme(scheme: str) -> UsageProblem:
-    """The error for a URI that is none of a storage. The rest of it may hold a secret."""
+    """The error for a URI with an unknown scheme. It shows only the scheme: the rest may hold a secret."""
     return UsageProblem(
         f"{scheme}:// is not a storage for backups.",
         hint="Give a folder, a file:// URI, or s3://bucket/prefix.",

@@ -1,8 +1,8 @@
-"""Working objects: what a run needs only while it runs, and deletes when it ends.
+"""Delete working objects, which a run needs only while it runs.
 
-Some roles may add objects and delete none, so that whoever takes over a machine cannot delete its backups. A
-run under such a role must end well. What it may not delete stays, for one who may; what would make the next
-run act is replaced by a note that it is over.
+Some accounts may add objects but delete none, so that an intruder on their machine cannot delete backups.
+Runs of such an account must succeed too. Objects that it may not delete stay, until a run of another account
+deletes them. An object to which the next run would react is replaced by the note `over`.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _warned: set[str] = set()
 
 
 def delete(storage: Storage, paths: Iterable[str]) -> int:
-    """Delete working objects; returns how many. Where this account may delete none they stay, which a process
-    warns of once."""
+    """Delete working objects and return how many. If this account may not delete them, they stay, and a
+    process logs one warning per server."""
     count = 0
     try:
         for path in paths:
@@ -44,18 +44,18 @@ def delete(storage: Storage, paths: Iterable[str]) -> int:
 
 
 def empty(storage: Storage, folder: str) -> int:
-    """Delete the working objects below a folder, as `delete` does."""
-    return delete(storage, [item.path for item in storage.list(folder)])
+    """Delete all working objects in a folder, as `delete` does."""
+    return delete(storage, [stat.path for stat in storage.list(folder)])
 
 
 def retire(storage: Storage, path: str) -> None:
-    """Delete a working object, or replace it where this account may not: `get` then finds none."""
+    """Delete a working object. If this account may not, replace it by the note, so that `get` finds none."""
     if not delete(storage, [path]) and storage.exists(path):
         storage.put(path, OVER)
 
 
 def get(storage: Storage, path: str) -> bytes:
-    """A working object that is not over. Raises NotFound."""
+    """Read a working object. Raises NotFound if it does not exist, or if the note replaces it."""
     data = storage.get(path, length=MANY)
     if data == OVER:
         raise NotFound(f"{path} in {storage.uri} is over.")

@@ -1,1 +1,1 @@
-"""The catalog: one class reads it, one writes it; leases, manifests, destinations and their roots."""
+"""The catalog's reader and writer, and leases, manifests, destinations and their roots."""

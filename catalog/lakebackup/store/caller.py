@@ -1,4 +1,4 @@
-"""The command that this process carries out, for the entries that it leaves in the audit log."""
+"""The command that this process runs, for the entries that it writes to the audit log."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ if TYPE_CHECKING:
 
     from lakebackup.rows.upkeep import Audit
 
-#: The outcome of what ended well.
+#: The outcome of a command that succeeded.
 OK = "ok"
 _USER_INFO = re.compile(r"(?<=//)[^/\s]+(?=@)")
-_SHORTEST_SECRET = 4
-_MOST_TEXT = 4_000
+_MIN_SECRET_CHARS = 4
+_MAX_CHARS = 4_000
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """The words of a command line; none: a program uses the library."""
+    """Who calls the library: a command line, by its words, or a program, which has none."""
 
     words: Sequence[str] = ()
 
     @property
     def command(self) -> str | None:
-        """The command line without secrets; None: there is none."""
-        return shlex.join(["lakebackup", *without_secrets(self.words)])[:_MOST_TEXT] if self.words else None
+        """The command line without secrets, or None when a program calls."""
+        return shlex.join(["lakebackup", *without_secrets(self.words)])[:_MAX_CHARS] if self.words else None
 
     def sign(self, entry: Audit) -> Audit:
-        """The entry with its machine and command."""
+        """Returns the entry with this machine's name and the command."""
         return replace(entry, host=socket.gethostname(), command=self.command)
 
 
@@ -42,13 +42,13 @@ _callers = [Caller()]
 
 
 def current() -> Caller:
-    """Whoever calls now, in whichever thread."""
+    """The present caller; the same in all threads."""
     return _callers[-1]
 
 
 @contextmanager
 def calling(words: Sequence[str]) -> Iterator[None]:
-    """In the block, what is recorded is done by the command line of these words."""
+    """Within the block, audit entries name the command line with these words."""
     _callers.append(Caller(words))
     try:
         yield
@@ -57,12 +57,15 @@ def calling(words: Sequence[str]) -> Iterator[None]:
 
 
 def without_secrets(words: Sequence[str]) -> list[str]:
-    """Words of a command line without accounts in URLs, and without the values of secret properties, secret
-    flags and secret variables of the environment."""
+    """The words of a command line, with masks in place of secrets.
+
+    Secrets are accounts in URLs, and the values of secret properties, secret flags and secret variables of
+    the environment.
+    """
     from lakebackup.config import MASK, is_secret
 
     secrets = [
-        value for name, value in os.environ.items() if is_secret(name) and len(value) >= _SHORTEST_SECRET
+        value for name, value in os.environ.items() if is_secret(name) and len(value) >= _MIN_SECRET_CHARS
     ]
     masked: list[str] = []
     for index, word in enumerate(words):
@@ -70,10 +73,12 @@ def without_secrets(words: Sequence[str]) -> list[str]:
         if flag.startswith("--") and "=" not in flag and is_secret(flag):
             text = MASK
         else:
-            # In sasl.password=…, --kafka-property=sasl.password=… and s3://bucket?region=…&secret_key=….
+            # Masks sasl.password=…, --kafka-property=sasl.password=… and s3://bucket?region=…&secret_key=….
             parts = word.split("=")
-            secret = next((position for position, name in enumerate(parts[:-1], 1) if is_secret(name)), None)
-            text = word if secret is None else "=".join([*parts[:secret], MASK])
+            secret_position = next(
+                (position for position, name in enumerate(parts[:-1], 1) if is_secret(name)), None
+            )
+            text = word if secret_position is None else "=".join([*parts[:secret_position], MASK])
         for value in secrets:
             text = text.replace(value, MASK)
         masked.append(_USER_INFO.sub(MASK, text))

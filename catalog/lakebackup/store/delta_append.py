@@ -1,6 +1,6 @@
-"""Rows of catalog tables that Spark tasks hold: each task writes its own file, the driver commits them.
+"""Appends rows of Spark tasks to catalog tables. Each task writes its own files; the driver commits them.
 
-No row passes through the driver; it gets one line a file.
+No row passes through the driver, which gets one line for each file.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 ADDED = "added STRING"
-# A file of a table with many more rows prunes badly, with many fewer each costs an open.
+# With many more rows in a file, readers can skip less; with many fewer, they open more files.
 ROWS_PER_FILE = 200_000
 RowSource = Callable[["Iterable[pa.RecordBatch]"], "Iterator[pa.RecordBatch]"]
 Groups = tuple[tuple[str, ...], ...]
 
 
 def grouped(paths: Sequence[str], count: int) -> Groups:
-    """Paths dealt out among `count` tasks."""
-    return tuple(tuple(paths[i::count]) for i in range(count))
+    """Distribute paths among `count` tasks."""
+    return tuple(tuple(paths[task::count]) for task in range(count))
 
 
 @dataclass(frozen=True, slots=True)
 class FrameWriter:
-    """For `mapInArrow` over rows of a table: writes them as files of it, one line of `ADDED` a file.
+    """For `mapInArrow` over rows of a table: writes files of the table, and returns a row of `ADDED` a file.
 
-    `settings`: the table's. With `source` the batches are what that makes rows of.
+    `settings` are the table's. `source`, if given, converts the batches to rows of the table.
     """
 
     catalog_uri: str
@@ -55,7 +55,7 @@ class FrameWriter:
         settle()
 
     def write(self, rows: Iterable[pa.RecordBatch]) -> Iterator[str]:
-        """Write rows in any process: a text a file, which `commit` makes visible."""
+        """Write rows, in any process. Returns a text for each file, which `commit` makes visible."""
         storage = opened(self.catalog_uri)
         for table in in_chunks(rows, ARROW_SCHEMAS[self.table], ROWS_PER_FILE):
             yield write_rows(storage, self.table, table, self.settings)
@@ -63,7 +63,7 @@ class FrameWriter:
 
 @dataclass(frozen=True, slots=True)
 class WrittenRows(PerNumber):
-    """Writes the rows that `source` returns for a number: a line of `ADDED` a file."""
+    """Writes the rows that `source` returns for a number, and returns a row of `ADDED` for each file."""
 
     writer: FrameWriter
     source: PerNumber
@@ -74,9 +74,9 @@ class WrittenRows(PerNumber):
 
 @dataclass(frozen=True, slots=True)
 class PartRows(PerNumber):
-    """Rows of `files`: those of the manifest parts `paths[number]`.
+    """Reads rows of `files` from the manifest parts `paths[number]`.
 
-    A task or a topic has a part, not a file of data, so that their paths are few.
+    There are few paths, because a part covers a task or a topic, not a file of data.
     """
 
     destination_uri: str
@@ -91,7 +91,7 @@ class PartRows(PerNumber):
             yield pa.RecordBatch.from_pylist(rows, ARROW_SCHEMAS["files"])
 
 
-#: `files.format` of the objects that hold rows of a table, as Parquet, beside a backup.
+#: Table -> `files.format` of the Parquet objects beside a backup that hold rows of the table.
 LISTED: Mapping[str, str] = {
     "snapshot_files": "snapshot-files",
     "snapshot_departures": "snapshot-departures",
@@ -104,13 +104,13 @@ LISTED: Mapping[str, str] = {
     "queue_transactions": "queue-transactions",
     "queue_schemas": "queue-schemas",
 }
-#: The tables that backups of a kind of source list rows of.
+#: Kind of source -> the tables of which its backups list rows.
 LISTED_BY = {name: kind.listed for name, kind in KINDS.items() if kind.listed}
 
 
 @dataclass(frozen=True, slots=True)
 class ListedRows(PerNumber):
-    """Rows of `table`: those in the Parquet objects that the parts `paths[number]` name."""
+    """Reads rows of `table` from the Parquet objects that the parts `paths[number]` name."""
 
     destination_uri: str
     table: str
@@ -130,7 +130,7 @@ class ListedRows(PerNumber):
 
 @dataclass(frozen=True, slots=True)
 class TornListings(PerNumber):
-    """What is wrong with the part `paths[number]`, if it names listed rows that are not whole."""
+    """Reports the part `paths[number]` if the part, or listed rows that it names, are missing or damaged."""
 
     destination_uri: str
     paths: tuple[str, ...]

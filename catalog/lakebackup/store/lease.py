@@ -1,13 +1,13 @@
 """Leases with an expiry, so that two runs never work on one source (or commit to one catalog) at a time.
 
-A lease is a row of small objects, `leases/<name>/<generation>.json`; the highest generation counts. Taking,
-renewing, releasing and breaking are all one thing: a conditional put of the next generation, which one
-contender alone can win. No compare-and-swap is needed, so a folder and any object storage will do.
+A lease is a series of small objects, `leases/<name>/<generation>.json`. The highest generation counts. To
+take, renew, release or break a lease is always the same step: a conditional put of the next generation, which
+only one contender can win. No compare-and-swap is needed, so a folder and any object storage will do.
 
-No machine's clock decides when a lease has run out, for it may be wrong by hours. A holder counts its time
-to live on a clock that is never set. A contender compares the newest generation's time in the storage with
-that of an object which it puts itself, and then watches: a lease that is not renewed for its time to live has
-run out.
+No machine's clock decides when a lease has expired, because it may be wrong by hours. A holder measures its
+time to live on a clock that is never set. A contender compares the newest generation's time in the storage
+with the time of an object that it puts itself. Then it watches: a lease that is not renewed for its time to
+live has expired.
 """
 
 from __future__ import annotations
@@ -34,35 +34,35 @@ if TYPE_CHECKING:
 
     from lakebackup.storage import ObjectStat, Storage
 
-# Generations kept behind the highest. A listing is not a snapshot: if all older ones were deleted at once, a
-# listing during a renewal could miss both the new generation and the one before.
-_KEPT = 8
-# The holder gives up this part of the time to live before others may take over.
+# How many generations stay, the highest included. A listing is not a snapshot. If all older generations were
+# deleted at once, a listing during a renewal could miss both the new generation and the one before it.
+_KEPT_GENERATIONS = 8
+# The holder gives up the lease this fraction of the time to live before others can take it over.
 _MARGIN = 0.1
-# What a storage that has times in whole seconds leaves out.
+# By how much the time of an object can be too early in a storage that has times in whole seconds.
 _SECOND_MS = 1000
-# A generation that is younger than this (s) is of a time that the storage's clock has not reached again.
+# If a generation's age is below this (in s), its time lies in the future: the storage's clock was set back.
 _SET_BACK_S = -5.0
-# So long a request waits for an answer, as a part of the time to live: a renewal begins after a third of it,
-# and one on a connection that the network silently dropped is repeated in time.
-_SILENCE = 1 / 6
-# Who loses so many races for a lease that nobody holds has no contenders, but a server that takes nothing.
-_MOST_LOST = 100
+# How long a request waits for an answer, as a fraction of the time to live. A renewal starts after a third of
+# the time to live, so a request on a connection that the network silently dropped is repeated in time.
+_MAX_SILENCE = 1 / 6
+# After so many lost races for a lease that nobody holds, the cause is a server that refuses every put.
+_MAX_LOST_RACES = 100
 
 _log = logging.getLogger(__name__)
 
 
 def elapsed_s() -> float:
-    """Seconds of a clock that is never set, and that runs on while the machine is suspended."""
+    """Seconds on a clock that is never set and that continues while the machine is suspended."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One generation. Times are in ms since 1970 UTC, by the holder's clock. Holders of one name differ in
-    their `token`.
+    """One generation of a lease. Times are in ms since 1970 UTC, by the holder's clock.
 
-    `expires_ms` is for earlier versions; `ttl_ms` counts from when the storage received the generation.
+    Holders of the same name differ in their `token`. `expires_ms` is for earlier versions. `ttl_ms` starts
+    when the storage receives the generation.
     """
 
     holder: str
@@ -75,7 +75,7 @@ class Record:
 
 
 class Lease:
-    """A lease that is held. A thread renews it every third of its time to live, until `release`."""
+    """A lease that this process holds. A thread renews it after each third of its time to live."""
 
     def __init__(
         self, storage: Storage, name: str, holder: str, ttl_s: float, clock: Callable[[], float]
@@ -88,10 +88,10 @@ class Lease:
         self._record = Record(holder, uuid.uuid4().hex, "held", since_ms, 0, ttl_ms=int(ttl_s * 1000))
         self._generation = 0
         self._deadline = 0.0  # on the clock
-        self._lost = ""
+        self._loss = ""
         self._lock = threading.Lock()
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._keep, name=f"lease {name}", daemon=True)
+        self._thread = threading.Thread(target=self._renew_until_stopped, name=f"lease {name}", daemon=True)
 
     @classmethod
     def acquire(
@@ -104,16 +104,16 @@ class Lease:
         wait_s: float = 0.0,
         clock: Callable[[], float] = elapsed_s,
     ) -> Self:
-        """Take the lease `name` for `ttl_s` seconds, renewed in the background.
+        """Take the lease `name` for `ttl_s` seconds. A thread renews it in the background.
 
-        Waits up to `wait_s` seconds for another holder to be done, then raises Busy, which names the holder.
-        Where the storage's clock was set back, it waits for the other's time to live in any case.
-        Raises EnvironmentProblem when the storage cannot tell who won. `clock` gives seconds that pass.
+        Waits up to `wait_s` seconds for another holder, then raises Busy, which names the holder. If the
+        storage's clock was set back, it always waits for the other lease's time to live. Raises
+        EnvironmentProblem when the storage cannot decide who wins. `clock` returns elapsed seconds.
         """
-        storage = storage.hurried(ttl_s * _SILENCE)
+        storage = storage.hurried(ttl_s * _MAX_SILENCE)
         require_conditional_puts(storage)
-        lost = 0
-        give_up = time.monotonic() + wait_s
+        lost_races = 0
+        deadline = time.monotonic() + wait_s
         pause = 0.02
         watch = _Watch(storage, clock)
         while True:
@@ -122,60 +122,63 @@ class Lease:
             if current is None or remaining_s <= 0:
                 lease = cls(storage, name, holder, ttl_s, clock)
                 generation = _generation(current[0].path) if current else 0
-                if lease._put(generation + 1):
+                if lease._try_generation(generation + 1):
                     lease._thread.start()
                     return lease
-                lost += 1
-                if lost > _MOST_LOST:
+                lost_races += 1
+                if lost_races > _MAX_LOST_RACES:
                     raise EnvironmentProblem(
                         f"{storage.server} refuses {layout.lease_path(name, generation + 1)} in "
                         f"{storage.uri} on the condition that there is no such object, and there is none.",
                         hint="Use a server with conditional puts (If-None-Match: *).",
                     )
-            elif time.monotonic() >= give_up and not watch.clock_was_set_back:
+            elif time.monotonic() >= deadline and not watch.clock_was_set_back:
                 raise Busy(
                     f"{name} is in use by {current[1].holder}, since {_utc(current[1].since_ms)}.",
                     hint="Wait until that run has ended. If it has died, its lease ends in "
                     f"{math.ceil(remaining_s)} s; a running one renews it before that.",
                 )
             else:
-                end_s = remaining_s if watch.clock_was_set_back else max(0.0, give_up - time.monotonic())
+                end_s = remaining_s if watch.clock_was_set_back else max(0.0, deadline - time.monotonic())
                 time.sleep(min(pause * random.uniform(0.5, 1.5), end_s))  # noqa: S311
                 pause = min(pause * 1.5, 0.5)
 
     def check(self) -> None:
-        """Raise Busy when the lease was lost or could not be renewed in time; cheap, no input or output."""
-        if not self._lost and self._clock() >= self._deadline:
-            self._lost = f"it could not be renewed within {self._ttl_s:g} s"
-        if self._lost:
+        """Raise Busy when the lease was lost or could not be renewed in time. Does no input or output."""
+        if not self._loss and self._clock() >= self._deadline:
+            self._loss = f"it could not be renewed within {self._ttl_s:g} s"
+        if self._loss:
             raise Busy(
-                f"{self._record.holder} lost its lease on {self.name}: {self._lost}.",
+                f"{self._record.holder} lost its lease on {self.name}: {self._loss}.",
                 hint="Nothing half done is visible. Run the same command again.",
             )
 
     def renew(self) -> None:
-        """Hold it for another time to live; Busy when it was lost. Also the sure check before a last step."""
+        """Hold the lease for another time to live. Raises Busy when it was lost.
+
+        Also call it before a last step, because unlike `check` it asks the storage.
+        """
         with self._lock:
             self.check()
-            if not self._put(self._generation + 1):
+            if not self._try_generation(self._generation + 1):
                 current = _current(self._storage, self.name)
-                other = current[1] if current else None
-                how = f"taken over by {other.holder}" if other and other.state == "held" else "taken over"
-                self._lost = f"broken ({other.reason})" if other and other.state == "broken" else how
+                winner = current[1] if current else None
+                loss = f"taken over by {winner.holder}" if winner and winner.state == "held" else "taken over"
+                self._loss = f"broken ({winner.reason})" if winner and winner.state == "broken" else loss
                 self.check()
 
     def release(self) -> None:
-        """Give it to others at once; no error when it was lost before."""
+        """Let others take the lease at once. Does nothing when it was lost before."""
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join()
         with self._lock:
-            if self._lost:
+            if self._loss:
                 return
-            self._lost = "it was released"
+            self._loss = "it was released"
             try:
-                self._put(self._generation + 1, state="released")
-            except EnvironmentProblem as error:  # the work is done; the lease ends by itself
+                self._try_generation(self._generation + 1, state="released")
+            except EnvironmentProblem as error:  # the work is done, and the lease expires
                 _log.warning("The lease on %s stays until it expires: %s", self.name, error)
 
     def __enter__(self) -> Self:
@@ -184,15 +187,15 @@ class Lease:
     def __exit__(self, *error: object) -> None:
         self.release()
 
-    def _put(self, generation: int, state: Literal["held", "released"] = "held") -> bool:
-        """Try to make `generation` ours and the highest."""
+    def _try_generation(self, generation: int, state: Literal["held", "released"] = "held") -> bool:
+        """Try to put `generation` as the highest; returns whether this lease won it."""
         started = self._clock()
         expires_ms = int((time.time() + self._ttl_s) * 1000)
         record = replace(self._record, state=state, expires_ms=expires_ms)
-        highest = _put(self._storage, self.name, generation, record)
+        highest = _put_record(self._storage, self.name, generation, record)
         if highest is None:
             return False
-        # The number may have been used and cleaned away since we looked: then a higher one is there.
+        # Since the last listing others may have used and deleted this number. Then there is a higher one.
         if highest != generation:
             working.delete(self._storage, [layout.lease_path(self.name, generation)])
             return False
@@ -200,14 +203,14 @@ class Lease:
         self._deadline = started + self._ttl_s * (1 - _MARGIN)
         return True
 
-    def _keep(self) -> None:
+    def _renew_until_stopped(self) -> None:
         pause = self._ttl_s / 3
         while not self._stop.wait(pause):
             try:
                 self.renew()
                 pause = self._ttl_s / 3
-            except Busy as lost:
-                _log.warning("%s", lost)
+            except Busy as busy:
+                _log.warning("%s", busy)
                 return
             except EnvironmentProblem as error:
                 _log.warning("The lease on %s could not be renewed, trying again: %s", self.name, error)
@@ -215,7 +218,7 @@ class Lease:
 
 
 class _Watch:
-    """Tells a contender when a lease that another holds has run out."""
+    """Tells a contender when the lease of another holder has expired."""
 
     def __init__(self, storage: Storage, clock: Callable[[], float]) -> None:
         self.clock_was_set_back = False
@@ -225,12 +228,12 @@ class _Watch:
         self._end = 0.0
 
     def remaining_s(self, newest: ObjectStat, record: Record) -> float:
-        """How long the lease holds if it is not renewed, in seconds; 0 or less: nobody holds it."""
+        """Seconds until the lease expires if it is not renewed; 0 or less when nobody holds it."""
         if record.state != "held":
             return 0.0
         if newest.path != self._path:
-            # One that came while we were watching is new, whatever the storage's clock says.
-            age_s = _age_s(newest, _now(self._storage)) if not self._path else 0.0
+            # A generation that appeared during the watch is new, whatever the storage's clock says.
+            age_s = _age_s(newest, _storage_time_ms(self._storage)) if not self._path else 0.0
             self.clock_was_set_back = age_s < _SET_BACK_S
             if self.clock_was_set_back:
                 _log.warning(
@@ -246,9 +249,10 @@ class _Watch:
 
 
 def break_lease(storage: Storage, name: str, reason: str) -> Record:
-    """End a lease whose holder is known to be dead; returns what it was. NotFound when it is not held.
+    """End a lease whose holder is known to be dead, and return its last record.
 
-    A holder that is alive after all notices at its next renewal; until then two runs may both continue.
+    A holder that is still alive notices at its next renewal. Until then two runs may both continue. Raises
+    NotFound when nobody holds the lease.
     """
     while True:
         current = _current(storage, name)
@@ -261,20 +265,20 @@ def break_lease(storage: Storage, name: str, reason: str) -> Record:
         newest, record = current
         now_ms = int(time.time() * 1000)
         broken = Record(record.holder, uuid.uuid4().hex, "broken", now_ms, now_ms, reason)
-        if _put(storage, name, _generation(newest.path) + 1, broken) is not None:
+        if _put_record(storage, name, _generation(newest.path) + 1, broken) is not None:
             return record
 
 
 def is_held(storage: Storage, name: str) -> bool:
-    """Whether somebody holds the lease now, as far as another process can see."""
+    """Whether a process holds the lease now, as far as another process can see."""
     current = _current(storage, name)
-    return current is not None and _holds(*current, _now(storage))
+    return current is not None and _holds(*current, _storage_time_ms(storage))
 
 
 def held_generation(storage: Storage, name: str) -> int | None:
-    """The generation of a lease that is held now, which grows with each renewal; None when it is not held.
+    """The generation of a lease, which grows with each renewal; None when nobody holds the lease.
 
-    Nothing is written: this machine's clock stands for the storage's.
+    Writes nothing, and so uses this machine's clock in place of the storage's.
     """
     current = _current(storage, name)
     if current is None or not _holds(*current, time.time() * 1000):
@@ -283,10 +287,10 @@ def held_generation(storage: Storage, name: str) -> int | None:
 
 
 def held(storage: Storage) -> list[tuple[str, int]]:
-    """Name and beginning (ms since 1970 UTC) of every lease that somebody holds now."""
+    """Name and start (ms since 1970 UTC) of each lease that is held now."""
     names = filter(None, map(layout.decode_name, storage.folders(f"{layout.LEASES_FOLDER}/")))
     leases = [(name, _current(storage, name)) for name in names]
-    now_ms = _now(storage)
+    now_ms = _storage_time_ms(storage)
     return [(name, current[1].since_ms) for name, current in leases if current and _holds(*current, now_ms)]
 
 
@@ -295,16 +299,13 @@ def _holds(newest: ObjectStat, record: Record, now_ms: float) -> bool:
 
 
 def _age_s(newest: ObjectStat, now_ms: float) -> float:
-    """The least age that a generation can have at a time of the storage's clock, in seconds."""
+    """The minimum age of a generation, in seconds, when the storage's clock shows `now_ms`."""
     whole_seconds = newest.modified_ms % _SECOND_MS == 0
     return (now_ms - newest.modified_ms - (_SECOND_MS if whole_seconds else 0)) / 1000
 
 
-def _now(storage: Storage) -> float:
-    """The time by the storage's clock, in ms since 1970 UTC.
-
-    Where this account may not write there, this machine's clock stands for it.
-    """
+def _storage_time_ms(storage: Storage) -> float:
+    """The storage's time, in ms since 1970 UTC; this machine's time when this account cannot write there."""
     try:
         storage.put(layout.STORAGE_CLOCK, b"")
     except NoPermission:
@@ -312,34 +313,44 @@ def _now(storage: Storage) -> float:
     return storage.stat(layout.STORAGE_CLOCK).modified_ms
 
 
-def _put(storage: Storage, name: str, generation: int, record: Record) -> int | None:
-    """The highest generation that is there after a put of this one; None when another has this number."""
+def _put_record(storage: Storage, name: str, generation: int, record: Record) -> int | None:
+    """Puts a generation, and returns the highest one then; None when another record has this number."""
     path = layout.lease_path(name, generation)
     try:
         storage.put(path, json.dumps(asdict(record)).encode(), if_absent=True)
     except AlreadyExists:
-        # A put whose answer was lost on the way may be tried again by us or by a client library.
+        # The answer to an earlier attempt of this put may have been lost, so the record may be our own.
         try:
-            if _read(storage, path).token != record.token:
+            if _read_record(storage, path).token != record.token:
                 return None
         except NotFound:
             return None
-    found = [_generation(one.path) for one in storage.list(layout.lease_folder(name))]
-    old = [layout.lease_path(name, one) for one in found if 0 < one <= generation - _KEPT]
-    working.delete(storage, old)
-    return max(found, default=0)
+    generations = [
+        _generation(stored_object.path) for stored_object in storage.list(layout.lease_folder(name))
+    ]
+    old_paths = [
+        layout.lease_path(name, number)
+        for number in generations
+        if 0 < number <= generation - _KEPT_GENERATIONS
+    ]
+    working.delete(storage, old_paths)
+    return max(generations, default=0)
 
 
 def _current(storage: Storage, name: str) -> tuple[ObjectStat, Record] | None:
-    """The object of the highest generation and its record; None when there never was one."""
+    """The object of the highest generation and its record; None when there is no generation."""
     while True:
-        objects = (one for one in storage.list(layout.lease_folder(name)) if _generation(one.path))
-        newest = max(objects, key=lambda one: _generation(one.path), default=None)
+        objects = (
+            stored_object
+            for stored_object in storage.list(layout.lease_folder(name))
+            if _generation(stored_object.path)
+        )
+        newest = max(objects, key=lambda candidate: _generation(candidate.path), default=None)
         if newest is None:
             return None
         try:
-            return newest, _read(storage, newest.path)
-        except NotFound:  # a newer one came and this one went
+            return newest, _read_record(storage, newest.path)
+        except NotFound:  # meanwhile a newer generation was put and this one deleted
             continue
 
 
@@ -348,7 +359,7 @@ def _generation(path: str) -> int:
     return int(number) if number.isascii() and number.isdigit() else 0
 
 
-def _read(storage: Storage, path: str) -> Record:
+def _read_record(storage: Storage, path: str) -> Record:
     try:
         return from_json(Record, storage.get(path, length=A_FEW))
     except ValueError as error:

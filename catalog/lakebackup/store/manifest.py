@@ -1,7 +1,8 @@
 """A backup's own description beside its data, from which a lost catalog can be rebuilt.
 
-Each Spark task puts one part (the rows of the files it wrote, a JSON object a line); the manifest then has
-the backup, how many parts there are and what their rows add up to; a marker records that it was committed.
+Each Spark task puts one part: the rows of the files that it wrote, one JSON object a line. Then the manifest
+holds the backup's row, the number of parts and the totals of their rows. A marker records that the backup was
+committed.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ _RESTORE_HINT = "Take it from another copy of the repository; the files it descr
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """One backup. The totals and the digest in `backup` are over the lines of all parts (`model.Digest`)."""
+    """One backup. The totals and the digest in `backup` cover the lines of all parts."""
 
     backup: Backup
     positions: Sequence[Position]
@@ -52,15 +53,15 @@ class Manifest:
 
     @property
     def rows(self) -> list[Position | Scope | Gap | Group]:
-        """All its rows except the backup's own."""
+        """All rows of the manifest except the one of `backups`."""
         return [*self.positions, *self.scopes, *self.gaps, *self.groups]
 
 
 def write_part(storage: Storage, path: str, rows: Sequence[DataFile]) -> list[DataFile]:
-    """Put the file rows of one task as `path`, once; returns the rows that count.
+    """Put the file rows of one task as `path`, only once, and return the rows that are then in force.
 
-    When an earlier attempt of the task was first, these are that attempt's rows, and what this one wrote is
-    left over. Raises EnvironmentProblem (storage), Damaged (the earlier part).
+    If an earlier attempt of the task put the part, these are that attempt's rows, and the files of this
+    attempt are orphans. Raises EnvironmentProblem (storage) and Damaged (the earlier part).
     """
     text = "".join(f"{json_line(row)}\n" for row in rows)
     try:
@@ -71,7 +72,7 @@ def write_part(storage: Storage, path: str, rows: Sequence[DataFile]) -> list[Da
 
 
 def read_part(storage: Storage, path: str) -> list[DataFile]:
-    """The file rows of a part. Raises NotFound, and Damaged with the number of the first wrong line."""
+    """Read the file rows of a part. Raises NotFound, and Damaged with the number of the first wrong line."""
     lines = storage.get(path, length=MANY).split(b"\n")
     if lines.pop():
         raise Damaged(f"{path}, line {len(lines) + 1}: it is cut off.", hint=_RESTORE_HINT)
@@ -88,32 +89,33 @@ def read_part(storage: Storage, path: str) -> list[DataFile]:
 
 
 def read_parts(storage: Storage, source: str, backup_id: str, parts: int) -> Iterator[DataFile]:
-    """The file rows of the first `parts` parts of a backup. Raises as `read_part`."""
+    """Read the file rows of the first `parts` parts of a backup. Raises the same errors as `read_part`."""
     for task in range(parts):
         yield from read_part(storage, layout.parts_path(source, backup_id, task))
 
 
 def read_manifest(storage: Storage, path: str) -> Manifest:
-    """The manifest at `path`. Raises as `read_record` does."""
-    found = read_record(storage, path, Manifest)
-    backup = found.backup
-    for row in found.rows:
+    """Read the manifest at `path`. Raises the same errors as `read_record`."""
+    manifest = read_record(storage, path, Manifest)
+    backup = manifest.backup
+    for row in manifest.rows:
         if (row.backup_id, row.source) != (backup.backup_id, backup.source):
             raise Damaged(
                 f"{path}: it holds a row of backup {row.backup_id} of {row.source}.", hint=_RESTORE_HINT
             )
-    return found
+    return manifest
 
 
 def write_record(storage: Storage, path: str, record: DataclassInstance) -> None:
-    """Put a manifest or another dataclass as sealed JSON; replaces an older one."""
+    """Put a manifest or another dataclass as sealed JSON. Replaces an older one."""
     put_sealed(storage, path, {"format": FORMAT, **asdict(record)})
 
 
 def read_record(storage: Storage, path: str, kind: type[T], hint: str = _RESTORE_HINT) -> T:
-    """What `write_record` put.
+    """Read a record that `write_record` put.
 
-    Raises NotFound, Damaged (a byte changed, torn, a wrong field), UsageProblem (written by a newer version).
+    Raises NotFound, Damaged (it was changed or cut off, or a field is wrong) and UsageProblem (a newer
+    version wrote it).
     """
     content = get_sealed(storage, path)
     try:
@@ -123,16 +125,21 @@ def read_record(storage: Storage, path: str, kind: type[T], hint: str = _RESTORE
 
 
 def from_json(kind: type[T], text: str | bytes) -> T:
-    """A dataclass from a JSON object. Raises ValueError for a field that is missing, unknown or of another
-    type, or whose value is none of its type's choices."""
+    """Make a dataclass from a JSON object.
+
+    Raises ValueError when a field is missing, unknown or of another type, or when its value is not one of its
+    type's choices.
+    """
     from pydantic import ValidationError
 
     adapter: TypeAdapter[T] = _adapter(kind)  # type: ignore[arg-type]
     try:
         return adapter.validate_json(text, strict=True, extra="forbid")
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        raise ValueError(": ".join(filter(None, [".".join(map(str, first["loc"])), first["msg"]]))) from error
+        problem = error.errors(include_url=False, include_input=False)[0]
+        raise ValueError(
+            ": ".join(filter(None, [".".join(map(str, problem["loc"])), problem["msg"]]))
+        ) from error
 
 
 @cache
@@ -143,16 +150,19 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
 
 
 def put_sealed(storage: Storage, path: str, content: Mapping[str, object]) -> None:
-    """Put a JSON object with the SHA-256 of itself as its last field; `content` begins with its format."""
+    """Put a JSON object whose last field is the SHA-256 of the rest. `content` begins with its format."""
     text = json.dumps(content, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     body = text.removesuffix("}").encode()
     storage.put(path, body + b',"sha256":"%s"}\n' % hashlib.sha256(body).hexdigest().encode())
 
 
 def get_sealed(storage: Storage, path: str) -> dict[str, Any]:
-    """What `put_sealed` put, without its format and its seal. Raises as `read_record` does."""
-    data = working.get(storage, path)
-    body, seal = data[:-_SEAL_BYTES], _SEAL.fullmatch(data[-_SEAL_BYTES:])
+    """Read an object that `put_sealed` put, without its format and its SHA-256.
+
+    Raises the same errors as `read_record`.
+    """
+    sealed = working.get(storage, path)
+    body, seal = sealed[:-_SEAL_BYTES], _SEAL.fullmatch(sealed[-_SEAL_BYTES:])
     if not seal or hashlib.sha256(body).hexdigest().encode() != seal[1]:
         raise Damaged(f"{path}: its contents do not match the SHA-256 at its end.", hint=_RESTORE_HINT)
     try:
@@ -173,7 +183,7 @@ def get_sealed(storage: Storage, path: str) -> dict[str, Any]:
 
 
 def get_whole(storage: Storage, path: str, sha256: str) -> bytes:
-    """An object whose SHA-256 is known. Raises NotFound, Damaged."""
+    """Read an object and check its SHA-256. Raises NotFound, and Damaged when the SHA-256 differs."""
     data = storage.get(path, length=MANY)
     if hashlib.sha256(data).hexdigest() != sha256:
         raise Damaged(f"{path} is not as it was written: its SHA-256 differs.", hint=_RESTORE_HINT)
@@ -181,9 +191,10 @@ def get_whole(storage: Storage, path: str, sha256: str) -> bytes:
 
 
 def get_record(storage: Storage, path: str, kind: TypeAdapter[T]) -> T | None:
-    """What an interrupted run recorded of itself; None when there is nothing.
+    """Read the record of an interrupted run; None when there is none.
 
-    A record that is damaged, or of another version or shape, is deleted: what its run stored are orphans.
+    A record that is damaged, or of another version or shape, is deleted. Then the objects of its run are
+    orphans.
     """
     from pydantic import ValidationError
 
@@ -197,6 +208,6 @@ def get_record(storage: Storage, path: str, kind: TypeAdapter[T]) -> T | None:
 
 
 def mark(storage: Storage, path: str, payload: Mapping[str, object] | None = None) -> None:
-    """Put a marker, with `payload` as JSON or empty; an existing one stays as it is."""
+    """Put a marker, with `payload` as JSON or empty. An existing marker stays as it is."""
     with suppress(AlreadyExists):
         storage.put(path, json.dumps(payload).encode() if payload else b"", if_absent=True)

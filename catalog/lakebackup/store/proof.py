@@ -1,15 +1,15 @@
-"""Proof that a storage refuses the second conditional put of a name, and that its listings are up to date.
+"""Checks that a storage refuses a second conditional put of a name, and that its listings are up to date.
 
-Leases and the catalog's commits rest on both. A server that ignores `If-None-Match`, or that lists what it
-had a second ago, lets two runs win one name; nobody notices before a restore. So the first lease that is
-taken in a storage tries it out, before anything else is written there:
+Leases and the catalog's commits depend on both. A server that ignores `If-None-Match`, or that lists an old
+state, lets two runs win one name, and nobody notices before a restore. So the first lease in a storage tests
+the storage before anything else is written there:
 
-1. a put of the probe, of random length, whatever is there;
-2. a conditional put of the same name, which must be refused, also at the end of an upload in parts;
-3. a listing, which must show the probe with the length of the first put.
+1. Put the probe, with a random length, whether or not it exists.
+2. Put the same name conditionally, at once and as an upload in parts. The server must refuse both.
+3. List the folder. The listing must show the probe with the length of the first put.
 
-The record beside the probe names the server, so that each storage is tried once, and again after a move. Both
-objects stay: no right to delete is needed, and there are never more than two.
+A record beside the probe names the server, so each storage is tested once, and again after a move. Both
+objects stay, so no right to delete is needed, and there are never more than two.
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ _PROBE = f"{layout.PROOF_FOLDER}probe"
 _RECORD = f"{layout.PROOF_FOLDER}proved.json"
 _FORMAT = 1
 _LENGTHS = range(64, 4096)
-# Another process may be proving the same storage: then the probe is its own.
+# Another process may test the same storage and overwrite the probe. Then the test is repeated.
 _ATTEMPTS = 8
 _HINT = (
     "Nothing else was written there. Use a server with conditional puts (If-None-Match: *) and strong "
     "consistency, or a folder. If a gateway, a proxy or a cache in front of it does this, go around that and "
     "run the same command again."
 )
-#: Root and server of each storage that this process knows to be proved.
+#: Root and server of each storage that this process has proved.
 _proved: set[tuple[str, str]] = set()
 _proving = threading.RLock()
 
 
 def require_conditional_puts(storage: Storage) -> None:
-    """Prove a storage, unless there is a record of it.
+    """Prove a storage, unless a record says that it was proved.
 
-    Raises EnvironmentProblem when it lets a second conditional put through, or does not list what was put.
+    Raises EnvironmentProblem when it accepts a second conditional put, or does not list what was put.
     """
     with _proving:
         if any(
@@ -65,7 +65,7 @@ def require_conditional_puts(storage: Storage) -> None:
 
 
 def _record(storage: Storage) -> str | None:
-    """The server of which the record says that it was proved; None without a record that can be read."""
+    """The server that the record names as proved; None when there is no record that can be read."""
     try:
         content = object_of(storage.get(_RECORD, length=A_FEW))
     except NotFound:
@@ -81,13 +81,13 @@ def _prove(storage: Storage) -> None:
         _require_refused(storage, "an upload in parts", storage.put_in_parts)
         sizes = [listed.bytes for listed in storage.list(layout.PROOF_FOLDER) if listed.path == _PROBE]
         content = _content(storage)
-        # What another process put since shows as well that the listing is of now.
+        # A probe that another process put since then proves the listing just as well.
         if content is not None and sizes == [len(content)]:
             return
         if content == data:
-            listed_as = f"with {sizes[0]} bytes, as it was before" if sizes else "not at all"
+            listing = f"with {sizes[0]} bytes, as it was before" if sizes else "not at all"
             raise EnvironmentProblem(
-                f"{storage.server} is not safe for backups: it lists {_PROBE} in {storage.uri} {listed_as}, "
+                f"{storage.server} is not safe for backups: it lists {_PROBE} in {storage.uri} {listing}, "
                 f"after it acknowledged a put of {len(data)} bytes. A run would not see what another wrote.",
                 hint=_HINT,
             )

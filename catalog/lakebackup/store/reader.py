@@ -1,4 +1,4 @@
-"""Questions to the catalog, answered over its Delta tables by DuckDB, without a JVM, or by Spark."""
+"""Queries of the catalog. DuckDB (without a JVM) or Spark runs them over the catalog's Delta tables."""
 
 from __future__ import annotations
 
@@ -31,34 +31,40 @@ if TYPE_CHECKING:
     ArrowJob = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 LATEST = "latest"
-"""In place of a backup's id: the newest that can be restored."""
-# Rows that DuckDB takes over: each statement costs Spark a good tenth of a second.
+"""In place of a backup's id: the newest backup that can be restored."""
+# Up to so many rows of Spark's move to DuckDB, because each statement costs Spark more than 0.1 s.
 _FEW_ROWS = 10_000
 
 
 class Catalog:
-    """Where a catalog and its destinations are."""
+    """The location of a catalog and of its destinations."""
 
     def __init__(self, destination: str, catalog: str | None) -> None:
-        """Opens both. Raises UsageProblem as `open_storage` does, Refused for a catalog that is a link."""
-        #: The storage of the destination that this was opened with.
+        """Opens both storages.
+
+        Raises UsageProblem as `open_storage` does, and Refused when the destination's own catalog is a link.
+        """
+        #: The storage of the destination that the caller named.
         self.home: Storage = open_storage(destination)
-        beside = f"{self.home.uri}/{layout.CATALOG_FOLDER}"
-        self._storage = open_storage(catalog or beside)
+        default_uri = f"{self.home.uri}/{layout.CATALOG_FOLDER}"
+        self._storage = open_storage(catalog or default_uri)
         self.catalog_uri = self._storage.uri
-        if not catalog and self.catalog_uri != beside:
+        if not catalog and self.catalog_uri != default_uri:
             raise Refused(
-                f"The catalog {beside} is a link to {self.catalog_uri}. Whoever can write the repository can "
-                "make one.",
+                f"The catalog {default_uri} is a link to {self.catalog_uri}. Whoever can write the "
+                "repository can make one.",
                 hint=f"If you mean that catalog, name it: --catalog {quote(self.catalog_uri)}",
             )
 
     def root_of(self, uri: str) -> str:
-        """The root of a destination as the table `destinations` has it: empty is relative to the catalog."""
+        """The root of a destination from its column in `destinations`; empty means beside the catalog."""
         return uri or self.catalog_uri.rpartition("/")[0]
 
     def version(self) -> int | None:
-        """The schema version of the catalog, None without one; UsageProblem when too new."""
+        """The schema version of the catalog, or None when there is no catalog.
+
+        Raises UsageProblem when it is newer than this program's.
+        """
         from lakebackup.sql_engine.delta.dataset import rows_of
 
         try:
@@ -76,10 +82,12 @@ class Catalog:
 
 
 class CatalogReader(Catalog):
-    """Questions to the catalog, answered by DuckDB over the Delta tables, as they are when first asked, or
-    as they were at the instant `as_of` (us since 1970); see `on` for Spark.
+    """Runs queries over the catalog's Delta tables, on DuckDB; see `on` for Spark.
 
-    `versions`: those that another reader `pinned`, of the tables that are to be as they were there."""
+    A table has the version that it had when it was first read here, or at the instant `as_of` (us since
+    1970). `versions`: the versions of some tables, from `pinned` of another reader, to read the same as that
+    one.
+    """
 
     def __init__(
         self,
@@ -103,19 +111,21 @@ class CatalogReader(Catalog):
             self._engine = SparkEngine(spark, self.catalog_uri, as_of=as_of, opened=self._duck.open)
 
     def on(self, spark: SparkSession) -> CatalogReader:
-        """The same catalog, with the same versions of its tables, whose statements run on Spark; a person's
-        SELECT for rows stays on DuckDB."""
+        """A reader of the same catalog and versions, whose statements run on Spark.
+
+        A person's SELECT (`select`) still runs on DuckDB.
+        """
         return CatalogReader(
             self.home.uri, self.catalog_uri, as_of=self._as_of, spark=spark, tables=self._duck
         )
 
     def apart(self) -> CatalogReader:
-        """The same catalog by the same engine, without what this one was given and has defined."""
+        """A new reader of the same catalog, on the same engine, without the relations defined here."""
         return CatalogReader(self.home.uri, self.catalog_uri, as_of=self._as_of, spark=self._spark)
 
     @property
     def engine(self) -> EngineName:
-        """What runs its statements."""
+        """The engine that runs the statements."""
         return self._engine.name
 
     @classmethod
@@ -127,10 +137,10 @@ class CatalogReader(Catalog):
         as_of: int | None = None,
         versions: Mapping[str, int | None] | None = None,
     ) -> CatalogReader | None:
-        """The catalog of a destination, or at the URI `catalog`; None when there is none.
+        """Opens the catalog of a destination, or the one at the URI `catalog`; None when there is none.
 
         Tables that an older catalog lacks are empty. Raises UsageProblem when its schema version is newer
-        than this program's, NotFound when it was made after `as_of`.
+        than this program's, and NotFound when it was created after `as_of`.
         """
         if Catalog(destination, catalog).version() is None:
             return None
@@ -145,7 +155,7 @@ class CatalogReader(Catalog):
         as_of: int | None = None,
         versions: Mapping[str, int | None] | None = None,
     ) -> CatalogReader:
-        """As `open`; raises NotFound when there is none."""
+        """Like `open`, but raises NotFound when there is no catalog."""
         reader = cls.open(destination, catalog, as_of=as_of, versions=versions)
         if reader is None:
             raise NotFound(
@@ -156,20 +166,20 @@ class CatalogReader(Catalog):
         return reader
 
     def query(self, name: str, **parameters: Any) -> pa.RecordBatchReader:
-        """The rows of a statement of `sql/queries`, however many, as Arrow batches."""
+        """The rows of a statement of `sql/queries`, any number of them, as Arrow batches."""
         return self._engine.batches(name, **parameters)
 
     def frame(self, name: str, **parameters: Any) -> DataFrame:
-        """As `query`, of a reader that `on` returned: the rows as Spark has them."""
+        """Like `query`, but returns Spark's DataFrame. Only for a reader that `on` returned."""
         frame: DataFrame = self._engine.query(name, **parameters)
         return frame
 
     def rows(self, name: str, **parameters: Any) -> list[dict[str, Any]]:
-        """The rows of a statement that gives few, column name -> value."""
+        """The rows of a statement that returns few, each as column name -> value."""
         return self._engine.rows(name, **parameters)
 
     def one(self, name: str, **parameters: Any) -> dict[str, Any] | None:
-        """The first row, None when there is none."""
+        """The first row of a statement, or None when it returns none."""
         return next(iter(self.rows(name, **parameters)), None)
 
     def map(
@@ -181,10 +191,11 @@ class CatalogReader(Catalog):
         spread: Callable[[DataFrame], DataFrame] | None = None,
         **parameters: Any,
     ) -> list[dict[str, Any]]:
-        """What `job` returns, few rows of `columns`, for the rows of a statement of `sql/queries`.
+        """Runs `job` over the rows of a statement of `sql/queries`, and returns its few rows of `columns`.
 
-        On DuckDB it runs here and takes them in the statement's order. On Spark it runs in tasks, and the
-        driver never has them: `spread` decides how they are dealt to tasks and sorted there.
+        On DuckDB the job runs in this process and reads the rows in the statement's order. On Spark it runs
+        in tasks, and the rows never reach the driver. `spread` distributes them to tasks and sorts them
+        there.
         """
         if self.engine == "duckdb":
             return [row for batch in job(self.query(name, **parameters)) for row in batch.to_pylist()]
@@ -194,8 +205,10 @@ class CatalogReader(Catalog):
         return [row.asDict() for row in rows]
 
     def resolve_backup(self, beginning: str, source: str | None = None) -> str:
-        """The id of the one backup whose id begins so; of LATEST the newest that can be restored, of a source
-        or of all. Raises NotFound, or UsageProblem for several.
+        """The id of the only backup whose id starts with `beginning`.
+
+        For LATEST, the newest backup that can be restored, of `source` or of all sources. Raises NotFound, or
+        UsageProblem when several ids match.
         """
         if beginning == LATEST:
             newest = self.one("newest_id", source=source)
@@ -221,99 +234,102 @@ class CatalogReader(Catalog):
         return did_you_mean(wrong_id, [LATEST, *ids], "`lakebackup list` shows all backups.")
 
     def relations(self) -> Mapping[str, Sequence[str]]:
-        """What a person's SELECT may read: the views and their columns."""
+        """The views that a person's SELECT may read, with their columns."""
         from lakebackup.sql_engine.duck import view_columns
 
         return view_columns(now=self._as_of is not None)
 
     @property
     def asked(self) -> list[Asked]:
-        """What this was asked so far, in order."""
+        """The statements that this reader has run so far, in order."""
         return self._engine.asked
 
     def versions(self) -> dict[str, int]:
-        """The Delta version of each table that is read here; without those made after `as_of`."""
+        """The Delta version of each table as this reader sees it, without tables created after `as_of`."""
         versions = {table: self._duck.version(table) for table in TABLES}
         return {table: version for table, version in versions.items() if version is not None}
 
     def pinned(self) -> dict[str, int | None]:
-        """The tables that were read so far and their versions, with which another process reads the same."""
+        """The versions of the tables read so far. With them another process reads the same rows."""
         return self._duck.pinned()
 
     def tables_behind(self) -> list[str]:
-        """Tables that lack commits which the newest backup's was made after."""
+        """Tables that lost commits: they are behind the versions that the newest backup recorded."""
         return self._duck.behind()
 
     def count(self, *tables: str) -> int:
-        """How many rows some tables have, those that do not count included, by their logs alone."""
+        """The number of rows in some tables, also rows that are no longer live. Reads only their logs."""
         return sum(map(self._duck.count, tables))
 
     def select(self, sql: str) -> pa.RecordBatchReader:
-        """The rows of a person's SELECT over the views. Raises UsageProblem when it is not just that."""
+        """The rows of a person's SELECT over the views. Raises UsageProblem for any other statement."""
         from lakebackup.sql_engine.guard.check import check_select
 
         return self._duck.select(check_select(sql, self.relations()))
 
     def run_checked(self, checked: Checked) -> pa.RecordBatchReader:
-        """As `select`, of a SELECT that was checked; what it asks of records was given before."""
+        """Like `select`, for a SELECT that was checked. Records that it reads must have been given before."""
         return self._duck.select(checked)
 
     def define(self, relation: str, name: str, **parameters: Any) -> None:
-        """Give the rows of a statement of `sql/queries` a name that later statements can use."""
+        """Name the rows of a statement of `sql/queries`, so that later statements can read them."""
         self._engine.define(relation, load("queries", name), **parameters)
 
     def put_back(self, relation: str) -> None:
-        """Let a view be itself again where `define` gave its name to other rows."""
+        """Restore a view of the catalog whose name `define` gave to other rows."""
         self._engine.put_back(relation)
 
     def choose(self, relation: str, name: str, **parameters: Any) -> Selection:
-        """The rows of a statement of `sql/queries` as a value, whose own statements call them `relation`."""
-        kept = self._engine.keep(relation, load("queries", name), **parameters)
-        return Selection(self, self._engine, relation, kept)
+        """Store the rows of a statement of `sql/queries`; the selection's statements call them `relation`."""
+        stored_rows = self._engine.keep(relation, load("queries", name), **parameters)
+        return Selection(self, self._engine, relation, stored_rows)
 
     def chosen(self, relation: str, rows: DataFrame) -> Selection:
-        """As `choose`, of rows that Spark's tasks have made. DuckDB keeps them where they are few."""
-        some = rows.limit(_FEW_ROWS + 1).toArrow()
-        if some.num_rows <= _FEW_ROWS:
+        """Like `choose`, for rows that Spark's tasks wrote. DuckDB holds them when there are few."""
+        first_rows = rows.limit(_FEW_ROWS + 1).toArrow()
+        if first_rows.num_rows <= _FEW_ROWS:
             on_duckdb = CatalogReader(self.home.uri, self.catalog_uri, as_of=self._as_of, tables=self._duck)
-            on_duckdb.give(kept := f"made_{relation}", some)
-            return Selection(on_duckdb, self._duck, relation, kept)
+            on_duckdb.give(table := f"made_{relation}", first_rows)
+            return Selection(on_duckdb, self._duck, relation, table)
         on_spark = self.on(rows.sparkSession)
         return Selection(on_spark, on_spark._engine, relation, rows)  # noqa: SLF001 (this class)
 
     def give(self, relation: str, rows: pa.Table) -> None:
-        """Give rows that come from elsewhere a name that later statements can use."""
+        """Name rows from outside the catalog, so that later statements can read them."""
         self._engine.give(relation, rows)
 
     def define_checked(self, relation: str, checked: Checked) -> None:
-        """As `define`, of a person's SELECT that was checked. Raises TimedOut after five minutes."""
+        """Like `define`, for a person's SELECT that was checked. Raises TimedOut after five minutes."""
         self._engine.define_checked(relation, checked)
 
     def interrupt(self) -> None:
-        """Stop the query that runs now, from another thread; it raises an error."""
+        """Stop the running query from another thread. The query raises an error."""
         self._duck.interrupt()
 
     def supposing(self, states: Mapping[str, State]) -> CatalogReader:
-        """The same catalog as if some backups had other states: id -> state."""
+        """A reader of the same catalog in which some backups have other states (id -> state)."""
         import pyarrow as pa
 
         from lakebackup.sql_engine.delta.dataset import rows_of
 
         reader = CatalogReader(self.home.uri, self.catalog_uri, as_of=self._as_of)
         rows = rows_of(f"{self.catalog_uri}/backups")
-        id_states = zip(rows["backup_id"].to_pylist(), rows["state"].to_pylist(), strict=True)
-        state = pa.array([states.get(backup_id, state) for backup_id, state in id_states], rows["state"].type)
+        stored_states = zip(rows["backup_id"].to_pylist(), rows["state"].to_pylist(), strict=True)
+        state = pa.array(
+            [states.get(backup_id, state) for backup_id, state in stored_states], rows["state"].type
+        )
         reader.give("raw_backups", rows.set_column(rows.schema.get_field_index("state"), "state", state))
         return reader
 
     def columns(self, relation: str) -> list[str]:
-        """The columns of a relation that was defined here."""
+        """The columns of a relation that was defined or given here."""
         return list(self._engine.columns(relation))
 
     def destinations(self) -> Roots:
-        """Where the destinations are. The one this was opened with is where it is now, moved or not.
+        """The roots of the catalog's destinations.
 
-        Others are read only if this machine's settings name them, or if they were approved here.
+        The one that the caller named is at its present URI, even if it was moved. Others are read only if
+        this machine's settings name them, or if they were approved here.
         """
         from lakebackup.sql_engine.delta.dataset import rows_of
 
@@ -327,7 +343,9 @@ class CatalogReader(Catalog):
         return Roots(uris, refused)
 
     def destination_claims(self, uris: Mapping[str, str]) -> list[Claim]:
-        """The claims of destinations, by their ids, beside the one that this was opened with and the one that
-        the catalog lies in."""
-        own = {self.home.uri, self.root_of("")}
-        return [destination_claim(name, uri) for name, uri in sorted(uris.items()) if uri not in own]
+        """The claims of destinations (id -> URI), sorted by id.
+
+        Leaves out the destination that the caller named and the one that holds the catalog.
+        """
+        own_uris = {self.home.uri, self.root_of("")}
+        return [destination_claim(name, uri) for name, uri in sorted(uris.items()) if uri not in own_uris]

@@ -1,4 +1,4 @@
-"""Destinations and their roots: a root proves by its own lakebackup.json which destination it is."""
+"""Destinations and their roots. A root's own lakebackup.json proves which destination it is."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ FORMAT = 1
 
 
 class Roots:
-    """Where the destinations of a catalog are: id -> URI of the root, in `uris`.
+    """The roots of a catalog's destinations. `uris`: id -> URI of the root.
 
-    A row of the catalog may be wrong or forged, so nothing is read or deleted below a root before it has
-    proved itself; `open` and `uri` see to that, once for each object of this class (a Spark task has one).
+    A row of the catalog may be wrong or forged. So `open` and `uri` first check that the root proves itself,
+    once for each object of this class (a Spark task has one), before anything below it is read or deleted.
     `refused`: destinations that this machine does not read, and why.
     """
 
@@ -37,19 +37,20 @@ class Roots:
 
     @property
     def readable(self) -> Mapping[str, str]:
-        """Those that this machine reads."""
+        """The roots that this machine reads: id -> URI."""
         return {name: uri for name, uri in self.uris.items() if name not in self.refused}
 
     def including(self, destination: str, uri: str) -> Roots:
-        """These and one that the caller knows itself."""
+        """These roots and one more, which the caller knows and which is not refused."""
         refused = {name: refusal for name, refusal in self.refused.items() if name != destination}
         return Roots({**self.uris, destination: uri}, refused)
 
     def open(self, destination: str) -> Storage:
-        """The storage of a destination, whose lakebackup.json has its id.
+        """The storage of a destination, after its lakebackup.json has proved its id.
 
-        Raises Refused (it has another or none, the catalog does not know the destination, or it was not
-        approved on this machine), Damaged.
+        Raises Refused when the file has another id or is missing, when the catalog does not know the
+        destination, or when the destination was not approved on this machine. Raises Damaged when the file
+        cannot be read.
         """
         if destination in self.refused:
             raise self.refused[destination]
@@ -58,7 +59,7 @@ class Roots:
         return self._proved[destination]
 
     def uri(self, destination: str) -> str:
-        """The URI of its root, which has proved itself. Raises as `open`."""
+        """The URI of a destination's root, which has proved itself. Raises the same errors as `open`."""
         return self.open(destination).uri
 
     def _prove(self, destination: str) -> Storage:
@@ -70,11 +71,11 @@ class Roots:
             )
         storage = open_storage(self.uris[destination])
         try:
-            found = destination_id(storage, create=False)
+            root_id = destination_id(storage, create=False)
         except NotFound:
-            found = None
-        if found != destination:
-            has = f"that of repository {found}" if found else "none"
+            root_id = None
+        if root_id != destination:
+            has = f"that of repository {root_id}" if root_id else "none"
             content = json.dumps({"format": FORMAT, "destination": destination})
             raise Refused(
                 f"{storage.uri} does not prove to be repository {destination}: the {layout.ROOT_FILE} there "
@@ -86,27 +87,27 @@ class Roots:
 
 
 def destination_id(storage: Storage, *, create: bool = True) -> str:
-    """The id of a destination, from its lakebackup.json, which is put there when `create` and missing.
+    """The id of a destination, from its lakebackup.json. With `create`, a missing file is written.
 
-    Raises NotFound (not created), Refused (missing beside backups, which would belong to no destination),
-    Damaged, UsageProblem (a newer version wrote it).
+    Raises NotFound (the file is missing and `create` is false), Refused (it is missing although there are
+    backups, which would then belong to no destination), Damaged, or UsageProblem (a newer version wrote it).
     """
     try:
-        found = json.loads(storage.get(layout.ROOT_FILE, length=A_FEW))
-        version, name = found["format"], found["destination"]
-        if not isinstance(version, int) or not isinstance(name, str):
+        root_file = json.loads(storage.get(layout.ROOT_FILE, length=A_FEW))
+        version, destination = root_file["format"], root_file["destination"]
+        if not isinstance(version, int) or not isinstance(destination, str):
             raise TypeError("a field is of the wrong type")
     except NotFound:
         if not create:
             raise
         _require_new(storage)
-        name = secrets.token_hex(8)
+        destination = secrets.token_hex(8)
         try:
-            content = json.dumps({"format": FORMAT, "destination": name})
+            content = json.dumps({"format": FORMAT, "destination": destination})
             storage.put(layout.ROOT_FILE, content.encode(), if_absent=True)
         except AlreadyExists:
             return destination_id(storage)
-        return name
+        return destination
     except (KeyError, TypeError, *NO_JSON) as error:
         raise Damaged(
             f"{layout.ROOT_FILE} in {storage.uri} cannot be read: {error!r}.",
@@ -117,14 +118,16 @@ def destination_id(storage: Storage, *, create: bool = True) -> str:
             f"{storage.uri} has format version {version}; this lakebackup knows versions up to {FORMAT}.",
             hint="Use the lakebackup that wrote it, or a newer one.",
         )
-    return name
+    return destination
 
 
 def _require_new(storage: Storage) -> None:
-    """A new id beside old backups would cut them off: their rows have the one that was lost."""
+    """Raises Refused if there are backups: their rows have the lost id, so a new one would cut them off."""
     for source in filter(None, map(layout.source_of, storage.folders())):
-        for name in storage.folders(layout.backups_folder(source)):
-            if layout.is_backup_id(name) and storage.exists(layout.marker_path(source, name, "complete")):
+        for backup_id in storage.folders(layout.backups_folder(source)):
+            if layout.is_backup_id(backup_id) and storage.exists(
+                layout.marker_path(source, backup_id, "complete")
+            ):
                 raise Refused(
                     f"{storage.uri} holds backups of {source}, but no {layout.ROOT_FILE}.",
                     hint=f'Put it back: {{"format": {FORMAT}, "destination": "<id>"}}; the id is the column '

@@ -1,4 +1,4 @@
-"""Rows that a plan consists of, kept by the engine that chose them."""
+"""Rows that a plan consists of. The engine that selected them holds them."""
 
 from __future__ import annotations
 
@@ -14,8 +14,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Rows that a statement chose, of which a plan consists: they stay those, whatever is planned later, and
-    are read as often as needed, where the engine keeps them. Statements call them `relation`."""
+    """Rows that a statement selected for a plan.
+
+    The engine holds them. They do not change, whatever is planned later, and can be read any number of times.
+    Statements call them `relation`.
+    """
 
     reader: CatalogReader
     _engine: SqlEngine
@@ -23,25 +26,26 @@ class Selection:
     _kept: Any
 
     def query(self, name: str, **parameters: Any) -> pa.RecordBatchReader:
-        """As `CatalogReader.query`, of a statement that reads these rows."""
-        return self._shown().query(name, **parameters)
+        """Like `CatalogReader.query`, for a statement that reads these rows."""
+        return self._reader_of_rows().query(name, **parameters)
 
     def rows(self, name: str, **parameters: Any) -> list[dict[str, Any]]:
-        """As `CatalogReader.rows`, of a statement that reads these rows."""
-        return self._shown().rows(name, **parameters)
+        """Like `CatalogReader.rows`, for a statement that reads these rows."""
+        return self._reader_of_rows().rows(name, **parameters)
 
     def choose(self, relation: str, name: str, **parameters: Any) -> Selection:
-        """As `CatalogReader.choose`, of a statement that reads these rows."""
-        return self._shown().choose(relation, name, **parameters)
+        """Like `CatalogReader.choose`, for a statement that reads these rows."""
+        return self._reader_of_rows().choose(relation, name, **parameters)
 
     def narrowed(self, name: str, **parameters: Any) -> Selection:
-        """What a statement that reads these rows chooses of them."""
+        """Those of these rows that a statement selects, as a selection with the same name."""
         return self.choose(self.relation, name, **parameters)
 
-    def map(self, job: ArrowJob, columns: str, name: str, **more: Any) -> list[dict[str, Any]]:
-        """As `CatalogReader.map`, of a statement that reads these rows."""
-        return self._shown().map(job, columns, name, **more)
+    def map(self, job: ArrowJob, columns: str, name: str, **options: Any) -> list[dict[str, Any]]:
+        """Like `CatalogReader.map`, for a statement that reads these rows."""
+        return self._reader_of_rows().map(job, columns, name, **options)
 
-    def _shown(self) -> CatalogReader:
+    def _reader_of_rows(self) -> CatalogReader:
+        """The reader, in which `relation` now names these rows."""
         self._engine.show(self.relation, self._kept)
         return self.reader

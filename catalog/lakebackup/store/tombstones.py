@@ -1,9 +1,9 @@
 """The record of a prune in the destination, written before anything is deleted.
 
-`removals-*.jsonl` list the files to delete, a JSON object a line. Then `prune.json` (JSON with a checksum)
-makes the prune exist: it has their totals, the backups that are deleted completely, and the positions from
-which partitions can still be restored. `done` is written when every object is deleted. With these records a
-rebuilt catalog knows what was deleted, and an interrupted prune can be resumed.
+`removals-*.jsonl` list the files to delete, one JSON object a line. Then `prune.json` (JSON with a checksum)
+makes the prune exist. It holds the totals of the files, the backups that are deleted completely, and the
+positions from which partitions can still be restored. `done` is written when every object is deleted. From
+these records a rebuilt catalog knows what was deleted, and an interrupted prune can be resumed.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
     from lakebackup.store.reader import CatalogReader
 
 CHUNK_ROWS = 20_000
-# The result row of a task for each object of removals that it wrote: a Chunk.
+# The columns of a task's result: one row, a Chunk, for each object of removals that it wrote.
 WRITTEN = "path STRING, files BIGINT, bytes BIGINT, sha256 STRING"
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """An object with removals: how many files it lists, their bytes, and the SHA-256 of the object."""
+    """An object with removals: the number of files that it lists, their bytes, and the object's SHA-256."""
 
     path: str
     files: int
@@ -49,9 +49,10 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class Prune:
-    """A prune. `chunks`: in the order of deletion, files of the newest backups first.
+    """A prune.
 
-    `backups`: (id, reason) of those that are deleted completely, each before those that it depends on.
+    `chunks` are in the order of deletion: files of the newest backups come first. `backups` has (id, reason)
+    of each backup that is deleted completely, before the backups that it depends on.
     """
 
     prune_id: str
@@ -78,12 +79,15 @@ def write_prune(storage: Storage, prune: Prune) -> None:
 
 
 def read_prune(storage: Storage, prune_id: str) -> Prune:
-    """The prune of that id. Raises NotFound (it does not exist), Damaged, UsageProblem (a newer version)."""
+    """The prune with that id.
+
+    Raises NotFound (it does not exist), Damaged, or UsageProblem (a newer version wrote it).
+    """
     path = layout.prune_path(prune_id)
-    found = read_record(storage, path, Prune)
-    if found.prune_id != prune_id:
-        raise Damaged(f"{path} is the record of prune {found.prune_id}.")
-    return found
+    prune = read_record(storage, path, Prune)
+    if prune.prune_id != prune_id:
+        raise Damaged(f"{path} is the record of prune {prune.prune_id}.")
+    return prune
 
 
 def prune_ids(storage: Storage) -> Iterator[str]:
@@ -95,18 +99,20 @@ def prune_ids(storage: Storage) -> Iterator[str]:
 
 
 def incomplete(storage: Storage) -> list[str]:
-    """Ids of the prunes that may have left objects undeleted."""
-    return [name for name in prune_ids(storage) if not storage.exists(layout.prune_done_path(name))]
+    """Ids of the prunes that have not recorded that all their objects are deleted."""
+    return [
+        prune_id for prune_id in prune_ids(storage) if not storage.exists(layout.prune_done_path(prune_id))
+    ]
 
 
 def require_not_pruned(storage: Storage, source: str, *backup_ids: str) -> None:
     """Raise Refused when an incomplete prune deletes one of these backups."""
-    for name in incomplete(storage):
-        found = read_prune(storage, name)
-        deleted = set(backup_ids) & dict(found.backups).keys() if found.source == source else ()
+    for prune_id in incomplete(storage):
+        prune = read_prune(storage, prune_id)
+        deleted = set(backup_ids) & dict(prune.backups).keys() if prune.source == source else ()
         if deleted:
             raise Refused(
-                f"Prune {name} was interrupted while it deleted backup {min(deleted)}.",
+                f"Prune {prune_id} was interrupted while it deleted backup {min(deleted)}.",
                 hint="Run `lakebackup prune --delete` again to resume it.",
             )
 
@@ -114,16 +120,16 @@ def require_not_pruned(storage: Storage, source: str, *backup_ids: str) -> None:
 def require_recorded(storage: Storage, source: str, reader: CatalogReader) -> None:
     """Raise Refused when the catalog still lists objects that an incomplete prune will delete.
 
-    The caller holds the source's lease, and will add references to stored objects.
+    For a caller that holds the source's lease and is about to add references to stored objects.
     """
-    for name in incomplete(storage):
-        found = read_prune(storage, name)
-        # Once its removals are in the catalog, the catalog does not list these objects as stored.
-        if found.source != source or not found.chunks:
+    for prune_id in incomplete(storage):
+        prune = read_prune(storage, prune_id)
+        # Once the removals are in the catalog, it no longer lists these objects as stored.
+        if prune.source != source or not prune.chunks:
             continue
-        if not reader.rows("prune_on_record", prune_id=name)[0]["removals"]:
+        if not reader.rows("prune_on_record", prune_id=prune_id)[0]["removals"]:
             raise Refused(
-                f"Prune {name} was interrupted before the catalog recorded what it deletes.",
+                f"Prune {prune_id} was interrupted before the catalog recorded what it deletes.",
                 hint="Run `lakebackup prune --delete` again to resume it. Then back up.",
             )
 
@@ -131,17 +137,17 @@ def require_recorded(storage: Storage, source: str, reader: CatalogReader) -> No
 def discard_unrecorded(storage: Storage, source: str) -> None:
     """Delete removals of prunes that were interrupted before they wrote `prune.json`.
 
-    The caller holds the source's lease, so that no prune of it is running.
+    The caller holds the source's lease, so no prune of the source is running.
     """
-    for name in storage.folders(f"{layout.PRUNES_FOLDER}/"):
+    for prune_id in storage.folders(f"{layout.PRUNES_FOLDER}/"):
         with suppress(UsageProblem, *NO_JSON):
-            if storage.exists(layout.prune_path(name)):
+            if storage.exists(layout.prune_path(prune_id)):
                 continue
-            for found in list(storage.list(layout.prune_folder(name))):
-                with storage.open(found.path) as lines:
-                    first = json.loads(lines.readline())
-                if isinstance(first, dict) and first.get("source") == source:
-                    working.delete(storage, [found.path])
+            for stored_object in list(storage.list(layout.prune_folder(prune_id))):
+                with storage.open(stored_object.path) as lines:
+                    first_row = json.loads(lines.readline())
+                if isinstance(first_row, dict) and first_row.get("source") == source:
+                    working.delete(storage, [stored_object.path])
 
 
 def finish(storage: Storage, prune_id: str) -> None:
@@ -157,7 +163,7 @@ def read_removals(storage: Storage, chunk: Chunk) -> list[Removal]:
 
 @dataclass(frozen=True, slots=True)
 class RemovalWriter:
-    """For `mapInArrow`: writes rows of removals as chunks; returns a row of WRITTEN for each."""
+    """For `mapInArrow`: writes rows of removals as chunks, and returns a row of WRITTEN for each chunk."""
 
     destination_uri: str
     prune_id: str
@@ -166,8 +172,8 @@ class RemovalWriter:
         import pyarrow as pa
 
         schema = ARROW_SCHEMAS["removals"]
-        of_one = schema.remove(schema.get_field_index("files"))
-        for rows in in_chunks(batches, of_one, CHUNK_ROWS):
+        file_schema = schema.remove(schema.get_field_index("files"))
+        for rows in in_chunks(batches, file_schema, CHUNK_ROWS):
             yield pa.RecordBatch.from_pylist([asdict(self._write(rows))])
         settle()
 
@@ -181,7 +187,7 @@ class RemovalWriter:
 
 @dataclass(frozen=True, slots=True)
 class RemovalReader(PerNumber):
-    """The rows of `chunks[number]`."""
+    """Reads the rows of `chunks[number]`."""
 
     destination_uri: str
     chunks: tuple[Chunk, ...]
@@ -189,5 +195,5 @@ class RemovalReader(PerNumber):
     def rows(self, number: int) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
-        found = read_removals(open_storage(self.destination_uri), self.chunks[number])
-        yield pa.RecordBatch.from_pylist([asdict(row) for row in found], ARROW_SCHEMAS["removals"])
+        removals = read_removals(open_storage(self.destination_uri), self.chunks[number])
+        yield pa.RecordBatch.from_pylist([asdict(row) for row in removals], ARROW_SCHEMAS["removals"])

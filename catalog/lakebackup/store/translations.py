@@ -1,9 +1,9 @@
-"""Rows of `translations` as objects of a restore: put by its tasks, appended to the table when it is done.
+"""Rows of `translations` as objects of a restore. Its tasks put them; the end of the restore appends them.
 
-    restores/<restore_id>/translation/<epoch>/<region>-<from_position>.parquet    one a transaction
-    restores/<restore_id>/aside/<epoch>-<region>.parquet                          of a transaction in doubt
+    restores/<restore_id>/translation/<epoch>/<region>-<from_position>.parquet    one for each transaction
+    restores/<restore_id>/aside/<epoch>-<region>.parquet                          a transaction in doubt
 
-They stay in the destination, so that a lost catalog gets its rows back.
+The objects stay in the destination, so that a rebuilt catalog gets the rows back.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ _OBJECTS = 500
 
 
 def object_path(identity: Translation, rows: Rows) -> str:
-    """Where the rows of a transaction are; a repeated one replaces the first."""
+    """The path of the object with a transaction's rows. A repeated transaction replaces the object."""
     return f"{folder(identity.restore_id)}{identity.epoch}/{identity.region}-{int(rows[0, 0]):020d}.parquet"
 
 
 def aside_path(identity: Translation) -> str:
-    """Where the rows of a transaction are until its place in the target is known to be as they say."""
+    """The path of the object with a transaction's rows until the positions in the target are confirmed."""
     return f"{layout.restore_folder(identity.restore_id)}aside/{identity.epoch}-{identity.region}.parquet"
 
 
@@ -57,9 +57,9 @@ def folder(restore_id: str) -> str:
 def put_rows(
     storage: Storage, path: str, identity: Translation, rows: Rows, position: int | None = None
 ) -> None:
-    """Put rows, int64[n, 4] of from, first, to and target position; all other columns are `identity`'s.
+    """Put rows: int64[n, 4] with from, first, to and target position. `identity` has all other columns.
 
-    `position` is kept beside them, for `take_aside`.
+    `position` is stored with the rows, for `take_aside`.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -77,7 +77,7 @@ def put_rows(
     if position is not None:
         table = table.replace_schema_metadata({_POSITION: str(position)})
     sink = pa.BufferOutputStream()
-    # Runs go up by little: differences make the object small however many there are.
+    # Positions grow in small steps, so the delta encoding keeps the object small for any number of rows.
     pq.write_table(
         table,
         sink,
@@ -90,7 +90,7 @@ def put_rows(
 
 
 def take_aside(storage: Storage, path: str) -> tuple[int, Rows] | None:
-    """The position and the rows that were put aside; None when there are none."""
+    """The position and the rows of the object at `path`, or None when there is no such object."""
     try:
         table = _read(storage, path)
     except NotFound:
@@ -99,7 +99,7 @@ def take_aside(storage: Storage, path: str) -> tuple[int, Rows] | None:
 
 
 def read_rows(storage: Storage, path: str) -> Rows | None:
-    """The rows of an object, as `put_rows` takes them; None when there is no such object."""
+    """The rows of an object, in the form of `put_rows`; None when there is no such object."""
     try:
         return _positions(_read(storage, path))
     except NotFound:
@@ -108,7 +108,7 @@ def read_rows(storage: Storage, path: str) -> Rows | None:
 
 @dataclass(frozen=True, slots=True)
 class _ObjectRows(PerNumber):
-    """The rows of the objects `paths[number]`."""
+    """Reads the rows of the objects `paths[number]`."""
 
     uri: str
     paths: Groups
@@ -120,8 +120,8 @@ class _ObjectRows(PerNumber):
 
 
 def publish(writer: CatalogWriter, restore_id: str, transaction: str | None = None) -> None:
-    """Append the translation of a restore to the catalog; repeating it adds nothing. Raises Damaged."""
-    paths = [found.path for found in writer.home.list(folder(restore_id))]
+    """Append the translation of a restore to the catalog. Repeating it adds nothing. Raises Damaged."""
+    paths = [stored_object.path for stored_object in writer.home.list(folder(restore_id))]
     if paths:
         count = -(-len(paths) // _OBJECTS)
         source = _ObjectRows(writer.home.uri, grouped(paths, count))
@@ -129,10 +129,11 @@ def publish(writer: CatalogWriter, restore_id: str, transaction: str | None = No
 
 
 def rebuild(writer: CatalogWriter, run_id: str) -> list[str]:
-    """All translations in the destination, as rows of a catalog that has none; returns what cannot be read.
+    """Append all translations in the destination to a catalog that has none; returns messages about damage.
 
-    Those of an interrupted restore too: its committed transactions are facts. `run_id`: of this rebuild. The
-    log remembers what one that died has appended, though its rows were removed.
+    Translations of an interrupted restore are included, because its transactions were committed. `run_id`
+    identifies this rebuild: the table's log remembers the appends of a rebuild that died, even after its rows
+    were removed, and would skip the same transaction.
     """
     problems = []
     for restore_id in writer.home.folders(f"{layout.RESTORES_FOLDER}/"):

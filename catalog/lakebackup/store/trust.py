@@ -1,8 +1,8 @@
-"""What rows of a catalog may have this machine do: docs/security.md has the rules.
+"""Limits what rows of a catalog can make this machine do. docs/security.md has the rules.
 
-Whoever can write the storage can write any row. A row that names a server, another destination or a command
-therefore makes a claim, which counts only if the settings of this machine name the same, or if a person
-approved it here. What was approved is in the account's state folder, a file for each catalog.
+Whoever can write the storage can write any row. So a row that names a server, another destination or a
+command is only a claim. It counts if the settings of this machine name the same, or if a person approved it
+here. Approvals are in the account's state folder, in one file for each catalog.
 """
 
 from __future__ import annotations
@@ -28,16 +28,17 @@ HINT = "See what it is, and approve it if it is right: lakebackup approve"
 
 
 class Unapproved(Refused):
-    """A row of the catalog claims what neither settings of this machine name nor a person approved here."""
+    """A claim of the catalog that this machine's settings do not name and no person approved here."""
 
 
 @dataclass(frozen=True, slots=True)
 class LocalNames:
-    """What the settings of this machine name, beside the repository itself.
+    """What the settings of this machine name besides the repository itself.
 
-    `destinations`: URIs of other destinations that it may read; `delete_in`: those where a prune deletes too.
-    `servers`: Kafka's bootstrap servers. `commands`: what is backed up of a source, as `policy set --command`
-    has it. `encrypts`: whether there are keys, so that what is captured has to be encrypted.
+    `destinations`: URIs of other destinations that it may read. `delete_in`: those where a prune also
+    deletes. `servers`: Kafka's bootstrap servers. `commands`: source -> the words of the command that backs
+    it up, as `policy set --command` has them. `encrypts`: there are keys, so captured events must be
+    encrypted.
     """
 
     destinations: frozenset[str] = frozenset()
@@ -49,8 +50,11 @@ class LocalNames:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What a row would have this machine do. `name`: of a destination (its id), a task or a source. `value`:
-    what is approved, all of it. `reason`: why a person is asked. `is_named`: the settings name the same."""
+    """What a row would make this machine do.
+
+    `name`: the id of a destination, or the name of a task or a source. `value`: all that a person approves.
+    `reason`: why the person has to approve it. `is_named`: the settings of this machine name the same.
+    """
 
     kind: Kind
     name: str
@@ -60,7 +64,7 @@ class Claim:
 
     @property
     def stored(self) -> Any:
-        """The value as it is stored when it is approved."""
+        """The value in the form in which an approval stores it."""
         return json.loads(json.dumps(dict(self.value)))
 
     @property
@@ -71,21 +75,21 @@ class Claim:
 
 
 class Approvals:
-    """What was approved on this machine for one catalog. Raises Refused for a file that others may write."""
+    """This machine's approvals for one catalog. Raises Refused for a file that other accounts can write."""
 
     def __init__(self, catalog_uri: str) -> None:
         self._catalog = catalog_uri
         folder = state_folder()
         digest = hashlib.sha256(catalog_uri.encode()).hexdigest()[:32]
         self._path = folder and folder / "approved" / f"{digest}.json"
-        self._approved: dict[str, dict[str, Any]] | None = None  # as it was read last
+        self._approved: dict[str, dict[str, Any]] | None = None  # as last read from the file
 
     def allows(self, claim: Claim) -> bool:
         """Whether the claim counts here."""
         return claim.is_named or _covers(self.value(claim), claim.stored)
 
     def refusal(self, claim: Claim) -> Unapproved | None:
-        """Why the claim does not count here; None: it does."""
+        """An error that says why the claim does not count here, or None when it does."""
         if self.allows(claim):
             return None
         change = "was changed since it was approved here" if self.value(claim) else "was not approved here"
@@ -97,13 +101,13 @@ class Approvals:
             raise refusal
 
     def value(self, claim: Claim) -> Any:
-        """What was approved under the claim's name; None: nothing."""
+        """The value approved under the claim's name, or None."""
         if self._approved is None:
             self._approved = self._read()
         return self._approved.get(claim.kind, {}).get(claim.name)
 
     def approve(self, claims: Iterable[Claim]) -> None:
-        """Record that claims count here. Raises EnvironmentProblem where that cannot be stored."""
+        """Record that claims count here. Raises EnvironmentProblem when the record cannot be stored."""
         new = [claim for claim in claims if self.value(claim) != claim.stored]
         if not new:
             return
@@ -137,7 +141,7 @@ _local = LocalNames()
 
 
 def use(names: LocalNames) -> None:
-    """From now on the settings of this process name these."""
+    """Set what the settings of this process name."""
     global _local
     _local = names
 
@@ -148,7 +152,7 @@ def local() -> LocalNames:
 
 
 def destination_claim(destination: str, uri: str) -> Claim:
-    """That the files of a destination lie at a URI, from which they are read."""
+    """The claim that the files of a destination lie at a URI and may be read from there."""
     return Claim(
         "destination",
         destination,
@@ -159,11 +163,11 @@ def destination_claim(destination: str, uri: str) -> Claim:
 
 
 def _covers(approved: Any, claimed: Mapping[str, Any]) -> bool:
-    """Whether all that is claimed was approved: the same, of `topics` the same or fewer."""
+    """Whether a claim was approved: each value is the same, or, for `topics`, the same or fewer."""
     if approved is None:
         return False
-    fewer = set(claimed.get("topics", ())) <= set(approved.get("topics", ()))
-    return fewer and {**approved, "topics": 0} == {**claimed, "topics": 0}
+    topics_are_covered = set(claimed.get("topics", ())) <= set(approved.get("topics", ()))
+    return topics_are_covered and {**approved, "topics": 0} == {**claimed, "topics": 0}
 
 
 def _text(value: Any) -> str:

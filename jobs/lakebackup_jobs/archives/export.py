@@ -1,4 +1,4 @@
-"""Export a backup and its chain as an archive: one folder of SQLite files per backup.
+"""Exports a backup and its chain as an archive: one folder of SQLite files per backup.
 
 A topic becomes a bucket, a partition a vbucket, and an offset plus one a sequence number. Backups that were
 imported from an archive are exported as their original files.
@@ -46,13 +46,13 @@ if TYPE_CHECKING:
 #: The number of vbuckets in the format.
 MOST_PARTITIONS = 1024
 _NO_BACKUP_HINT = "`lakebackup backup topics` or `lakebackup archive import` makes the first."
-# Stored bytes of data files that go into one .cbb file.
+# The stored bytes of the data files that go into one .cbb file.
 TARGET_BYTES = 512 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class ArchiveExportRequest(Request):
-    """What to export. `what`: a backup's id or a source; None: the only source."""
+    """The request to export an archive. `what`: a backup's id or a source; None: the only source."""
 
     folder: str
     what: str | None = None
@@ -62,7 +62,7 @@ class ArchiveExportRequest(Request):
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """A backup, last, after the backups that its restore needs: rows of the query archive_path."""
+    """A backup and, before it, the backups that its restore needs: rows of the query archive_path."""
 
     backups: tuple[Mapping[str, Any], ...]
 
@@ -72,19 +72,19 @@ class Chain:
 
     @property
     def summary(self) -> list[dict[str, Any]]:
-        """The backups in the result of an export."""
+        """The chain's backups, for the summary of a run."""
         return [
             {name: row[name] for name in ("backup_id", "kind", "level", "end_ts")} for row in self.backups
         ]
 
 
 def chain_of(reader: CatalogReader, what: str | None, to_ts: int | None = None) -> Chain:
-    """The chain of a backup, or of a source's newest backup that ended by `to_ts`.
+    """Return the chain of a backup, or of a source's newest backup that ended by `to_ts` (ms).
 
     Raises NotFound, UsageProblem (several sources), Refused (the backup cannot be restored, ended after
     `to_ts`, or has files of another format).
     """
-    # Pins the reader to the current tables, so that a later prune is detected.
+    # This query pins the reader to the current tables, so that a later prune is detected.
     reader.one("latest_prune", source=what)
     sources = sorted({row["source"] for row in reader.rows("every_backup")})
     if what is None and len(sources) > 1:
@@ -125,7 +125,7 @@ def chain_of(reader: CatalogReader, what: str | None, to_ts: int | None = None) 
 def run(
     request: ArchiveExportRequest, *, spark: SparkSession | None = None, reporter: Reporter
 ) -> dict[str, Any]:
-    """Export, and return a summary.
+    """Export an archive and return a summary.
 
     Raises NotFound, Refused (the folder is not empty, a topic has too many partitions, the backup cannot be
     restored), Busy (a prune ran meanwhile), Damaged (a data file differs from the catalog).
@@ -155,13 +155,13 @@ def run(
         target=f"archive:{staged.folder}",
         selection=load("queries", export.SELECTION),
     ) as (_, counts):
-        written = export.write(work)
-        counts.update(entries=written["entries"], bytes=written.get("bytes"))
-    return work.timed({**summary, **written})
+        totals = export.write(work)
+        counts.update(entries=totals["entries"], bytes=totals.get("bytes"))
+    return work.timed({**summary, **totals})
 
 
 def select_buckets(wanted: Sequence[str], existing: Sequence[str]) -> list[str]:
-    """The wanted buckets, or all. Raises NotFound."""
+    """Return the requested buckets, or all if none is requested. Raises NotFound."""
     unknown = sorted(set(wanted) - set(existing))
     if unknown:
         raise NotFound(f"There is no bucket {', '.join(unknown)}.", hint=f"There is {', '.join(existing)}.")
@@ -169,7 +169,7 @@ def select_buckets(wanted: Sequence[str], existing: Sequence[str]) -> list[str]:
 
 
 class _ImportedExport:
-    """Export of imported backups: their original files, but only the newest design documents."""
+    """Exports imported backups: their original data files, and only the newest design documents."""
 
     SELECTION = "archive_files"
 
@@ -190,8 +190,8 @@ class _ImportedExport:
         pairs: list[tuple[Mapping[str, Any], str]] = [(row, path_of(row["path"])) for row in data]
         newest = json.loads(self.chain.last["note"])["archive"]
         for row in newest_designs(self.rows):
-            within = path_of(row["path"]).removeprefix(folder_of(self.chain, row["backup_id"]))
-            pairs.append((row, f"{newest}/{within.lstrip('/')}".lstrip("/")))
+            relative_path = path_of(row["path"]).removeprefix(folder_of(self.chain, row["backup_id"]))
+            pairs.append((row, f"{newest}/{relative_path.lstrip('/')}".lstrip("/")))
         size = sum(row["bytes"] for row, _ in pairs)
         reporter.start(len(pairs), size, "export", "files")
         with TaskProgress(storage, WORK).watched(reporter.update):
@@ -210,13 +210,13 @@ class _ImportedExport:
 
 
 def folder_of(chain: Chain, backup_id: str) -> str:
-    """The original folder of an imported backup in its archive."""
+    """Return the original folder of an imported backup in its archive."""
     note = next(backup["note"] for backup in chain.backups if backup["backup_id"] == backup_id)
     return str(json.loads(note)["archive"])
 
 
 def newest_designs(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """The newest design documents and index definitions of each bucket."""
+    """Return the newest design documents and index definitions of each bucket."""
     newest: dict[tuple[str, str], Mapping[str, Any]] = {}
     for row in rows:  # oldest first
         if row["role"] == "schema":
@@ -225,7 +225,7 @@ def newest_designs(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]
 
 
 class _TopicsExport:
-    """Export of topics: the records of their data files as mutations."""
+    """Exports topics: the records of their data files become mutations."""
 
     SELECTION = "archive_records"
 
@@ -248,7 +248,7 @@ class _TopicsExport:
         self.folders = _folders(chain)
 
     def write(self, work: Workspace) -> dict[str, Any]:
-        """Write the SQLite files in tasks, then the JSON beside them."""
+        """Write the SQLite files in tasks, then the JSON files beside them."""
         storage, reporter = self.staged.storage, work.reporter
         counts: Counter[tuple[str, str]] = Counter()
         expected = 0
@@ -280,7 +280,7 @@ class _TopicsExport:
         }
 
     def _file_groups(self) -> Iterator[tuple[tuple[str, str], list[StoredFile]]]:
-        """The (backup, bucket) and data files of each .cbb file; one file at least for each pair."""
+        """Yield the (backup, bucket) and the data files of each .cbb file; each pair has one at least."""
         reader = self.reader.query("archive_records", backup_id=self.backup_id)
         rows = (row for batch in reader for row in batch.to_pylist() if row["scope"] in self.buckets)
         empty = {(b["backup_id"], bucket) for b in self.chain.backups for bucket in self.buckets}
@@ -298,19 +298,19 @@ class _TopicsExport:
 
     def _write_json(self, counts: Mapping[tuple[str, str], int], rows: Sequence[Any]) -> None:
         """Write meta.json and seqno.json of every bucket in every backup."""
-        last: dict[str, dict[str, int]] = {}
+        seqnos: dict[str, dict[str, int]] = {}
         for row in rows:
-            newest = last.setdefault(row.path.rpartition("/")[0] + "/", {})
+            bucket_seqnos = seqnos.setdefault(row.path.rpartition("/")[0] + "/", {})
             for vbucket, seqno in json.loads(row.seqnos).items():
-                newest[vbucket] = max(seqno, newest.get(vbucket, 0))
-        before: dict[str, list[str]] = {bucket: [] for bucket in self.buckets}
+                bucket_seqnos[vbucket] = max(seqno, bucket_seqnos.get(vbucket, 0))
+        baselines: dict[str, list[str]] = {bucket: [] for bucket in self.buckets}
         for backup in self.chain.backups:
             merged = backup["place"] != backup["number"]
             for bucket in self.buckets:
                 key = backup["backup_id"], bucket
                 content = {
                     "tool": f"lakebackup {version('lakebackup')}",
-                    "baselines": before[bucket],
+                    "baselines": baselines[bucket],
                     "user": backup["created_by"],
                     "bucket": "all" if self.all_buckets else bucket,
                     "retention_policy": _policy(backup),
@@ -322,34 +322,36 @@ class _TopicsExport:
                 }
                 folder = self._node(key)
                 self.staged.storage.put(f"{folder}{tree.META}", meta.encode(content))
-                self.staged.storage.put(f"{folder}{tree.SEQNO}", json.dumps(last[folder]).encode())
-                before[bucket] += [f"{folder}data-{n:04d}.cbb" for n in range(counts[key])]
+                self.staged.storage.put(f"{folder}{tree.SEQNO}", json.dumps(seqnos[folder]).encode())
+                baselines[bucket] += [f"{folder}data-{n:04d}.cbb" for n in range(counts[key])]
 
 
 def _policy(backup: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The retention policy of a backup's source, None without one."""
+    """Return the retention policy of a backup's source; None: it has none."""
     if backup["policy_at"] is None:
         return None
     return {name: backup[name] for name in ("window_days", "redundancy", "min_redundancy")}
 
 
-def _time(at: int | None) -> str | None:
-    return None if at is None else format_ts(at // 1000)
+def _time(us: int | None) -> str | None:
+    return None if us is None else format_ts(us // 1000)
 
 
 def _folders(chain: Chain) -> dict[str, str]:
-    """The folder of each backup of a chain, in order, each named after a different second.
+    """Return the folder of each backup of a chain, in order; each is named after a different second.
 
-    Only the first backup after the full may become an accumulative one: readers of the format skip backups
-    between the full and an accumulative one.
+    Only the first backup after the full may become an accumulative one, since readers of the format skip the
+    backups between the full and an accumulative one.
     """
     folders: dict[str, str] = {}
-    root, before = "", None
-    for place, backup in enumerate(chain.backups):
-        at = tree.later(datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=backup["end_ts"]), before)
-        before, name = at, tree.name_of(at)
+    root, previous = "", None
+    for position, backup in enumerate(chain.backups):
+        time = tree.later(
+            datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=backup["end_ts"]), previous
+        )
+        previous, name = time, tree.name_of(time)
         kind = backup["kind"]
-        ending = "full" if not place else "accu" if kind == "cumulative" and place == 1 else "diff"
+        ending = "full" if not position else "accu" if kind == "cumulative" and position == 1 else "diff"
         root = root or name
         folders[backup["backup_id"]] = f"{root}/{name}-{ending}"
     return folders

@@ -1,7 +1,7 @@
-"""Import an archive: check all its files, then copy and publish one backup after another.
+"""Imports an archive: checks all its files, then copies and publishes one backup after another.
 
-Nothing is written before every file is checked, by itself and against the others. Backups are published like
-any other: files, parts, manifest, rows, marker.
+Nothing is written before every file is checked, by itself and against the others. A backup is published
+like any other: files, parts, manifest, rows, marker.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ if TYPE_CHECKING:
     from lakebackup.store.reader import CatalogReader
     from lakebackup_jobs.lifecycle.progress import Reporter
 
-# Most bytes of a JSON file beside the data; the largest is meta.json with its baselines.
-_MOST_JSON_BYTES = 64 << 20
+# The greatest size of a JSON file beside the data, in bytes; the largest is meta.json with its baselines.
+_MAX_JSON_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class ArchiveImportRequest(Request):
-    """What to import. `source` None: named after the folder."""
+    """The request to import an archive. `source` None: the source is named after the folder."""
 
     folder: str
     source: str | None = None
@@ -52,50 +52,52 @@ class ArchiveImportRequest(Request):
 def run(
     request: ArchiveImportRequest, *, spark: SparkSession | None = None, reporter: Reporter
 ) -> dict[str, Any]:
-    """Import an archive, and return a summary. Run again, it adds only new backups.
+    """Import an archive and return a summary. A second run adds only new backups.
 
     Raises NotFound (no archive there), Damaged (a file is cut off or contradicts another), Refused (a backup
     cannot be restored, or the catalog has it with other contents), Busy.
     """
     folder = open_storage(request.folder)
     _refuse_links(folder)
-    found, other = tree.find(folder.list())
+    archive_backups, strays = tree.find(folder.list())
     source = layout.check_source(request.source or _source_name(folder))
     require_no_repository(request, source, request.folder)
-    if other:
+    if strays:
         reporter.note(
-            f"{len(other)} files do not belong to an archive and are not imported, such as {other[0]}"
+            f"{len(strays)} files do not belong to an archive and are not imported, such as {strays[0]}"
         )
     work = Workspace(request, source, reporter, spark)
-    copied = _check(work.spark, folder, found, reporter)  # before anything is written
+    archive_files = _check(work.spark, folder, archive_backups, reporter)  # before anything is written
     if request.dry_run:
-        planned = _plan(source, _destination_id(work.storage), found, copied, folder, work.existing())
-        return work.timed({"dry_run": True, **_summary(source, planned)})
+        plans = _plan(
+            source, _destination_id(work.storage), archive_backups, archive_files, folder, work.existing()
+        )
+        return work.timed({"dry_run": True, **_summary(source, plans)})
     with work.running("import", ARCHIVE) as lease:
         work.writer().prepare()
-        planned = _plan(source, work.destination, found, copied, folder, work.reader())
-        new = [one for one in planned if not one.known]
-        for one in planned:
-            if one.known:  # perhaps committed by a run that died before it marked it
-                mark_complete(work, one.backup.backup_id)
-        for one in new:
-            _copy(work, folder, one)
+        plans = _plan(source, work.destination, archive_backups, archive_files, folder, work.reader())
+        new_plans = [plan for plan in plans if not plan.known]
+        for plan in plans:
+            if plan.known:  # a run may have died between the catalog's rows and the marker
+                mark_complete(work, plan.backup.backup_id)
+        for plan in new_plans:
+            _copy(work, folder, plan)
             lease.renew()
-            publish(work, _manifest(work.storage, one), lease)
-            reporter.note(f"{one.backup.backup_id}: {one.found.folder or 'the archive'}")
-        if new:
-            detail = {"folder": request.folder, "backups": [one.backup.backup_id for one in new]}
+            publish(work, _manifest(work.storage, plan), lease)
+            reporter.note(f"{plan.backup.backup_id}: {plan.found.folder or 'the archive'}")
+        if new_plans:
+            detail = {"folder": request.folder, "backups": [plan.backup.backup_id for plan in new_plans]}
             work.writer().append_audit(audit_entry("archive import", source, detail))
-    return work.timed(_summary(source, planned))
+    return work.timed(_summary(source, plans))
 
 
 def _refuse_links(folder: Storage) -> None:
-    """Raises UsageProblem for a symbolic link: its target would silently be missing in the catalog."""
-    for above, folders, files in os.walk(folder.uri.removeprefix("file://")):
-        link = next((name for name in (*folders, *files) if Path(above, name).is_symlink()), None)
+    """Raise UsageProblem for a symbolic link, since its target would silently be missing in the catalog."""
+    for parent, folders, files in os.walk(folder.uri.removeprefix("file://")):
+        link = next((name for name in (*folders, *files) if Path(parent, name).is_symlink()), None)
         if link:
             raise UsageProblem(
-                f"{Path(above, link)} is a symbolic link.", hint="Replace it by the file or folder."
+                f"{Path(parent, link)} is a symbolic link.", hint="Replace it by the file or folder."
             )
 
 
@@ -114,42 +116,42 @@ def _destination_id(storage: Storage) -> str:
 
 
 def _check(
-    spark: SparkSession, folder: Storage, found: Sequence[Found], reporter: Reporter
+    spark: SparkSession, folder: Storage, archive_backups: Sequence[Found], reporter: Reporter
 ) -> dict[str, ArchiveFile]:
-    """Every file of the archive as it is; the data in tasks."""
-    data = [stat for one in found for stat in one.data]
+    """Check every file of the archive, the data files in Spark tasks, and return the files by path."""
+    data = [stat for archive_backup in archive_backups for stat in archive_backup.data]
     reporter.start(None, sum(stat.bytes for stat in data), "check", "")
-    copied = archive_task.check(spark, folder.uri, [stat.path for stat in data])
-    for one in found:
-        beside = [path for node in one.nodes.values() for path in node.beside.values()]
-        for path in (*beside, *(path for path, _ in one.designs)):
+    archive_files = archive_task.check(spark, folder.uri, [stat.path for stat in data])
+    for archive_backup in archive_backups:
+        json_paths = [path for node in archive_backup.nodes.values() for path in node.beside.values()]
+        for path in (*json_paths, *(path for path, _ in archive_backup.designs)):
             stat = folder.stat(path)
-            if stat.bytes > _MOST_JSON_BYTES:
+            if stat.bytes > _MAX_JSON_BYTES:
                 raise Damaged(
                     f"{path} has {stat.bytes} bytes, which is too large.", hint="It should be small JSON."
                 )
-            copied[path] = chain.ArchiveFile(path, stat.bytes, folder.sha256(path))
-    return copied
+            archive_files[path] = chain.ArchiveFile(path, stat.bytes, folder.sha256(path))
+    return archive_files
 
 
 def _plan(
     source: str,
     destination: str,
-    found: Sequence[Found],
-    copied: Mapping[str, ArchiveFile],
+    archive_backups: Sequence[Found],
+    archive_files: Mapping[str, ArchiveFile],
     folder: Storage,
     reader: CatalogReader | None,
 ) -> list[PlannedBackup]:
-    held = [row for row in reader.rows("every_backup") if row["source"] == source] if reader else []
-    return chain.plan(source, destination, found, copied, folder.get, held)
+    catalog_rows = [row for row in reader.rows("every_backup") if row["source"] == source] if reader else []
+    return chain.plan(source, destination, archive_backups, archive_files, folder.get, catalog_rows)
 
 
-def _copy(work: Workspace, folder: Storage, planned: PlannedBackup) -> None:
-    backup = planned.backup
+def _copy(work: Workspace, folder: Storage, plan: PlannedBackup) -> None:
+    backup = plan.backup
     files = tuple(
-        (layout.path_in_archive(backup.source, file.path), file.sha256, file.path) for file in planned.files
+        (layout.path_in_archive(backup.source, file.path), file.sha256, file.path) for file in plan.files
     )
-    size = sum(file.bytes for file in planned.files)
+    size = sum(file.bytes for file in plan.files)
     reports = layout.backup_folder(backup.source, backup.backup_id)
     job = archive_task.CopyJob(folder.uri, work.storage.uri, files, reports)
     work.reporter.start(len(files), size, "import", "files")
@@ -158,18 +160,18 @@ def _copy(work: Workspace, folder: Storage, planned: PlannedBackup) -> None:
     work.reporter.update(len(files), size)
 
 
-def _manifest(storage: Storage, planned: PlannedBackup) -> sidecar.Manifest:
-    """The rows of a backup whose files are copied; puts its part."""
-    backup = planned.backup
+def _manifest(storage: Storage, plan: PlannedBackup) -> sidecar.Manifest:
+    """Write the part of a backup whose files are copied, and return its manifest."""
+    backup = plan.backup
     part = layout.parts_path(backup.source, backup.backup_id, 0)
-    if storage.exists(part):  # left by an interrupted import, perhaps for a backup with another number
+    if storage.exists(part):  # from an interrupted import, perhaps of a backup with another number
         storage.delete(part)
-    sidecar.write_part(storage, part, planned.files)
-    return sidecar.Manifest(backup=backup, positions=planned.positions, scopes=(), gaps=(), parts=1)
+    sidecar.write_part(storage, part, plan.files)
+    return sidecar.Manifest(backup=backup, positions=plan.positions, scopes=(), gaps=(), parts=1)
 
 
-def _summary(source: str, planned: Sequence[PlannedBackup]) -> dict[str, Any]:
-    new = [one.backup for one in planned if not one.known]
+def _summary(source: str, plans: Sequence[PlannedBackup]) -> dict[str, Any]:
+    new = [plan.backup for plan in plans if not plan.known]
     counts = {name: sum(getattr(backup, name) for backup in new) for name in ("files", "bytes", "entries")}
     backups = [
         {
@@ -180,7 +182,7 @@ def _summary(source: str, planned: Sequence[PlannedBackup]) -> dict[str, Any]:
             **{name: getattr(p.backup, name) for name in ("files", "bytes", "entries")},
             "known": p.known,
         }
-        for p in planned
+        for p in plans
     ]
-    known = len(planned) - len(new)
-    return {"source": source, "imported": len(new), "known": known, **counts, "backups": backups}
+    known_count = len(plans) - len(new)
+    return {"source": source, "imported": len(new), "known": known_count, **counts, "backups": backups}

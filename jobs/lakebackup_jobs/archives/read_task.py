@@ -1,4 +1,4 @@
-"""What Spark tasks do with the files of an archive: check them, copy them, read their mutations."""
+"""Spark tasks that check the files of an archive and copy them, and what they share with readers."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ if TYPE_CHECKING:
 
 MOST_TASKS = 2_000
 _ARCHIVE_FILES = TypeAdapter(list[ArchiveFile], config=ConfigDict(ser_json_bytes="hex", val_json_bytes="hex"))
-_PIECE = 1 << 22
+_CHUNK_BYTES = 1 << 22
 
 
 @contextmanager
 def as_file(storage: Storage, path: str) -> Iterator[Path]:
-    """An object as a file that SQLite can open: itself where it is one, else a copy of it."""
+    """Yield an object as a file that SQLite can open: a copy, unless the object is a local file."""
     if storage.uri.startswith("file://"):
-        storage.stat(path)  # NotFound; and no symbolic link is followed
+        storage.stat(path)  # raises NotFound, and follows no symbolic link
         yield Path(storage.uri.removeprefix("file://"), path)
         return
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder, "data.cbb")
         with storage.open(path) as stream, copy.open("wb") as sink:
-            shutil.copyfileobj(stream, sink, _PIECE)
+            shutil.copyfileobj(stream, sink, _CHUNK_BYTES)
         yield copy
 
 
@@ -53,15 +53,17 @@ def copy(
     to: str,
     count: Callable[[int, int], None] = lambda _files, _bytes: None,
 ) -> int:
-    """Copy an object, and commit it only if it is what it was; returns its bytes, after `count` got the file
-    and the bytes of each piece. Raises Damaged."""
+    """Copy an object and return its size in bytes. The copy is committed only if `sha256` is its digest.
+
+    `count(files, bytes)` is called for each chunk, and once for the file. Raises Damaged.
+    """
     digest, size = hashlib.sha256(), 0
     with target.writer() as writer, source.open(path) as stream:
-        while piece := stream.read(_PIECE):
-            digest.update(piece)
-            size += len(piece)
-            writer.write(piece)
-            count(0, len(piece))
+        while chunk := stream.read(_CHUNK_BYTES):
+            digest.update(chunk)
+            size += len(chunk)
+            writer.write(chunk)
+            count(0, len(chunk))
         if digest.hexdigest() != sha256:
             raise Damaged(
                 f"{path} is not what it was: its SHA-256 differs.",
@@ -73,7 +75,7 @@ def copy(
 
 
 def require_same(storage: Storage, path: str, sha256: str) -> None:
-    """Raises Damaged, NotFound when an object is not what the catalog says."""
+    """Raise Damaged when an object is not what the catalog says, NotFound when it does not exist."""
     if storage.sha256(path) != sha256:
         raise Damaged(
             f"{path} is not what was written: its SHA-256 differs.",
@@ -99,15 +101,17 @@ class CheckJob(Task):
 
 
 def check(spark: SparkSession, uri: str, paths: Sequence[str]) -> dict[str, ArchiveFile]:
-    """Check .cbb files, each in a task; a row a file comes back. Raises the first error that one found."""
+    """Check .cbb files, each in its own task, and return them by path. Raises the first error of a task."""
     rows = run_all(CheckJob(uri, tuple(paths)), range(len(paths)), spark, MOST_TASKS)
     return {file.path: file for row in rows for file in _ARCHIVE_FILES.validate_json(row.file)}
 
 
 @dataclass(frozen=True, slots=True)
 class CopyJob(Task):
-    """Copies a file (path, sha256, to) from one place to another, and reports how much below `folder` there;
-    see `open_storage` for `private`."""
+    """Copies the file `files[number]` (path, sha256, path in the target) from `uri` to `target`.
+
+    Tasks report their progress below `folder` of the target. For `private` see `open_storage`.
+    """
 
     COLUMNS = "bytes BIGINT, error STRING"
 
@@ -118,7 +122,9 @@ class CopyJob(Task):
     private: bool = True
 
     def run(self, number: int) -> Mapping[str, Any]:
-        path, sha256, to = self.files[number]
+        path, sha256, target_path = self.files[number]
         target = open_storage(self.target, private=self.private)
-        count = TaskProgress(target, self.folder).counter(hashlib.sha256(to.encode()).hexdigest()[:16])
-        return {"bytes": copy(open_storage(self.uri), path, sha256, target, to, count)}
+        count = TaskProgress(target, self.folder).counter(
+            hashlib.sha256(target_path.encode()).hexdigest()[:16]
+        )
+        return {"bytes": copy(open_storage(self.uri), path, sha256, target, target_path, count)}

@@ -1,6 +1,6 @@
-"""Restore buckets into a folder as JSON lines: of each document the newest mutation, deleted ones left out.
+"""Restores buckets into a folder as JSON lines: the newest mutation of each document, unless that deletes it.
 
-Spark tasks read the files of the chain; Spark brings together what is of one document.
+Spark tasks read the files of the chain, and Spark groups the mutations by document.
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ DOCUMENTS = "scope STRING, entries BIGINT, path STRING, error STRING"
 _BATCH = 2_000
 _BATCH_BYTES = 8 << 20
 _JSON = 0x01
-# Files come one after another, and their rows in order.
+# `place` orders all mutations by file, then by row; no file has more rows than this.
 _ROWS_OF_A_FILE = 1 << 40
 
 
 @dataclass(frozen=True, slots=True)
 class ArchiveRestoreRequest(Request):
-    """What a person asked for. Times in ms: mutations of backups that ended in `(from_ts, to_ts]`."""
+    """The request to restore an archive: mutations of backups that ended in `(from_ts, to_ts]`, in ms."""
 
     folder: str
     what: str | None = None
@@ -80,15 +80,14 @@ class _Plan:
 def run(
     request: ArchiveRestoreRequest, *, spark: SparkSession | None = None, reporter: Reporter
 ) -> dict[str, Any]:
-    """Restore, and return what was written; the folder appears whole or not at all.
+    """Restore buckets and return a summary; the folder appears complete or not at all.
 
-    Raises NotFound, Refused (the folder holds something, a time within a backup that can only be restored
-    whole, a backup of topics), Busy (a prune came in meanwhile), Damaged (a file is not what the catalog
-    says).
+    Raises NotFound, Refused (the folder is not empty, times for a backup that can only be restored as a
+    whole, a backup of topics), Busy (a prune ran meanwhile), Damaged (a file is not what the catalog says).
     """
     work = Workspace(request, "", reporter, spark)
     reader = work.current()
-    plan = _planned(request, reader)
+    plan = _make_plan(request, reader)
     require_outside(request, request.folder)
     staged = Staged(request.folder)
     summary = {
@@ -122,7 +121,7 @@ def run(
     return work.timed({**summary, "documents": entries})
 
 
-def _planned(request: ArchiveRestoreRequest, reader: CatalogReader) -> _Plan:
+def _make_plan(request: ArchiveRestoreRequest, reader: CatalogReader) -> _Plan:
     chain = chain_of(reader, request.what, request.to_ts)
     if chain.last["source_kind"] != ARCHIVE:
         raise Refused(
@@ -147,28 +146,30 @@ def _planned(request: ArchiveRestoreRequest, reader: CatalogReader) -> _Plan:
                 hint=f"The chain ends at {format_ts(chain.last['end_ts'])}; give an earlier --from-time.",
             )
     order = [backup["backup_id"] for backup in chain.backups]
-    kept = [row for row in newest_designs(rows) if row["scope"] in {"", *buckets}]
-    return _Plan(chain, data, kept, buckets, takeovers(positions, order))
+    designs = [row for row in newest_designs(rows) if row["scope"] in {"", *buckets}]
+    return _Plan(chain, data, designs, buckets, takeovers(positions, order))
 
 
 def _write(work: Workspace, plan: _Plan, reader: CatalogReader, staged: Staged) -> int:
-    """Find the newest mutation of each document and write them; returns how many documents there are."""
+    """Find the newest mutation of each document and write the documents; return their number."""
     from pyspark.sql import Window
     from pyspark.sql import functions as sf
 
-    # Each is read, and most are written.
+    # Each mutation counts twice: when it is read, and when its document is written.
     spark, mutations = work.spark, 2 * sum(row["entries"] for row in plan.files)
     work.reporter.start(mutations, None, "restore", "mutations")
-    read = ReadJob(reader.destinations(), tuple(plan.files), plan.limits, staged.storage.uri)
-    rows = read.over(spark, range(len(plan.files)), ROWS, archive_task.MOST_TASKS)
+    job = ReadJob(reader.destinations(), tuple(plan.files), plan.limits, staged.storage.uri)
+    rows = job.over(spark, range(len(plan.files)), ROWS, archive_task.MOST_TASKS)
     document = Window.partitionBy("scope", "vbucket", "key").orderBy(sf.desc("seqno"), sf.desc("place"))
     newest = rows.withColumn("newest", sf.row_number().over(document)).where("newest = 1 AND NOT deleted")
     ordered = newest.drop("newest").sortWithinPartitions("scope", "vbucket", "seqno", "key")
     with TaskProgress(staged.storage, WORK).watched(work.reporter.update), task_errors():
-        written = ordered.mapInArrow(DocumentsJob(staged.storage.uri), DOCUMENTS).collect()  # a row a file
-    raise_first(row.error for row in written)
+        reports = ordered.mapInArrow(
+            DocumentsJob(staged.storage.uri), DOCUMENTS
+        ).collect()  # one row for each file
+    raise_first(row.error for row in reports)
     work.reporter.update(mutations, 0)
-    return sum(row.entries for row in written)
+    return sum(row.entries for row in reports)
 
 
 def _design(row: Mapping[str, Any], roots: Roots, staged: Staged) -> None:
@@ -180,9 +181,9 @@ def _design(row: Mapping[str, Any], roots: Roots, staged: Staged) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ReadJob(PerNumber):
-    """The mutations of a file that count.
+    """Reads the mutations of a file, without those that a later backup replaces.
 
-    `limits`: of each backup and (bucket, vbucket), the sequence number from which on a later backup tells.
+    `limits`: for each backup and (bucket, vbucket), the sequence number at which a later backup takes over.
     `progress_uri`: the folder where tasks report how many mutations they have read.
     """
 
@@ -194,23 +195,23 @@ class ReadJob(PerNumber):
     def rows(self, number: int) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
-        few = (lambda _: 1, _BATCH), (lambda row: len(row["value"]), _BATCH_BYTES)
+        batch_limits = (lambda _: 1, _BATCH), (lambda row: len(row["value"]), _BATCH_BYTES)
         count = TaskProgress(open_storage(self.progress_uri, private=False), WORK).counter(str(number))
-        left = self.files[number]["entries"]
-        for some in batched(self.read(number), *few):
-            count(len(some), 0)
-            left -= len(some)
-            yield pa.RecordBatch.from_pylist(some, arrow_schema(ROWS))
-        count(left, 0)  # those that a later backup has
+        remaining = self.files[number]["entries"]
+        for batch in batched(self.read(number), *batch_limits):
+            count(len(batch), 0)
+            remaining -= len(batch)
+            yield pa.RecordBatch.from_pylist(batch, arrow_schema(ROWS))
+        count(remaining, 0)  # the mutations that were left out
 
     def read(self, number: int) -> Iterator[dict[str, Any]]:
-        """The rows of one file, after its SHA-256 was found to be the catalog's. Raises Damaged."""
+        """Yield the rows of one file. Raises Damaged if its SHA-256 is not that of the catalog."""
         file = self.files[number]
         storage = self.roots.open(file["destination"])
         archive_task.require_same(storage, file["path"], file["sha256"])
         limits = self.limits.get(file["backup_id"], {})
         with archive_task.as_file(storage, file["path"]) as path:
-            for place, row in enumerate(cbb.mutations(path, file["path"])):
+            for row_number, row in enumerate(cbb.mutations(path, file["path"])):
                 limit = limits.get((file["scope"], row.vbucket))
                 if limit is not None and row.seqno >= limit:
                     continue
@@ -219,7 +220,7 @@ class ReadJob(PerNumber):
                     "vbucket": row.vbucket,
                     "key": row.key,
                     "seqno": row.seqno,
-                    "place": number * _ROWS_OF_A_FILE + place,
+                    "place": number * _ROWS_OF_A_FILE + row_number,
                     "deleted": row.deleted,
                     "cas": row.cas,
                     "flags": row.flags,
@@ -231,17 +232,18 @@ class ReadJob(PerNumber):
 
 @dataclass(frozen=True, slots=True)
 class DocumentsJob:
-    """For `mapInArrow` over rows in order of scope: writes them as JSON lines, a row of DOCUMENTS a file."""
+    """For `mapInArrow` over rows in order of scope: writes them as JSON lines, and yields a row of DOCUMENTS
+    for each file."""
 
     uri: str
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         count = TaskProgress(open_storage(self.uri, private=False), WORK).counter(f"written-{task_number()}")
         rows = chain.from_iterable(_counted(batch.to_pylist(), count) for batch in batches)
-        for scope, some in groupby(rows, key=itemgetter("scope")):
-            yield guarded(DOCUMENTS, partial(self._one, scope, some))
+        for scope, documents in groupby(rows, key=itemgetter("scope")):
+            yield guarded(DOCUMENTS, partial(self._write_documents, scope, documents))
 
-    def _one(self, scope: str, rows: Iterable[Mapping[str, Any]]) -> Mapping[str, Any]:
+    def _write_documents(self, scope: str, rows: Iterable[Mapping[str, Any]]) -> Mapping[str, Any]:
         path, entries = f"bucket-{quote_plus(scope)}/docs-{task_number():04d}.jsonl", 0
         with open_storage(self.uri, private=False).writer() as writer:
             for row in rows:
@@ -257,17 +259,20 @@ def _counted(rows: list[Mapping[str, Any]], count: Callable[[int, int], None]) -
 
 
 def line(row: Mapping[str, Any]) -> bytes:
-    """A document as a line: `value` is the JSON that it is, or else `text`, or else `base64`."""
-    own = {"key": _text(row["key"])} if _text(row["key"]) is not None else {"key_base64": _base64(row["key"])}
-    own |= {name: row[name] for name in ("vbucket", "seqno", "cas", "flags", "expiry", "datatype")}
-    head = json.dumps(own, ensure_ascii=False).removesuffix("}").encode()
+    """Return a document as a line of JSON. Its content is in `value` if it is JSON, in `text` if it is other
+    text, else in `base64`."""
+    document = (
+        {"key": _text(row["key"])} if _text(row["key"]) is not None else {"key_base64": _base64(row["key"])}
+    )
+    document |= {name: row[name] for name in ("vbucket", "seqno", "cas", "flags", "expiry", "datatype")}
+    head = json.dumps(document, ensure_ascii=False).removesuffix("}").encode()
     value = row["value"]
-    # Of another type it is compressed, or has attributes in front.
+    # A value of another data type is compressed, or begins with attributes.
     text = _text(value) if row["datatype"] in (0, _JSON) else None
     if text is None:
         return head + b', "base64": "%s"}\n' % _base64(value).encode()
     if _is_json(text):
-        # Outside of texts a line break is a blank, and in texts it is never one.
+        # In JSON a raw line break is white space; within strings it cannot occur.
         return head + b', "value": %s}\n' % value.replace(b"\r", b" ").replace(b"\n", b" ")
     return head + b', "text": %s}\n' % json.dumps(text, ensure_ascii=False).encode()
 

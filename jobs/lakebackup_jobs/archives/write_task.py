@@ -1,4 +1,4 @@
-"""What a Spark task of an archive's export does: some data files of a topic become one .cbb file."""
+"""The Spark task of an archive's export: it writes data files of a topic as one .cbb file."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ _COLUMNS = (PARTITION, OFFSET, TIMESTAMP, KEY, KEY_LENGTH, VALUE, VALUE_LENGTH)
 
 
 def cas_of(ts: int) -> int:
-    """Nanoseconds since 1970, as a hybrid clock has them; 0 without a timestamp."""
+    """Return a timestamp (ms) as nanoseconds since 1970, like a hybrid clock; 0 for no timestamp."""
     return ts * _NS_IN_MS if 0 <= ts < _MOST_CAS // _NS_IN_MS else 0
 
 
 @dataclass(frozen=True, slots=True)
 class WriteJob(Task):
-    """Writes a .cbb file. Its split has the path, then the data files that go into it, in order."""
+    """Writes a .cbb file. Its split holds the path, then the data files that go into it, in order."""
 
     COLUMNS = (
         "path STRING, bytes BIGINT, entries BIGINT, keyless BIGINT, headers BIGINT, seqnos STRING, "
@@ -77,10 +77,14 @@ class WriteJob(Task):
 
 
 class Rows:
-    """The records of data files as rows of cbb_msg, once; counts what the format has no place for."""
+    """Yields the records of data files as rows of cbb_msg, once, and counts what the format cannot store.
+
+    `keyless`, `headers`: the number of records without a key, and with headers. `last`: the last sequence
+    number of each vbucket. `tell` gets the records and bytes of each file that is done.
+    """
 
     def __init__(self, files: Iterable[StoredFile], roots: Roots, tell: Callable[[int, int], None]) -> None:
-        self._files, self._roots, self._tell = files, roots, tell
+        self._files, self._roots, self._on_file = files, roots, tell
         self.keyless = self.headers = 0
         self.last: dict[int, int] = {}
 
@@ -102,4 +106,4 @@ class Rows:
                         seqno,
                     )
                     self.last[vbucket] = seqno
-            self._tell(file.entries, file.bytes)
+            self._on_file(file.entries, file.bytes)

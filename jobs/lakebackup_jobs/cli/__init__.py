@@ -1,4 +1,4 @@
-"""The command line: `main` runs one command and turns every failure into its documented exit code."""
+"""The command line. `main` runs one command and turns every failure into its documented exit code."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-# Before numpy is loaded, which else starts threads for computations that are not made here.
+# Set before numpy is loaded, which would otherwise start threads for computations that lakebackup never does.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
 def main(argv: Sequence[str] | None = None, spark: SparkSession | None = None) -> int:
-    """Run `lakebackup` with `argv` (the process's own when None), on `spark` when a session is given.
+    """Run `lakebackup` with `argv` (None means the process's own), on the session `spark` if it is given.
 
-    Returns the exit code and never raises; messages go to standard error, as one JSON object with --json.
+    Returns the exit code and never raises. Messages go to standard error, as one JSON object with --json.
     """
     if argv is None:
-        gc.set_threshold(100_000)  # nearly all that is made while a command starts stays
+        gc.set_threshold(100_000)  # nearly all objects that a starting command creates stay in use
     arguments = list(sys.argv[1:] if argv is None else argv)
-    # Read from the text, because an error in the flags themselves must have the right form too.
+    # Read from the words, because an error in the flags themselves must also be printed in the right form.
     as_json, debug = "--json" in arguments, "--debug" in arguments
-    with interruptible() as interrupted:
+    with interruptible() as interruption_state:
         try:
             code = _run(arguments, spark)
             with suppress(BrokenPipeError):
@@ -48,26 +48,26 @@ def main(argv: Sequence[str] | None = None, spark: SparkSession | None = None) -
         except KeyboardInterrupt:
             pass
         except LakebackupError as error:
-            if not interrupted:
+            if not interruption_state:
                 return report(too_many_files(error) or error, as_json=as_json, debug=debug)
-        except Exception as error:  # noqa: BLE001 - whatever it is, its exit code is 1
+        except Exception as error:  # noqa: BLE001 - any other error has exit code 1
             if isinstance(error, BrokenPipeError) and getattr(sys.stdout, "reader_left", False):
                 return 0
             problem = (
                 missing(error)
                 if isinstance(error, ModuleNotFoundError)
-                else too_many_files(error) or _lost_jvm() or _of_spark(error)
+                else too_many_files(error) or _lost_jvm() or _storage_problem(error)
             )
-            if problem and not interrupted:
+            if problem and not interruption_state:
                 return report(problem, as_json=as_json, debug=debug)
-            if not interrupted:
+            if not interruption_state:
                 message = f"Unexpected failure: {type(error).__name__}: {error}"
                 hint = (
                     "This is a defect of lakebackup. Please report it, with what --debug and --version print."
                 )
                 return report_text(error, 1, "Unexpected", message, hint, as_json=as_json, debug=debug)
         message = interruption(arguments)
-        code = interrupted.exit_code
+        code = interruption_state.exit_code
         report_text(None, code, "Interrupted", message, "", as_json=as_json, debug=debug)
         if spark is None:
             end_spark()
@@ -75,13 +75,13 @@ def main(argv: Sequence[str] | None = None, spark: SparkSession | None = None) -
 
 
 def _lost_jvm() -> LakebackupError | None:
-    """The error to report where the JVM died in the middle of a call; None: it did not."""
+    """The error to report when the JVM died in the middle of a call; None when it did not."""
     jvm = sys.modules.get("lakebackup_jobs.runtime.java.jvm")
     return jvm.lost() if jvm is not None else None
 
 
-def _of_spark(error: Exception) -> LakebackupError | None:
-    """The error to report where Spark could not reach its object storage; None: it is something else."""
+def _storage_problem(error: Exception) -> LakebackupError | None:
+    """The error to report when Spark could not reach its object storage; None for any other error."""
     if type(error).__module__.partition(".")[0] not in ("py4j", "pyspark"):
         return None
     from lakebackup.storage import s3a
@@ -90,20 +90,20 @@ def _of_spark(error: Exception) -> LakebackupError | None:
 
 
 def command() -> None:
-    """`lakebackup` as a process. Python does not take its objects apart at the end, which takes 70 ms."""
+    """Run `lakebackup` as a process. Skips interpreter teardown (saves 70 ms)."""
     _require_utf8()
     open_streams()
-    leaving = _Leaving()
-    # The first that is registered is called last, when threads, clients and databases have ended.
-    atexit.register(leaving.leave)
-    leaving.code = main()
-    sys.exit(leaving.code)
+    process_exit = _ProcessExit()
+    # The function that is registered first is called last, when threads, clients and databases have ended.
+    atexit.register(process_exit.leave)
+    process_exit.code = main()
+    sys.exit(process_exit.code)
 
 
 def _require_utf8() -> None:
-    """Run the command again in UTF-8 mode under a locale of 8 bits.
+    """Run the command again in UTF-8 mode if the locale has another encoding.
 
-    Python would decode file names by the locale, so the catalog would store other names than the files have.
+    Otherwise Python would decode file names by the locale, and the catalog would store wrong names.
     """
     if sys.getfilesystemencoding() == "utf-8" or sys.flags.utf8_mode:
         return
@@ -111,16 +111,16 @@ def _require_utf8() -> None:
     os.execv(sys.executable, sys.orig_argv)  # noqa: S606 - the same command
 
 
-class _Leaving:
-    """The end of a process. `code`: its exit code."""
+class _ProcessExit:
+    """Ends the process with `code`, without interpreter teardown."""
 
     code = 1
 
     def leave(self) -> None:
-        if sys.gettrace() is not None:  # a debugger, or what measures covered lines, has more to do
+        if sys.gettrace() is not None:  # a debugger or a coverage tool still has work to do
             return
         for stream in (sys.stdout, sys.stderr):
-            with suppress(OSError, LakebackupError):  # of standard output it was reported
+            with suppress(OSError, LakebackupError):  # an error of standard output was reported before
                 stream.flush()
         os._exit(self.code)
 
@@ -142,7 +142,7 @@ def _run(arguments: list[str], spark: SparkSession | None) -> int:
 
 @cache
 def _commands() -> Any:
-    """All commands with their flags; a process that runs several commands works them out once."""
+    """All commands with their flags. A process that runs several commands builds them once."""
     import typer
 
     from lakebackup_jobs.cli.app import app

@@ -1,4 +1,4 @@
-"""The tree of commands. One file a verb; only the file of the verb that is called is imported."""
+"""The tree of commands. Each verb has a file. Only the file of the called verb is imported."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ from lakebackup_jobs.cli.verb import Verb
 
 
 class Commands(Mapping[str, Any]):
-    """The commands of a group by their names, each made when it is asked for.
+    """The commands of a group by name. Each is built when it is first looked up.
 
-    `modules`: of a verb its module in this package; or a group. `hidden`: the module of a hidden verb.
+    `modules`: name -> a verb's module in this package, or a group. `hidden`: the module of a hidden verb.
     """
 
     def __init__(self, modules: Mapping[str, str | Group], hidden: str) -> None:
         self._hidden = hidden.rpartition(".")[2]
         self._modules = {**modules, **({self._hidden: hidden} if hidden else {})}
-        self._made: dict[str, Any] = {}
+        self._built: dict[str, Any] = {}
 
     def find(self, name: str) -> Verb | Group:
-        """What goes by a name. Raises KeyError."""
-        found = self._modules[name]
-        if isinstance(found, Group):
-            return found
-        module = vars(import_module(f"lakebackup_jobs.cli.{found}"))
-        return next(one for one in module.values() if isinstance(one, Verb) and one.name == name)
+        """The verb or group with a name. Raises KeyError."""
+        module_or_group = self._modules[name]
+        if isinstance(module_or_group, Group):
+            return module_or_group
+        module = vars(import_module(f"lakebackup_jobs.cli.{module_or_group}"))
+        return next(verb for verb in module.values() if isinstance(verb, Verb) and verb.name == name)
 
     def __getitem__(self, name: str) -> Any:
-        if name not in self._made:
-            found = self.find(name)
-            self._made[name] = found if isinstance(found, Group) else found.command()
-            self._made[name].hidden = name == self._hidden
-        return self._made[name]
+        if name not in self._built:
+            command = self.find(name)
+            self._built[name] = command if isinstance(command, Group) else command.command()
+            self._built[name].hidden = name == self._hidden
+        return self._built[name]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._modules)
@@ -49,15 +49,15 @@ class Commands(Mapping[str, Any]):
 
 
 class Group(PlainHelp, TyperGroup):
-    """A command that has commands, in panels of help; and one that is not shown."""
+    """A command with commands, in panels of help. `unshown`: the module of one that help does not list."""
 
     def __init__(
         self, panels: Mapping[str, Mapping[str, str | Group]], unshown: str = "", **attributes: Any
     ) -> None:
         super().__init__(**{"rich_markup_mode": None, **attributes})
         self.panels = panels
-        shown = {name: one for panel in panels.values() for name, one in panel.items()}
-        self.made = Commands(shown, unshown)
+        modules = {name: module for panel in panels.values() for name, module in panel.items()}
+        self.made = Commands(modules, unshown)
         self.commands = self.made  # type: ignore[assignment]  # typer only reads it
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -90,7 +90,7 @@ class Group(PlainHelp, TyperGroup):
 
 
 def _verbs(package: str, *names: str) -> Mapping[str, str]:
-    """Verbs, each of which has its own module in a package."""
+    """Verbs of a package, each with its module: name -> module."""
     return {name: f"{package}.{name}" for name in names}
 
 
@@ -98,7 +98,7 @@ def _group(name: str, help_: str, verbs: Mapping[str, str]) -> Mapping[str, Grou
     return {name: Group({"Commands": verbs}, name=name, help=help_)}
 
 
-# In the order in which a person meets them.
+# In the order in which help lists them.
 _PANELS: Mapping[str, Mapping[str, str | Group]] = {
     "Back up and restore": {
         **_group("backup", "Take a backup.", _verbs("backup", "topics", "queue", "snapshot")),
@@ -159,7 +159,7 @@ _PANELS: Mapping[str, Mapping[str, str | Group]] = {
 
 
 class _Root(Group):
-    """All of them."""
+    """The group of all commands."""
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(_PANELS, unshown="keep.manage", **attributes)
@@ -182,8 +182,8 @@ app = typer.Typer(
 )
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _version(show: bool) -> None:
+    if show:
         from importlib.metadata import version
 
         typer.echo(f"lakebackup {version('lakebackup')}")

@@ -1,4 +1,4 @@
-"""The entry that a command leaves in the audit log: who ran it where, with which words, and how it ended."""
+"""Records a command in the audit log: who ran it where, with which words, and how it ended."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from lakebackup.errors import LakebackupError
 if TYPE_CHECKING:
     from lakebackup_jobs.cli.verb import Call
 
-#: Verbs, or groups of them, that leave an entry.
+#: Verbs, or groups of them, that are recorded in the audit log.
 AUDITED = (
     "backup", "restore", "verify", "drill", "merge", "compact", "prune", "policy", "hold", "manage",
     "archive", "catalog break-lease", "catalog export", "catalog import", "catalog import-manifest",
     "catalog init", "catalog optimize", "catalog rebuild", "log start", "log pause", "log resume", "log stop",
     "log run", "log restore", "log snapshot", "log merge", "log compact", "log truncate",
 )  # fmt: skip
-# These record what they change by themselves, and nothing where nothing was changed.
+# These record their changes themselves, and record nothing when they changed nothing.
 _RECORD_THEMSELVES = (
     "policy", "hold", "manage", "prune", "catalog break-lease", "log start", "log pause", "log resume",
     "log stop", "log truncate",
@@ -26,19 +26,19 @@ _RECORD_THEMSELVES = (
 
 
 def record(call: Call, verb: str, error: Exception | None) -> None:
-    """Record how a verb ended. Raises nothing: where the row cannot be written, a warning says so.
+    """Record how a verb ended. Raises nothing. If the row cannot be written, it prints a warning.
 
-    Nothing is recorded of a dry run, of what changed nothing, and where there is no catalog.
+    Records nothing for a dry run, for a verb that changed nothing, and when there is no catalog.
     """
     if not _matches(verb, AUDITED) or call.dry_run or isinstance(error, typer.TyperException):
         return
-    if call.own.get("delete") is False or call.own.get("run") is False:  # it only reports
+    if call.own.get("delete") is False or call.own.get("run") is False:  # the verb only reports
         return
     if error is None and _matches(verb, _RECORD_THEMSELVES):
         return
     try:
         _append(call, verb, error)
-    except Exception as problem:  # noqa: BLE001 - what the verb did is done, or its own error is the one to report
+    except Exception as problem:  # noqa: BLE001 - the verb's work is done, or its own error must be reported
         if error is None:
             text = problem.message if isinstance(problem, LakebackupError) else str(problem)
             call.warn(f"not recorded in the audit log: {text}")

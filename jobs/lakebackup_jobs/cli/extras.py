@@ -1,10 +1,10 @@
-"""Which extra of the package brings a library that is not installed."""
+"""Names the extra of the package that installs a missing library."""
 
 from __future__ import annotations
 
 from lakebackup.errors import EnvironmentProblem
 
-# The first part of a module's name -> the extra in pyproject.toml. Libraries of the base are in none.
+# The first part of a module's name -> the extra in pyproject.toml. No extra has the libraries of the base.
 _EXTRAS = {
     **dict.fromkeys(("pyspark", "pandas", "py4j", "grpc", "google"), "spark"),
     **dict.fromkeys(("confluent_kafka", "numba", "llvmlite", "numpy", "fastavro", "cramjam"), "kafka"),
@@ -21,7 +21,10 @@ _BRINGS = {
 
 
 def missing(error: ModuleNotFoundError) -> EnvironmentProblem | None:
-    """The error to report when what a command needs is part of an extra; None: it is of none, so a defect."""
+    """The error to report when an extra has the missing module.
+
+    Returns None when no extra has it, which is a defect of lakebackup.
+    """
     library = (error.name or "").partition(".")[0]
     extra = _EXTRAS.get(library)
     if extra is None:

@@ -1,7 +1,7 @@
-"""Ctrl-C, SIGTERM and SIGHUP end a command within seconds, with one message and no process left behind.
+"""Ends a command within seconds after Ctrl-C, SIGTERM or SIGHUP, with one message and no process left behind.
 
-A terminal sends SIGINT to every process of the foreground group. Spark's JVM and its Python workers ignore
-it (see `lakebackup_jobs.runtime.java.jvm`): only this process decides how the command ends.
+A terminal sends SIGINT to every process of the foreground group. Spark's JVM and its Python workers ignore it
+(see `lakebackup_jobs.runtime.java.jvm`), so only this process decides how the command ends.
 """
 
 from __future__ import annotations
@@ -18,20 +18,21 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 
-# A process manager ends what it runs with SIGTERM, a terminal that closes with SIGHUP: leases end with both.
+# A process manager sends SIGTERM, and a terminal that closes sends SIGHUP. Leases are released after both.
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-#: The exit codes of interrupted commands: 128 and the signal's number, as shells have it.
+#: The exit codes of interrupted commands: 128 plus the signal's number, like in shells.
 EXIT_CODES = frozenset(128 + number for number in _SIGNALS)
 
 
-def _no_more(*_: object) -> None:
-    """Handle a signal to a command that is ending. What it starts meanwhile does not inherit this."""
+def _ignore_signal(*_: object) -> None:
+    """Ignore a signal to a command that is ending. Unlike SIG_IGN, child processes do not inherit this."""
 
 
 class Interrupted:
-    """The handler of the signals that end a command. True once one came: later errors come from it.
+    """The handler of the signals that end a command.
 
-    `exit_code`: the one to end with then.
+    It is true once a signal came, since later errors may come from the interruption. `exit_code`: the exit
+    code for that signal.
     """
 
     def __init__(self) -> None:
@@ -44,55 +45,62 @@ class Interrupted:
     def __call__(self, number: int = signal.SIGINT, _: object = None) -> None:
         """Handle a signal. The next Ctrl-C ends the process at once.
 
-        SIGTERM and SIGHUP do nothing more: process managers and terminals may send them twice.
+        Later SIGTERM and SIGHUP are ignored, because process managers and terminals may send them twice.
         """
         self.pressed = True
         self.exit_code = 128 + number
-        for other in _SIGNALS:
-            if signal.getsignal(other) is self:
-                signal.signal(other, signal.SIG_DFL if other == signal.SIGINT else _no_more)
-        logging.disable()  # Py4J would report the call that this interrupts, with its stack
+        for signal_number in _SIGNALS:
+            if signal.getsignal(signal_number) is self:
+                signal.signal(
+                    signal_number, signal.SIG_DFL if signal_number == signal.SIGINT else _ignore_signal
+                )
+        logging.disable()  # otherwise Py4J would log the interrupted call with its stack
         session = sys.modules.get("lakebackup_jobs.runtime.session")
-        if session is not None and hasattr(session, "cancel_jobs"):  # else another thread imports it
+        if session is not None and hasattr(
+            session, "cancel_jobs"
+        ):  # otherwise another thread is importing it
             session.cancel_jobs()
         raise KeyboardInterrupt
 
 
 @contextmanager
 def interruptible() -> Iterator[Interrupted]:
-    """Handle signals while the block runs, but those that the process ignores (`nohup`), and none where
-    another thread owns them."""
+    """Handle signals while the block runs, except those that the process ignores (`nohup`).
+
+    Outside the main thread it handles none.
+    """
     interrupted = Interrupted()
     if threading.current_thread() is not threading.main_thread():
         yield interrupted
         return
-    before = {number: signal.getsignal(number) for number in _SIGNALS}
-    before = {number: handler for number, handler in before.items() if handler is not signal.SIG_IGN}
-    for number in before:
+    old_handlers = {number: signal.getsignal(number) for number in _SIGNALS}
+    old_handlers = {
+        number: handler for number, handler in old_handlers.items() if handler is not signal.SIG_IGN
+    }
+    for number in old_handlers:
         signal.signal(number, interrupted)
     try:
         yield interrupted
     finally:
-        for number, handler in before.items():
+        for number, handler in old_handlers.items():
             signal.signal(number, handler)
-            if isinstance(handler, Interrupted) and interrupted:  # a command that this one runs was ended
+            if isinstance(handler, Interrupted) and interrupted:  # this command ran inside another one
                 handler.exit_code = interrupted.exit_code
         logging.disable(logging.NOTSET)
 
 
 @contextmanager
 def stopped_by_signals(stop: threading.Event, note: str = "") -> Iterator[None]:
-    """While the block runs, SIGINT, SIGTERM or SIGHUP sets `stop`; the block must then end by itself.
+    """While the block runs, SIGINT, SIGTERM or SIGHUP sets `stop`. Then the block must end by itself.
 
-    A signal that the process ignores stays ignored.
-
-    `note` is shown on a terminal. A second signal goes to the handler from before the block.
+    A signal that the process ignores stays ignored. A terminal shows `note`. A second signal goes to the
+    handler from before the block.
     """
-    before: dict[int, Any] = {}
+    old_handlers: dict[int, Any] = {}
 
     def handle(*_: object) -> None:
         stop.set()
-        for number, handler in before.items():
+        for number, handler in old_handlers.items():
             signal.signal(number, handler)
         if note and sys.stderr.isatty():
             os.write(
@@ -100,11 +108,11 @@ def stopped_by_signals(stop: threading.Event, note: str = "") -> Iterator[None]:
             )  # not print: the signal may have interrupted one
 
     caught = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
-    before = {number: signal.signal(number, handle) for number in caught}
+    old_handlers = {number: signal.signal(number, handle) for number in caught}
     try:
         yield
     finally:
-        for number, handler in before.items():
+        for number, handler in old_handlers.items():
             signal.signal(number, handler)
 
 

@@ -1,4 +1,4 @@
-"""The command line's reference under docs/reference/cli: a page for each command, an overview, all flags.
+"""Writes the command line's reference: a page for each command, an overview, and a list of all flags.
 
 `python -m lakebackup_jobs.cli.reference docs/reference/cli` writes the pages.
 """
@@ -44,14 +44,14 @@ help is about the command.
 
 
 class Option(NamedTuple):
-    """A flag with the name of its value, and what it means: the first sentence of its help."""
+    """A flag with the name of its value, and its meaning, which is the first sentence of its help."""
 
     flag: str
     meaning: str
 
 
 def options() -> Iterator[tuple[Option, str]]:
-    """Each option of each verb, and the verb's name."""
+    """Yield each option of each verb, with the verb's name."""
     yield from _options(typer.main.get_command(app), "")
 
 
@@ -70,7 +70,7 @@ def _first_sentence(text: str) -> str:
 
 
 def table() -> str:
-    """A row for each flag: its spelling, its meaning, its verbs."""
+    """The table of flags in Markdown: a row has the spelling, the meaning and the verbs of a flag."""
     verbs: dict[Option, list[str]] = defaultdict(list)
     for option, verb in options():
         verbs[option].append(verb)
@@ -81,7 +81,7 @@ def table() -> str:
 
 
 def _short(verbs: list[str], all_verbs: list[str]) -> str:
-    """Verbs by name; all verbs of a group by the group's."""
+    """The names of verbs. The name of a group stands for all its verbs."""
     if len(verbs) == len(all_verbs):
         return "all"
     groups: dict[str, set[str]] = defaultdict(set)
@@ -94,7 +94,7 @@ def _short(verbs: list[str], all_verbs: list[str]) -> str:
 
 
 def pages() -> dict[str, str]:
-    """The text of each page of the reference, by the name of its file."""
+    """The pages of the reference: file name -> text."""
     root: Any = typer.main.get_command(app)
     overview = [_OVERVIEW]
     texts: dict[str, str] = {}
@@ -111,7 +111,7 @@ def pages() -> dict[str, str]:
 
 
 def _commands(group: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Each command of a group and of the groups in it, with the words that call it."""
+    """Yields each command of a group and of the groups in it, with the words that call the command."""
     for name, command in group.items():
         if isinstance(command, Group):
             yield from _commands(command.commands, f"{prefix}{name} ")
@@ -124,7 +124,7 @@ def _file_name(path: str) -> str:
 
 
 def _summary(command: Any) -> str:
-    """The first paragraph of a command's help, as a cell of a table."""
+    """The first paragraph of a command's help, as a table cell."""
     return " ".join((command.help or "").partition("\n\n")[0].split()).replace("|", "\\|")
 
 
@@ -137,7 +137,7 @@ def _page(root: Any, path: str, command: Any) -> str:
 
 
 def _examples(epilog: str) -> str:
-    """The examples at the end of a command's help, as a block of code."""
+    """The examples at the end of a command's help, as a code block."""
     title, _, lines = epilog.partition("\n\n")
     code = "\n".join(line.removeprefix("  ") for line in lines.split("\n\n"))
     return f"**{title.removesuffix(':')}**:\n\n```console\n{code}\n```"

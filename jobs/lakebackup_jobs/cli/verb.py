@@ -1,10 +1,10 @@
-"""What every verb of the command line has: shared flags, the settings in force, a reporter, a Spark session.
+"""What all verbs of the command line share: common flags, the settings in force, a reporter, a Spark session.
 
     @verb(options.REPO, options.SPARK_JOB)
     def compact(call: Call, all_keyed: bool = switch("--all-keyed", "Help.")) -> None:
 
-The function has its own flags as parameters, and the rest in `call`. A parameter that has the name of a field
-of the request goes into it by itself (`call.request`).
+The function has the verb's own flags as parameters. `call` has everything else. `call.request` fills a field
+of a request from the parameter with the same name.
 """
 
 from __future__ import annotations
@@ -45,15 +45,17 @@ if TYPE_CHECKING:
     from lakebackup_jobs.runtime.terminal_table import Screen
 
 Request = TypeVar("Request", bound="DataclassInstance")
-# Of an error, in a notification: variables of a command have a limit.
-_MOST_TEXT = 4_000
-_ORDER = {flag.name: place for place, flag in enumerate(options.ALL)}
+# The longest error message in a notification, because variables of a command's environment have a limit.
+_MAX_ERROR_CHARS = 4_000
+_ORDER = {flag.name: position for position, flag in enumerate(options.ALL)}
 
 
 class Call:
-    """One call of a verb. `flags`: the shared flags it takes, as given; `own`: its own, by their parameters;
-    `given`: spellings of its own flags and names of arguments that were given; `session`: a caller's, if any;
-    `command`: the verb with its group, such as `backup topics`.
+    """One call of a verb.
+
+    `flags`: the values of the shared flags, by name. `own`: the values of the verb's own flags, by parameter.
+    `given`: the spellings of its own flags, and the names of its arguments, that the user gave. `session`:
+    the caller's Spark session, if any. `command`: the verb with its group, such as `backup topics`.
     """
 
     def __init__(
@@ -72,22 +74,23 @@ class Call:
         self.wide: bool = flags["wide"]
         self.explain: bool = flags.get("explain", False)
         self.dry_run: bool = self.explain or flags.get("dry_run", False)
-        self._taken, self._stack, self._overrides = taken, stack, dict[str, Any]()
-        #: Whether `[notify]` hears how the verb ended; the result so far; the request that was made.
+        self._shared_flags, self._stack, self._overrides = taken, stack, dict[str, Any]()
+        #: Whether `[notify]` is told how the verb ended, and the result so far.
         self.notifies, self.outcome = False, dict[str, Any]()
+        #: The last request that `request` returned.
         self.job_request: object = None
 
     def override(self, **flags: Any) -> Settings:
-        """The settings in force, with flags of the verb's own over them; those that are None were not given.
+        """The settings in force, overridden by the verb's own `flags`. None: the flag was not given.
 
-        To be called before the settings are used.
+        Must be called before the settings are used.
         """
         self._overrides |= flags
         return self.settings
 
     @cached_property
     def settings(self) -> Settings:
-        """The settings in force. Raises UsageProblem, NotFound."""
+        """The settings in force. Raises UsageProblem and NotFound."""
         from lakebackup.config import is_secret, load, parse_properties, read_properties
         from lakebackup.rules.kafka_properties import check_servers
         from lakebackup.storage.private import require_own
@@ -101,17 +104,17 @@ class Call:
         if flags.get("bootstrap_server"):
             kafka["bootstrap.servers"] = check_servers(flags["bootstrap_server"], "--bootstrap-server")
         spark = parse_properties(flags.get("spark_conf") or (), "--spark-conf")
-        given = {flag.setting: flags[flag.name] for flag in self._taken if flag.setting}
-        given |= {**self._overrides, "kafka": kafka or None, "spark": spark or None}
-        found = load(given, flags["settings_file"])
+        flag_values = {flag.setting: flags[flag.name] for flag in self._shared_flags if flag.setting}
+        flag_values |= {**self._overrides, "kafka": kafka or None, "spark": spark or None}
+        settings = load(flag_values, flags["settings_file"])
         from lakebackup_jobs.connection import use
 
-        use(found)
-        return found
+        use(settings)
+        return settings
 
     @property
     def where(self) -> str:
-        """The repository, where backups are kept. Raises UsageProblem without one, or for a file."""
+        """The URI of the repository. Raises UsageProblem when none is given, or when it names a file."""
         repository = required(
             self.settings.repo,
             "--repo",
@@ -125,101 +128,110 @@ class Call:
 
     @property
     def places(self) -> tuple[str, str | None]:
-        """Where backups and catalog are, None: the catalog is with the backups."""
+        """The URIs of the repository and the catalog; None when the catalog is in the repository."""
         return self.where, self.settings.catalog
 
     @property
     def kafka(self) -> Properties:
-        """Kafka's properties. Raises UsageProblem without servers where the verb has a flag for them."""
-        found = self.settings.kafka
+        """Kafka's properties. Raises UsageProblem when the verb has a flag for servers and none are given."""
+        properties = self.settings.kafka
         if "bootstrap_server" in self.flags:
             required(
-                found.get("bootstrap.servers"),
+                properties.get("bootstrap.servers"),
                 "--bootstrap-server",
                 "which Kafka cluster?",
                 hint="Give --bootstrap-server HOST:PORT, set LAKEBACKUP_KAFKA__BOOTSTRAP_SERVERS, "
                 "or write it into [kafka] of lakebackup.toml.",
             )
-        return found
+        return properties
 
-    def request(self, of: type[Request], /, **more: Any) -> Request:
-        """A request whose fields have, by their names, the values of `more`, of the verb's own flags or of
-        shared ones, the first of these that there is. A flag that was not given leaves the field's default.
+    def request(self, request_type: type[Request], /, **field_values: Any) -> Request:
+        """Make a request. Its fields get their values by name.
+
+        `field_values` come first, then the verb's own flags, then shared flags. A field keeps its default
+        when its flag was not given.
         """
         own = {
             name: tuple(value) if isinstance(value, list) else value
             for name, value in self.own.items()
             if value is not None
         }
-        values = {**self._shared(), **own}
-        values = {field.name: values[field.name] for field in fields(of) if field.name in values}
-        request = of(**{**values, **more})
+        values = {**self._shared_values(), **own}
+        values = {field.name: values[field.name] for field in fields(request_type) if field.name in values}
+        request = request_type(**{**values, **field_values})
         self.job_request = request
         return request
 
-    def _shared(self) -> dict[str, Any]:
-        """The values of shared flags and settings, by the names that fields of requests have."""
-        found, taken = self.settings, self.flags
+    def _shared_values(self) -> dict[str, Any]:
+        """The values of shared flags and settings, under the names of the requests' fields."""
+        settings, flags = self.settings, self.flags
         values: dict[str, Any] = {
             "destination": self.where,
-            "catalog": found.catalog,
+            "catalog": settings.catalog,
             "dry_run": self.dry_run,
-            "keys_file": found.log.keys_file,
-            "schema_topics": found.schema_topics,
+            "keys_file": settings.log.keys_file,
+            "schema_topics": settings.schema_topics,
         }
-        if "kafka_config" in taken:
+        if "kafka_config" in flags:
             values["kafka"] = self.kafka
-        if "target_size" in taken:
-            values["target_bytes"] = int(found.target_size)
-        if "local_below" in taken:
-            values["local_below"] = int(found.local_below)
-        if "bandwidth" in taken:
-            values["bandwidth"] = found.bandwidth and int(found.bandwidth)
-        if "lease_ttl" in taken:
-            values["lease_ttl_s"] = found.lease_ttl
-        values |= {name: getattr(found, name) for name in _SAME if name in taken}
-        if "engine" in taken:
-            values["engine"] = taken["engine"] or "auto"
-        if "note" in taken:
-            values["note"] = taken["note"]
+        if "target_size" in flags:
+            values["target_bytes"] = int(settings.target_size)
+        if "local_below" in flags:
+            values["local_below"] = int(settings.local_below)
+        if "bandwidth" in flags:
+            values["bandwidth"] = settings.bandwidth and int(settings.bandwidth)
+        if "lease_ttl" in flags:
+            values["lease_ttl_s"] = settings.lease_ttl
+        values |= {name: getattr(settings, name) for name in _FIELDS_OF_FLAGS if name in flags}
+        if "engine" in flags:
+            values["engine"] = flags["engine"] or "auto"
+        if "note" in flags:
+            values["note"] = flags["note"]
         return values
 
-    def passed_on(self, *but: str) -> list[str]:
-        """The shared flags as they were given, for another command; all `but` those of these names."""
-        taken = [flag for flag in self._taken if flag.name not in but]
-        return [part for flag in taken for part in flag.arguments(self.flags[flag.name])]
+    def passed_on(self, *excluded: str) -> list[str]:
+        """The shared flags as words for another command, without the flags with these names."""
+        passed_flags = [flag for flag in self._shared_flags if flag.name not in excluded]
+        return [part for flag in passed_flags for part in flag.arguments(self.flags[flag.name])]
 
     @cached_property
     def report(self) -> Reporter:
-        """How the verb reports what it does; closed when the verb ends."""
+        """The verb's reporter, which is closed when the verb ends."""
         from lakebackup_jobs.lifecycle.progress import reporter
 
-        made = reporter(as_json=self.json, wide=self.wide, printer=self._print_result)
-        return self._stack.enter_context(made)
+        call_reporter = reporter(as_json=self.json, wide=self.wide, printer=self._print_result)
+        return self._stack.enter_context(call_reporter)
 
-    def _print_result(self, values: Mapping[str, Any], out: TextIO, screen: Screen | None) -> None:
+    def _print_result(self, values: Mapping[str, Any], stream: TextIO, screen: Screen | None) -> None:
         from lakebackup_jobs.cli.output.results.summary import print_summary
 
-        print_summary(values, out, screen, command=self.command, wide=self.wide)
+        print_summary(values, stream, screen, command=self.command, wide=self.wide)
 
     def spark(self) -> SparkSession | None:
-        """The caller's session, or one with the Spark settings given; else None: the job makes its own."""
-        found = self.settings
-        extra = dict(found.spark) | ({"spark.master": found.master} if found.master else {})
+        """The caller's session, or a new one with the given Spark settings.
+
+        Returns None when there is neither. Then the job starts its own.
+        """
+        settings = self.settings
+        extra = dict(settings.spark) | ({"spark.master": settings.master} if settings.master else {})
         if self.session is not None or not extra:
             return self.session
         self.report.wait("starting Spark")
         from lakebackup_jobs.runtime.session import spark_session
 
-        return spark_session(remote=found.remote, extra=extra)
+        return spark_session(remote=settings.remote, extra=extra)
 
     def start_jvm(self, *, sql: bool = False) -> None:
-        """Begin to start the JVM that the job would start first, beside what is imported until then.
+        """Start the JVM in the background, while the job's modules are imported.
 
-        `sql`: for SQL too. What goes wrong shows when the job starts it.
+        `sql`: prepare it for SQL too. The job reports an error when it starts the JVM itself.
         """
-        found = self.settings
-        if self.session is None and not self.dry_run and not (found.spark or found.master or found.remote):
+        call_settings = self.settings
+        if (
+            self.session is None
+            and not self.dry_run
+            and not (call_settings.spark or call_settings.master or call_settings.remote)
+        ):
             from lakebackup_jobs.runtime import background, settings
             from lakebackup_jobs.runtime.java import jvm
 
@@ -227,52 +239,57 @@ class Call:
                 background.later(lambda: jvm.start(settings.spark_settings(), sql=sql, workers=True))
 
     def spark_if_needed(self) -> SparkSession | Callable[[], SparkSession] | None:
-        """As `spark`, for a job that may do without: a session is made when the job asks for it, and at once
-        where a master is named, since what is there is used."""
-        found = self.settings
-        at_once = found.master and found.runner != "local" and not self.dry_run
-        if self.session is not None or at_once or not (found.spark or found.master):
+        """Like `spark`, for a job that may not need a session: returns a function that starts one.
+
+        When a master is named, the session starts at once, because a cluster that exists is used.
+        """
+        settings = self.settings
+        needs_cluster = settings.master and settings.runner != "local" and not self.dry_run
+        if self.session is not None or needs_cluster or not (settings.spark or settings.master):
             return self.spark()
         return cast("Callable[[], SparkSession]", self.spark)
 
     def planner(self) -> SparkSession | None:
-        """The session for what only plans: the caller's, or one that flags ask for. Settings start none."""
-        asked = self.flags["engine"] == "spark" or self.flags["master"]
-        return self.spark() if self.session is not None or asked else None
+        """The session for a run that only plans: the caller's, or one that a flag requests.
+
+        Settings alone start no session.
+        """
+        is_requested = self.flags["engine"] == "spark" or self.flags["master"]
+        return self.spark() if self.session is not None or is_requested else None
 
     def run(
-        self, job: Callable[..., dict[str, Any]], request: object, *, spark: bool = True, **more: Any
+        self, job: Callable[..., dict[str, Any]], request: object, *, spark: bool = True, **arguments: Any
     ) -> dict[str, Any]:
-        """Run a job and report its result, which is returned; with --explain, show the SQL that decides.
+        """Run a job, report its result and return it. With --explain, print the SQL that decides instead.
 
-        `spark`: the job takes a session.
+        `spark`: the job takes a session. `arguments` are passed to the job.
         """
-        result = self.result_of(job, request, spark=spark, **more)
+        result = self.result_of(job, request, spark=spark, **arguments)
         if not self.explain:
             self.report.result(result)
         return result
 
     def result_of(
-        self, job: Callable[..., dict[str, Any]], request: object, *, spark: bool = True, **more: Any
+        self, job: Callable[..., dict[str, Any]], request: object, *, spark: bool = True, **arguments: Any
     ) -> dict[str, Any]:
-        """As `run`, without reporting the result; empty with --explain."""
-        given: dict[str, Any]
+        """Like `run`, without reporting the result. Returns an empty result with --explain."""
+        spark_argument: dict[str, Any]
         if "engine" in self.flags and (self.dry_run or not spark):
-            given = {"spark": self.planner()}
+            spark_argument = {"spark": self.planner()}
         elif spark and not self.explain:
-            given = {"spark": self.spark_if_needed() if "runner" in self.flags else self.spark()}
+            spark_argument = {"spark": self.spark_if_needed() if "runner" in self.flags else self.spark()}
         else:
-            given = {}
+            spark_argument = {}
         if self.explain:
-            self.explained(lambda: job(request, reporter=self.report, **given, **more))
+            self.explained(lambda: job(request, reporter=self.report, **spark_argument, **arguments))
             return {}
         with self.results_of_failures():
-            self.outcome = job(request, reporter=self.report, **given, **more)
+            self.outcome = job(request, reporter=self.report, **spark_argument, **arguments)
         return self.outcome
 
     @contextmanager
     def results_of_failures(self) -> Iterator[None]:
-        """Report what a run did that ends with an error all the same."""
+        """Report the result of a run that ends with an error, if the error carries one."""
         try:
             yield
         except LakebackupError as error:
@@ -283,39 +300,39 @@ class Call:
 
     @cached_property
     def as_of(self) -> int | None:
-        """--as-of in us since 1970 UTC; None: now."""
+        """The value of --as-of in us since 1970 UTC; None means now."""
         if self.flags.get("as_of") is None:
             return None
         with naming("--as-of"):
-            then = instant(self.flags["as_of"])
-        return 1000 * (in_policy_zone(self, "--as-of", then) if isinstance(then, LocalTime) else then)
+            moment = instant(self.flags["as_of"])
+        return 1000 * (in_policy_zone(self, "--as-of", moment) if isinstance(moment, LocalTime) else moment)
 
     @property
     def screen(self) -> Screen | None:
-        """The terminal that standard output is; None if it is none."""
+        """The terminal on standard output, or None when it is not a terminal."""
         from lakebackup_jobs.runtime.terminal_table import screen_of
 
         return screen_of(sys.stdout, wide=self.wide)
 
-    def connection(self, **more: Any) -> Connection:
-        """The backups, with the catalog as it was at --as-of. `more`: see `Connection`."""
+    def connection(self, **arguments: Any) -> Connection:
+        """A connection to the backups, with the catalog as of --as-of. `arguments`: see `Connection`."""
         from lakebackup_jobs.connection import Connection
 
         self.where  # noqa: B018 - says which flag is missing
-        return Connection(self.settings, as_of=self.as_of, warn=self.warn, **more)
+        return Connection(self.settings, as_of=self.as_of, warn=self.warn, **arguments)
 
     def reader(self) -> CatalogReader:
-        """The catalog, as it was at --as-of; warns when it is behind. Raises NotFound when there is none.
+        """A reader of the catalog as of --as-of. Warns when the catalog is behind.
 
-        It is read by DuckDB: no Java is started.
+        DuckDB reads it, so no JVM starts. Raises NotFound when there is no catalog.
         """
         return self.connection().catalog()
 
     def notify(self, verb: str, started: float, error: Exception | None) -> None:
-        """Tell those whom `[notify]` names how the verb ended, or that it failed so far. Raises nothing."""
+        """Send the verb's end, or its failure so far, to the channels of `[notify]`. Raises nothing."""
         try:
             settings = self.settings
-        except LakebackupError:  # which is the error
+        except LakebackupError:  # the verb failed with the same error
             return
         from lakebackup.config import NotifyOptions
 
@@ -340,24 +357,24 @@ class Call:
             destination=without_secrets(settings.repo or "", secrets) or None,
             outcome=type(error).__name__ if error else "ok",
             exit_code=code,
-            error=without_secrets(text, secrets)[:_MOST_TEXT] if error else None,
+            error=without_secrets(text, secrets)[:_MAX_ERROR_CHARS] if error else None,
             started=started,
             finished=time.time(),
             counts=numbers,
         )
-        for place, problem in send(settings.notify, event).items():
+        for channel, problem in send(settings.notify, event).items():
             if problem:
-                self.warn(f"[notify] {place}: {without_secrets(problem, secrets)}")
+                self.warn(f"[notify] {channel}: {without_secrets(problem, secrets)}")
 
     def warn(self, text: str) -> None:
-        """A warning on standard error, where with --json all is JSON."""
-        self._say("warning", text, f"warning: {text}")
+        """Print a warning on standard error, as JSON with --json."""
+        self._print_message("warning", text, f"warning: {text}")
 
     def note(self, text: str) -> None:
-        """A remark on standard error, where with --json all is JSON."""
-        self._say("note", text, text)
+        """Print a remark on standard error, as JSON with --json."""
+        self._print_message("note", text, text)
 
-    def _say(self, event: str, text: str, line: str) -> None:
+    def _print_message(self, event: str, text: str, line: str) -> None:
         self.report.clear()
         if self.json:
             from lakebackup_jobs.lifecycle.progress import event_line
@@ -366,11 +383,11 @@ class Call:
         print(line if self.json else visible_lines(line), file=sys.stderr)
 
     def explained(self, plan: Callable[[], Any]) -> None:
-        """Run `plan`, which changes nothing, and print what it asked the catalog."""
+        """Run `plan`, which changes nothing, and print its queries of the catalog."""
         explain(plan, self.report.clear, as_json=self.json)
 
     def short_ids(self, reader: CatalogReader) -> ShortIds | None:
-        """Makes ids of backups short, for a terminal; None where they are shown in full."""
+        """Short ids of backups for a terminal, or None when ids are printed in full."""
         if self.screen is None or self.wide or self.json or self.flags.get("csv"):
             return None
         from lakebackup_jobs.cli.output.short_ids import ShortIds
@@ -378,9 +395,10 @@ class Call:
         return ShortIds(row["backup_id"] for row in reader.rows("backup_ids"))
 
     def show(self, values: Mapping[str, Any], sentences: Sequence[str] | None = None) -> None:
-        """Write values for a person, or as one line of JSON; without the events of a run around them.
+        """Write values as text, or as one line of JSON with --json, without the events of a run.
 
-        A person gets the `sentences` instead where they are given, and the values too with --wide."""
+        Text has the `sentences` in place of the values if they are given, and both with --wide.
+        """
         from lakebackup_jobs.cli.output.pager import paged
         from lakebackup_jobs.cli.output.rows import json_line
         from lakebackup_jobs.lifecycle.progress import JSON_VERSION, print_result, reader_may_leave
@@ -413,8 +431,10 @@ class Call:
         columns: Sequence[str] | None = None,
         brief: Brief | None = None,
     ) -> None:
-        """Write rows as a table of `columns`, on a terminal as `brief` says; or as JSON lines or as CSV,
-        which have all columns."""
+        """Write rows as a table of `columns`; on a terminal, `brief` shortens it.
+
+        JSON lines and CSV have all columns.
+        """
         from lakebackup_jobs.cli.output.rows import write
 
         self.report.clear()
@@ -423,18 +443,18 @@ class Call:
         write(rows, as_json=self.json, as_csv=csv, wide=self.wide, pages=pages, columns=columns, brief=brief)
 
 
-#: Verbs, or groups of them, whose end `[notify]` hears of: what a schedule runs.
+#: Verbs, or groups of them, whose end is sent to `[notify]`: those that a schedule runs.
 JOBS = (
     "backup", "restore", "verify", "drill", "prune", "merge", "compact", "due", "archive", "catalog optimize",
     "catalog rebuild", "log run", "log restore", "log snapshot", "log merge", "log compact", "log truncate",
 )  # fmt: skip
-#: Fields of requests that have the name of a flag and of its setting.
-_SAME = ("source", "codec", "compression_level", "remote", "runner")
+#: Fields of requests with the same name as a flag and its setting.
+_FIELDS_OF_FLAGS = ("source", "codec", "compression_level", "remote", "runner")
 
 
 @dataclass(frozen=True, slots=True)
 class Verb:
-    """A command: its name, its function, and the shared flags that it takes."""
+    """A command: its name, its function, the shared flags that it takes, and the text of its first wait."""
 
     name: str
     function: Callable[..., Any]
@@ -443,11 +463,11 @@ class Verb:
 
     @property
     def help(self) -> str:
-        """The function's docstring without the examples."""
+        """The help: the function's docstring without the examples."""
         return self._text()[0]
 
     def command(self) -> PlainCommand:
-        """The command as typer runs it."""
+        """The command in the form that typer runs."""
         app = typer.Typer(add_completion=False, rich_markup_mode=None)
         epilog = options.examples(self._text()[1])
         app.command(self.name, cls=PlainCommand, epilog=epilog)(self._callback())
@@ -458,8 +478,10 @@ class Verb:
         return text, examples
 
     def _notified(self, call: Call, path: str, values: Mapping[str, Any]) -> Any:
-        """Run the function, and record how it ended; of a job, those whom `[notify]` names hear that too.
-        Not of one that a person interrupted."""
+        """Run the function, and record how it ended. The end of a job is also sent to `[notify]`.
+
+        Neither happens when a person interrupts it.
+        """
         call.notifies = not call.dry_run and any(f"{path} ".startswith(f"{job} ") for job in JOBS)
         started = time.time()
         try:
@@ -475,29 +497,31 @@ class Verb:
         return code
 
     def _callback(self) -> Callable[..., Any]:
-        """What typer calls. Its signature has the verb's own flags, then the shared ones."""
+        """The function that typer calls. Its signature has the verb's own flags, then the shared ones."""
 
         def run(context: typer.Context, **values: Any) -> Any:
             shared = {flag.name: values.pop(flag.name) for flag in self.taken}
-            spelled = {one.name: one.opts[0].strip("-") for one in context.command.params}
-            given = [
-                spelled[one.name] for one in own if values[one.name] not in (one.default.default, None, [])
+            spellings = {option.name: option.opts[0].strip("-") for option in context.command.params}
+            given_names = [
+                spellings[parameter.name]
+                for parameter in own_parameters
+                if values[parameter.name] not in (parameter.default.default, None, [])
             ]
             with ExitStack() as stack:
                 path = context.command_path.partition(" ")[2]
-                call = Call(self.taken, shared, values, given, context.obj, stack, path)
+                call = Call(self.taken, shared, values, given_names, context.obj, stack, path)
                 for name, value in values.items():
                     if isinstance(value, LocalTime):
-                        values[name] = in_policy_zone(call, f"--{spelled[name]}", value)
+                        values[name] = in_policy_zone(call, f"--{spellings[name]}", value)
                 if self.waits:
                     call.report.wait(self.waits)
                 return self._notified(call, path, values)
 
-        _, *own = signature(self.function, eval_str=True).parameters.values()
+        _, *own_parameters = signature(self.function, eval_str=True).parameters.values()
         context = Parameter("context", Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
-        parameters = [context, *own, *(flag.parameter for flag in self.taken)]
+        parameters = [context, *own_parameters, *(flag.parameter for flag in self.taken)]
         run.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
-        run.__annotations__ = {one.name: one.annotation for one in parameters}
+        run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
         run.__doc__ = self.help
         return run
 
@@ -505,21 +529,22 @@ class Verb:
 def verb(
     *groups: options.Flag | Sequence[options.Flag], waits: str | None = None
 ) -> Callable[[Callable[..., Any]], Verb]:
-    """A verb that takes these shared flags and those of every verb beside its own.
+    """Decorates a function as a verb with these shared flags, those of every verb, and its own.
 
-    The function's name is the verb's, its docstring the help; under `Examples:` each command has a line, or
-    more that are indented deeper. Its first parameter is the Call. An int that it returns is the exit code.
-    `waits`: what a terminal shows at once, until there is more to say; "" where that is at once.
+    The function's name is the verb's name, and its docstring is the help. Under `Examples:` each command
+    starts a line; further lines of it are indented deeper. The first parameter is the Call. An int that the
+    function returns is the exit code. `waits`: what a terminal shows until the verb reports something; "" for
+    nothing.
     """
     flags = [[group] if isinstance(group, options.Flag) else group for group in groups]
-    named = {flag.name: flag for flag in chain(options.EVERY_VERB, *flags)}
-    taken = sorted(named.values(), key=lambda flag: _ORDER[flag.name])
+    flags_by_name = {flag.name: flag for flag in chain(options.EVERY_VERB, *flags)}
+    shared_flags = sorted(flags_by_name.values(), key=lambda flag: _ORDER[flag.name])
 
     if waits is None:
-        asks, plans = options.AS_OF.name in named, options.REMOTE.name in named
-        waits = "reading the catalog" if asks else "planning" if plans else ""
+        reads_catalog, plans = options.AS_OF.name in flags_by_name, options.REMOTE.name in flags_by_name
+        waits = "reading the catalog" if reads_catalog else "planning" if plans else ""
 
     def decorate(function: Callable[..., Any]) -> Verb:
-        return Verb(function.__name__.strip("_").replace("_", "-"), function, taken, waits)
+        return Verb(function.__name__.strip("_").replace("_", "-"), function, shared_flags, waits)
 
     return decorate

@@ -1,1 +1,1 @@
-"""`make demo`, and the Kafka broker that it and the tests start."""
+"""`make demo`, and the Kafka broker that the demo and the tests start."""

@@ -1,6 +1,6 @@
-"""`make demo`: real topics on a real broker, backed up, lost, asked about with SQL, and restored identical.
+"""`make demo`: backs up topics of a real broker, queries the backups, deletes the topics, and restores them.
 
-Every step prints the command a person would type. Nothing outside one folder is touched.
+Every step prints the command that a person would type. Nothing outside one temporary folder is changed.
 """
 
 from __future__ import annotations
@@ -36,24 +36,24 @@ out = Console(highlight=False)
 
 
 def main() -> int:
-    """Run the demonstration; returns 0 when every restored record equals the lost one."""
+    """Run the demo. Returns 0 when every restored record is identical to the lost one."""
     with tempfile.TemporaryDirectory(prefix="lakebackup-demo-") as name:
         folder = Path(name)
         say("Starting Apache Kafka (one node, loopback) and Spark (this machine) ...")
         with Broker(folder / "kafka") as broker:
-            return _Demo(broker.bootstrap, folder / "backups").run()
+            return _DemoRun(broker.bootstrap, folder / "backups").run()
 
 
-class _Demo:
+class _DemoRun:
     def __init__(self, servers: str, backups: Path) -> None:
         self.servers, self.backups = servers, backups
         self.spark = spark_session(app="lakebackup-demo")
-        self.random = random.Random(7)  # noqa: S311 - the same records every time
+        self.random = random.Random(7)  # noqa: S311 - every run writes the same records
         self.now = time.time_ns() // 1_000_000
 
     def run(self) -> int:
         backup = "backup topics orders payments", "--bootstrap-server", self.servers, "--repo", self.backups
-        places = "--repo", self.backups, "--to", f"kafka://{self.servers}"
+        repo_and_target = "--repo", self.backups, "--to", f"kafka://{self.servers}"
         say(f"Writing {RECORDS:,} records to each of {', '.join(TOPICS)} ...")
         self._create()
         for topic in TOPICS:
@@ -72,52 +72,54 @@ class _Demo:
             "--repo", self.backups,
         )  # fmt: skip
 
-        before = {topic: self._read(topic) for topic in TOPICS}
-        stood = self._next_records()
+        rows_before = {topic: self._read_rows(topic) for topic in TOPICS}
+        next_records = self._next_records()
         say(f"Disaster: both topics are deleted, and with them the offsets of the group {GROUP}.")
         self._delete()
         say("What would a restore do? The dry run shows the SELECT that chooses the files.")
-        self._lakebackup("restore topics orders payments", *places, "--dry-run")
-        self._lakebackup("restore topics orders payments", *places)
-        same = all(self._compare(topic, before[topic], self._read(topic)) for topic in TOPICS)
-        self._lakebackup("restore groups", GROUP, *places)
-        goes_on = self._next_records() == stood
-        same &= goes_on
-        verdict = "[green]at the same record[/]" if goes_on else "[red]SOMEWHERE ELSE[/]"
+        self._lakebackup("restore topics orders payments", *repo_and_target, "--dry-run")
+        self._lakebackup("restore topics orders payments", *repo_and_target)
+        is_identical = all(
+            self._compare(topic, rows_before[topic], self._read_rows(topic)) for topic in TOPICS
+        )
+        self._lakebackup("restore groups", GROUP, *repo_and_target)
+        group_continues = self._next_records() == next_records
+        is_identical &= group_continues
+        verdict = "[green]at the same record[/]" if group_continues else "[red]SOMEWHERE ELSE[/]"
         out.print(f"group {GROUP} goes on {verdict} in every partition of orders")
 
         moment = self.now - 2 * DAY_MS
         say(f"And as it was two days ago, at {format_ts(moment)}, under another name:")
-        then = "--map", "orders=orders-then", "--to-time", format_ts(moment)
-        self._lakebackup("restore topics orders", *places, *then)
-        expected = {p: [row for row in rows if row[3] <= moment] for p, rows in before["orders"].items()}
-        same &= self._compare("orders-then", expected, self._read("orders-then"))
+        options = "--map", "orders=orders-then", "--to-time", format_ts(moment)
+        self._lakebackup("restore topics orders", *repo_and_target, *options)
+        expected = {p: [row for row in rows if row[3] <= moment] for p, rows in rows_before["orders"].items()}
+        is_identical &= self._compare("orders-then", expected, self._read_rows("orders-then"))
         self._lakebackup("verify", "--repo", self.backups, "--decode")
-        say("Everything is as it was." if same else "THE RESTORED TOPICS DIFFER.")
-        return 0 if same else 1
+        say("Everything is as it was." if is_identical else "THE RESTORED TOPICS DIFFER.")
+        return 0 if is_identical else 1
 
     def _lakebackup(self, verb: str, *arguments: str | Path) -> None:
-        words = [*verb.split(), *(str(a) for a in arguments)]
+        words = [*verb.split(), *(str(argument) for argument in arguments)]
         out.print(f"\n[bold green]$[/] lakebackup {shlex.join(words)}", soft_wrap=True)
-        started = time.monotonic()
+        start_s = time.monotonic()
         code = lakebackup(words, spark=self.spark)
-        out.print(f"[dim]({time.monotonic() - started:.1f} s, exit code {code})[/]")
+        out.print(f"[dim]({time.monotonic() - start_s:.1f} s, exit code {code})[/]")
         if code:
             sys.exit(code)
 
     def _create(self) -> None:
         admin = AdminClient({"bootstrap.servers": self.servers})
-        wanted = [
+        new_topics = [
             NewTopic(name, count, 1, config={"retention.ms": str(30 * DAY_MS)})
             for name, count in TOPICS.items()
         ]
-        for done in admin.create_topics(wanted).values():
-            done.result(30)
+        for future in admin.create_topics(new_topics).values():
+            future.result(30)
 
     def _delete(self) -> None:
         admin = AdminClient({"bootstrap.servers": self.servers})
-        for done in admin.delete_topics(list(TOPICS), operation_timeout=30).values():
-            done.result(30)
+        for future in admin.delete_topics(list(TOPICS), operation_timeout=30).values():
+            future.result(30)
         while set(TOPICS) & set(admin.list_topics(timeout=10).topics):
             time.sleep(0.1)
 
@@ -150,16 +152,16 @@ class _Demo:
                 [("trace", b"%d" % i), ("trace", None)] if i % 11 == 0 else [],
             )
 
-    def _read(self, topic: str) -> dict[int, list[Row]]:
+    def _read_rows(self, topic: str) -> dict[int, list[Row]]:
         consumer = self._consumer("demo", **{"enable.partition.eof": True})
         rows: dict[int, list[Row]] = {p: [] for p in consumer.list_topics(topic, 30).topics[topic].partitions}
         consumer.assign([TopicPartition(topic, p, 0) for p in rows])
-        left = set(rows)
-        while left:
+        unread_partitions = set(rows)
+        while unread_partitions:
             for message in consumer.consume(10_000, 1.0):
                 error = message.error()
                 if error and error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001
-                    left.discard(message.partition())
+                    unread_partitions.discard(message.partition())
                 elif not error:
                     headers, (_, ts) = tuple(message.headers() or ()), message.timestamp()
                     rows[message.partition() or 0].append((message.key(), message.value(), headers, ts))
@@ -167,36 +169,36 @@ class _Demo:
         return rows
 
     def _consumer(self, group: str, **settings: Any) -> Consumer:
-        own = {"bootstrap.servers": self.servers, "group.id": group, "enable.auto.commit": False}
-        return Consumer({**own, **settings})
+        defaults = {"bootstrap.servers": self.servers, "group.id": group, "enable.auto.commit": False}
+        return Consumer({**defaults, **settings})
 
     def _commit(self) -> None:
-        """A consumer group that has read half of every partition of orders."""
-        half = [
+        """Commit offsets as a consumer group that has read half of every partition of orders."""
+        offsets = [
             TopicPartition("orders", p, RECORDS // TOPICS["orders"] // 2) for p in range(TOPICS["orders"])
         ]
         consumer = self._consumer(GROUP)
-        consumer.commit(offsets=half, asynchronous=False)
+        consumer.commit(offsets=offsets, asynchronous=False)
         consumer.close()
 
     def _next_records(self) -> dict[int, Any]:
-        """The value of the record that the group would read next in each partition of orders."""
+        """Partition of orders -> the value of the record that the group would read next."""
         consumer = self._consumer(GROUP)
-        places = [TopicPartition("orders", p) for p in range(TOPICS["orders"])]
-        found = {}
-        for place in consumer.committed(places, timeout=30):
-            consumer.assign([place])
+        partitions = [TopicPartition("orders", p) for p in range(TOPICS["orders"])]
+        values = {}
+        for partition in consumer.committed(partitions, timeout=30):
+            consumer.assign([partition])
             message = consumer.poll(30)
-            found[place.partition] = message and message.value()
+            values[partition.partition] = message and message.value()
         consumer.close()
-        return found
+        return values
 
     def _compare(self, topic: str, lost: dict[int, list[Row]], restored: dict[int, list[Row]]) -> bool:
-        same = lost == restored
+        is_identical = lost == restored
         count = sum(map(len, restored.values()))
-        verdict = "[green]identical[/]" if same else "[red]DIFFERENT[/]"
+        verdict = "[green]identical[/]" if is_identical else "[red]DIFFERENT[/]"
         out.print(f"{topic}: {count:,} records in {len(restored)} partitions, {verdict} to what was lost")
-        return same
+        return is_identical
 
 
 def say(text: str) -> None:

@@ -1,4 +1,4 @@
-"""A real Kafka broker on this machine, for the demo and tests: a KRaft node on the loopback interface."""
+"""Runs a real Kafka broker (a KRaft node on the loopback interface) for the demo and the tests."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
 
 class Broker:
-    """A broker in a folder. As a context manager it runs inside the block.
+    """A broker whose data is in a folder. As a context manager, it runs inside the block.
 
-    Folder, port and topics survive stop, kill and start. `properties` override those of server.properties.
-    `node` is the broker's id in its cluster.
+    Folder, port and topics survive stop, kill and start. `properties` override the defaults of
+    server.properties. `node` is the broker's id in its cluster.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Broker:
 
     @property
     def bootstrap(self) -> str:
-        """Value for bootstrap.servers."""
+        """The value for bootstrap.servers."""
         return f"127.0.0.1:{self.port}"
 
     @property
@@ -140,17 +140,17 @@ class Broker:
 
     def _format(self, command: list[str], settings: Path, seconds: float) -> None:
         try:
-            done = subprocess.run(
+            process = subprocess.run(
                 [*command, "kafka.tools.StorageTool", "format", *self._new_cluster(), "-c", settings],
                 capture_output=True, text=True, timeout=seconds, check=False,
             )  # fmt: skip
-        except subprocess.TimeoutExpired as cause:
+        except subprocess.TimeoutExpired as error:
             raise EnvironmentProblem(
                 f"Formatting {self.folder} for Kafka took over {seconds:.0f} s."
-            ) from cause
-        if done.returncode:
+            ) from error
+        if process.returncode:
             raise EnvironmentProblem(
-                f"Kafka refused to format {self.folder}: {(done.stdout + done.stderr).strip()[-1500:]}",
+                f"Kafka refused to format {self.folder}: {(process.stdout + process.stderr).strip()[-1500:]}",
                 hint="Give an empty, writable folder.",
             )
 
@@ -161,7 +161,7 @@ class Broker:
         return f"End of {self.log}:\n{tail(self.log)}"
 
     def _identity(self) -> str:
-        """The cluster id that formatting wrote."""
+        """The cluster id that formatting wrote; empty when there is none."""
         lines = self.identities.read_text("utf-8").splitlines()
         return next((line.partition("=")[2] for line in lines if line.startswith("cluster.id=")), "")
 
@@ -180,7 +180,7 @@ class Broker:
                 metadata = admin.list_topics(timeout=0.5)
             except KafkaException:
                 continue
-            # else another broker answers on this port
+            # Otherwise another broker answers on this port.
             if self.node in metadata.brokers and metadata.cluster_id == identity:
                 return
         raise EnvironmentProblem(
@@ -200,7 +200,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--port", type=int, help="port on 127.0.0.1 (default: 9092)", default=9092)
     options = parser.parse_args(argv)
     stops = {signal.SIGINT, signal.SIGTERM}
-    # Handled below, never in the middle of a start or a stop.
+    # Blocked here and handled below, so that no signal interrupts a start or a stop.
     signal.pthread_sigmask(signal.SIG_BLOCK, stops)
     with (
         tempfile.TemporaryDirectory(prefix="lakebackup-broker-") as temporary,

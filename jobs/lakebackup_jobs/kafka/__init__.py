@@ -1,1 +1,1 @@
-"""Kafka: the state of a cluster, its records in and out, and the format of data files."""
+"""Kafka: the state of a cluster, reading and writing its records, and the format of data files."""

@@ -1,4 +1,8 @@
-"""Key filters as they are stored: a CRC-32 behind each block. What fills them is compiled; this is not."""
+"""The stored form of key filters: a CRC-32 follows each block. This module needs no compiled code.
+
+The CRC-32 covers the SHA-256 of the filter's data file, the block's number and the block. `seal` computes it
+for all blocks at once, with a table lookup for each byte position.
+"""
 
 from __future__ import annotations
 
@@ -8,47 +12,44 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-#: Of a block of a filter, and of a block with its CRC-32.
+#: Sizes of a filter's block, without and with its CRC-32.
 BLOCK_WORDS, BLOCK_BYTES = 8, 32
 SEALED_BYTES = BLOCK_BYTES + 4
 _CRC = np.array([zlib.crc32(bytes([i])) ^ zlib.crc32(b"\0") for i in range(256)], np.uint32)
 
 
 def seal(words: npt.NDArray[np.uint32], sha256: str) -> bytes:
-    """The blocks of a key filter, uint32[blocks, BLOCK_WORDS], as they are stored: each with its CRC-32.
-
-    It goes over the digest of the filter's data file, the block's number and the block.
-    """
+    """Returns the stored form of a key filter's blocks, uint32[blocks, BLOCK_WORDS]: each with its CRC-32."""
     count = len(words)
     blocks = np.ascontiguousarray(words, "<u4").view(np.uint8)
     numbers = np.arange(count, dtype="<u8").view(np.uint8).reshape(count, 8)
     crc = np.full(count, zlib.crc32(bytes.fromhex(sha256)) ^ 0xFFFFFFFF, np.uint32)
-    for column in (*numbers.T, *blocks.T):  # of all blocks at once
+    for column in (*numbers.T, *blocks.T):  # a column has the same byte of all blocks
         crc = _CRC[(crc ^ column) & 0xFF] ^ (crc >> 8)
     sums = (crc ^ 0xFFFFFFFF).astype("<u4").view(np.uint8).reshape(count, 4)
     return np.hstack((blocks, sums)).tobytes()
 
 
 def words_of(sealed: bytes) -> Any:
-    """The blocks of a filter as stored, without their sums."""
+    """Returns the blocks of a stored filter, uint32[blocks, BLOCK_WORDS]. Does not check their CRC-32."""
     blocks = np.frombuffer(sealed, np.uint8).reshape(-1, SEALED_BYTES)[:, :BLOCK_BYTES]
     return np.ascontiguousarray(blocks).view("<u4")
 
 
 def intact(sealed: bytes, number: int, sha256: str) -> bool:
-    """Whether these are block `number` of the filter of a data file, and its CRC-32, as they were written."""
+    """Whether `sealed` is undamaged block `number` of the filter of the data file with this SHA-256."""
     block, crc = sealed[:BLOCK_BYTES], sealed[BLOCK_BYTES:]
     try:
         digest = bytes.fromhex(sha256)
-    except ValueError:  # the catalog has another text
+    except ValueError:  # the catalog has no valid digest
         return False
     start = zlib.crc32(number.to_bytes(8, "little"), zlib.crc32(digest))
     return len(crc) == 4 and zlib.crc32(block, start) == int.from_bytes(crc, "little")
 
 
 def whole(sealed: bytes, sha256: str) -> bool:
-    """Whether this is the filter of a data file, as it was written."""
+    """Whether `sealed` is the undamaged filter of the data file with this SHA-256."""
     try:
         return seal(words_of(sealed), sha256) == sealed
-    except ValueError:  # it is no number of blocks, or the catalog has no digest of the file
+    except ValueError:  # it is not a whole number of blocks, or the catalog has no valid digest
         return False

@@ -1,7 +1,7 @@
-"""Compiled functions and raw memory: the few unsafe primitives that reading librdkafka's messages needs.
+"""Compiled functions and raw memory: the few unsafe primitives for reading librdkafka's messages.
 
-Everything numba that mypy cannot see is narrowed here; the other modules are typed. Compiled code is
-cached on disk (NUMBA_CACHE_DIR, else beside the source), so that worker processes load it in milliseconds.
+This module gives types to the parts of numba that mypy cannot check, so other modules are typed. Compiled
+code is cached on disk (in NUMBA_CACHE_DIR), so worker processes load it within milliseconds.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, TypeVar, cast
 
 from lakebackup_jobs.runtime.java.jars import work_folder
 
-# Before numba is loaded: the same compiled code for this process as for Spark's workers.
+# Set before numba is loaded, so that this process and Spark's workers share the compiled code.
 os.environ.setdefault("NUMBA_CACHE_DIR", str(work_folder() / "numba"))
 
 import numba
@@ -26,7 +26,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 Bytes = npt.NDArray[np.uint8]
 Longs = npt.NDArray[np.int64]
 
-#: Compile in nopython mode without the interpreter lock; the result is kept on disk.
+#: Compiles a function in nopython mode, without the interpreter lock, and caches the result on disk.
 compiled = cast("Callable[[Function], Function]", numba.njit(cache=True, nogil=True))
 memcpy = cast("Callable[..., Any]", cgutils.raw_memcpy)
 intrinsic = cast("Callable[[Callable[..., Any]], Callable[..., Any]]", _intrinsic)
@@ -63,8 +63,10 @@ def copy_bytes(_context: Any, _target: Any, _source: Any, _length: Any) -> Any:
 
 
 def external(name: str, result: str, arguments: str) -> Callable[..., int]:
-    """A C function of a library loaded before, for compiled code; types by letter: l long or pointer, i int,
-    v none."""
+    """A C function of a loaded library, for compiled code.
+
+    Types are letters: l for a long or a pointer, i for an int, v for none.
+    """
     kinds: dict[str, Any] = {"l": types.int64, "i": types.int32, "v": types.void}
     signature = kinds[result](*(kinds[letter] for letter in arguments))
     return cast("Callable[..., int]", types.ExternalFunction(name, signature))

@@ -1,1 +1,1 @@
-"""What every run shares: progress, errors and totals of tasks, splits of the work, locks, deletion."""
+"""What all kinds of runs share: their lifecycle, workspace, progress, tasks, locks and deletion."""

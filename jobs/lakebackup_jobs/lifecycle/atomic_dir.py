@@ -1,4 +1,5 @@
-"""A folder that appears whole or not at all: written as `.partial` inside itself, then moved into place."""
+"""A folder that appears completely or not at all: it is written below `.partial` in it, then moved into
+place."""
 
 from __future__ import annotations
 
@@ -16,14 +17,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _PARTIAL = ".partial"
-#: What is only needed while the folder is written.
+#: The folder for objects that are only needed while the folder is written.
 WORK = ".work/"
 
 
 class Staged:
-    """A new folder on its way. `storage` is where its contents are put until `finish`.
+    """A new folder in preparation. Its contents are put into `storage` until `finish`.
 
-    Raises Refused when it holds anything but what an earlier run left of itself.
+    Raises Refused when the folder holds anything but the leftovers of an earlier run.
     """
 
     def __init__(self, folder: str) -> None:
@@ -33,32 +34,32 @@ class Staged:
         self.storage: Storage = open_storage(str(self._partial), private=False)
 
     def require_empty(self) -> None:
-        """Raises Refused when the folder holds anything."""
+        """Raise Refused when the folder holds anything but the leftovers of an earlier run."""
         with suppress(FileNotFoundError):
-            taken = sorted(found.name for found in self.folder.iterdir() if found.name != _PARTIAL)
-            if taken:
-                raise Refused(f"{self.folder} holds {taken[0]} already.", hint="Give a folder that is empty.")
+            names = sorted(entry.name for entry in self.folder.iterdir() if entry.name != _PARTIAL)
+            if names:
+                raise Refused(f"{self.folder} holds {names[0]} already.", hint="Give a folder that is empty.")
 
     def begin(self) -> None:
-        """Delete what an earlier run left, and start. Raises EnvironmentProblem."""
+        """Delete the leftovers of an earlier run, and start. Raises EnvironmentProblem."""
         with writing_to(self.folder):
             shutil.rmtree(self._partial, ignore_errors=True)
             self._partial.mkdir(parents=True)
 
     def finish(self, changed: Mapping[str, float] | None = None) -> None:
-        """Move everything into place.
+        """Move everything into place. Raises EnvironmentProblem.
 
-        `changed`: when the files of a folder were last changed, in seconds since 1970.
+        `changed` maps a subfolder to the modification time that its files get, in seconds since 1970.
         """
         try:
             for own in (".tmp", WORK):
                 shutil.rmtree(self._partial / own, ignore_errors=True)
-            for path, at in (changed or {}).items():
-                for above, _, files in os.walk(self._partial / path):
+            for path, mtime in (changed or {}).items():
+                for folder, _, files in os.walk(self._partial / path):
                     for name in (*files, "."):
-                        os.utime(Path(above, name), (at, at))
-            for found in sorted(self._partial.iterdir()):
-                found.rename(self.folder / found.name)
+                        os.utime(Path(folder, name), (mtime, mtime))
+            for entry in sorted(self._partial.iterdir()):
+                entry.rename(self.folder / entry.name)
             self._partial.rmdir()
             sync_folder(self.folder)
         except OSError as error:

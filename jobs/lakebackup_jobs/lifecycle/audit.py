@@ -1,4 +1,4 @@
-"""The entry that a job leaves in the audit log: what was done to which source, and how it ended."""
+"""The entry that a job leaves in the audit log: its action, its source and its outcome."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from lakebackup.config import Settings
 
-# What the caller got wrong, or what another run was at work on: nothing was done.
+# Errors after which nothing was done: a mistake of the caller, or another run at work.
 _NOTHING_DONE = (UsageProblem, NotFound, Busy)
 _WAIT_S = 10.0
 _MOST_TEXT = 2_000
@@ -32,8 +32,8 @@ def append_outcome(
     result: Mapping[str, Any],
     error: Exception | None,
 ) -> None:
-    """Record an action that ended, with `error` or without one. Nothing where nothing was done, or there is
-    no catalog.
+    """Record an action that ended, with `error` or without one. Records nothing if nothing was done, or if
+    there is no catalog.
 
     Raises what the catalog's tables and the storage raise.
     """

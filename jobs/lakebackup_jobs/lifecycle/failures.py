@@ -1,4 +1,4 @@
-"""What a run that writes leaves when it ends in an error: a row of `failures`."""
+"""The row of `failures` that a run that writes leaves when it ends in an error."""
 
 from __future__ import annotations
 
@@ -23,21 +23,20 @@ if TYPE_CHECKING:
     from lakebackup_jobs.lifecycle.workspace import Workspace
 
 _MOST_TEXT = 2_000
-# The error is not shown before.
+# How long the row may wait for the catalog. The user sees the error only afterwards.
 _WAIT_S = 10.0
 
 
 @contextmanager
 def recorded(work: Workspace, run: FailedRun, source_kind: str | None) -> Iterator[None]:
-    """Let an error of the block pass, and leave a row of it where there is a catalog; of upkeep that ends
-    well after such, a row that records that. `source_kind` None: that of the source's backups.
+    """Record an error of the block in the catalog, if there is one, and raise it. Upkeep that succeeds after
+    a failure leaves a row too. `source_kind` None: the kind of the source's backups.
 
-    Not of a dry run, of wrong flags, of nothing new (UsageProblem), or where another run is at work (Busy):
-    its end is what counts. Not of one whose output alone was lost (OutputLost).
-    Not of one that a person interrupted, of a source that the catalog does not know,
-    or of a request that was wrong (`_is_mistake`).
+    Not recorded are: dry runs, wrong flags and runs without anything new (UsageProblem), runs beside another
+    one, whose end is what counts (Busy), runs of which only the output was lost (OutputLost), interruptions
+    by the user, sources that the catalog does not know, and wrong requests (`_is_mistake`).
     """
-    upkeep = run in get_args(UpkeepRun)
+    is_upkeep = run in get_args(UpkeepRun)
     started = time.time_ns() // 1000
     try:
         yield
@@ -45,11 +44,11 @@ def recorded(work: Workspace, run: FailedRun, source_kind: str | None) -> Iterat
         raise
     except Exception as error:
         if not work.request.dry_run:
-            with suppress(Exception):  # a destination that cannot be reached, say, which is the error
+            with suppress(Exception):  # the destination may be unreachable, which is the error to raise
                 _record(work, source_kind, run, started, error)
         raise
-    if upkeep:
-        with suppress(Exception):  # what the run did is done; the next one that ends well records it
+    if is_upkeep:
+        with suppress(Exception):  # the run has succeeded; the next successful one records it
             _record_end(work, source_kind, run, started)
 
 
@@ -64,7 +63,7 @@ def _record(work: Workspace, source_kind: str | None, run: FailedRun, started: i
     if catalog is None:
         return
     destination_id(work.storage, create=False)
-    require_current(catalog)  # else it may be that of another destination
+    require_current(catalog)  # otherwise it may be the catalog of another destination
     if not _is_known(work, catalog) or _is_mistake(work, run, error, catalog):
         return
     code = error.exit_code if isinstance(error, LakebackupError) else LakebackupError.exit_code
@@ -77,7 +76,7 @@ def _record(work: Workspace, source_kind: str | None, run: FailedRun, started: i
 
 
 def _is_known(work: Workspace, catalog: CatalogReader) -> bool:
-    """Whether a source has backups or a policy, or its first backup was begun, now or before."""
+    """Whether a source has backups or a policy, or this or an earlier run began its first backup."""
     queries = ("source_kinds", "policy_in_force")
     return (
         work.has_begun
@@ -87,7 +86,7 @@ def _is_known(work: Workspace, catalog: CatalogReader) -> bool:
 
 
 def _is_mistake(work: Workspace, run: FailedRun, error: Exception, catalog: CatalogReader) -> bool:
-    """Whether the request was wrong, not the source: it names what no backup of the source was taken from."""
+    """Whether the request was wrong, not the source: no backup of the source was taken from what it names."""
     if run in get_args(UpkeepRun):
         return isinstance(error, NotFound)
     if not isinstance(error, NotFound | EnvironmentProblem):
@@ -107,7 +106,7 @@ def _append(
     source_kind: str | None,
     run: FailedRun,
     started: int,
-    **ended: Any,
+    **outcome: Any,
 ) -> None:
     if source_kind is None:
         (source_kind, *_) = [row["source_kind"] for row in catalog.rows("source_kinds", source=work.source)]
@@ -118,7 +117,7 @@ def _append(
         started_at=started,
         at=time.time_ns() // 1000,
         actor=holder(),
-        **ended,
+        **outcome,
     )
     writer = work.writer(here=True)
     writer.migrate()

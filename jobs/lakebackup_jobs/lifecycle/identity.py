@@ -1,4 +1,4 @@
-"""Who runs this, and when, as rows of the catalog have it."""
+"""Who runs a command, and when, as rows of the catalog record it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def holder() -> str:
 
 
 def origin(request: object) -> dict[str, Any]:
-    """Where a request reads, as JSON values: servers, topics, patterns, paths, as far as it has them."""
+    """What a request reads from, as JSON values: its servers, topics, patterns and paths, if it has any."""
     servers = getattr(request, "kafka", {}).get("bootstrap.servers")
     names_by_kind = {name: getattr(request, name, None) for name in ("topics", "patterns", "paths")}
     inputs = {name: sorted(map(str, value)) for name, value in names_by_kind.items() if value}
@@ -31,14 +31,14 @@ def origin(request: object) -> dict[str, Any]:
 
 
 def micros(instant: datetime) -> int:
-    """Microseconds since 1970 UTC."""
+    """An instant in microseconds since 1970 UTC."""
     return int(instant.timestamp() * 1_000_000)
 
 
 def audit_entry(
     action: str, subject: str, detail: object, *, at: int | None = None, outcome: str | None = None
 ) -> Audit:
-    """An entry of the audit log for what this process does; `at` in us since 1970 UTC, None: now."""
+    """An entry of the audit log for an action of this process. `at`: us since 1970 UTC; None: now."""
     return Audit(
         at=time.time_ns() // 1000 if at is None else at,
         actor=holder(),

@@ -1,4 +1,5 @@
-"""Working files of runs whose account may not delete: `lakebackup.storage.working` says why they stay."""
+"""Delete working files that runs left because their account may not delete; see
+`lakebackup.storage.working`."""
 
 from __future__ import annotations
 
@@ -14,49 +15,51 @@ if TYPE_CHECKING:
     from lakebackup.storage import Storage
 
 _DAY_MS = 86_400_000
-# Of a backup's folder, what its run needed only while it ran.
-_OF_BACKUP = ("made", "marks", "plan", "progress", "seen", "work")
-# Of a restore's folder, what its runs look for first. Other notes there do not say that the restore is over.
+# The subfolders of a backup's folder that only its run needed.
+_BACKUP_FOLDERS = ("made", "marks", "plan", "progress", "seen", "work")
+# The objects of a restore's folder that its runs read first. Only a note in place of one of these shows that
+# the restore is over.
 _INDEXES = frozenset({"plan/tasks.json", "staged.json", "queue.json", "own.json"})
-# Of a restore's folder, what a catalog is rebuilt from, and the settings that topics get back.
+# The objects of a restore's folder that stay: a rebuild of the catalog reads them, or topics get their
+# settings back from them.
 _PERMANENT = ("translation/", "settings.json")
 
 
 def sweep(storage: Storage, sources: Iterable[str]) -> int:
-    """Delete the working files of a destination that no run needs; returns their number.
+    """Delete the working files of a destination that no run needs. Returns their number.
 
-    Files of the last day stay, since a run may be resuming from them.
+    Files of the last day stay, because a run may resume from them.
     """
-    count = working.delete(storage, _of_restores(storage))
+    count = working.delete(storage, _restore_leftovers(storage))
     for source in sources:
-        count += working.delete(storage, _of_backups(storage, source))
+        count += working.delete(storage, _backup_leftovers(storage, source))
     return count
 
 
-def _of_restores(storage: Storage) -> Iterator[str]:
+def _restore_leftovers(storage: Storage) -> Iterator[str]:
     for name in storage.folders(f"{layout.RESTORES_FOLDER}/"):
         folder = layout.restore_folder(name)
-        aged = [item for item in storage.list(folder) if item.modified_ms < _yesterday()]
-        notes = {
-            item.path.removeprefix(folder)
-            for item in aged
-            if item.bytes == len(working.OVER) and storage.get(item.path) == working.OVER
+        old_objects = [entry for entry in storage.list(folder) if entry.modified_ms < _yesterday()]
+        note_paths = {
+            entry.path.removeprefix(folder)
+            for entry in old_objects
+            if entry.bytes == len(working.OVER) and storage.get(entry.path) == working.OVER
         }
-        if not notes.isdisjoint(_INDEXES):
-            others = {item.path.removeprefix(folder) for item in aged} - notes
-            yield from (f"{folder}{path}" for path in others if not path.startswith(_PERMANENT))
-        yield from (f"{folder}{path}" for path in notes)
+        if not note_paths.isdisjoint(_INDEXES):
+            paths = {entry.path.removeprefix(folder) for entry in old_objects} - note_paths
+            yield from (f"{folder}{path}" for path in paths if not path.startswith(_PERMANENT))
+        yield from (f"{folder}{path}" for path in note_paths)
 
 
-def _of_backups(storage: Storage, source: str) -> Iterator[str]:
+def _backup_leftovers(storage: Storage, source: str) -> Iterator[str]:
     complete, backups = "", layout.backups_folder(source)
-    for item in storage.list(backups):
-        backup_id, _, path = item.path.removeprefix(backups).partition("/")
-        if path == "complete":  # listed before the others
+    for entry in storage.list(backups):
+        backup_id, _, path = entry.path.removeprefix(backups).partition("/")
+        if path == "complete":  # the marker is listed before the working files
             complete = backup_id
-        is_working = path.partition("/")[0] in _OF_BACKUP
-        if is_working and backup_id == complete and item.modified_ms < _yesterday():
-            yield item.path
+        is_working = path.partition("/")[0] in _BACKUP_FOLDERS
+        if is_working and backup_id == complete and entry.modified_ms < _yesterday():
+            yield entry.path
 
 
 def _yesterday() -> float:

@@ -1,7 +1,7 @@
-"""Objects that a source's newest backup needs and that are gone: noticed by the next backup, by one listing.
+"""Objects that a source's newest backup needs and that are lost. The next backup notices them in one listing.
 
-What is missing, or has another size, becomes rows of `checks`, as if verify had found it. The backup then
-copies such files of a snapshot again, and does not continue such a chain.
+Objects that are missing, or have another size, become rows of `checks`, as if verify had found them. The
+backup then copies such files of a snapshot again, and does not continue a chain that needs them.
 """
 
 from __future__ import annotations
@@ -22,17 +22,18 @@ if TYPE_CHECKING:
     from lakebackup.store.reader import CatalogReader
     from lakebackup_jobs.lifecycle.workspace import Workspace
 
-# So many rows go into one commit.
+# The most rows of one commit.
 _ROWS = 10_000
 
 
 def notice_lost_objects(work: Workspace, reader: CatalogReader) -> CatalogReader:
-    """Compare what the source's newest backup needs with a listing of the source's folder.
+    """Compare the objects that the source's newest backup needs with a listing of the source's folder.
 
-    Returns the catalog with what was found; `reader` itself when nothing is lost. Raises EnvironmentProblem.
+    Records the lost ones, and returns the catalog with these rows; `reader` itself when nothing is lost.
+    Raises EnvironmentProblem.
     """
     destination = work.existing_destination()
-    if destination is None:  # nothing was written to it
+    if destination is None:  # no backup was written to this destination yet
         return reader
     folder = layout.source_folder(work.source)
     check_id, started_us = layout.new_backup_id(datetime.now(UTC)), time.time_ns() // 1000
@@ -69,11 +70,11 @@ def notice_lost_objects(work: Workspace, reader: CatalogReader) -> CatalogReader
 def _lost(
     storage: Storage, folder: str, needed: Iterable[Mapping[str, Any]]
 ) -> Iterator[tuple[Mapping[str, Any], Literal["missing", "changed"]]]:
-    """The rows of `needed`, in the order of their paths, whose objects are not there or have another size."""
+    """The rows of `needed`, sorted by path, whose objects do not exist or have another size."""
     listing = None
     current = None
     for row in needed:
-        if listing is None:  # without a backup nothing is listed
+        if listing is None:  # without needed objects nothing is listed
             listing = storage.list(folder)
             current = next(listing, None)
         while current is not None and current.path < row["path"]:

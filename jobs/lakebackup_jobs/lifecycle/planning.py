@@ -1,4 +1,4 @@
-"""Which engine makes a plan: the one place that decides it."""
+"""Decides which engine makes a plan. No other module decides it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class Asked(Protocol):
-    """What a request says of engines. `remote`: the Spark Connect server to be used."""
+    """The options of a request that choose the engine. `remote`: the Spark Connect server to use."""
 
     @property
     def engine(self) -> EngineChoice: ...
@@ -34,10 +34,10 @@ def planned(
     reporter: Reporter,
     plan: Callable[[CatalogReader], T],
 ) -> T:
-    """The plan that `plan` makes of a catalog, by the engine that was asked for.
+    """The plan that `plan` makes of a catalog, with the engine that the request names.
 
-    `auto` is DuckDB, and Spark when DuckDB's memory does not suffice: up to 100 million files DuckDB takes
-    less time than a session that is warm (docs/benchmarks.md).
+    `auto` is DuckDB, then Spark if DuckDB runs out of memory. For up to 100 million files, DuckDB is faster
+    than even a warm session (docs/benchmarks.md).
     """
 
     def on_spark() -> T:

@@ -1,8 +1,7 @@
-"""How a run reports what it does: a line that moves for a person, a line a minute for a log, JSON lines for a
-machine.
+"""How a run reports what it does: a line that moves on a terminal, a line a minute in a log, or JSON lines.
 
-Standard output carries results only (with --json: every event); progress, notes and warnings go to
-standard error, so that `lakebackup … > file` never mixes the two.
+Standard output carries only results (with --json: every event). Progress, notes and warnings go to standard
+error, so `lakebackup … > file` never mixes the two.
 """
 
 from __future__ import annotations
@@ -36,18 +35,18 @@ if TYPE_CHECKING:
 
 _JSON_INTERVAL_S = 1.0
 _PATIENCE_S = 2.0
-"""What takes longer than this gets a line that moves."""
+"""A wait that takes longer than this gets a line that moves."""
 _LINE_INTERVAL_S = 60.0
-"""A log gets a line as often: a short run has none, and one of hours some hundred."""
+"""The interval of lines in a log. So a short run has none, and a run of several hours has some hundred."""
 _REFRESHES_PER_S = 4
 _LEAST_BAR, _LONGEST_BAR = 10, 40
-"""Columns of a terminal that a bar behind the line takes."""
+"""The least and greatest width of the bar after the line, in columns of a terminal."""
 JSON_VERSION = 1
-"""Of the objects of JSON that are not rows: their `v`. Higher when a key goes or changes its meaning."""
+"""The `v` of JSON objects that are not rows. It increases when a key is removed or changes its meaning."""
 
 
 class ReporterOptions(TypedDict, total=False):
-    """The options of `Reporter`, which explains them."""
+    """The options of `Reporter`; see there."""
 
     wide: bool
     printer: ResultPrinter | None
@@ -55,11 +54,11 @@ class ReporterOptions(TypedDict, total=False):
 
 
 class Reporter:
-    """What a run may report, for pipes and logs: results on `out`, on `err` warnings and, of work that takes
-    long, a line of progress a minute.
+    """The reports of a run, for pipes and logs: results go to `out`, warnings to `err`. If the work takes
+    long, a line of progress goes to `err` every minute.
 
-    Use it in a `with` block; every count is a total so far, not a step. `wide`: results are shown in full.
-    `printer` prints a result for a person; by default, every field of it. `clock`: seconds, such as
+    Use it in a `with` block. Every count is a total so far, not a step. `wide`: results are shown in full.
+    `printer` prints a result as text; the default prints every field. `clock` returns seconds, such as
     `time.monotonic`.
     """
 
@@ -72,50 +71,51 @@ class Reporter:
         printer: ResultPrinter | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._out, self._err, self._wide, self._clock = out, err, wide, clock
+        self._output, self._err, self._wide, self._clock = out, err, wide, clock
         self._print_result = printer or print_result
         self._progress = ProgressText(clock)
         self._line_due = 0.0
         self._stack = ExitStack()
 
     def wait(self, what: str) -> None:
-        """What a person waits for, until there is progress or output; costs next to nothing."""
+        """Show what the run waits for, until there is progress or output. Costs next to nothing."""
 
     def start(
         self, total: int | None, total_bytes: int | None, what: str = "", unit: str = "records"
     ) -> None:
-        """A stage of the work begins; `None` where it is not known how much it is. `unit`: what is counted
-        beside bytes, in the plural; "" where only bytes are."""
+        """Begin a stage of the work. `total` and `total_bytes`: None if unknown. `what`: its name. `unit`:
+        what is counted beside bytes, in the plural; "" if only bytes are counted."""
         self._progress.start(total, total_bytes, what, unit)
         self._line_due = self._clock() + _LINE_INTERVAL_S
 
     def update(self, done: int, done_bytes: int) -> None:
-        """How much of the stage is done."""
+        """Report how much of the stage is done."""
         self._progress.update(done, done_bytes)
         self._write_due_line()
 
     def download(self, state: Download | None) -> None:
-        """The state of a download that the run waits for; None: it has ended. Any thread may call it."""
+        """Report the state of a download that the run waits for; None: it has ended. Any thread may call
+        this."""
         if state is not None and not self._progress.is_downloading:
             self._line_due = self._clock()
         self._progress.download(state)
         self._write_due_line()
 
     def clear(self) -> None:
-        """Make room for output that does not come through here."""
+        """Remove the line that moves, before output that does not go through the reporter."""
 
     def note(self, text: str) -> None:
-        """Something a person watching wants to know, and a pipe does not."""
+        """Report something for a user who watches; a pipe or log does not get it."""
 
     def warning(self, text: str) -> None:
-        """Something to know even when nobody watches."""
+        """Report something that must be known even when nobody watches."""
         print(f"warning: {visible_lines(text)}", file=self._err, flush=True)
 
     def result(self, values: Mapping[str, Any]) -> None:
-        """What came of it: scalars, and lists of mappings for tables."""
-        with reader_may_leave(self._out):
-            self._print_result(values, self._out, screen_of(self._out, wide=self._wide))
-            self._out.flush()
+        """Report the result of the run: scalars, and lists of mappings, which become tables."""
+        with reader_may_leave(self._output):
+            self._print_result(values, self._output, screen_of(self._output, wide=self._wide))
+            self._output.flush()
 
     def __enter__(self) -> Self:
         self._stack.enter_context(heard_by(self.download))
@@ -127,14 +127,14 @@ class Reporter:
         self._stack.close()
 
     def _write_due_line(self) -> None:
-        """Write a line, if it is time for one. A run without an end, as that of a service, has none."""
+        """Write a line of progress if it is due. A run without an end, such as a service, gets none."""
         if self._clock() >= self._line_due and self._progress.has_total:
             self._line_due = self._clock() + _LINE_INTERVAL_S
             print(self._progress.text(), file=self._err, flush=True)
 
 
 class JsonReporter(Reporter):
-    """JSON lines on `out`, each an object with `event`; progress at most once a second."""
+    """Writes JSON lines to `out`, each an object with `event`; progress at most once a second."""
 
     def __init__(self, out: TextIO, err: TextIO) -> None:
         super().__init__(out, err)
@@ -169,23 +169,24 @@ class JsonReporter(Reporter):
     def result(self, values: Mapping[str, Any]) -> None:
         self._emit("result", values)
 
-    def _emit_due(self, stage: _JsonStage, done: int, done_bytes: int) -> None:
-        now = self._clock()
-        if now - stage.last >= _JSON_INTERVAL_S:
-            stage.last = now
-            so_far = {"done": done, "bytes": done_bytes, "elapsed_s": round(now - stage.since, 3)}
+    def _emit_due(self, stage: _JsonStage, count: int, size: int) -> None:
+        time_s = self._clock()
+        if time_s - stage.last >= _JSON_INTERVAL_S:
+            stage.last = time_s
+            so_far = {"done": count, "bytes": size, "elapsed_s": round(time_s - stage.since, 3)}
             self._emit("progress", stage.values | so_far)
 
     def _emit(self, event: str, values: Mapping[str, Any]) -> None:
-        # One write a line: progress comes from a thread of its own.
-        with reader_may_leave(self._out):
-            self._out.write(f"{event_line(event, values)}\n")
-            self._out.flush()
+        # A single write for each line, because progress comes from another thread.
+        with reader_may_leave(self._output):
+            self._output.write(f"{event_line(event, values)}\n")
+            self._output.flush()
 
 
 @dataclass(slots=True)
 class _JsonStage:
-    """A stage in events: what all of them say of it, when it began, and when its progress was last told."""
+    """A stage as events report it: the values in all of its events, when it began, and when its progress was
+    last reported (in s of the clock)."""
 
     values: dict[str, Any]
     since: float
@@ -193,13 +194,13 @@ class _JsonStage:
 
 
 class TerminalReporter(Reporter):
-    """A line with the progress on `err` while somebody watches, which Rich draws. Rich is loaded for the
-    first stage, download or long wait."""
+    """Shows the progress as a line on the terminal `err`, which Rich draws. Rich is loaded for the first
+    stage, download or long wait."""
 
     def __init__(self, out: TextIO, err: TextIO, **options: Unpack[ReporterOptions]) -> None:
         super().__init__(out, err, **options)
         self._lock = threading.RLock()
-        self._made: Console | None = None
+        self._rich_console: Console | None = None
         self._live: Live | None = None
         self._timer: threading.Timer | None = None
 
@@ -225,7 +226,7 @@ class TerminalReporter(Reporter):
             self._draw()
 
     def update(self, done: int, done_bytes: int) -> None:
-        self._progress.update(done, done_bytes)  # drawn several times a second
+        self._progress.update(done, done_bytes)  # Rich redraws the line several times a second
 
     def download(self, state: Download | None) -> None:
         with self._lock:
@@ -262,7 +263,7 @@ class TerminalReporter(Reporter):
                 self._draw()
 
     def _erase(self) -> None:
-        """Erase the line that says what a person waits for."""
+        """Erase the line that says what the run waits for."""
         with self._lock:
             if self._timer is not None:
                 self._timer.cancel()
@@ -274,14 +275,14 @@ class TerminalReporter(Reporter):
     @property
     def _console(self) -> Console:
         self._erase()
-        if self._made is None:
+        if self._rich_console is None:
             from rich.console import Console
 
-            self._made = Console(file=self._err)
-        return self._made
+            self._rich_console = Console(file=self._err)
+        return self._rich_console
 
     def _draw(self) -> None:
-        """Show the line now, and keep it up to date."""
+        """Show the line now, and start its regular updates."""
         if self._live is None:
             from rich.live import Live
 
@@ -296,12 +297,12 @@ class TerminalReporter(Reporter):
         self._live.refresh()
 
     def _line(self) -> RenderableType:
-        """The line, and behind it a bar where there is room for one."""
+        """The line, followed by a bar if there is room for one."""
         from rich.progress_bar import ProgressBar
         from rich.table import Table
         from rich.text import Text
 
-        width = self._made.width if self._made else _LONGEST_BAR
+        width = self._rich_console.width if self._rich_console else _LONGEST_BAR
         text = Text(self._progress.text(width), no_wrap=True, overflow="crop")
         room, share = width - text.cell_len - 2, self._progress.share
         if share is None or room < _LEAST_BAR:
@@ -319,8 +320,8 @@ def reporter(
     err: TextIO | None = None,
     printer: ResultPrinter | None = None,
 ) -> Reporter:
-    """The fitting reporter for these streams (standard output and error when not given). `printer`: how a
-    person gets results, see `Reporter`."""
+    """The right reporter for these streams (by default standard output and error). `printer`: see
+    `Reporter`."""
     out, err = out or sys.stdout, err or sys.stderr
     if as_json:
         return JsonReporter(out, err)
@@ -329,17 +330,17 @@ def reporter(
 
 @contextmanager
 def reader_may_leave(out: TextIO | None = None) -> Iterator[None]:
-    """End quietly when whoever reads the output (standard output when not given) has gone."""
+    """End the block without an error when the reader of the output (by default standard output) is gone."""
     out = out or sys.stdout
     try:
         yield
     except BrokenPipeError:
-        # Python flushes once more when it ends; that must not fail a second time.
+        # Python flushes the stream again at its exit; this must not fail a second time.
         os.dup2(os.open(os.devnull, os.O_WRONLY), out.fileno())
 
 
 def event_line(event: str, values: Mapping[str, Any]) -> str:
-    """An event as one line of JSON, without its end."""
+    """An event as one line of JSON, without a line end."""
     return json.dumps({"event": event, "v": JSON_VERSION, **values}, default=str)
 
 
@@ -351,8 +352,9 @@ def human_bytes(size: int) -> str:
 
 
 def print_result(values: Mapping[str, Any], out: TextIO, screen: Screen | None = None) -> None:
-    """A result for people: one line a scalar, a table for each list of mappings, which fits the `screen`."""
-    now = time.time_ns() // 1_000_000 if screen and screen.width is not None else None
+    """Print a result as text: one line for each scalar, and a table for each list of mappings that fits the
+    `screen`."""
+    present_ms = time.time_ns() // 1_000_000 if screen and screen.width is not None else None
     scalars: list[list[str]] = []
     tables: dict[str, list[Mapping[str, Any]]] = {}
     for name, value in values.items():
@@ -364,30 +366,31 @@ def print_result(values: Mapping[str, Any], out: TextIO, screen: Screen | None =
         ):
             tables[_label(name)] = list(value)
         elif value is not None and value != []:
-            shown = display(name, value)
-            scalars.append([_label(name), screen.state(shown) if screen and is_state(name) else shown])
+            text = display(name, value)
+            scalars.append([_label(name), screen.state(text) if screen and is_state(name) else text])
     out.writelines(table_lines(scalars, widths_of(scalars)))
     for title, rows in tables.items():
         out.write(f"{title}\n")
-        texts = [[display(key, cell, now) for key, cell in row.items()] for row in rows]
+        texts = [[display(key, cell, present_ms) for key, cell in row.items()] for row in rows]
         out.writelines(table([*map(visible, rows[0])], texts, screen=screen))
 
 
-# In ms beyond any calendar: a ts of a timestamp oracle, which has its ms in the upper bits.
+# As ms, values from here on are beyond any calendar. They are ts of a timestamp oracle, with the ms in the
+# upper bits.
 _ORACLE = 1 << 48
 
 
 def display(name: str, value: Any, now: int | None = None) -> str:
-    """One value as visible text; its name's ending names the unit (`bytes`, `_ts` ms, `_at` µs, `_s`). Times
-    are ages where `now` is given."""
+    """One value as visible text. The ending of its name determines the unit (`bytes`, `_ts` ms, `_at` µs,
+    `_s`). With `now` (ms), times are shown as ages."""
     return visible(_display(name, value, now))
 
 
-def _display(name: str, value: Any, now: int | None = None) -> str:
+def _display(name: str, value: Any, present_ms: int | None = None) -> str:
     from lakebackup.rules.times import format_age, format_ts
 
     def moment(ms: int) -> str:
-        return format_ts(ms) if now is None else format_age(ms, now)
+        return format_ts(ms) if present_ms is None else format_age(ms, present_ms)
 
     if value is None:
         return ""
@@ -406,9 +409,9 @@ def _display(name: str, value: Any, now: int | None = None) -> str:
     if isinstance(value, datetime):  # DuckDB's times have no zone: they are UTC
         return moment(round(value.replace(tzinfo=value.tzinfo or UTC).timestamp() * 1000))
     if isinstance(value, Mapping):
-        return ", ".join(f"{key}={_display(key, item, now)}" for key, item in value.items())
+        return ", ".join(f"{key}={_display(key, item, present_ms)}" for key, item in value.items())
     if isinstance(value, Sequence) and not isinstance(value, str):
-        return ", ".join(_display(name, item, now) for item in value)
+        return ", ".join(_display(name, item, present_ms) for item in value)
     return str(value)
 
 

@@ -1,8 +1,7 @@
 """What a run is doing, as one line of text.
 
-The line names the phase and then only what is known: the amount done, its total and share, the rate, the time
-since the phase began and the time that it will still take. A line that is too long loses its least important
-parts first.
+The line names the phase, and then what is known of it: the amount done, its total and share, the rate, the
+elapsed time and the remaining time. If the line is too long, its least important parts are dropped first.
 """
 
 from __future__ import annotations
@@ -19,7 +18,8 @@ if TYPE_CHECKING:
     from lakebackup_jobs.runtime.java.downloads import Download
 
 RATE_WINDOW_S = 30.0
-"""The rate is that of the last seconds, so that a fast or slow start does not distort what is left."""
+"""The rate is measured over these last seconds, so that a fast or slow start does not distort the remaining
+time."""
 _LEAST_RATE_S = 1.0
 _PHASES: Mapping[str, str] = {
     "backup": "backing up",
@@ -38,16 +38,16 @@ _PHASES: Mapping[str, str] = {
     "log truncate": "truncating",
     "verify": "verifying",
 }
-"""The stages of JSON events, as a person reads them."""
+"""The labels of the stages, by their names in JSON events."""
 _OBJECTS: Mapping[str, str] = {"records": "topics", "events": "change logs", "messages": "queues"}
-"""What a phase works on, by the unit that it counts. Other units are that themselves."""
-# The parts that a narrow line loses, in this order.
-_LOST_FIRST = ("extra", "rate", "elapsed", "amount", "left", "share")
+"""What a phase works on, by the unit that it counts. Any other unit stands for itself."""
+# The order in which parts are dropped from a line that is too long.
+_DROP_ORDER = ("extra", "rate", "elapsed", "amount", "left", "share")
 
 
 @dataclass(slots=True)
 class _Phase:
-    """A phase of the work: what is counted, how much of it there is, and how much was done by when."""
+    """A phase of the work: the unit that it counts, its totals, and samples of (time in s, amount done)."""
 
     label: str
     since: float
@@ -68,7 +68,7 @@ class _Phase:
 
     @property
     def total_amount(self) -> int | None:
-        """The total, as long as it holds: a phase may find more work than was planned."""
+        """The total; None if it is unknown, or exceeded: a phase may find more work than was planned."""
         total = self.total_bytes if self.by_bytes else self.total
         return total if total and total >= self.amount else None
 
@@ -78,7 +78,7 @@ class _Phase:
         self.samples = (*recent, (now, self.amount)) if self.amount else ((now, 0),)
 
     def rate(self, now: float) -> float | None:
-        """Of the amount a second; None before it is known, and when nothing was done for some time."""
+        """The amount per second; None while it is not known, and when nothing was done for some time."""
         if not self.samples:
             return None
         (first_time, first_amount), (_, latest) = self.samples[0], self.samples[-1]
@@ -86,7 +86,7 @@ class _Phase:
         return (latest - first_amount) / (now - first_time) if is_known else None
 
     def parts(self, now: float) -> dict[str, str]:
-        """The parts behind the label, by name."""
+        """The parts of the line after the label, by name."""
         parts: dict[str, str] = {}
         total, rate = self.total_amount, self.rate(now)
         if self.amount or total:
@@ -108,18 +108,19 @@ class _Phase:
         return f"{self.done:,}{f' of {total:,}' if total else ''} {self.unit}"
 
     def _bytes(self, total: int | None) -> str:
-        done = _size(self.done_bytes)
+        amount_text = _size(self.done_bytes)
         if total is None:
-            return done
-        number, _, unit = done.partition(" ")
+            return amount_text
+        number, _, unit = amount_text.partition(" ")
         total_size = _size(total)
-        return f"{number if total_size.endswith(f' {unit}') else done} of {total_size}"
+        return f"{number if total_size.endswith(f' {unit}') else amount_text} of {total_size}"
 
 
 class ProgressText:
-    """The line of a run, which reports here what it does. `clock`: seconds, such as `time.monotonic`.
+    """The line of a run. The run reports to this object what it does. `clock` returns seconds, such as
+    `time.monotonic`.
 
-    Of what happens at once a download comes first, then what is waited for, then the stage.
+    The line shows a download, if there is one; otherwise what the run waits for; otherwise the stage.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -129,24 +130,24 @@ class ProgressText:
         self._download: _Phase | None = None
 
     def start(self, total: int | None, total_bytes: int | None, what: str, unit: str) -> None:
-        """A stage begins, as of `Reporter.start`."""
+        """Begin a stage; see `Reporter.start`."""
         label = " ".join(word for word in (_PHASES.get(what, what), _OBJECTS.get(unit, unit)) if word)
         self._stage = _Phase(label, self._clock(), unit, total, total_bytes)
         self._waiting = None
 
     def update(self, done: int, done_bytes: int) -> None:
-        """How much of the stage is done. The first amount ends a wait."""
+        """Set how much of the stage is done. The first amount ends a wait."""
         if self._stage is not None:
             self._stage.update(done, done_bytes, self._clock())
             if done or done_bytes:
                 self._waiting = None
 
     def wait(self, what: str) -> None:
-        """The run waits for something of unknown duration."""
+        """Begin to wait for something of unknown duration; `what` is the text."""
         self._waiting = _Phase(what, self._clock())
 
     def download(self, state: Download | None) -> None:
-        """A download begins or continues, or ended (None)."""
+        """Begin or continue a download, or end it (None)."""
         if state is None:
             self._download = None
             return
@@ -161,13 +162,13 @@ class ProgressText:
 
     @property
     def has_total(self) -> bool:
-        """Whether it is known how much there is to do; endless runs have no total."""
+        """Whether the total is known; endless runs have none."""
         phase = self._phase
         return phase is not None and phase.total_amount is not None
 
     @property
     def share(self) -> float | None:
-        """The share that is done, from 0 to 1; None where the total is not known."""
+        """The share that is done, from 0 to 1; None if the total is not known."""
         phase = self._phase
         return phase.amount / phase.total_amount if phase is not None and phase.total_amount else None
 
@@ -178,16 +179,16 @@ class ProgressText:
             return ""
         label, parts = visible(phase.label), phase.parts(self._clock())
         order = [name for name in ("amount", "share", "extra", "rate", "elapsed", "left") if name in parts]
-        line = _joined(label, [parts[name] for name in order])
+        line = _join(label, [parts[name] for name in order])
         if width is None:
             return line
         from rich.cells import cell_len, set_cell_size
 
-        for name in _LOST_FIRST:
+        for name in _DROP_ORDER:
             if cell_len(line) <= width:
                 return line
             order = [part for part in order if part != name]
-            line = _joined(label, [parts[part] for part in order])
+            line = _join(label, [parts[part] for part in order])
         return line if cell_len(line) <= width else f"{set_cell_size(line, width - 1).rstrip()}…"
 
     @property
@@ -195,12 +196,12 @@ class ProgressText:
         return self._download or self._waiting or self._stage
 
 
-def _joined(label: str, parts: list[str]) -> str:
+def _join(label: str, parts: list[str]) -> str:
     return f"{label}: {', '.join(parts)}" if parts else label
 
 
 def duration(seconds: float) -> str:
-    """A time span for people, such as `14 s`, `2 min 5 s` or `3 h 20 min`."""
+    """A time span as text, such as `14 s`, `2 min 5 s` or `3 h 20 min`."""
     rounded = round(seconds)
     if rounded < 60:
         return f"{rounded} s"

@@ -1,8 +1,9 @@
-"""The one life of a backup: planned, recorded, copied, published; interrupted, resumed or discarded.
+"""The lifecycle of a backup: it is planned, recorded, copied and published, or interrupted, then resumed or
+discarded.
 
-Order of publishing: data objects, their rows as manifest parts, the manifest, the rows of the catalog, the
-one `backups` row, which alone makes the backup exist, then its marker. A crash before that row leaves
-nothing visible, and the next run resumes or discards what it finds.
+The order of publishing: the data objects, their rows as manifest parts, the manifest, the other rows of the
+catalog, the one row of `backups`, which alone makes the backup exist, then its marker. A crash before that
+row leaves nothing visible, and the next run resumes or discards what it finds.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ if TYPE_CHECKING:
     from lakebackup_jobs.lifecycle.workspace import Workspace
 
 _OBJECT = TypeAdapter(dict[str, Any])
-# In the record of a backup whose files are being deleted.
+# The key in a draft's record that says that the backup's files are being deleted.
 _DISCARDING = "discarding"
 
 
 class Parent(Protocol):
-    """The backup that another one continues."""
+    """What is needed of the backup that another one continues."""
 
     @property
     def backup_id(self) -> str: ...
@@ -48,9 +49,9 @@ class Parent(Protocol):
 
 
 def publish(workspace: Workspace, manifest: Manifest, lease: Lease) -> None:
-    """Make a backup exist whose data files and parts are stored. Repeating it adds nothing.
+    """Publish a backup whose data files and parts are stored. A repetition adds nothing.
 
-    Raises Busy (the lease was lost: another run may have discarded the files), EnvironmentProblem.
+    Raises Busy (the lease was lost, so another run may have discarded the files), EnvironmentProblem.
     """
     storage, backup = workspace.storage, manifest.backup
     lease.renew()
@@ -60,17 +61,17 @@ def publish(workspace: Workspace, manifest: Manifest, lease: Lease) -> None:
 
 
 def mark_complete(workspace: Workspace, backup_id: str) -> None:
-    """Write the marker of a backup that is in the catalog."""
+    """Write the marker `complete` of a backup that is in the catalog."""
     sidecar.mark(workspace.storage, layout.marker_path(workspace.source, backup_id, "complete"))
 
 
 def exists(workspace: Workspace, backup_id: str) -> bool:
-    """Whether the catalog, as it is now, has a backup."""
+    """Whether the catalog now has the backup."""
     return bool(workspace.reader().rows("find_backups", prefix=backup_id))
 
 
 def is_unconfirmed(workspace: Workspace, backup_id: str) -> bool:
-    """Whether a rebuild put a backup into the catalog that no run had marked: nothing restores it."""
+    """Whether the backup is unconfirmed: a rebuild found it without a marker, so no restore uses it."""
     return any(
         row["state"] == "unconfirmed" for row in workspace.reader().rows("show_backup", backup_id=backup_id)
     )
@@ -79,7 +80,8 @@ def is_unconfirmed(workspace: Workspace, backup_id: str) -> bool:
 def backup_row(
     workspace: Workspace, draft: Draft, totals: Totals, continues: Parent | None, **columns: Any
 ) -> Backup:
-    """The row of a backup that ends now; `continues`: the backup before it in its chain. `columns` win."""
+    """The row of a backup that ends now. `continues`: the backup before it in its chain. `columns`
+    override."""
     lineage = {
         "backup_id": draft.backup_id,
         "number": draft.number,
@@ -98,7 +100,7 @@ def backup_row(
 
 
 def result_of(backup: Backup, summary: Mapping[str, Any]) -> dict[str, Any]:
-    """The result of a backup that exists; `summary`: of its plan."""
+    """The result of the run for a backup that exists. `summary`: the summary of its plan."""
     return {
         "backup_id": backup.backup_id,
         **summary,
@@ -110,38 +112,40 @@ def result_of(backup: Backup, summary: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class Life(Generic[D]):
-    """The lives of a source's backups while its lease is held."""
+    """Takes the backups of a source, while the source's lease is held."""
 
     def __init__(self, source: Source[D], lease: Lease) -> None:
         self.source, self.workspace, self.lease = source, source.workspace, lease
         source.lease = lease
 
     def interrupted(self) -> tuple[D, bool] | None:
-        """The draft that the last run left, and whether it was being discarded; None: nothing was left."""
+        """The draft that the last run left unfinished, and whether it was being discarded; None: there is
+        none."""
         if self.source.DRAFT is None:
             return None
         storage, path = self.workspace.storage, self.source.record_path
-        found = sidecar.get_record(storage, path, _OBJECT)
-        if found is None:
+        record = sidecar.get_record(storage, path, _OBJECT)
+        if record is None:
             return None
-        discarding = bool(found.pop(_DISCARDING, False))
+        discarding = bool(record.pop(_DISCARDING, False))
         try:
-            return self.source.DRAFT.validate_python(found), discarding
-        except ValidationError:  # of another version: what its run stored are orphans, which a prune finds
+            return self.source.DRAFT.validate_python(record), discarding
+        except ValidationError:  # another version's draft: its files are orphans, which a prune finds
             working.retire(storage, path)
             return None
 
     def settle(self) -> dict[str, Any] | None:
-        """Complete what the last run left, or discard it; returns the result if it is what is asked for."""
-        left = self.interrupted()
-        if left is None:
+        """Complete or discard what the last run left unfinished. Returns the result of the completed backup;
+        None if there is none, or if the request is not for it."""
+        interrupted = self.interrupted()
+        if interrupted is None:
             return None
-        draft, discarding = left
+        draft, discarding = interrupted
         word, report = self.source.WORD, self.workspace.reporter
         if exists(self.workspace, draft.backup_id):
             return self._close(draft)
-        why = "it was being discarded" if discarding else self.source.resume_blocker(draft)
-        if why is None:
+        reason = "it was being discarded" if discarding else self.source.resume_blocker(draft)
+        if reason is None:
             report.note(f"resuming {word} {draft.backup_id}, which was interrupted")
             return self._complete(draft)
         self.lease.renew()  # another run may have published the backup while this one stalled
@@ -149,26 +153,26 @@ class Life(Generic[D]):
             return self._close(draft)
         count = self.discard(draft)
         report.note(
-            f"{word} {draft.backup_id} was interrupted and is not resumed, since {why}; "
+            f"{word} {draft.backup_id} was interrupted and is not resumed, since {reason}; "
             f"its {count} data files are deleted"
         )
         return None
 
     def take(self, draft: D) -> dict[str, Any]:
-        """Record a draft, copy what it reads and publish it."""
+        """Record a draft, run its tasks and publish the backup. Returns the result."""
         try:
             self.record(draft)
-            ready = self.source.prepare(draft)
-            if ready is not draft:
-                self.record(ready)
+            prepared_draft = self.source.prepare(draft)
+            if prepared_draft is not draft:
+                self.record(prepared_draft)
         except BaseException:
-            self.lease.renew()  # what is another run's by now stays
+            self.lease.renew()  # raises Busy if another run has taken over, whose files must stay
             self.discard(draft)
             raise
-        return self._complete(ready)
+        return self._complete(prepared_draft)
 
     def record(self, draft: D, *, discarding: bool = False) -> None:
-        """Record what will be done, before anything is read."""
+        """Record the draft, before anything is read."""
         if self.source.DRAFT is not None:
             content = {"format": layout.FORMAT, **self.source.DRAFT.dump_python(draft, mode="json")}
             if discarding:
@@ -176,14 +180,14 @@ class Life(Generic[D]):
             sidecar.put_sealed(self.workspace.storage, self.source.record_path, content)
 
     def discard(self, draft: D) -> int:
-        """Delete what a backup that is in no catalog has stored; returns how many data files.
+        """Delete what a backup that is in no catalog has stored. Returns the number of its data files.
 
-        The lease has just been renewed: another run may have resumed the backup, and made it exist.
+        Renew the lease first: another run may have resumed and published the backup.
         """
         storage, source = self.workspace.storage, self.workspace.source
-        # From here on no run resumes it, even if this one is killed between a file and its part.
+        # From here on no run resumes the backup, even if this run is killed between a file and its part.
         self.record(draft, discarding=True)
-        # The manifest first: without it no rebuilt catalog takes the backup for one.
+        # The manifest goes first: without it, no rebuild takes the backup into the catalog.
         working.delete(storage, [layout.manifest_path(source, draft.backup_id)])
         count = self.source.discard(draft)
         self.workspace.empty(layout.backup_folder(source, draft.backup_id))
@@ -202,15 +206,16 @@ class Life(Generic[D]):
         self.workspace.reporter.wait("publishing")
         with self.source.publishing(self.lease) as lease:
             manifest = self.source.manifest(draft, totals)
-            self.lease.check()  # it may be another than the one for publishing
+            self.lease.check()  # the lease for publishing may be another one
             publish(self.workspace, manifest, lease)
         self._finish(draft)
         return self.source.result(draft, manifest.backup)
 
     def _close(self, draft: D) -> dict[str, Any] | None:
-        """Do what is left for a backup that exists; its result, if it is asked for.
+        """Do what remains for a backup that exists. Returns its result if the request is for it.
 
-        One that is unconfirmed stays as it is: marked now, it would be called complete, and not be restored.
+        An unconfirmed backup does not change: with a marker it would be called complete, although no restore
+        uses it.
         """
         if is_unconfirmed(self.workspace, draft.backup_id):
             self.workspace.reporter.warning(

@@ -1,7 +1,7 @@
-"""Where restores and checks write while they run: the destination, or a temporary folder if it is read-only
-or nearly full.
+"""Where restores and checks write while they run: the destination, or a temporary folder if the destination
+is read-only or nearly full.
 
-In the second case a run takes no lease and leaves no row in the catalog.
+With a temporary folder, a run takes no lease and leaves no row in the catalog.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from lakebackup.store.lease import Lease
     from lakebackup_jobs.lifecycle.workspace import Workspace
 
-# Bytes that a restore needs in the destination to be recorded there.
-_RESERVE = 1 << 20
+# The free bytes that a restore needs in the destination for its plan and rows.
+_RESERVE_BYTES = 1 << 20
 _NO_LEASE = "no lease could be taken: a prune may delete what is read, and this run is not recorded"
 
 
-class _Unrecorded(CatalogWriter):
+class _DiscardingWriter(CatalogWriter):
     """A writer that discards all rows, for a run that cannot write to the catalog; its URI is `folder`."""
 
     def __init__(self, folder: str) -> None:
@@ -48,8 +48,8 @@ class _Unrecorded(CatalogWriter):
 
 @dataclass(frozen=True, slots=True)
 class Scratch:
-    """Where a run that reads backups writes its plan: `storage` is the destination, or a temporary folder if
-    that is not writable. `recorded`: the run writes its rows to the catalog."""
+    """Where a run that reads backups writes its plan. `storage` is the destination, or a temporary folder if
+    the destination is not writable. `recorded`: whether the run writes its rows to the catalog."""
 
     workspace: Workspace
     storage: Storage
@@ -57,18 +57,18 @@ class Scratch:
 
     def writer(self) -> CatalogWriter:
         """The writer of the catalog, or one that discards all rows when the run is not recorded."""
-        return self.workspace.writer() if self.recorded else _Unrecorded(self.storage.uri)
+        return self.workspace.writer() if self.recorded else _DiscardingWriter(self.storage.uri)
 
 
 @contextmanager
 def open_scratch(work: Workspace, lease: str) -> Iterator[Scratch]:
     """Scratch space for the block, with a lease if the destination is writable. Raises Busy."""
     try:
-        held = _acquire(work, lease)
+        scratch_lease = _acquire(work, lease)
     except EnvironmentProblem as error:
         work.reporter.warning(f"{_NO_LEASE}: {error.message}")
     else:
-        with held:
+        with scratch_lease:
             yield Scratch(work, work.storage, recorded=True)
         return
     with tempfile.TemporaryDirectory(prefix="lakebackup-scratch-") as folder:
@@ -94,25 +94,25 @@ def findings(work: Workspace) -> Iterator[tuple[CatalogWriter, bool]]:
 
 
 def _require_room(storage: Storage) -> None:
-    """EnvironmentProblem for a folder whose disk has less free than the rows and the plan of a restore take.
+    """Raise EnvironmentProblem if the folder's disk has not enough free space for a restore's plan and rows.
 
-    Without this it fails in the middle.
+    Otherwise the restore would fail halfway.
     """
     folder = folder_of(storage.uri)
     if folder is None:
         return
     free = shutil.disk_usage(folder).free
-    if free < _RESERVE:
+    if free < _RESERVE_BYTES:
         raise EnvironmentProblem(f"The disk of {folder} has {free // 1024:,} KiB free.")
 
 
 def _acquire(work: Workspace, name: str) -> Lease:
     _require_room(work.storage)
-    held = work.lease(name)
+    lease = work.lease(name)
     try:
-        if work.has_catalog_elsewhere:  # may be read-only although the destination is writable
+        if work.has_catalog_elsewhere:  # that catalog may be read-only although the destination is writable
             work.writer().require_writable()
     except EnvironmentProblem:
-        held.release()
+        lease.release()
         raise
-    return held
+    return lease

@@ -1,8 +1,8 @@
-"""A kind of backup as the lifecycle asks it: what there is to do, and what comes of it.
+"""The interface between the lifecycle and a kind of backup: what there is to do, and what comes of it.
 
-Backups of topics, snapshots and queues, merges and compactions are sources. To add a kind, write a class of
-these methods and a line in `lakebackup.rules.kinds.KINDS`; locks, resuming, publishing and discarding come
-with it.
+Backups of topics, snapshots and queues, merges and compactions are sources. To add a kind, write a class with
+these methods and add a line to `lakebackup.rules.kinds.KINDS`. Locks, resuming, publishing and discarding
+then work for it.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 
 class Draft(Protocol):
-    """A backup that is planned, before it exists: a value that can be written as JSON and read again.
+    """A planned backup, before it exists: a value that can be written as JSON and read again.
 
-    `started_at` in us since 1970 UTC.
+    `started_at`: us since 1970 UTC.
     """
 
     @property
@@ -45,14 +45,14 @@ D = TypeVar("D", bound=Draft)
 class Source(ABC, Generic[D]):
     """One kind of backup of one source."""
 
-    #: How a draft is recorded, so that a later run can resume or discard it; None: it is not.
+    #: How a draft is recorded, so that a later run can resume or discard it; None: drafts are not recorded.
     DRAFT: ClassVar[TypeAdapter[Any] | None] = None
-    #: What the lifecycle calls it in messages.
+    #: What the lifecycle calls such a backup in messages.
     WORD: ClassVar[str] = "backup"
-    #: Whether all is discarded when a task finds that what it reads is not what was planned.
+    #: Whether the draft is discarded when a task finds that its input is not what was planned.
     DISCARD_WHEN_REFUSED: ClassVar[bool] = False
 
-    #: Of the run; a step that is long may renew it before it writes.
+    #: The lease of the run. A long step may renew it before it writes.
     lease: Lease
 
     def __init__(self, workspace: Workspace) -> None:
@@ -60,32 +60,32 @@ class Source(ABC, Generic[D]):
 
     @property
     def record_path(self) -> str:
-        """The object that holds the draft while it is worked on."""
+        """The path of the object that holds the draft until its backup exists."""
         return layout.in_progress_path(self.workspace.source)
 
     @abstractmethod
     def plan(self) -> D | None:
-        """The next backup; None: there is nothing to do."""
+        """The draft of the next backup; None: there is nothing to do."""
 
     def prepare(self, draft: D) -> D:
-        """Write what the tasks read; the draft as it can be resumed from then on."""
+        """Write the input of the tasks. Returns the draft that can be resumed from then on."""
         return draft
 
     @abstractmethod
     def resume_blocker(self, draft: D) -> str | None:
-        """Why an interrupted backup cannot be resumed; None: it can."""
+        """Why an interrupted backup cannot be resumed; None: it can be resumed."""
 
     @abstractmethod
     def copy(self, draft: D) -> Totals:
-        """Run the tasks. Those that were done before are found to be done."""
+        """Run the tasks, and return their totals. Tasks that an earlier run completed are not run again."""
 
     @abstractmethod
     def manifest(self, draft: D, totals: Totals) -> Manifest:
-        """The rows of the backup that now exists but for them."""
+        """The manifest of the backup: the rows with which it is published."""
 
     @abstractmethod
     def discard(self, draft: D) -> int:
-        """Delete the data files of a backup that is in no catalog; returns how many. Can be repeated."""
+        """Delete the data files of a backup that is in no catalog. Returns how many. Can be repeated."""
 
     @contextmanager
     def publishing(self, lease: Lease) -> Iterator[Lease]:
@@ -93,12 +93,13 @@ class Source(ABC, Generic[D]):
         yield lease
 
     def finish(self, draft: D) -> None:
-        """Delete what only the run itself needed, once the backup exists. Can be repeated."""
+        """Delete what only the run needed, once the backup exists. Can be repeated."""
 
     @abstractmethod
     def result(self, draft: D, backup: Backup) -> dict[str, Any]:
-        """What a person wants to know of a backup that exists."""
+        """The result of the run for a backup that exists: a summary for the user."""
 
     def is_asked_for(self, draft: D) -> bool:  # noqa: ARG002
-        """Whether the request asks for just that backup, whose run was interrupted at the very end."""
+        """Whether the request is for this backup, which exists although its run was interrupted at the very
+        end."""
         return False

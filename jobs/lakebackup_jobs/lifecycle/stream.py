@@ -1,7 +1,7 @@
 """A streaming query that takes backup after backup, each published under the source's lease.
 
-Nothing is held between two batches. What counts is the catalog: a batch begins where the catalog ends, and
-gives way when another backup was taken in between, so that batches and single backups continue each other.
+Between two batches the query holds no lease. Only the catalog counts: a batch begins where the catalog ends.
+It is skipped when another backup was taken in between, so batches and single backups continue each other.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ if TYPE_CHECKING:
     from lakebackup_jobs.lifecycle.stream_source import Planner
     from lakebackup_jobs.lifecycle.workspace import Workspace
 
-# As long as another job on the source may take before a batch gives up.
+# How long a batch waits for another job on the source before it gives up.
 LEASE_WAIT_S = 900.0
-# So many backups lie between two times that small files of the catalog's tables are brought together.
+# After every this many backups, the small files of the catalog's tables are merged.
 SMALL_FILES = 100
-_REPORTED = re.compile(r"^RuntimeError: (\{.*\})$", re.MULTILINE)
+_REPORTED_ERROR = re.compile(r"^RuntimeError: (\{.*\})$", re.MULTILINE)
 
 
 class Stream(ABC, Generic[D]):
-    """A query that is at work as soon as this is made. `over`: it has nothing more to do. `error`: what a
-    batch failed by."""
+    """A streaming query, which starts with the object. `over`: it has nothing more to do. `error`: the error
+    of a failed batch."""
 
     def __init__(self, workspace: Workspace, name: str, planner: Planner[D], every_ms: int) -> None:
         self.workspace, self._planner = workspace, planner
         self.over = False
         self.error: BaseException | None = None
-        self._at_work = threading.Lock()
+        self._batch_lock = threading.Lock()
         spark = workspace.spark
         spark.dataSource.register(source_class(name, planner))
         folder = f"{workspace.storage.uri}/{layout.follow_folder(workspace.source)}"
@@ -58,48 +58,48 @@ class Stream(ABC, Generic[D]):
 
     @abstractmethod
     def publish(self, draft: D, rows: list[Row], totals: Totals, lease: Lease, batch: DataFrame) -> None:
-        """Make the backup exist whose tasks are done; `rows`: what they reported."""
+        """Publish the backup whose tasks are done. `rows`: what the tasks reported."""
 
     @abstractmethod
     def failed(self, draft: D, error: LakebackupError) -> None:
-        """A task reported an error. Raises it, and the same draft runs again when the query is restarted;
-        otherwise the next one is planned."""
+        """Handle an error that a task reported. If this raises, the same draft runs again when the query is
+        restarted; otherwise the next backup is planned."""
 
     def finished(self, draft: D) -> None:
-        """Delete what only the run needed of a backup that exists. Can be repeated."""
+        """Delete what only the run of an existing backup needed. Can be repeated."""
 
     @property
     def runs(self) -> bool:
-        """Whether it has more to do."""
+        """Whether the query is active and has more to do."""
         return self._query.isActive and not self.over and self.error is None
 
     def finish(self) -> None:
-        """Let the batch at work come to its end; none begins after it. Raises what ended the query before."""
-        asked = self._query.isActive
-        if asked:
-            self._at_work.acquire()
+        """Stop the query after the batch that runs now. Raises the error if the query had failed before."""
+        was_active = self._query.isActive
+        if was_active:
+            self._batch_lock.acquire()
         self._query.stop()
-        self._explain(asked)
+        self._raise_failure(was_active)
 
     def drain(self) -> None:
-        """Wait until the planner has no more to do. Raises as `finish`."""
+        """Wait until the planner has nothing more to do, then stop. Raises what `finish` raises."""
         from pyspark.errors import PySparkException
 
         try:
             self._query.processAllAvailable()
         except PySparkException:
-            pass  # explained below
+            pass  # raised below, as an error of ours
         finally:
             self._query.stop()
-        self._explain(asked=False)
+        self._raise_failure(was_stopped=False)
 
     def abandon(self) -> None:
-        """Stop at once."""
+        """Stop the query immediately."""
         self._query.stop()
 
     def _batch(self, rows: DataFrame, number: int) -> None:  # noqa: ARG002 (Spark's signature)
-        """One backup, called by Spark on a thread of its own."""
-        if not self._at_work.acquire(blocking=False):
+        """Take one backup. Spark calls this on a thread of its own."""
+        if not self._batch_lock.acquire(blocking=False):
             raise InterruptedError("it stops here; the batch runs when the query is started again")
         try:
             with self.workspace.lease(wait_s=LEASE_WAIT_S) as lease:
@@ -107,44 +107,44 @@ class Stream(ABC, Generic[D]):
         except BaseException as error:
             self.error = error
             if isinstance(error, LakebackupError):
-                error.__traceback__ = None  # Py4J keeps the error for good: not all that its traceback holds
+                error.__traceback__ = None  # Py4J keeps the error forever; free what the traceback refers to
             raise
         finally:
-            self._at_work.release()
+            self._batch_lock.release()
 
     def _take(self, batch: DataFrame, lease: Lease) -> None:
         """Run the tasks and publish what they wrote."""
         with task_errors():
-            found = batch.collect()  # one row a task
-        text = next((row.draft for row in found if row.draft), None)
+            rows = batch.collect()  # one row for each task
+        text = next((row.draft for row in rows if row.draft), None)
         if text is None:
             return
         work, draft = self.workspace, self._planner.DRAFT.validate_json(text)
         if latest_number(work.reader(), work.source) + 1 != draft.number:
             if exists(work, draft.backup_id):
-                if not is_unconfirmed(work, draft.backup_id):  # what it held is taken again
+                if not is_unconfirmed(work, draft.backup_id):  # an unconfirmed backup is taken again
                     mark_complete(work, draft.backup_id)
                 self.finished(draft)
             return
-        done = [row for row in found if row.draft is None]
+        outcomes = [row for row in rows if row.draft is None]
         totals = Totals()
         try:
-            totals.add(done)
+            totals.add(outcomes)
         except LakebackupError as error:
             self.failed(draft, error)
             return
-        self.publish(draft, done, totals, lease, batch)
+        self.publish(draft, outcomes, totals, lease, batch)
         if draft.number % SMALL_FILES == 0:
             work.writer().merge_small_files(SMALL_FILES)
 
-    def _explain(self, asked: bool) -> None:
-        """Raise what ended the query, if it was not asked to end."""
-        failure: Any = self.error or (None if asked else self._query.exception())
+    def _raise_failure(self, was_stopped: bool) -> None:
+        """Raise the error that ended the query, unless this process stopped it (`was_stopped`)."""
+        failure: Any = self.error or (None if was_stopped else self._query.exception())
         if failure is None:
             return
         if isinstance(failure, LakebackupError):
             raise failure
-        reported = _REPORTED.search(str(failure))
+        reported = _REPORTED_ERROR.search(str(failure))
         if reported:
             raise_first([reported[1]])
         raise EnvironmentProblem(f"Spark could not run a batch: {cause_in(failure)}") from failure

@@ -1,8 +1,8 @@
-"""Backups without an end as a streaming source of Spark, whose rows are what their tasks report.
+"""Continuous backups as a streaming source of Spark. The source's rows are what the tasks report.
 
-An offset is a draft: the id and number of a backup, and all that it reads. Spark writes it to its
-checkpoint before the batch runs, so a batch that was interrupted runs again as the same backup: tasks that
-were done find their parts, and what was published is published once.
+An offset of the source is a draft: the id and number of a backup, and all that it reads. Spark writes it to
+its checkpoint before the batch runs, so an interrupted batch runs again as the same backup. Completed tasks
+then find their parts, and a published backup is not published again.
 """
 
 from __future__ import annotations
@@ -29,27 +29,29 @@ if TYPE_CHECKING:
 
 
 class Planner(ABC, Generic[D]):
-    """Plans one backup after the other, in one Python process of the driver's machine, as long as the query
-    runs. It travels there by itself: options of a source would be shown in Spark's plans.
+    """Plans backup after backup while the query runs, in a Python process on the driver's machine.
+
+    The planner is pickled to that process. Options of the source would be visible in Spark's plans.
     """
 
     DRAFT: ClassVar[TypeAdapter[Any]]
-    #: What a task reports.
+    #: The columns of the row that a task reports.
     COLUMNS: ClassVar[str] = OUTCOME
 
     @abstractmethod
     def plan(self) -> D | None:
-        """The next backup; None as long as there is nothing to do."""
+        """The draft of the next backup; None while there is nothing to do."""
 
     @abstractmethod
     def job(self, draft: D) -> tuple[Job, int] | None:
-        """What its tasks do, and how many there are; None when the catalog is not as it was: it has the
-        backup already, or another one came first."""
+        """The job of a draft's tasks, and the number of tasks; None if the catalog has changed: it has this
+        backup already, or another one was taken first."""
 
 
 @dataclass(frozen=True)
 class _Split(InputPartition):
-    """What one Spark task does: pass on the draft, or be a task of it."""
+    """The input of one Spark task: either the draft, to return as a row, or the job and the number of its
+    task."""
 
     draft: str | None = None
     job: Job | None = None
@@ -65,7 +67,7 @@ class _Reader(DataSourceStreamReader):
         return {}
 
     def latestOffset(self) -> dict[str, Any]:  # noqa: N802
-        """The last offset again as long as there is nothing to do."""
+        """The next draft; the last offset again while there is nothing to do."""
         try:
             draft = self._planner.plan()
         except LakebackupError as error:
@@ -75,24 +77,24 @@ class _Reader(DataSourceStreamReader):
         return self._last
 
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> Sequence[InputPartition]:  # noqa: ARG002
-        """One for the draft and one a task."""
+        """One partition for the draft, and one for each task."""
         try:
             draft = self._planner.DRAFT.validate_python(end)
-        except ValidationError:  # the initial one, or one of another version
+        except ValidationError:  # the initial offset, or a draft of another version
             return []
         try:
-            found = self._planner.job(draft)
+            job_and_count = self._planner.job(draft)
         except LakebackupError as error:
             raise RuntimeError(encode_error(error)) from None
         first = _Split(self._planner.DRAFT.dump_json(draft).decode())
-        if found is None:
+        if job_and_count is None:
             return [first]
-        job, count = found
+        job, count = job_and_count
         return [first, *(_Split(job=job, task=task) for task in range(count))]
 
     def read(self, partition: _Split) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
-        """One row."""
-        schema = arrow_schema(_rows(self._planner))
+        """The row of one partition."""
+        schema = arrow_schema(_columns(self._planner))
         if partition.job is None:
             yield pa.RecordBatch.from_pylist([{"draft": partition.draft}], schema)
             return
@@ -100,12 +102,12 @@ class _Reader(DataSourceStreamReader):
             yield pa.RecordBatch.from_pylist(row.to_pylist(), schema)
 
 
-def _rows(planner: Planner[Any]) -> str:
+def _columns(planner: Planner[Any]) -> str:
     return f"{planner.COLUMNS}, draft STRING"
 
 
 def source_class(source_name: str, planner: Planner[Any]) -> type[DataSource]:
-    """The class to register under a name, which tells sources of one session apart."""
+    """The data source class to register. `source_name` distinguishes the sources of one session."""
 
     class Backups(DataSource):
         @classmethod
@@ -113,7 +115,7 @@ def source_class(source_name: str, planner: Planner[Any]) -> type[DataSource]:
             return source_name
 
         def schema(self) -> str:
-            return _rows(planner)
+            return _columns(planner)
 
         def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002, N802
             return _Reader(planner)

@@ -1,4 +1,4 @@
-"""Where a run works."""
+"""The workspace of a run: its destination, its catalog, its leases, and Spark if it is needed."""
 
 from __future__ import annotations
 
@@ -39,8 +39,11 @@ if TYPE_CHECKING:
 
 
 class Workspace:
-    """A destination, its catalog, and Spark when it is first needed. `source`: whose backups the run makes or
-    deletes; "" where it only reads. `spark`: a session, or what makes one."""
+    """A destination, its catalog, and Spark, which starts when it is first needed.
+
+    `source`: the source whose backups the run makes or deletes; "" if it only reads. `spark`: a session, or a
+    function that creates one.
+    """
 
     def __init__(
         self,
@@ -53,33 +56,34 @@ class Workspace:
         self._start = spark if callable(spark) else partial(_start_spark, request.remote)
         self._starts_jvm = spark is None and request.remote is None and not jvm.SUBMITTED
         self._spark = None if callable(spark) else spark
-        self._starting: Future[Cluster] | None = None
+        self._starting_cluster: Future[Cluster] | None = None
         self._starting_sql: Future[SparkSession] | None = None
         self._runner: Runner | None = None
         self._started = time.monotonic()
-        #: Whether a backup of the run was planned and recorded, so that its source is meant to be there.
+        #: Whether the run has planned and recorded a backup, so that its source is not a mistake.
         self.has_begun = False
         self.source, self.reporter = source, reporter
         self.storage = open_storage(request.destination)
         limit(request.bandwidth)
 
     def start_jvm(self, *, sql: bool = False) -> None:
-        """Begin to start the JVM of a run that will need Spark, beside its plan; `sql`: and its SQL."""
+        """Begin to start the JVM of a run that will need Spark, while the run plans. `sql`: with Spark's
+        SQL."""
         if self._starts_jvm and "pyspark" not in sys.modules:
             jvm.start(spark_settings(), sql=sql, workers=True)
 
     def start_spark(self) -> Future[Cluster]:
-        """Begin to start what runs tasks, beside what is to be done before it is needed."""
-        if self._starting is None:
-            self.start_jvm()  # PySpark is imported while it starts
-            # In this thread: where two import it at once, one sees half of it.
+        """Begin to start the cluster for tasks, while the run does what comes before them."""
+        if self._starting_cluster is None:
+            self.start_jvm()  # PySpark is imported while the JVM starts
+            # The import is in this thread: if two threads import PySpark at once, one sees half of it.
             import pyspark.sql  # noqa: F401
 
-            self._starting = later(lambda: self._spark or self._start())
-        return self._starting
+            self._starting_cluster = later(lambda: self._spark or self._start())
+        return self._starting_cluster
 
     def start_sql(self) -> Future[SparkSession]:
-        """Begin to start Spark's SQL too, whose classes take as long to load as all else."""
+        """Begin to start Spark's SQL too, whose classes take as long to load as all others."""
         if self._starting_sql is None:
             self.start_jvm(sql=True)
             cluster = self.start_spark()
@@ -88,24 +92,24 @@ class Workspace:
 
     @property
     def cluster(self) -> Cluster:
-        """What runs tasks that need no SQL."""
+        """The cluster for tasks that need no SQL. Waits until it has started."""
         if self._spark:
             return self._spark
-        starting = self.start_spark()
-        if not starting.done():
+        starting_cluster = self.start_spark()
+        if not starting_cluster.done():
             self.reporter.wait("starting Spark")
-        return starting.result()
+        return starting_cluster.result()
 
     @property
     def spark(self) -> SparkSession:
-        """The session, made when it is first needed."""
+        """The session, which is created when it is first needed."""
         if self._spark is None:
             self.reporter.wait("starting Spark")
             self._spark = self.start_sql().result()
         return self._spark
 
     def require_java(self) -> None:
-        """Raise EnvironmentProblem where Spark could not be started, before anything is written."""
+        """Raise EnvironmentProblem if Spark cannot be started, before anything is written."""
         if self._spark is None and not self.request.remote:
             from lakebackup_jobs.runtime.java.home import java_home
 
@@ -118,11 +122,11 @@ class Workspace:
 
     @property
     def runner(self) -> Runner:
-        """What the tasks of the run's backup run on, once that is decided; else what the run has used."""
-        return self._runner or ("spark" if self._spark or self._starting else "local")
+        """The runner of the backup's tasks, once it is chosen; before that, what the run has used so far."""
+        return self._runner or ("spark" if self._spark or self._starting_cluster else "local")
 
     def choose_runner(self, asked: RunRequest, size: int | None) -> None:
-        """Decide what the tasks of a backup run on, and begin to start it; `size` as of runner.choose."""
+        """Choose the runner of a backup's tasks, and begin to start it. `size`: see runner.choose."""
         self._runner = runner.choose(asked, size, session=self._spark)
         if self._runner == "spark":
             self.start_spark()
@@ -133,7 +137,7 @@ class Workspace:
         return destination_id(self.storage)
 
     def existing_destination(self) -> str | None:
-        """The id of the destination, None where it has none yet: this creates nothing."""
+        """The id of the destination; None if it has none yet. Creates nothing."""
         if "destination" not in self.__dict__:
             try:
                 self.destination = destination_id(self.storage, create=False)
@@ -142,15 +146,15 @@ class Workspace:
         return self.destination
 
     def reader(self) -> CatalogReader:
-        """The catalog as it is now. Raises NotFound where there is none, when it is asked."""
+        """The catalog as it is now. If there is none, its queries raise NotFound."""
         return CatalogReader(self.request.destination, self.request.catalog)
 
     def current(self) -> CatalogReader:
-        """The catalog as it is now. Raises NotFound (none is there), Refused (it is behind)."""
+        """The catalog as it is now. Raises NotFound (there is none), Refused (it is behind)."""
         return current_catalog(self.request.destination, self.request.catalog)
 
     def existing(self) -> CatalogReader | None:
-        """The catalog as it is now; None where there is none."""
+        """The catalog as it is now; None if there is none."""
         return CatalogReader.open(self.request.destination, self.request.catalog)
 
     @property
@@ -159,13 +163,14 @@ class Workspace:
         return self.request.catalog is not None
 
     def writer(self, *, here: bool = False) -> CatalogWriter:
-        """The catalog, to write to; a session is made when so much is written that Spark is of use, and tasks
-        do not run in this process. `here`: they do."""
+        """The writer of the catalog. It creates a session if so much is written that Spark helps, unless
+        tasks run in this process. `here`: write in this process."""
         spark = None if here or self._runner == "local" else self._spark or (lambda: self.cluster)
         return CatalogWriter(spark, self.request.destination, self.request.catalog)
 
     def lease(self, name: str | None = None, *, wait_s: float = 0.0) -> Lease:
-        """A lease, by default that of the source. Raises Busy when it is held for longer than `wait_s`."""
+        """Acquire a lease, by default that of the source. Raises Busy if another run holds it for longer than
+        `wait_s`."""
         ttl_s = self.request.lease_ttl_s
         return Lease.acquire(
             self.storage, name or f"source-{self.source}", holder(), ttl_s=ttl_s, wait_s=wait_s
@@ -175,23 +180,23 @@ class Workspace:
     def running(
         self, run: FailedRun, source_kind: str | None = None, *, lease: str | None = None
     ) -> Iterator[Lease]:
-        """Hold the lease of a run that writes, by default the source's. An error leaves a row of `failures`.
+        """Hold the lease of a run that writes, by default the source's. An error leaves a row in `failures`.
 
-        `source_kind` None: that of the source's backups. Raises Busy.
+        `source_kind` None: the kind of the source's backups. Raises Busy.
         """
-        with recorded(self, run, source_kind), self.lease(lease) as held:
-            yield held
+        with recorded(self, run, source_kind), self.lease(lease) as run_lease:
+            yield run_lease
 
     def timed(self, result: Mapping[str, Any]) -> dict[str, Any]:
-        """A result, with the seconds since the run was started."""
+        """A result, with the seconds since the run started."""
         return {**result, "seconds": round(time.monotonic() - self._started, 3)}
 
     def task_progress(self, folder: str) -> TaskProgress:
-        """Where tasks below `folder` report their progress."""
+        """The progress of the tasks whose folder is `folder`."""
         return TaskProgress(self.storage, folder)
 
     def empty(self, *folders: str) -> int:
-        """Delete the working objects below some folders; returns how many."""
+        """Delete the working objects below some folders. Returns how many."""
         return sum(working.empty(self.storage, folder) for folder in folders)
 
 

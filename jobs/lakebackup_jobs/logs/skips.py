@@ -1,6 +1,7 @@
-"""Messages that a log task leaves out because a person said so, when it cannot go on with them. Pure.
+"""Messages that a person told a log task to skip, because it cannot continue with them. Pure.
 
-A flush that passes one records a gap of reason `skipped`: no restore goes over it without --allow-gaps.
+A flush that passes a skipped message records a gap with the reason `skipped`. No restore crosses that gap
+without --allow-gaps.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ if TYPE_CHECKING:
     from lakebackup.plan.partitions import BackupRows
     from lakebackup.rows.backups import Gap, Position
 
-#: The reason of such a gap.
+#: The reason of a gap that a skipped message leaves.
 REASON: Final = "skipped"
-#: By `topic/partition`, the offsets that are left out.
+#: The offsets of skipped messages, by `topic/partition`.
 Skipped = dict[str, tuple[int, ...]]
 
 _TEXT = re.compile(r"([a-zA-Z0-9._-]+):(\d+):(\d+)", re.ASCII)
-# How errors name a message.
+# The two forms in which errors name a message.
 _MESSAGE = re.compile(
     r"(?P<topic>[\w.-]+)\[(?P<partition>\d+)\] offset (?P<offset>\d+)"
     r"|topic (?P<topic2>[\w.-]+), partition (?P<partition2>\d+), offset (?P<offset2>\d+)",
@@ -35,7 +36,7 @@ _MESSAGE = re.compile(
 
 
 class Message(NamedTuple):
-    """Where a message is."""
+    """The position of a message."""
 
     topic: str
     partition: int
@@ -43,12 +44,12 @@ class Message(NamedTuple):
 
     @property
     def text(self) -> str:
-        """As --skip takes it."""
+        """The message as an argument of --skip."""
         return f"{self.topic}:{self.partition}:{self.offset}"
 
 
 def parse(text: str) -> Message:
-    """`TOPIC:PARTITION:OFFSET` as a message. Raises UsageProblem."""
+    """The message of a text `TOPIC:PARTITION:OFFSET`. Raises UsageProblem."""
     match = _TEXT.fullmatch(text)
     if match is None:
         raise UsageProblem(
@@ -59,7 +60,7 @@ def parse(text: str) -> Message:
 
 
 def named_in(text: str) -> Message | None:
-    """The message that an error names, None: it names none."""
+    """The message that an error's text names, or None."""
     match = _MESSAGE.search(text)
     if match is None:
         return None
@@ -68,7 +69,7 @@ def named_in(text: str) -> Message | None:
 
 
 def by_partition(texts: Iterable[str]) -> Skipped:
-    """The messages of a task's settings."""
+    """The offsets of the messages in a task's `skip` setting, in order. Raises UsageProblem."""
     offsets: dict[str, list[int]] = {}
     for message in sorted(map(parse, texts)):
         offsets.setdefault(f"{message.topic}/{message.partition}", []).append(message.offset)
@@ -78,7 +79,7 @@ def by_partition(texts: Iterable[str]) -> Skipped:
 def split(
     records: pa.RecordBatch, skipped: Mapping[str, Sequence[int]], topic: str, partition: int
 ) -> tuple[pa.RecordBatch, pa.RecordBatch | None]:
-    """Records without those that are left out; and those, None when there are none."""
+    """The records of a partition that are not skipped, and those that are (None when there are none)."""
     offsets = skipped.get(f"{topic}/{partition}")
     if not offsets:
         return records, None
@@ -95,14 +96,15 @@ def gaps(
     recorded: Collection[tuple[str, str, int]],
     from_ts: int,
 ) -> list[Gap]:
-    """The gaps of the messages within what a flush reads.
+    """The gaps of the skipped messages that a flush passes.
 
-    `positions`: what it reads; the feed itself reads the topics that are not among them. `recorded`: scope,
-    region and offset of those that have a gap. `to_ts` is set when the flush is published.
+    `positions`: what the flush reads. Topics that are not among them are read by the feed itself. `recorded`:
+    scope, region and offset of the messages that have a gap already. `to_ts` is set when the flush is
+    published.
     """
     planned = {(position.scope, position.region): position for position in positions}
     topics = {position.scope for position in positions}
-    found_gaps = []
+    gap_rows = []
     for message in map(parse, texts):
         position = planned.get((message.topic, str(message.partition)))
         if (message.topic, str(message.partition), message.offset) in recorded:
@@ -114,5 +116,5 @@ def gaps(
         partition = (message.topic, position.epoch if position else "-", str(message.partition))
         end = message.offset + 1
         gap = rows.gap(partition, message.offset, end, from_ts=from_ts, to_ts=from_ts + 1, bridged=True)
-        found_gaps.append(replace(gap, reason=REASON))
-    return found_gaps
+        gap_rows.append(replace(gap, reason=REASON))
+    return gap_rows

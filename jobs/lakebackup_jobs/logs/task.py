@@ -1,4 +1,4 @@
-"""What a log task is to do: its settings, and its rows in the catalog. No Java."""
+"""Log tasks: their settings, their rows in the catalog, and what this machine approved of them. No Java."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ Codec = Literal["zstd", "lz4", "none"]
 @with_config(ConfigDict(extra="ignore"))
 @dataclass(frozen=True, slots=True)
 class TaskSettings:
-    """What a person asked for; kept in the catalog, so without secrets.
+    """The settings of a task, as a person chose them. The catalog stores them, so they hold no secrets.
 
-    `topics`: names, or regular expressions that match whole names. `filters`: rules of a TableFilter, as
-    `shop.*` and `!mysql.*`. `lastbackupts`, `endts`: in the feed's domain. `skip`: messages that are left
-    out, as `skips.parse` reads them. `unavailable_value`: what Debezium's connector has
-    for values that the database left out; None: its usual placeholder.
+    `topics`: names, or regular expressions that match whole names. `filters`: rules of a TableFilter, such as
+    `shop.*` and `!mysql.*`. `lastbackupts`, `endts`: in the feed's domain. `skip`: messages that the task
+    skips, as `skips.parse` reads them. `unavailable_value`: the placeholder that Debezium's connector writes
+    for values that the database left out; None: the connector's default.
     """
 
     feed: FeedName
@@ -59,7 +59,7 @@ class TaskSettings:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A task as of its last row in the catalog. `at` in microseconds."""
+    """A task as of its last row in the catalog. `at`: when the row was recorded, in us since 1970 UTC."""
 
     name: str
     state: State
@@ -70,15 +70,15 @@ class Task:
 
     @property
     def over(self) -> bool:
-        """Whether it has ended, until it is started again."""
+        """Whether the task has ended. It can be started again."""
         return self.state in ("stopped", "complete")
 
 
 @dataclass
 class LastError:
-    """The error that stops a job's progress, known even while the catalog is not writable.
+    """The error that stops a job's progress, held in memory because the catalog may not be writable.
 
-    `paused`: called with the error for which the task pauses itself.
+    `paused`: called with the error when the task pauses itself.
     """
 
     text: str | None = None
@@ -94,7 +94,7 @@ def settings_text(settings: TaskSettings) -> str:
 
 
 def settings_of(text: str) -> TaskSettings:
-    """What `settings_text` made JSON text of. Raises Damaged for a text of another form."""
+    """The settings in a JSON text of `settings_text`. Raises Damaged for any other text."""
     try:
         return _SETTINGS.validate_json(text)
     except ValidationError as error:
@@ -106,18 +106,21 @@ def settings_of(text: str) -> TaskSettings:
 
 
 def lease_name(name: str) -> str:
-    """The lease that the job of a task holds as long as it is there."""
+    """The name of the lease that the job of a task holds while it runs."""
     return f"log-{name}"
 
 
 def lease_of(storage: Storage, name: str) -> int | None:
-    """The generation of the lease that a job of the task holds, None: no job runs. One that was killed counts
-    as running until its lease ends; one that lives takes the next generation when its task is changed."""
+    """The generation of the lease that the task's job holds; None when no job runs.
+
+    A killed job counts as running until its lease ends. A live job takes the next generation when its task is
+    changed.
+    """
     return held_generation(storage, lease_name(name))
 
 
 def keys_of(name: str, keys_file: str | None) -> LogKeys:
-    """The keys of a task that encrypts. Raises UsageProblem and NotFound of the file."""
+    """The keys of a task that encrypts. Raises UsageProblem (no key file, or a wrong one) and NotFound."""
     if keys_file is None:
         raise UsageProblem(
             f"The log of task {name} is encrypted, and no key file is set.",
@@ -127,8 +130,11 @@ def keys_of(name: str, keys_file: str | None) -> LogKeys:
 
 
 def claim_of(name: str, settings: TaskSettings, approved: Approvals) -> Claim:
-    """What the row of a task would have its job do. The settings of this machine name it where they name its
-    servers, as long as no person approved another one under its name."""
+    """What the row of a task would have its job do, as a claim.
+
+    The settings of this machine name the claim if they name its servers, unless a person approved another
+    claim under this name or the task would capture in clear although this machine has keys.
+    """
     value = {
         "servers": settings.bootstrap,
         "feed": settings.feed,
@@ -147,32 +153,34 @@ def claim_of(name: str, settings: TaskSettings, approved: Approvals) -> Claim:
 def client_of(
     catalog_uri: str, name: str, settings: TaskSettings, kafka: Mapping[str, str]
 ) -> dict[str, str]:
-    """librdkafka properties for the servers of a task. Raises Unapproved where this machine does not know
-    them."""
+    """librdkafka properties for the servers of a task; `kafka`: those of this machine's settings.
+
+    Raises Unapproved as `require_approved` does.
+    """
     require_approved(catalog_uri, name, settings)
     return {**kafka, "bootstrap.servers": settings.bootstrap}
 
 
 def require_approved(catalog_uri: str, name: str, settings: TaskSettings) -> None:
-    """Raise Unapproved unless this machine's settings name what a task does, or a person approved it here."""
+    """Raise Unapproved unless this machine's settings name the task's claim or a person approved it here."""
     approved = Approvals(catalog_uri)
     approved.require(claim_of(name, settings, approved))
 
 
 def task_of(row: dict[str, Any]) -> Task:
-    """A row of log_task."""
+    """The task of a row of log_task. Raises Damaged for settings that cannot be read."""
     settings = settings_of(row["settings"])
     return Task(row["source"], row["state"], row["at"], row["actor"], settings, row["detail"])
 
 
 def find(reader: CatalogReader | None, name: str) -> Task | None:
-    """The task of that name, None when there is none."""
+    """The task of that name, or None."""
     row = reader.one("log_task", source=layout.check_source(name)) if reader else None
     return task_of(row) if row else None
 
 
 def require(reader: CatalogReader | None, name: str) -> Task:
-    """As `find`; raises NotFound."""
+    """The task of that name. Raises NotFound."""
     task = find(reader, name)
     if task is None:
         raise NotFound(
@@ -196,22 +204,23 @@ def record(
     *,
     asked: Task | None = None,
 ) -> Task:
-    """Record what a task is to do from now on, as its last row whatever the clocks are; returns it.
+    """Record what a task is to do from now on; returns the task.
 
-    `asked`: the task as the caller knows it. Where it was changed since, nothing is recorded, and the task as
-    it is now is returned.
+    The row becomes the task's last one, even if the clock that gave the previous row its time is ahead.
+    `asked`: the task as the caller read it. If the task has changed since, nothing is recorded, and the
+    current task is returned.
     """
-    found: list[Task] = []
+    tasks: list[Task] = []
 
-    def make() -> LogTask | None:
+    def build_row() -> LogTask | None:
         last = find(CatalogReader.open(destination, catalog), name)
         if asked and last and last.at != asked.at:
-            found.append(last)
+            tasks.append(last)
             return None
-        at, actor = max(time.time_ns() // 1000, last.at + 1 if last else 0), holder()
-        found.append(Task(name, state, at, actor, settings, detail))
+        microseconds, actor = max(time.time_ns() // 1000, last.at + 1 if last else 0), holder()
+        tasks.append(Task(name, state, microseconds, actor, settings, detail))
         text = settings_text(settings)
-        return LogTask(source=name, at=at, actor=actor, state=state, settings=text, detail=detail)
+        return LogTask(source=name, at=microseconds, actor=actor, state=state, settings=text, detail=detail)
 
-    CatalogWriter(None, destination, catalog).record_next(make)
-    return found[0]
+    CatalogWriter(None, destination, catalog).record_next(build_row)
+    return tasks[0]

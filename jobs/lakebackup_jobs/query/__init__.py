@@ -1,1 +1,1 @@
-"""Questions: records as a relation, differences of records, the report, charts, servers."""
+"""Queries: records as a relation, differences of records, the report, charts, servers."""

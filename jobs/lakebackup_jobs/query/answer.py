@@ -1,4 +1,4 @@
-"""The rows of a SELECT, in the form that a person wants."""
+"""The answer to a SELECT: its rows as a table of text, a DataFrame, an Arrow table or dicts."""
 
 from __future__ import annotations
 
@@ -28,18 +28,17 @@ if TYPE_CHECKING:
 
 _ROWS_OF_REPR = 20
 _ROWS_OF_TABLE = 100
-"""Of a printed table and of a notebook's."""
+"""The most rows that `show` and a notebook print."""
 _WIDTH = 120
-"""Columns of text for a table where there is no terminal."""
+"""The width of a table where there is no terminal, in characters."""
 _LONGEST_CELL = 200
-"""Characters of a notebook's cell; the rest is cut."""
+"""The most characters in a cell of a notebook's table; longer texts are cut."""
 _STYLE = re.compile(r"\x1b\[\d*m")
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A SELECT that runs: its rows as they are read, what it reads inside the backups, and, on Spark, its
-    DataFrame."""
+    """A running SELECT: its rows, read lazily; what it reads inside the backups; on Spark, its DataFrame."""
 
     rows: pa.RecordBatchReader
     readings: tuple[Reading, ...] = ()
@@ -57,14 +56,14 @@ class _Preview:
 
     @property
     def count(self) -> str:
-        """How many rows are shown."""
+        """The number of rows of the preview, as a sentence or a phrase."""
         rows = counted(len(self.cells), "row")
         if self.more:
             return f"The first {'row' if len(self.cells) == 1 else rows}; there are more."
         return rows
 
     def lines(self, screen: Screen | None) -> Iterator[str]:
-        """The table, and below it the number of rows."""
+        """Yield the lines of the table, and below it the number of rows."""
         yield from table(
             self.names, self.cells, numbers=self.numbers, screen=screen, all_columns=".df() has all"
         )
@@ -74,36 +73,36 @@ class _Preview:
 class Answer:
     """The rows of a SELECT.
 
-    Printed, or as the last line of a notebook's cell, an answer is a table of its first rows. Take all rows
-    in the form that you work with:
+    An answer that is printed, or is the last line of a notebook's cell, shows a table of its first rows. Take
+    all rows in the form that you work with:
 
         answer = con.sql("SELECT scope, restorable_time FROM rpo")
         answer.df()             # a pandas DataFrame
         answer.arrow()          # a pyarrow Table
-        for row in answer: ...  # dicts, read while they are taken
+        for row in answer: ...  # dicts, which are read lazily
 
-    The first use takes the rows of the run that checked the SELECT. Each later use runs it again, on the
-    catalog as it is by then: keep the DataFrame to use the same rows twice. Looking at the first rows is no
-    use in this sense.
+    The first use takes the rows of the run that checked the SELECT. Each later use runs the SELECT again, on
+    the catalog as it is at that time: keep the DataFrame to use the same rows twice. Showing the first rows
+    does not count as a use.
     """
 
     def __init__(self, begin: Callable[[], Result]) -> None:
         self._begin = begin
         self._result: Result | None = begin()
-        #: What the last run read inside the backups, counted while its rows are taken.
+        #: What the last run reads inside the backups. It is counted while the rows are read.
         self.readings: tuple[Reading, ...] = ()
 
     def batches(self) -> pa.RecordBatchReader:
-        """Return the rows in Arrow batches that are read while they are taken, for any number of rows.
+        """Return the rows as Arrow batches that are read lazily, for any number of rows.
 
-        Of two columns with one name, the second is `name_1`.
+        If two columns have the same name, the second becomes `name_1`.
         """
         result, self._result = self._result or self._begin(), None
         self.readings = result.readings
         return _with_distinct_names(result.rows)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        """Yield each row as a dict, column name -> value, read while they are taken."""
+        """Yield each row as a dict, column name -> value; the rows are read lazily."""
         for batch in self.batches():
             with python_values():
                 rows = batch.to_pylist()
@@ -138,9 +137,9 @@ class Answer:
         return frame
 
     def spark(self) -> DataFrame:
-        """Return the rows as a Spark DataFrame, which no limit of time holds for.
+        """Return the rows as a Spark DataFrame, to which no timeout applies.
 
-        Raises UsageProblem where DuckDB answered.
+        Raises UsageProblem if DuckDB ran the SELECT.
         """
         result = self._result or self._begin()
         if result.frame is None:
@@ -151,18 +150,17 @@ class Answer:
         return result.frame
 
     def show(self, rows: int = _ROWS_OF_TABLE) -> None:
-        """Print the first rows as a table, and how many there are. Elsewhere than on a terminal it is as wide
-        as its texts."""
+        """Print the first rows as a table, and their number. Only a terminal limits the table's width."""
         sys.stdout.writelines(self._preview(rows).lines(screen_of(sys.stdout)))
 
     def __repr__(self) -> str:
-        """The first rows as a table that fits the terminal."""
+        """Return the first rows as a table that fits the terminal."""
         screen = Screen(shutil.get_terminal_size((_WIDTH, 0)).columns, colours=False)
         text = "".join(self._preview(_ROWS_OF_REPR).lines(screen))
         return _STYLE.sub("", text).rstrip()
 
     def _repr_html_(self) -> str:
-        """The first rows as a notebook's table."""
+        """Return the first rows as a table for a notebook."""
         preview = self._preview(_ROWS_OF_TABLE)
         header = "".join(f"<th>{escape(name)}</th>" for name in preview.names)
         sides = ["right" if number else "left" for number in preview.numbers]
@@ -178,7 +176,7 @@ class Answer:
         )
 
     def _preview(self, rows: int) -> _Preview:
-        """The first rows. They are not taken: the next use begins with them."""
+        """Return the first rows. The next use yields them again, without a new run."""
         import pyarrow as pa
 
         result, self._result = self._result or self._begin(), None
@@ -187,8 +185,8 @@ class Answer:
         batches: list[pa.RecordBatch] = []
         while sum(batch.num_rows for batch in batches) <= rows and (batch := next(source, None)) is not None:
             batches.append(batch)
-        again = pa.RecordBatchReader.from_batches(source.schema, chain(batches, source))
-        self._result = replace(result, rows=again)
+        all_rows = pa.RecordBatchReader.from_batches(source.schema, chain(batches, source))
+        self._result = replace(result, rows=all_rows)
         first = pa.Table.from_batches(batches, source.schema)
         with python_values():
             values = [row.values() for row in first.slice(0, rows).to_pylist()]
@@ -206,12 +204,16 @@ class Answer:
 def _with_distinct_names(rows: pa.RecordBatchReader) -> pa.RecordBatchReader:
     import pyarrow as pa
 
-    given, names = rows.schema.names, dict[str, None]()
-    if len(set(given)) == len(given):
+    schema_names, names = rows.schema.names, dict[str, None]()
+    if len(set(schema_names)) == len(schema_names):
         return rows
-    for name in given:
-        others = (f"{name}_{number}" for number in count(1))
-        names[name if name not in names else next(o for o in others if o not in {*names, *given})] = None
+    for name in schema_names:
+        candidates = (f"{name}_{number}" for number in count(1))
+        names[
+            name
+            if name not in names
+            else next(candidate for candidate in candidates if candidate not in {*names, *schema_names})
+        ] = None
     schema = pa.schema([field.with_name(name) for field, name in zip(rows.schema, names, strict=True)])
-    renamed = (pa.RecordBatch.from_arrays(batch.columns, schema=schema) for batch in rows)
-    return pa.RecordBatchReader.from_batches(schema, renamed)
+    batches = (pa.RecordBatch.from_arrays(batch.columns, schema=schema) for batch in rows)
+    return pa.RecordBatchReader.from_batches(schema, batches)

@@ -26,28 +26,28 @@ class Chart:
 
     def __init__(self, name: ChartName, figure: charts.Chart | None) -> None:
         self.name = name
-        #: Plotly's figure as a mapping, or None where there is nothing to draw.
+        #: Plotly's figure as a mapping; None if there is nothing to draw.
         self.figure = figure
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write the chart as a page of HTML, which a browser shows without a network."""
+        """Write the chart as an HTML page, which a browser shows without a network."""
         Path(path).write_text(self._repr_html_(), "utf-8")
 
     def __repr__(self) -> str:
-        """What a terminal shows, which has no pictures."""
+        """Return a text for terminals, which show no pictures."""
         if self.figure is None:
             return f"Chart {self.name}: there is nothing to draw yet."
         return f'Chart {self.name}: .save("{self.name}.html") writes it as a page.'
 
     def _repr_html_(self) -> str:
-        """The chart for a notebook."""
+        """Return the chart as HTML for a notebook."""
         if self.figure is None:
             return f"<p>{self!r}</p>"
         return charts.to_html(self.figure)
 
 
 def draw(catalog: CatalogReader, name: ChartName) -> Chart:
-    """Draw a chart of a catalog. Raises UsageProblem for a name that is none."""
+    """Draw a chart of a catalog. Raises UsageProblem if there is no chart of that name."""
     if name not in get_args(ChartName):
         raise UsageProblem(f"There is no chart {name!r}.", hint=f"Charts: {', '.join(get_args(ChartName))}.")
     return Chart(name, _FIGURES[name](catalog))

@@ -1,9 +1,10 @@
-"""The data source `lakebackup` of Spark: records of a topic, or a view of the catalog, as a DataFrame.
+"""The Spark data source `lakebackup`: records of a topic, or a view of the catalog, as a DataFrame.
 
     spark.read.format("lakebackup").option("topic", "orders").load("s3://backups/prod")
 
-A read is a SELECT as `lakebackup sql` runs it: Spark's tasks run it by DuckDB, each over its own range of the
-topic's files. The driver knows the ranges; each task asks the catalog for the files, as it was when planned.
+A read is a SELECT as `lakebackup sql` runs it. Spark's tasks run it with DuckDB, each over its own range of
+the topic's files. The driver plans only the ranges; each task reads the files of its range from the
+catalog, in the version that the driver has planned with.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 #: The options of a read; Spark does not distinguish their case.
 OPTIONS = ("path", "catalog", "topic", "view", "asOf", "columns", "where", "pushFilters")
-# Spark's filters of these names, and what each is in SQL.
+# Names of Spark's filters -> the classes of sqlglot's expressions.
 _PUSHED = {
     "EqualTo": "EQ", "GreaterThan": "GT", "GreaterThanOrEqual": "GTE", "LessThan": "LT",
     "LessThanOrEqual": "LTE", "In": "In", "StringStartsWith": "StartsWith",
@@ -39,32 +40,32 @@ _BYTES_A_TASK = 32 << 20
 
 
 class LakebackupSource(DataSource):
-    """What Spark calls. Its errors are those of `Read`."""
+    """The class that Spark calls. It raises the errors of `Read`."""
 
     @classmethod
     def name(cls) -> str:
-        """The name for `format` and USING."""
+        """Return the name for `format` and USING."""
         return "lakebackup"
 
     def schema(self) -> str:
-        """The columns and their types."""
+        """Return the columns and their types."""
         return Read.of(self.options).schema()
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """What plans the read and carries it out."""
+        """Return the reader that plans the read and carries it out."""
         read = Read.of(self.options)
         if schema.fieldNames() != list(read.columns):
             raise UsageProblem(
                 "A read of lakebackup takes no schema.", hint="The option columns chooses the columns."
             )
-        # Spark refuses a reader with the method where its setting for it is off.
+        # Spark refuses a reader that has `pushFilters` when its setting for that is off.
         return (PushingReader if read.pushed else LakebackupReader)(read, schema)
 
 
 @dataclass(frozen=True)
 class Split(InputPartition):
-    """What one task reads: files from the first path on and before the second. `versions`: of the catalog's
-    tables."""
+    """What one task reads: files from the first path on and before the second one. `versions`: the versions
+    of the catalog's tables."""
 
     paths: tuple[str | None, str | None]
     read: Read
@@ -72,17 +73,17 @@ class Split(InputPartition):
 
 
 class LakebackupReader(DataSourceReader):
-    """One read. Pickled into each task."""
+    """One read. Spark pickles it into each task."""
 
     def __init__(self, read: Read, schema: StructType) -> None:
         self._read, self._schema = read, schema
 
     def partitions(self) -> Sequence[InputPartition]:
-        """A split for each task, with the files of about 32 MiB."""
+        """Return a split for each task, with files of about 32 MiB."""
         return self._read.splits()
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one split. Raises Damaged (a file that differs from the catalog)."""
+        """Yield the rows of one split. Raises Damaged (a file that differs from the catalog)."""
         import pyarrow as pa
         from pyspark.sql.pandas.types import to_arrow_schema
 
@@ -90,19 +91,19 @@ class LakebackupReader(DataSourceReader):
         from lakebackup_jobs.query import record_query
 
         assert isinstance(partition, Split)  # noqa: S101 (Spark hands back what it got)
-        planned = partition.read
-        reader = planned.reader(partition.versions)
+        read = partition.read
+        reader = read.reader(partition.versions)
         schema = to_arrow_schema(self._schema)
-        for batch in record_query.select(reader, planned.sql(), paths=partition.paths).rows:
+        for batch in record_query.select(reader, read.sql(), paths=partition.paths).rows:
             yield from pa.Table.from_batches([batch]).cast(schema).to_batches()
         settle()
 
 
 class PushingReader(LakebackupReader):
-    """A read to which Spark 4.1 and later give the conditions of the query."""
+    """A read to which Spark 4.1 and later push the conditions of the query."""
 
     def pushFilters(self, filters: Sequence[Any]) -> Sequence[Any]:  # noqa: N802 - Spark's name
-        """Narrow the read by the filters that are understood. Spark applies all of them again."""
+        """Narrow the read by the filters that it supports; Spark applies all of them again."""
         for pushed in filters:
             self._read = self._read.narrowed(pushed)
         return filters
@@ -110,8 +111,8 @@ class PushingReader(LakebackupReader):
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """A read as a value. Of a topic, `as_of` is the second argument of records(…); of a view, the instant
-    that the catalog is looked at."""
+    """A read as a value. `as_of`: for a topic the second argument of records(…), for a view the instant at
+    which the catalog is read."""
 
     path: str
     columns: tuple[str, ...]
@@ -124,46 +125,46 @@ class Read:
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> Read:
-        """The read that options ask for. Raises UsageProblem, which names the option."""
-        given = {name: value for name, value in options.items() if value}
+        """Return the read that options describe. Raises UsageProblem, which names the option."""
+        settings = {name: value for name, value in options.items() if value}
         names = {name.lower() for name in OPTIONS}
-        for name in given:
+        for name in settings:
             if name not in names:
                 raise UsageProblem(
                     f"There is no option {name}.",
                     hint=did_you_mean(name, OPTIONS, f"Options are: {', '.join(OPTIONS)}."),
                 )
-        if "path" not in given:
+        if "path" not in settings:
             raise UsageProblem(
                 "Missing option path: where are the backups stored?",
                 hint='Example: .option("path", "s3://bucket/backups")',
             )
-        if ("topic" in given) == ("view" in given):
+        if ("topic" in settings) == ("view" in settings):
             raise UsageProblem(
                 "Give either the option topic or the option view.",
                 hint='Examples: .option("topic", "orders"), .option("view", "coverage")',
             )
-        known = _columns(given.get("view"))
+        types = _columns(settings.get("view"))
         read = cls(
-            given["path"],
-            _chosen(given.get("columns"), known),
-            given.get("topic"),
-            given.get("view"),
-            given.get("catalog"),
-            given.get("asof"),
-            given.get("where"),
-            _flag(given.get("pushfilters", "false")),
+            settings["path"],
+            _select_columns(settings.get("columns"), types),
+            settings.get("topic"),
+            settings.get("view"),
+            settings.get("catalog"),
+            settings.get("asof"),
+            settings.get("where"),
+            _flag(settings.get("pushfilters", "false")),
         )
         read.checked()
         return read
 
     def schema(self) -> str:
-        """Names and types of the columns, as Spark reads a schema."""
-        known = _columns(self.view)
-        return ", ".join(f"{name} {known[name]}" for name in self.columns)
+        """Return names and types of the columns, as a schema for Spark."""
+        types = _columns(self.view)
+        return ", ".join(f"{name} {types[name]}" for name in self.columns)
 
     def sql(self) -> str:
-        """The SELECT."""
+        """Return the SELECT."""
         from sqlglot import exp
 
         table: exp.Expr = exp.to_table(self.view) if self.view else self._records()
@@ -173,7 +174,7 @@ class Read:
         return select.sql(dialect="spark", comments=False)
 
     def checked(self) -> Checked:
-        """The SELECT, known to be harmless. Raises UsageProblem (option where)."""
+        """Return the SELECT after checking that it only reads. Raises UsageProblem (option where)."""
         from lakebackup.sql_engine.duck import view_columns
         from lakebackup.sql_engine.guard.check import check_select
 
@@ -188,7 +189,7 @@ class Read:
         return checked
 
     def instant(self) -> int | None:
-        """The instant that the catalog of a view is looked at, in us since 1970; None: now."""
+        """Return the instant at which the catalog of a view is read, in us since 1970; None: now."""
         if not self.view or not self.as_of:
             return None
         try:
@@ -197,41 +198,40 @@ class Read:
             raise UsageProblem(f"Option asOf: {error.message}", hint=error.hint) from error
 
     def reader(self, versions: Mapping[str, int | None] | None = None) -> CatalogReader:
-        """The catalog, its tables as they were at `versions`. Raises NotFound when there is none."""
+        """Return the catalog with its tables at `versions`. Raises NotFound if there is no catalog."""
         from lakebackup.store.reader import CatalogReader
 
         return CatalogReader.require(self.path, self.catalog, as_of=self.instant(), versions=versions)
 
     def splits(self) -> list[Split]:
-        """How the read is divided among tasks. Raises NotFound, Refused and UsageProblem as `lakebackup sql`
-        does."""
+        """Divide the read among tasks. Raises NotFound, Refused and UsageProblem like `lakebackup sql`."""
         from lakebackup_jobs.lifecycle.tasks.splits import MOST_TASKS
         from lakebackup_jobs.query import record_query
 
         reader = self.reader()
         if self.view:
-            fixed = self.instant()
-            same = self if fixed is None else self._at(format_ts(fixed // 1000))
-            return [Split((None, None), same, {})]
+            instant_us = self.instant()
+            pinned_read = self if instant_us is None else self._pinned(format_ts(instant_us // 1000))
+            return [Split((None, None), pinned_read, {})]
         (plan,) = record_query.plans(reader, self.checked())
         reader.define("record_chosen", "record_files", **plan.parameters())
         rows = reader.rows("record_splits", size=_BYTES_A_TASK, most=MOST_TASKS)
-        # The first and the last are open: a task sees the same files.
+        # The first and the last range are open: all tasks see the same files.
         firsts = [None, *(str(row["path"]) for row in rows[1:])]
         point = plan.backup_id if plan.to_ts is None else format_ts(plan.to_ts)
-        same = self._at(point, f"{plan.source}/{plan.scope}")
+        pinned_read = self._pinned(point, f"{plan.source}/{plan.scope}")
         versions = reader.pinned()
         return [
-            Split((first, end), same, versions)
+            Split((first, end), pinned_read, versions)
             for first, end in zip(firsts, [*firsts[1:], None], strict=True)
         ]
 
-    def _at(self, as_of: str | None, topic: str | None = None) -> Read:
-        """The same read with a moment and a topic that mean the same in every task."""
+    def _pinned(self, as_of: str | None, topic: str | None = None) -> Read:
+        """Return the same read with an instant and a topic that mean the same in every task."""
         return replace(self, topic=topic, as_of=as_of)
 
     def narrowed(self, pushed: Any) -> Read:
-        """The same read with one of Spark's filters beside its condition; itself if it is not understood."""
+        """Return the read with one of Spark's filters added; the same read if the filter is not supported."""
         from sqlglot import exp
 
         kind = _PUSHED.get(type(pushed).__name__)
@@ -242,27 +242,27 @@ class Read:
         if kind is None or len(path) != 1 or not plain:
             return self
         literals = [exp.convert(value) for value in values]
-        own = {"expressions": literals} if kind == "In" else {"expression": literals[0]}
-        condition = getattr(exp, kind)(this=exp.column(path[0]), **own)
+        arguments = {"expressions": literals} if kind == "In" else {"expression": literals[0]}
+        condition = getattr(exp, kind)(this=exp.column(path[0]), **arguments)
         if self.where:
             condition = exp.and_(_condition(self.where), condition)
-        narrowed = replace(self, where=condition.sql(dialect="spark"))
+        read = replace(self, where=condition.sql(dialect="spark"))
         try:
-            narrowed.checked()
-        except UsageProblem:  # a text that engines do not read alike
+            read.checked()
+        except UsageProblem:  # engines would interpret the text differently
             return self
-        return narrowed
+        return read
 
     def _records(self) -> exp.Table:
         from sqlglot import exp
 
         texts = [text for text in (self.topic, self.as_of) if text]
-        called = exp.Anonymous(this="records", expressions=[exp.Literal.string(text) for text in texts])
-        return exp.Table(this=called)
+        call = exp.Anonymous(this="records", expressions=[exp.Literal.string(text) for text in texts])
+        return exp.Table(this=call)
 
 
 def _columns(view: str | None) -> Mapping[str, str]:
-    """Each column of a view, or of records(…) without one, and Spark's type of it."""
+    """Return the columns of a view with their Spark types; `view` None: those of records(…)."""
     from lakebackup.sql_engine import shown_views
     from lakebackup.sql_engine.duck import SPARK_NAMES, view_types
     from lakebackup.sql_engine.guard.records import COLUMNS
@@ -277,18 +277,18 @@ def _columns(view: str | None) -> Mapping[str, str]:
     return {name: SPARK_NAMES.get(kind, kind) for name, kind in view_types(view).items()}
 
 
-def _chosen(columns: str | None, known: Mapping[str, str]) -> tuple[str, ...]:
-    """The columns that a text names, or all."""
+def _select_columns(columns: str | None, types: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the columns that a text lists, or all. Raises UsageProblem."""
     if columns is None:
-        return tuple(known)
-    chosen = tuple(dict.fromkeys(name.strip().lower() for name in columns.split(",")))
-    for name in chosen:
-        if name not in known:
+        return tuple(types)
+    names = tuple(dict.fromkeys(name.strip().lower() for name in columns.split(",")))
+    for name in names:
+        if name not in types:
             raise UsageProblem(
                 f"Option columns: there is no column {name!r}.",
-                hint=did_you_mean(name, known, f"Columns are: {', '.join(known)}."),
+                hint=did_you_mean(name, types, f"Columns are: {', '.join(types)}."),
             )
-    return chosen
+    return names
 
 
 def _flag(text: str) -> bool:
@@ -297,14 +297,14 @@ def _flag(text: str) -> bool:
     return text.lower() == "true"
 
 
-def _condition(where: str) -> exp.Expr:
+def _condition(text: str) -> exp.Expr:
     from sqlglot import exp
     from sqlglot.errors import SqlglotError
 
     try:
-        return exp.condition(where, dialect="spark")
+        return exp.condition(text, dialect="spark")
     except SqlglotError as error:
         raise UsageProblem(
-            f"{where[:200]!r} is no condition.",
+            f"{text[:200]!r} is no condition.",
             hint="Write what stands after WHERE in Spark SQL, as in partition = 3 AND key LIKE 'a%'.",
         ) from error

@@ -1,4 +1,4 @@
-"""Rows that are made while they are read, as a dataset that DuckDB asks."""
+"""A dataset for DuckDB whose rows are produced while they are read."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ if TYPE_CHECKING:
 
 
 class LazyDataset(ds.InMemoryDataset):  # type: ignore[misc]
-    """A dataset whose batches come from a function, as DuckDB reads one."""
+    """A dataset whose batches come from the function `scan`. `rows`: an empty table with its schema.
+
+    It has what DuckDB calls of a dataset.
+    """
 
     def __init__(self, rows: pa.Table, scan: Callable[[], Iterator[pa.RecordBatch]]) -> None:
         super().__init__(rows)
@@ -25,10 +28,10 @@ class LazyDataset(ds.InMemoryDataset):  # type: ignore[misc]
 
         def batches() -> Iterator[pa.RecordBatch]:
             for batch in self._scan():
-                kept = pa.Table.from_batches([batch])
+                table = pa.Table.from_batches([batch])
                 if filter is not None:
-                    kept = kept.filter(filter)
-                yield from kept.select(names).to_batches()
+                    table = table.filter(filter)
+                yield from table.select(names).to_batches()
 
         return SimpleNamespace(
             projected_schema=schema,

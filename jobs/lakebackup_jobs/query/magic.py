@@ -1,6 +1,6 @@
 """`%sql` and `%%sql` in IPython and Jupyter: `%load_ext lakebackup` adds them.
 
-They are `Connection.sql`, with its check of every SELECT; no other library runs SQL here.
+They call `Connection.sql`, which checks every SELECT; no other library runs SQL here.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _ASSIGNED = re.compile(r"\s*([A-Za-z_]\w*)\s*<<\s*")
 class SqlMagic:
     """`%sql SELECT …` and `%%sql [NAME <<]` of one IPython shell.
 
-    `con` of the notebook answers, or, where there is none, the backups that LAKEBACKUP_REPO or
+    They query the notebook's connection `con`, or, if there is none, the backups that LAKEBACKUP_REPO or
     lakebackup.toml names. `:name` is the value of the notebook's variable `name`.
     """
 
@@ -40,17 +40,17 @@ class SqlMagic:
         In the SELECT `:limit_ms` is the value of the variable `limit_ms`. The answer is that of `con.sql`:
         `late.df()` is a DataFrame.
         """
-        if assigned := _ASSIGNED.match(line):
-            line = line[assigned.end() :]
+        if assignment := _ASSIGNED.match(line):
+            line = line[assignment.end() :]
         elif cell is not None and line.strip():
             raise UsageProblem(
                 f"%%sql {line.strip()}: the SELECT begins on the next line.",
                 hint="`%%sql NAME <<` keeps the answer in the variable NAME.",
             )
         answer = self._connection().sql(line if cell is None else cell, args=self._shell.user_ns)
-        if not assigned:
+        if not assignment:
             return answer
-        self._shell.user_ns[assigned[1]] = answer
+        self._shell.user_ns[assignment[1]] = answer
         return None
 
     def _connection(self) -> lakebackup.Connection:
@@ -62,17 +62,17 @@ class SqlMagic:
                 f"The variable con is a {type(connection).__name__}, not a connection of lakebackup.",
                 hint="Write con = lakebackup.connect(…), or delete the variable.",
             )
-        self._shell.user_ns["con"] = opened = lakebackup.connect()
-        return opened
+        self._shell.user_ns["con"] = new_connection = lakebackup.connect()
+        return new_connection
 
 
 def register(shell: Any) -> None:
-    """Add the magic to a shell of IPython, which then shows expected errors without a traceback."""
+    """Add the magic to an IPython shell, which then shows expected errors without a traceback."""
     from IPython.core.magic import no_var_expand
 
     magic = SqlMagic(shell)
 
-    @no_var_expand  # IPython would write `{name}` and `$name` into the SELECT as they are
+    @no_var_expand  # else IPython would put the values of `{name}` and `$name` into the SELECT unescaped
     @wraps(magic.sql)
     def sql(line: str, cell: str | None = None) -> Answer | None:
         return magic.sql(line, cell)
@@ -88,5 +88,5 @@ def _show_error(
     trace: Any,  # noqa: ARG001
     tb_offset: int | None = None,  # noqa: ARG001
 ) -> None:
-    """An expected error is its message and hint: where it was raised helps nobody."""
+    """Print the message and hint of an expected error, since a traceback would help nobody."""
     print(f"{kind.__name__}: {error}", file=sys.stderr)

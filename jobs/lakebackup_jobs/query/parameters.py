@@ -1,4 +1,4 @@
-"""Values of Python in a SELECT: each `:name` becomes a literal of SQL, which no text can break out of."""
+"""Parameters of a SELECT: each `:name` becomes a literal of SQL, which no text can break out of."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NAME = re.compile(r"[A-Za-z_]\w*")
 
 
 def bind(select: str, args: Mapping[str, Any]) -> str:
-    """The SELECT, in which the value of `args` stands for each `:name`.
+    """Return the SELECT with each `:name` replaced by its value in `args`.
 
     Raises UsageProblem for a name without a value, and for a value that SQL has no literal for.
     """
@@ -26,11 +26,11 @@ def bind(select: str, args: Mapping[str, Any]) -> str:
 
     try:
         tokens = tokenize(select, dialect="spark")
-    except TokenError:  # the check of the SELECT says what is wrong
+    except TokenError:  # the later check of the SELECT reports it
         return select
-    bound, end = "", 0
-    for before, colon, name in zip([None, *tokens], tokens, tokens[1:], strict=False):
-        is_path = before is not None and before.end + 1 == colon.start and _NAME.fullmatch(before.text)
+    sql, end = "", 0
+    for previous, colon, name in zip([None, *tokens], tokens, tokens[1:], strict=False):
+        is_path = previous is not None and previous.end + 1 == colon.start and _NAME.fullmatch(previous.text)
         if colon.token_type is not TokenType.COLON or name.start != colon.end + 1 or is_path:
             continue
         if not _NAME.fullmatch(name.text):
@@ -41,13 +41,13 @@ def bind(select: str, args: Mapping[str, Any]) -> str:
                 hint=f'Give it: con.sql(…, args={{"{name.text}": …}}); in a notebook, set the variable '
                 f"{name.text}.",
             )
-        bound += select[end : colon.start] + _literal(name.text, args[name.text])
+        sql += select[end : colon.start] + _literal(name.text, args[name.text])
         end = name.end + 1
-    return bound + select[end:]
+    return sql + select[end:]
 
 
 def _literal(name: str, value: Any) -> str:
-    """A value as Spark's SQL writes it. Times are in UTC, those without a zone too."""
+    """Return a value as a literal of Spark SQL. Times are in UTC, also those without a zone."""
     from sqlglot import exp
 
     match value:

@@ -1,4 +1,4 @@
-"""What a restore would do, as a value that prints itself."""
+"""The plan of a restore, as a value that prints itself as a summary."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _COLUMNS = {
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Plan:
-    """What a restore would read and write. Nothing was written to make it.
+    """What a restore would read and write. Making a plan writes nothing.
 
-    Printed, it is a summary. `refused` says why the restore would be refused, and is None where it can be
+    `print` shows a summary. `refused` says why the restore would be refused; it is None if the restore can be
     carried out:
 
         plan = con.plan_restore("orders", to="delta:./orders", to_time="2026-11-21T14:05Z")
@@ -35,8 +35,9 @@ class Plan:
         if plan.refused is None:
             con.restore("orders", to="delta:./orders", to_time="2026-11-21T14:05Z")
 
-    `files`, `bytes` and `entries` are what is read: files, their stored bytes, the records in them. `hint`
-    says what to do about a refusal. `details` is what `lakebackup restore topics --dry-run --json` prints.
+    `files`, `bytes` and `entries` count the files that the restore would read, their stored bytes, and the
+    records in them. `hint` says what to do about a refusal. `details` is the output of
+    `lakebackup restore topics --dry-run --json`.
     """
 
     to: str
@@ -48,7 +49,7 @@ class Plan:
     details: Mapping[str, Any]
 
     def __repr__(self) -> str:
-        """The summary."""
+        """Return the summary."""
         return "\n".join(self._lines())
 
     def _lines(self) -> Iterator[str]:

@@ -1,6 +1,6 @@
-"""Errors in the words of Python: hints name flags of the command line, and a program has arguments.
+"""Translates errors for Python programs: hints name flags of the command line, and a program has arguments.
 
-A command that a text quotes (`lakebackup verify --all`) stays as it is: it is run in a terminal.
+A command that a text quotes (`lakebackup verify --all`) stays as it is, since a person runs it in a terminal.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _FLAG = re.compile(rf"`(--[a-z][a-z-]*)(?: ([^`]+))?`|(?<![\w-])(--[a-z][a-z-]*)
 
 @contextmanager
 def in_python_words() -> Iterator[None]:
-    """Errors that the block raises name arguments where they named flags."""
+    """Replace flags by arguments in the errors that the block raises."""
     try:
         yield
     except LakebackupError as error:
@@ -67,7 +67,7 @@ def in_python_words() -> Iterator[None]:
 
 
 def translated(text: str) -> str:
-    """The text with arguments for flags, but for the commands that it quotes."""
+    """Return the text with arguments in place of flags, except in the commands that it quotes."""
     if "--" not in text:
         return text
     translation, end = "", 0
@@ -78,8 +78,7 @@ def translated(text: str) -> str:
 
 
 def require_known(arguments: Collection[str], known: Collection[str]) -> None:
-    """Raises UsageProblem for an argument that is not among the known; it names the argument that was
-    meant."""
+    """Raise UsageProblem for an argument that is not in `known`; it suggests the most similar one."""
     for name in arguments:
         if name in known:
             continue

@@ -1,7 +1,8 @@
-"""How the records of two backups differ, key by key, without restoring either.
+"""Compares the records of two backups, key by key, without restoring either.
 
-What counts is the newest record of a key in its partition; a tombstone counts as none. Of two backups of one
-chain the files after the older one are read, and of the older only those that can hold a key found there.
+The newest record of a key in its partition counts; a tombstone counts as no record. If both backups belong
+to one chain, the files after the older backup are read, and of the older one only files that can hold a key
+found there.
 """
 
 from __future__ import annotations
@@ -30,20 +31,21 @@ if TYPE_CHECKING:
     from lakebackup.plan.diff import DiffRequest
     from lakebackup_jobs.lifecycle.progress import Reporter
 
-# More than these do not fit DuckDB's memory for certain, and Spark is quicker.
+# More records than these may not fit DuckDB's memory, and Spark is faster.
 MOST_RECORDS = 3_000_000
-# More keys than these are in most files.
-_MOST_KEYS = 5_000
+# With more keys than these, most files hold one of them, so that to look for them rules out few files.
+_MAX_KEYS = 5_000
 _COLUMNS = ("partition", "kafka_offset", "key", "key_hex", "value_digest")
 _ROWS = "record_rows"
 
 
 @dataclass(frozen=True, slots=True)
 class TopicDiff:
-    """What changed in one topic from `a` to `b`: keys added, gone and changed, and their rows.
+    """What changed in one topic from `a` to `b`: how many keys were added, gone and changed, and their rows.
 
-    `without_key`: records without a key that were read of `b`; those cannot be compared. `rows` has the
-    columns change, scope, partition, key, key_hex, old_offset, new_offset, and is read once.
+    `without_key`: how many records of `b` without a key were read; these cannot be compared. `opened`: how
+    many files were opened; None: Spark read them. `rows` has the columns change, scope, partition, key,
+    key_hex, old_offset, new_offset, and can be read once.
     """
 
     scope: str
@@ -55,7 +57,7 @@ class TopicDiff:
     rows: pa.RecordBatchReader
 
     def totals(self) -> dict[str, Any]:
-        """All but the rows."""
+        """Return all values but the rows, for a summary."""
         totals = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "rows"}
         return totals | {"files_opened": totals.pop("opened")}
 
@@ -63,16 +65,16 @@ class TopicDiff:
 def run(
     request: DiffRequest, *, spark: SparkSession | None = None, reporter: Reporter
 ) -> Iterator[TopicDiff]:
-    """Compare topic after topic; take a topic's rows before the next one's.
+    """Compare two backups, one topic after another. Read the rows of a topic before you ask for the next.
 
-    By the engine that was asked for; `auto` is DuckDB, or Spark where many records must be read or a session
-    is given. Raises NotFound, Refused (backups of two sources, or not of topics), Damaged (a file that is not
+    The request names the engine; `auto` is DuckDB, or Spark where many records must be read or a session is
+    given. Raises NotFound, Refused (backups of two sources, or not of topics), Damaged (a file that is not
     what was backed up).
     """
     reader = CatalogReader.require(request.destination, request.catalog)
     ids = reader.resolve_backup(request.a), reader.resolve_backup(request.b)
-    found = reader.rows("record_points", a=ids[0], b=ids[1])
-    sources = sorted({row["source"] for row in found})
+    rows = reader.rows("record_points", a=ids[0], b=ids[1])
+    sources = sorted({row["source"] for row in rows})
     if len(sources) > 1:
         raise Refused(
             f"{ids[0]} and {ids[1]} are backups of {' and '.join(sources)}.",
@@ -80,8 +82,8 @@ def run(
         )
     for source in sources:
         require_kind_of(reader, source, TOPICS)
-    for scope in sorted({row["scope"] for row in found}):
-        points = {row["backup_id"]: row for row in found if row["scope"] == scope}
+    for scope in sorted({row["scope"] for row in rows}):
+        points = {row["backup_id"]: row for row in rows if row["scope"] == scope}
         yield _topic(request, reader, scope, points.get(ids[0]), points.get(ids[1]), spark, reporter)
 
 
@@ -95,26 +97,26 @@ def _topic(
     reporter: Reporter,
 ) -> TopicDiff:
     continued = a is not None and b is not None and _continues(a, b)
-    before = _plan(scope, a or b, nothing=a is None)
-    after = _plan(scope, b or a, nothing=b is None)
+    old_plan = _plan(scope, a or b, nothing=a is None)
+    new_plan = _plan(scope, b or a, nothing=b is None)
     if continued and a is not None:
-        after = replace(after, after_number=a["number"])
-    new, old = Records(reader, after), None if continued else Records(reader, before)
+        new_plan = replace(new_plan, after_number=a["number"])
+    new, old = Records(reader, new_plan), None if continued else Records(reader, old_plan)
     size = new.files.entries + (old.files.entries if old else 0)
     by_spark = request.engine == "spark" or (
         request.engine == "auto" and (spark is not None or size > MOST_RECORDS)
     )
     engine = _on_spark(request, reader, spark) if by_spark else reader
-    # Spark's tasks read all files when the rows are chosen.
+    # Spark's tasks read all files at `choose`.
     tasks = TaskCounters(reader.home.uri, f"checks/{secrets.token_hex(8)}/") if by_spark else None
     with given(engine, new, counters=tasks), _watched(reporter, new, tasks):
         engine.define("newest_b", "record_newest")
-    if continued and not by_spark:  # Spark would read the newer files twice for it
-        keys = engine.rows("record_keys", most=_MOST_KEYS + 1)
-        if len(keys) <= _MOST_KEYS:
-            found = frozenset(bytes.fromhex(row["key_hex"]) for row in keys)
-            before = replace(before, wanted=Wanted(keys=found))
-    old = old or Records(reader, before)
+    if continued and not by_spark:  # Spark would read the newer files twice
+        keys = engine.rows("record_keys", most=_MAX_KEYS + 1)
+        if len(keys) <= _MAX_KEYS:
+            changed_keys = frozenset(bytes.fromhex(row["key_hex"]) for row in keys)
+            old_plan = replace(old_plan, wanted=Wanted(keys=changed_keys))
+    old = old or Records(reader, old_plan)
     with given(engine, old, counters=tasks), _watched(reporter, old, tasks):
         engine.define("newest_a", "record_newest")
     with _watched_tasks(reporter, (new, old), tasks):
@@ -139,12 +141,17 @@ def _watched(reporter: Reporter, records: Records, tasks: TaskCounters | None) -
 
 
 @contextmanager
-def _watched_tasks(reporter: Reporter, read: Sequence[Records], tasks: TaskCounters | None) -> Iterator[None]:
+def _watched_tasks(
+    reporter: Reporter, relations: Sequence[Records], tasks: TaskCounters | None
+) -> Iterator[None]:
     """Report how much of the records' files Spark's tasks have read, if they do."""
     if not tasks:
         yield
         return
-    files = sum(one.files.count for one in read), sum(one.files.bytes for one in read)
+    files = (
+        sum(records.files.count for records in relations),
+        sum(records.files.bytes for records in relations),
+    )
     reporter.start(*files, "comparing", "files")
     with TaskProgress(open_storage(tasks.uri), tasks.folder).watched(reporter.update):
         yield
@@ -157,13 +164,13 @@ def _on_spark(request: DiffRequest, reader: CatalogReader, spark: SparkSession |
 
 
 def _continues(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
-    """Whether `b` holds all that `a` holds, and more behind it."""
-    same = all(a[name] == b[name] for name in ("epoch", "base", "generation"))
-    return same and bool(a["number"] <= b["number"])
+    """Return whether `b` continues `a` in one chain and generation, so that it holds all that `a` holds."""
+    same_history = all(a[name] == b[name] for name in ("epoch", "base", "generation"))
+    return same_history and bool(a["number"] <= b["number"])
 
 
 def _plan(scope: str, point: Mapping[str, Any] | None, *, nothing: bool) -> RecordsPlan:
     assert point is not None  # noqa: S101 (a topic is in one of the two)
     call = RecordsCall(_ROWS, scope, None, _COLUMNS)
-    wanted = Wanted(keys=frozenset()) if nothing else Wanted()
-    return RecordsPlan(call, point["source"], scope, None, point["backup_id"], wanted)
+    record_filter = Wanted(keys=frozenset()) if nothing else Wanted()
+    return RecordsPlan(call, point["source"], scope, None, point["backup_id"], record_filter)

@@ -1,7 +1,8 @@
-"""A person's SELECT over the catalog and, with records('topic'), over the records inside the backups.
+"""Runs a person's SELECT over the catalog and, with records('topic'), over the records inside the backups.
 
-Nothing is restored: the catalog's SQL chooses the files that can hold an answer, key filters rule out most
-of the rest, and what is left is read in place. Files are verified before a record of them is used.
+Nothing is restored. A query of the catalog selects the files that can hold matching records, key filters
+rule out most of these, and the remaining files are read in place. A file is verified before any of its
+records is used.
 """
 
 from __future__ import annotations
@@ -38,11 +39,11 @@ if TYPE_CHECKING:
     from lakebackup_jobs.lifecycle.tasks.progress import TaskCounters
 
 _THREADS = 4
-# Files whose key filter is looked at before it is their turn, and bytes of files that are held.
+# How many files have their key filters read ahead, and how many bytes of files are read ahead.
 _FILTERS_AHEAD = 64
 _BYTES_AHEAD = 128 << 20
 _BYTES_A_TASK = 64 << 20
-# Rows of `files` up to which the chosen ones are part of Spark's plan.
+# Up to so many rows of `files`, the selected ones become part of Spark's plan.
 _FEW_FILES = 10_000
 
 T = TypeVar("T")
@@ -51,9 +52,11 @@ R = TypeVar("R")
 
 @dataclass(slots=True)
 class Reading:
-    """What one `records(…)` read so far: files (and bytes) of the topic, chosen by the catalog, opened.
+    """What one `records(…)` has read so far.
 
-    `possible`: left by their key filters, where that was counted.
+    `held`, `held_bytes`: the files of the topic in the backups, and their bytes; `chosen`: the files that the
+    catalog selected; `possible`: those that key filters did not rule out, None: not counted; `opened`,
+    `opened_bytes`: the files that were opened, and their bytes.
     """
 
     topic: str
@@ -72,30 +75,30 @@ def select(
     paths: tuple[str | None, str | None] = (None, None),
     more: Mapping[str, pa.Table | ds.Dataset] = {},
 ) -> Result:
-    """The rows of a SELECT over the catalog's views and records('topic'), by DuckDB.
+    """Run a SELECT over the catalog's views and records('topic') with DuckDB, and return its rows.
 
-    `paths`: of the records' files only those from the first path on and before the second. `more`: relations
-    beside the catalog's.
-    Raises UsageProblem (it is not just that), NotFound (topic, backup), Refused (a time not covered);
-    reading the rows raises Damaged (a file is not what was backed up).
+    `paths`: read only record files from the first path on and before the second one. `more`: relations
+    beside those of the catalog. Raises UsageProblem (it is not such a SELECT), NotFound (topic, backup),
+    Refused (a time that is not covered).
+    Reading the rows raises Damaged (a file is not what was backed up).
     """
     import pyarrow as pa
 
     names = {name: rows.schema.names for name, rows in more.items()}
-    known = reader.relations()  # with types, which a copy lacks
-    checked = check_select(sql, {**known, **names} if names else known, records=True)
+    catalog_relations = reader.relations()  # with types, which a copy lacks
+    checked = check_select(sql, {**catalog_relations, **names} if names else catalog_relations, records=True)
     relations = [Records(reader, replace(plan, paths=paths)) for plan in plans(reader, checked)]
     for name, rows in more.items():
         reader.give(name, rows)
     with given(reader, *relations):
-        found = reader.run_checked(checked)
+        result_rows = reader.run_checked(checked)
 
     def batches() -> Iterator[pa.RecordBatch]:
         with _own_errors(relations):
-            yield from found
+            yield from result_rows
 
     readings = tuple(relation.reading for relation in relations)
-    return Result(pa.RecordBatchReader.from_batches(found.schema, batches()), readings)
+    return Result(pa.RecordBatchReader.from_batches(result_rows.schema, batches()), readings)
 
 
 def select_on_spark(
@@ -106,8 +109,10 @@ def select_on_spark(
     as_of: int | None = None,
     exact: bool = False,
 ) -> DataFrame:
-    """The same by Spark, whose tasks read the files. `as_of` is that of `reader`. `exact`: for a restore, see
-    ReadRecords; then the records of a partition are read in order by one task."""
+    """Like `select`, but with Spark, whose tasks read the files. `as_of` is that of `reader`.
+
+    `exact`: for a restore, see ReadRecords; then one task reads the records of a partition, in order.
+    """
     from lakebackup.sql_engine.spark import SparkEngine, run_checked
 
     checked = check_select(sql, reader.relations(), records=True)
@@ -115,7 +120,7 @@ def select_on_spark(
     for plan in plans(reader, checked):
         files = _files_on_spark(spark, engine, reader, plan)
         job = replace(_job(reader, plan), exact=exact)
-        _give_to_spark(files, plan, job, *_held(reader, plan), in_order=exact)
+        _give_to_spark(files, plan, job, *_stored_totals(reader, plan), in_order=exact)
     engine.register(checked.relations)
     return run_checked(spark, checked)
 
@@ -123,7 +128,8 @@ def select_on_spark(
 def _files_on_spark(
     spark: SparkSession, engine: SparkEngine, reader: CatalogReader, plan: RecordsPlan
 ) -> DataFrame:
-    """The files to read. Of a small catalog DuckDB chooses them: Spark plans that statement for seconds."""
+    """Return the files to read. In a small catalog DuckDB selects them: Spark plans that query for
+    seconds."""
     if reader.count("files") > _FEW_FILES:
         return engine.query("record_files", **plan.parameters())
     relation = f"{plan.call.relation}_files"
@@ -133,9 +139,11 @@ def _files_on_spark(
 
 @contextmanager
 def given(reader: CatalogReader, *relations: Records, counters: TaskCounters | None = None) -> Iterator[None]:
-    """Give planned records to the reader's engine, each as the relation that its plan names; Spark's tasks
-    read them, and count the files with `counters`. Errors of reading them inside the block are raised as
-    they were."""
+    """Register planned records with the reader's engine, each as the relation that its plan names.
+
+    On Spark, tasks read them and count the files with `counters`. Inside the block, an error of reading
+    records is raised as it was, not as the engine's.
+    """
     for records in relations:
         if reader.engine == "spark":
             plan, read = records.plan, records.reading
@@ -149,42 +157,48 @@ def given(reader: CatalogReader, *relations: Records, counters: TaskCounters | N
 
 
 def _give_to_spark(
-    files: DataFrame, plan: RecordsPlan, job: ReadRecords, held: int, size: int, *, in_order: bool = False
+    files: DataFrame,
+    plan: RecordsPlan,
+    job: ReadRecords,
+    file_count: int,
+    size: int,
+    *,
+    in_order: bool = False,
 ) -> None:
     from lakebackup_jobs.kafka.format.read_records import spark_schema
 
     least = int(files.sparkSession.conf.get("spark.sql.shuffle.partitions") or 1)
-    tasks = max(1, min(MOST_TASKS, held, max(least, size // _BYTES_A_TASK)))
+    tasks = max(1, min(MOST_TASKS, file_count, max(least, size // _BYTES_A_TASK)))
     rows = _in_order(files, tasks) if in_order else files.repartition(tasks)
     records = rows.mapInArrow(replace(job, zone="UTC"), spark_schema(plan.call.columns))
     records.createOrReplaceTempView(plan.call.relation)
 
 
 def _in_order(files: DataFrame, tasks: int) -> DataFrame:
-    """Files of a topic, those of a partition in one task; the topic's histories one after another."""
+    """Sort the files of a topic, those of a partition in one task, by the topic's histories."""
     from pyspark.sql import Window
     from pyspark.sql import functions as sf
 
-    began = sf.min("backup_id").over(Window.partitionBy("epoch"))
-    ordered = files.withColumn("began", began).repartition(tasks, "region")
+    first_backup = sf.min("backup_id").over(Window.partitionBy("epoch"))
+    ordered = files.withColumn("began", first_backup).repartition(tasks, "region")
     return ordered.sortWithinPartitions("region", "began", "epoch", "start_position", "path").drop("began")
 
 
 def explain(reader: CatalogReader, sql: str) -> list[Reading]:
-    """Choose the files of a SELECT and look at their key filters, but open none; errors as in `select`."""
+    """Select the files of a SELECT and read their key filters, but open no file; raises as `select`."""
     from lakebackup_jobs.kafka.format.read_records import schema_of
 
     checked = check_select(sql, reader.relations(), records=True)
-    found = [Records(reader, plan) for plan in plans(reader, checked)]
-    for relation in found:
+    relations = [Records(reader, plan) for plan in plans(reader, checked)]
+    for relation in relations:
         relation.reading.possible = relation.possible()
         reader.give(relation.plan.call.relation, schema_of(relation.plan.call.columns).empty_table())
     reader.run_checked(checked)
-    return [relation.reading for relation in found]
+    return [relation.reading for relation in relations]
 
 
 def plans(reader: CatalogReader, checked: Checked) -> list[RecordsPlan]:
-    """A plan for each records(…) of a checked SELECT. Raises as `plan_records`."""
+    """Return a plan for each records(…) of a checked SELECT. Raises as `plan_records`."""
     now_ms = time.time_ns() // 1_000_000
     return [plan_records(reader, checked.spark, call, now_ms=now_ms) for call in checked.records]
 
@@ -193,77 +207,77 @@ def _job(reader: CatalogReader, plan: RecordsPlan) -> ReadRecords:
     from lakebackup_jobs.kafka.format.read_records import ReadRecords
     from lakebackup_jobs.kafka.format.values import Decoder
 
-    decoded = {"key_json", "value_json", "problem"} & set(plan.call.columns)
-    schemas = reader.rows("value_schemas", source=plan.source) if decoded else []
-    decoder = Decoder(schema_ids(schemas)) if decoded else None
+    decoder_columns = {"key_json", "value_json", "problem"} & set(plan.call.columns)
+    schemas = reader.rows("value_schemas", source=plan.source) if decoder_columns else []
+    decoder = Decoder(schema_ids(schemas)) if decoder_columns else None
     return ReadRecords(plan.call.columns, plan.wanted, plan.to_ts, reader.destinations(), decoder, None)
 
 
-def _held(reader: CatalogReader, plan: RecordsPlan) -> tuple[int, int]:
-    """Files and bytes that the backups hold of the topic."""
-    held = reader.one("record_held", source=plan.source, scope=plan.scope) or {"files": 0, "bytes": 0}
-    return int(held["files"]), int(held["bytes"])
+def _stored_totals(reader: CatalogReader, plan: RecordsPlan) -> tuple[int, int]:
+    """Return how many files of the topic the backups hold, and their bytes."""
+    row = reader.one("record_held", source=plan.source, scope=plan.scope) or {"files": 0, "bytes": 0}
+    return int(row["files"]), int(row["bytes"])
 
 
 class Records:
-    """The records of one `records(…)`: their files, as DuckDB chose them, and what was read of these."""
+    """The records of one `records(…)`: their files, as DuckDB selected them, and what was read of these."""
 
     def __init__(self, reader: CatalogReader, plan: RecordsPlan) -> None:
-        #: Hears how many files, and of how many bytes, were read or ruled out so far.
+        #: Called with the number of files that were read or ruled out so far, and their bytes.
         self.told: Callable[[int, int], None] | None = None
-        self._done = self._done_bytes = 0
-        self.plan = plan  # not the reader, whose DuckDB holds this
+        self._read_files = self._read_bytes = 0
+        self.plan = plan  # not the reader: its DuckDB refers to this object
         self.error: LakebackupError | None = None
         self.job = _job(reader, plan)
         self.files = _Files(reader.query("record_files", **plan.parameters()))
-        self.reading = Reading(plan.call.topic, *_held(reader, plan), self.files.count)
+        self.reading = Reading(plan.call.topic, *_stored_totals(reader, plan), self.files.count)
 
     def dataset(self) -> ds.Dataset:
-        """For DuckDB, which asks a dataset for a scanner with some columns and conditions."""
+        """Return a dataset for DuckDB, which asks it for a scanner with some columns and conditions."""
         from lakebackup_jobs.kafka.format.read_records import schema_of
         from lakebackup_jobs.query.lazy_dataset import LazyDataset
 
         return LazyDataset(schema_of(self.plan.call.columns).empty_table(), self.scan)
 
     def scan(self) -> Iterator[pa.RecordBatch]:
-        """All wanted records. An error is kept: DuckDB makes a text of it."""
+        """Yield the records that the plan asks for. An error is kept, since DuckDB turns it into a text."""
         from lakebackup_jobs.kafka.format.stored import open_verified
 
         try:
             with ThreadPoolExecutor(_THREADS, thread_name_prefix="records") as pool:
                 verified = partial(open_verified, self.job.roots)
                 for file, reader in _ahead(
-                    pool, verified, self._chosen(pool), lambda file: file.bytes, _BYTES_AHEAD
+                    pool, verified, self._possible_files(pool), lambda file: file.bytes, _BYTES_AHEAD
                 ):
                     self.reading.opened += 1
                     self.reading.opened_bytes += file.bytes
                     yield from self.job.read(file, reader)
-                    self._finished(file)
+                    self._count_file(file)
         except LakebackupError as error:
             self.error = error
             raise
 
     def possible(self) -> int:
-        """How many files are left by their key filters."""
+        """Return how many files their key filters do not rule out."""
         with ThreadPoolExecutor(_THREADS) as pool:
-            return sum(1 for _ in self._chosen(pool))
+            return sum(1 for _ in self._possible_files(pool))
 
-    def _chosen(self, pool: ThreadPoolExecutor) -> Iterator[RecordFile]:
+    def _possible_files(self, pool: ThreadPoolExecutor) -> Iterator[RecordFile]:
         for file, may_hold in _ahead(pool, self.job.may_hold, self.files, lambda _: 1, _FILTERS_AHEAD):
             if may_hold:
                 yield file
             else:
-                self._finished(file)
+                self._count_file(file)
 
-    def _finished(self, file: RecordFile) -> None:
-        self._done += 1
-        self._done_bytes += file.bytes
+    def _count_file(self, file: RecordFile) -> None:
+        self._read_files += 1
+        self._read_bytes += file.bytes
         if self.told:
-            self.told(self._done, self._done_bytes)
+            self.told(self._read_files, self._read_bytes)
 
 
 class _Files:
-    """Rows of record_files, kept in a deleted temporary file: there may be millions of them."""
+    """Rows of record_files, in a temporary file that is deleted while open, since there may be millions."""
 
     def __init__(self, rows: pa.RecordBatchReader) -> None:
         import pyarrow as pa
@@ -300,29 +314,29 @@ def _ahead(
     weight: Callable[[T], int],
     most: int,
 ) -> Iterator[tuple[T, R]]:
-    """Each item with what `work` makes of it, in order; items that weigh up to `most` are worked on ahead."""
+    """Yield each item with the result of `work`, in order; work on items that weigh up to `most` ahead."""
     waiting: deque[tuple[T, Future[R]]] = deque()
-    held = 0
+    waiting_weight = 0
     for item in items:
-        while waiting and held + weight(item) > most:
-            first, future = waiting.popleft()
-            held -= weight(first)
-            yield first, future.result()
+        while waiting and waiting_weight + weight(item) > most:
+            head, future = waiting.popleft()
+            waiting_weight -= weight(head)
+            yield head, future.result()
         waiting.append((item, pool.submit(work, item)))
-        held += weight(item)
+        waiting_weight += weight(item)
     while waiting:
-        first, future = waiting.popleft()
-        yield first, future.result()
+        head, future = waiting.popleft()
+        yield head, future.result()
 
 
 @contextmanager
 def _own_errors(relations: Iterable[Records]) -> Iterator[None]:
-    """Raise the error of reading records instead of the one that DuckDB makes of it."""
+    """Raise the error of reading records instead of the one that DuckDB made of it."""
     try:
         yield
     except LakebackupError:
         for relation in relations:
-            # DuckDB holds the relation. If that kept the error, it would keep the frames which hold DuckDB.
+            # DuckDB refers to the relation. An error that it kept would keep DuckDB alive by its traceback.
             error, relation.error = relation.error, None
             if error is not None:
                 raise error from None

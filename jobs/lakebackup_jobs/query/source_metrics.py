@@ -1,4 +1,4 @@
-"""The sources of a catalog for Prometheus: the figures of the view `status`, as gauges."""
+"""The sources of a catalog for Prometheus: the columns of the view `status`, as gauges."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
 STATES = ("OK", "LATE", "FAILED", "DAMAGED", "FUTURE", "UNVERIFIED", "UNPROTECTED")
-# Name -> what it is, the column it comes from, and what that is divided by.
+# Name of a gauge -> its description, its column, and the divisor of that column.
 _GAUGES = {
     "last_success_timestamp_seconds": ("When the newest restorable backup ended", "finished_at", 1e6),
     "last_duration_seconds": ("How long that backup took", "duration_ms", 1e3),
@@ -45,45 +45,46 @@ _GAUGES = {
 
 @dataclass(frozen=True, eq=False)
 class SourceCollector(Collector):
-    """Gauges of rows of the view `status`, which each scrape asks for; what is null has none."""
+    """Gauges of rows of the view `status`, which each scrape reads; a null has no gauge."""
 
     rows: Callable[[], Iterable[Mapping[str, Any]]]
 
     def collect(self) -> Iterable[Metric]:
-        """One scrape. Raises what asking for the rows does: the scrape fails."""
+        """Yield the gauges of one scrape. An error of reading the rows fails the scrape."""
         rows = list(self.rows())
         state = GaugeMetricFamily(
             "lakebackup_status", "1: the source has this status", labels=["source", "status"]
         )
         for row in rows:
-            for one in STATES:
-                state.add_metric([row["source"], one], float(row["status"] == one))
+            for status in STATES:
+                state.add_metric([row["source"], status], float(row["status"] == status))
         yield state
-        # What scrapes a file cannot see otherwise that nobody writes it any more.
+        # A scraper of a file could not notice otherwise that the file is no longer written.
         yield GaugeMetricFamily(
             "lakebackup_read_timestamp_seconds", "When the catalog was read for these figures", time.time()
         )
-        for name, (what, column, unit) in _GAUGES.items():
-            gauge = GaugeMetricFamily(f"lakebackup_{name}", what, labels=["source"])
+        for name, (description, column, unit) in _GAUGES.items():
+            gauge = GaugeMetricFamily(f"lakebackup_{name}", description, labels=["source"])
             for row in rows:
                 if row[column] is not None:
                     gauge.add_metric([row["source"]], _number(row[column]) / unit)
             yield gauge
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing is read before the first scrape."""
+        """Return nothing, so that the catalog is not read before the first scrape."""
         return []
 
 
 def _number(value: int | datetime) -> float:
-    """A figure; of an instant the seconds since 1970. DuckDB's have no zone: they are UTC."""
+    """Return a value as a number, an instant as seconds since 1970; DuckDB's have no zone and are UTC."""
     return value.replace(tzinfo=UTC).timestamp() if isinstance(value, datetime) else float(value)
 
 
 def of_catalog(destination: str, catalog: str | None) -> SourceCollector:
-    """The sources of a destination, read at each scrape, so that every process reports the same.
+    """Return the collector for the sources of a destination.
 
-    A scrape raises NotFound, EnvironmentProblem.
+    It reads the catalog at each scrape, so that every process reports the same. A scrape raises NotFound,
+    EnvironmentProblem.
     """
     return SourceCollector(
         lambda: CatalogReader.require(destination, catalog).rows("list_status", source=None)
@@ -91,6 +92,6 @@ def of_catalog(destination: str, catalog: str | None) -> SourceCollector:
 
 
 def write_file(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Write rows of the view `status` as OpenMetrics text. Raises EnvironmentProblem when it cannot."""
+    """Write rows of the view `status` as OpenMetrics text. Raises EnvironmentProblem if that fails."""
     text = generate_latest(SourceCollector(lambda: rows)).decode()  # type: ignore[no-untyped-call]
     write_whole(text, path, "--metrics: the figures")

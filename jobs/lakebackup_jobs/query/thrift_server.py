@@ -1,8 +1,8 @@
 """A Spark Thrift server (JDBC) over the catalog's views, under an account that can only read.
 
-Whoever connects can run any SQL that Spark knows: no parser stands between. What they cannot do is what the
-account cannot do, so its rights are tried out first; the server's environment is an allow-list, its home and
-working folder a scratch folder that ends with it.
+A client can run any SQL that Spark knows, since no parser checks it. Only the rights of the account limit
+what a client can do, so these rights are tried out first. The server gets only allowed environment
+variables, and its home and working folder is a scratch folder that is deleted when it ends.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ from lakebackup_sql import load
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-# Seconds in which the server must come up.
+# Seconds in which the server must start.
 _START_S = 300
-# Seconds between two looks at the catalog, and after which views that look at a clock are computed again.
-_LOOK_S, _STALE_S = 2, 60
+# Seconds between two checks of the catalog, and after which views that depend on the time are computed again.
+_CHECK_S, _STALE_S = 2, 60
 _PASSED_ON = ("LANG", "LC_ALL", "TZ")
 
 
@@ -57,17 +57,19 @@ def thrift_server(
     memory: str | None,
     warn: Callable[[str], None],
 ) -> Iterator[Callable[[], bool]]:
-    """The server while the block runs, ready for clients; all URIs are of folders of this machine. The block
-    gets a function to call each second, which brings the shared views up to date and tells whether the server
-    still runs.
+    """Run the server while the block runs. All URIs must be folders on this machine.
 
-    `memory`: the server's heap, as Spark writes sizes. `warn` gets the reason when a view stays as it was.
+    The server is ready for clients when the block starts. The block gets a function to call each second: it
+    brings the shared views up to date and returns whether the server still runs.
 
-    Raises Refused (not folders; the account can write to one of them), EnvironmentProblem (it cannot read
-    them, the port is taken, the server does not come up).
+    `memory`: the server's heap, as Spark writes sizes. `warn` is called with the reason when a view stays
+    as it was.
+
+    Raises Refused (not folders; the account can write to one of them), EnvironmentProblem (the account
+    cannot read them, the port is in use, the server does not start).
     """
     for uri in (catalog_uri, *destinations):
-        if not uri.startswith("file://"):  # what the account may do there cannot be tried out
+        if not uri.startswith("file://"):  # the account's rights there cannot be tried out
             raise Refused(
                 f"{uri} is no folder of this machine: what the account may change there cannot be tried out.",
                 hint="Use `lakebackup serve connect` or `lakebackup sql`; or copy the catalog into a folder.",
@@ -82,11 +84,11 @@ def thrift_server(
     try:
         command = jvm.command(_settings(scratch, host, port, memory), "pyspark-shell", folder=scratch)
         if account.switch:
-            _give(scratch, account)
+            _change_owner(scratch, account)
         with log.open("ab") as output:
             process = subprocess.Popen(
                 command,
-                stdin=subprocess.PIPE,  # it ends when this closes, also when this process is killed
+                stdin=subprocess.PIPE,  # the server ends when this closes, also if this process is killed
                 stdout=output,
                 stderr=output,
                 cwd=scratch,
@@ -118,7 +120,7 @@ def thrift_server(
 
 
 def _environment(scratch: Path, host: str, port: int) -> dict[str, str]:
-    """All that the server sees of this process's environment, which may hold secrets."""
+    """Return the server's environment: an allow-list, since this process's environment may hold secrets."""
     return {name: os.environ[name] for name in _PASSED_ON if name in os.environ} | {
         "PATH": PATH,
         "HOME": str(scratch),
@@ -135,15 +137,15 @@ def _settings(scratch: Path, host: str, port: int, memory: str | None) -> dict[s
     settings = spark_settings()
     jars = scratch / "jars"  # the cache may be in a home that the account cannot read
     jars.mkdir()
-    copied = [shutil.copy(jar, jars) for jar in settings["spark.driver.extraClassPath"].split(os.pathsep)]
+    jar_paths = [shutil.copy(jar, jars) for jar in settings["spark.driver.extraClassPath"].split(os.pathsep)]
     settings.pop("spark.executorEnv.NUMBA_CACHE_DIR")
     java = f"-Djava.io.tmpdir={scratch} -Dderby.system.home={scratch} -Duser.home={scratch}"
     if memory:
         settings["spark.driver.memory"] = memory
     return settings | {
         "spark.app.name": "lakebackup-thrift",
-        "spark.driver.extraClassPath": os.pathsep.join(map(str, copied)),
-        "spark.executor.extraClassPath": os.pathsep.join(map(str, copied)),
+        "spark.driver.extraClassPath": os.pathsep.join(map(str, jar_paths)),
+        "spark.executor.extraClassPath": os.pathsep.join(map(str, jar_paths)),
         "spark.driver.extraJavaOptions": f"{settings['spark.driver.extraJavaOptions']} {java}",
         "spark.local.dir": str(scratch),
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
@@ -153,7 +155,7 @@ def _settings(scratch: Path, host: str, port: int, memory: str | None) -> dict[s
         "spark.hadoop.hive.server2.thrift.port": str(port),
         "spark.hadoop.hive.server2.enable.doAs": "false",
         "spark.hadoop.hive.server2.logging.operation.enabled": "false",
-        # Hive's metastore, which there is none of, is looked for when a client leaves.
+        # When a client disconnects, the server looks for Hive's metastore, which does not exist.
         "spark.hadoop.hive.hmshandler.retry.attempts": "0",
         "spark.hadoop.hive.exec.scratchdir": str(scratch / "hive"),
     }
@@ -161,14 +163,14 @@ def _settings(scratch: Path, host: str, port: int, memory: str | None) -> dict[s
 
 @contextmanager
 def _gateway(process: subprocess.Popen[bytes], scratch: Path, log: Path) -> Iterator[Any]:
-    """The server's JVM. Raises EnvironmentProblem when it does not come up, or fails."""
-    ready, deadline = scratch / "gateway", time.monotonic() + _START_S
-    while not ready.exists():
+    """Yield the server's JVM. Raises EnvironmentProblem when it does not start, or fails."""
+    address_file, deadline = scratch / "gateway", time.monotonic() + _START_S
+    while not address_file.exists():
         if process.poll() is not None or time.monotonic() > deadline:
             raise EnvironmentProblem(f"The Thrift server did not start. End of {log}:\n{tail(log)}")
         time.sleep(0.05)
-    port, token = jvm.read_address(ready)
-    ready.unlink()
+    port, token = jvm.read_address(address_file)
+    address_file.unlink()
     gateway = JavaGateway(gateway_parameters=GatewayParameters(port=port, auth_token=token))
     try:
         yield gateway.jvm
@@ -196,10 +198,11 @@ def _open_views(java: Any, catalog_uri: str, folder: Path, account: Account) -> 
 
 
 class SharedViews:
-    """The views that many others read, as Parquet files that DuckDB computes: Spark analyses a view again
-    wherever another names it, and would need minutes and gigabytes for all of them.
+    """The views that many other views read, as Parquet files that DuckDB computes.
 
-    `folder`: for the files, which `account` must be able to read. `sql` runs a statement in the server.
+    Spark would analyse a view again in each view that names it, which takes minutes and gigabytes for all
+    of them. `folder`: the folder of the files, which `account` must be able to read. `sql` runs a statement
+    in the server.
     """
 
     def __init__(
@@ -208,26 +211,26 @@ class SharedViews:
         self._uri, self._folder, self._account, self._sql = catalog_uri, folder, account, sql
         self._numbers = count()
         self._versions: Mapping[str, int] = {}
-        self._computed = self._next_look = -math.inf
+        self._computed = self._next_check = -math.inf
 
     def refresh(self) -> None:
-        """Compute them again when the catalog has changed, or when a minute has passed."""
+        """Compute the views again when the catalog has changed, or when a minute has passed."""
         start = time.monotonic()
-        if start < self._next_look:
+        if start < self._next_check:
             return
-        if start <= self._computed + _STALE_S and self._newest() == self._versions:
-            self._next_look = start + _LOOK_S
+        if start <= self._computed + _STALE_S and self._newest_versions() == self._versions:
+            self._next_check = start + _CHECK_S
             return
-        self._next_look = start + _STALE_S  # where they cannot be computed
+        self._next_check = start + _STALE_S  # holds if the views cannot be computed
         self._compute()
 
-    def _newest(self) -> dict[str, int]:
-        """The tables that they read -> their versions."""
+    def _newest_versions(self) -> dict[str, int]:
+        """Return the newest versions of the tables that the views read."""
         tables = (step.removeprefix(RAW) for step in steps_for(KEPT) if step.startswith(RAW))
         return {table: newest_version(f"{self._uri}/{table}") for table in tables}
 
     def _compute(self) -> None:
-        start, versions = time.monotonic(), self._newest()
+        start, versions = time.monotonic(), self._newest_versions()
         folder = self._folder / str(next(self._numbers))
         folder.mkdir(parents=True)
         engine = DuckEngine(self._uri)
@@ -237,20 +240,20 @@ class SharedViews:
                 for batch in rows:
                     file.write_batch(batch.cast(file.schema))
         if self._account.switch:
-            _give(self._folder, self._account)
+            _change_owner(self._folder, self._account)
         for view in KEPT:
             files = f"parquet.`{folder / view}.parquet`"
             self._sql(f"CREATE OR REPLACE VIEW `{view}` AS SELECT * FROM {files}")  # noqa: S608 - our own names
-        # A statement that runs now may still read the files of the run before.
+        # A running statement may still read the files of the previous run.
         for old in sorted(self._folder.iterdir(), key=lambda path: int(path.name))[:-2]:
             shutil.rmtree(old)
         self._versions, self._computed = versions, time.monotonic()
-        # A large catalog is not computed all the time.
-        self._next_look = self._computed + max(_LOOK_S, 4 * (self._computed - start))
+        # For a large catalog, at most a fifth of the time is spent on computing.
+        self._next_check = self._computed + max(_CHECK_S, 4 * (self._computed - start))
 
 
-def _give(folder: Path, account: Account) -> None:
-    """Make a folder and all that is in it the account's."""
+def _change_owner(folder: Path, account: Account) -> None:
+    """Make the account the owner of a folder and all that is in it."""
     for path in (folder, *folder.rglob("*")):
         os.chown(path, account.uid, account.gid)
 

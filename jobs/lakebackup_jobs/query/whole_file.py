@@ -1,4 +1,4 @@
-"""Files that other programs read while they are written again."""
+"""Writes files that other programs may be reading."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from lakebackup.errors import EnvironmentProblem
 
 
 def write_whole(text: str, target: Path, what: str) -> None:
-    """Put a text in place of a file, so that a reader sees the old one or the new one.
+    """Replace a file by a text atomically: a reader sees the old content or the new one.
 
     Raises EnvironmentProblem, which says that `what` cannot be written.
     """

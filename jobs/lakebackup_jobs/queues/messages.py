@@ -1,7 +1,8 @@
-"""The headers of an engine's messages, read for all messages of a block at once, and the choice by it.
+"""Reads the headers of an engine's messages, and selects messages by them.
 
-No Python object is made of a message. What cannot be read is refused by topic, partition and offset: a
-message without a known tid could be restored to no point.
+Compiled code reads the headers of all messages of a block in one pass, without a Python object for each
+message. A message that cannot be read is refused by topic, partition and offset, since a message without a
+known tid could not be restored to any point.
 """
 
 from __future__ import annotations
@@ -29,20 +30,20 @@ _BEGIN, _COMMIT, _ROLLBACK, _WATERMARK = (
     int(kind) for kind in (Kind.BEGIN, Kind.COMMIT, Kind.ROLLBACK, Kind.WATERMARK)
 )
 _UNKNOWN = 255
-#: What may be wrong with a message.
-_FINE, _NO_TID, _BAD_TID, _TWO_TIDS, _TWO_TRANSACTIONS, _TWO_KINDS, _BAD_KIND, _NOBODY, _NOT_UTF8 = range(9)
-#: Slots of the reading's state: what is wrong, of which row, in which header; whether an id is not ASCII.
-_WRONG, _ROW, _HEADER, _WIDE, _STATE = range(5)
-_MOST = 2**63 - 1
-_SHOWN = 40
+#: The problems that a message may have.
+_OK, _NO_TID, _BAD_TID, _TWO_TIDS, _TWO_TRANSACTIONS, _TWO_KINDS, _BAD_KIND, _NO_ID, _NOT_UTF8 = range(9)
+#: Slots of the state that `_read_headers` fills: the problem, its row and header; whether an id is not ASCII.
+_PROBLEM, _ROW, _HEADER, _NON_ASCII, _STATE = range(5)
+_MAX_TID = 2**63 - 1
+_EXCERPT_BYTES = 40
 
 
 @dataclass(frozen=True, slots=True)
 class Messages:
-    """The headers of as many messages, in their order.
+    """The headers of messages, as columns with one entry for each message, in order.
 
-    `tids` int64, -1 of a watermark; `kinds` uint8 (headers.Kind); `transactions` int64[n, 2]: position of the
-    transaction's id in the block and its length, -1: none.
+    `tids`: int64; -1 for a watermark. `kinds`: uint8 (headers.Kind). `transactions`: int64[n, 2], the
+    position of the transaction's id in the block and its length; length -1: no transaction.
     """
 
     tids: Longs
@@ -53,232 +54,242 @@ class Messages:
         return len(self.tids)
 
     def take(self, rows: Chosen) -> Messages:
-        """Some of them."""
+        """Return the messages that `rows` selects."""
         return self if rows.all() else Messages(self.tids[rows], self.kinds[rows], self.transactions[rows])
 
     @property
     def bounds(self) -> tuple[int, int] | None:
-        """Least and greatest tid; None when there is none."""
+        """The least and the greatest tid; None when no message has one."""
         tids = self.tids[self.kinds != _WATERMARK]
         return (int(tids.min()), int(tids.max())) if len(tids) else None
 
 
 @compiled
-def _is(block: Bytes, at: int, length: int, name: Bytes) -> bool:
+def _equals(block: Bytes, start: int, length: int, name: Bytes) -> bool:
     if length != name.shape[0]:
         return False
     for i in range(length):  # noqa: SIM110 - compiled
-        if block[at + i] != name[i]:
+        if block[start + i] != name[i]:
             return False
     return True
 
 
 @compiled
-def _number(block: Bytes, at: int, length: int, binary: bool) -> int:
-    """A tid; -1 when the bytes are none."""
+def _parse_tid(block: Bytes, start: int, length: int, binary: bool) -> int:
+    """Return the tid in these bytes; -1 when they are no tid."""
     if binary:
-        if length != 8 or block[at] > 0x7F:
+        if length != 8 or block[start] > 0x7F:
             return -1
-        number = 0
+        tid = 0
         for i in range(8):
-            number = (number << 8) | int(block[at + i])
-        return number
+            tid = (tid << 8) | int(block[start + i])
+        return tid
     if length < 1:
         return -1
-    number = 0
+    tid = 0
     for i in range(length):
-        digit = int(block[at + i]) - 48
-        if digit < 0 or digit > 9 or number > (_MOST - digit) // 10:
+        digit = int(block[start + i]) - 48
+        if digit < 0 or digit > 9 or tid > (_MAX_TID - digit) // 10:
             return -1
-        number = number * 10 + digit
-    return number
+        tid = tid * 10 + digit
+    return tid
 
 
 @compiled
-def _kind(block: Bytes, at: int, length: int, words: Bytes, ends: Longs) -> int:
-    """A kind by its word, in letters of either case; _UNKNOWN when it is none of `words`, which end at
-    `ends`."""
+def _parse_kind(block: Bytes, start: int, length: int, words: Bytes, ends: Longs) -> int:
+    """Return the kind that these bytes spell, in either case; _UNKNOWN when they spell none.
+
+    `words` are the kinds' names, one behind the other; `ends` says where each name ends.
+    """
     begin = 0
     for kind in range(ends.shape[0]):
         if ends[kind] - begin == length:
-            same = True
+            equal = True
             for i in range(length):
-                letter = int(block[at + i])
+                letter = int(block[start + i])
                 if letter >= 65 and letter <= 90:
                     letter += 32
                 if letter != int(words[begin + i]):
-                    same = False
-            if same:
+                    equal = False
+            if equal:
                 return kind
         begin = ends[kind]
     return _UNKNOWN
 
 
 @compiled
-def _wide(base: int, at: int, length: int) -> bool:
-    """Whether bytes are not all ASCII."""
-    found = 0
+def _has_non_ascii(base: int, start: int, length: int) -> bool:
+    """Return whether any of these bytes is not ASCII."""
+    bits = 0
     i = 0
     while i + 8 <= length:
-        found |= load64(base + at + i)
+        bits |= load64(base + start + i)
         i += 8
     while i < length:
-        found |= load8(base + at + i) & 0xFF
+        bits |= load8(base + start + i) & 0xFF
         i += 1
-    # The upper bit of each of eight bytes, as a signed number.
-    return (found & -0x7F7F7F7F7F7F7F80) != 0
+    # The mask has the upper bit of each of the eight bytes set, as a signed number.
+    return (bits & -0x7F7F7F7F7F7F7F80) != 0
 
 
 @compiled
-def _read(  # noqa: C901 (one pass over each message's headers)
-    block: Bytes, rows: Longs, found: Longs, tid: Bytes, transaction: Bytes, kind: Bytes, watermark: Bytes,
-    binary: bool, words: Bytes, ends: Longs, tids: Longs, kinds: Bytes, transactions: Longs, state: Longs
+def _read_headers(  # noqa: C901 (one pass over each message's headers)
+    block: Bytes, rows: Longs, headers: Longs, tid_name: Bytes, transaction_name: Bytes, kind_name: Bytes,
+    watermark_name: Bytes, binary: bool, words: Bytes, ends: Longs, tids: Longs, kinds: Bytes,
+    transactions: Longs, state: Longs
 ) -> None:  # fmt: skip
-    """Fill `tids`, `kinds` and `transactions` from the headers `found`; stops at the first wrong message."""
+    """Fill `tids`, `kinds` and `transactions` from `headers`; stop at the first message with a problem.
+
+    `state` records that problem, with its row and header, and whether a transaction's id is not ASCII.
+    """
     base = block.ctypes.data
-    end = 0
+    end_header = 0
     for i in range(rows.shape[0]):
-        at = end
-        end += rows[i, HEADER_COUNT]
-        number, named, done, ours = -2, -1, -1, False
-        wrong, header = _FINE, -1
+        first_header = end_header
+        end_header += rows[i, HEADER_COUNT]
+        tid, transaction_header, kind, is_watermark = -2, -1, -1, False
+        problem, header = _OK, -1
         transactions[i, 0], transactions[i, 1] = 0, -1
-        for j in range(at, end):
-            name, name_length, value, length = found[j, 0], found[j, 1], found[j, 2], found[j, 3]
-            if _is(block, name, name_length, tid):
-                if number > -2:
-                    wrong, header = _TWO_TIDS, j
-                number = _number(block, value, length, binary)
-                if number < 0 and wrong == _FINE:
-                    wrong, header = _BAD_TID, j
-            elif _is(block, name, name_length, transaction):
-                if named >= 0 and wrong == _FINE:
-                    wrong, header = _TWO_TRANSACTIONS, j
-                named = j
+        for j in range(first_header, end_header):
+            name, name_length, value, length = headers[j, 0], headers[j, 1], headers[j, 2], headers[j, 3]
+            if _equals(block, name, name_length, tid_name):
+                if tid > -2:
+                    problem, header = _TWO_TIDS, j
+                tid = _parse_tid(block, value, length, binary)
+                if tid < 0 and problem == _OK:
+                    problem, header = _BAD_TID, j
+            elif _equals(block, name, name_length, transaction_name):
+                if transaction_header >= 0 and problem == _OK:
+                    problem, header = _TWO_TRANSACTIONS, j
+                transaction_header = j
                 if length > 0:
                     transactions[i, 0], transactions[i, 1] = value, length
-                    if _wide(base, value, length):
-                        state[_WIDE] = 1
-            elif _is(block, name, name_length, kind):
-                if done >= 0 and wrong == _FINE:
-                    wrong, header = _TWO_KINDS, j
-                done = _kind(block, value, length, words, ends) if length >= 0 else _UNKNOWN
-                if done == _UNKNOWN and wrong == _FINE:
-                    wrong, header = _BAD_KIND, j
-            elif _is(block, name, name_length, watermark):
-                ours = True
-        if ours:
+                    if _has_non_ascii(base, value, length):
+                        state[_NON_ASCII] = 1
+            elif _equals(block, name, name_length, kind_name):
+                if kind >= 0 and problem == _OK:
+                    problem, header = _TWO_KINDS, j
+                kind = _parse_kind(block, value, length, words, ends) if length >= 0 else _UNKNOWN
+                if kind == _UNKNOWN and problem == _OK:
+                    problem, header = _BAD_KIND, j
+            elif _equals(block, name, name_length, watermark_name):
+                is_watermark = True
+        if is_watermark:
             tids[i], kinds[i], transactions[i, 1] = -1, _WATERMARK, -1
             continue
-        if wrong == _FINE and number < 0:
-            wrong = _NO_TID
-        if wrong == _FINE and done > 0 and transactions[i, 1] < 0:
-            wrong = _NOBODY
-        if wrong != _FINE:
-            state[_WRONG], state[_ROW], state[_HEADER] = wrong, i, header
+        if problem == _OK and tid < 0:
+            problem = _NO_TID
+        if problem == _OK and kind > 0 and transactions[i, 1] < 0:
+            problem = _NO_ID
+        if problem != _OK:
+            state[_PROBLEM], state[_ROW], state[_HEADER] = problem, i, header
             return
-        tids[i], kinds[i] = number, max(done, 0)
+        tids[i], kinds[i] = tid, max(kind, 0)
 
 
-def _array(text: str) -> Bytes:
+def _utf8(text: str) -> Bytes:
     return np.frombuffer(text.encode(), np.uint8)
 
 
-_WORDS = [kind.name.lower() for kind in Kind if kind != Kind.WATERMARK]
-_KINDS = _array("".join(_WORDS))
-_ENDS: Longs = np.cumsum([len(word) for word in _WORDS]).astype(np.int64)
-_MARK = _array(WATERMARK)
+_KIND_WORDS = [kind.name.lower() for kind in Kind if kind != Kind.WATERMARK]
+_KIND_BYTES = _utf8("".join(_KIND_WORDS))
+_KIND_ENDS: Longs = np.cumsum([len(word) for word in _KIND_WORDS]).astype(np.int64)
+_WATERMARK_NAME = _utf8(WATERMARK)
 
 
 def read_messages(columns: Columns, names: HeaderNames, where: str) -> Messages:
-    """The headers of some records. `where`: topic and partition, `delta.1[0]`.
+    """Read the headers of records. `where`: topic and partition for error messages, such as `delta.1[0]`.
 
-    A transaction's header without a value, or with an empty one, names none. Raises Refused, naming the
-    offset, for a message without a tid (but a watermark), for a tid, an id or a kind that cannot be read,
-    for a header that comes twice, and for the end of no transaction.
+    A transaction header with a null or an empty value names no transaction. Raises Refused, which names the
+    offset, for a message without a tid that is no watermark; for a tid, an id or a kind that cannot be read;
+    for a header that occurs twice; and for a message that begins or ends a transaction without naming it.
     """
     count = len(columns.rows)
-    made = Messages(np.empty(count, np.int64), np.empty(count, np.uint8), np.empty((count, 2), np.int64))
+    messages = Messages(np.empty(count, np.int64), np.empty(count, np.uint8), np.empty((count, 2), np.int64))
     state: Longs = np.zeros(_STATE, np.int64)
-    found = columns.headers()
-    _read(
-        columns.data, columns.rows, found, _array(names.tid), _array(names.transaction), _array(names.kind),
-        _MARK, names.tid_format == "int64", _KINDS, _ENDS, made.tids, made.kinds, made.transactions, state
+    headers = columns.headers()
+    _read_headers(
+        columns.data, columns.rows, headers, _utf8(names.tid), _utf8(names.transaction), _utf8(names.kind),
+        _WATERMARK_NAME, names.tid_format == "int64", _KIND_BYTES, _KIND_ENDS, messages.tids,
+        messages.kinds, messages.transactions, state
     )  # fmt: skip
-    if state[_WRONG]:
+    if state[_PROBLEM]:
         value = None
-        if state[_HEADER] >= 0 and found[state[_HEADER], 3] >= 0:
-            at, length = found[state[_HEADER], 2:].tolist()
-            value = columns.data[at : at + length].tobytes()
-        raise _refused(int(state[_WRONG]), names, value, where, int(columns.rows[state[_ROW], OFFSET]))
-    if state[_WIDE]:
-        _check_ids(columns, made, names, where)
-    return made
+        if state[_HEADER] >= 0 and headers[state[_HEADER], 3] >= 0:
+            start, length = headers[state[_HEADER], 2:].tolist()
+            value = columns.data[start : start + length].tobytes()
+        raise _refusal(int(state[_PROBLEM]), names, value, where, int(columns.rows[state[_ROW], OFFSET]))
+    if state[_NON_ASCII]:
+        _check_ids(columns, messages, names, where)
+    return messages
 
 
-def _check_ids(columns: Columns, made: Messages, names: HeaderNames, where: str) -> None:
-    """Refuse ids that are not UTF-8: the catalog has them as text."""
+def _check_ids(columns: Columns, messages: Messages, names: HeaderNames, location: str) -> None:
+    """Raise Refused for ids that are not UTF-8, since the catalog stores them as text."""
     import pyarrow as pa
 
     from lakebackup_jobs.kafka.format.arrow import binary
 
-    ids = binary(columns.data, made.transactions[:, 0], made.transactions[:, 1])
+    ids = binary(columns.data, messages.transactions[:, 0], messages.transactions[:, 1])
     try:
         ids.cast(pa.string())
     except pa.ArrowInvalid:
-        for i, one in enumerate(ids.to_pylist()):
+        for i, transaction_id in enumerate(ids.to_pylist()):
             try:
-                (one or b"").decode()
+                (transaction_id or b"").decode()
             except UnicodeDecodeError:
                 offset = int(columns.rows[i, OFFSET])
-                raise _refused(_NOT_UTF8, names, one, where, offset) from None
+                raise _refusal(_NOT_UTF8, names, transaction_id, location, offset) from None
 
 
 _HINT = "Set with {} which header holds the {}."
 _SKIP = "If the message is of no use, leave it out of all backups with --skip-message '{}': this is recorded."
 
 
-def _refused(wrong: int, names: HeaderNames, value: bytes | None, where: str, offset: int) -> Refused:
+def _refusal(code: int, names: HeaderNames, value: bytes | None, location: str, offset: int) -> Refused:
     digits = "decimal digits" if names.tid_format == "text" else "8 bytes, most significant first"
-    kinds = ", ".join(_WORDS)
+    kinds = ", ".join(_KIND_WORDS)
     tid = _HINT.format("--tid-header and --tid-format", "tid")
     transaction = _HINT.format("--transaction-header", "id of a transaction")
     kind = _HINT.format("--kind-header", "kind of a message")
     problem, hint = {
         _NO_TID: (f"the message has no header {names.tid!r}, so that its tid is not known", tid),
-        _BAD_TID: (f"the header {names.tid!r} is {_shown(value)}, not a tid as {digits}", tid),
+        _BAD_TID: (f"the header {names.tid!r} is {_excerpt(value)}, not a tid as {digits}", tid),
         _TWO_TIDS: (f"the message has more than one header {names.tid!r}", tid),
         _TWO_TRANSACTIONS: (f"the message has more than one header {names.transaction!r}", transaction),
-        _NOT_UTF8: (f"the header {names.transaction!r} is {_shown(value)}, which is not UTF-8", transaction),
+        _NOT_UTF8: (
+            f"the header {names.transaction!r} is {_excerpt(value)}, which is not UTF-8",
+            transaction,
+        ),
         _TWO_KINDS: (f"the message has more than one header {names.kind!r}", kind),
-        _BAD_KIND: (f"the header {names.kind!r} is {_shown(value)}, none of {kinds}", kind),
-        _NOBODY: (
+        _BAD_KIND: (f"the header {names.kind!r} is {_excerpt(value)}, none of {kinds}", kind),
+        _NO_ID: (
             f"the message begins or ends a transaction, and no header {names.transaction!r} names it",
             transaction,
         ),
-    }[wrong]
+    }[code]
     return Refused(
-        f"{where} at offset {offset}: {problem}.", hint=f"{hint} {_SKIP.format(f'{where}@{offset}')}"
+        f"{location} at offset {offset}: {problem}.", hint=f"{hint} {_SKIP.format(f'{location}@{offset}')}"
     )
 
 
-def _shown(value: bytes | None) -> str:
+def _excerpt(value: bytes | None) -> str:
     if value is None:
         return "null"
-    return f"{value[:_SHOWN]!r}" + ("…" if len(value) > _SHOWN else "")
+    return f"{value[:_EXCERPT_BYTES]!r}" + ("…" if len(value) > _EXCERPT_BYTES else "")
 
 
 def watermarks(columns: Columns, messages: Messages) -> list[tuple[int, Watermark | None]]:
-    """The rows that are watermarks, in order, with their content; None: it cannot be read. They are few."""
-    found: list[tuple[int, Watermark | None]] = []
+    """Return the rows that are watermarks, in order, each with its content; None: it cannot be read."""
+    marks: list[tuple[int, Watermark | None]] = []
     for row in np.flatnonzero(messages.kinds == _WATERMARK).tolist():
-        at, length = columns.rows[row, VALUE], columns.rows[row, VALUE_LENGTH]
-        value = columns.data[at : at + length].tobytes() if length >= 0 else None
+        start, length = columns.rows[row, VALUE], columns.rows[row, VALUE_LENGTH]
+        value = columns.data[start : start + length].tobytes() if length >= 0 else None
         try:
-            found.append((row, read_watermark(value)))
+            marks.append((row, read_watermark(value)))
         except (Damaged, UsageProblem):
-            found.append((row, None))
-    return found
+            marks.append((row, None))
+    return marks
 
 
 def chosen(
@@ -290,27 +301,30 @@ def chosen(
     only: Any = None,
     before: int | None = None,
 ) -> Chosen:
-    """Which messages have a tid up to `upto_tid`, and are of none of the transactions `leave_out`.
+    """Select the messages with a tid up to `upto_tid` that belong to none of the transactions `leave_out`.
 
-    Those at offsets below `before` only if their transaction is one of `only`. Watermarks never are.
+    A message at an offset below `before` is selected only if its transaction is one of `only`. No watermark
+    is selected.
     """
-    found: Chosen = messages.kinds != _WATERMARK
+    selected: Chosen = messages.kinds != _WATERMARK
     if upto_tid is not None:
-        found &= messages.tids <= upto_tid
+        selected &= messages.tids <= upto_tid
     if leave_out is not None:
-        found &= ~members(columns.data, messages.transactions, leave_out)
+        selected &= ~members(columns.data, messages.transactions, leave_out)
     if before is not None:
         front = columns.rows[:, OFFSET] < before
         if front.any():
-            found &= ~front if only is None else ~front | members(columns.data, messages.transactions, only)
-    return found
+            selected &= (
+                ~front if only is None else ~front | members(columns.data, messages.transactions, only)
+            )
+    return selected
 
 
 def taken(columns: Columns, rows: Chosen) -> Columns:
-    """Some of the records, over the same bytes."""
+    """Return the records that `rows` selects, over the same bytes."""
     return columns if rows.all() else replace(columns, rows=columns.rows[rows])
 
 
 def without(columns: Columns, offsets: Sequence[int]) -> Columns:
-    """The records but those at some offsets, over the same bytes."""
+    """Return the records without those at `offsets`, over the same bytes."""
     return taken(columns, ~np.isin(columns.rows[:, OFFSET], offsets))

@@ -1,4 +1,4 @@
-"""Sets of transaction ids, as columns of Arrow (pa.binary()), and the objects that record them."""
+"""Sets of transaction ids, as Arrow columns of type pa.binary(), and the objects that store them."""
 
 from __future__ import annotations
 
@@ -20,17 +20,20 @@ if TYPE_CHECKING:
 
 
 def members(block: Bytes, pieces: Longs, ids: Any) -> Chosen:
-    """Which of some pieces of a block (int64[n, 2] of position and length; length -1: none) are among ids."""
+    """Select the `pieces` of a block that are among `ids`.
+
+    `pieces`: int64[n, 2] of position and length; length -1: there is no piece.
+    """
     import pyarrow.compute as pc
 
     from lakebackup_jobs.kafka.format.arrow import binary
 
-    found: Chosen = pc.is_in(binary(block, pieces[:, 0], pieces[:, 1]), value_set=ids).to_numpy(False)
-    return found
+    selected: Chosen = pc.is_in(binary(block, pieces[:, 0], pieces[:, 1]), value_set=ids).to_numpy(False)
+    return selected
 
 
 def read_ids(storage: Storage, path: str) -> Any:
-    """The column `transaction_id` of a Parquet object. Raises Damaged when it is gone or torn."""
+    """Return the column `transaction_id` of a Parquet object. Raises Damaged when it is gone or torn."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -45,7 +48,7 @@ def read_ids(storage: Storage, path: str) -> Any:
 
 
 def write_ids(reader: CatalogReader, uri: str, path: str, query: str, **parameters: Any) -> int:
-    """Write the ids that a query gives as an object, for `read_ids`; returns how many they are."""
+    """Write the ids that a query returns as an object, for `read_ids`; return their number."""
     import pyarrow as pa
 
     schema = pa.schema([("transaction_id", pa.string())])

@@ -1,8 +1,8 @@
-"""The transactions that a task found in its ranges, in bounded memory, and the objects that record them.
+"""Collects the transactions in the offset ranges of a task, in bounded memory, and stores them as objects.
 
-Which transactions are open is unknown until all partitions were read: one that began and ended in a range
-may have messages elsewhere. So a task records all that it found, as Parquet. One transaction may be in
-several rows: they are added up over all tasks anyway.
+Which transactions are open is unknown until all partitions have been read: a transaction that began and ended
+in one range may have messages elsewhere. So a task records every transaction that it reads, as Parquet. One
+transaction may have several rows, since its rows are added up over all tasks anyway.
 """
 
 from __future__ import annotations
@@ -39,31 +39,31 @@ if TYPE_CHECKING:
     from lakebackup_jobs.queues.messages import Messages
     from lakebackup_jobs.queues.transaction_ids import Chosen
 
-#: `first_tid`: of the message at `first_position`. `entries` may be 0: only messages in front were found,
-#: which the backup before has counted. `ended`: a commit or a rollback was found.
+#: `first_tid`: the tid of the message at `first_position`. `entries` is 0 when the task read only messages in
+#: front of its own range, which the previous backup has counted. `ended`: it read a commit or a rollback.
 SCAN_COLUMNS = (
     "transaction_id STRING, scope STRING, epoch STRING, region STRING, first_position BIGINT, "
     "first_tid BIGINT, entries BIGINT, ended BOOLEAN"
 )
 SCAN_SCHEMA = arrow_schema(SCAN_COLUMNS)
-#: So many messages of transactions are held before they are added up.
+#: The number of messages of transactions that are buffered before they are added up.
 HELD = 1 << 16
-#: A third of the time and half the bytes: ids and positions are much like the ones before them.
+#: These take a third of the time and half the bytes: each id and position is much like the previous one.
 _ENCODINGS = {
     "transaction_id": "DELTA_BYTE_ARRAY",
     "first_position": "DELTA_BINARY_PACKED",
     "first_tid": "DELTA_BINARY_PACKED",
 }
-_FIGURES = (("first_position", "first"), ("first_tid", "first"), ("entries", "sum"), ("ended", "max"))
+_AGGREGATES = (("first_position", "first"), ("first_tid", "first"), ("entries", "sum"), ("ended", "max"))
 
 
 @dataclass(frozen=True, slots=True)
 class RangeScan(Partition):
-    """What a range held of messages: those kept, and among them those in front (`carried`).
+    """The messages of a range: how many were selected, and how many of these are in front (`carried`).
 
-    `last_tid` is the greatest tid, at offset `last_tid_position`; None when there was no message.
-    `watermark`: the offset of the last watermark, where what was before it was forgotten; `restore_id`,
-    `restored_tid`: the restore that wrote it, and the tid that it restored the engine to; None: unknown.
+    `last_tid`: the greatest tid, at offset `last_tid_position`; None when there was no message. `watermark`:
+    the offset of the last watermark, if all before it was forgotten. `restore_id`, `restored_tid`: the
+    restore that wrote it, and the tid that it restored the engine to; None: unknown.
     """
 
     start: int
@@ -79,101 +79,101 @@ class RangeScan(Partition):
 
 
 class TransactionScan:
-    """Collects the transactions of one range, whose messages come in the order of their offsets.
+    """Collects the transactions of one range, whose messages are added in the order of their offsets.
 
-    Rows of SCAN_COLUMNS go to `sink`, about every HELD messages: one transaction may be in several.
+    Rows of SCAN_COLUMNS go to `sink` about every HELD messages, so one transaction may have several rows.
     """
 
     def __init__(self, of: Partition, sink: Callable[[pa.RecordBatch], object]) -> None:
-        self._place, self._sink = of.place, sink
-        self._held: list[pa.RecordBatch] = []
+        self._partition, self._sink = of.place, sink
+        self._batches: list[pa.RecordBatch] = []
         self._rows = self._entries = self._carried = 0
-        self._first: int | None = None
-        self._last: tuple[int, int] | None = None  # (tid, offset)
-        self._mark: tuple[int, str | None, int | None] | None = None
+        self._first_tid: int | None = None
+        self._last_tid: tuple[int, int] | None = None  # (tid, offset)
+        self._watermark: tuple[int, str | None, int | None] | None = None
 
     def add(self, columns: Columns, messages: Messages, chosen: Chosen, own_from: int = 0) -> None:
-        """Take in the messages `chosen`; ones before `own_from` are not counted in `entries`."""
+        """Add the messages that `chosen` selects; those before `own_from` do not count as `entries`."""
         offsets = columns.rows[:, OFFSET]
         self._count(offsets[chosen], messages.tids[chosen], own_from)
-        named = chosen & (messages.transactions[:, 1] >= 0)
-        if not named.any():
+        in_transaction = chosen & (messages.transactions[:, 1] >= 0)
+        if not in_transaction.any():
             return
-        ids, positions = messages.transactions[named], offsets[named]
+        ids, positions = messages.transactions[in_transaction], offsets[in_transaction]
         arrays = [
             binary(columns.data, ids[:, 0], ids[:, 1]),
             pa.array(positions),
-            pa.array(messages.tids[named]),
+            pa.array(messages.tids[in_transaction]),
             pa.array((positions >= own_from).astype(np.int64)),
-            pa.array(np.isin(messages.kinds[named], (Kind.COMMIT, Kind.ROLLBACK))),
+            pa.array(np.isin(messages.kinds[in_transaction], (Kind.COMMIT, Kind.ROLLBACK))),
         ]
-        names = ["transaction_id", *(name for name, _ in _FIGURES)]
-        self._held.append(pa.RecordBatch.from_arrays(arrays, names))
+        names = ["transaction_id", *(name for name, _ in _AGGREGATES)]
+        self._batches.append(pa.RecordBatch.from_arrays(arrays, names))
         self._rows += len(positions)
         if self._rows >= HELD:
             self.flush()
 
     def forget(self, offset: int, restore_id: str | None, restored_tid: int | None) -> None:
-        """A restore's watermark is at this offset: what was before it is of another history.
+        """Drop all messages before the watermark of a restore at `offset`: they belong to another history.
 
-        Rows that were handed out already are left out by read_scans.
+        TaskScans leaves out those of their rows that have gone to `sink` already.
         """
-        self._held.clear()
+        self._batches.clear()
         self._rows = self._entries = self._carried = 0
-        self._first = self._last = None
-        self._mark = offset, restore_id, restored_tid
+        self._first_tid = self._last_tid = None
+        self._watermark = offset, restore_id, restored_tid
 
     def _count(self, offsets: Longs, tids: Longs, own_from: int) -> None:
         if not len(tids):
             return
         self._entries += len(tids)
         self._carried += int((offsets < own_from).sum())
-        least, at = int(tids.min()), int(tids.argmax())
-        self._first = least if self._first is None else min(self._first, least)
-        if self._last is None or tids[at] > self._last[0]:
-            self._last = int(tids[at]), int(offsets[at])
+        least_tid, greatest = int(tids.min()), int(tids.argmax())
+        self._first_tid = least_tid if self._first_tid is None else min(self._first_tid, least_tid)
+        if self._last_tid is None or tids[greatest] > self._last_tid[0]:
+            self._last_tid = int(tids[greatest]), int(offsets[greatest])
 
     def flush(self) -> None:
-        """Hand out the rows so far."""
-        if not self._held:
+        """Pass the rows of all buffered messages to `sink`."""
+        if not self._batches:
             return
-        # Without threads the first of each transaction is the first that came.
-        grouped = pa.Table.from_batches(self._held).group_by("transaction_id", use_threads=False)
-        found = grouped.aggregate(list(_FIGURES))
-        place = (pa.repeat(pa.scalar(name), len(found)) for name in self._place)
-        figures = (found[f"{name}_{how}"] for name, how in _FIGURES)
-        rows = pa.table([found["transaction_id"].cast(pa.string()), *place, *figures], SCAN_SCHEMA)
+        # With threads, the batches would lose their order, on which `first` depends.
+        grouped = pa.Table.from_batches(self._batches).group_by("transaction_id", use_threads=False)
+        sums = grouped.aggregate(list(_AGGREGATES))
+        partition = (pa.repeat(pa.scalar(name), len(sums)) for name in self._partition)
+        figures = (sums[f"{name}_{function}"] for name, function in _AGGREGATES)
+        rows = pa.table([sums["transaction_id"].cast(pa.string()), *partition, *figures], SCAN_SCHEMA)
         for batch in rows.to_batches(max_chunksize=HELD):
             self._sink(batch)
-        self._held.clear()
+        self._batches.clear()
         self._rows = 0
 
     def range(self, start: int, end: int) -> RangeScan:
-        """What the range [start, end) held, when all of it was added."""
-        tid, position = self._last or (None, None)
+        """Return the totals of the range [start, end), all of whose messages have been added."""
+        tid, position = self._last_tid or (None, None)
         return RangeScan(
-            *self._place, start, end, self._entries, self._carried, self._first, tid, position,
-            *(self._mark or ())
+            *self._partition, start, end, self._entries, self._carried, self._first_tid, tid, position,
+            *(self._watermark or ())
         )  # fmt: skip
 
 
 def marks_of(ranges: Iterable[RangeScan]) -> dict[Place, int]:
-    """Where in each partition the last watermark is, of those before which all was forgotten."""
+    """Return the offset of the last watermark of each partition, of those before which all was forgotten."""
     marks: dict[Place, int] = {}
-    for one in ranges:
-        if one.watermark is not None:
-            marks[one.place] = max(marks.get(one.place, 0), one.watermark)
+    for scan in ranges:
+        if scan.watermark is not None:
+            marks[scan.place] = max(marks.get(scan.place, 0), scan.watermark)
     return marks
 
 
 def behind_marks(ranges: Sequence[RangeScan]) -> list[RangeScan]:
-    """Ranges of which nothing counts that is before the last watermark of their partition."""
+    """Return the ranges; those that end before the last watermark of their partition become empty."""
     marks = marks_of(ranges)
     return [
-        one
-        if one.end > marks.get(one.place, 0)
-        else RangeScan(*one.place, one.start, one.end, 0, 0, None, None, None)
-        for one in ranges
+        scan
+        if scan.end > marks.get(scan.place, 0)
+        else RangeScan(*scan.place, scan.start, scan.end, 0, 0, None, None, None)
+        for scan in ranges
     ]
 
 
@@ -181,7 +181,7 @@ def behind_marks(ranges: Sequence[RangeScan]) -> list[RangeScan]:
 
 
 class ScanWriter:
-    """The objects of one task; put again, they are replaced by the same. `sink` takes rows as they come."""
+    """Writes the objects of one task. A task that runs again replaces them with equal ones."""
 
     def __init__(self, storage: Storage, source: str, backup_id: str, task: int) -> None:
         self._storage = storage
@@ -192,7 +192,7 @@ class ScanWriter:
         self._rows = 0
 
     def sink(self, batch: pa.RecordBatch) -> None:
-        """Write some rows."""
+        """Append rows to the task's object of transactions."""
         if self._stream is None:
             self._stream = _Stream(self._storage.writer())
             self._parquet = pq.ParquetWriter(
@@ -208,11 +208,11 @@ class ScanWriter:
         self._parquet.write_batch(batch)
 
     def commit(self, ranges: Iterable[RangeScan]) -> None:
-        """Put the objects, before the part that makes the task done."""
+        """Store the objects. This comes before the task's part, which is its commit."""
         if self._stream is not None:
             self._parquet.close()
             self._stream.object.commit(self._path, if_absent=False)
-        content = {"format": 1, "rows": self._rows, "ranges": [asdict(one) for one in ranges]}
+        content = {"format": 1, "rows": self._rows, "ranges": [asdict(scan) for scan in ranges]}
         put_sealed(self._storage, self._ranges_path, content)
 
     def __enter__(self) -> ScanWriter:
@@ -220,18 +220,18 @@ class ScanWriter:
 
     def __exit__(self, *error: Any) -> None:
         if self._stream is not None:
-            if self._parquet.is_open:  # it would write its end when it is collected
+            if self._parquet.is_open:  # it would write its footer when it is garbage-collected
                 self._stream.dropped = True
                 self._parquet.close()
             self._stream.object.close()
 
 
 class _Stream(io.RawIOBase):
-    """An object that is being written, as Parquet's writer wants it."""
+    """Lets a Parquet writer write to an object; `dropped`: what it writes from now on is ignored."""
 
     def __init__(self, writer: ObjectWriter) -> None:
         super().__init__()
-        self.object, self.dropped, self._at = writer, False, 0
+        self.object, self.dropped, self._position = writer, False, 0
 
     def writable(self) -> bool:
         return True
@@ -239,30 +239,29 @@ class _Stream(io.RawIOBase):
     def write(self, data: Any, /) -> int:
         if not self.dropped:
             self.object.write(data)
-        self._at += len(data)
+        self._position += len(data)
         return len(data)
 
     def tell(self) -> int:
-        return self._at
+        return self._position
 
 
 def read_ranges(storage: Storage, source: str, backup_id: str, task: int) -> tuple[list[RangeScan], int]:
-    """The ranges of a task, and how many rows of transactions it has recorded.
+    """Return the ranges of a task, and how many rows of transactions it has recorded.
 
-    Raises NotFound (it is not done), Damaged.
+    Raises NotFound (the task is not done), Damaged.
     """
     path = layout.scan_ranges_path(source, backup_id, task)
     content = get_sealed(storage, path)
     try:
-        return [RangeScan(**one) for one in content["ranges"]], int(content["rows"])
+        return [RangeScan(**fields) for fields in content["ranges"]], int(content["rows"])
     except (KeyError, TypeError, ValueError) as error:
         raise _torn(path, source, backup_id) from error
 
 
 @dataclass(frozen=True, slots=True)
 class TaskScans(PerNumber):
-    """By a task's number, the transactions in its ranges. Rows of before `marks`, the watermarks of
-    partitions, are left out."""
+    """The recorded transactions of each task, without rows before `marks`, the watermarks of partitions."""
 
     uri: str
     source: str
@@ -270,28 +269,30 @@ class TaskScans(PerNumber):
     marks: Mapping[Place, int]
 
     def rows(self, number: int) -> Iterator[pa.RecordBatch]:
-        """Rows of SCAN_COLUMNS. Raises NotFound, Damaged."""
+        """Yield the rows of a task, with SCAN_COLUMNS. Raises NotFound, Damaged."""
         storage, path = open_storage(self.uri), layout.scan_path(self.source, self.backup_id, number)
-        _, left = read_ranges(storage, self.source, self.backup_id, number)
-        if not left:
+        _, missing = read_ranges(storage, self.source, self.backup_id, number)
+        if not missing:
             return
         try:
             data = pa.BufferReader(storage.get(path))
             for batch in pq.ParquetFile(data, page_checksum_verification=True).iter_batches():
-                left -= len(batch)
-                found = batch.cast(SCAN_SCHEMA)
-                yield _behind(found, self.marks) if self.marks else found
+                missing -= len(batch)
+                rows = batch.cast(SCAN_SCHEMA)
+                yield _after_marks(rows, self.marks) if self.marks else rows
         except (NotFound, pa.ArrowException, OSError) as error:
             raise _torn(path, self.source, self.backup_id) from error
-        if left:
+        if missing:
             raise _torn(path, self.source, self.backup_id)
 
 
 def give_scans(
     reader: CatalogReader, spark: SparkSession | None, relation: str, scans: PerNumber, count: int
 ) -> None:
-    """Let statements call the transactions that `count` tasks have found `relation`: in this process, or on
-    Spark, where no row of them passes through the driver."""
+    """Register the transactions that `count` tasks have recorded as `relation`, for SQL queries.
+
+    `spark` None: they are loaded into this process. On Spark no row of them passes through the driver.
+    """
     if spark is None:
         batches = [batch for number in range(count) for batch in scans.rows(number)]
         reader.give(relation, pa.Table.from_batches(batches, SCAN_SCHEMA))
@@ -299,17 +300,17 @@ def give_scans(
         scans.over(spark, range(count), SCAN_COLUMNS).createOrReplaceTempView(relation)
 
 
-def _behind(batch: pa.RecordBatch, marks: Mapping[Place, int]) -> pa.RecordBatch:
-    """The rows whose first message is behind its partition's mark."""
+def _after_marks(batch: pa.RecordBatch, marks: Mapping[Place, int]) -> pa.RecordBatch:
+    """Return the rows whose first message is after the watermark of its partition."""
     names = [batch.column(name) for name in ("scope", "epoch", "region")]
     codes: Longs = np.zeros(len(batch), np.int64)
     for column in map(pa.StringArray.dictionary_encode, names):
         codes = codes * len(column.dictionary) + column.indices.to_numpy()
-    _, rows, places = np.unique(codes, return_index=True, return_inverse=True)
+    _, rows, indices = np.unique(codes, return_index=True, return_inverse=True)
     scopes, epochs, regions = (column.take(pa.array(rows)).to_pylist() for column in names)
-    least = [marks.get(place, -1) for place in zip(scopes, epochs, regions, strict=True)]
-    kept = batch.column("first_position").to_numpy() > np.array(least, np.int64)[places]
-    return batch.filter(pa.array(kept))
+    least = [marks.get(partition, -1) for partition in zip(scopes, epochs, regions, strict=True)]
+    selected = batch.column("first_position").to_numpy() > np.array(least, np.int64)[indices]
+    return batch.filter(pa.array(selected))
 
 
 def _torn(path: str, source: str, backup_id: str) -> Damaged:

@@ -1,4 +1,4 @@
-"""Work in a thread that neither Ctrl-C nor the end of the process waits for."""
+"""Runs work in a thread that neither Ctrl-C nor the end of the process waits for."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ T = TypeVar("T")
 
 
 def later(work: Callable[[], T]) -> Future[T]:
-    """Begin to do it; whoever asks for its result waits, and gets its errors too."""
+    """Start `work` in a daemon thread; returns the future with its result or its error."""
     result: Future[T] = Future()
 
     def run() -> None:
         try:
             result.set_result(work())
-        except BaseException as error:  # noqa: BLE001 - raised where the result is asked for
+        except BaseException as error:  # noqa: BLE001 - the caller of result() gets it
             result.set_exception(error)
 
     threading.Thread(target=run, name="later", daemon=True).start()

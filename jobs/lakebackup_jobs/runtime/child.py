@@ -1,4 +1,4 @@
-"""Servers that this process starts and that must not outlive it."""
+"""Starts servers that must not outlive this process."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ if TYPE_CHECKING:
 class Child:
     """A running server whose output goes to a file.
 
-    A shell waits for the end of a pipe that only this process holds open, so that the server is killed even
-    when this process dies by SIGKILL. `user` is the number of the account that it runs as, if not this one.
+    A shell reads a pipe that only this process holds open. The pipe ends with this process, even if it dies
+    by SIGKILL, and then the shell kills the server. `user`: the number of the account that the server runs
+    as; None is this process's account.
     """
 
     def __init__(
@@ -47,19 +48,19 @@ class Child:
 
     @property
     def running(self) -> bool:
-        """Whether the server has not ended yet."""
+        """Whether the server is still running."""
         return self.process.poll() is None
 
     def stop(self, seconds: float = 20) -> None:
-        """Asks it to end, and kills it when it has not after `seconds`."""
+        """Ask the server to end (SIGTERM), and kill it if it has not ended after `seconds`."""
         self.process.terminate()
         with suppress(subprocess.TimeoutExpired):
             self.process.wait(seconds)
         self.kill()
 
     def kill(self) -> None:
-        """Ends it at once (SIGKILL)."""
-        self._watch.kill()  # first: after the server is reaped its number may belong to another process
+        """End the server at once (SIGKILL)."""
+        self._watch.kill()  # first, since the number of a reaped server may belong to another process
         self._watch.wait()
         if self._watch.stdin:
             self._watch.stdin.close()
@@ -68,7 +69,7 @@ class Child:
 
 
 def tail(log: Path, lines: int = 15, *, since: int = 0) -> str:
-    """The last lines of a log, for an error message; `since`: none that begin before this byte."""
+    """Return the last lines of a log, for an error message. `since`: the byte from which it is read."""
     with suppress(OSError), log.open("rb") as stream:
         stream.seek(max(since, log.stat().st_size - 16_384))
         return "\n".join(stream.read().decode("utf-8", "replace").splitlines()[-lines:])
@@ -76,7 +77,7 @@ def tail(log: Path, lines: int = 15, *, since: int = 0) -> str:
 
 
 def free_port() -> int:
-    """A port of the loopback interface that is free now."""
+    """Return a free port of the loopback interface."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

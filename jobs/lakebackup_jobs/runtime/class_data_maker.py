@@ -1,4 +1,4 @@
-"""Makes the archives of Spark's classes (class_data.py): starts Spark, uses it once, and ends it."""
+"""Makes the archives of Spark's classes (see class_data.py): starts Spark, uses it once, and ends its JVM."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-# Seconds in which the JVM writes it, beside whatever else runs.
+# Seconds that the JVM may take to write an archive, while other programs run.
 _END_S = 600
 _SQL, _TASKS = "sql", "tasks"
 
 
 def make() -> None:
-    """Make the archives that are not there, unless another process does, or there is no room.
+    """Make the missing archives, unless another process makes them or there is no room.
 
-    Where one cannot be made an empty file is left, so that not every command tries again.
+    If an archive cannot be made, an empty file stays in its place, so that not every command tries again.
     """
     class_path = jvm.class_path(spark_settings())
     paths = {sql: class_data.archive(class_path, sql=sql) for sql in (False, True)}
@@ -42,17 +42,17 @@ def make() -> None:
         except BlockingIOError:
             return
         print("==> making archives of Spark's classes, from which it starts faster (250 MB)", flush=True)
-        for left in folder.glob("making-*"):  # by a process that was killed
-            shutil.rmtree(left, ignore_errors=True)
-        for sql in missing:  # each in a process of its own, which can start one JVM
+        for abandoned in folder.glob("making-*"):  # a killed process did not delete it
+            shutil.rmtree(abandoned, ignore_errors=True)
+        for sql in missing:  # each in its own process, since a process starts only one JVM
             subprocess.run(
                 [sys.executable, "-P", "-m", f"{__package__}.class_data_maker", _SQL if sql else _TASKS],
                 check=False,
             )
-        for old in folder.glob(f"{paths[True].name.split('-')[0]}-*.jsa"):
-            if old not in paths.values():
-                old.unlink()
-                class_data.bytes_file(old).unlink(missing_ok=True)
+        for archive in folder.glob(f"{paths[True].name.split('-')[0]}-*.jsa"):
+            if archive not in paths.values():
+                archive.unlink()
+                class_data.bytes_file(archive).unlink(missing_ok=True)
 
 
 def _make(sql: bool) -> None:
@@ -60,31 +60,31 @@ def _make(sql: bool) -> None:
     path.unlink(missing_ok=True)
     path.touch()
     with tempfile.TemporaryDirectory(prefix="making-", dir=path.parent) as folder:
-        made = Path(folder) / path.name
-        jvm.start(spark_settings(), archive_to=made)
+        new_archive = Path(folder) / path.name
+        jvm.start(spark_settings(), archive_to=new_archive)
         _use(folder, sql=sql)
         jvm.end(_END_S)
-        if made.exists():  # else the JVM was too slow
-            class_data.bytes_file(path).write_text(str(class_data.size(made)), "ascii")
-            made.replace(path)
+        if new_archive.exists():  # otherwise the JVM was too slow
+            class_data.bytes_file(path).write_text(str(class_data.size(new_archive)), "ascii")
+            new_archive.replace(path)
 
 
 def _use(folder: str, *, sql: bool) -> None:
-    """Do what jobs do: tasks in Python; a Delta table, SQL over it."""
+    """Do what jobs do: run tasks in Python; with `sql`, also write a Delta table and query it."""
     from lakebackup_jobs.runtime.session import spark_session, warm_context
 
     warm_context().parallelize(range(2), 2).mapPartitions(list).collect()
     if not sql:
         return
     spark: SparkSession = spark_session()
-    rows = spark.range(0, 4, numPartitions=2).mapInArrow(_same, "id BIGINT")
+    rows = spark.range(0, 4, numPartitions=2).mapInArrow(_unchanged, "id BIGINT")
     rows.write.format("delta").save(f"{folder}/table")
     table = spark.read.format("delta").load(f"{folder}/table")
     table.createOrReplaceTempView("used")
     spark.sql("SELECT max(a.id) AS id FROM used a JOIN used b ON a.id = b.id GROUP BY a.id % 2").collect()
 
 
-def _same(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _unchanged(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     return iter(batches)
 
 
@@ -92,5 +92,5 @@ if __name__ == "__main__":
     if len(sys.argv) > 1:
         _make(sys.argv[1] == _SQL)
     else:
-        os.nice(19)  # whatever else runs comes first
+        os.nice(19)  # other programs run first
         make()

@@ -1,5 +1,7 @@
-"""The columns of rows as text, made by Arrow's compiled code: a Python object per value takes many times as
-long. What Arrow would write in another way than Python is left to a function of Python's."""
+"""Converts columns to text with Arrow's compiled code: a Python object per value takes many times as long.
+
+A Python function converts the values that Arrow would write in another way than Python.
+"""
 
 from __future__ import annotations
 
@@ -13,16 +15,19 @@ if TYPE_CHECKING:
 
 NOT_PRINTABLE_ASCII = "[^ -~]"
 _PIECE_BYTES = 1 << 20
-# What Python has dates for.
+# The least and the greatest instant that Python's dates can represent, in microseconds since 1970.
 _FIRST_US, _LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
 _UTC = (None, "UTC", "Etc/UTC", "+00:00")
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How a column becomes text: `cell` is the text of one value. Arrow makes the same with `text` of texts
-    that the regular expression `hard` does not find, and of instants in ISO 8601; with `number` of whole
-    numbers and truth values, where it is given."""
+    """How to convert columns to text.
+
+    `cell` converts one value. The other functions convert columns, to what `cell` would return. `text`
+    converts texts in which the regular expression `hard` finds nothing, and instants in ISO 8601. `number`,
+    if there is one, converts numbers and truth values as Arrow writes them.
+    """
 
     cell: Callable[[Any], str]
     hard: str
@@ -31,7 +36,7 @@ class Form:
 
 
 def pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The rows in batches small enough that their text fits into memory."""
+    """Yield the rows in batches so small that their text fits into memory."""
     for batch in batches:
         rows = max(1, batch.num_rows * _PIECE_BYTES // max(batch.nbytes, _PIECE_BYTES))
         for start in range(0, batch.num_rows, rows):
@@ -39,54 +44,54 @@ def pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def texts(values: pa.Array, form: Form) -> pa.Array:
-    """The text of each value of a column."""
+    """Return the text of each value of a column."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    kind, types, hard = values.type, pa.types, None
+    kind, types, hard_mask = values.type, pa.types, None
     if types.is_string(kind):
-        made, hard = form.text(values), pc.match_substring_regex(values, form.hard)
-    elif form.number and (types.is_integer(kind) or types.is_boolean(kind) or _is_whole(kind)):
-        made = form.number(values.cast(pa.string()))
+        cells, hard_mask = form.text(values), pc.match_substring_regex(values, form.hard)
+    elif form.number and (types.is_integer(kind) or types.is_boolean(kind) or _is_whole_number(kind)):
+        cells = form.number(values.cast(pa.string()))
     elif form.number and types.is_float64(kind):
-        shown = values.cast(pa.string())
-        hard = pc.match_substring_regex(shown, r"[^-0-9.]|^-?0\.0000")  # Python has an exponent
-        made = form.number(pc.if_else(pc.match_substring(shown, "."), shown, joined(shown, ".0")))
+        digits = values.cast(pa.string())
+        hard_mask = pc.match_substring_regex(digits, r"[^-0-9.]|^-?0\.0000")  # Python writes an exponent
+        cells = form.number(pc.if_else(pc.match_substring(digits, "."), digits, joined(digits, ".0")))
     elif form.number and _are_instants(values):
-        made = form.text(_iso_8601(values))
+        cells = form.text(_iso_8601(values))
     else:
         return pa.array(map(form.cell, values.to_pylist()), pa.string())
-    if hard is not None and pc.any(hard).as_py():
-        cells = pa.array(map(form.cell, values.filter(hard).to_pylist()), pa.string())
-        made = pc.replace_with_mask(made, pc.fill_null(hard, False), cells)
-    return pc.fill_null(made, form.cell(None))
+    if hard_mask is not None and pc.any(hard_mask).as_py():
+        hard_cells = pa.array(map(form.cell, values.filter(hard_mask).to_pylist()), pa.string())
+        cells = pc.replace_with_mask(cells, pc.fill_null(hard_mask, False), hard_cells)
+    return pc.fill_null(cells, form.cell(None))
 
 
 def joined(*columns: pa.Array | str, between: str = "") -> pa.Array:
-    """The columns' texts, one behind the other in each row."""
+    """Join the columns' texts in each row, with `between` between them."""
     import pyarrow.compute as pc
 
     return pc.binary_join_element_wise(*columns, between)
 
 
 def whole(lines: pa.Array) -> str:
-    """All texts of a column as one."""
+    """Join all texts of a column into one."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    found: str = pc.binary_join(pa.ListArray.from_arrays([0, len(lines)], lines), "")[0].as_py()
-    return found
+    text: str = pc.binary_join(pa.ListArray.from_arrays([0, len(lines)], lines), "")[0].as_py()
+    return text
 
 
-def _is_whole(kind: pa.DataType) -> bool:
-    """Whether these are whole numbers of any size: sums."""
+def _is_whole_number(kind: pa.DataType) -> bool:
+    """Return whether these are whole numbers of any size, such as sums: decimals with scale 0."""
     import pyarrow as pa
 
     return bool(pa.types.is_decimal(kind) and kind.scale == 0)
 
 
 def _are_instants(values: pa.Array) -> bool:
-    """Whether these are instants in microseconds and UTC, all of which Python has dates for."""
+    """Return whether these are instants in microseconds and UTC, all within the range of Python's dates."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -101,5 +106,5 @@ def _iso_8601(instants: pa.Array) -> pa.Array:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    shown = pc.replace_substring(instants.cast(pa.timestamp("us")).cast(pa.string()), " ", "T")
-    return joined(pc.replace_substring(shown, ".000000", ""), "Z")
+    iso_texts = pc.replace_substring(instants.cast(pa.timestamp("us")).cast(pa.string()), " ", "T")
+    return joined(pc.replace_substring(iso_texts, ".000000", ""), "Z")

@@ -1,4 +1,4 @@
-"""How much memory this process and its children may use: the container's limit, else the machine's memory."""
+"""Finds how much memory this process and its children may use: the container's limit, else the machine's."""
 
 from __future__ import annotations
 
@@ -12,14 +12,21 @@ _MIB = 1 << 20
 
 
 def memory_limit() -> int:
-    """In bytes: the least limit of the control groups (versions 1 and 2) that this process is in."""
+    """Return the limit in bytes.
+
+    It is the least of the machine's memory and the limits of this process's control groups (versions 1 and
+    2).
+    """
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return min([machine, *filter(None, map(_bytes, _limit_files()))])
 
 
 def heap_mib() -> int:
-    """What of that Spark's JVM gets by default, in MiB: a quarter, at least 1 GiB where that is half of it or
-    less, and at most 4 GiB. Python workers, DuckDB and the client of Kafka use the rest."""
+    """Return the default heap of Spark's JVM in MiB.
+
+    It is a quarter of the limit, but at least 1 GiB or half of the limit, whichever is less, and between 256
+    MiB and 4 GiB. Python workers, DuckDB and the Kafka client use the rest.
+    """
     limit = memory_limit() // _MIB
     return max(256, min(4096, max(limit // 4, min(limit // 2, 1024))))
 
@@ -39,7 +46,7 @@ def _limit_files() -> list[Path]:
 
 
 def _bytes(file: Path) -> int | None:
-    """A limit; None where there is none."""
+    """Return the limit in a file; None if there is none."""
     try:
         return int(file.read_text("ascii"))
     except (OSError, ValueError):  # "max", or no such file

@@ -1,6 +1,6 @@
-"""Tell others how a job ended: a command of this machine, a webhook. Neither changes how the job ends.
+"""Notifies commands of this machine, and a webhook, of how a job ended. None of them changes how it ends.
 
-A webhook's body is signed with a key that both sides share, and has the time at which it was signed.
+A webhook's body is signed with a key that both sides share, and contains the time at which it was signed.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 
     from lakebackup.config import NotifyOptions
 
-#: All that a webhook may take, in seconds: the job's command waits for it.
+#: The most seconds that a webhook may take in all: the job's command waits for it.
 WEBHOOK_S = 5.0
 _LAST_TRY_S = 3.0  # no attempt starts later
 _ATTEMPT_S = 2.0
-#: All that a command may take; it is killed after `_KILL_S`, while somebody still waits for it.
+#: The most seconds that `send` waits for a command. The command is killed before that, after `_KILL_S`.
 COMMAND_S = 30.0
 _KILL_S = 28.0
 #: The header of a webhook's signature: `sha256=` and the HMAC-SHA256 of the body in lower hex.
@@ -47,9 +47,9 @@ _TOO_MANY_REQUESTS = 429
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """How a job ended, as JSON: `event` is success, failure, or test; `outcome` is ok or the kind of error.
+    """How a job ended. `event` is success, failure or test; `outcome` is ok or the kind of error.
 
-    `counts`: the numbers of the job's result. Times are seconds since 1970 UTC; `sent`: when it was signed.
+    `counts`: the numbers of the job's result. Times are seconds since 1970 UTC.
     """
 
     event: Literal["success", "failure", "test"]
@@ -67,43 +67,48 @@ class Event:
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     def body(self) -> bytes:
-        """The JSON that is sent, as of now."""
+        """Return the event as JSON to send. `sent` in it is the present time (seconds since 1970 UTC)."""
         return json.dumps({"v": 1, **asdict(self), "sent": int(time.time())}, ensure_ascii=False).encode()
 
 
 def sign(key: bytes, body: bytes) -> str:
-    """The value of the header SIGNATURE."""
+    """Return the value of the header SIGNATURE for a body."""
     return f"sha256={hmac.new(key, body, hashlib.sha256).hexdigest()}"
 
 
 def send(options: NotifyOptions, event: Event) -> dict[str, str | None]:
-    """Tell all who want to hear of an event; where it went, each with what went wrong or None.
+    """Send an event to all recipients that the options name for it.
 
-    A webhook takes at most WEBHOOK_S, a command COMMAND_S; they run side by side. Raises nothing.
+    Returns the recipients' names, each with its problem or None. A webhook takes at most WEBHOOK_S, a command
+    COMMAND_S; they run concurrently. Raises nothing.
     """
-    places = dict(_places(options, event))
-    longest = {name: WEBHOOK_S if name == "webhook" else COMMAND_S for name in places}
-    problems: dict[str, str | None] = {name: f"not done after {s:g} s" for name, s in longest.items()}
+    recipients = dict(_recipients(options, event))
+    limits = {name: WEBHOOK_S if name == "webhook" else COMMAND_S for name in recipients}
+    problems: dict[str, str | None] = {name: f"not done after {s:g} s" for name, s in limits.items()}
 
-    def attempt(name: str, tell: Callable[[], None]) -> None:
+    def attempt(name: str, deliver: Callable[[], None]) -> None:
         try:
-            tell()
+            deliver()
         except Exception as error:  # noqa: BLE001 - whatever it is, the job has ended
             problems[name] = str(error) or type(error).__name__
         else:
             problems[name] = None
 
-    # The end of the process does not wait for them: a server may drip its answer.
-    threads = [threading.Thread(target=attempt, args=one, name=one[0], daemon=True) for one in places.items()]
-    began = time.monotonic()
+    # The process can end before these threads do: a server may send its answer byte by byte.
+    threads = [
+        threading.Thread(target=attempt, args=recipient, name=recipient[0], daemon=True)
+        for recipient in recipients.items()
+    ]
+    start_s = time.monotonic()
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(max(0.0, began + longest[thread.name] - time.monotonic()))
+        thread.join(max(0.0, start_s + limits[thread.name] - time.monotonic()))
     return dict(problems)
 
 
-def _places(options: NotifyOptions, event: Event) -> Iterable[tuple[str, Callable[[], None]]]:
+def _recipients(options: NotifyOptions, event: Event) -> Iterable[tuple[str, Callable[[], None]]]:
+    """Yield the name of each recipient of an event, and the function that sends it."""
     test, failed = event.event == "test", event.event == "failure"
     if options.on_failure and (test or failed):
         yield "on_failure", lambda: _run(options.on_failure or (), event)
@@ -114,14 +119,14 @@ def _places(options: NotifyOptions, event: Event) -> Iterable[tuple[str, Callabl
 
 
 def _run(command: str | tuple[str, ...], event: Event) -> None:
-    """Run a command, without a shell, with the event on its standard input and in variables."""
+    """Run a command without a shell. It gets the event on its standard input and in environment variables."""
     words = shlex.split(command) if isinstance(command, str) else list(command)
     values = {name: value for name, value in asdict(event).items() if not isinstance(value, dict)}
     variables = {
         f"{VARIABLE}{name.upper()}": "" if value is None else str(value) for name, value in values.items()
     }
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             words,
             input=event.body(),
             env={**os.environ, **variables},
@@ -133,19 +138,19 @@ def _run(command: str | tuple[str, ...], event: Event) -> None:
         raise RuntimeError(f"{words[0]}: {error.strerror}") from None
     except subprocess.TimeoutExpired:
         raise RuntimeError(f"{words[0]} was ended after {_KILL_S:.0f} s") from None
-    if done.returncode:
-        raise RuntimeError(f"{words[0]} ended with {done.returncode}")
+    if process.returncode:
+        raise RuntimeError(f"{words[0]} ended with {process.returncode}")
 
 
 class _NoRedirect(HTTPRedirectHandler):
-    """A redirect would send the event, without its body, elsewhere."""
+    """Follows no redirects: they would send the event, without its body, to another server."""
 
     def redirect_request(self, *_: Any) -> None:
         return None
 
 
 def _post(options: NotifyOptions, event: Event) -> None:
-    """Send the event to the webhook, again where what failed may pass."""
+    """Send the event to the webhook. Tries again after errors that may pass."""
     url, body = options.webhook or "", event.body()
     headers = {"Content-Type": "application/json", "User-Agent": f"lakebackup/{event.version}"}
     if options.key_file:

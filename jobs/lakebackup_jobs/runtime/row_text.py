@@ -1,4 +1,4 @@
-"""Rows as JSON lines and as CSV (RFC 4180 with line feeds), piece by piece so that any number fits.
+"""Writes rows as JSON lines and as CSV (RFC 4180 with line feeds), in pieces that always fit into memory.
 
 In CSV a text that a spreadsheet would take for a formula gets a `'` in front, and null is empty.
 """
@@ -28,7 +28,7 @@ _NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?")
 def json_texts(
     batches: Iterable[pa.RecordBatch], names: list[str], *, raw: Collection[str] = ()
 ) -> Iterator[str]:
-    """The rows as JSON lines. The columns `raw` are JSON already, without line ends."""
+    """Yield the rows as JSON lines. The columns `raw` are JSON already, without line ends."""
     import pyarrow.compute as pc
 
     def quoted(text: pa.Array) -> pa.Array:
@@ -38,11 +38,11 @@ def json_texts(
 
     form = Form(json_text, NOT_PRINTABLE_ASCII, quoted, number=lambda text: text)
     for batch in pieces(batches):
-        parts, before = [], "{"
+        parts, separator = [], "{"
         for name, values in zip(names, batch.columns, strict=True):
             text = pc.fill_null(values, "null") if name in raw else texts(values, form)
-            parts += [f"{before}{json_text(name)}: ", text]
-            before = ", "
+            parts += [f"{separator}{json_text(name)}: ", text]
+            separator = ", "
         yield whole(joined(*parts, "}\n"))
 
 
@@ -53,28 +53,28 @@ def csv_texts(
     shown: Callable[[str], str] = str,
     hard: str | None = None,
 ) -> Iterator[str]:
-    """A header and the rows as CSV. `shown` changes a text that the regular expression `hard` finds."""
+    """Yield a header and the rows as CSV. `shown` converts texts that the regular expression `hard` finds."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     def field(value: Any) -> str:
         return shown(_no_formula(value) if isinstance(value, str) else cell_text(value))
 
-    changed = f"{hard}|{_FORMULA}" if hard else _FORMULA
-    form = Form(field, changed, lambda text: text, number=lambda text: text)
+    hard_pattern = f"{hard}|{_FORMULA}" if hard else _FORMULA
+    form = Form(field, hard_pattern, lambda text: text, number=lambda text: text)
     header = pa.record_batch([[name] for name in names], names)
     for batch in chain([header], pieces(batches)):
         cells = [texts(values, form) for values in batch.columns]
-        # To some programs a carriage return is the end of a line.
+        # Some programs take a carriage return for the end of a line.
         quoted = reduce(pc.or_, (pc.match_substring(text, "\r") for text in cells))
         if len(cells) == 1:
-            quoted = pc.or_(quoted, pc.equal(cells[0], ""))  # a line without anything is no row
+            quoted = pc.or_(quoted, pc.equal(cells[0], ""))  # an empty line would be no row
         cells = [_csv_field(text, pc.or_(quoted, pc.match_substring_regex(text, '[",\n]'))) for text in cells]
         yield whole(joined(joined(*cells, between=","), "\n"))
 
 
 def cell_text(value: Any) -> str:
-    """A value as text, "" for null."""
+    """Return a value as text, "" for null."""
     if value is None or isinstance(value, str):
         return value or ""
     if isinstance(value, int | float) and not isinstance(value, bool):
@@ -84,11 +84,11 @@ def cell_text(value: Any) -> str:
 
 def _plain(value: Any) -> str | int:
     if isinstance(value, Decimal) and value == value.to_integral_value():
-        return int(value)  # sums of whole numbers
+        return int(value)  # a sum of whole numbers is a decimal
     if isinstance(value, bytes):
         return value.hex()
     if isinstance(value, datetime):
-        # DuckDB's times have no zone: they are UTC.
+        # DuckDB's times have no time zone; they are UTC.
         return value.replace(tzinfo=value.tzinfo or UTC).isoformat().replace("+00:00", "Z")
     return str(value)
 
@@ -97,7 +97,7 @@ _encode = json.JSONEncoder(default=_plain, allow_nan=False).encode
 
 
 def json_text(value: Any) -> str:
-    """A value as JSON: instants as ISO 8601, bytes as hex; what JSON has no number for is null."""
+    """Return a value as JSON: instants as ISO 8601, bytes as hex, NaN and the infinities as null."""
     try:
         return _encode(value)
     except ValueError:  # JSON has no NaN and no infinity
@@ -106,9 +106,9 @@ def json_text(value: Any) -> str:
 
 def _finite(value: Any) -> Any:
     if isinstance(value, dict):
-        return {name: _finite(one) for name, one in value.items()}
+        return {name: _finite(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(one) for one in value]
+        return [_finite(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
@@ -119,5 +119,5 @@ def _csv_field(text: pa.Array, quoted: pa.Array) -> pa.Array:
 
 
 def _no_formula(text: str) -> str:
-    """A text that a spreadsheet would run gets a quote in front, which makes it text there; numbers stay."""
+    """Put a quote in front of a text that a spreadsheet would run as a formula. Numbers are not changed."""
     return f"'{text}" if re.match(_FORMULA, text) and not _NUMBER.fullmatch(text) else text

@@ -1,4 +1,4 @@
-"""The account that a server for others runs under: what it may not do is tried out before anything starts."""
+"""The account that a server for others runs as. What it may do is tried out before the server starts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 PATH = "/usr/bin:/bin"
 _DIRECTORIES = 2_000
-# Prints the first of the places where the account can write, or could make itself able to.
+# Prints the first of the paths that the account can write to, or that it owns and so could make writable.
 _WRITES = """
 for place do
   if [ -d "$place" ]; then
@@ -26,7 +26,7 @@ for place do
   if [ -w "$place" ] || [ -O "$place" ]; then printf %s "$place"; exit; fi
 done
 """
-# Prints the first of the places that the account cannot read.
+# Prints the first of the paths that the account cannot read.
 _READS = """
 for place do
   if [ ! -r "$place" ]; then printf %s "$place"; exit; fi
@@ -36,7 +36,7 @@ done
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """An account of this machine; `switch` is what subprocess takes to run as it."""
+    """An account of this machine. `switch`: arguments for subprocess to run a command as this account."""
 
     name: str
     uid: int
@@ -50,52 +50,60 @@ class Account:
 
 
 def find_account(name: str | None) -> Account:
-    """The account of that name; without one `nobody` for root, else the account that runs this.
+    """Return the account of that name. Without a name: `nobody` for root, else the one that runs this.
 
-    Raises NotFound, UsageProblem (only root can become somebody else).
+    Raises NotFound for an unknown name, UsageProblem for another account than its own unless it runs as root.
     """
     root = os.geteuid() == 0
     try:
-        found = pwd.getpwnam(name or "nobody") if name or root else pwd.getpwuid(os.geteuid())
+        entry = pwd.getpwnam(name or "nobody") if name or root else pwd.getpwuid(os.geteuid())
     except KeyError:
         raise NotFound(f"There is no account {name or 'nobody'} on this machine.") from None
-    if not root and found.pw_uid != os.geteuid():
-        raise UsageProblem(f"Only root can run a server as {found.pw_name}.", hint="Leave out --account.")
-    return Account(found.pw_name, found.pw_uid, found.pw_gid)
+    if not root and entry.pw_uid != os.geteuid():
+        raise UsageProblem(f"Only root can run a server as {entry.pw_name}.", hint="Leave out --account.")
+    return Account(entry.pw_name, entry.pw_uid, entry.pw_gid)
 
 
 def require_reader(account: Account, catalog: Path, destinations: Iterable[Path]) -> None:
-    """Raises Refused when the account can write below one of these folders, EnvironmentProblem when it cannot
-    read the catalog's. Folders are tried down to the 2,000th, each with one of its files."""
-    held = [catalog, *destinations]
-    writes = _first(account, _WRITES, (place for root in held for place in (*_above(root), *_below(root))))
-    if writes:
+    """Check that the account can read the catalog, and cannot write to it or to the destinations.
+
+    Raises Refused when the account can write to one of these folders, or to a folder above or below it;
+    EnvironmentProblem when it cannot read the catalog. Checks up to 2,000 folders below each root, and one
+    file of each folder.
+    """
+    roots = [catalog, *destinations]
+    writable = _probe(account, _WRITES, (path for root in roots for path in (*_above(root), *_below(root))))
+    if writable:
         raise Refused(
-            f"The account {account.name} can write to {writes}, and so could everybody who connects.",
+            f"The account {account.name} can write to {writable}, and so could everybody who connects.",
             hint="Take that right away (chown -R root, chmod -R go-w), or have root run the server as an "
             "account that may only read: --account NAME.",
         )
-    unread = _first(account, _READS, _below(catalog))
-    if unread:
+    unreadable = _probe(account, _READS, _below(catalog))
+    if unreadable:
         raise EnvironmentProblem(
-            f"The account {account.name} cannot read {unread}.",
+            f"The account {account.name} cannot read {unreadable}.",
             hint="Let it read the catalog (chmod -R o+rX, or a group; for what is written later, mode under "
             "[storage] in lakebackup.toml), or choose another: --account NAME.",
         )
 
 
-def _first(account: Account, probe: str, places: Iterable[Path]) -> str:
-    tried: subprocess.CompletedProcess[str] = subprocess.run(
-        ["/bin/sh", "-c", probe, "probe", *map(str, places)],
+def _probe(account: Account, script: str, paths: Iterable[Path]) -> str:
+    """Run a script as the account with the paths as arguments; returns what it prints."""
+    process: subprocess.CompletedProcess[str] = subprocess.run(
+        ["/bin/sh", "-c", script, "probe", *map(str, paths)],
         capture_output=True, text=True, check=False, cwd="/", env={"PATH": PATH}, **account.switch,
     )  # fmt: skip
-    if tried.returncode:
-        raise EnvironmentProblem(f"Nothing can be run as {account.name}: {tried.stderr.strip()}")
-    return tried.stdout
+    if process.returncode:
+        raise EnvironmentProblem(f"Nothing can be run as {account.name}: {process.stderr.strip()}")
+    return process.stdout
 
 
 def _above(root: Path) -> Iterator[Path]:
-    """Whoever may write to a folder above could put another in its place, but for /tmp's kind (sticky)."""
+    """Yield the folders above `root`: an account that can write to one of them could replace what is in it.
+
+    Folders with the sticky bit, such as /tmp, are left out: only owners can replace something there.
+    """
     for parent in root.parents:
         if not parent.stat().st_mode & 0o1000:
             yield parent

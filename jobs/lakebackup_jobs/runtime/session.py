@@ -1,4 +1,4 @@
-"""The one place that builds the SparkSession, and a Spark Connect server with the same settings."""
+"""Builds the SparkSession of this process, and runs a Spark Connect server with the same settings."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 _CONNECT_SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
-#: Seconds in which a Spark Connect server must come up.
+#: Seconds within which a Spark Connect server must start.
 CONNECT_S = 120.0
 _ZONE = "spark.sql.session.timeZone"
 _UTC = frozenset({"UTC", "Etc/UTC", "GMT", "Etc/GMT", "Z", "+00:00"})
-# How Spark says that it gave up waiting for its master.
+# What Spark's error says when it gave up waiting for its master.
 _STOPPED = "Cannot call methods on a stopped SparkContext"
 _starting = threading.Lock()
 _log = logging.getLogger(__name__)
@@ -47,10 +47,10 @@ _log = logging.getLogger(__name__)
 def spark_session(
     *, remote: str | None = None, app: str = "lakebackup", extra: Mapping[str, str] | None = None
 ) -> SparkSession:
-    """The session: the living one, that of the Spark Connect server `remote` (sc://host:port), or a new one.
+    """Return the running session, one of the Spark Connect server `remote` (sc://host:port), or a new one.
 
-    `extra` overrides all settings. Under spark-submit its own settings count; ours fill gaps.
-    Raises EnvironmentProblem when Java, the jars or the server are not there.
+    `extra` overrides all settings. Under spark-submit, its settings override lakebackup's own.
+    Raises EnvironmentProblem when Java, the jars or the server are missing.
     """
     extra = dict(extra or {})
     if remote:
@@ -63,48 +63,48 @@ def spark_session(
 
 
 def in_utc(session: SparkSession) -> SparkSession:
-    """A person's session; where its times are not UTC, one beside it with its other settings.
+    """Return a user's session if its time zone is UTC, else a new session in UTC with its other settings.
 
-    Raises EnvironmentProblem for such a session of Spark Connect.
+    Raises EnvironmentProblem for a session of Spark Connect whose time zone is not UTC.
     """
     zone = str(session.conf.get(_ZONE))
     if zone in _UTC:
         return session
     try:
-        own = session.newSession()
+        utc_session = session.newSession()
     except PySparkException:
         raise EnvironmentProblem(
             f"The time zone of the Spark session is {zone}, and backups have times in UTC.",
             hint=f"spark.conf.set({_ZONE!r}, 'UTC')",
         ) from None
-    return _with_settings(own, {**session.conf.getAll, _ZONE: RUNTIME[_ZONE]})
+    return _with_settings(utc_session, {**session.conf.getAll, _ZONE: RUNTIME[_ZONE]})
 
 
 def warm_context() -> SparkContext:
-    """Spark without SQL, whose classes take longer to load than all else; what tasks need is there first.
+    """Return the Spark context without SQL, whose classes take longest to load. So tasks can start earlier.
 
-    A new one on this machine begins to start its Python workers.
+    A new context on this machine starts its Python workers in the background.
     """
-    first = SparkContext._active_spark_context is None  # noqa: SLF001
+    is_new = SparkContext._active_spark_context is None  # noqa: SLF001
     context = _context("lakebackup", {})
-    if first and (context.master or "").startswith("local"):
+    if is_new and (context.master or "").startswith("local"):
         count = context.defaultParallelism
         later(context.parallelize(range(count), count).count)
     return context
 
 
 def _context(app: str, extra: Mapping[str, str]) -> SparkContext:
-    """The living context, or a new one."""
+    """Return the running context, or a new one."""
     with _starting:
         if SparkSession.getActiveSession() is None and SparkContext._active_spark_context is None:  # noqa: SLF001
-            # Not in the main thread, where Spark would handle Ctrl-C itself: it asks the JVM to cancel all
-            # jobs over the connection that waits for an answer, which breaks it.
+            # Not in the main thread, where Spark would handle Ctrl-C itself: it would ask the JVM to cancel
+            # all jobs over the connection that waits for a response, and so break the connection.
             later(partial(_start_context, app, extra)).result()
     return SparkContext.getOrCreate()
 
 
 def _with_settings(session: SparkSession, settings: Mapping[str, str]) -> SparkSession:
-    """Apply the settings that can change in a living session; the rest are fixed when its JVM starts."""
+    """Apply the settings that a running session can change. The others are fixed when its JVM starts."""
     for key, value in settings.items():
         if session.conf.isModifiable(key):
             session.conf.set(key, value)
@@ -123,7 +123,7 @@ def _connected(remote: str, extra: Mapping[str, str]) -> SparkSession:
 
 
 def _start_context(app: str, extra: Mapping[str, str]) -> None:
-    _know_numpy()
+    _replace_numpy_checks()
     if jvm.SUBMITTED:
         SparkContext._ensure_initialized()  # noqa: SLF001
         conf = SparkConf()
@@ -133,10 +133,10 @@ def _start_context(app: str, extra: Mapping[str, str]) -> None:
         SparkContext(conf=conf)
         return
     settings = spark_settings(extra.get("spark.master", "local[*]")) | dict(extra)
-    started = jvm.start(settings)
-    port, secret = started.address()
+    process = jvm.start(settings)
+    port, secret = process.address()
     try:
-        # As under spark-submit, where PySpark finds a JVM that runs; no other way leads past its own.
+        # Only in this way does PySpark use a running JVM and start none, as under spark-submit.
         os.environ |= {"PYSPARK_GATEWAY_PORT": str(port), "PYSPARK_GATEWAY_SECRET": secret}
         try:
             gateway = launch_gateway()  # type: ignore[no-untyped-call]
@@ -144,33 +144,33 @@ def _start_context(app: str, extra: Mapping[str, str]) -> None:
             del os.environ["PYSPARK_GATEWAY_PORT"], os.environ["PYSPARK_GATEWAY_SECRET"]
         conf = SparkConf(loadDefaults=False).setAppName(app).setAll(list(settings.items()))
         context = SparkContext(conf=conf, gateway=gateway)
-        # Its connection breaks when the JVM ends first; Python would print a traceback.
+        # If the JVM ends first, its connection breaks, and Python would print a traceback.
         server: Any = context._accumulatorServer  # noqa: SLF001
         server.handle_error = _connection_broke
     except Exception as cause:
-        complaint = _sentence_of(cause) if jvm.lost() is None else jvm.complaint(started)
+        complaint = _sentence_of(cause) if jvm.lost() is None else jvm.complaint(process)
         raise EnvironmentProblem(f"Spark did not start: {complaint}", hint=jvm.HINT) from cause
     if settings["spark.master"].startswith("local"):
-        # At the end, so that it does not run beside the command.
+        # At the end of the process, so that making the archives does not slow the command down.
         atexit.register(class_data.make_later, jvm.class_path(settings))
 
 
 def _sentence_of(cause: Exception) -> str:
-    """What an error of Spark or Java says, without its stack and the names of classes."""
+    """Return the message of an error of Spark or Java, without its stack and the names of classes."""
     lines = [line.strip() for line in str(cause).splitlines() if line.strip()]
     if any(_STOPPED in line for line in lines):
         return "its master does not answer."
-    # The first cause is what a person can change.
+    # The innermost cause is what a user can correct.
     if causes := [line for line in lines if line.startswith("Caused by: ")]:
         lines = [causes[-1].replace("Caused by", "", 1)]
-    # Py4J begins with the call that failed; the line behind it has `: package.Class: message`.
-    told = next((line[2:] for line in lines if line.startswith(": ")), lines[0] if lines else "")
-    message = re.sub(r"^(?:[a-zA-Z_$][\w$]*\.)+[\w$]+(?:: |$)", "", told) or told or type(cause).__name__
+    # Py4J's first line names the call that failed; the next line is `: package.Class: message`.
+    text = next((line[2:] for line in lines if line.startswith(": ")), lines[0] if lines else "")
+    message = re.sub(r"^(?:[a-zA-Z_$][\w$]*\.)+[\w$]+(?:: |$)", "", text) or text or type(cause).__name__
     return f"{message.rstrip('.')}."
 
 
-def _know_numpy() -> None:
-    """Keep PySpark from loading pandas and gRPC, with its own tests, to learn whether there is numpy."""
+def _replace_numpy_checks() -> None:
+    """Replace PySpark's checks for numpy values, which would load pandas and gRPC."""
     array: Any = NumpyArrayConverter
     array.can_convert = lambda _, value: isinstance(value, np.ndarray) and value.ndim == 1
     scalar: Any = NumpyScalarConverter
@@ -184,18 +184,18 @@ def _connection_broke(*_: object) -> None:
 def cancel_jobs(seconds: float = 3) -> None:
     """Cancel all Spark jobs from a signal handler, while the main thread may wait for one of them.
 
-    The main thread's connection to the JVM is closed, since the next answer on it would be that of the call
-    that was interrupted; the next call makes another.
+    Waits at most `seconds`. Closes the main thread's connection to the JVM, since the next response on it
+    would belong to the interrupted call. The next call opens a new connection.
     """
     context = SparkContext._active_spark_context  # noqa: SLF001
     if context is None or context._gateway is None or not hasattr(context, "_jsc"):  # noqa: SLF001
-        return  # it is not there, or starts
+        return  # there is no context, or it is starting
     thread = threading.Thread(target=_cancel, args=(context,), name="cancel", daemon=True)
     thread.start()
     thread.join(seconds)
-    waiting = context._gateway._gateway_client.get_thread_connection()  # noqa: SLF001
-    if waiting is not None:
-        waiting.close(reset=True)
+    connection = context._gateway._gateway_client.get_thread_connection()  # noqa: SLF001
+    if connection is not None:
+        connection.close(reset=True)
 
 
 def _cancel(context: SparkContext) -> None:
@@ -210,9 +210,9 @@ def connect_server(
     port: int | None = None,
     extra: Mapping[str, str] | None = None,
 ) -> Iterator[str]:
-    """A Spark Connect server while the block runs; yields its address (sc://...). It asks for no password.
+    """Run a Spark Connect server while the block runs; yields its address (sc://...). It needs no password.
 
-    Raises EnvironmentProblem with the end of its log when it does not come up.
+    Raises EnvironmentProblem, with the end of the server's log, when it does not start.
     """
     port = port or free_port()
     log = jvm.log_file().with_name(f"connect-{port}.log")
@@ -237,19 +237,19 @@ def _wait_for_port(address: str, child: Child, log: Path) -> None:
 
     deadline = time.monotonic() + CONNECT_S
     with grpc.insecure_channel(address) as channel:
-        ready = grpc.channel_ready_future(channel)
+        connected = grpc.channel_ready_future(channel)
         while child.running and time.monotonic() < deadline:
             try:
-                ready.result(timeout=0.5)
+                connected.result(timeout=0.5)
             except grpc.FutureTimeoutError:
                 continue
             return
-        ready.cancel()
+        connected.cancel()
     raise EnvironmentProblem(f"The Spark Connect server did not start. End of {log}:\n{tail(log)}")
 
 
 def main() -> int:
-    """Prints the settings as options for spark-submit and pyspark."""
+    """Print the settings as options for spark-submit and pyspark."""
     jvm.environment()
     print(" ".join(f"--conf {shlex.quote(f'{key}={value}')}" for key, value in spark_settings().items()))
     return 0

@@ -1,4 +1,4 @@
-"""The settings of a session of Spark. PySpark is not imported: they are known before it is there."""
+"""The settings of a Spark session. PySpark is not imported, since they are needed before it is loaded."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lakebackup_jobs.runtime import DAEMON
 from lakebackup_jobs.runtime.java.home import java_home
 from lakebackup_jobs.runtime.java.jars import cache_folder, class_path, work_folder
 
-# Also set on a session of a Spark Connect server, which was started with settings of its own.
+# These are also set on a session of a Spark Connect server, which was started with other settings.
 RUNTIME = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.ansi.enabled": "true",
@@ -21,23 +21,24 @@ RUNTIME = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
     "spark.sql.execution.arrow.maxBytesPerBatch": "64m",
     "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
-    # A catalog's rows are much larger than its files: two million positions are 4 MB there, 580 MB in memory.
-    # Spark broadcast such a table as a small one, until the heap was full and the answer never came.
+    # A catalog's rows are much larger than its files: two million positions take 4 MB in files, 580 MB in
+    # memory. Without this Spark took such a table for small and broadcast it, until the heap was full and the
+    # query hung.
     "spark.sql.sources.fileCompressionFactor": "30",
 }
 _AWS = "software.amazon.awssdk"
-# AWS's own switches for servers that know no checksums; no secrets.
+# AWS's variables for servers that do not support checksums. They are no secrets.
 _CHECKSUMS = ("AWS_REQUEST_CHECKSUM_CALCULATION", "AWS_RESPONSE_CHECKSUM_VALIDATION")
 
 
 def spark_settings(master: str = "local[*]") -> dict[str, str]:
-    """Every setting of a session on `master`; fetches the connector jars when they are not cached yet."""
-    here = master.startswith("local")
-    java_home()  # without one, nothing is fetched
+    """Return every setting of a session on `master`. Fetches the connector jars unless they are cached."""
+    is_local = master.startswith("local")
+    java_home()  # raises an error before anything is fetched
     jars = class_path("spark")
     s3 = _s3_options()
     with as_file(files("lakebackup_jobs.runtime.java") / "log4j2.properties") as log4j:
-        java_options = shlex.join([f"-Dlog4j2.configurationFile={log4j}", *_trusted(s3)])
+        java_options = shlex.join([f"-Dlog4j2.configurationFile={log4j}", *_trust_options(s3)])
     settings = {
         "spark.master": master,
         **RUNTIME,
@@ -50,28 +51,29 @@ def spark_settings(master: str = "local[*]") -> dict[str, str]:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.python.worker.reuse": "true",
-        # Tasks with and without SQL then have the same workers: Spark keeps those for each environment.
+        # With it, tasks with and without SQL share workers: Spark keeps separate ones for each environment.
         "spark.executorEnv.SPARK_SIMPLIFIED_TRACEBACK": "1",
-        # Nothing is imported from the folder where a worker starts.
+        # Workers import nothing from the folder in which they start.
         "spark.executorEnv.PYTHONSAFEPATH": "1",
         "spark.python.worker.faulthandler.enabled": "true",
         "spark.executorEnv.NUMBA_CACHE_DIR": str(work_folder() / "numba"),
-        # A flipped bit in a Parquet page is otherwise not noticed.
+        # Otherwise a flipped bit in a Parquet page is not detected.
         "spark.hadoop.parquet.page.write-checksum.enabled": "true",
         "spark.hadoop.parquet.page.verify-checksum.enabled": "true",
         # Spark 4 finds the ends of __consumer_offsets only this way.
         "spark.sql.streaming.kafka.useDeprecatedOffsetFetching": "true",
         **_object_storage(s3),
     }
-    if here:  # the defaults (200 and 50) are for clusters and make each small Delta read slow
+    if is_local:  # the defaults (200 and 50) are for clusters and make each small Delta read slow
         settings |= {
             "spark.driver.extraJavaOptions": f"{java_options} -XX:+UseSerialGC "
-            # It would take memory by the machine's size before it collects garbage. A large plan still gets
-            # spark.driver.memory.
+            # By default the JVM takes memory by the machine's size before it collects garbage. A large plan
+            # still gets spark.driver.memory.
             "-XX:ReservedCodeCacheSize=240m -Xms32m -XX:MaxHeapFreeRatio=40",
-            # A task that runs out of memory fails alone: Spark would end the JVM, and this is the only one.
+            # Only a task that runs out of memory fails. By default Spark would end the JVM, and this is the
+            # only one.
             "spark.executor.killOnFatalError.depth": "0",
-            # On a cluster the package comes with the tasks, too late for the daemon.
+            # On this machine only: on a cluster, the package arrives with the tasks, too late for the daemon.
             "spark.python.daemon.module": DAEMON,
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.driver.host": "127.0.0.1",
@@ -82,14 +84,14 @@ def spark_settings(master: str = "local[*]") -> dict[str, str]:
 
 
 def _s3_options() -> S3Options | None:
-    """The settings of S3; None for wrong ones, which are reported when S3 is used."""
+    """Return the settings of S3; None if they are wrong, which is reported when S3 is used."""
     with suppress(UsageProblem):
         return S3Options.from_environment()
     return None
 
 
-def _trusted(options: S3Options | None) -> list[str]:
-    """The driver's options to trust the authorities that the settings of S3 name."""
+def _trust_options(options: S3Options | None) -> list[str]:
+    """Return the driver's JVM options to trust the certificate authorities that the settings of S3 name."""
     with suppress(UsageProblem):
         if options and (bundle := options.authorities()):
             from lakebackup_jobs.runtime.java import trust_store  # cryptography takes a while to load
@@ -99,9 +101,9 @@ def _trusted(options: S3Options | None) -> list[str]:
 
 
 def _object_storage(options: S3Options | None) -> dict[str, str]:
-    """S3 by the settings that `lakebackup.storage` has: for Hadoop's S3A, and for the workers' Python.
+    """Return lakebackup's settings of S3 as settings of Hadoop's S3A and of the Python workers.
 
-    No secrets: the JVM finds those by the same variables, files and roles as AWS's SDK for Python does.
+    Contains no secrets: the JVM finds those by the same variables, files and roles as AWS's SDK for Python.
     """
     settings = {
         "fs.s3.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem",
@@ -116,7 +118,7 @@ def _object_storage(options: S3Options | None) -> dict[str, str]:
             "fs.s3a.endpoint.region": options.region or "",
             "fs.s3a.path.style.access": str(bool(options.path_style)).lower(),
             "fs.s3a.connection.establish.timeout": f"{options.connect_timeout * 1000:.0f}ms",
-            **_tries(options),
+            **_retry_settings(options),
         }
         if options.endpoint:
             settings["fs.s3a.endpoint"] = options.endpoint
@@ -131,19 +133,19 @@ def _object_storage(options: S3Options | None) -> dict[str, str]:
     }
 
 
-def _tries(options: S3Options) -> dict[str, str]:
-    """How long S3A retries a request.
+def _retry_settings(options: S3Options) -> dict[str, str]:
+    """Return the settings for how long S3A retries a request.
 
-    A commit of Spark's that is refused again and again must end before its lease does, since S3A puts it
-    without a condition: the waits below sum up to 24 s at most. By itself S3A tries twenty times what the SDK
-    below it tried already.
+    A commit by Spark that fails repeatedly must end before its lease does, since S3A puts it without a
+    condition. The waits below sum up to 24 s at most. By default S3A retries twenty times a request that the
+    SDK has already retried.
     """
-    again = str(min(options.max_attempts, 6) - 1)
+    retries = str(min(options.max_attempts, 6) - 1)
     return {
-        "fs.s3a.attempts.maximum": "0",  # retries of the SDK
-        "fs.s3a.retry.limit": again,
+        "fs.s3a.attempts.maximum": "0",  # the SDK's retries
+        "fs.s3a.retry.limit": retries,
         "fs.s3a.retry.interval": "100ms",
-        "fs.s3a.retry.throttle.limit": again,
-        "fs.s3a.retry.throttle.interval": "250ms",  # twice that, and doubled each time, give or take a half
-        "fs.s3a.connection.timeout": f"{min(options.read_timeout, 15) * 1000:.0f}ms",  # 15 s are the least
+        "fs.s3a.retry.throttle.limit": retries,
+        "fs.s3a.retry.throttle.interval": "250ms",  # the first wait is twice that, then doubled; ± a half
+        "fs.s3a.connection.timeout": f"{min(options.read_timeout, 15) * 1000:.0f}ms",  # S3A's minimum is 15 s
     }

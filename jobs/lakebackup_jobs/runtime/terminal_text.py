@@ -1,7 +1,7 @@
-"""Names, keys and values that others wrote, as text that a terminal or a page shows and does not obey.
+"""Escapes names, keys and values of unknown origin, so that a terminal or a page shows but never obeys them.
 
-A topic, a key or a note may hold escape sequences, which move a terminal's cursor or set its title, and marks
-that turn the direction of the text around. They are shown as `\\x1b` and `\\u202e`. JSON stays exact.
+A topic, a key or a note may contain escape sequences, which move a terminal's cursor or set its title, and
+marks that reverse the direction of the text. They are shown as `\\x1b` and `\\u202e`. JSON is not changed.
 """
 
 from __future__ import annotations
@@ -10,12 +10,13 @@ import unicodedata
 from collections.abc import Mapping
 from typing import Any
 
-# Controls, formats (direction marks among them), lone surrogates, separators of lines and paragraphs.
+# Unicode categories: controls, formats (such as direction marks), lone surrogates, separators of lines and of
+# paragraphs.
 _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 
 
 def visible(text: str, *, keep: str = "") -> str:
-    """The text with each invisible character escaped, but for those in `keep`."""
+    """Return the text with each invisible character escaped, except those in `keep`."""
     if text.isprintable():
         return text
     return "".join(
@@ -25,12 +26,12 @@ def visible(text: str, *, keep: str = "") -> str:
 
 
 def visible_lines(text: str) -> str:
-    """As `visible`, of a text of several lines, such as an error's message."""
+    """Like `visible`, for a text of several lines, such as an error's message."""
     return visible(text, keep="\n\t")
 
 
 def all_visible(value: Any) -> Any:
-    """The same rows, with every text in them visible."""
+    """Return a value, such as rows, with every text in it made visible."""
     if isinstance(value, str):
         return visible(value)
     if isinstance(value, Mapping):

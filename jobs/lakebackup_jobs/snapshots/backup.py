@@ -1,6 +1,6 @@
-"""Back up a snapshot: list its files, compare them with the newest backup's, copy what is new, publish.
+"""Back up a snapshot: list its files, compare them with the newest backup, copy what is new, and publish.
 
-Little work is done in this process; Spark is asked when there are many files to list, to compare or to copy.
+Small amounts of work run in this process. Spark starts when there are many files to list, compare or copy.
 """
 
 from __future__ import annotations
@@ -52,16 +52,17 @@ if TYPE_CHECKING:
 
 ALWAYS = ("CURRENT", "MANIFEST-*")
 PACK_BELOW = 1 << 20
-# Fewer files keep their own names in the destination, where a person finds them.
+# Up to this many small files are not packed: in the destination they keep their names, which people can read.
 _PACK_FROM = 64
 
 
-# What makes two requests the same backup: these, what is added to requests later, and none of _ELSE.
+# Two requests are the same backup if these fields agree, and also all fields that are added to requests
+# later, except those in _ELSE.
 _SAME = (
     "layout", "mode", "pack_below", "verify_unchanged", "find_same", "taken_at", "note", "paths", "always",
     "sidecars",
 )  # fmt: skip
-# Places, how fast it is done, and which snapshots are: each is a backup of its own.
+# Fields that do not make it another backup: locations, speed, and which snapshots (each has its own backup).
 _ELSE = (
     "destination", "catalog", "source", "remote", "lease_ttl_s", "runner", "local_below", "parallelism",
     "dry_run", "snapshots", "everything",
@@ -70,9 +71,13 @@ _ELSE = (
 
 @dataclass(frozen=True, slots=True)
 class SnapshotRequest(requests.RunRequest):
-    """What a person asked for. `paths`: trees of one layout. `snapshots`: ids; none: the newest, or with
-    `everything` all that came since the newest backup. `always`: patterns of last path parts. `pack_below` in
-    bytes; `taken_at` in ms since 1970 UTC. `trust_mtime`: inode and ctime of a file show nothing."""
+    """What to back up.
+
+    `paths`: trees of one layout. `snapshots`: ids; if empty, the newest snapshot, or with `everything` all
+    that are newer than the newest backup. `always`: patterns of the names of files that are always copied.
+    `pack_below` in bytes; `taken_at` in ms since 1970 UTC. `trust_mtime`: ignore the inode and ctime of a
+    file when it is compared.
+    """
 
     paths: tuple[str, ...]
     source: str | None = None
@@ -92,17 +97,17 @@ class SnapshotRequest(requests.RunRequest):
 
     @property
     def asked(self) -> dict[str, Any]:
-        """What makes two requests the same backup."""
-        kept = requests.asked(self, always=_SAME, never=_ELSE)
-        return {**kept, "paths": [str(root_of(path)) for path in self.paths]}
+        """The fields by which two requests are the same backup, as JSON values."""
+        fields = requests.asked(self, always=_SAME, never=_ELSE)
+        return {**fields, "paths": [str(root_of(path)) for path in self.paths]}
 
 
 def run(request: SnapshotRequest, *, spark: Session = None, reporter: Reporter) -> dict[str, Any]:
-    """Take a backup of each snapshot asked for; returns what a person wants to know of them.
+    """Back up each requested snapshot; returns the summary of the backup, or of all of them.
 
     Raises NotFound (path, snapshot), UsageProblem (layout, a snapshot older than the newest backup), Refused
-    (a symbolic link, a file that changed meanwhile, an interrupted prune, a catalog without the backups
-    that are there), Busy (another run on the source), EnvironmentProblem, Damaged.
+    (a symbolic link, a file that changed meanwhile, an interrupted prune, a catalog that lacks stored
+    backups), Busy (another run on the source), EnvironmentProblem, Damaged.
     """
     if not request.paths:
         raise UsageProblem("Missing PATH: where is the snapshot?", hint="Name a folder.")
@@ -113,28 +118,29 @@ def run(request: SnapshotRequest, *, spark: Session = None, reporter: Reporter) 
     if request.dry_run:
         return SnapshotBackup(work, request).preview()
     with work.running("backup", SNAPSHOT) as lease:
-        snapshots = SnapshotBackup(work, request)
-        snapshots.reader = work.writer().prepare()
-        require_recorded(work.storage, source, snapshots.reader)
-        snapshots.reader = notice_lost_objects(work, snapshots.reader)
-        chosen = snapshots.choose(plan.newest_of(snapshots.reader, source))
-        snapshots.next = chosen[0] if chosen else None
-        life = Life(snapshots, lease)
-        ended = life.settle()
-        made = [ended] if ended else []
-        for snapshot in chosen[len(made) :]:
-            snapshots.next = snapshot
-            if made:
-                snapshots.reader = work.reader()  # it has the backup before
-            made.append(life.take(snapshots.plan()))
-    return made[0] if len(made) == 1 else {"source": source, "backups": made}
+        job = SnapshotBackup(work, request)
+        job.reader = work.writer().prepare()
+        require_recorded(work.storage, source, job.reader)
+        job.reader = notice_lost_objects(work, job.reader)
+        snapshots = job.choose(plan.newest_of(job.reader, source))
+        job.next = snapshots[0] if snapshots else None
+        life = Life(job, lease)
+        completed = life.settle()
+        results = [completed] if completed else []
+        for snapshot in snapshots[len(results) :]:
+            job.next = snapshot
+            if results:
+                job.reader = work.reader()  # sees the backup that was just taken
+            results.append(life.take(job.plan()))
+    return results[0] if len(results) == 1 else {"source": source, "backups": results}
 
 
 class SnapshotBackup(Source[InProgress]):
-    """The snapshots of one source. `next`: the one to back up next; `reader`: the catalog before it."""
+    """Backups of the snapshots of one source. `next`: the snapshot to back up next; `reader`: reads the
+    catalog as it was before that backup."""
 
     DRAFT = TypeAdapter(InProgress)
-    DISCARD_WHEN_REFUSED = True  # the snapshot, or what was written of the work, is not what it was
+    DISCARD_WHEN_REFUSED = True  # the snapshot or the splits have changed since the plan
 
     def __init__(self, workspace: Workspace, request: SnapshotRequest) -> None:
         super().__init__(workspace)
@@ -142,24 +148,24 @@ class SnapshotBackup(Source[InProgress]):
         self.reader = workspace.reader()
         self.next: Snapshot | None = None
         self._layout = layout_of(request.layout)
-        self._began_ms = time.time_ns() // 1_000_000
+        self._start_ms = time.time_ns() // 1_000_000
         self._snapshots = find(request.paths, self._layout, request.sidecars)
 
     def preview(self) -> dict[str, Any]:
-        """What would be done; nothing is written."""
+        """Return what a backup would do; writes nothing."""
         reader = self.workspace.existing()
         source = self.workspace.source
         newest = plan.newest_of(reader, source) if reader else None
-        chosen = self.choose(newest)
-        preview: dict[str, Any] = {"dry_run": True, "source": source, "snapshots": [s.id for s in chosen]}
-        if not chosen:
+        snapshots = self.choose(newest)
+        preview: dict[str, Any] = {"dry_run": True, "source": source, "snapshots": [s.id for s in snapshots]}
+        if not snapshots:
             return preview
-        self._require_time(chosen[0], newest)
+        self._require_time(snapshots[0], newest)
         if reader is None:
-            files, size = counted(self.request, chosen[0].units, self._session)
+            files, size = counted(self.request, snapshots[0].units, self._session)
             return {**preview, **_summary(plan.Amount({"new": files}, files, size, files, size, 0))}
-        found = self._compare(chosen[0], reader)
-        return {**preview, **_summary(found.amount)}
+        comparison = self._compare(snapshots[0], reader)
+        return {**preview, **_summary(comparison.amount)}
 
     @property
     def _next(self) -> Snapshot:
@@ -168,23 +174,23 @@ class SnapshotBackup(Source[InProgress]):
         return self.next
 
     def plan(self) -> InProgress:
-        """The next snapshot's backup; what it copies is known when it is prepared."""
-        request, work, snapshot, now = self.request, self.workspace, self._next, datetime.now(UTC)
-        reader, taken = self.reader, self._taken(snapshot)
+        """Draft the backup of the next snapshot; `prepare` finds out what it copies."""
+        request, work, snapshot, started = self.request, self.workspace, self._next, datetime.now(UTC)
+        reader, end_ts = self.reader, self._end_ts_of(snapshot)
         newest = plan.newest_of(reader, work.source)
         self._require_time(snapshot, newest)
         full = newest is None or request.mode == "full"
         return InProgress(
-            backup_id=layout.new_backup_id(now),
+            backup_id=layout.new_backup_id(started),
             number=newest.number + 1 if newest else 1,
-            started_at=micros(now),
+            started_at=micros(started),
             kind="full" if full else "differential",
             parent=None if full or newest is None else newest.backup_id,
             compared_with=newest.backup_id if newest else None,
             pruned=reader.rows("latest_prune", source=work.source)[0],
             snapshot=snapshot.id,
             lasting=self._layout.has_snapshot,
-            end_ts=taken,
+            end_ts=end_ts,
             tables=snapshot.tables,
             amount=plan.Amount({}, 0, 0, 0, 0, 0),
             tasks=0,
@@ -193,14 +199,14 @@ class SnapshotBackup(Source[InProgress]):
         )
 
     def prepare(self, draft: InProgress) -> InProgress:
-        """Compare the snapshot with the newest backup, and write what each task copies."""
+        """Compare the snapshot with the newest backup, and write the splits of the copy tasks."""
         request, work = self.request, self.workspace
-        found = self._compare(self._next, self.reader)
-        amount = found.amount
+        comparison = self._compare(self._next, self.reader)
+        amount = comparison.amount
         tasks = amount.tasks(request.parallelism)
         if tasks:
             folder = layout.backup_folder(work.source, draft.backup_id)
-            found.write_splits(SplitWriter(work.storage.uri, folder), tasks)
+            comparison.write_splits(SplitWriter(work.storage.uri, folder), tasks)
         pack_below = request.pack_below if amount.small > _PACK_FROM else 0
         return replace(draft, amount=amount, tasks=tasks, pack_below=pack_below, dealt=True)
 
@@ -209,20 +215,20 @@ class SnapshotBackup(Source[InProgress]):
         return draft.blocker(
             self.request.asked,
             snapshot,
-            self._taken(snapshot) if snapshot else None,
+            self._end_ts_of(snapshot) if snapshot else None,
             plan.newest_of(reader, self.workspace.source),
             reader.rows("latest_prune", source=self.workspace.source)[0],
-            lambda one: counted(self.request, one.units, self._session),
+            lambda candidate: counted(self.request, candidate.units, self._session),
         )
 
     def is_asked_for(self, draft: InProgress) -> bool:
-        """Whether the same command is run again, whose earlier run reported no result."""
-        return self.next is not None and draft.same(self.request.asked, self.next, self._taken(self.next))
+        """Return whether this is the same command as the draft's, whose run reported no result."""
+        return self.next is not None and draft.same(self.request.asked, self.next, self._end_ts_of(self.next))
 
     def copy(self, draft: InProgress) -> Totals:
         request, work, amount = self.request, self.workspace, draft.amount
         work.choose_runner(request, of_files(amount.cost))
-        at_once = max(1, min(draft.tasks, request.parallelism))
+        max_parallel = max(1, min(draft.tasks, request.parallelism))
         job = CopyJob(
             uri=work.storage.uri,
             destination=work.destination,
@@ -234,7 +240,7 @@ class SnapshotBackup(Source[InProgress]):
             pack_below=draft.pack_below,
         )
         work.reporter.start(amount.copies, amount.copy_bytes, "backup", "files")
-        totals = run_tasks(work, job, range(draft.tasks), at_once=at_once if request.bandwidth else None)
+        totals = run_tasks(work, job, range(draft.tasks), at_once=max_parallel if request.bandwidth else None)
         work.reporter.update(amount.copies, amount.copy_bytes)
         if totals.entries != amount.copies:
             raise Damaged(
@@ -265,7 +271,7 @@ class SnapshotBackup(Source[InProgress]):
         work = self.workspace
         try:
             export_manifest(work.reader(), work.storage, draft.backup_id)
-        except LakebackupError as error:  # the backup is there all the same
+        except LakebackupError as error:  # the backup itself is complete
             work.reporter.warning(
                 f"the manifest for other tools could not be written beside backup {draft.backup_id}: "
                 f"{error.message} Write it with `lakebackup catalog manifest`"
@@ -291,36 +297,36 @@ class SnapshotBackup(Source[InProgress]):
 
     def _compare(self, snapshot: Snapshot, reader: CatalogReader) -> Comparison:
         work = self.workspace
-        found = compare(self.request, work.source, snapshot, reader, self._session)
-        for name in found.unlike():
+        comparison = compare(self.request, work.source, snapshot, reader, self._session)
+        for name in comparison.unlike():
             work.reporter.warning(
                 f"{name} has the size and time of the stored file but different contents: it is copied again"
             )
-        return found
+        return comparison
 
     def choose(self, newest: Newest | None) -> list[Snapshot]:
-        """The snapshots that are asked for, oldest first."""
+        """Return the requested snapshots, oldest first."""
         request = self.request
-        chosen = plan.choose(
+        snapshots = plan.choose(
             self._snapshots, ids=request.snapshots, everything=request.everything, newest=newest
         )
-        if request.taken_at is not None and len(chosen) > 1:
+        if request.taken_at is not None and len(snapshots) > 1:
             raise UsageProblem("--taken-at is for one snapshot.", hint="Name it with --snapshot.")
-        return chosen
+        return snapshots
 
     def _require_time(self, snapshot: Snapshot, newest: Newest | None) -> None:
-        """UsageProblem when the time that a person or the layout gives of a snapshot cannot be right."""
-        name, taken = _name(snapshot), self._taken(snapshot)
+        """Raises UsageProblem when a snapshot's time, from --taken-at or the layout, cannot be right."""
+        label, end_ts = _label(snapshot), self._end_ts_of(snapshot)
         if self.request.taken_at is not None:
-            plan.require_past(name, taken, self._began_ms)
+            plan.require_past(label, end_ts, self._start_ms)
         if self.request.taken_at is not None or self._layout.has_snapshot:
-            plan.require_later(self.workspace.source, name, taken, newest)
+            plan.require_later(self.workspace.source, label, end_ts, newest)
 
-    def _taken(self, snapshot: Snapshot) -> int:
-        """The instant that a backup of a snapshot restores to, ms since 1970 UTC."""
+    def _end_ts_of(self, snapshot: Snapshot) -> int:
+        """Return the instant that a backup of a snapshot restores to, in ms since 1970 UTC."""
         if self.request.taken_at is not None:
             return self.request.taken_at
-        return snapshot.taken_ms if self._layout.has_snapshot else self._began_ms
+        return snapshot.taken_ms if self._layout.has_snapshot else self._start_ms
 
 
 def manifest_of(
@@ -331,7 +337,10 @@ def manifest_of(
     parts: int,
     **columns: Any,
 ) -> Manifest:
-    """The manifest of a backup. `tables`: each with its number of regions; `columns`: of the backup's row."""
+    """Build the manifest of a backup.
+
+    `tables`: the number of regions by table. `columns`: further columns of the row of `backups`.
+    """
     backup = backup_row(
         workspace,
         draft,
@@ -357,7 +366,7 @@ def manifest_of(
     return Manifest(backup=backup, positions=(), scopes=scopes, gaps=(), parts=parts)
 
 
-def _name(snapshot: Snapshot) -> str:
+def _label(snapshot: Snapshot) -> str:
     return f"Snapshot {snapshot.id}" if snapshot.id else "The snapshot"
 
 

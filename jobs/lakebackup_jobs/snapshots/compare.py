@@ -1,4 +1,8 @@
-"""What is to be done for a snapshot: its listing beside the catalog, one SQL text on DuckDB or Spark."""
+"""Lists a snapshot and compares the listing with the catalog, to find which files a backup has to copy.
+
+This process lists, hashes and compares while that is little work. Above the limits below, Spark does it.
+DuckDB and Spark run the same SQL.
+"""
 
 from __future__ import annotations
 
@@ -29,30 +33,31 @@ if TYPE_CHECKING:
     from lakebackup_jobs.snapshots.backup import SnapshotRequest
     from lakebackup_jobs.snapshots.splits import SplitWriter
 
-# More files than this are listed by tasks, and compared on Spark.
+# Above this number of files, Spark tasks list them and Spark compares them.
 HERE = 250_000
-# More bytes than this are hashed by tasks: below it, threads are done before Spark has started its tasks.
+# Above this number of bytes, Spark tasks hash the files. Below it, threads are done before Spark has started.
 _HASHED_HERE = 4 << 30
-_HASHERS = min(8, os.cpu_count() or 2)
-# So many files a thread hashes at a time.
+_HASH_THREADS = min(8, os.cpu_count() or 2)
+# How many files a thread hashes at a time.
 _HASH_ROWS = 64
-_HASH_TASK = 256 << 20
+_HASH_TASK_BYTES = 256 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What is to be done: `compared` has the rows of snapshot_changes, `amount` is how much it is."""
+    """The outcome of a comparison: `compared` has the rows of snapshot_changes, `amount` their totals."""
 
     compared: Selection
     amount: Amount
 
     def unlike(self) -> list[str]:
-        """Files whose SHA-256 alone differs from what is stored; the first, where they are many."""
+        """Return the paths of files of which only the SHA-256 differs from what is stored, at most the first
+        ones that the query snapshot_unlike returns."""
         rows = self.compared.rows("snapshot_unlike") if self.amount.changes.get("unlike") else []
         return [f"{row['folder']}/{row['name']}" for row in rows]
 
     def write_splits(self, writer: SplitWriter, tasks: int) -> None:
-        """Write what each of so many tasks has to do."""
+        """Distribute the work over this number of tasks, and write the split of each."""
 
         def spread(rows: DataFrame) -> DataFrame:
             return rows.repartition(tasks, "task").sortWithinPartitions(*ORDER)
@@ -69,10 +74,11 @@ def compare(
     reader: CatalogReader,
     session: Callable[[], SparkSession],
 ) -> Comparison:
-    """List a snapshot and compare it with what the catalog has of its source. `session` is asked for one when
-    there is much to list, hash or compare, unless `--runner local` is asked for.
+    """List a snapshot and compare it with what the catalog has of its source.
 
-    Raises Refused (what lies there cannot be backed up), EnvironmentProblem, TooLarge (for DuckDB).
+    `session` returns a Spark session. It is called when there is much to list, hash or compare, but never
+    with `--runner local`. Raises Refused (the snapshot holds something that cannot be backed up),
+    EnvironmentProblem, TooLarge (for DuckDB).
     """
     hashing = {
         "source": source,
@@ -82,28 +88,28 @@ def compare(
     }
     if request.mode == "full":
         hashing |= {"verify": False, "find_same": False, "trust_mtime": True}
-    here = request.runner == "local"
+    local_only = request.runner == "local"
     linked = layout_of(request.layout).has_snapshot
-    listed = list_few(snapshot.units, request.always, most=None if here else HERE, linked=linked)
+    listed = list_few(snapshot.units, request.always, most=None if local_only else HERE, linked=linked)
     if listed is not None:
         reader.give("snapshot_listed", listed)
         rows = reader.query("snapshot_to_hash", **hashing).read_all()
-        if here or sum(rows["bytes"].to_pylist()) <= _HASHED_HERE:
-            reader.give("snapshot_hashed", _hashed_here(request, rows))
-            found = _compared(request, source, reader)
-            if here or found.amount.rows <= HERE:  # more when the newest backup had far more files
-                return found
+        if local_only or sum(rows["bytes"].to_pylist()) <= _HASHED_HERE:
+            reader.give("snapshot_hashed", _hash_in_threads(request, rows))
+            comparison = _query_comparison(request, source, reader)
+            if local_only or comparison.amount.rows <= HERE:  # more when the newest backup had far more files
+                return comparison
     spark = session()
     reader = reader.on(spark)
     with task_errors():
-        _keep("snapshot_listed", _listing(request, snapshot.units, spark))
-        chosen = _keep("snapshot_chosen", reader.frame("snapshot_to_hash", **hashing))
-        size = sum(row[0] or 0 for row in chosen.agg({"bytes": "sum"}).collect())
-        _keep("snapshot_hashed", _hashed(request, chosen, size))
-    return _compared(request, source, reader)
+        _checkpoint("snapshot_listed", _list_in_tasks(request, snapshot.units, spark))
+        to_hash = _checkpoint("snapshot_chosen", reader.frame("snapshot_to_hash", **hashing))
+        size = sum(row[0] or 0 for row in to_hash.agg({"bytes": "sum"}).collect())
+        _checkpoint("snapshot_hashed", _hash_in_tasks(request, to_hash, size))
+    return _query_comparison(request, source, reader)
 
 
-def _compared(request: SnapshotRequest, source: str, reader: CatalogReader) -> Comparison:
+def _query_comparison(request: SnapshotRequest, source: str, reader: CatalogReader) -> Comparison:
     copy_all = request.mode == "full"
     compared = reader.choose(
         "snapshot_compared",
@@ -116,17 +122,17 @@ def _compared(request: SnapshotRequest, source: str, reader: CatalogReader) -> C
     return Comparison(compared, Amount.of(compared.rows("snapshot_totals", pack_below=request.pack_below)))
 
 
-def _keep(relation: str, frame: DataFrame) -> DataFrame:
-    """Give rows of tasks a name; they are computed once, since a listing must not be made twice."""
-    kept = frame.localCheckpoint()
-    kept.createOrReplaceTempView(relation)
-    return kept
+def _checkpoint(relation: str, frame: DataFrame) -> DataFrame:
+    """Checkpoint rows and register them under a name: a second computation would list the files again."""
+    checkpoint = frame.localCheckpoint()
+    checkpoint.createOrReplaceTempView(relation)
+    return checkpoint
 
 
 def list_few(
     units: Sequence[Unit], always: Sequence[str], *, most: int | None = HERE, linked: bool = False
 ) -> pa.Table | None:
-    """What is in some folders, as `list_units` has it; None when it is more than `most`."""
+    """Return what is in some folders, as rows of `list_units`; None when there are more than `most`."""
     batches, count = [], 0
     for batch in list_units(units, always, linked=linked):
         batches.append(batch)
@@ -139,38 +145,38 @@ def list_few(
 def counted(
     request: SnapshotRequest, units: Sequence[Unit], session: Callable[[], SparkSession]
 ) -> tuple[int, int]:
-    """How many files some folders have, and bytes. Raises as `compare` does."""
+    """Return the number of files in some folders, and their bytes. Raises what `compare` raises."""
     listed = list_few(units, (), most=None if request.runner == "local" else HERE)
     if listed is not None:
         files = sum(role != FOLDER for role in listed.column("role").to_pylist())
         return files, sum(listed.column("bytes").to_pylist())
     with task_errors():
-        rows = _listing(request, units, session()).where(f"role <> '{FOLDER}'")
+        rows = _list_in_tasks(request, units, session()).where(f"role <> '{FOLDER}'")
         (row,) = rows.selectExpr("COUNT(*)", "COALESCE(SUM(bytes), 0)").collect()
     return row[0], row[1]
 
 
-def _listing(request: SnapshotRequest, units: Sequence[Unit], spark: SparkSession) -> DataFrame:
-    """What is in some folders, listed by tasks."""
+def _list_in_tasks(request: SnapshotRequest, units: Sequence[Unit], spark: SparkSession) -> DataFrame:
+    """List some folders in Spark tasks."""
     count = min(len(units), 16 * request.parallelism)
     groups = tuple(tuple(units[number::count]) for number in range(count))
     linked = layout_of(request.layout).has_snapshot
     return ListRows(groups, request.always, linked).over(spark, range(count), COLUMNS)
 
 
-def _hashed_here(request: SnapshotRequest, rows: pa.Table) -> pa.Table:
-    """What `HashRows` makes of some rows, by threads of this process."""
-    hasher = HashRows(request.bandwidth and request.bandwidth / _HASHERS)
-    with ThreadPoolExecutor(_HASHERS) as pool:
+def _hash_in_threads(request: SnapshotRequest, rows: pa.Table) -> pa.Table:
+    """Run `HashRows` over some rows in threads of this process."""
+    hasher = HashRows(request.bandwidth and request.bandwidth / _HASH_THREADS)
+    with ThreadPoolExecutor(_HASH_THREADS) as pool:
         parts = list(
             pool.map(lambda batch: list(hasher.rows([batch])), rows.to_batches(max_chunksize=_HASH_ROWS))
         )
     return pa.Table.from_batches([batch for part in parts for batch in part], arrow_schema(HASHED))
 
 
-def _hashed(request: SnapshotRequest, rows: DataFrame, size: int) -> DataFrame:
-    if request.bandwidth:  # no more tasks than share it
+def _hash_in_tasks(request: SnapshotRequest, rows: DataFrame, size: int) -> DataFrame:
+    if request.bandwidth:  # each task has an equal share of it
         rate = request.bandwidth / request.parallelism
         return rows.repartition(request.parallelism).mapInArrow(HashRows(rate), HASHED)
-    tasks = max(2 * request.parallelism, size // _HASH_TASK)
+    tasks = max(2 * request.parallelism, size // _HASH_TASK_BYTES)
     return rows.repartition(tasks).mapInArrow(HashRows(None), HASHED)

@@ -1,4 +1,4 @@
-"""The folders of tables, tablets and snapshots in a tree, as its layout names them."""
+"""Finds the snapshots in a tree: the folders of tables, tablets and snapshots whose names fit its layout."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
     from lakebackup.plan.snapshots.backup import Role
 
-# YugabyteDB makes a tablet's snapshot in such a folder, and renames it when it is whole. It renames one again
-# before it deletes it.
-_IN_MAKING, _DELETED = ".tmp", ".deleted"
+# YugabyteDB creates a tablet's snapshot in the folder ID.tmp, and renames that to ID when it is complete.
+# Before it deletes the snapshot, it renames the folder to ID.deleted.tmp.
+_UNFINISHED_SUFFIX, _DELETED_SUFFIX = ".tmp", ".deleted"
 STAY = "A snapshot must stay as it is until its backup is done. Nothing of this one is visible."
 
 
@@ -27,7 +27,8 @@ STAY = "A snapshot must stay as it is until its backup is done. Nothing of this 
 def reading(path: str) -> Iterator[None]:
     """Turn the operating system's errors about a source into the project's.
 
-    What was there and is not any more is Refused: the snapshot is not what it was.
+    Raises Refused for a file or folder that no longer exists, since then the snapshot has changed, and for a
+    symbolic link; EnvironmentProblem for other errors.
     """
     try:
         yield
@@ -37,18 +38,18 @@ def reading(path: str) -> Iterator[None]:
             hint=STAY,
         ) from error
     except OSError as error:
-        if error.errno == errno.ELOOP:  # only links that are not followed give this
+        if error.errno == errno.ELOOP:  # O_NOFOLLOW met a symbolic link
             raise no_link(path) from error
         raise EnvironmentProblem(f"Cannot read {error.filename or path}: {error.strerror}.") from error
 
 
 def find(trees: Sequence[str], layout: Layout, sidecars: Sequence[tuple[Role, str]]) -> list[Snapshot]:
-    """The snapshots in some trees; files beside them belong to each. In no order.
+    """Return the snapshots in some trees, in no order. Each of them includes the `sidecars` (role, path).
 
-    Raises NotFound (a tree that is not there, or nothing in it that fits), Refused (symbolic links, names
-    that could not be restored), UsageProblem (two folders for one tablet).
+    Raises NotFound (a tree or a sidecar does not exist, or nothing fits the layout), Refused (symbolic links,
+    names that could not be restored), UsageProblem (two folders for one tablet).
     """
-    found: dict[str, tuple[int, list[Unit]]] = {}
+    units_by_snapshot: dict[str, tuple[int, list[Unit]]] = {}
     unfinished: dict[str, str] = {}
     for tree in trees:
         root = root_of(tree)
@@ -57,30 +58,30 @@ def find(trees: Sequence[str], layout: Layout, sidecars: Sequence[tuple[Role, st
                 f"There is no folder {tree}.", hint="Check the path; it must be there on each worker."
             )
         for folder, fields in _matching(str(root), layout, 0, {}, unfinished):
-            taken, units = found.get(fields.get("snapshot", ""), (0, []))
-            taken = max(taken, os.stat(folder).st_mtime_ns // 1_000_000)  # noqa: PTH116
+            taken_ms, units = units_by_snapshot.get(fields.get("snapshot", ""), (0, []))
+            taken_ms = max(taken_ms, os.stat(folder).st_mtime_ns // 1_000_000)  # noqa: PTH116
             scope, region = fields.get("scope", root.name), fields.get("region", WHOLE)
-            whole = layout.parts or None
-            some = [Unit(scope, region, folder)] if whole else list(_split(scope, folder))
-            found[fields.get("snapshot", "")] = (taken, [*units, *some])
-    if not found:
+            has_parts = layout.parts or None
+            new_units = [Unit(scope, region, folder)] if has_parts else list(_split(scope, folder))
+            units_by_snapshot[fields.get("snapshot", "")] = (taken_ms, [*units, *new_units])
+    if not units_by_snapshot:
         raise NotFound(
             f"Nothing in {', '.join(trees)} fits {layout.text}.",
             hint="Check --layout: yugabyte (below `rocksdb`), plain, or a pattern of your own.",
         )
-    beside = [_sidecar(role, path) for role, path in sidecars]
-    made = [
-        Snapshot(name, taken, (*units, *beside), unfinished.get(name, ""))
-        for name, (taken, units) in found.items()
+    sidecar_units = [_sidecar(role, path) for role, path in sidecars]
+    snapshots = [
+        Snapshot(name, taken_ms, (*units, *sidecar_units), unfinished.get(name, ""))
+        for name, (taken_ms, units) in units_by_snapshot.items()
     ]
-    for snapshot in made:
+    for snapshot in snapshots:
         require_distinct(snapshot.units)
         require_restorable(snapshot.units)
-    return made
+    return snapshots
 
 
 def root_of(tree: str) -> Path:
-    """The folder that a person named, as it is called: `..` has a name only once it is looked up."""
+    """Return the absolute path of a tree. A path with `..` is resolved, so that its last part is a name."""
     path = Path(tree).absolute()
     return path.resolve() if ".." in path.parts else path
 
@@ -88,9 +89,10 @@ def root_of(tree: str) -> Path:
 def _matching(
     folder: str, layout: Layout, depth: int, fields: Mapping[str, str], unfinished: dict[str, str]
 ) -> Iterator[tuple[str, Mapping[str, str]]]:
-    """Folders below `folder` that fit the rest of the layout, with the fields of their names.
+    """Yield the folders below `folder` that fit the layout from level `depth` on, with the fields of their
+    names.
 
-    `unfinished` gets, by its id, a folder of each snapshot that is being made or deleted.
+    `unfinished` collects a folder of each snapshot that is being created or deleted, by the snapshot's id.
     """
     if depth == len(layout.parts):
         yield folder, fields
@@ -98,21 +100,21 @@ def _matching(
     with reading(folder):
         entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
     for entry in entries:
-        fits = layout.parts[depth].fullmatch(entry.name)
-        if not fits:
+        match = layout.parts[depth].fullmatch(entry.name)
+        if not match:
             continue
-        snapshot = fits.groupdict().get("snapshot", "")
-        if snapshot.endswith(_IN_MAKING):
-            unfinished[snapshot.removesuffix(_IN_MAKING).removesuffix(_DELETED)] = entry.path
+        snapshot = match.groupdict().get("snapshot", "")
+        if snapshot.endswith(_UNFINISHED_SUFFIX):
+            unfinished[snapshot.removesuffix(_UNFINISHED_SUFFIX).removesuffix(_DELETED_SUFFIX)] = entry.path
             continue
         if entry.is_symlink():
             raise no_link(entry.path)
         if entry.is_dir(follow_symlinks=False):
-            yield from _matching(entry.path, layout, depth + 1, {**fields, **fits.groupdict()}, unfinished)
+            yield from _matching(entry.path, layout, depth + 1, {**fields, **match.groupdict()}, unfinished)
 
 
 def _split(scope: str, folder: str) -> Iterator[Unit]:
-    """A tree that is one region, by its folders: else one task alone would list it."""
+    """Split a tree that is one region into a unit for each folder, so that several tasks can list it."""
     with reading(folder):
         names = sorted(entry.name for entry in os.scandir(folder) if entry.is_dir(follow_symlinks=False))
     yield Unit(scope, WHOLE, folder, deep=False)
@@ -130,7 +132,7 @@ def _sidecar(role: Role, path: str) -> Unit:
 
 
 def no_link(path: str) -> Refused:
-    """The error for a symbolic link in a source."""
+    """Return the error for a symbolic link in a source."""
     return Refused(
         f"{path} is a symbolic link, which a backup of a snapshot does not follow.",
         hint="Name the folder that it leads to, or take the link out of the snapshot.",
@@ -138,13 +140,13 @@ def no_link(path: str) -> Refused:
 
 
 def roles(texts: Sequence[str]) -> list[tuple[Role, str]]:
-    """`ROLE=FILE` flags. Raises UsageProblem."""
-    known: dict[str, Role] = {"meta": "meta", "schema": "schema", "config": "config"}
+    """Parse flags `ROLE=FILE`; returns pairs of role and file. Raises UsageProblem."""
+    roles_by_name: dict[str, Role] = {"meta": "meta", "schema": "schema", "config": "config"}
     pairs = [text.partition("=") for text in texts]
     for role, equals, file in pairs:
-        if role not in known or not equals or not file:
+        if role not in roles_by_name or not equals or not file:
             raise UsageProblem(
                 f"--sidecar {role}{equals}{file} does not say what file of which role.",
-                hint=f"Write ROLE=FILE, with one of {', '.join(known)}.",
+                hint=f"Write ROLE=FILE, with one of {', '.join(roles_by_name)}.",
             )
-    return [(known[role], file) for role, _, file in pairs]
+    return [(roles_by_name[role], file) for role, _, file in pairs]

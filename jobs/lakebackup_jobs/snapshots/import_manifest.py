@@ -1,8 +1,8 @@
-"""Bring in a manifest that another tool wrote of a snapshot, as a backup whose objects are there already.
+"""Import a manifest that another tool wrote of a snapshot, as a backup whose objects exist already.
 
-Nothing is copied. The objects are looked at, each for being there and long enough; those without a checksum
-in the manifest are read for one, since a restore writes nothing unchecked. A prune never deletes them:
-another tool wrote them.
+Nothing is copied. The import checks that each object exists and is long enough. It reads those files for
+which the manifest has no checksum and computes it, since a restore writes nothing unchecked. A prune never
+deletes the objects, because another tool wrote them.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ if TYPE_CHECKING:
 
 _BATCH = 5_000
 _ROWS_PER_OBJECT = 200_000
-_LOOKS = 16
+_STAT_THREADS = 16
 _ATTEMPT = "0" * 8
-_SHOWN = 20
-# What the backup before has and this one does not: table -> the query for its rows.
+_MAX_PROBLEMS = 20
+# Tables of the files and folders that the previous backup has and this one does not, each with its query.
 _DEPARTING: Mapping[Literal["snapshot_departures", "snapshot_folders"], str] = {
     "snapshot_departures": "snapshot_departing",
     "snapshot_folders": "snapshot_folders_departing",
@@ -60,7 +60,10 @@ _DEPARTING: Mapping[Literal["snapshot_departures", "snapshot_folders"], str] = {
 
 @dataclass(frozen=True, slots=True)
 class ManifestRequest(Request):
-    """What a person asked for; `taken_at` in ms since 1970 UTC, else the greatest timestamp counts."""
+    """What to import.
+
+    `taken_at`: the time of the snapshot in ms since 1970 UTC; None: the newest modification time of a file.
+    """
 
     file: Path
     source: str
@@ -68,10 +71,11 @@ class ManifestRequest(Request):
 
 
 def run(request: ManifestRequest, *, spark: SparkSession | None = None, reporter: Reporter) -> dict[str, Any]:
-    """Import a manifest, and return what it became.
+    """Import a manifest; returns the summary of the backup that it became.
 
-    Raises NotFound (no such file), UsageProblem (it is none, or cannot be right: nothing is left behind),
-    Refused (the source's backups are of another kind, the catalog is behind, or an interrupted prune), Busy.
+    Raises NotFound (no such file), UsageProblem (the file is no manifest, or its contents cannot be right:
+    nothing is left behind), Refused (the source's backups are of another kind, the catalog is behind, or a
+    prune was interrupted), Busy.
     """
     source = layout.check_source(request.source)
     if not request.file.is_file():
@@ -94,7 +98,7 @@ def run(request: ManifestRequest, *, spark: SparkSession | None = None, reporter
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """The backup that a manifest becomes."""
+    """The draft of the backup that a manifest becomes. `started_at` in us."""
 
     backup_id: str
     number: int
@@ -102,7 +106,7 @@ class Imported:
 
 
 class ManifestImport(Source[Imported]):
-    """One manifest: its rows become a backup beside data that is there already."""
+    """The import of one manifest: its rows become a backup of objects that exist already."""
 
     def __init__(self, workspace: Workspace, request: ManifestRequest) -> None:
         super().__init__(workspace)
@@ -118,7 +122,7 @@ class ManifestImport(Source[Imported]):
         self._totals = Totals()
 
     def plan(self) -> Imported:
-        if self.newest:  # of a run that died before it had marked what it had committed
+        if self.newest:  # its run may have died between the commit and the marker
             mark_complete(self.workspace, self.newest.backup_id)
         number = self.newest.number + 1 if self.newest else 1
         return Imported(layout.new_backup_id(datetime.now(UTC)), number, self.started_at)
@@ -127,7 +131,7 @@ class ManifestImport(Source[Imported]):
         return "an import starts over"
 
     def prepare(self, draft: Imported) -> Imported:
-        """Put the rows of the backup. Raises UsageProblem."""
+        """Write the rows of the backup beside the data. Raises UsageProblem."""
         work = self.workspace
         self._draft = draft
         parts = Parts(
@@ -139,52 +143,56 @@ class ManifestImport(Source[Imported]):
         )
         rows = self._rows()
         objects: list[DataFile] = []
-        for batch in rows:  # another batch means another object
-            some = chain([batch], islice(rows, _ROWS_PER_OBJECT // _BATCH - 1))
-            objects.append(put_listing(parts, work.storage, len(objects), _ATTEMPT, "snapshot_files", some))
-        self._require_right()
+        for batch in rows:  # each iteration writes one object, from this batch and those after it
+            batches = chain([batch], islice(rows, _ROWS_PER_OBJECT // _BATCH - 1))
+            objects.append(
+                put_listing(parts, work.storage, len(objects), _ATTEMPT, "snapshot_files", batches)
+            )
+        self._require_valid()
         for table, query in _DEPARTING.items():
-            gone = self.reader.query(
+            departures = self.reader.query(
                 query, source=work.source, number=draft.number, backup_id=draft.backup_id
             )
             schema = ARROW_SCHEMAS[table]
-            cast = (batch.select(schema.names).cast(schema) for batch in gone)
-            objects.append(put_listing(parts, work.storage, 0, _ATTEMPT, table, cast))
+            converted = (batch.select(schema.names).cast(schema) for batch in departures)
+            objects.append(put_listing(parts, work.storage, 0, _ATTEMPT, table, converted))
         path = layout.parts_path(work.source, draft.backup_id, 0)
         write_part(work.storage, path, objects)
         self._totals.add([SimpleNamespace(**totals(0, objects), error=None)])
         return draft
 
     def copy(self, draft: Imported) -> Totals:  # noqa: ARG002
-        """Nothing is copied."""
+        """Copy nothing; returns the totals."""
         return self._totals
 
-    def _require_right(self) -> None:
-        """Raises UsageProblem when what was read cannot become a backup."""
+    def _require_valid(self) -> None:
+        """Raises UsageProblem when the manifest cannot become a backup."""
         if self.count_wrong:
-            more = [f"  and {self.count_wrong - _SHOWN} more"] if self.count_wrong > _SHOWN else []
+            overflow = (
+                [f"  and {self.count_wrong - _MAX_PROBLEMS} more"] if self.count_wrong > _MAX_PROBLEMS else []
+            )
             raise UsageProblem(
-                "\n".join(["Nothing was imported:", *(f"  {text}" for text in self.wrong), *more]),
+                "\n".join(["Nothing was imported:", *(f"  {text}" for text in self.wrong), *overflow]),
                 hint="Correct that, or leave these files out.",
             )
         if not self.files:
             raise UsageProblem(f"{self.request.file} names no file.")
-        require_past("The manifest", self._taken, self.started_at // 1000)
-        require_later(self.workspace.source, "The manifest", self._taken, self.newest)
+        require_past("The manifest", self._end_ts, self.started_at // 1000)
+        require_later(self.workspace.source, "The manifest", self._end_ts, self.newest)
 
     @property
-    def _taken(self) -> int:
+    def _end_ts(self) -> int:
         return self.latest if self.request.taken_at is None else self.request.taken_at
 
     def manifest(self, draft: Imported, totals: Totals) -> Manifest:
         tables = {scope: len(regions) for scope, regions in sorted(self.tables.items())}
         note = f"imported from {self.request.file.name}"
         return manifest_of(
-            self.workspace, draft, totals, tables, 1, kind="full", level=0, end_ts=self._taken, note=note
+            self.workspace, draft, totals, tables, 1, kind="full", level=0, end_ts=self._end_ts, note=note
         )
 
     def discard(self, draft: Imported) -> int:  # noqa: ARG002
-        """The data is another tool's."""
+        """Delete nothing: the data belongs to another tool."""
         return 0
 
     def finish(self, draft: Imported) -> None:
@@ -203,27 +211,27 @@ class ManifestImport(Source[Imported]):
     def _rows(self) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
-        with self.request.file.open(encoding="utf-8") as text, ThreadPoolExecutor(_LOOKS) as pool:
-            found = read_manifest_json(text)
-            while some := list(islice(found, _BATCH)):
-                made = [row for row in pool.map(self._row, some) if not self._counts(row)]
-                yield pa.RecordBatch.from_pylist(made, ARROW_SCHEMAS["snapshot_files"])
+        with self.request.file.open(encoding="utf-8") as text, ThreadPoolExecutor(_STAT_THREADS) as pool:
+            entries = read_manifest_json(text)
+            while batch := list(islice(entries, _BATCH)):
+                rows = [row for row in pool.map(self._row, batch) if not self._tally(row)]
+                yield pa.RecordBatch.from_pylist(rows, ARROW_SCHEMAS["snapshot_files"])
 
     def _row(self, entry: Entry | str) -> dict[str, Any] | str:
-        """The row of a file whose object is there; what is wrong with it otherwise."""
+        """Return the row of a file, or as text what is wrong with its entry or its object."""
         if isinstance(entry, str):
             return entry
-        named = f"{entry.scope}/{entry.region}/{entry.name:.200}"
-        place = resolve(entry.location, self.roots.uris, self.home)
-        if isinstance(place, str):
-            return f"{named}: {place}"
-        destination, path = place
+        label = f"{entry.scope}/{entry.region}/{entry.name:.200}"
+        location = resolve(entry.location, self.roots.uris, self.home)
+        if isinstance(location, str):
+            return f"{label}: {location}"
+        destination, path = location
         try:
             size = self.roots.open(destination).stat(path).bytes
         except NotFound:
-            return f"{named}: {entry.location:.200} is not there"
+            return f"{label}: {entry.location:.200} is not there"
         if entry.position + (entry.bytes or 0) > size:
-            return f"{named}: it should end behind its object, which has {size} bytes"
+            return f"{label}: it should end behind its object, which has {size} bytes"
         sha256 = entry.sha256 or self._sha256(destination, path, entry, size)
         return {
             "source": self.workspace.source,
@@ -244,19 +252,20 @@ class ManifestImport(Source[Imported]):
         }
 
     def _sha256(self, destination: str, path: str, entry: Entry, size: int) -> str:
-        """Of the bytes that a restore will read: to the object's end where the manifest gives no size."""
+        """Return the SHA-256 of the bytes that a restore will read: up to the object's end if the manifest
+        has no size."""
         digest = hashlib.sha256()
         length = size - entry.position if entry.bytes is None else entry.bytes
-        some = Ranges(self.roots.open(destination), path, [(entry.position, length)])
-        for piece in some.read(entry.position, length):
-            digest.update(piece)
+        ranges = Ranges(self.roots.open(destination), path, [(entry.position, length)])
+        for chunk in ranges.read(entry.position, length):
+            digest.update(chunk)
         return digest.hexdigest()
 
-    def _counts(self, row: dict[str, Any] | str) -> bool:
-        """Whether a row is wrong; else it is counted."""
+    def _tally(self, row: dict[str, Any] | str) -> bool:
+        """Count a row of a file, or record a problem; returns whether it is a problem."""
         if isinstance(row, str):
             self.count_wrong += 1
-            if len(self.wrong) < _SHOWN:
+            if len(self.wrong) < _MAX_PROBLEMS:
                 self.wrong.append(row)
             return True
         self.files += 1

@@ -1,4 +1,7 @@
-"""Parts of one object, read one behind the other in few large requests."""
+"""Reads parts of an object, one after the other, in few large requests.
+
+Parts that are close to each other are merged into one range, which is read in windows of 8 MiB.
+"""
 
 from __future__ import annotations
 
@@ -14,17 +17,20 @@ if TYPE_CHECKING:
     from lakebackup.storage import Storage
 
 _WINDOW = 8 << 20
-# Less than this between two parts is read along: cheaper than to ask once more.
+# A gap of at most this many bytes between two parts is read too, which is cheaper than another request.
 _GAP = 1 << 20
 
 
 class Ranges:
-    """The bytes of an object, of which `parts` (position, bytes; None: to its end) are wanted, in order."""
+    """The bytes of some `parts` of an object.
+
+    Each part is (position, bytes); bytes None: to the object's end. The parts come in ascending order.
+    """
 
     def __init__(self, storage: Storage, path: str, parts: Sequence[tuple[int, int | None]]) -> None:
         self._storage, self._path = storage, path
         self._window = memoryview(b"")
-        self._at = 0
+        self._window_start = 0
         self._starts: list[int] = []
         self._stops: list[int] = []
         for start, size in parts:
@@ -36,18 +42,21 @@ class Ranges:
                 self._stops.append(stop)
 
     def read(self, start: int, size: int | None) -> Iterator[memoryview]:
-        """The bytes of one of the parts. Raises NotFound (no such object), Damaged (it ends before them)."""
+        """Yield the bytes of one of the parts, in chunks.
+
+        Raises NotFound (no such object), Damaged (the object ends too early).
+        """
         stop = sys.maxsize if size is None else start + size
         while start < stop:
-            if not self._at <= start < self._at + len(self._window):
+            if not self._window_start <= start < self._window_start + len(self._window):
                 end = self._stops[bisect_right(self._starts, start) - 1]
                 length = min(_WINDOW, end - start)
                 self._window = memoryview(self._storage.get(self._path, start=start, length=length))
-                self._at = start
+                self._window_start = start
                 if not self._window:
                     if size is None:
                         return
                     raise Damaged(f"{self._path} ends at byte {start}, before all of it was read")
-            chunk = self._window[start - self._at : stop - self._at]
+            chunk = self._window[start - self._window_start : stop - self._window_start]
             start += len(chunk)
             yield chunk

@@ -1,7 +1,8 @@
-"""Carry out the restore of a snapshot's files into a folder: Spark tasks read, check and write them.
+"""Restore the files of a snapshot into a folder: Spark tasks, or threads of this process, read, check and
+write them.
 
-The plan is written first, as splits in a folder of the restore's own inside the target: an interrupted
-restore is found there, and resumed when the same files are asked for.
+The plan is written first, as splits in the restore's own folder inside the target. After an interruption, a
+request for the same files finds it there and resumes the restore.
 """
 
 from __future__ import annotations
@@ -51,52 +52,52 @@ if TYPE_CHECKING:
 
 _SPLIT_BYTES = 128 << 20
 _MOST_SPLITS = 400
-_SHOWN = 50
-# So little is written by threads of this process, before Spark's tasks would have.
+_MAX_TABLES = 50
+# Up to this weight, threads of this process write the files: they are done before Spark's tasks would be.
 _LITTLE = 4 << 30
 
 
 def run(
     request: SnapshotRestoreRequest, *, spark: SparkSession | None = None, reporter: Reporter
 ) -> dict[str, Any]:
-    """Restore, and return what was written.
+    """Restore the files; returns a summary.
 
     Raises Refused (names that cannot be written, a folder that holds something else, files that were pruned),
-    Damaged (some files differ from the catalog: they are not there, all others are), Busy,
+    Damaged (some files differ from the catalog: these were not restored, all others were), Busy,
     EnvironmentProblem.
     """
     work = Workspace(request, "", reporter, spark)
     reader = work.current()
-    made = planned(reader, request, spark, reporter, partial(plan_restore, request))
+    plan = planned(reader, request, spark, reporter, partial(plan_restore, request))
     require_outside(request, request.folder)
     target = Target(request.folder)
-    require_names(made, target.limits())
-    digest = restore_digest(made)
-    for note in made.notes:
+    require_names(plan, target.limits())
+    digest = restore_digest(plan)
+    for note in plan.notes:
         reporter.warning(note)
-    summary = _summary(made, target, request.form)
-    refused = target.taken(digest)
-    if refused and target.holds(read_order(made)):
+    summary = _summary(plan, target, request.form)
+    refusal = target.taken(digest)
+    if refusal and target.holds(read_order(plan)):
         return {"done_before": True, **summary}
     if request.dry_run:
-        return {"dry_run": True, **summary, "refused_because": refused}
-    target.require_free(made, digest)
-    with target.locked(digest, made) as resumed:
+        return {"dry_run": True, **summary, "refused_because": refusal}
+    target.require_free(plan, digest)
+    with target.locked(digest, plan) as resumed:
         if resumed:
             reporter.note(f"resuming the restore that {target.folder} holds and that did not finish")
         with recorded_restore(
             work,
             reader,
-            source=made.source,
+            source=plan.source,
             target=f"dir:{target.folder}",
             selection=request.select or load("queries", "restore_snapshot_files"),
-            to_ts=made.end_ts,
-            audit=_audit(made, str(target.folder)) if made.damage else None,
+            to_ts=plan.end_ts,
+            audit=_audit(plan, str(target.folder)) if plan.damage else None,
         ) as (_, counts):
-            rows = _write(work, reader, request, made, target)
+            rows = _write(work, reader, request, plan, target)
             counts.update({name: sum(getattr(row, name) for row in rows) for name in ("entries", "bytes")})
-            written = counts["entries"] - sum(row.kept for row in rows)
-            result = work.timed({"resumed": resumed, **summary, "written": written})
+            written_files = counts["entries"] - sum(row.kept for row in rows)
+            result = work.timed({"resumed": resumed, **summary, "written": written_files})
             if damage := _damage(rows, target):
                 raise damage.with_result(result)
         target.finish()
@@ -104,11 +105,11 @@ def run(
 
 
 def _folders(
-    request: SnapshotRestoreRequest, made: SnapshotRestorePlan, target: Target
+    request: SnapshotRestoreRequest, plan: SnapshotRestorePlan, target: Target
 ) -> Iterator[RestoredFolder]:
-    """The folders below the one restored into. Raises Refused where one cannot be written under its name."""
+    """Yield the folders below the target. Raises Refused if one cannot be written under its name."""
     limits = target.limits()
-    for batch in read_folders(request, made):
+    for batch in read_folders(request, plan):
         for row in batch.to_pylist():
             folder = RestoredFolder(**{**row, "target": row["target"].removesuffix("/")})
             if not folder.target:
@@ -119,7 +120,7 @@ def _folders(
 
 
 def is_little(made: SnapshotRestorePlan) -> bool:
-    """Whether threads of this process restore it."""
+    """Return whether the restore is small enough for threads of this process."""
     return made.weight <= _LITTLE
 
 
@@ -127,34 +128,35 @@ def _write(
     work: Workspace,
     reader: CatalogReader,
     request: SnapshotRestoreRequest,
-    made: SnapshotRestorePlan,
+    plan: SnapshotRestorePlan,
     target: Target,
 ) -> list[Any]:
-    """Write the splits and carry them out, in Spark's tasks where there is much to do.
+    """Write the splits and run a task for each, on Spark if there is much to do.
 
-    Returns what the task of each split reported. Folders get their modes and times when all files are there.
+    Returns the report of each task. Folders get their modes and times after all files are written.
     """
-    splits, reporter = write_splits(target.storage, made), work.reporter
-    reporter.start(made.files, made.bytes, "restore", "files")
-    here, folder = is_little(made), str(target.folder)
-    # A sync waits for what other threads write too: one at the end costs half of one for each split.
-    job = WriteJob(folder, target.storage.uri, splits, reader.destinations(), syncs=not here)
-    folders = partial(_folders, request, made, target)
-    with Folder(folder) as written:
-        written.create_folders(folders(), existing=request.select is not None)
+    splits, reporter = write_splits(target.storage, plan), work.reporter
+    reporter.start(plan.files, plan.bytes, "restore", "files")
+    in_process, folder = is_little(plan), str(target.folder)
+    # A sync also waits for the writes of other threads: a single one at the end takes half as long as one for
+    # each split.
+    job = WriteJob(folder, target.storage.uri, splits, reader.destinations(), syncs=not in_process)
+    folders = partial(_folders, request, plan, target)
+    with Folder(folder) as output:
+        output.create_folders(folders(), existing=request.select is not None)
     with TaskProgress(target.storage, "").watched(reporter.update):
-        # Hashing and writing leave the interpreter to the next thread.
-        rows = run_all(job, range(len(splits)), None if here else work.cluster)
-        with Folder(folder) as written:
+        # Threads run in parallel, since hashing and writing release the interpreter lock.
+        rows = run_all(job, range(len(splits)), None if in_process else work.cluster)
+        with Folder(folder) as output:
             if not any(row.damaged for row in rows):
-                written.finish_folders(folders())
-            written.sync()
-    reporter.update(made.files, made.bytes)
+                output.finish_folders(folders())
+            output.sync()
+    reporter.update(plan.files, plan.bytes)
     return rows
 
 
 def write_splits(storage: Storage, made: SnapshotRestorePlan) -> tuple[str, ...]:
-    """Write the splits of a planned restore into `storage`, as Arrow; returns their paths."""
+    """Write the splits of a planned restore into `storage`, as Arrow streams; returns their paths."""
     size = max(_SPLIT_BYTES, made.weight // _MOST_SPLITS)
     writer = ArrowSplitWriter(storage.uri, "plan/", size, weight="bytes", each=FILE_COST)
 
@@ -169,17 +171,17 @@ def write_splits(storage: Storage, made: SnapshotRestorePlan) -> tuple[str, ...]
     )
 
 
-def _summary(made: SnapshotRestorePlan, target: Target, form: Form) -> dict[str, Any]:
-    shown = made.tables[:_SHOWN]
+def _summary(plan: SnapshotRestorePlan, target: Target, form: Form) -> dict[str, Any]:
+    tables = plan.tables[:_MAX_TABLES]
     return {
-        "source": made.source,
-        "backup_id": made.backup_id,
-        "taken": format_ts(made.end_ts) if made.end_ts is not None else None,
+        "source": plan.source,
+        "backup_id": plan.backup_id,
+        "taken": format_ts(plan.end_ts) if plan.end_ts is not None else None,
         "folder": str(target.folder),
-        "of_tables": len(made.tables),
-        "files": made.files,
-        "bytes": made.bytes,
-        "not_verifiable": sum(table.unknown for table in made.tables) or None,
+        "of_tables": len(plan.tables),
+        "files": plan.files,
+        "bytes": plan.bytes,
+        "not_verifiable": sum(table.unknown for table in plan.tables) or None,
         "tables": [
             {
                 "table": table.scope,
@@ -189,27 +191,27 @@ def _summary(made: SnapshotRestorePlan, target: Target, form: Form) -> dict[str,
                 "plain": table.is_plain,
                 "path": str(target.folder / folder_of_table(form, table.scope)),
             }
-            for table in shown
+            for table in tables
         ],
     }
 
 
 def _damage(rows: Sequence[Any], target: Target) -> Damaged | None:
-    """The error that names the files that could not be restored; None when all were."""
+    """Return the error that names the files that could not be restored; None if all were restored."""
     count = sum(row.damaged for row in rows)
     if not count:
         return None
     names = list(islice(chain.from_iterable(json.loads(row.names) for row in rows), NAMED))
-    more = f"\n  and {count - len(names)} more" if count > len(names) else ""
+    suffix = f"\n  and {count - len(names)} more" if count > len(names) else ""
     return Damaged(
         f"{counted(count, 'file')} could not be restored into {target.folder}; all others were. "
-        "What is stored of them is not whole:\n" + "\n".join(f"  {name}" for name in names) + more,
+        "What is stored of them is not whole:\n" + "\n".join(f"  {name}" for name in names) + suffix,
         hint="Put the objects back from a copy of the repository and run the same command again, or restore "
         "these files from another backup.",
     )
 
 
-def _audit(made: SnapshotRestorePlan, folder: str) -> Audit:
-    """The entry for a restore of a backup that is known to be damaged."""
-    detail = {"folder": folder, "damage": made.damage}
-    return audit_entry("restore with damage", made.backup_id or "", detail)
+def _audit(plan: SnapshotRestorePlan, folder: str) -> Audit:
+    """Return the audit entry for the restore of a backup that is known to be damaged."""
+    detail = {"folder": folder, "damage": plan.damage}
+    return audit_entry("restore with damage", plan.backup_id or "", detail)

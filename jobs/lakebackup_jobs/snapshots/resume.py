@@ -1,4 +1,4 @@
-"""Whether an interrupted backup of a snapshot can be resumed."""
+"""The draft of a snapshot's backup, and whether it can be resumed after an interruption."""
 
 from __future__ import annotations
 
@@ -15,9 +15,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class InProgress:
-    """What a backup is going to be. `asked`: what makes two requests the same. `lasting`: the snapshot has a
-    name and stays what it is, so that the backup can be resumed later. `pruned`: the row of the query
-    latest_prune that it was planned with. `dealt`: its splits are written.
+    """The draft of a backup.
+
+    `asked`: the fields by which two requests are the same backup. `lasting`: the snapshot has a name and does
+    not change, so that the backup can be resumed later. `pruned`: the row of the query latest_prune at the
+    time of the plan. `dealt`: the splits of its tasks are written. `started_at` in us, `end_ts` in ms.
     """
 
     backup_id: str
@@ -42,7 +44,7 @@ class InProgress:
         return 0 if self.kind == "full" else 1
 
     def same(self, asked: dict[str, Any], snapshot: Snapshot, end_ts: int) -> bool:
-        """Whether it is the backup that is asked for of that snapshot, as of `end_ts`."""
+        """Return whether a request `asked` for this snapshot, as of `end_ts` (ms), asks for this backup."""
         return (asked, snapshot.id, end_ts) == (self.asked, self.snapshot, self.end_ts)
 
     def blocker(
@@ -54,9 +56,10 @@ class InProgress:
         pruned: dict[str, Any],
         counted: Callable[[Snapshot], tuple[int, int]],
     ) -> str | None:
-        """Why it cannot be resumed; None when it can. `next_one` is to be backed up, as of `end_ts`.
+        """Return why the backup cannot be resumed; None if it can.
 
-        `counted`: how many files and bytes a snapshot has; asked last.
+        `next_one` is the snapshot to back up, as of `end_ts` (ms). `counted` returns the number of files and
+        bytes of a snapshot; it is called last, since it lists the files.
         """
         if not self.dealt:
             return "it was not planned to its end"

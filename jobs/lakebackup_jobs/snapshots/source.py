@@ -1,4 +1,7 @@
-"""Reading files of a snapshot: opened once, hashed while read, and refused when not as listed."""
+"""Reads files of a snapshot: each is opened once and hashed while it is read.
+
+A file that is not as it was listed is refused. It is compared with the listing before it is read and after.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ if TYPE_CHECKING:
 
 #: The role of a folder in a listing.
 FOLDER = "folder"
-#: What is known of a file that is listed.
+#: The columns of a listed file.
 LISTED = (
     "scope STRING, region STRING, name STRING, role STRING, folder STRING, bytes BIGINT, mtime_ns BIGINT, "
     "mtime_ms BIGINT, mode INT, links INT, device BIGINT, inode BIGINT, ctime_ns BIGINT"
@@ -61,24 +64,24 @@ class Entry(NamedTuple):
 
     @property
     def listed(self) -> Listed:
-        """What the file must still be when it is read."""
+        """The file as it must still be when it is read."""
         return Listed(f"{self.folder}/{self.name}", self.bytes, self.mtime_ns, self.inode)
 
     @property
     def first(self) -> tuple[str, str, str]:
-        """The name among its hard links that is copied."""
+        """The key of the hard link that is copied: its scope, region and name."""
         return self.first_scope, self.first_region, self.first_name
 
 
 class SourceFile:
-    """A file as a stream for `Storage.upload`; once it is read to its end, `sha256` is of all of it.
+    """A file as a stream for `Storage.upload`. After it is read to its end, `sha256` covers all of it.
 
-    `tell` is called with the number of bytes of each piece that was read.
-    Raises Refused (it is not as it was listed), EnvironmentProblem.
+    `tell` is called with the number of bytes of each read. Raises Refused (the file is not as it was listed),
+    EnvironmentProblem.
     """
 
     def __init__(self, listed: Listed, tell: Callable[[int], None]) -> None:
-        self._listed, self._tell = listed, tell
+        self._listed, self._on_read = listed, tell
         self._hash = hashlib.sha256()
         self._count = 0
         with reading(listed.file):
@@ -91,28 +94,28 @@ class SourceFile:
 
     @property
     def sha256(self) -> str:
-        """Of what was read so far."""
+        """The SHA-256 of the bytes that were read so far."""
         return self._hash.hexdigest()
 
     def read(self, size: int, /) -> bytes:
-        """The next bytes; none at the end, when the file still is what was listed."""
+        """Return at most `size` bytes; none at the end, where the file must still be as it was listed."""
         with reading(self._listed.file):
-            data = os.read(self._handle, size)
-        if data:
-            self._hash.update(data)
-            self._count += len(data)
-            self._tell(len(data))
+            chunk = os.read(self._handle, size)
+        if chunk:
+            self._hash.update(chunk)
+            self._count += len(chunk)
+            self._on_read(len(chunk))
         else:
-            # Looked at after reading and compared with the listing: this covers all the time between.
+            # This comparison with the listing also notices a change during the reading.
             self._require_unchanged()
             if self._count != self._listed.bytes:
                 raise Refused(
                     f"{self._listed.file} gave {self._count} bytes and has {self._listed.bytes}.", hint=STAY
                 )
-        return data
+        return chunk
 
     def pieces(self) -> Iterator[bytes]:
-        """The file to its end."""
+        """Yield the chunks of the file up to its end."""
         return iter(lambda: self.read(_PIECE), b"")
 
     def __enter__(self) -> Self:
@@ -122,22 +125,22 @@ class SourceFile:
         os.close(self._handle)
 
     def _require_unchanged(self) -> None:
-        found = os.fstat(self._handle)
-        now = (found.st_size, signed(found.st_mtime_ns), signed(found.st_ino))
-        what = [
+        status = os.fstat(self._handle)
+        values = (status.st_size, signed(status.st_mtime_ns), signed(status.st_ino))
+        changes = [
             f"its {name} was {old} and is {new}"
-            for name, old, new in zip(("size", "time in ns", "inode"), self._listed[1:], now, strict=True)
+            for name, old, new in zip(("size", "time in ns", "inode"), self._listed[1:], values, strict=True)
             if old != new
         ]
-        if what:
-            raise Refused(f"{self._listed.file} changed under the backup: {', '.join(what)}.", hint=STAY)
+        if changes:
+            raise Refused(f"{self._listed.file} changed under the backup: {', '.join(changes)}.", hint=STAY)
 
 
 def signed(number: int) -> int:
-    """The low 64 bits of a number as the catalog's engines have them, with a sign.
+    """Return the low 64 bits of a number as a signed number, as the catalog's engines store it.
 
-    Device and inode numbers are unsigned; times in ns leave the 64 bits in 1677 and in 2262. Two that are
-    equal afterwards are taken for equal.
+    Device and inode numbers are unsigned, and times in ns before 1677 or after 2262 do not fit into 64 bits.
+    Numbers with the same low 64 bits count as equal.
     """
     number &= (1 << 64) - 1
     return number if number < 1 << 63 else number - (1 << 64)

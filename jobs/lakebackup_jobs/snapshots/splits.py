@@ -1,6 +1,6 @@
-"""What each task of a snapshot's backup has to do, as objects: rows of the query snapshot_shares.
+"""The splits of a snapshot's backup: objects with the rows of the query snapshot_shares, one for each task.
 
-An interrupted backup is thereby resumed as it was planned.
+They are written before the tasks start, so an interrupted backup is resumed as it was planned.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 WRITTEN = "task INT, files BIGINT"
-#: The order in a split: neighbours one after the other, the name that is copied before its hard links.
+#: The order of rows in a split: all hard links of a file together, the name that is copied first.
 ORDER = ("task", "first_scope", "first_region", "first_name", "scope", "region", "name")
 #: Columns of the query snapshot_shares.
 _COLUMNS = (
@@ -33,13 +33,14 @@ _COLUMNS = (
 
 
 def split_path(folder: str, task: int) -> str:
-    """Where the split of a task is, below a backup's folder."""
+    """Return the path of a task's split, below a backup's folder."""
     return f"{folder}work/share-{task:06d}.parquet"
 
 
 @dataclass(frozen=True, slots=True)
 class SplitWriter:
-    """For `mapInArrow` over rows in `ORDER`, all rows of a task in one call: writes each split."""
+    """A function for `mapInArrow` over rows in `ORDER`, with all rows of a task in one call: it writes the
+    splits, and its output has the columns of WRITTEN."""
 
     uri: str
     folder: str
@@ -48,7 +49,7 @@ class SplitWriter:
         import pyarrow as pa
 
         storage, schema = open_storage(self.uri), arrow_schema(_COLUMNS)
-        for task, some in groupby(runs(batches, "task"), itemgetter(0)):
-            rows = (batch.select(schema.names).cast(schema) for _, batch in some)
-            _, count, _ = write_rows(storage, split_path(self.folder, task), schema, rows)
+        for task, group in groupby(runs(batches, "task"), itemgetter(0)):
+            task_batches = (batch.select(schema.names).cast(schema) for _, batch in group)
+            _, count, _ = write_rows(storage, split_path(self.folder, task), schema, task_batches)
             yield pa.RecordBatch.from_pylist([{"task": task, "files": count}], arrow_schema(WRITTEN))

@@ -1,7 +1,7 @@
 """Where restores go: topics, a Delta table, a folder, or a file of records.
 
-A target asks the content of a restore for what it takes (rows, files, or records to produce), and knows what
-it holds already. What brings an engine's queues back uses `targets.topics`.
+A target gets what it needs from the content of a restore (rows, files, or records to produce), and knows what
+it holds already. Restores of an engine's queues have no target; they use `targets.topics`.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ Written = TypeVar("Written", covariant=True)
 class Held:
     """What a target holds: everything of `source` that was committed in `(from_ts, to_ts]`.
 
-    `start_ts`: from where on the last restore into it brought changes. `filters`, `first_key`, `beyond_key`:
-    of which tables and keys.
+    `start_ts`: the ts from which the last restore brought changes. `filters`, `first_key` and `beyond_key`
+    select the tables and keys.
     """
 
     source: str
@@ -45,7 +45,7 @@ class Held:
 
     @classmethod
     def after(cls, before: Held | None, plan: LogRestorePlan, request: LogRestoreRequest) -> Held:
-        """What a target that held `before` holds after a restore."""
+        """What a target that held `before` holds after a restore by `plan`."""
         start_ts = 0 if request.on_full else plan.start_ts
         return cls(
             source=plan.source,
@@ -58,37 +58,38 @@ class Held:
         )
 
     def text(self) -> str:
-        """As it is recorded in the target."""
+        """The JSON text that is recorded in the target."""
         return json.dumps(asdict(self))
 
     @classmethod
     def read(cls, text: str) -> Held | None:
-        """The inverse of `text`; None when that is something else."""
+        """The inverse of `text`; None when the text is anything else."""
         try:
-            found = json.loads(text)
-            return cls(**found) if isinstance(found, dict) else None
+            fields = json.loads(text)
+            return cls(**fields) if isinstance(fields, dict) else None
         except (ValueError, TypeError):
             return None
 
 
 def require_same(before: Held, request: LogRestoreRequest) -> None:
-    """Refused when a restore is of another source, other tables or keys than what it continues from."""
-    had = _asked(before.source, before.filters, before.first_key, before.beyond_key)
-    now = _asked(request.name, request.filters, request.first_key, request.beyond_key)
-    if had != now:
+    """Raise Refused unless a restore is of the same source, tables and keys as what the target holds."""
+    current_text = _selection_text(before.source, before.filters, before.first_key, before.beyond_key)
+    requested_text = _selection_text(request.name, request.filters, request.first_key, request.beyond_key)
+    if current_text != requested_text:
         raise Refused(
-            f"The target holds {had}, and this would bring {now}.",
+            f"The target holds {current_text}, and this would bring {requested_text}.",
             hint="Restore into another place, or continue with the same source, -f and keys.",
         )
 
 
 def is_done(before: Held | None, after: Held, *, alone: bool = False) -> bool:
-    """Whether a target holds already what a restore would bring. Refused when it cannot be continued there;
-    `alone`: the restore starts from another table, and continues nothing."""
+    """Whether a target holds already what a restore would bring (`after`). Raises Refused when the restore
+    cannot continue what the target holds (`before`). `alone`: the restore starts from another table, and
+    continues nothing."""
     if before is None:
         return False
-    whole = before.from_ts == after.from_ts or not alone
-    if whole and (before.start_ts, before.to_ts) == (after.start_ts, after.to_ts):
+    same_start = before.from_ts == after.from_ts or not alone
+    if same_start and (before.start_ts, before.to_ts) == (after.start_ts, after.to_ts):
         return True
     if before.to_ts == after.start_ts and not alone:
         return False
@@ -101,7 +102,9 @@ def is_done(before: Held | None, after: Held, *, alone: bool = False) -> bool:
     )
 
 
-def _asked(source: str, filters: Sequence[str], first_key: str | None, beyond_key: str | None) -> str:
+def _selection_text(
+    source: str, filters: Sequence[str], first_key: str | None, beyond_key: str | None
+) -> str:
     parts = [source, *(f"-f {text!r}" for text in filters)]
     if first_key or beyond_key:
         parts.append(f"keys {first_key or ''}..{beyond_key or ''}")
@@ -109,11 +112,11 @@ def _asked(source: str, filters: Sequence[str], first_key: str | None, beyond_ke
 
 
 class Content(Protocol[Written]):
-    """What a restore brings; `Written` is its summary, the same from every target.
+    """What a restore brings. `Written` is the type of its summary, which is the same for every target.
 
-    `spark`: the session that does it. `before`: what the target holds and the restore continues from, None:
-    nothing. `after`: what the target then records that it holds, None: only the catalog records it. `commit`:
-    Spark's options of the commit to a table. `gone`: tables of which nothing is left at the end.
+    `spark`: the session to use. `before`: what the target holds and the restore continues from; None:
+    nothing. `after`: what the target then records that it holds; None: only the catalog records it.
+    `commit`: Spark's options for the commit to a table. `gone`: ids of tables that are dropped at the end.
     """
 
     @property
@@ -128,15 +131,16 @@ class Content(Protocol[Written]):
     def gone(self) -> Sequence[int]: ...
 
     def rows(self) -> DataFrame | None:
-        """All of it, as the rows of a table; None: there is none."""
+        """All of the content, as the rows of a table; None: there is none."""
         ...
 
     def create(self, path: str) -> bool:
-        """Create the table at a path with it, without SQL; whether it is so little that this was done."""
+        """Create the table at a path without SQL, if the content is small enough; returns whether it did."""
         ...
 
     def onto(self, held: DataFrame) -> DataFrame:
-        """What makes the rows that are `held` those after the restore; see the statement log_continue."""
+        """The changes that turn the rows of the target (`held`) into those after the restore; see the
+        statement log_continue."""
         ...
 
     def in_table(self, table: DeltaTarget) -> Written:
@@ -144,83 +148,84 @@ class Content(Protocol[Written]):
         ...
 
     def write_files(self, path: str) -> Written:
-        """Write it as files below a folder, in the place of those of an attempt that was cut off."""
+        """Write the content as files below a folder; replaces the files of an interrupted attempt."""
         ...
 
 
 class Target:
-    """A place that a restore writes to; `place` is its name, the same however a person writes it.
+    """Where a restore writes to. `place` is its canonical name, however a user writes it.
 
-    Nothing is written before `prepare`, or `write` where the target is not prepared.
+    Nothing is written before `prepare`, or before `write` where a restore does not prepare the target.
     """
 
     place: str
-    #: Whether this process writes it, without Spark.
+    #: Whether this process writes the target, without Spark.
     is_local: ClassVar[bool] = False
 
     def describe(self, plan: RestorePlan) -> dict[str, Any]:
-        """For a dry run: what would be created, and what is in the way (`refused_because`)."""
+        """For a dry run: what would be created, and the reason for a refusal (`refused_because`)."""
         raise NotImplementedError
 
     def held(self) -> Held | None:
-        """What earlier restores of a log brought; None: it is empty. Raises Refused when anything else is
-        there."""
+        """What earlier restores of a log brought; None: the target is empty. Raises Refused when it holds
+        anything else."""
         raise NotImplementedError
 
     def missing_rights(self, plan: LogRestorePlan) -> Sequence[str]:
-        """The rights that a restore of a log lacks here, each with its resource."""
+        """The rights that a restore of a log into this target lacks, each with its resource."""
         return []
 
     def into(self, plan: RestorePlan) -> dict[str, Any]:
-        """Which things the records go into, where they have an identity beside their name.
+        """The ids of what the records go into; empty where names are all there is.
 
-        For Kafka: `cluster`, and `topics`: source topic -> id of its target topic, of those that are there.
+        For Kafka: `cluster` is the cluster's id, and `topics` maps a source topic to the id of its target
+        topic, if that exists.
         """
         return {}
 
     def prepare(self, plan: RestorePlan, restore_id: str, *, resumed: bool) -> None:
-        """Refuse a target that is not fit, and make it ready. A resumed restore finds what it left itself."""
+        """Prepare the target. Raises Refused when it cannot take the restore. When the restore is resumed,
+        the target holds what the interrupted run left."""
 
     def write(self, content: Any) -> Any:
-        """Bring a Content, and return its summary. An attempt that was cut off is completed or repeated:
-        nothing is there twice."""
+        """Write a Content into the target, and return its summary. An interrupted attempt is completed or
+        repeated; no record is there twice."""
         raise NotImplementedError
 
     def finish(self, plan: RestorePlan) -> Sequence[str]:
-        """Put things in their final state; returns what the person must know."""
+        """Give the target its final state. Returns notes for the user."""
         return []
 
     def unfinished(self) -> str:
-        """What a person must know of the target after a restore that did not finish; empty: nothing."""
+        """A note for the user about the target after a restore that did not finish; empty: nothing."""
         return ""
 
     def forget(self) -> Sequence[str]:
-        """Drop what lets a restore be resumed; before it is on record as complete, it would start over.
-        Returns what could not be dropped."""
+        """Delete what is only needed to resume the restore. Call it once the restore is recorded as complete;
+        before that, an interrupted run would start over. Returns notes on what could not be deleted."""
         return []
 
 
 def open_target(
     request: Request, text: str, kafka: Callable[[str], Target], *, append: bool = False
 ) -> Target:
-    """The target that `text` names: delta:PATH, dir:PATH or kafka://…, the rest of which `kafka` takes.
+    """Open the target that `text` names: delta:PATH, dir:PATH or kafka://…; `kafka` opens the last kind.
 
-    `append`: rows may be added to a table that is there. Raises UsageProblem (a path in a
-    repository too).
+    `append`: rows may be added to an existing table. Raises UsageProblem (also for a path in a repository).
     """
-    scheme, _, rest = text.partition(":")
-    if rest and scheme in ("delta", "dir"):
-        require_outside(request, rest)
-    if rest and scheme == "delta":
+    scheme, _, location = text.partition(":")
+    if location and scheme in ("delta", "dir"):
+        require_outside(request, location)
+    if location and scheme == "delta":
         from lakebackup_jobs.targets.delta import DeltaTarget
 
-        return DeltaTarget(rest, append=append)
-    if rest and scheme == "dir":
+        return DeltaTarget(location, append=append)
+    if location and scheme == "dir":
         from lakebackup_jobs.targets.folder import FolderTarget
 
-        return FolderTarget(rest)
-    if rest and scheme == "kafka":
-        return kafka(rest.removeprefix("//"))
+        return FolderTarget(location)
+    if location and scheme == "kafka":
+        return kafka(location.removeprefix("//"))
     raise UsageProblem(
         f"{text!r} is no place to restore to.",
         hint="Name kafka://HOST:PORT, delta:PATH or dir:PATH.",
@@ -228,5 +233,5 @@ def open_target(
 
 
 def full_path(path: str) -> str:
-    """A path or URI of a target, absolute."""
+    """The path of a target as an absolute path; URIs stay as they are."""
     return path if "://" in path else str(Path(path).absolute())

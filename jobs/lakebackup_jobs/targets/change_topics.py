@@ -1,7 +1,8 @@
-"""Restore a log into topics, one a table: a record for the latest change of each key in the span.
+"""Restore a log into topics, one for each table: one record for the latest change of each key in the span.
 
-The changes are staged first, then tasks produce them in transactions that carry how far they are. What the
-topics hold, and what is on its way into them, is recorded beside the backups.
+The changes are staged as Parquet files first. Then tasks produce them in transactions; each transaction also
+commits the task's progress. An object beside the backups records what the topics hold, and which restore is
+in progress.
 """
 
 from __future__ import annotations
@@ -52,14 +53,14 @@ if TYPE_CHECKING:
     from lakebackup.plan.partitions import TopicState
     from lakebackup_jobs.logs.restore.apply import Changes
 
-# A key's last record is what counts; and whatever the database took is not too large.
+# Only the last record of a key counts, and no value that the database accepted may be too large.
 _SETTINGS = {"cleanup.policy": "compact", "max.message.bytes": str(2**30)}
-_COPIES = 3
-_SHOWN = 10
-#: Begins the names of the groups and transactional ids of such restores.
+_REPLICAS = 3
+_MOST_LISTED = 10
+#: The prefix of the names of the groups and transactional ids of these restores.
 OWN_NAMES = "lakebackup-log-"
-_HEADER = b"\x02\x12commit_ts\x02"  # one header of that name, its value not null: Avro, as data files have it
-_ROWS = 50_000
+_HEADER = b"\x02\x12commit_ts\x02"  # in Avro: one header named commit_ts, whose value is not null
+_BATCH_ROWS = 50_000
 
 
 class ChangeTopics(Target):
@@ -80,65 +81,65 @@ class ChangeTopics(Target):
         self._cluster = Topics(self._client)
         self._notes: list[str] = []
         self._storage = open_storage(request.destination)
-        known = f"{self._cluster.cluster_id()}\n{self._prefix}"
-        name = f"topics-{hashlib.sha256(known.encode()).hexdigest()[:32]}"
-        self._known = f"{layout.restore_folder(name)}held.json"
+        identity = f"{self._cluster.cluster_id()}\n{self._prefix}"
+        name = f"topics-{hashlib.sha256(identity.encode()).hexdigest()[:32]}"
+        self._state_path = f"{layout.restore_folder(name)}held.json"
         self.place = f"kafka://{servers}" + (f"?prefix={self._prefix}" if self._prefix else "")
 
     def held(self) -> Held | None:
-        """What earlier restores from this destination brought under the prefix, and is still there."""
-        kept = self._kept()
-        held = Held.read(json.dumps(kept.get("held")))
-        if held is None or not self._gone(kept.get("topics", {})):
-            return held
-        if self._request.start_ts == held.to_ts:
+        """What earlier restores from this destination brought under the prefix, if the topics still exist."""
+        state = self._read_state()
+        restored = Held.read(json.dumps(state.get("held")))
+        if restored is None or not self._are_deleted(state.get("topics", {})):
+            return restored
+        if self._request.start_ts == restored.to_ts:
             raise Refused(
-                f"The topics that restores filled up to {held.to_ts} were deleted.",
+                f"The topics that restores filled up to {restored.to_ts} were deleted.",
                 hint="Leave out --startts, to restore them from the beginning.",
             )
         return None
 
     def write(self, content: Changes) -> dict[str, int]:
-        """Stage the changes, once, and produce them from where the topics have them."""
-        after = content.after
-        asked = json.dumps([self._known, after.text()])
-        name = hashlib.sha256(asked.encode()).hexdigest()[:32]
+        """Stage the changes once, and produce them from where an earlier attempt stopped."""
+        goal = content.after
+        identity = json.dumps([self._state_path, goal.text()])
+        name = hashlib.sha256(identity.encode()).hexdigest()[:32]
         folder, group = layout.restore_folder(f"log-{name}"), f"{OWN_NAMES}{name}"
         topics = self._topics(content.plan)
-        ours = json.loads(after.text())
-        kept = self._kept()
-        doing = kept.get("doing") or {"held": ours}
-        if self._gone(doing.get("topics", {})):
-            doing = {"held": ours}
-            self._clear(folder, group, len(self._staged(folder) or ()))
-        if doing["held"] != ours:
-            held = doing["held"]
+        goal_fields = json.loads(goal.text())
+        state = self._read_state()
+        in_progress = state.get("doing") or {"held": goal_fields}
+        if self._are_deleted(in_progress.get("topics", {})):
+            in_progress = {"held": goal_fields}
+            self._clear_staged(folder, group, len(self._staged_files(folder) or ()))
+        if in_progress["held"] != goal_fields:
+            span = in_progress["held"]
             raise Refused(
-                f"A restore of {held['source']} in ({held['start_ts']}, {held['to_ts']}] into these topics "
+                f"A restore of {span['source']} in ({span['start_ts']}, {span['to_ts']}] into these topics "
                 "was cut off, and they hold a part of it.",
-                hint=f"Finish it first: --startts {held['start_ts']} --endts {held['to_ts']}, and its -f.",
+                hint=f"Finish it first: --startts {span['start_ts']} --endts {span['to_ts']}, and its -f.",
             )
-        if "entries" not in doing:
-            files = self._staged(folder)
+        if "entries" not in in_progress:
+            files = self._staged_files(folder)
             if files is None:
-                self._refuse(topics, content)
+                self._check_topics(topics, content)
                 files = self._stage(content, folder)
-            self._make(topics)
-            doing = {"topics": self._ids(topics), **doing}
-            self._keep(doing=doing)
+            self._create_topics(topics)
+            in_progress = {"topics": self._ids(topics), **in_progress}
+            self._update_state(doing=in_progress)
             entries = self._produce(content, files, topics[0], group)
-            doing = {**doing, "entries": entries, "files": len(files)}
-            self._keep(doing=doing)
-        # Until it is recorded as done, whoever resumes it clears what was staged.
-        self._notes += self._clear(folder, group, doing["files"])
-        before = kept.get("topics", {}) if content.before else {}
-        # A restore that an older version began did not note them.
-        ids = doing.get("topics") or self._ids(topics)
-        self._keep(held=ours, topics={**before, **ids}, doing=None)
-        return {"entries": doing["entries"], "topics": len(topics)}
+            in_progress = {**in_progress, "entries": entries, "files": len(files)}
+            self._update_state(doing=in_progress)
+        # The staged files go before the restore is recorded as done, so a run that resumes it clears them.
+        self._notes += self._clear_staged(folder, group, in_progress["files"])
+        earlier_ids = state.get("topics", {}) if content.before else {}
+        # A restore that an older version began did not record the ids.
+        ids = in_progress.get("topics") or self._ids(topics)
+        self._update_state(held=goal_fields, topics={**earlier_ids, **ids}, doing=None)
+        return {"entries": in_progress["entries"], "topics": len(topics)}
 
     def _produce(self, content: Changes, files: Sequence[str], topic: str, group: str) -> int:
-        """Produce staged files from where their groups are; how many changes there are in all."""
+        """Produce the staged files, each from its group's offset. Returns the number of all changes."""
         job = ProduceJob(
             uri=self._storage.uri,
             files=files,
@@ -151,15 +152,17 @@ class ChangeTopics(Target):
         )
         return sum(row.entries for row in run_all(job, range(len(files)), content.cluster))
 
-    def _keep(self, **new: object) -> None:
-        self._storage.put(self._known, json.dumps({**self._kept(), **new}).encode(), if_absent=False)
+    def _update_state(self, **changes: object) -> None:
+        self._storage.put(
+            self._state_path, json.dumps({**self._read_state(), **changes}).encode(), if_absent=False
+        )
 
-    def _kept(self) -> dict[str, Any]:
+    def _read_state(self) -> dict[str, Any]:
         try:
-            found: dict[str, Any] = json.loads(self._storage.get(self._known))
+            state: dict[str, Any] = json.loads(self._storage.get(self._state_path))
         except NotFound:
             return {}
-        return found
+        return state
 
     def _topics(self, plan: LogRestorePlan) -> list[str]:
         names = sorted(f"{table.db}.{table.name}" for table in plan.tables)
@@ -170,60 +173,65 @@ class ChangeTopics(Target):
             )
         return [check_topic_name(topic_of(self._prefix, name)) for name in dict.fromkeys(names)]
 
-    def _refuse(self, topics: Sequence[str], content: Changes) -> None:
-        """Refused when the topics hold something else, or keys that topics cannot be rid of."""
-        before = content.before
-        emptied = content.emptied() if before else None
-        if before and (content.plan.changed or (emptied is not None and emptied.limit(1).count())):
+    def _check_topics(self, topics: Sequence[str], content: Changes) -> None:
+        """Raise Refused when the topics hold anything else, or keys that this restore could not delete."""
+        continued = content.before
+        emptied = content.emptied() if continued else None
+        if continued and (content.plan.changed or (emptied is not None and emptied.limit(1).count())):
             raise Refused(
                 "Tables were dropped, renamed or emptied within the span: their keys in the topics cannot be "
                 "named.",
                 hint="Restore from the beginning under another prefix.",
             )
-        mine = self._kept().get("topics", {})
+        filled_ids = self._read_state().get("topics", {})
         states = self._present(topics)
         _, regions = self._cluster.positions(states, "read_uncommitted")
         full = {region.scope for region in regions if region.high > region.low}
-        other = [s.scope for s in states if s.scope in full and not (before and mine.get(s.scope) == s.epoch)]
-        if other:
+        foreign = [
+            s.scope
+            for s in states
+            if s.scope in full and not (continued and filled_ids.get(s.scope) == s.epoch)
+        ]
+        if foreign:
             raise Refused(
-                f"Topics hold records already: {', '.join(other[:_SHOWN])}"
-                f"{' and others' if len(other) > _SHOWN else ''}.",
+                f"Topics hold records already: {', '.join(foreign[:_MOST_LISTED])}"
+                f"{' and others' if len(foreign) > _MOST_LISTED else ''}.",
                 hint="Restore under another prefix (?prefix=TEXT). To resume a restore that was cut off, "
                 "give the same --startts and --endts.",
             )
         existing = {state.scope for state in states}
         for topic in topics:
             if topic not in existing:
-                self._cluster.check_topic(topic, self._partitions, self._copies, _SETTINGS)
+                self._cluster.check_topic(topic, self._partitions, self._replicas, _SETTINGS)
 
     def _present(self, topics: Iterable[str]) -> list[TopicState]:
-        """Those of the topics that are there."""
-        there = set(self._cluster.topic_names())
-        return self._cluster.describe([topic for topic in topics if topic in there])
+        """The topics that exist."""
+        existing = set(self._cluster.topic_names())
+        return self._cluster.describe([topic for topic in topics if topic in existing])
 
     def _ids(self, topics: Iterable[str]) -> dict[str, str]:
-        """The ids of those of the topics that are there."""
+        """The ids of the topics that exist, by name."""
         return {state.scope: state.epoch for state in self._present(topics)}
 
-    def _gone(self, filled: Mapping[str, str]) -> bool:
-        """Whether the topics (name -> id) that a restore filled were deleted. Refused when only some were."""
+    def _are_deleted(self, filled: Mapping[str, str]) -> bool:
+        """Whether the topics (name -> id) that a restore filled were deleted. Raises Refused when only some
+        were."""
         ids = self._ids(filled)
-        lost = [topic for topic, epoch in filled.items() if ids.get(topic) != epoch]
-        if 0 < len(lost) < len(filled):
+        deleted = [topic for topic, epoch in filled.items() if ids.get(topic) != epoch]
+        if 0 < len(deleted) < len(filled):
             raise Refused(
-                f"Topics that a restore filled were deleted or recreated: {', '.join(lost[:_SHOWN])}"
-                f"{' and others' if len(lost) > _SHOWN else ''}.",
+                f"Topics that a restore filled were deleted or recreated: {', '.join(deleted[:_MOST_LISTED])}"
+                f"{' and others' if len(deleted) > _MOST_LISTED else ''}.",
                 hint="Delete the others that it filled too and restore from the beginning, or restore under "
                 "another prefix (?prefix=TEXT).",
             )
-        return bool(lost)
+        return bool(deleted)
 
-    def _make(self, topics: Sequence[str]) -> None:
-        there = set(self._cluster.topic_names())
-        created = [topic for topic in topics if topic not in there]
+    def _create_topics(self, topics: Sequence[str]) -> None:
+        existing = set(self._cluster.topic_names())
+        created = [topic for topic in topics if topic not in existing]
         for topic in created:
-            self._cluster.create_topic(topic, self._partitions, self._copies, _SETTINGS)
+            self._cluster.create_topic(topic, self._partitions, self._replicas, _SETTINGS)
         rights.require(self._rights.of_topics(created), outcome="No record is written")
 
     def missing_rights(self, plan: LogRestorePlan) -> Sequence[str]:
@@ -237,33 +245,36 @@ class ChangeTopics(Target):
         return rights.Rights(self._client, OWN_NAMES, alters=False)
 
     @property
-    def _copies(self) -> int:
-        return min(_COPIES, self._cluster.brokers())
+    def _replicas(self) -> int:
+        return min(_REPLICAS, self._cluster.brokers())
 
-    def _staged(self, folder: str) -> list[str] | None:
+    def _staged_files(self, folder: str) -> list[str] | None:
         try:
-            found: list[str] = json.loads(working.get(self._storage, f"{folder}staged.json"))
+            paths: list[str] = json.loads(working.get(self._storage, f"{folder}staged.json"))
         except NotFound:
             return None
-        return found
+        return paths
 
     def _stage(self, content: Changes, folder: str) -> list[str]:
         content.write_files(f"{self._storage.uri}/{folder}changes", whole=False)
-        found = [one.path for one in self._storage.list(f"{folder}changes/")]
-        files = sorted(path for path in found if path.endswith(".parquet"))
+        paths = [entry.path for entry in self._storage.list(f"{folder}changes/")]
+        files = sorted(path for path in paths if path.endswith(".parquet"))
         rows = run_all(_NamelessJob(self._storage.uri, files), range(len(files)), content.cluster)
-        if bare := sorted({table for row in rows for table in json.loads(row.tables)})[:_SHOWN]:
+        if nameless := sorted({table for row in rows for table in json.loads(row.tables)})[:_MOST_LISTED]:
             raise Refused(
                 f"The log of {content.plan.source} does not have the names of tables "
-                f"{', '.join(map(str, bare))}.",
+                f"{', '.join(map(str, nameless))}.",
                 hint="Choose tables by name with -f, or restore into delta: or dir:.",
             )
         self._storage.put(f"{folder}staged.json", json.dumps(files).encode())
         return files
 
-    def _clear(self, folder: str, group: str, count: int) -> list[str]:
-        """The index first: without it nothing is resumed. Returns notes on groups that stay. Where the topics
-        are gone, these hold nothing: brokers drop what was committed for a topic that is deleted."""
+    def _clear_staged(self, folder: str, group: str, count: int) -> list[str]:
+        """Delete the staged files and the groups of their progress. Returns notes on groups that stay.
+
+        The index goes first: without it nothing is resumed. Groups that stay after the topics were deleted
+        hold no offset, because brokers drop the offsets of a deleted topic.
+        """
         working.retire(self._storage, f"{folder}staged.json")
         working.empty(self._storage, f"{folder}changes/")
         return self._cluster.forget_groups(
@@ -273,7 +284,7 @@ class ChangeTopics(Target):
 
 @dataclass(frozen=True, slots=True)
 class _NamelessJob(Task):
-    """Finds tables in a staged file that have no name: up to _SHOWN ids, as JSON."""
+    """Finds tables without a name in a staged file: up to _MOST_LISTED ids, as JSON."""
 
     COLUMNS = "tables STRING, error STRING"
 
@@ -286,15 +297,15 @@ class _NamelessJob(Task):
 
         data = pa.BufferReader(open_storage(self.uri).get(self.files[number]))
         rows = pq.read_table(data, columns=["table_id", "name"])
-        bare = rows.filter(rows["name"].is_null())["table_id"].unique()
-        return {"tables": json.dumps(bare[:_SHOWN].to_pylist())}
+        nameless_ids = rows.filter(rows["name"].is_null())["table_id"].unique()
+        return {"tables": json.dumps(nameless_ids[:_MOST_LISTED].to_pylist())}
 
 
 @dataclass(frozen=True, slots=True)
 class ProduceJob(Task):
     """Produces the changes in a staged file.
 
-    `mark`: a partition that is there, on which progress is kept; each file has a group of its own.
+    Each file has a consumer group, whose offset in the partition `mark`, which must exist, is the progress.
     """
 
     COLUMNS = "task INT, entries BIGINT, error STRING"
@@ -312,7 +323,7 @@ class ProduceJob(Task):
         return outlasting(partial(self._resume, number))
 
     def _resume(self, number: int, commits: Callable[[], None]) -> dict[str, object]:
-        """Produce from where the file's group is; `commits` is called after each commit."""
+        """Produce the rows after the group's offset; `commits` is called after each commit."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -322,10 +333,10 @@ class ProduceJob(Task):
         client = {**self.client, "partitioner": PARTITIONER}
         waiting = partial(self.counters(f"produce-{number}"), 0, 0)
         with RestoreProducer(client, name, name, zero_as_one=True, wait=waiting) as producer:
-            done = producer.committed(*self.mark)
-            for batch in pq.ParquetFile(pa.BufferReader(data)).iter_batches(_ROWS):
+            committed = producer.committed(*self.mark)
+            for batch in pq.ParquetFile(pa.BufferReader(data)).iter_batches(_BATCH_ROWS):
                 position += len(batch)
-                if done and position <= done.position:
+                if committed and position <= committed.position:
                     continue
                 if not pending:
                     producer.begin()
@@ -341,7 +352,7 @@ class ProduceJob(Task):
         return {"task": number, "entries": position}
 
     def _topics(self, batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
-        """The rows of each table, in the order of a staged file: those of one stand together."""
+        """Each table's topic and rows. In a staged file, the rows of one table follow one another."""
         import pyarrow.compute as pc
 
         names = pc.binary_join_element_wise(batch["db"], batch["name"], ".")
@@ -356,13 +367,13 @@ def topic_of(prefix: str, name: str) -> str:
 
 
 def group_of(group: str, number: int) -> str:
-    """Whose committed offset is the progress of a staged file; also who produces it."""
+    """The consumer group whose offset is the progress of a staged file; also its transactional id."""
     return f"{group}-{number}"
 
 
 def columns_of(batch: pa.RecordBatch, domain: str) -> Columns:
-    """Rows of apply.COLUMNS as records: key, value (null: deleted), the commit's time, and its ts as a
-    header `commit_ts`, a decimal number as text."""
+    """Rows of apply.COLUMNS as records: the key, the value (null: deleted), the commit's time, and a header
+    `commit_ts`, which holds the commit's ts as a decimal number."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -378,15 +389,15 @@ def columns_of(batch: pa.RecordBatch, domain: str) -> Columns:
     rows = np.zeros((len(batch), WIDTH), np.int64)
     pieces: list[Any] = []
     base = 0
-    for array, at, length in (
+    for array, start_column, length_column in (
         (batch["key"], KEY, KEY_LENGTH),
         (batch["value"], VALUE, VALUE_LENGTH),
         (headers, HEADERS, None),
     ):
         begins, sizes, data = _bytes(array)
-        rows[:, at] = base + begins
-        if length is not None:
-            rows[:, length] = sizes
+        rows[:, start_column] = base + begins
+        if length_column is not None:
+            rows[:, length_column] = sizes
         pieces.append(data)
         base += len(data)
     rows[:, HEADER_COUNT] = 1
@@ -397,10 +408,10 @@ def columns_of(batch: pa.RecordBatch, domain: str) -> Columns:
 
 
 def _bytes(array: pa.Array) -> tuple[Any, Any, Any]:
-    """Of each value of a binary array where it begins and how long it is (null: -1), and the bytes."""
+    """The start and length (null: -1) of each value of a binary array, and the bytes that hold the values."""
     import pyarrow as pa
 
-    array = pa.concat_arrays([array.cast(pa.binary())])  # from 0 on, without what a slice leaves out
+    array = pa.concat_arrays([array.cast(pa.binary())])  # a copy starts at 0, without what a slice leaves out
     _, offsets, data = array.buffers()
     ends = np.frombuffer(offsets, np.int32)[array.offset : array.offset + len(array) + 1].astype(np.int64)
     sizes = np.diff(ends)

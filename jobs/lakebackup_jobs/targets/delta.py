@@ -1,4 +1,4 @@
-"""Restore into a Delta table: a row for each record, or for the latest committed value of each key."""
+"""Restore into a Delta table: one row for each record, or for the latest committed value of each key."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from lakebackup_jobs.targets import Content, Written
 
 _METADATA = "spark.databricks.delta.commitInfo.userMetadata"
-# Of a span without changes, too, a commit records that it was brought.
-_SKIPS = "spark.databricks.delta.skipRecordingEmptyCommits"
-# Commits that leave rows as they are.
-_KEEPS = {
+# A restored span without changes needs a commit too, since the commit records that the table holds the span.
+_SKIP_EMPTY_COMMITS = "spark.databricks.delta.skipRecordingEmptyCommits"
+# The operations of commits that do not change rows.
+_ROW_PRESERVING_OPERATIONS = {
     "OPTIMIZE",
     "VACUUM START",
     "VACUUM END",
@@ -37,107 +37,108 @@ _KEEPS = {
 
 
 class DeltaTarget(Target):
-    """The table at a path. Each restore is one commit, which a repeated restore makes only once."""
+    """The table at a path. Each restore is one commit; a repeated restore does not commit again."""
 
     def __init__(self, path: str, *, append: bool = False) -> None:
         self._path, self._append = full_path(path), append
         self.place = f"delta:{self._path}"
 
     def describe(self, plan: RestorePlan) -> dict[str, Any]:
-        return {"target_table": self._path, "refused_because": self._taken()}
+        return {"target_table": self._path, "refused_because": self._existing_table()}
 
     def prepare(self, plan: RestorePlan, restore_id: str, *, resumed: bool) -> None:
-        taken = None if resumed else self._taken()
-        if taken:
-            raise Refused(f"{taken}.", hint="Restore into a new path, or add to the table with --append.")
+        reason = None if resumed else self._existing_table()
+        if reason:
+            raise Refused(f"{reason}.", hint="Restore into a new path, or add to the table with --append.")
 
-    def _taken(self) -> str | None:
+    def _existing_table(self) -> str | None:
         if self._append or not next(open_storage(self._path).list(f"{FOLDER}/"), None):
             return None
         return f"there is a Delta table at {self._path} already"
 
     def held(self, *, others_as_of: tuple[str, int | None] = ("", None)) -> Held | None:
-        """What the newest commit of a restore records. Refused for a table that no restore made, or that was
-        changed since.
+        """What the newest commit of a restore records. Raises Refused for a table that no restore made, or
+        that was changed since.
 
-        `others_as_of`: of which source and when a table is that no restore made, as a person states it.
+        `others_as_of`: the source and ts that a table of no restore is said to hold.
         """
-        changed, found = "", False
+        changed, has_commits = "", False
         for commit in self._commits():
-            found = True
-            if held := Held.read(commit.get("userMetadata") or ""):
+            has_commits = True
+            if restored := Held.read(commit.get("userMetadata") or ""):
                 if changed:
                     raise Refused(
                         f"The table at {self._path} was changed ({changed}) since a restore brought what "
-                        f"{held.source} had up to {held.to_ts}.",
+                        f"{restored.source} had up to {restored.to_ts}.",
                         hint="Restore into a new path.",
                     )
-                return held
-            if commit.get("operation") not in _KEEPS:
+                return restored
+            if commit.get("operation") not in _ROW_PRESERVING_OPERATIONS:
                 changed = str(commit.get("operation"))
         source, ts = others_as_of
-        if found and ts is not None:
+        if has_commits and ts is not None:
             return Held(source=source, from_ts=ts, to_ts=ts, start_ts=ts)
-        if found:
+        if has_commits:
             raise Refused(
                 f"There is a table at {self._path}, and no restore of a log made it.",
                 hint="Give with --startts as of when it is what the database held."
                 if source
                 else "Restore into a new path.",
             )
-        self._refuse_others()
+        self._refuse_foreign_objects()
         return None
 
-    def _refuse_others(self) -> None:
-        """Where there is no table, nothing is but what restores left that were cut off."""
-        for found in open_storage(self._path).list(""):
-            if not found.path.startswith(("part-", ".", f"{FOLDER}/")):
+    def _refuse_foreign_objects(self) -> None:
+        """Raise Refused if a path without a table holds anything but the files of interrupted restores."""
+        for entry in open_storage(self._path).list(""):
+            if not entry.path.startswith(("part-", ".", f"{FOLDER}/")):
                 raise Refused(
-                    f"{self._path} holds {found.path}, and is no table.", hint="Restore into a new path."
+                    f"{self._path} holds {entry.path}, and is no table.", hint="Restore into a new path."
                 )
 
     def _commits(self) -> Iterator[dict[str, Any]]:
-        """What the commits of the table record of themselves, the newest first."""
+        """The `commitInfo` of the table's commits, the newest first."""
         for _, action in self._actions():
             if "commitInfo" in action:
                 yield action["commitInfo"]
 
     def _actions(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        """The path below the table of each commit with each of its actions, the newest commit first."""
+        """Each action of the table's commits, with the commit's path below the table, the newest commit
+        first."""
         storage = open_storage(self._path, private=False)
-        names = [found.path for found in storage.list(f"{FOLDER}/") if found.path.endswith(".json")]
+        names = [entry.path for entry in storage.list(f"{FOLDER}/") if entry.path.endswith(".json")]
         for name in sorted((name for name in names if Path(name).stem.isdigit()), reverse=True):
             for line in storage.get(name).splitlines():
                 yield name, json.loads(line)
 
     def metrics(self) -> dict[str, str]:
-        """What the newest commit counted."""
-        found: dict[str, str] = next(self._commits()).get("operationMetrics", {})
-        return found
+        """The operation metrics of the newest commit."""
+        metrics: dict[str, str] = next(self._commits()).get("operationMetrics", {})
+        return metrics
 
     def read(self, spark: SparkSession) -> DataFrame:
-        """Its rows."""
+        """The rows of the table."""
         return spark.read.format("delta").load(self._path)
 
     def added(self, spark: SparkSession, app_id: str) -> DataFrame | None:
-        """The rows added by the commit whose `txnAppId` this is; None: there is no such commit."""
+        """The rows that the commit with `app_id` as its `txnAppId` added; None: there is no such commit."""
         from pyspark.sql import functions as sf
 
         actions = self._actions()
         name = next((name for name, action in actions if action.get("txn", {}).get("appId") == app_id), None)
         if name is None:
             return None
-        then = spark.read.format("delta").option("versionAsOf", int(Path(name).stem)).load(self._path)
+        snapshot = spark.read.format("delta").option("versionAsOf", int(Path(name).stem)).load(self._path)
         files = spark.read.schema("add STRUCT<path: STRING>").json(f"{self._path}/{name}")
         names = files.where("add IS NOT NULL").select(sf.substring_index("add.path", "/", -1).alias("file"))
-        return then.withColumn("file", sf.col("_metadata.file_name")).join(names, "file", "left_semi")
+        return snapshot.withColumn("file", sf.col("_metadata.file_name")).join(names, "file", "left_semi")
 
     def write(self, content: Content[Written]) -> Written:
-        """One commit: a new table, more rows of it, or a merge into it."""
+        """Write the content in one commit: create the table, append rows, or merge into it."""
         if content.before is not None:
             self._merge(content)
         elif not content.create(self._path) and (rows := content.rows()) is not None:
-            # A commit that records nothing else is known by the restore's id, and made once by that.
+            # A commit that records no span is identified by the restore's id, so Delta makes it only once.
             mode = "append" if content.after is None else "errorifexists"
             with task_errors():
                 rows.write.format("delta").mode(mode).options(**content.commit).save(self._path)
@@ -149,7 +150,7 @@ class DeltaTarget(Target):
             rows = self.read(spark)
             content.onto(rows).createOrReplaceTempView("log_changes")
             rows.createOrReplaceTempView("log_target")
-            if self.held() != content.before:  # this run stalled, and lost its lease
+            if self.held() != content.before:  # this run stalled and lost its lease
                 raise Busy(
                     f"Another restore has written to the table at {self._path} meanwhile.",
                     hint="Nothing of this one is in it. Run it again: it begins where the table is by then.",
@@ -162,11 +163,11 @@ class DeltaTarget(Target):
 
 @contextmanager
 def _metadata(spark: SparkSession, text: str) -> Iterator[None]:
-    """What commits record of themselves while the block runs: a MERGE has no option for it."""
+    """Set the user metadata of commits while the block runs: MERGE has no option for it."""
     spark.conf.set(_METADATA, text)
-    spark.conf.set(_SKIPS, "false")
+    spark.conf.set(_SKIP_EMPTY_COMMITS, "false")
     try:
         yield
     finally:
         spark.conf.unset(_METADATA)
-        spark.conf.unset(_SKIPS)
+        spark.conf.unset(_SKIP_EMPTY_COMMITS)

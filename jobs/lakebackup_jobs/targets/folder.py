@@ -17,13 +17,15 @@ if TYPE_CHECKING:
     from lakebackup_jobs.targets import Content
 
 _SPAN = re.compile(r"\d+-\d+/")
-#: Records that a span's folder is whole, and what is in it; written last.
+#: The object that records what a span's folder holds. It is written last, so it also shows that the folder is
+#: complete.
 RANGE = "_range.json"
 
 
 class FolderTarget(Target):
-    """Data files under topics/<topic>/partition=<n>/ where there were none; or of a log a folder a span,
-    `<from>-<to>`, one behind the other, of which one that was cut off is written again."""
+    """A folder. Of topics, it gets data files under topics/<topic>/partition=<n>/, which must be empty
+    before. Of a log, it gets one folder `<from>-<to>` for each restored span; that of an interrupted restore
+    is written again."""
 
     def __init__(self, path: str) -> None:
         self._path = full_path(path)
@@ -31,43 +33,43 @@ class FolderTarget(Target):
         self.place = f"dir:{self._path}"
 
     def describe(self, plan: RestorePlan) -> dict[str, Any]:
-        taken = self._taken(plan)
-        return {"target_folder": self._storage.uri, "refused_because": f"it holds {taken}" if taken else None}
+        path = self._occupied_path(plan)
+        return {"target_folder": self._storage.uri, "refused_because": f"it holds {path}" if path else None}
 
     def prepare(self, plan: RestorePlan, restore_id: str, *, resumed: bool) -> None:
-        taken = None if resumed else self._taken(plan)
-        if taken:
+        path = None if resumed else self._occupied_path(plan)
+        if path:
             raise Refused(
-                f"{self._storage.uri} holds {taken} already.", hint="Restore into a folder that is empty."
+                f"{self._storage.uri} holds {path} already.", hint="Restore into a folder that is empty."
             )
 
-    def _taken(self, plan: RestorePlan) -> str | None:
+    def _occupied_path(self, plan: RestorePlan) -> str | None:
         for topic in plan.topics:
-            for found in self._storage.list(topic_folder(topic.target)):
-                return found.path
+            for entry in self._storage.list(topic_folder(topic.target)):
+                return entry.path
         return None
 
     def held(self) -> Held | None:
-        """What the newest span records. Refused when other things are there."""
-        newest: Held | None = None
-        for found in self._storage.list(""):
-            if not _SPAN.match(found.path):
+        """What the newest span records. Raises Refused when the folder holds anything else."""
+        newest_span: Held | None = None
+        for entry in self._storage.list(""):
+            if not _SPAN.match(entry.path):
                 raise Refused(
-                    f"{self._path} holds {found.path}, which no restore of a log wrote.",
+                    f"{self._path} holds {entry.path}, which no restore of a log wrote.",
                     hint="Restore into another folder.",
                 )
-            if found.path.endswith(f"/{RANGE}"):
-                held = Held.read(json.dumps(json.loads(self._storage.get(found.path))["held"]))
-                if held and (newest is None or held.to_ts > newest.to_ts):
-                    newest = held
-        return newest
+            if entry.path.endswith(f"/{RANGE}"):
+                span = Held.read(json.dumps(json.loads(self._storage.get(entry.path))["held"]))
+                if span and (newest_span is None or span.to_ts > newest_span.to_ts):
+                    newest_span = span
+        return newest_span
 
     def write(self, content: Content[Any]) -> Any:
-        """The files; of a log the object that makes its span count comes last."""
-        if (after := content.after) is None:
+        """Write the files; of a log, the object that makes the span count comes last."""
+        if (goal := content.after) is None:
             return content.write_files(self._path)
-        name = f"{after.start_ts}-{after.to_ts}"
-        written = content.write_files(f"{self._path}/{name}")
-        record = {"held": asdict(after), "gone": list(content.gone), "entries": written["entries"]}
+        name = f"{goal.start_ts}-{goal.to_ts}"
+        summary = content.write_files(f"{self._path}/{name}")
+        record = {"held": asdict(goal), "gone": list(content.gone), "entries": summary["entries"]}
         self._storage.put(f"{name}/{RANGE}", json.dumps(record).encode())
-        return written
+        return summary

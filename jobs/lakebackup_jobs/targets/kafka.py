@@ -1,4 +1,4 @@
-"""Restore into topics: made with the saved settings, retention suspended while old records come back."""
+"""Restore into topics. New topics get their saved settings; retention is suspended during the restore."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ if TYPE_CHECKING:
 
 def target_of(request: RestoreRequest, reader: CatalogReader) -> Target:
     """The target of a restore of topics. Raises UsageProblem."""
-    asked = {
+    topic_flags = {
         "--continue": request.continued,
         "--repartition": request.repartition,
         "--partitions": request.partitions,
         "--group-pattern": request.groups,
     }
-    idle = [flag for flag, value in asked.items() if value]
-    if idle and not request.target.startswith("kafka:"):
-        raise UsageProblem(f"{', '.join(idle)}: only where the records go into topics (--to kafka://…).")
+    flags = [name for name, value in topic_flags.items() if value]
+    if flags and not request.target.startswith("kafka:"):
+        raise UsageProblem(f"{', '.join(flags)}: only where the records go into topics (--to kafka://…).")
     if request.to_file:
         from lakebackup_jobs.targets.record_file import RecordFile
 
@@ -81,17 +81,17 @@ class KafkaTarget(Target):
         self._registries = Registries(request, self._client, reader)
 
     def describe(self, plan: RestorePlan) -> dict[str, Any]:
-        there = set(self._cluster.topic_names())
-        if missing := self._missing_rights(plan, there):
+        existing = set(self._cluster.topic_names())
+        if missing := self._missing_rights(plan, existing):
             return {"refused_because": rights.lacks(missing), "refused_hint": rights.GRANT}
         return {
             "target_topics": [
                 {
                     "target": t.target,
-                    "action": "write into" if t.target in there else "create",
+                    "action": "write into" if t.target in existing else "create",
                     **({"placed": "by key"} if self._request.repartition else {}),
-                    **({"notes": list(notes)} if (notes := self._notes_of(t, there)) else {}),
-                    "refused_because": self._misfit(plan, t, there),
+                    **({"notes": list(notes)} if (notes := self._notes_of(t, existing)) else {}),
+                    "refused_because": self._misfit(plan, t, existing),
                 }
                 for t in plan.topics
             ],
@@ -106,16 +106,16 @@ class KafkaTarget(Target):
         return {"schemas": sentences, **refused}
 
     def _schemas(self, plan: RestorePlan) -> list[str]:
-        """What is wrong with the ids of schemas in the records, at the target."""
+        """Sentences on schema ids in the records that mean something else at the target."""
         strict = self._request.strict_schemas
         return compare_schemas(plan, self._reader, self._registries, all_files=strict)
 
     def prepare(self, plan: RestorePlan, restore_id: str, *, resumed: bool) -> None:
         self._restore_id = restore_id
-        there = set(self._cluster.topic_names())
-        rights.require(self._missing_rights(plan, there))
+        existing = set(self._cluster.topic_names())
+        rights.require(self._missing_rights(plan, existing))
         if not resumed:
-            misfits = [why for t in plan.topics if (why := self._misfit(plan, t, there))]
+            misfits = [why for t in plan.topics if (why := self._misfit(plan, t, existing))]
             if misfits:
                 raise Refused(
                     "; ".join(misfits) + ".",
@@ -130,16 +130,16 @@ class KafkaTarget(Target):
                     "Without --strict-schemas this is a warning.",
                 )
             self._notes += sentences
-        existing = {
-            state.scope: state for state in self._cluster.describe({t.target for t in plan.topics} & there)
+        states_by_name = {
+            state.scope: state for state in self._cluster.describe({t.target for t in plan.topics} & existing)
         }
-        # A run that is resumed has recorded them, where they were not those of a topic that it made.
-        own_of = self._settings_before.read if resumed else self._settings_before.record
-        self._settings_by_topic = {name: own_of(state) for name, state in existing.items()}
+        # The interrupted run has recorded the settings of the topics that it did not create itself.
+        own_settings = self._settings_before.read if resumed else self._settings_before.record
+        self._settings_by_topic = {name: own_settings(state) for name, state in states_by_name.items()}
         created: list[str] = []
         try:
             for t in plan.topics:
-                if t.target in there:
+                if t.target in existing:
                     self._cluster.suspend(t.target)
                 else:
                     self._notes += self._cluster.make(self._new(t))
@@ -147,19 +147,18 @@ class KafkaTarget(Target):
             rights.require(self._rights.of_topics(created), outcome="No record is written")
         except LakebackupError:
             if not resumed:
-                self._undo(created, existing)
+                self._undo(created, states_by_name)
             raise
 
-    def _missing_rights(self, plan: RestorePlan, there: Collection[str]) -> Sequence[str]:
+    def _missing_rights(self, plan: RestorePlan, existing: Collection[str]) -> Sequence[str]:
         targets = {t.target for t in plan.topics if not self._cluster.misfit(t.target)}
         return [
-            *self._rights.missing(targets, there),
+            *self._rights.missing(targets, existing),
             *self._rights.of_groups(self._groups_to_set(plan), ()),
         ]
 
     def _groups_to_set(self, plan: RestorePlan) -> set[str]:
-        """The consumer groups of the request that had committed in the topics, as far as their newest backup
-        knows."""
+        """The consumer groups of the request with offsets in the topics, as of the topics' newest backup."""
         expressions = [compile_pattern(text, kind=GROUP) for text in self._request.groups]
         scopes = {t.scope for t in plan.topics}
         rows = self._reader.rows("groups_of_points", source=plan.source) if expressions else ()
@@ -172,13 +171,13 @@ class KafkaTarget(Target):
     def _rights(self) -> rights.Rights:
         return rights.Rights(self._client)
 
-    def _undo(self, created: Sequence[str], existing: Mapping[str, TopicState]) -> None:
-        """Delete the topics that were made, and put the settings of the others back, before anything was
-        written."""
-        for name, state in existing.items():
+    def _undo(self, created: Sequence[str], states_by_name: Mapping[str, TopicState]) -> None:
+        """Undo `prepare` before any record is written: delete the created topics, and put the settings of the
+        others back."""
+        for name, state in states_by_name.items():
             own = self._settings_by_topic.get(name)
             if own is not None:
-                with suppress(LakebackupError):  # they stay recorded
+                with suppress(LakebackupError):  # then the settings stay recorded
                     self._cluster.put_back(name, own)
                     self._settings_before.forget(state)
         for name in created:
@@ -198,36 +197,43 @@ class KafkaTarget(Target):
         return () if topic.target in existing else self._cluster.notes(self._new(topic))
 
     def into(self, plan: RestorePlan) -> dict[str, Any]:
-        there = set(self._cluster.topic_names())
-        found = {t.target: t.scope for t in plan.topics if t.target in there}
+        existing = set(self._cluster.topic_names())
+        scopes_by_target = {t.target: t.scope for t in plan.topics if t.target in existing}
         return {
             "cluster": self._cluster.cluster_id(),
-            "topics": {found[state.scope]: state.epoch for state in self._cluster.describe(found)},
+            "topics": {
+                scopes_by_target[state.scope]: state.epoch
+                for state in self._cluster.describe(scopes_by_target)
+            },
         }
 
-    def _misfit(self, plan: RestorePlan, topic: TopicPart, there: Collection[str]) -> str | None:
+    def _misfit(self, plan: RestorePlan, topic: TopicPart, existing: Collection[str]) -> str | None:
         if why := self._cluster.misfit(topic.target):
             return why
         registry = topic.scope in self._registries.of(plan)
-        if topic.target not in there:
+        if topic.target not in existing:
             if registry and (why := self._registries.misfit(plan, topic, partitions=1, held=0)):
                 return why
-            return self._colliding(plan, topic) or self._cluster.refusal(self._new(topic))
+            return self._name_collision(plan, topic) or self._cluster.refusal(self._new(topic))
         (state,) = self._cluster.describe([topic.target])
-        wanted = self._request.partitions or (None if self._request.repartition else topic.regions)
-        if wanted not in (None, state.regions):
+        partitions = self._request.partitions or (None if self._request.repartition else topic.regions)
+        if partitions not in (None, state.regions):
             return f"topic {topic.target} has {state.regions} partitions, the backup {topic.regions}"
-        held = self._cluster.held(topic.target)
+        offsets = self._cluster.held(topic.target)
         if registry:
-            return self._registries.misfit(plan, topic, partitions=state.regions, held=held)
-        if held and not self._request.append and topic.scope not in {scope for scope, _ in plan.until or ()}:
-            from_nowhere = ", and no restore that is known brought them" if plan.until is not None else ""
-            return f"topic {topic.target} holds records already ({held} offsets){from_nowhere}"
+            return self._registries.misfit(plan, topic, partitions=state.regions, held=offsets)
+        if (
+            offsets
+            and not self._request.append
+            and topic.scope not in {scope for scope, _ in plan.until or ()}
+        ):
+            provenance = ", and no restore that is known brought them" if plan.until is not None else ""
+            return f"topic {topic.target} holds records already ({offsets} offsets){provenance}"
         return self._cluster.refusal(topic.target)
 
-    def _colliding(self, plan: RestorePlan, topic: TopicPart) -> str | None:
-        """Why a topic cannot be made beside the others of the plan: to brokers, `.` and `_` are one letter in
-        the names of metrics."""
+    def _name_collision(self, plan: RestorePlan, topic: TopicPart) -> str | None:
+        """Why a topic cannot be created beside the others of the plan; None: it can. In names of metrics,
+        brokers do not tell `.` from `_`."""
         metric_name = topic.target.replace(".", "_")
         for name in sorted(t.target for t in plan.topics):
             if name != topic.target and name.replace(".", "_") == metric_name:
@@ -238,30 +244,30 @@ class KafkaTarget(Target):
         from lakebackup_jobs.targets.replay_task import ReplayJob, producer_of
 
         plan, splits, group = content.plan, content.splits, group_of(content.restore_id)
-        holes = self._request.partial or (self._request.append and plan.from_ts is not None)
-        into = self.into(plan)
+        has_holes = self._request.partial or (self._request.append and plan.from_ts is not None)
+        target_ids = self.into(plan)
         identities = {
             t.scope: Translation(
                 restore_id=content.restore_id,
-                at=plan.at,  # not when it lands: a fork that came to light since has cut what was planned
+                at=plan.at,  # of the plan, not of the landing: a fork found in between concerns the plan
                 source=plan.source,
                 scope=t.scope,
                 epoch=t.epoch,
                 region="0",
-                cluster=into["cluster"],
+                cluster=target_ids["cluster"],
                 target_scope=t.target,
-                target_epoch=into["topics"][t.scope],
+                target_epoch=target_ids["topics"][t.scope],
                 target_region="0",
                 from_position=0,
                 first_position=0,
                 to_position=0,
                 target_position=0,
-                to_ts=IN_PART if holes and plan.to_ts is None else plan.to_ts,
+                to_ts=IN_PART if has_holes and plan.to_ts is None else plan.to_ts,
             )
             for t in plan.topics
             if self._request.records is None  # rows of a SELECT have no source offsets
         }
-        self._bare(plan, identities, open_storage(splits.uri))
+        self._record_empty_partitions(plan, identities, open_storage(splits.uri))
         if self._request.repartition:
             self._own_groups = [producer_of(group, t.target, p.region) for t in plan.topics for p in t.parts]
         return content.run(
@@ -269,10 +275,10 @@ class KafkaTarget(Target):
                 **content.to_read,
                 group=group,
                 client=self._client,
-                into=into["topics"],
+                into=target_ids["topics"],
                 empty=frozenset()
                 if self._request.append or self._request.continued
-                else frozenset(into["topics"]) - self._registries.of(plan),
+                else frozenset(target_ids["topics"]) - self._registries.of(plan),
                 identities=identities,
                 begins=plan.begins,
                 ends=plan.ends,
@@ -282,23 +288,26 @@ class KafkaTarget(Target):
             )
         )
 
-    def _bare(self, plan: RestorePlan, identities: Mapping[str, Translation], storage: Storage) -> None:
-        """Record of partitions without a record where their readers are: before all that will come."""
-        held = {(p.scope, p.region) for t in plan.topics for p in t.parts} | set(plan.until or ())
-        bare = [s for s in plan.spans if (s.scope, s.region) not in held and plan.from_ts is None]
+    def _record_empty_partitions(
+        self, plan: RestorePlan, identities: Mapping[str, Translation], storage: Storage
+    ) -> None:
+        """Record the translations of partitions without records: readers start at the target's end, before
+        all records to come."""
+        filled = {(p.scope, p.region) for t in plan.topics for p in t.parts} | set(plan.until or ())
+        empty_spans = [s for s in plan.spans if (s.scope, s.region) not in filled and plan.from_ts is None]
         names = {t.scope: t.target for t in plan.topics}
-        places = {(names[s.scope], int(s.region)): s for s in bare}
-        ends = {} if self._request.repartition else self._cluster.ends(places)
-        for place, span in places.items():
-            end = ends[place].high if ends else UNKNOWN
-            here = replace(identities[span.scope], region=span.region, target_region=span.region)
+        spans_by_partition = {(names[s.scope], int(s.region)): s for s in empty_spans}
+        ends = {} if self._request.repartition else self._cluster.ends(spans_by_partition)
+        for partition, span in spans_by_partition.items():
+            end = ends[partition].high if ends else UNKNOWN
+            translation = replace(identities[span.scope], region=span.region, target_region=span.region)
             rows = np.array([[span.start_position, span.end_position, span.end_position, end]])
-            put_rows(storage, object_path(here, rows), here, rows)
+            put_rows(storage, object_path(translation, rows), translation, rows)
 
     @outlasting_restarts
     def finish(self, plan: RestorePlan) -> Sequence[str]:
         existing = {state.scope: state for state in self._cluster.describe({t.target for t in plan.topics})}
-        notes = [note for t in plan.topics for note in self._settle(plan, t)]
+        notes = [note for t in plan.topics for note in self._finish_topic(plan, t)]
         for state in existing.values():
             self._settings_before.forget(state)
         return [*self._notes, *notes, *self._cluster.hidden({t.target for t in plan.topics})]
@@ -313,14 +322,14 @@ class KafkaTarget(Target):
     def forget(self) -> Sequence[str]:
         return self._cluster.forget_groups([group_of(self._restore_id), *self._own_groups])
 
-    def _settle(self, plan: RestorePlan, topic: TopicPart) -> Sequence[str]:
-        """Give a topic its final settings; retention last, and only when it does not eat what was restored. A
-        topic that was there keeps its own, unless the backup's were asked for."""
+    def _finish_topic(self, plan: RestorePlan, topic: TopicPart) -> Sequence[str]:
+        """Give a topic its final settings; retention last, and only if it does not delete restored records.
+        An existing topic keeps its own settings, unless the request is for the backup's. Returns notes."""
         request, own_before = self._request, self._settings_by_topic.get(topic.target)
         keeps_own = own_before is not None and request.settings == "auto" and not request.continued
         settings = TopicSettings(own_before) if own_before is not None and keeps_own else topic.settings
         if topic.scope in self._registries.of(plan):
-            # Whatever it was: a registry needs every key's last record.
+            # A registry needs the last record of every key, whatever the setting was.
             settings = replace(settings, own={**settings.own, "cleanup.policy": "compact"})
         oldest = min((p.min_ts for p in topic.parts), default=None)
         largest = max((p.raw_bytes for p in topic.parts), default=0)

@@ -1,7 +1,7 @@
 """Restore records as the rows of one file: CSV, JSON lines or Parquet.
 
-This process writes it, without Spark: the partitions one behind the other, each in the order of its offsets.
-The file has a temporary name until it is complete. An interrupted restore starts the file over.
+This process writes the file, without Spark: one partition after another, each in the order of its offsets.
+The file has a temporary name until it is complete. A run after an interrupted one starts the file over.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from lakebackup_jobs.targets.records import Records
 
 _GROUP_BYTES, _GROUP_ROWS = 64 << 20, 1 << 20
-"""Of a row group of Parquet, which is held in memory until it is written."""
+"""The size of a Parquet row group, which is held in memory until it is written."""
 
 
 class _RowWriter(Protocol):
@@ -42,7 +42,7 @@ class _RowWriter(Protocol):
 
 
 class RecordFile(Target):
-    """A file that is not there yet, at a path or URI whose folder is there. `form`: csv, json or parquet."""
+    """A new file, at a path or URI in an existing folder. `form`: csv, json or parquet."""
 
     is_local = True
 
@@ -68,7 +68,7 @@ class RecordFile(Target):
             raise Refused(f"{reason}.", hint=hint)
 
     def _misfit(self) -> tuple[str, str] | None:
-        """Why the file cannot be written, and what to do; None: it can."""
+        """Why the file cannot be written, and a hint; None: it can be written."""
         if "://" not in self._path:
             if not Path(self._folder).is_dir():
                 return f"{self._path} lies in a folder that does not exist", "Create the folder first."
@@ -79,7 +79,10 @@ class RecordFile(Target):
         return None
 
     def write(self, content: Records) -> list[RegionOutcome]:
-        """Write the file, and name it at the end. Raises Damaged, EnvironmentProblem (a full disk)."""
+        """Write the file, and give it its name at the end. Returns the outcome of each partition.
+
+        Raises Damaged, EnvironmentProblem (a full disk), Refused (the file was created meanwhile).
+        """
         writers: dict[str, _RowWriter] = {"csv": _write_csv, "json": _write_json, "parquet": _write_parquet}
         outcomes: list[RegionOutcome] = []
         maker = self._row_maker(content)
@@ -121,7 +124,7 @@ class RecordFile(Target):
 
 
 def _rows(content: Records, maker: RowMaker, outcomes: list[RegionOutcome]) -> Iterator[pa.RecordBatch]:
-    """The rows of all partitions; when one is complete, its outcome is appended to `outcomes`."""
+    """The rows of all partitions. When a partition is complete, its outcome is appended to `outcomes`."""
     from lakebackup_jobs.kafka.format.stored import open_verified
 
     count = content.splits.task_progress().counter("0")

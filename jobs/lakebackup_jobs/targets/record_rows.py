@@ -1,7 +1,8 @@
 """The records of a restore as rows of a file.
 
-Rows of text have the bytes of keys and values as text where they are UTF-8, else in base64, and say which.
-Typed rows have the bytes themselves. What a schema of the registry decodes is there a second time, as JSON.
+Rows of text files hold keys and values as text if they are UTF-8, else in base64; the encoding has a column
+of its own. Typed rows hold the bytes. Keys and values that a schema of the registry decodes are added as
+JSON.
 """
 
 from __future__ import annotations
@@ -41,20 +42,23 @@ TEXT_ROWS = pa.schema(
         pa.field("headers", pa.string()),
     ]
 )
-"""Of CSV and JSON. `ts`: ms since 1970 UTC, -1 for none; `…_encoding`: `text` or `base64`, null without a key
-or value; `headers`: JSON."""
+"""The columns of CSV and JSON. `ts`: ms since 1970 UTC, -1: none. `…_encoding`: `text` or `base64`, null for
+a null key or value. `headers`: JSON."""
 TYPED_ROWS = pa.schema(
     [*_IDENTITY, RECORD.field("key"), RECORD.field("value"), *_DECODED, RECORD.field("headers")]
 )
-"""Of Parquet."""
+"""The columns of Parquet."""
 JSON_COLUMNS = ("key_json", "value_json", "headers")
 """The columns of TEXT_ROWS that are JSON, each on one line."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowMaker:
-    """Makes rows of the records of data files. `targets`: a source topic's name in the restore. Records are
-    those with a time in `(from_ts, to_ts]`. `decoder`: None where the backups hold no schemas."""
+    """Converts records of data files to rows. `targets` maps a source topic to its name in the file.
+
+    Only records with a time (ms) in `(from_ts, to_ts]` become rows. `decoder`: None if the backups hold no
+    schemas.
+    """
 
     targets: dict[str, str]
     from_ts: int | None
@@ -67,7 +71,7 @@ class RowMaker:
         return TYPED_ROWS if self.typed else TEXT_ROWS
 
     def rows(self, scope: str, block: Columns) -> pa.RecordBatch | None:
-        """The rows of the records of a block, in order; None when none of them has such a time."""
+        """The rows of a block's records, in order; None when none of them is in the time span."""
         in_time = within(block, self.from_ts, self.to_ts)
         if not len(in_time.rows):
             return None
@@ -86,7 +90,7 @@ class RowMaker:
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
     def _decoded(self, part: Part, records: pa.RecordBatch, scope: str) -> pa.Array:
-        """Keys or values as JSON; null where they carry no id of a schema that decodes them."""
+        """Keys or values as JSON; null where they have no schema id, or its schema cannot decode them."""
         if self.decoder is None:
             return pa.nulls(len(records), pa.string())
         excluded = _named_by_header(records.column("headers"), f"__{part}_schema_id")
@@ -94,12 +98,12 @@ class RowMaker:
             None if row in excluded else self.decoder.decode(data, scope, part)[0]
             for row, data in enumerate(records.column(part).to_pylist())
         ]
-        # Between the parts of a JSON text line ends mean nothing; inside them there are none.
+        # JSON strings contain no raw line ends, so any line end is only white space.
         return pa.array([text and text.replace("\n", " ").replace("\r", " ") for text in texts], pa.string())
 
 
 def _encoded(data: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """Bytes as text or base64, and which of these each is."""
+    """The bytes as text or base64, and the encoding of each."""
     try:
         texts = data.cast(pa.string())
     except pa.ArrowInvalid:
@@ -117,7 +121,7 @@ def _text_or_base64(data: bytes) -> tuple[str, str]:
 
 
 def _headers(headers: Any) -> pa.Array:
-    """Headers as JSON: a list of pairs, in which bytes that are not UTF-8 are an object with their hex."""
+    """The headers as JSON: a list of pairs. A value that is not UTF-8 is an object with its bytes in hex."""
     if not len(headers.flatten()):
         return pa.repeat(pa.scalar("[]"), len(headers))
     texts = []
@@ -130,6 +134,6 @@ def _headers(headers: Any) -> pa.Array:
 
 
 def _named_by_header(headers: Any, name: str) -> set[int]:
-    """The rows whose schema a header names: what their bytes begin with is no id."""
+    """The numbers of the rows whose schema a header names, so that their bytes do not begin with its id."""
     is_named = pc.equal(headers.flatten().field("key"), name)
     return set(pc.list_parent_indices(headers).filter(is_named).to_pylist())

@@ -1,6 +1,6 @@
-"""The records of topics for a target: tasks verify the planned files and bring what is in them.
+"""The content of a restore of topics, for a target: tasks verify the planned files and deliver their records.
 
-The tasks import compiled code, which the driver does without.
+The tasks import compiled code, which the driver does not need.
 """
 
 from __future__ import annotations
@@ -40,9 +40,10 @@ SPARK_COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """The records of a planned restore, in `splits`: a Content whose summary is an outcome a partition.
+    """The records of a planned restore: a Content whose summary is one outcome for each partition.
 
-    `cluster`: None for a target that is local. `roots` maps a destination's id to the URI of its root.
+    `splits` list the files to read. `cluster`: None for a local target. `roots` maps a destination's id to
+    the URI of its root.
     """
 
     before: ClassVar[None] = None
@@ -63,11 +64,11 @@ class Records:
 
     @property
     def commit(self) -> Mapping[str, Any]:
-        """Delta adds the rows of one id and version once."""
+        """Options with which Delta commits the rows of this restore only once."""
         return {"txnAppId": f"lakebackup-restore-{self.restore_id}", "txnVersion": 1}
 
     def rows(self) -> DataFrame | None:
-        """As rows of SPARK_COLUMNS; None when no file was chosen."""
+        """The records as rows of SPARK_COLUMNS; None when the plan has no file."""
         if not self.plan.files:
             return None
         return _DecodeJob(**self.to_read).over(self.spark, self.splits.numbers, SPARK_COLUMNS)
@@ -79,7 +80,7 @@ class Records:
         raise NotImplementedError  # a restore of records is not continued by another
 
     def in_table(self, table: DeltaTarget) -> list[RegionOutcome]:
-        """What the restore added to the table."""
+        """The outcomes, counted in the rows that the restore added to the table."""
         from pyspark.sql import functions as sf
 
         added = table.added(self.spark, self.commit["txnAppId"]) if self.plan.files else None
@@ -89,22 +90,22 @@ class Records:
         counts = (
             added.groupBy("topic", "partition")
             .agg(sf.count("*").alias("entries"), (sf.max("offset") + 1).alias("position"))
-            .collect()  # one row a partition
+            .collect()  # one row for each partition
         )
         return [RegionOutcome(scopes[r.topic], str(r.partition), r.entries, 0, r.position) for r in counts]
 
     def write_files(self, path: str) -> list[RegionOutcome]:
-        """As data files with only the records asked for."""
+        """Write data files that hold only the records of the requested time span."""
         return self.run(_RewriteJob(**self.to_read, folder=open_storage(path, private=False).uri))
 
     def run(self, job: PartitionJob) -> list[RegionOutcome]:
-        """Restore the partitions."""
+        """Run the job on the cluster, or in this process. Returns the outcome of each partition."""
         rows = run_all(job, self.splits.numbers, self.cluster)
         return [RegionOutcome(r.scope, r.region, r.entries, r.bytes, r.position) for r in rows]
 
     @property
     def to_read(self) -> dict[str, Any]:
-        """The fields of a ReadJob."""
+        """The values for the fields of a ReadJob."""
         targets = {t.scope: t.target for t in self.plan.topics}
         times = {"from_ts": self.plan.from_ts, "to_ts": self.plan.to_ts}
         return {"splits": self.splits, "roots": self.roots, "targets": targets, **times}
@@ -112,7 +113,7 @@ class Records:
 
 @dataclass(frozen=True, slots=True)
 class ReadJob:
-    """What each task of a restore knows; `targets` maps a source topic to the target's."""
+    """The input of each task of a restore. `targets` maps a source topic to its target topic."""
 
     splits: Splits
     roots: Roots
@@ -122,7 +123,7 @@ class ReadJob:
 
 
 class PartitionJob(ReadJob, Task):
-    """Restores one partition after another, a row of RESTORED each."""
+    """Restores one partition after another, and reports a row of RESTORED for each."""
 
     COLUMNS = RESTORED
 
@@ -134,12 +135,12 @@ class PartitionJob(ReadJob, Task):
         return asdict(self.restore(first, files))
 
     def restore(self, first: StoredFile, files: Iterable[StoredFile]) -> RegionOutcome:
-        """Restore the partition of the `first` of its `files`."""
+        """Restore one partition. `first` is the first of its `files`."""
         raise NotImplementedError
 
 
 class _DecodeJob(ReadJob, PerNumber):
-    """The records as rows of SPARK_COLUMNS."""
+    """Returns the records as rows of SPARK_COLUMNS."""
 
     def rows(self, number: int) -> Iterator[pa.RecordBatch]:
         from lakebackup_jobs.kafka.format.arrow import to_arrow
@@ -148,9 +149,9 @@ class _DecodeJob(ReadJob, PerNumber):
         for _, files in self.splits.partition_files(number):
             for file in files:
                 for columns in open_verified(self.roots, file):
-                    kept = within(columns, self.from_ts, self.to_ts)
-                    if len(kept.rows):
-                        yield _renamed(to_arrow(kept), self.targets[file.scope])
+                    in_time = within(columns, self.from_ts, self.to_ts)
+                    if len(in_time.rows):
+                        yield _renamed(to_arrow(in_time), self.targets[file.scope])
 
 
 def _renamed(records: pa.RecordBatch, topic: str) -> pa.RecordBatch:
@@ -169,36 +170,36 @@ class _RewriteJob(PartitionJob):
     folder: str
 
     def restore(self, first: StoredFile, files: Iterable[StoredFile]) -> RegionOutcome:
-        tell = self.splits.task_progress().counter(f"{first.scope}-{first.region}")
+        count = self.splits.task_progress().counter(f"{first.scope}-{first.region}")
         entries = size = position = seq = 0
         for file in files:
-            written = self._one(file, seq)
-            entries += written
+            file_entries = self._rewrite(file, seq)
+            entries += file_entries
             size += file.bytes
-            seq += written > 0
+            seq += file_entries > 0
             position = file.end_position
-            tell(file.entries, file.bytes)
+            count(file.entries, file.bytes)
         return RegionOutcome(first.scope, first.region, entries, size, position)
 
-    def _one(self, file: StoredFile, seq: int) -> int:
+    def _rewrite(self, file: StoredFile, seq: int) -> int:
         from lakebackup_jobs.kafka.format.records import within
 
         reader = open_verified(self.roots, file)
         with open_storage(self.folder, private=False).writer() as sink:
             writer = FileWriter(sink, codec=reader.codec, fmt=reader.fmt)
-            kept = 0
+            entries = 0
             for columns in reader:
                 block = within(columns, self.from_ts, self.to_ts).packed()
                 if block is not None:
                     writer.write_block(block)
-                    kept += block.stats.entries
-            if kept:
+                    entries += block.stats.entries
+            if entries:
                 writer.finish()
                 target = self.targets[file.scope]
-                # Named by place in the order, so that a restore that is resumed writes the same files again.
+                # The file's name has its number in the partition, so a resumed restore writes the same names.
                 sink.commit(
                     f"{topic_folder(target)}partition={file.region}/"
                     f"{data_name(target, int(file.region), seq)}",
                     if_absent=False,
                 )
-        return kept
+        return entries

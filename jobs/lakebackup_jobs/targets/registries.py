@@ -1,4 +1,4 @@
-"""Restore of schema registries' topics: ids stay as they are, so what the target holds must not disagree."""
+"""Restore of schema registries' topics: schemas keep their ids, so the target must not contradict them."""
 
 from __future__ import annotations
 
@@ -21,24 +21,25 @@ if TYPE_CHECKING:
     from lakebackup.store.reader import CatalogReader
     from lakebackup_jobs.lifecycle.tasks.splits import Splits
 
-# A registry with more records than this is none; so many are compared in memory.
+# Records are compared in memory. A topic with more than this is not taken for a registry.
 MOST_RECORDS = 1_000_000
 SHOWN = 10
 
 
 class Registries:
-    """The registries among the topics of a restore into the cluster that `client` is configured for."""
+    """The schema registries among the topics of a restore. `client`: librdkafka properties of the target."""
 
     def __init__(self, request: RestoreRequest, client: Mapping[str, str], reader: CatalogReader) -> None:
         self._request, self._client, self._reader = request, client, reader
-        self._known: dict[str, int] | None = None
+        self._record_counts: dict[str, int] | None = None
 
     def of(self, plan: RestorePlan) -> frozenset[str]:
-        """The topics of a plan whose records were read as a registry's."""
+        """The topics of a plan that are schema registries: their backups decoded schemas."""
         return frozenset(t.scope for t in plan.topics if t.scope in self._records(plan))
 
     def misfit(self, plan: RestorePlan, topic: TopicPart, *, partitions: int, held: int) -> str | None:
-        """Why a registry's records may not go into a topic with so many partitions and offsets."""
+        """Why a registry's records may not go into a topic with `partitions` partitions and `held` offsets;
+        None: they may."""
         if self._request.records is not None:
             return f"topic {topic.scope} is a schema registry's, restored whole, without --select-records"
         if (topic.regions, partitions) != (1, 1) or self._request.repartition:
@@ -47,37 +48,43 @@ class Registries:
             return None
         if max(held, self._records(plan)[topic.scope]) > MOST_RECORDS:
             return f"topic {topic.target} holds {held} offsets: too many to compare them with the backup"
-        found = conflicts(self._ours(plan, topic), self._theirs(topic.target))
-        if not found:
+        problems = conflicts(self._backup_records(plan, topic), self._target_records(topic.target))
+        if not problems:
             return None
-        more = f"; and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
-        return f"topic {topic.target} holds other schemas than the backup: {'; '.join(found[:SHOWN])}{more}"
+        note = f"; and {len(problems) - SHOWN} more" if len(problems) > SHOWN else ""
+        return (
+            f"topic {topic.target} holds other schemas than the backup: {'; '.join(problems[:SHOWN])}{note}"
+        )
 
     def left_alone(self, plan: RestorePlan, splits: Splits) -> dict[str, frozenset[int]]:
-        """Topic -> offsets that are not restored, because the target has their schemas.
+        """The offsets of each topic that are not restored, because the target has their schemas already.
 
-        Found out once for a restore: later on the target holds its own records too.
+        They are determined once for a restore and recorded; later on, the target holds restored records too.
         """
         storage, path = open_storage(splits.uri), f"{splits.folder}plan/registries.json"
         try:
-            found: dict[str, list[int]] = json.loads(storage.get(path))
+            offsets_by_topic: dict[str, list[int]] = json.loads(storage.get(path))
         except NotFound:
-            found = {}
+            offsets_by_topic = {}
             for topic in plan.topics:
-                if topic.scope in self.of(plan) and (theirs := self._theirs(topic.target)):
-                    found[topic.scope] = left_alone(self._ours(plan, topic), theirs)
-            storage.put(path, json.dumps(found).encode(), if_absent=False)
-        return {scope: frozenset(positions) for scope, positions in found.items() if positions}
+                if topic.scope in self.of(plan) and (target_records := self._target_records(topic.target)):
+                    offsets_by_topic[topic.scope] = left_alone(
+                        self._backup_records(plan, topic), target_records
+                    )
+            storage.put(path, json.dumps(offsets_by_topic).encode(), if_absent=False)
+        return {scope: frozenset(positions) for scope, positions in offsets_by_topic.items() if positions}
 
     def at_target(self, plan: RestorePlan) -> SchemaIds | None:
-        """What ids mean at the target once the plan is carried out, by its registries' topics; None: it has
-        none. A registry with too many records to compare counts as none."""
+        """What schema ids mean at the target after the restore, by its registries' topics; None: it has no
+        registry. A registry with too many records to compare is ignored."""
         restored = [t for t in plan.topics if t.scope in self.of(plan)]
         cluster = Cluster(self._client)
         existing = set(cluster.topic_names()) & {*self._request.schema_topics, *(t.target for t in restored)}
-        records = {topic: self._theirs(topic) for topic in sorted(existing) if self._is_small(cluster, topic)}
+        records = {
+            topic: self._target_records(topic) for topic in sorted(existing) if self._is_small(cluster, topic)
+        }
         for topic in restored:
-            records[topic.target] = [*records.get(topic.target, ()), *self._ours(plan, topic)]
+            records[topic.target] = [*records.get(topic.target, ()), *self._backup_records(plan, topic)]
         if not records:
             return None
         return schema_ids(
@@ -92,18 +99,19 @@ class Registries:
         return len(regions) == 1 and regions[0].end - regions[0].low <= MOST_RECORDS
 
     def _records(self, plan: RestorePlan) -> dict[str, int]:
-        if self._known is None:
+        if self._record_counts is None:
             rows = self._reader.rows("registry_topics", source=plan.source)
-            self._known = {row["scope"]: row["records"] for row in rows}
-        return self._known
+            self._record_counts = {row["scope"]: row["records"] for row in rows}
+        return self._record_counts
 
-    def _ours(self, plan: RestorePlan, topic: TopicPart) -> list[RegistryRecord]:
-        asked = {"source": plan.source, "scope": topic.scope, "to_ts": plan.to_ts}
-        rows = self._reader.rows("registry_records", **asked)
+    def _backup_records(self, plan: RestorePlan, topic: TopicPart) -> list[RegistryRecord]:
+        parameters = {"source": plan.source, "scope": topic.scope, "to_ts": plan.to_ts}
+        rows = self._reader.rows("registry_records", **parameters)
         return [_record(row, row["log_position"]) for row in rows]
 
-    def _theirs(self, topic: str) -> list[RegistryRecord]:
-        """The committed records of a registry's topic, to its end now. Raises EnvironmentProblem."""
+    def _target_records(self, topic: str) -> list[RegistryRecord]:
+        """The committed records of a registry's topic at the target, up to its present end. Raises
+        EnvironmentProblem."""
         from lakebackup_jobs.kafka.client.consume import reader
         from lakebackup_jobs.kafka.format.arrow import to_arrow
 

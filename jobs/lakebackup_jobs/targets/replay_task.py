@@ -1,8 +1,8 @@
-"""What a Spark task of a restore into topics does: one partition after another, in transactions.
+"""The task of a restore into topics: it restores one partition after another, in transactions.
 
-A transaction holds whole files, verified before their records are sent, and commits how far the source was
-read. Readers of committed records never see half of a file, and a task that runs again resumes behind the
-last commit.
+A transaction holds complete files, which are verified before their records are sent. Its commit includes how
+far the source was read. So readers of committed records never see a part of a file, and a task that runs
+again resumes after the last commit.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from lakebackup_jobs.kafka.client.produce import RestoreProducer
     from lakebackup_jobs.kafka.format.stored import StoredFile
 
-# Small files share a transaction until they hold this many stored bytes.
+# A transaction takes files until they hold this many stored bytes.
 TRANSACTION_BYTES = 64 << 20
-# librdkafka's name of what Java's default partitioner does, and the partition that leaves it the choice.
+# librdkafka's name for Java's default partitioner, and the partition that lets the partitioner choose.
 PARTITIONER = "murmur2_random"
 ANY = -1
 
@@ -42,10 +42,10 @@ ANY = -1
 class ReplayJob(PartitionJob):
     """Produces the records into topics.
 
-    `identities` are translations without positions, one a source topic whose offsets are translated. `begins`
-    says from which source position on a (topic, partition) is brought; those not named begin with their first
-    record. `left_alone`: source offsets of a topic that are not brought. `into`: ids of the target topics.
-    `empty`: the source topics whose target topics held nothing when the restore began.
+    `identities`: a translation without positions for each source topic whose offsets are translated. `begins`
+    maps (topic, partition) to the source position where the restore begins; others begin with their first
+    record. `left_alone`: the source offsets of a topic that are not restored. `into`: the ids of the target
+    topics. `empty`: the source topics whose target topics were empty when the restore began.
     """
 
     group: str
@@ -60,78 +60,85 @@ class ReplayJob(PartitionJob):
     left_alone: Mapping[str, frozenset[int]]
 
     def restore(self, first: StoredFile, files: Iterable[StoredFile]) -> RegionOutcome:
-        from lakebackup_jobs.kafka.client.produce import outlasting  # compiled: the driver does without
+        from lakebackup_jobs.kafka.client.produce import outlasting  # compiled code; the driver needs none
 
         return outlasting(partial(self._resume, first, files))
 
     def _resume(
         self, first: StoredFile, files: Iterable[StoredFile], commits: Callable[[], None]
     ) -> RegionOutcome:
-        """Restore from where the partition is; `commits` is called after each commit."""
+        """Restore a partition from its last commit on; `commits` is called after each commit."""
         from lakebackup_jobs.kafka.client.produce import RestoreProducer
 
         topic, partition = self.targets[first.scope], int(first.region)
         count = self.splits.task_progress().counter(f"{first.scope}-{partition}")
-        # Made per partition: making it again ends what a killed task left open there, and only that.
+        # One producer for each partition: a new one with the same id ends the transaction that a killed task
+        # left open, and no other.
         name = producer_of(self.group, topic, first.region)
         group, mark = (name, (topic, 0)) if self.by_key else (self.group, (topic, partition))
         client = {**self.client, "partitioner": PARTITIONER} if self.by_key else self.client
         waiting = partial(count, 0, 0)
         with RestoreProducer(client, name, group, zero_as_one=self.zero_as_one, wait=waiting) as producer:
-            of_topic = self.identities.get(first.scope)
-            identity = of_topic and replace(of_topic, region=first.region, target_region=first.region)
+            topic_identity = self.identities.get(first.scope)
+            identity = topic_identity and replace(
+                topic_identity, region=first.region, target_region=first.region
+            )
             ends = None if self.by_key else partial(producer.ends, mark)
             storage = open_storage(self.splits.uri)
             ledger = Ledger(storage, identity, ends)
             base_path = f"{self.splits.folder}plan/{self.into[first.scope]}/{first.region}/base"
-            # Where tasks write beside each other, what is open in a partition is not a lost end of ours.
-            done = producer.committed(*mark) if self.by_key else producer.resume(*mark)
+            # By key, several tasks write into a partition, so an open transaction there may be another
+            # task's.
+            progress = producer.committed(*mark) if self.by_key else producer.resume(*mark)
             base = -1 if self.by_key else producer.base(mark)
-            if starting := not (done and done.note):
+            if is_first := not (progress and progress.note):
                 refuse_forgotten(storage, base_path, base, f"{topic}[{partition}]")
                 if first.scope in self.empty and not self.by_key and producer.holds(mark):
-                    raise _strange_records(f"{topic}[{partition}]")
+                    raise _foreign_records(f"{topic}[{partition}]")
                 begin = self.begins.get((first.scope, first.region))
                 reached = Reached(begin or 0, covered=-1 if begin is None else begin)
             else:
-                reached = Reached.parse(*done)
+                reached = Reached.parse(*progress)
             ledger.open(reached)
             position = reached.position
-            rest = _beyond(position, files, count)
-            for some in batched(rest, (attrgetter("bytes"), TRANSACTION_BYTES)):
+            unread_files = _unread_files(position, files, count)
+            for batch in batched(unread_files, (attrgetter("bytes"), TRANSACTION_BYTES)):
                 producer.begin()
-                for file in some:
-                    self._file(producer, ledger, file, topic, position)
+                for file in batch:
+                    self._produce_file(producer, ledger, file, topic, position)
                     position = file.end_position
                     count(file.entries, file.bytes)
-                reached = ledger.close(reached, position, sum(file.bytes for file in some))
+                reached = ledger.close(reached, position, sum(file.bytes for file in batch))
                 producer.commit({mark: Progress(position, reached.note)})
                 commits()
-                if starting:
+                if is_first:
                     storage.put(base_path, b"%d" % base)
-                    starting = False
+                    is_first = False
                 ledger.settle(reached)
             ledger.end(reached, self.ends.get((first.scope, first.region), -1))
         return RegionOutcome(first.scope, first.region, reached.entries, reached.bytes, reached.position)
 
-    def _file(
+    def _produce_file(
         self, producer: RestoreProducer, ledger: Ledger, file: StoredFile, topic: str, least: int
     ) -> None:
         from lakebackup_jobs.kafka.format.records import OFFSET, within
 
         partition = ANY if self.by_key else int(file.region)
         for columns in open_verified(self.roots, file):
-            chosen = within(columns, self.from_ts, self.to_ts, least)
-            if alone := self.left_alone.get(file.scope):
-                chosen = replace(chosen, rows=chosen.rows[~np.isin(chosen.rows[:, OFFSET], list(alone))])
-            if producer.produce_block(topic, partition, chosen):
-                ledger.add(chosen.rows[:, OFFSET])
+            records = within(columns, self.from_ts, self.to_ts, least)
+            if excluded := self.left_alone.get(file.scope):
+                records = replace(
+                    records, rows=records.rows[~np.isin(records.rows[:, OFFSET], list(excluded))]
+                )
+            if producer.produce_block(topic, partition, records):
+                ledger.add(records.rows[:, OFFSET])
 
 
-def _beyond(
+def _unread_files(
     position: int, files: Iterable[StoredFile], count: Callable[[int, int], None]
 ) -> Iterator[StoredFile]:
-    """The files that end beyond a source position and beyond those before them; the others are done."""
+    """The files that end after a source position, and after the files before them. Counts the others as
+    done."""
     for file in files:
         if file.end_position > position:
             position = file.end_position
@@ -141,10 +148,11 @@ def _beyond(
 
 
 def refuse_forgotten(storage: Storage, base_path: str, base: int, where: str) -> None:
-    """Refused where the restore has committed records, and the brokers no longer know how far it came: they
+    """Raise Refused when the restore has committed records, but the brokers have forgotten its progress: they
     keep the offsets of a group without members for a week (offsets.retention.minutes).
 
-    `base_path`: the object with the base of its first transaction. One that is repaired has the same `base`.
+    `base_path`: the object that records the `base` of the first transaction. A repaired transaction has the
+    same base.
     """
     try:
         if int(storage.get(base_path)) == base >= 0:
@@ -158,15 +166,15 @@ def refuse_forgotten(storage: Storage, base_path: str, base: int, where: str) ->
     )
 
 
-def _strange_records(where: str) -> Refused:
-    """For a run that found a topic empty, or an earlier run of the same restore that did."""
+def _foreign_records(partition: str) -> Refused:
+    """The error for records in a topic that was empty when this restore, or its interrupted run, began."""
     return Refused(
-        f"{where} holds records that this restore did not bring: another restore or an application has "
+        f"{partition} holds records that this restore did not bring: another restore or an application has "
         "written there since it began.",
         hint="Restore into another topic with --map, or delete the topic and run the same command again.",
     )
 
 
 def producer_of(group: str, target: str, region: str) -> str:
-    """Who writes the records of a partition: a transactional id, also a group where it needs its own."""
+    """The transactional id for a partition's records. With --repartition, also the group for its progress."""
     return f"{group}-{target}-{region}"

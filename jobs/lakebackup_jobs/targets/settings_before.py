@@ -1,7 +1,7 @@
 """The settings that topics had before restores suspended some of them.
 
-They are recorded beside the backups before the first one is changed, by the topic's own id. So whichever
-restore into the topic finishes next puts them back, also after one that was killed.
+They are recorded beside the backups, by the topic's id, before the first setting is changed. So after a
+killed restore, the next restore into the topic that finishes puts them back.
 """
 
 from __future__ import annotations
@@ -24,31 +24,33 @@ if TYPE_CHECKING:
 
 
 class SettingsBefore:
-    """The settings before restores into the topics of one cluster. `storage` holds the backups."""
+    """Records the settings of one cluster's topics before restores change them, in the storage of the
+    backups."""
 
     def __init__(self, storage: Storage, cluster_id: str) -> None:
         self._storage, self._cluster_id = storage, cluster_id
 
     def record(self, topic: TopicState) -> Mapping[str, str] | None:
-        """The topic's own settings before restores changed any; None when that is not known, since a restore
-        made the topic and did not finish."""
+        """Record the topic's own settings, and return those from before any restore changed them; None: not
+        known, because an unfinished restore created the topic."""
         recorded = self.read(topic)
-        # Retention is put back last, in one request.
+        # A restore puts retention back last, in one request. While it is suspended, the settings are not
+        # final.
         if recorded is not None and _has(topic.settings, RETENTION):
             return recorded
         if is_suspended(topic.settings):
             return None
-        with suppress(EnvironmentProblem):  # a restore from storage that cannot be written starts over
+        with suppress(EnvironmentProblem):  # a restore from read-only storage starts over anyway
             self._storage.put(self._path(topic), json.dumps(topic.settings).encode(), if_absent=False)
         return topic.settings
 
     def forget(self, topic: TopicState) -> None:
-        """Drop the record once the settings are final."""
+        """Delete the record. Call it when the topic's settings are final."""
         with suppress(EnvironmentProblem):
             working.retire(self._storage, self._path(topic))
 
     def read(self, topic: TopicState) -> Mapping[str, str] | None:
-        """What is recorded of the topic; None: nothing."""
+        """The recorded settings of the topic; None: there is no record."""
         try:
             settings: Mapping[str, str] = json.loads(working.get(self._storage, self._path(topic)))
         except NotFound:
@@ -62,10 +64,10 @@ class SettingsBefore:
 
 
 def is_suspended(settings: Mapping[str, str]) -> bool:
-    """Whether settings are those of a topic in the middle of a restore."""
+    """Whether settings are those of a topic that a restore writes into."""
     return _has(settings, [name for name in SUSPENDED if name != LARGEST])
 
 
 def _has(settings: Mapping[str, str], names: Iterable[str]) -> bool:
-    """Whether settings are the suspended ones, of these names."""
+    """Whether the settings with these names have the values of SUSPENDED."""
     return all(settings.get(name) == SUSPENDED[name] for name in names)

@@ -1,4 +1,5 @@
-"""Topics that a restore writes into: retention is suspended while old records come back, and settled then."""
+"""Topics that a restore writes into: their retention is suspended during the restore, and put back at its
+end."""
 
 from __future__ import annotations
 
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
 LONGEST = str(2**63 - 1)
 LARGEST = "max.message.bytes"
 
-# While records come back: old timestamps are taken and kept, nothing is deleted or compacted, and a record
-# that the source took is not too large.
+# The settings during a restore: old timestamps are accepted and kept, nothing is deleted or compacted, and no
+# record that the source accepted is too large.
 SUSPENDED = {
     "cleanup.policy": "delete",
     "retention.ms": "-1",
@@ -32,7 +33,7 @@ SUSPENDED = {
     LARGEST: str(2**30),
 }
 
-# Clients may not write into these, and settings of theirs are not a restore's to change.
+# Clients may not write into these topics, and a restore must not change their settings.
 BROKERS_OWN = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 
 RETENTION = ("retention.ms", "retention.bytes", "cleanup.policy")
@@ -40,7 +41,7 @@ RETENTION = ("retention.ms", "retention.bytes", "cleanup.policy")
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:
-    """A topic that a restore makes: its partitions, replication and settings as they were backed up."""
+    """A topic to create, with its partitions, replication and settings as they were backed up."""
 
     name: str
     regions: int
@@ -49,47 +50,52 @@ class NewTopic:
 
 
 class Topics(Cluster):
-    """Topics of one cluster as a restore makes and leaves them. Raises as `Cluster` does."""
+    """The topics of one cluster that restores write into. Raises what `Cluster` raises."""
 
     def misfit(self, topic: str) -> str | None:
-        """Why nothing may be written into a topic; None: it may."""
+        """Why nothing may be written into a topic; None: writing is allowed."""
         if topic in BROKERS_OWN:
             return f"topic {topic} is the brokers' own; `lakebackup restore groups` brings groups back"
         return None
 
     def held(self, topic: str) -> int:
-        """How many offsets a topic holds."""
+        """The number of offsets between the topic's watermarks, over all partitions."""
         _, regions = self.positions(self.describe([topic]), "read_uncommitted")
         return sum(r.high - r.low for r in regions)
 
     def refusal(self, topic: str | NewTopic) -> str | None:
-        """Why the cluster does not accept a new topic, or does not let a restore suspend the retention of one
-        that is there, in its own words; None: it does. Nothing is changed."""
+        """Why the cluster rejects a new topic, or a change of an existing topic's retention, in its own
+        words; None: it accepts it. Changes nothing."""
         try:
             if isinstance(topic, NewTopic):
-                self._created(topic, self.check_topic)
+                self._create_or_check(topic, self.check_topic)
             else:
-                self._accepted(lambda changes: self.alter_settings(topic, put=changes, validate_only=True))
+                self._with_suspended(
+                    lambda changes: self.alter_settings(topic, put=changes, validate_only=True)
+                )
         except Refused as error:
             return error.message.rstrip(".")
         return None
 
     def notes(self, new: NewTopic) -> Sequence[str]:
-        """What a person must know of a topic that would be made."""
-        return self._fitted(new)[2]
+        """Notes for the user on a topic that would be created."""
+        return self._fit_to_cluster(new)[2]
 
     def make(self, new: NewTopic) -> Sequence[str]:
-        """Make a topic with its saved settings, and suspend what would eat old records; returns `notes`.
-        Raises Refused when the cluster does not accept it."""
-        return [*self._created(new, self.create_topic), *self._fitted(new)[2]]
+        """Create a topic with its saved settings, and suspend the settings that would delete old records.
+        Returns notes for the user. Raises Refused when the cluster does not accept the topic."""
+        return [*self._create_or_check(new, self.create_topic), *self._fit_to_cluster(new)[2]]
 
-    def _created(self, new: NewTopic, create: Callable[..., None]) -> Sequence[str]:
-        """Create a topic, or ask whether it could be. A cluster that accepts no `max.message.bytes` of the
-        topic's own gives its default, which the records may fit in; returns a note of that."""
-        replication, settings, _ = self._fitted(new)
+    def _create_or_check(self, new: NewTopic, create: Callable[..., None]) -> Sequence[str]:
+        """Call `create`, which creates a topic or only checks whether it could be created. When the cluster
+        rejects the topic's `max.message.bytes`, its default is used, which may be enough; returns a note on
+        that."""
+        replication, settings, _ = self._fit_to_cluster(new)
 
         def attempt(own: Mapping[str, str]) -> None:
-            self._accepted(lambda changes: create(new.name, new.regions, replication, {**own, **changes}))
+            self._with_suspended(
+                lambda changes: create(new.name, new.regions, replication, {**own, **changes})
+            )
 
         try:
             attempt(settings)
@@ -101,12 +107,11 @@ class Topics(Cluster):
         return []
 
     def suspend(self, topic: str) -> None:
-        """Suspend what would eat old records of a topic that is there."""
-        self._accepted(lambda changes: self.alter_settings(topic, put=changes))
+        """Suspend the settings of an existing topic that would delete old records."""
+        self._with_suspended(lambda changes: self.alter_settings(topic, put=changes))
 
-    def _fitted(self, new: NewTopic) -> tuple[int, Mapping[str, str], Sequence[str]]:
-        """Replication and settings of a topic to be made, such that this cluster can write it, and what a
-        person must know of them."""
+    def _fit_to_cluster(self, new: NewTopic) -> tuple[int, Mapping[str, str], Sequence[str]]:
+        """The replication and settings with which this cluster can write a new topic, and notes on them."""
         replication = min(new.replication, self.brokers())
         own = new.settings.get(MIN_IN_SYNC)
         needed = int(own) if own else self._least_in_sync
@@ -126,9 +131,9 @@ class Topics(Cluster):
         except Denied:
             return 1
 
-    def _accepted(self, attempt: Callable[[Mapping[str, str]], None]) -> None:
-        """Try something with SUSPENDED, and where that is refused without the size of records, which
-        a cluster may limit."""
+    def _with_suspended(self, attempt: Callable[[Mapping[str, str]], None]) -> None:
+        """Call `attempt` with SUSPENDED. If it is refused, call it again without the size of records, which a
+        cluster may limit."""
         try:
             attempt(SUSPENDED)
         except Refused:
@@ -137,35 +142,36 @@ class Topics(Cluster):
     def settle(
         self, topic: str, saved: TopicSettings, oldest: int | None, mode: str, *, largest: int = 0
     ) -> Sequence[str]:
-        """Put a topic's own saved settings back; retention last, and in mode auto no `retention.ms` or
-        `retention.bytes` that deletes what was restored, whether the topic's own or this cluster's.
+        """Put a topic's own saved settings back, retention last. In mode auto, a `retention.ms` or
+        `retention.bytes` that would delete restored records stays suspended, whether it is the topic's own or
+        this cluster's.
 
-        `oldest`: the least time (ms) of a restored record, None: there is none. `largest`: bytes of the
-        largest partition before compression. Returns what a person must know: also where this cluster keeps
-        the records for another time than the source did.
+        `oldest`: the least time (ms) of a restored record; None: there is none. `largest`: uncompressed bytes
+        of the largest partition. Returns notes for the user, also where this cluster keeps records for
+        another time than the source did.
         """
         if mode == "suspended":
             return [f"topic {topic} keeps its retention suspended, as asked"]
-        notes = self._put_back_size(topic, saved.own)
-        self._put_back(topic, saved.own, [k for k in SUSPENDED if k not in (*RETENTION, LARGEST)])
-        brokers, retention = self._brokers, list(RETENTION)
+        notes = self._restore_size(topic, saved.own)
+        self._restore_settings(topic, saved.own, [k for k in SUSPENDED if k not in (*RETENTION, LARGEST)])
+        broker_retention, retention = self._broker_retention, list(RETENTION)
         if mode == "auto" and oldest is not None:
-            for name, why in _protected(saved.own, brokers, oldest, largest).items():
+            for name, why in _unsafe_limits(saved.own, broker_retention, oldest, largest).items():
                 retention.remove(name)
                 notes.append(
                     f"topic {topic} keeps {name}=-1: {why}; set it when you no longer need "
                     "them, or restore with --topic-settings saved"
                 )
-        self._put_back(topic, saved.own, retention)
-        return [*notes, *_other_than_at_the_source(topic, saved, brokers or {}, retention)]
+        self._restore_settings(topic, saved.own, retention)
+        return [*notes, *_retention_changes(topic, saved, broker_retention or {}, retention)]
 
     def put_back(self, topic: str, own: Mapping[str, str]) -> None:
-        """Give a topic its own settings back that a restore suspended."""
-        self._put_back(topic, own, list(SUSPENDED))
+        """Give a topic back its own values of the settings that a restore suspended."""
+        self._restore_settings(topic, own, list(SUSPENDED))
 
     def changed(self, topic: str, own: Mapping[str, str], notes: Sequence[str]) -> list[str]:
-        """Notes on settings that a restore changes for good in a topic that had its `own` before, unless
-        other `notes` name them."""
+        """Notes on settings that a restore changed for good in a topic, whose settings were `own` before it.
+        Settings that other `notes` name are left out."""
         (state,) = self.describe([topic])
         return [
             f"topic {topic}: {name} is now {state.settings.get(name, 'not set')}, and was "
@@ -174,16 +180,16 @@ class Topics(Cluster):
             if state.settings.get(name) != own.get(name) and not any(f"{name}=-1" in note for note in notes)
         ]
 
-    def _put_back_size(self, topic: str, own: Mapping[str, str]) -> list[str]:
-        """Give a topic the size of records back that was saved, where this cluster accepts it."""
+    def _restore_size(self, topic: str, own: Mapping[str, str]) -> list[str]:
+        """Give a topic its saved limit of the size of records, if this cluster accepts it. Returns notes."""
         try:
-            self._put_back(topic, own, [LARGEST])
+            self._restore_settings(topic, own, [LARGEST])
         except Refused:
-            self._put_back(topic, {}, [LARGEST])
+            self._restore_settings(topic, {}, [LARGEST])
             return [_capped(topic, own[LARGEST])]
         return []
 
-    def _put_back(self, topic: str, own: Mapping[str, str], names: Collection[str]) -> None:
+    def _restore_settings(self, topic: str, own: Mapping[str, str], names: Collection[str]) -> None:
         self.alter_settings(
             topic,
             put={k: own[k] for k in names if k in own},
@@ -191,20 +197,21 @@ class Topics(Cluster):
         )
 
     @cached_property
-    def _brokers(self) -> Mapping[str, str] | None:
-        """How topics without settings of their own keep records; None: this user may not read it."""
+    def _broker_retention(self) -> Mapping[str, str] | None:
+        """The brokers' retention, for topics without settings of their own; None: this user may not read
+        it."""
         try:
             return self.retention_of_brokers()
         except Denied:
             return None
 
     def forget_groups(self, names: Sequence[str], prefix: str = OWN_GROUPS) -> list[str]:
-        """Delete the consumer groups of a restore that is complete, whose names begin with `prefix`; returns
-        what a person must know where that fails."""
+        """Delete the consumer groups of a complete restore, whose names begin with `prefix`. Returns a note
+        if that fails."""
         for name in names:
             try:
                 self.delete_group(name)
-            except EnvironmentProblem as error:  # as of the others
+            except EnvironmentProblem as error:  # the other groups would fail in the same way
                 note = (
                     f"the restore is complete, but its consumer group {name} stays: {error.message} It has "
                     "no members, and brokers drop it after offsets.retention.minutes. To delete it takes "
@@ -214,20 +221,21 @@ class Topics(Cluster):
         return []
 
     def hidden(self, topics: Collection[str]) -> Sequence[str]:
-        """Wait until readers of committed records see all; notes on where somebody's transaction hides it."""
+        """Wait until readers of committed records see all records. Returns notes on partitions where an open
+        transaction of another producer hides some."""
         states = self.describe(set(topics))
         high = {
-            place: ends.high
-            for place, ends in self.ends(
+            topic_partition: partition_ends.high
+            for topic_partition, partition_ends in self.ends(
                 [(state.scope, partition) for state in states for partition in range(state.regions)]
             ).items()
         }
-        seen = self.seen(high)
+        ends = self.seen(high)
         return [
             f"topic {topic}, partition {partition}: an open transaction of another producer hides records "
-            f"from offset {seen[topic, partition].stable} on from readers of committed records until it ends"
+            f"from offset {ends[topic, partition].stable} on from readers of committed records until it ends"
             for (topic, partition), end in high.items()
-            if seen[topic, partition].stable < end
+            if ends[topic, partition].stable < end
         ]
 
 
@@ -235,11 +243,11 @@ def _capped(topic: str, saved: str) -> str:
     return f"topic {topic} has this cluster's {LARGEST}: it does not accept the saved {saved}"
 
 
-def _protected(
+def _unsafe_limits(
     own: Mapping[str, str], brokers: Mapping[str, str] | None, oldest: int, largest: int
 ) -> dict[str, str]:
-    """The limits that would delete restored records (of the time `oldest` (ms) and later, `largest` bytes of
-    a partition) or may, with the reason of each."""
+    """The limits that would, or may, delete restored records, with the reason of each. The records are of
+    `oldest` (ms) and later, and `largest` is the size of the largest partition in bytes."""
     if brokers is None and own.get("cleanup.policy") != "compact":
         why = (
             "this user may not read how long this cluster keeps records (DescribeConfigs on the cluster), "
@@ -249,23 +257,24 @@ def _protected(
         return {name: text for name, text in unknown.items() if name not in own}
     age_ms = time.time_ns() // 1_000_000 - oldest
     passed = limits_passed({**(brokers or {}), **own}, age_ms=age_ms, size=largest)
-    found = {}
+    reasons = {}
     for name, limit in passed.items():
-        whose, unit = "its own" if name in own else "this cluster's", name.rpartition(".")[2]
-        found[name] = f"{whose} {limit} {unit} would delete restored records at once"
-    return found
+        origin, unit = "its own" if name in own else "this cluster's", name.rpartition(".")[2]
+        reasons[name] = f"{origin} {limit} {unit} would delete restored records at once"
+    return reasons
 
 
-def _other_than_at_the_source(
+def _retention_changes(
     topic: str, saved: TopicSettings, brokers: Mapping[str, str], names: Collection[str]
 ) -> list[str]:
-    """Of the settings `names`, those which the topic had from its brokers, and has otherwise from these."""
-    before = saved.in_force
+    """Notes on those of the settings `names` that the topic had from the source's brokers, and whose value at
+    this cluster's brokers is another one."""
+    source = saved.in_force
     return [
-        f"topic {topic}: {name} is {brokers[name]} here and was {before[name]} at the source, both from "
+        f"topic {topic}: {name} is {brokers[name]} here and was {source[name]} at the source, both from "
         "the brokers; set it on the topic to keep records as the source did"
         for name in names
-        if name not in saved.own and name in before and name in brokers and before[name] != brokers[name]
+        if name not in saved.own and name in source and name in brokers and source[name] != brokers[name]
     ]
 
 

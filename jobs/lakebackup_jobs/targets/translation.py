@@ -1,8 +1,9 @@
-"""Where the records of a restore land: runs of source offsets, each with the target offset of its first.
+"""Translations: where the records of a restore land, as runs of source offsets with their target offsets.
 
-A producer does not learn where its records landed. But a partition that nobody else writes to shows it: the
-records of a transaction follow its end, and after the commit it has grown by them and one marker. A
-partition that grew otherwise was written to by others: where the records are is then not known.
+A producer does not learn the offsets of its records. In a partition that nobody else writes to, they can be
+computed: a transaction's records begin at the partition's end, and after the commit the partition has grown
+by the records and one marker. If it has grown otherwise, others wrote to it too, and the offsets of the
+records are not known.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ if TYPE_CHECKING:
 
 
 def find_runs(offsets: Longs) -> Longs:
-    """Runs of consecutive offsets: int64[runs, 3] of first offset, end offset, number of records before.
+    """Runs of consecutive offsets: int64[runs, 3] of first offset, end offset, number of records before it.
 
-    `offsets` go up.
+    `offsets` ascend.
     """
     if not len(offsets):
         return np.empty((0, 3), np.int64)
@@ -39,15 +40,15 @@ def find_runs(offsets: Longs) -> Longs:
 
 
 def join_runs(parts: list[Longs]) -> Longs:
-    """Runs of parts that follow each other as runs of all; a part is what `find_runs` gives."""
-    count, moved = 0, []
+    """Join the runs of consecutive parts, which `find_runs` returned, into runs of all their offsets."""
+    count, shifted_parts = 0, []
     for part in parts:
         if len(part):
-            moved.append(part + np.array([0, 0, count]))
-            count = int(moved[-1][-1, 2] + part[-1, 1] - part[-1, 0])
-    if not moved:
+            shifted_parts.append(part + np.array([0, 0, count]))
+            count = int(shifted_parts[-1][-1, 2] + part[-1, 1] - part[-1, 0])
+    if not shifted_parts:
         return np.empty((0, 3), np.int64)
-    runs = np.concatenate(moved)
+    runs = np.concatenate(shifted_parts)
     begins = np.concatenate(([True], runs[1:, 0] != runs[:-1, 1]))
     ends = np.concatenate((begins[1:], [True]))
     return np.column_stack((runs[begins, 0], runs[ends, 1], runs[begins, 2]))
@@ -55,11 +56,11 @@ def join_runs(parts: list[Longs]) -> Longs:
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """How far a partition of a restore is, as its last transaction records: what a resumed run needs.
+    """How far the restore of a partition is, as its last transaction recorded it; a resumed run starts there.
 
-    `position`: next source position to read. `covered`: end of the source positions that translations
-    are for, -1 before the first record when nobody knows where the region begins. `end`: where the target
-    partition ends when nobody else wrote to it.
+    `position`: the next source position to read. `covered`: the end of the source positions with a
+    translation; -1 before the first record if it is not known where the source's partition begins. `end`: the
+    end of the target partition, provided that nobody else wrote to it.
     """
 
     position: int = 0
@@ -78,11 +79,11 @@ class Reached:
 
 
 def rows_of(runs: Longs, covered: int, start: int, end: int) -> Longs:
-    """The rows of one transaction: int64[rows, 4] of from, first, to and target position.
+    """The translation of one transaction: int64[rows, 4] of from, first, to and target position.
 
-    `runs` begin at `covered` (or at their own first offset when that is -1) and land at `start`; `end` is
-    the target's end behind them. The last row covers nothing: it is the position of a reader who has read
-    all. UNKNOWN as `start` gives rows of unknown positions.
+    The rows begin at `covered` (-1: at the first offset of `runs`). The records land at `start`, and `end` is
+    the target's end after them. The last row covers no offset: it is the position of a reader who has read
+    everything. If `start` is UNKNOWN, so are the target positions.
     """
     if not len(runs):
         return np.array([[covered, covered, covered, end]] if covered >= 0 else [], np.int64).reshape(-1, 4)
@@ -97,19 +98,20 @@ def rows_of(runs: Longs, covered: int, start: int, end: int) -> Longs:
 
 
 def doubtful(rows: Longs) -> Longs:
-    """The same stretch of source positions, without a place in the target."""
+    """Rows for the same range of source positions, with unknown target positions."""
     begin, last = int(rows[0, 0]), int(rows[-1, 2])
     return np.array([[begin, begin, last, UNKNOWN], [last, last, last, UNKNOWN]], np.int64)
 
 
 class Ledger:
-    """The translation of one partition, recorded one transaction after another.
+    """The translation of one partition, recorded transaction by transaction.
 
-    Before a transaction's commit its rows are staged; when it is seen to be where it was expected, they
-    become an object that counts. A run that is resumed after a crash decides about what was staged: only one
-    transaction can be in doubt, since the next begins when that is decided. `ends` asks the broker for the
-    partition's; without it (records are spread over partitions) every stretch is doubtful. Without an
-    identity (records that no source offset has) nothing is recorded.
+    The rows of a transaction are staged before its commit. When the partition's end afterwards is the
+    expected one, they are written to an object that counts. After a crash the resumed run decides about the
+    staged rows. Only one transaction can be in doubt, because the next one begins only when it is decided.
+    `ends` asks the broker for the ends of the partition; without it (the records are distributed over
+    partitions) the target positions are unknown. Without an `identity` (the records have no source offsets)
+    nothing is recorded.
     """
 
     def __init__(
@@ -123,22 +125,24 @@ class Ledger:
         self._last: int | None = None
 
     def open(self, reached: Reached) -> None:
-        """Before the first transaction of a run: decide what the one before left in doubt, find the end."""
+        """Decide what an earlier run left in doubt, and find the partition's end. Call it before a run's
+        first transaction."""
         aside = take_aside(self._storage, self._aside) if self._identity else None
         if aside is not None and aside[0] == reached.position:
-            # What a task that was replaced staged later than the one that committed has another end.
-            same = int(aside[1][-1, 3]) == reached.end
-            self._rows = aside[1] if same else doubtful(aside[1])
+            # A replaced task may have staged its rows after the other task's commit; they have another end.
+            is_expected = int(aside[1][-1, 3]) == reached.end
+            self._rows = aside[1] if is_expected else doubtful(aside[1])
             self.settle(reached)
         if self._ends:
             self._start = self._ends().high
 
     def add(self, offsets: Longs) -> None:
-        """Source offsets of records that were sent, in order."""
+        """Add the source offsets of sent records, in order."""
         self._runs.append(find_runs(offsets))
 
     def close(self, reached: Reached, position: int, size: int) -> Reached:
-        """Before the commit of a transaction that began at `reached` and brings the restore to `position`."""
+        """Stage the rows of a transaction before its commit. The transaction began at `reached`; it brings
+        the restore to `position`, with `size` more bytes. Returns the new state."""
         runs = join_runs(self._runs)
         self._runs = []
         count = int(runs[-1, 2] + runs[-1, 1] - runs[-1, 0]) if len(runs) else 0
@@ -150,37 +154,38 @@ class Ledger:
         return Reached(position, reached.entries + count, reached.bytes + size, covered, end)
 
     def settle(self, reached: Reached) -> None:
-        """After the commit that brought the restore to `reached` and is seen: its rows count from now on."""
-        sure = True
+        """Make the rows of a transaction count. Call it when the commit that brought the restore to `reached`
+        is visible."""
+        is_confirmed = True
         if self._ends and reached.end != UNKNOWN:
-            found = self._ends()
-            sure = found == (reached.end, reached.end)
-            self._start = found.high
+            ends = self._ends()
+            is_confirmed = ends == (reached.end, reached.end)
+            self._start = ends.high
         if len(self._rows) and self._identity:
             path = object_path(self._identity, self._rows)
-            if not sure:
-                self._rows = self._known_before(path)
+            if not is_confirmed:
+                self._rows = self._rows_in_doubt(path)
             put_rows(self._storage, path, self._identity, self._rows)
             working.retire(self._storage, self._aside)
             self._last = int(self._rows[-1, 3])
 
-    def _known_before(self, path: str) -> Longs:
-        """What is known of a transaction that did not land where it was expected: nothing, or all.
+    def _rows_in_doubt(self, path: str) -> Longs:
+        """The rows of a transaction whose records are not where they were expected.
 
-        All when it was seen there once: it is made again because brokers lost the end of the next one, and
-        its records stay where they are.
+        Their positions are unknown, unless the same transaction was recorded before. It is then decided again
+        only because brokers lost the end of the next one; its records have not moved.
         """
-        before = read_rows(self._storage, path)
-        if before is not None and before[-1, 2] == self._rows[-1, 2]:
-            return before
+        recorded_rows = read_rows(self._storage, path)
+        if recorded_rows is not None and recorded_rows[-1, 2] == self._rows[-1, 2]:
+            return recorded_rows
         return doubtful(self._rows)
 
     def end(self, reached: Reached, end: int) -> None:
-        """When all is restored: readers at the source's end, behind its last record, are at the target's."""
+        """Record, when all is restored, that the source's `end` corresponds to the target's end."""
         if self._identity and 0 <= reached.covered < end:
-            last = self._last
-            if last is None:  # all was there already
-                whole = self._ends is not None and self._ends() == (reached.end, reached.end)
-                last = reached.end if whole else UNKNOWN
-            rows = np.array([[reached.covered, end, end, last]], np.int64)
+            target_end = self._last
+            if target_end is None:  # an earlier run restored everything
+                is_untouched = self._ends is not None and self._ends() == (reached.end, reached.end)
+                target_end = reached.end if is_untouched else UNKNOWN
+            rows = np.array([[reached.covered, end, end, target_end]], np.int64)
             put_rows(self._storage, object_path(self._identity, rows), self._identity, rows)

@@ -1,7 +1,7 @@
-"""Whether the ids of schemas in restored records mean the same in the target's registry.
+"""Check whether schema ids in restored records mean the same in the target's registry.
 
-Ids are looked for in the newest files of each topic, LOOK_BYTES of stored bytes at most, or in all files
-when nothing may be missed. So the look takes a second or two, and grows with the backups only on request.
+The check reads the newest files of each topic, at most LOOK_BYTES stored bytes, or all files on request. So
+it takes a second or two, and only the complete check takes longer for larger backups.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from lakebackup.store.reader import CatalogReader
     from lakebackup_jobs.targets.registries import Registries
 
-#: Stored bytes of each topic that are looked into, and of all topics together.
+#: The most stored bytes to read of each topic, and of all topics together.
 LOOK_BYTES = 32 << 20
 LOOK_BYTES_IN_ALL = 256 << 20
 _ALL = 2**62
 _PARTS: tuple[Part, ...] = ("key", "value")
-# Bytes that look like so many ids are none.
+# A topic whose records seem to use more ids than this holds no schema ids.
 _MOST_IDS = 1_000
 _THREADS = 4
 _MOST_LISTED = 10
@@ -35,8 +35,8 @@ _MOST_LISTED = 10
 def compare_schemas(
     plan: RestorePlan, reader: CatalogReader, registries: Registries, *, all_files: bool
 ) -> list[str]:
-    """Sentences on the ids that the restored records use and that mean something else at the target, or
-    nothing. Without a registry's topic there, there is nothing to compare, unless `all_files`."""
+    """Sentences on schema ids of the restored records that mean something else at the target, or do not exist
+    there. Empty if the target has no registry's topic, unless `all_files`."""
     target_ids = registries.at_target(plan)
     if target_ids is None and not all_files:
         return []
@@ -57,21 +57,21 @@ def compare_schemas(
 def _ids_by_topic(
     plan: RestorePlan, reader: CatalogReader, registries: str, *, all_files: bool
 ) -> Mapping[tuple[str, Part], set[int]]:
-    """The ids in the keys and values of each topic; of too many ids, some more than _MOST_IDS."""
+    """The schema ids in the keys and values of each topic; stops soon after _MOST_IDS."""
     from lakebackup_jobs.kafka.format.records import within
     from lakebackup_jobs.kafka.format.used_ids import used_ids
 
-    most = _ALL if all_files else min(LOOK_BYTES, LOOK_BYTES_IN_ALL // max(1, len(plan.topics)))
+    limit = _ALL if all_files else min(LOOK_BYTES, LOOK_BYTES_IN_ALL // max(1, len(plan.topics)))
     roots = reader.destinations()
     ids: dict[tuple[str, Part], set[int]] = {}
 
-    def look(file: StoredFile) -> None:
+    def collect_ids(file: StoredFile) -> None:
         try:
             reader = open_verified(roots, file)
         except Damaged:
             if all_files:
                 raise
-            return  # the restore reports it when it needs the file
+            return  # the restore reports the damage when it reads the file
         for columns in reader:
             block = within(columns, plan.from_ts, plan.to_ts)
             for part in _PARTS:
@@ -80,14 +80,14 @@ def _ids_by_topic(
                     numbers |= used_ids(block, part)
 
     with ThreadPoolExecutor(_THREADS, thread_name_prefix="schemas") as pool:
-        for files in _batches(plan, most, registries):
-            list(pool.map(look, files))
+        for files in _batches(plan, limit, registries):
+            list(pool.map(collect_ids, files))
     return ids
 
 
-def _batches(plan: RestorePlan, most: int, registries: str) -> Iterator[list[StoredFile]]:
-    """The files to look into, a few at a time."""
-    for batch in plan.chosen.query("schema_id_files", most=most, registries=registries):
+def _batches(plan: RestorePlan, limit: int, registries: str) -> Iterator[list[StoredFile]]:
+    """The files to read, a few at a time."""
+    for batch in plan.chosen.query("schema_id_files", most=limit, registries=registries):
         files = [StoredFile(**row) for row in batch.to_pylist()]
         for begin in range(0, len(files), _THREADS):
             yield files[begin : begin + _THREADS]

@@ -1,4 +1,4 @@
-"""What a backup of topics reports: its plan before it copies anything, and which topics nothing protects."""
+"""What a backup of topics reports: its plan, before it copies anything, and topics that are unprotected."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _NEW_GENERATION = {
 def announce(
     plan: BackupPlan, reporter: Reporter, *, reported: Collection[tuple[str, str, int]] = ()
 ) -> None:
-    """Report what was found of the source's history, how the parent was chosen, and what is read again.
+    """Report forks, gaps and open transactions of the source, the choice of the parent, and new generations.
 
     `reported`: (topic, partition, offset) of open transactions that were reported before.
     """
@@ -44,23 +44,23 @@ def announce(
         reporter.note(note)
     for gap in plan.gaps:
         if gap.reason == "purged":
-            what = f"offsets [{gap.from_position}, {gap.to_position}) were deleted before their backup"
+            detail = f"offsets [{gap.from_position}, {gap.to_position}) were deleted before their backup"
         else:
-            what = f"the topic was deleted and recreated; offsets from {gap.from_position} are unknown"
-        reporter.warning(f"topic {gap.scope}, partition {gap.region}: {what}")
+            detail = f"the topic was deleted and recreated; offsets from {gap.from_position} are unknown"
+        reporter.warning(f"topic {gap.scope}, partition {gap.region}: {detail}")
     for position in plan.long_open:
         if (position.scope, position.region, position.end_position) in reported:
             continue
         reporter.warning(
-            f"{_before_open(position)}. No backup contains them until the transaction ends. "
+            f"{_open_transaction_text(position)}. No backup contains them until the transaction ends. "
             "`kafka-transactions.sh abort` ends a transaction that hangs"
         )
     for scope, generation in plan.restarted:
-        why = _NEW_GENERATION[generation.anew or "asked"]
-        reporter.note(f"topic {scope} starts generation {generation.number}: {why}")
+        reason = _NEW_GENERATION[generation.anew or "asked"]
+        reporter.note(f"topic {scope} starts generation {generation.number}: {reason}")
 
 
-def _before_open(position: Position) -> str:
+def _open_transaction_text(position: Position) -> str:
     since = position.open_since
     first = "without a time" if since is None or since < 0 else f"of {format_ts(since)}"
     return (
@@ -71,7 +71,7 @@ def _before_open(position: Position) -> str:
 
 
 def warn_of_missed_tombstones(plan: BackupPlan, reporter: Reporter) -> None:
-    """Warn, when reading has ended, of compacted topics that were unread for too long."""
+    """Warn, after the copy, of compacted topics that were not read to their end in time."""
     for scope in plan.missed_tombstones(micros(datetime.now(UTC)) // 1000):
         reporter.warning(
             f"topic {scope}: it was not read to its end within its delete.retention.ms, so a deleted key may "
@@ -81,7 +81,7 @@ def warn_of_missed_tombstones(plan: BackupPlan, reporter: Reporter) -> None:
 
 
 def summary(plan: BackupPlan, source: str) -> dict[str, Any]:
-    """What a person wants to know of a plan."""
+    """The summary of a plan, for the run's result."""
     return {
         "source": source,
         "kind": plan.kind,
@@ -97,7 +97,7 @@ def summary(plan: BackupPlan, source: str) -> dict[str, Any]:
         "generations": [
             {"topic": scope, "generation": g.number, "because": g.anew} for scope, g in plan.restarted
         ],
-        "open_transactions": [_before_open(p) for p in (*plan.long_open, *plan.in_flight)],
+        "open_transactions": [_open_transaction_text(p) for p in (*plan.long_open, *plan.in_flight)],
         "left_out": list(plan.left_out),
     }
 
@@ -109,26 +109,31 @@ def record_unprotected(
     existing: Collection[str],
     taken: Collection[str],
 ) -> list[str]:
-    """Topics of a cluster that neither this backup takes nor another holds, and that no policy of the source
-    names, sorted; they are recorded where they are others than before. The view: unprotected_topics."""
-    held = {row["scope"] for row in reader.rows("held_topics", source=source)}
-    others = set(existing) - set(taken) - held
-    return _record_seen(reader, writer, source, (topic for topic in others if not is_internal(topic)))
+    """Record the unprotected topics of a cluster, if they changed, and return them, sorted.
+
+    A topic is unprotected when neither this backup (`taken`) nor an earlier one has it, and no pattern of the
+    source's policy matches it. The view unprotected_topics shows them.
+    """
+    backed_up = {row["scope"] for row in reader.rows("held_topics", source=source)}
+    topics = set(existing) - set(taken) - backed_up
+    return _record_seen(reader, writer, source, (topic for topic in topics if not is_internal(topic)))
 
 
 def forget_owned(reader: CatalogReader, writer: CatalogWriter, source: str) -> None:
-    """Record that topics which the policy of a source names now are protected: its next run takes them."""
+    """Record that topics which the source's policy matches now are protected: its next run backs them up."""
     _record_seen(reader, writer, source, [row["scope"] for row in reader.rows("topics_seen", source=source)])
 
 
 def _record_seen(
     reader: CatalogReader, writer: CatalogWriter, source: str, topics: Iterable[str]
 ) -> list[str]:
-    """Record the topics that no pattern of the source's policy names, if they are others than before; returns
+    """Record those of the topics that no pattern of the source's policy matches, if they changed. Returns
     them, sorted."""
     owned = [compile_pattern(pattern) for pattern in owned_patterns(reader, source)]
-    alone = sorted(topic for topic in topics if not any(expression.fullmatch(topic) for expression in owned))
-    if alone != [row["scope"] for row in reader.rows("topics_seen", source=source)]:
-        at = time.time_ns() // 1000
-        writer.append([TopicSeen(source=source, at=at, scope=topic) for topic in alone or [""]])
-    return alone
+    unprotected = sorted(
+        topic for topic in topics if not any(expression.fullmatch(topic) for expression in owned)
+    )
+    if unprotected != [row["scope"] for row in reader.rows("topics_seen", source=source)]:
+        time_us = time.time_ns() // 1000
+        writer.append([TopicSeen(source=source, at=time_us, scope=topic) for topic in unprotected or [""]])
+    return unprotected

@@ -49,11 +49,11 @@ if TYPE_CHECKING:
 
 
 def run(request: BackupRequest, *, spark: Session = None, reporter: Reporter) -> dict[str, Any]:
-    """Take one backup; returns what a person wants to know of it.
+    """Take one backup, and return a summary of it. An interrupted backup is completed or discarded first.
 
-    Raises NotFound (topics), Refused (a gap with on_gap="fail", a history cut back), Busy (another run on
-    the source), EnvironmentProblem (broker, disk), Incomplete (what was asked for and cannot be read; all
-    else is backed up by then).
+    Raises NotFound (topics), Refused (a gap with on_gap="fail", a fork with on_fork="fail"), Busy (another
+    run works on the source), EnvironmentProblem (broker, disk), Incomplete (some topics or groups cannot be
+    read; the others are backed up by then).
     """
     check_asked(request.mode, request.level, request.parent)
     cluster = Groups(request.kafka)
@@ -67,34 +67,34 @@ def run(request: BackupRequest, *, spark: Session = None, reporter: Reporter) ->
         return {"dry_run": True, **summary(plan, source)}
     with work.running("backup", TOPICS) as lease:
         writer = work.writer()
-        # The first is a full; else the plan shows how much there is to read.
+        # The first backup is a full. For others the plan shows how much there is to read.
         if request.mode == "full" or writer.version() is None:
             work.choose_runner(request, None)
         reader = notice_lost_objects(work, writer.prepare())
         topics = TopicsBackup(work, request, cluster, reader)
         life = Life(topics, lease)
-        ended = life.settle()
-        if ended:
+        resumed = life.settle()
+        if resumed:
             topics.reader = work.reader()
-            # What came in since the positions of then; a cumulative one would read all again.
+            # Back up what came in since the positions of that backup; a cumulative one would read it again.
             topics.request = replace(request, mode="incr-diff", parent=None)
         draft = topics.plan()
         plan = draft.prepared.plan
-        if ended and plan.idle:
-            return ended
+        if resumed and plan.idle:
+            return resumed
         if plan.tasks:
             work.choose_runner(topics.request, plan.bytes)
         announce(plan, reporter)
         if plan.fork:
             forks.record(work.writer(), plan.fork)
-        taken = {scope.scope for scope in plan.scopes}
-        alone = record_unprotected(topics.reader, work.writer(), source, cluster.topic_names(), taken)
-        result = life.take(draft) | {"unprotected": len(alone)}
-        if ended:
-            result["ended"] = ended
+        scopes = {scope.scope for scope in plan.scopes}
+        unprotected = record_unprotected(topics.reader, work.writer(), source, cluster.topic_names(), scopes)
+        result = life.take(draft) | {"unprotected": len(unprotected)}
+        if resumed:
+            result["ended"] = resumed
         if plan.left_out:
-            for left in plan.left_out:
-                reporter.warning(left)
+            for warning in plan.left_out:
+                reporter.warning(warning)
             raise Incomplete(
                 f"Backup {draft.backup_id} was taken without what could not be read: "
                 f"{len(plan.left_out)} in all.",
@@ -105,7 +105,7 @@ def run(request: BackupRequest, *, spark: Session = None, reporter: Reporter) ->
 
 
 class TopicsBackup(Source[InProgress]):
-    """The topics of one cluster. `reader`: the catalog before the next backup."""
+    """Backups of the topics of one cluster. `reader`: the catalog before the next backup."""
 
     DRAFT = TypeAdapter(InProgress)
 
@@ -128,21 +128,24 @@ class TopicsBackup(Source[InProgress]):
         return InProgress(prepared, asked(request), first)
 
     def _bytes(self, plan: BackupPlan, newest: Iterable[NewestFile]) -> int | None:
-        """As of a plan. Where no file says how large a topic's records are, they are read once more: a small
-        increment is read sooner than Spark starts."""
+        """The number of bytes that a plan reads; None: unknown, or too many to count.
+
+        Where no earlier file shows how large a topic's records are, they are read to count them: for a small
+        increment this takes less time than starting Spark.
+        """
         if plan.kind == "full":
             return None
-        known, unknown = increment_bytes(plan, newest)
+        known_bytes, unknown = increment_bytes(plan, newest)
         if not unknown:
-            return known
+            return known_bytes
         request = self.request
-        most = request.local_below - known
-        if most < 0 or not by_size(request, self.workspace.session):
+        limit = request.local_below - known_bytes
+        if limit < 0 or not by_size(request, self.workspace.session):
             return None
-        from lakebackup_jobs.kafka.client.consume import bytes_of  # compiled: a backup of known topics waits
+        from lakebackup_jobs.kafka.client.consume import bytes_of  # late: loading compiled code takes time
 
-        found = bytes_of(request.kafka, request.isolation, unknown, most)
-        return None if found is None else known + found
+        counted_bytes = bytes_of(request.kafka, request.isolation, unknown, limit)
+        return None if counted_bytes is None else known_bytes + counted_bytes
 
     def resume_blocker(self, draft: InProgress) -> str | None:
         return blocker(draft, self.request, self.workspace, self.cluster)
@@ -162,8 +165,8 @@ class TopicsBackup(Source[InProgress]):
         return manifest(draft.completing(self.request), self.workspace, draft.prepared, totals)
 
     def discard(self, draft: InProgress) -> int:
-        places = {(s.epoch, s.scope, s.region) for task in draft.prepared.plan.tasks for s in task}
-        return discard_files(self.workspace, draft.backup_id, places, draft.first)
+        partitions = {(s.epoch, s.scope, s.region) for task in draft.prepared.plan.tasks for s in task}
+        return discard_files(self.workspace, draft.backup_id, partitions, draft.first)
 
     def result(self, draft: InProgress, backup: Backup) -> dict[str, Any]:
         return result_of(backup, summary(draft.prepared.plan, backup.source))
@@ -177,8 +180,8 @@ def copy_job(
     *,
     report: bool = True,
 ) -> copy_task.CopyJob:
-    """What the tasks of a prepared backup do; `sequences`: of next_sequences; `report`: they report their
-    progress."""
+    """The job of a prepared backup's tasks. `sequences`: see next_sequences. `report`: whether the tasks
+    report their progress."""
     plan = prepared.plan
     return copy_task.CopyJob(
         **parts_of(work, prepared, plan.level, plan.parent),
@@ -195,13 +198,13 @@ def copy_job(
 
 
 def _rolls(plan: BackupPlan, asked_ms: int | None) -> dict[str, int]:
-    """For each topic whose files are closed by time: after how many ms."""
+    """Map each topic whose files are closed by time to the time span of a file in ms."""
     spans = {scope.scope: roll_ms(topic_settings.in_force(scope.settings), asked_ms) for scope in plan.scopes}
     return {topic: span for topic, span in spans.items() if span is not None}
 
 
 def manifest(request: BackupRequest, work: Workspace, prepared: Prepared, totals: Totals) -> Manifest:
-    """The rows of a backup whose tasks are done, after those that are read out of its new data files."""
+    """The manifest of a backup whose tasks are done. Writes the rows decoded from its data files first."""
     plan = prepared.plan
     warn_of_missed_tombstones(plan, work.reporter)
     if plan.tasks:
@@ -230,7 +233,7 @@ def manifest(request: BackupRequest, work: Workspace, prepared: Prepared, totals
 
 
 def _decode(request: BackupRequest, work: Workspace, prepared: Prepared) -> None:
-    """Write the rows of group commits and schemas."""
+    """Write the rows of group commits and schemas, and warn of records that cannot be decoded."""
     from lakebackup_jobs.topics.tasks.decode import decode_backup
 
     parts: dict[str, list[str]] = {}

@@ -1,8 +1,8 @@
 """Rewrite the newest restore points of compacted topics with only the latest record of each key.
 
-The result is a backup that starts a new generation. It ends at the positions and the time of the backup it is
-made from, and the next backup continues from there. It reads nothing from Kafka and deletes nothing; a prune
-deletes the replaced backups.
+The result is a backup that starts a new generation. It ends at the positions and the time of the restore
+point that it rewrites, and the next backup continues from there. A compaction reads nothing from Kafka and
+deletes nothing; a prune deletes the replaced backups.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ if TYPE_CHECKING:
     from lakebackup.store.reader import CatalogReader
     from lakebackup_jobs.lifecycle.progress import Reporter
 
-# When there are more pieces than this, a task takes several.
+# When there are more pieces than this, a task takes several pieces.
 MOST_TASKS = 2_000
 
 
 @dataclass(frozen=True, slots=True)
 class CompactRequest(Request):
-    """What to compact; without topics and patterns, all compacted topics that are not internal."""
+    """The topics to compact; without topics and patterns, all compacted topics that are not internal."""
 
     topics: tuple[str, ...] = ()
     patterns: tuple[str, ...] = ()
@@ -60,28 +60,30 @@ class CompactRequest(Request):
 
 
 def run(request: CompactRequest, *, spark: SparkSession | None = None, reporter: Reporter) -> dict[str, Any]:
-    """Compact, and return a summary.
+    """Compact topics, and return a summary.
 
     Raises NotFound (no catalog, no such topic), Refused (a named topic that is not compacted or has records
-    without a key), Damaged (a file differs from the catalog; nothing was written), Busy (another run on
-    the source), EnvironmentProblem.
+    without a key), Damaged (a file differs from its row in the catalog; no backup was made), Busy (another
+    run works on the source), EnvironmentProblem.
     """
     reader = current_catalog(request.destination, request.catalog)
     source = layout.check_source(only_source(reader, request.source))
     if request.dry_run:
         return {"dry_run": True, "source": source, **_summary(_plan(request, reader, source))}
     work = Workspace(request, source, reporter, spark)
-    made: list[Backup] = []
+    backups: list[Backup] = []
     with work.running("compact") as lease:
         plan = _plan(request, work.reader(), source)
         _report(plan, reporter)
         for batch in plan.batches:
             compaction = TopicsCompaction(work, request, batch)
             Life(compaction, lease).take(compaction.plan())
-            made += compaction.made
-    kept = {f"kept_{name}": sum(getattr(b, name) for b in made) for name in ("files", "bytes", "entries")}
-    ids = [backup.backup_id for backup in made]
-    return work.timed({"source": source, "backup_ids": ids, **_summary(plan), **kept})
+            backups += compaction.made
+    kept_totals = {
+        f"kept_{name}": sum(getattr(b, name) for b in backups) for name in ("files", "bytes", "entries")
+    }
+    ids = [backup.backup_id for backup in backups]
+    return work.timed({"source": source, "backup_ids": ids, **_summary(plan), **kept_totals})
 
 
 def _report(plan: CompactPlan, reporter: Reporter) -> None:
@@ -97,7 +99,10 @@ def _report(plan: CompactPlan, reporter: Reporter) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """The backup of topics whose newest restore points end at the same time. `pieces`: how many it has."""
+    """The backup that a compaction makes of topics whose newest restore points are of one backup.
+
+    `pieces` is the number of its pieces.
+    """
 
     backup_id: str
     number: int
@@ -106,7 +111,7 @@ class Batch:
 
 
 class TopicsCompaction(Source[Batch]):
-    """One backup of a compaction. An interrupted one is not resumed: its files are orphans."""
+    """One backup of a compaction. An interrupted one is not resumed; the files that it wrote are orphans."""
 
     def __init__(self, workspace: Workspace, request: CompactRequest, topics: Sequence[CompactTopic]) -> None:
         super().__init__(workspace)
@@ -127,8 +132,8 @@ class TopicsCompaction(Source[Batch]):
     def prepare(self, draft: Batch) -> Batch:
         from lakebackup_jobs.topics.tasks.compact import write_pieces
 
-        (between,) = self.reader.rows("restore_range", **self.asked)
-        self.reader.define("selected", "restore_files", **self.asked, **between, from_ts=None)
+        (bounds,) = self.reader.rows("restore_range", **self.asked)
+        self.reader.define("selected", "restore_files", **self.asked, **bounds, from_ts=None)
         folder = layout.backup_folder(self.workspace.source, draft.backup_id)
         return replace(draft, pieces=write_pieces(self.workspace.storage, folder, _files(self.reader)))
 
@@ -142,7 +147,7 @@ class TopicsCompaction(Source[Batch]):
 
         work, count = self.workspace, draft.pieces
         roots = self.reader.destinations()
-        keep = compact_task.KeepNewest(
+        keep_newest = compact_task.KeepNewest(
             **parts_of(work, draft, 1, self.parent),
             roots=roots,
             codec=self.request.codec,
@@ -152,30 +157,30 @@ class TopicsCompaction(Source[Batch]):
             generations={topic.scope: topic.generation for topic in self.topics},
             drop_before={topic.scope: topic.drop_before for topic in self.topics},
         )
-        find = compact_task.FindNewest(work.storage.uri, keep.folder, roots)
+        find_newest = compact_task.FindNewest(work.storage.uri, keep_newest.folder, roots)
         newest = (
-            find.over(work.spark, range(count), compact_task.FOUND, MOST_TASKS)
+            find_newest.over(work.spark, range(count), compact_task.FOUND, MOST_TASKS)
             .groupBy("part", "key")
             # The pieces of a partition are numbered by offset: the last piece has the last offset.
             .agg(sf.max("piece").alias("piece"), sf.max("position").alias("position"))
             .select("piece", "position")
         )
-        every = work.spark.range(count).select(
+        no_position = work.spark.range(count).select(
             sf.col("id").cast("INT").alias("piece"), sf.lit(-1).cast("BIGINT")
         )
         # Twice as many tasks as pieces, because pieces are distributed by hash.
-        survivors = newest.union(every).repartition(min(2 * count, MOST_TASKS), "piece")
-        job = survivors.sortWithinPartitions("piece", "position").mapInArrow(keep, OUTCOME)
+        survivors = newest.union(no_position).repartition(min(2 * count, MOST_TASKS), "piece")
+        job = survivors.sortWithinPartitions("piece", "position").mapInArrow(keep_newest, OUTCOME)
         # Every record is read twice: to find the newest of each key, and to copy it.
         work.reporter.start(2 * sum(topic.entries for topic in self.topics), None, "compact")
         totals = Totals()
-        with work.task_progress(keep.folder).watched(work.reporter.update), task_errors():
+        with work.task_progress(keep_newest.folder).watched(work.reporter.update), task_errors():
             totals.add(job.collect())
         return totals
 
     def manifest(self, draft: Batch, totals: Totals) -> Manifest:
         source, topics, parent = self.workspace.source, self.topics, self.parent
-        of: dict[str, Any] = {"backup_id": draft.backup_id, "source": source}
+        identity: dict[str, Any] = {"backup_id": draft.backup_id, "source": source}
         end_ts = topics[0].end_ts
         backup = backup_row(
             self.workspace,
@@ -199,10 +204,10 @@ class TopicsCompaction(Source[Batch]):
         gaps = self.reader.rows("restore_gaps", **self.asked)
         return Manifest(
             backup=backup,
-            positions=[Position(**of, **row) for row in positions],
-            scopes=[topic.row(**of) for topic in topics],
-            gaps=[Gap(**of, epoch=epochs[row["scope"]], bridged=True, **row) for row in gaps],
-            groups=[Group(**of, **row) for row in groups],
+            positions=[Position(**identity, **row) for row in positions],
+            scopes=[topic.row(**identity) for topic in topics],
+            gaps=[Gap(**identity, epoch=epochs[row["scope"]], bridged=True, **row) for row in gaps],
+            groups=[Group(**identity, **row) for row in groups],
             parts=draft.pieces,
         )
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from lakebackup_jobs.lifecycle.tasks.totals import Totals
     from lakebackup_jobs.topics.request import BackupRequest
 
-_LOOK_S = 0.2
+_CHECK_EVERY_S = 0.2
 _NAME = "lakebackup_topics"
 
 
@@ -48,10 +48,10 @@ def follow(
     spark: SparkSession | None = None,
     reporter: Reporter,
 ) -> dict[str, Any]:
-    """Take a backup of what is new every `every_s` seconds until `stop` is set; returns the totals.
+    """Back up the new records every `every_s` seconds until `stop` is set. Returns the totals.
 
-    A batch that runs when `stop` is set is finished first. Raises what a backup raises; Busy when another
-    process follows the source; Incomplete at the end when the last batch had to leave something out.
+    A batch that runs when `stop` is set is finished first. Raises what a backup raises, Busy (another process
+    follows the source), Incomplete (at the end, when the last batch left out what could not be read).
     """
     if request.mode in ("full", "incr-accu") or request.new_generation or request.parent:
         raise UsageProblem(
@@ -73,7 +73,7 @@ def follow(
         reporter.start(None, None, "follow")
         stream = _Following(work, request, every_s)
         try:
-            while stream.runs and not stop.wait(_LOOK_S):
+            while stream.runs and not stop.wait(_CHECK_EVERY_S):
                 lease.check()
         except BaseException:
             stream.abandon()
@@ -96,7 +96,8 @@ class TopicsPlanner(Planner[Prepared]):
     def __init__(self, request: BackupRequest, source: str) -> None:
         self._request, self._source = request, source
         self._cluster: Groups | None = None
-        # Whether the source's records were compared with those of the newest backup: once, then epochs do.
+        # Whether records of the source were compared with the newest backup's. The first batch compares
+        # them; after that, comparing epochs is enough.
         self._compared = False
 
     def plan(self) -> Prepared | None:
@@ -122,7 +123,7 @@ class TopicsPlanner(Planner[Prepared]):
 
 
 class _Following(Stream[Prepared]):
-    """The driver's side of following one source."""
+    """The query that follows one source, on the driver."""
 
     def __init__(self, work: Workspace, request: BackupRequest, every_s: float) -> None:
         self.request = request
@@ -136,7 +137,7 @@ class _Following(Stream[Prepared]):
         )
 
     def failed(self, draft: Prepared, error: LakebackupError) -> None:  # noqa: ARG002
-        # Records that were purged, a topic deleted meanwhile: the next batch is planned without them.
+        # Records were purged, say, or a topic was deleted: the next batch is planned without them.
         if self._failed:
             raise error
         self._failed = True
@@ -154,20 +155,20 @@ class _Following(Stream[Prepared]):
     ) -> None:
         work, plan = self.workspace, draft.plan
         self._failed = False
-        for left in set(plan.left_out) - self.left_out:
-            work.reporter.warning(left)
+        for warning in set(plan.left_out) - self.left_out:
+            work.reporter.warning(warning)
         self.left_out = set(plan.left_out)
         reported = {(p.scope, p.region, p.end_position) for p in plan.long_open}
         announce(plan, work.reporter, reported=self.long_open)
         self.long_open = reported
         if plan.fork:
             forks.record(work.writer(), plan.fork)
-        made = manifest(self.request, work, draft, totals)
-        publish(work, made, lease)
-        done = result_of(made.backup, summary(plan, work.source))
-        self.last = made.backup.backup_id
+        backup_manifest = manifest(self.request, work, draft, totals)
+        publish(work, backup_manifest, lease)
+        result = result_of(backup_manifest.backup, summary(plan, work.source))
+        self.last = backup_manifest.backup.backup_id
         self.totals["backups"] += 1
         for name in ("files", "bytes", "entries"):
-            self.totals[name] += done[name]
+            self.totals[name] += result[name]
         work.reporter.update(self.totals["entries"], self.totals["bytes"])
-        work.reporter.note(f"backup {self.last}, {done['kind']}: {done['entries']} records")
+        work.reporter.note(f"backup {self.last}, {result['kind']}: {result['entries']} records")

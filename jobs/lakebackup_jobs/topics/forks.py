@@ -1,8 +1,8 @@
-"""A source's history that was cut back: find it, and mark the backups that hold what was cut.
+"""Forks: find out that a source's history was truncated, and mark the backups that hold the truncated part.
 
-Which backups those are is a fact about the source, whatever becomes of the run that finds it. So they are
-marked before that run copies anything: newest first in the log, then all in one commit of the catalog. A run
-that ends in between finds the same fork again.
+Which backups these are is a fact about the source, whatever becomes of the run that finds the fork. So they
+are marked before that run copies anything: newest first in the log, then all in one commit of the catalog. A
+run that ends in between finds the same fork again.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 
 OnFork = Literal["branch", "fail"]
 
-# So many backups before the newest are looked at for a record that a compacted log still has.
-_EARLIER = 20
+# How many backups before the newest are searched for a last record that a compacted log still has.
+_EARLIER_BACKUPS = 20
 
 
 def find(
@@ -51,49 +51,49 @@ def find(
     *,
     contents: bool = True,
 ) -> Fork | None:
-    """The fork of a source behind its newest backup that can be continued; None as nearly always.
+    """Find the fork of a source behind its newest backup that can be continued; nearly always there is none.
 
-    `contents`: compare the last record of each partition, as every run does; without it, only those whose end
-    or leader's epoch is not what it was.
+    `contents`: compare the last record of each partition, as every run does. Otherwise only partitions are
+    compared whose end, or whose leader's epoch, contradicts the backup.
     """
     newest = reader.one("latest_backup", source=source, level=None)
     if newest is None:
         return None
     ends = region_ends(reader, source, newest["base"], newest["link"])
-    known = [
+    backup_ends = [
         BackupEnd(newest["place"], r["scope"], r["epoch"], r["region"], r["end_position"], r["leader_epoch"])
         for r in ends
         if r["in_chain"]
     ]
-    now = {r.place: r for r in regions}
-    asked = comparable(regions, known)
+    region_states = {r.place: r for r in regions}
+    compared_ends = comparable(regions, backup_ends)
     if not contents:
-        asked = suspects(asked, now)
-    if not asked:
+        compared_ends = suspects(compared_ends, region_states)
+    if not compared_ends:
         return None
     logs = Logs(kafka, partial(_files, reader, source))
-    verdicts = judge(asked, now, logs)
+    verdicts = judge(compared_ends, region_states, logs)
     cut = lost(verdicts)
-    if gone := [s for s, verdict in verdicts.items() if verdict == "gone"]:
-        cut |= earlier_lost(_earlier(reader, source, gone), now, logs)
+    if unmatched_ends := [s for s, verdict in verdicts.items() if verdict == "gone"]:
+        cut |= earlier_lost(_earlier_ends(reader, source, unmatched_ends), region_states, logs)
     if not cut:
         return None
     by_epoch = {s.where for s, verdict in verdicts.items() if verdict == "cut"}
-    first = first_lost(_history(reader, source, cut), now, logs, by_epoch=by_epoch)
-    place = min(end.place for end in first.values())
-    backups = tuple(row["backup_id"] for row in reader.rows("fork_backups", source=source, place=place))
-    found = Fork(None, backups, tuple(sorted((s.scope, s.region, s.position) for s in cut)))
-    parent = without(reader, found).one("latest_backup", source=source, level=None)
-    return Fork(parent["backup_id"] if parent else None, backups, found.regions)
+    first = first_lost(_history(reader, source, cut), region_states, logs, by_epoch=by_epoch)
+    fork_place = min(end.place for end in first.values())
+    backups = tuple(row["backup_id"] for row in reader.rows("fork_backups", source=source, place=fork_place))
+    fork = Fork(None, backups, tuple(sorted((s.scope, s.region, s.position) for s in cut)))
+    parent = without(reader, fork).one("latest_backup", source=source, level=None)
+    return Fork(parent["backup_id"] if parent else None, backups, fork.regions)
 
 
 def without(reader: CatalogReader, fork: Fork) -> CatalogReader:
-    """The catalog as it will be when the fork is on record."""
+    """The catalog as it will be once the fork is recorded."""
     return reader.supposing(dict.fromkeys(fork.backups, "out_of_sync"))
 
 
 def check(fork: Fork, on_fork: OnFork) -> None:
-    """Refused when a fork is to end the run."""
+    """Raise Refused if a fork is to end the run."""
     if on_fork == "fail":
         raise Refused(
             f"{fork}.",
@@ -104,30 +104,30 @@ def check(fork: Fork, on_fork: OnFork) -> None:
 
 
 def branch(reader: CatalogReader, choice: Choice) -> int:
-    """The branch of the next backup: one of its own where those behind the newest went out of sync."""
+    """The number of the next backup's branch: a new one if later backups of the chain are out of sync."""
     newest = choice.newest
     if choice.asked or newest is None or choice.parent is None or choice.parent.base != newest.base:
         return choice.branch
-    found = reader.one("next_branch", backup_id=newest.backup_id)
-    return int(found["branch"]) if found and found["branch"] is not None else choice.branch
+    row = reader.one("next_branch", backup_id=newest.backup_id)
+    return int(row["branch"]) if row and row["branch"] is not None else choice.branch
 
 
 def report(fork: Fork) -> str:
-    """The warning of a run that finds the fork."""
-    shown = ", ".join(fork.backups[:5])
-    more = f" and {len(fork.backups) - 5} more" if len(fork.backups) > 5 else ""
-    kept = f"backup {fork.parent}" if fork.parent else "none, every one holds what was cut"
-    return f"{fork}. Out of sync: {shown}{more}; the last that holds nothing of it: {kept}"
+    """The text of the warning about a fork."""
+    backup_ids = ", ".join(fork.backups[:5])
+    remainder = f" and {len(fork.backups) - 5} more" if len(fork.backups) > 5 else ""
+    branch_point = f"backup {fork.parent}" if fork.parent else "none, every one holds what was cut"
+    return f"{fork}. Out of sync: {backup_ids}{remainder}; the last that holds nothing of it: {branch_point}"
 
 
 def record(writer: CatalogWriter, fork: Fork) -> None:
-    """Put the backups behind the branch point out of sync, on record in the destination too."""
+    """Mark the backups behind the branch point as out_of_sync, in the catalog and in the destination."""
     reason = f"{fork}. Branch point: {fork.parent or 'none'}"
     writer.set_states(fork.backups, "out_of_sync", actor=holder(), reason=reason)
 
 
 def describe(fork: Fork) -> dict[str, Any]:
-    """For a run's result."""
+    """The fork as values of a run's result."""
     return {
         "branch_point": fork.parent,
         "out_of_sync": list(fork.backups),
@@ -138,41 +138,43 @@ def describe(fork: Fork) -> dict[str, Any]:
     }
 
 
-def _earlier(
-    reader: CatalogReader, source: str, gone: Collection[BackupEnd]
+def _earlier_ends(
+    reader: CatalogReader, source: str, newest_ends: Collection[BackupEnd]
 ) -> dict[tuple[str, str, str], list[BackupEnd]]:
-    """The ends of some backups before, each once, the last first."""
-    found: dict[tuple[str, str, str], dict[int, BackupEnd]] = {s.where: {s.position: s} for s in gone}
-    for where, ends in _history(reader, source, gone, last=_EARLIER).items():
+    """The ends of earlier backups by partition, each position once, the latest first."""
+    ends_by_region: dict[tuple[str, str, str], dict[int, BackupEnd]] = {
+        s.where: {s.position: s} for s in newest_ends
+    }
+    for region, ends in _history(reader, source, newest_ends, last=_EARLIER_BACKUPS).items():
         for end in reversed(ends):
-            found[where].setdefault(end.position, end)
-    return {where: list(ends.values())[1:] for where, ends in found.items()}
+            ends_by_region[region].setdefault(end.position, end)
+    return {region: list(ends.values())[1:] for region, ends in ends_by_region.items()}
 
 
 def _history(
-    reader: CatalogReader, source: str, of: Collection[BackupEnd], last: int | None = None
+    reader: CatalogReader, source: str, backup_ends: Collection[BackupEnd], last: int | None = None
 ) -> dict[tuple[str, str, str], list[BackupEnd]]:
-    reader.give("suspected", _table(of))
-    found: dict[tuple[str, str, str], list[BackupEnd]] = {}
+    reader.give("suspected", _table(backup_ends))
+    history: dict[tuple[str, str, str], list[BackupEnd]] = {}
     for row in reader.rows("fork_history", source=source, last=last):
         end = BackupEnd(**row)
-        found.setdefault(end.where, []).append(end)
-    return found
+        history.setdefault(end.where, []).append(end)
+    return history
 
 
-def _files(reader: CatalogReader, source: str, asked: Collection[BackupEnd]) -> dict[BackupEnd, Place]:
-    reader.give("suspected", _table(asked))
+def _files(reader: CatalogReader, source: str, backup_ends: Collection[BackupEnd]) -> dict[BackupEnd, Place]:
+    reader.give("suspected", _table(backup_ends))
     roots = reader.destinations()
-    found, names = {}, [field.name for field in fields(BackupEnd)]
+    files_by_end, names = {}, [field.name for field in fields(BackupEnd)]
     for row in reader.rows("fork_files", source=source):
-        with suppress(Refused):  # a destination that is not mounted proves nothing of the source's history
-            place = Place(roots.open(row["destination"]), row["path"], row["bytes"], row["end_position"])
-            found[BackupEnd(**{name: row[name] for name in names})] = place
-    return found
+        with suppress(Refused):  # a destination that is not mounted says nothing about the source's history
+            file = Place(roots.open(row["destination"]), row["path"], row["bytes"], row["end_position"])
+            files_by_end[BackupEnd(**{name: row[name] for name in names})] = file
+    return files_by_end
 
 
 def _table(ends: Collection[BackupEnd]) -> pa.Table:
-    import pyarrow as pa  # takes long, and a run that starts Spark does that first
+    import pyarrow as pa  # slow to import, so a run that starts Spark does that first
 
     schema = pa.schema(
         [

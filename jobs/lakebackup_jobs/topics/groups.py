@@ -1,5 +1,7 @@
-"""Set the offsets of consumer groups in restored topics: a join of their saved offsets with the translations
-that the restores left."""
+"""Set the offsets of consumer groups in restored topics.
+
+The new offsets are a join of the groups' saved offsets with the translations that restores recorded.
+"""
 
 from __future__ import annotations
 
@@ -28,10 +30,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class GroupsRequest(Request):
-    """What a person asked for. `kafka` may hold secrets.
+    """The groups to move, and how. `kafka`: librdkafka properties; they may hold secrets.
 
-    `at_ts` in ms: the groups' offsets of then, None: of the topics' newest backup. `from_log`: also offsets
-    that `__consumer_offsets` held before they were erased.
+    `at_ts`: the instant (ms) whose offsets the groups get; None: the offsets in the topics' newest backup.
+    `from_log`: also use offsets that `__consumer_offsets` held before they were erased.
     """
 
     target: str
@@ -47,10 +49,10 @@ class GroupsRequest(Request):
 
 
 def run(request: GroupsRequest, *, reporter: Reporter) -> dict[str, Any]:
-    """Move the groups; returns what became of each partition of each.
+    """Move the groups. Returns the outcome for each partition of each group.
 
-    Raises NotFound (no such group or topic), UsageProblem, EnvironmentProblem; Incomplete when groups had to
-    be left alone that should have been moved; the others are moved.
+    Raises NotFound (no such group or topic), UsageProblem, EnvironmentProblem, Incomplete (some groups could
+    not be moved; the others are moved).
     """
     result, plan = move(request, reporter)
     if plan.failed and not request.dry_run:
@@ -59,7 +61,7 @@ def run(request: GroupsRequest, *, reporter: Reporter) -> dict[str, Any]:
 
 
 def move(request: GroupsRequest, reporter: Reporter) -> tuple[dict[str, Any], GroupPlan]:
-    """As `run`; groups left alone are no error."""
+    """Like `run`, but groups that cannot be moved are no error. Returns the plan too."""
     from lakebackup_jobs.kafka.admin.groups import Groups
     from lakebackup_jobs.kafka.admin.rights import Rights, lacks, require
 
@@ -79,13 +81,13 @@ def move(request: GroupsRequest, reporter: Reporter) -> tuple[dict[str, Any], Gr
         return _result(request, plan) | {"refused_because": lacks(missing)}, plan
     require(missing, outcome="No offset is committed")
     if not request.dry_run and plan.put:
-        plan = _put(plan, target)
+        plan = _commit_offsets(plan, target)
         _audit(request, plan, reporter)
     return _result(request, plan), plan
 
 
 def _warn_of_unsaved(request: GroupsRequest, reader: CatalogReader, source: str, reporter: Reporter) -> None:
-    """Warn of groups that the request names and whose positions no backup holds."""
+    """Warn of groups that the request names, but whose positions no backup holds."""
     expressions = [patterns.compile_pattern(text, kind=patterns.GROUP) for text in request.patterns]
     for row in reader.rows("unsaved_groups", source=source):
         name, protocol = row["group_id"], row["protocol"]
@@ -107,42 +109,46 @@ def _plan(request: GroupsRequest, reader: CatalogReader, source: str, target: Gr
     restored = reader.rows("restored_into", source=source, cluster=cluster)
     existing = set(target.topic_names())
     states = target.describe({row["target_scope"] for row in restored} & existing)
-    into, unclear = choose_targets(restored, {state.scope: state.epoch for state in states}, request.maps)
-    rows = reader.rows("group_moves", source=source, cluster=cluster, targets=target_list(into))
-    known = {row["group_id"] for row in rows}
-    if not known and not request.groups:
+    target_topics, unclear = choose_targets(
+        restored, {state.scope: state.epoch for state in states}, request.maps
+    )
+    rows = reader.rows("group_moves", source=source, cluster=cluster, targets=target_list(target_topics))
+    saved_groups = {row["group_id"] for row in rows}
+    if not saved_groups and not request.groups:
         raise NotFound(
             "The backups hold no position of a consumer group in these topics.",
             hint="They were taken with --groups none or by a user without the right Describe on the groups, "
             "or no group had committed there.",
         )
-    chosen = patterns.select(request.groups, request.patterns, known, kind=patterns.GROUP)
-    names = patterns.target_names(chosen, request.group_maps, kind=patterns.GROUP)
+    group_ids = patterns.select(request.groups, request.patterns, saved_groups, kind=patterns.GROUP)
+    names = patterns.target_names(group_ids, request.group_maps, kind=patterns.GROUP)
     for row in rows:
         if row["group_id"] in names and row["scope"] in unclear:
             raise unclear[row["scope"]]
-    found = target.read(set(names.values()) & set(target.names()))
-    if found.denied:
-        group, why = next(iter(sorted(found.denied.items())))
+    target_groups = target.read(set(names.values()) & set(target.names()))
+    if target_groups.denied:
+        group, reason = next(iter(sorted(target_groups.denied.items())))
         raise EnvironmentProblem(
-            f"Consumer group {group} of the target cannot be read: {why}",
+            f"Consumer group {group} of the target cannot be read: {reason}",
             hint="Give this user the right to describe and read consumer groups.",
         )
-    return plan_groups(rows, names, {group.group_id: group for group in found.groups}, force=request.force)
+    return plan_groups(
+        rows, names, {group.group_id: group for group in target_groups.groups}, force=request.force
+    )
 
 
-def _put(plan: GroupPlan, target: Groups) -> GroupPlan:
-    """Alter the groups; those that got members meanwhile are left alone, and the plan says so."""
+def _commit_offsets(plan: GroupPlan, target: Groups) -> GroupPlan:
+    """Commit the planned offsets. Groups that got members meanwhile do not change; the plan says so."""
     offsets: dict[str, list[Committed]] = {}
     for m, landing in plan.put:
         offsets.setdefault(m.target_group, []).append(landing)
     active = target.alter(offsets)
-    late = {m for m, _ in plan.put if m.target_group in active}
-    return GroupPlan(tuple(replace(m, outcome="active") if m in late else m for m in plan.moves))
+    blocked = {m for m, _ in plan.put if m.target_group in active}
+    return GroupPlan(tuple(replace(m, outcome="active") if m in blocked else m for m in plan.moves))
 
 
 def _audit(request: GroupsRequest, plan: GroupPlan, reporter: Reporter) -> None:
-    # An entry of the audit log is appended without Spark; a JVM for it would take longer than all the rest.
+    # The audit log is written without Spark: to start a JVM would take longer than the whole command.
     writer = CatalogWriter(cast("SparkSession", None), request.destination, request.catalog)
     by_group: dict[str, list[str]] = {}
     for m, landing in plan.put:
@@ -153,7 +159,7 @@ def _audit(request: GroupsRequest, plan: GroupPlan, reporter: Reporter) -> None:
     entry = audit_entry("restore groups", request.target, detail)
     try:
         writer.append_audit(entry)
-    except EnvironmentProblem as error:  # the groups are where they should be
+    except EnvironmentProblem as error:  # the groups are moved, so the command has not failed
         reporter.warning(f"this run could not be recorded in the catalog: {error.message}")
 
 
@@ -183,9 +189,9 @@ def _result(request: GroupsRequest, plan: GroupPlan) -> dict[str, Any]:
 
 def short_of(plan: GroupPlan) -> Incomplete:
     """The error that says which groups could not be moved."""
-    shown = [f"  {m.target_group}, {m.scope}[{m.region}]: {MEANINGS[m.outcome]}" for m in plan.failed[:10]]
-    more = f"\n  and {len(plan.failed) - 10} more" if len(plan.failed) > 10 else ""
+    lines = [f"  {m.target_group}, {m.scope}[{m.region}]: {MEANINGS[m.outcome]}" for m in plan.failed[:10]]
+    remainder = f"\n  and {len(plan.failed) - 10} more" if len(plan.failed) > 10 else ""
     return Incomplete(
-        "Groups were left alone:\n" + "\n".join(shown) + more,
+        "Groups were left alone:\n" + "\n".join(lines) + remainder,
         hint="Stop their consumers and run `lakebackup restore groups` again; what was moved stays.",
     )

@@ -1,8 +1,8 @@
-"""Make one backup of a lower level out of several that follow one another, from their files alone.
+"""Merge several consecutive backups into one of a lower level, from their files alone.
 
-What comes of it is a backup like any other: it ends at the positions and at the instant of the last one
-merged and takes its place. Those it was made from stay until a prune. An interrupted merge leaves them as
-they were; run again, it is resumed.
+The result is a backup like any other. It ends at the positions and the instant of the last merged backup and
+takes its place. The merged backups stay until a prune. An interrupted merge does not change them; run again,
+the merge is resumed.
 """
 
 from __future__ import annotations
@@ -51,15 +51,16 @@ if TYPE_CHECKING:
     from lakebackup_jobs.lifecycle.tasks.totals import Totals
     from lakebackup_jobs.topics.tasks.merge import MergedFile
 
-# More tasks than this share Spark's.
+# When there are more tasks than this, a Spark task takes several.
 MOST_TASKS = 2_000
 
 
 @dataclass(frozen=True, slots=True)
 class MergeRequest(RunRequest):
-    """What a person asked for: backups of `level` become one of the level below.
+    """A request to merge backups of `level` into one of the level below.
 
-    `until`: the last backup to look at, by the beginning of its id; `to_ts` (ms): those that end by then.
+    `until`: the last backup to merge, by the beginning of its id. `to_ts` (ms): merge only backups that end
+    by then.
     """
 
     level: int
@@ -74,8 +75,8 @@ class MergeRequest(RunRequest):
 
 @dataclass(frozen=True, slots=True)
 class InProgress:
-    """A merge in progress. `tasks` None: what they merge is not written yet. `asked`: what makes two merges
-    the same."""
+    """The draft of a merge. `tasks`: how many there are; None: their input is not written yet. `asked`: a
+    fingerprint, which is equal for two merges that do the same."""
 
     backup_id: str
     number: int
@@ -85,11 +86,11 @@ class InProgress:
 
 
 def run(request: MergeRequest, *, spark: Session = None, reporter: Reporter) -> dict[str, Any]:
-    """Merge; returns what a person wants to know of it. Nothing to merge is no error.
+    """Merge backups, and return a summary. It is no error when there is nothing to merge.
 
     Raises NotFound (no catalog, no such backup), UsageProblem (level 0), Refused (the last backup lacks
-    topics, or its tombstones are in doubt), Damaged (a file is not what the catalog says; no backup was
-    made), Busy (another run on the source), EnvironmentProblem.
+    topics, or its tombstones are in doubt), Damaged (a file differs from its row in the catalog; no backup
+    was made), Busy (another run works on the source), EnvironmentProblem.
     """
     reader = current_catalog(request.destination, request.catalog)
     source = layout.check_source(only_source(reader, request.source))
@@ -110,13 +111,13 @@ def run(request: MergeRequest, *, spark: Session = None, reporter: Reporter) -> 
 
 
 class TopicsMerge(Source[InProgress]):
-    """Backups of one source that become one."""
+    """A merge of backups of one source."""
 
     DRAFT = TypeAdapter(InProgress)
     WORD = "merge"
     DISCARD_WHEN_REFUSED = True
 
-    #: What is merged, once there is something.
+    #: The backups to merge; set by `plan`, if there are any.
     chosen: MergePlan
 
     def __init__(self, workspace: Workspace, request: MergeRequest) -> None:
@@ -137,27 +138,30 @@ class TopicsMerge(Source[InProgress]):
         self.chosen = plan
         if self.request.until and plan.parent:
             tombstones.require_not_pruned(work.storage, work.source, plan.parent.backup_id)
-        return InProgress(*next_backup(self.reader, work.source), None, self._asked(plan))
+        return InProgress(*next_backup(self.reader, work.source), None, self._fingerprint(plan))
 
     def prepare(self, draft: InProgress) -> InProgress:
         topics = self.chosen.topics
         rolls = {topic.scope: roll_ms(topic_settings.in_force(topic.settings), None) for topic in topics}
-        made = group_files(self._files(), self.request.target_bytes, rolls)
+        targets = group_files(self._files(), self.request.target_bytes, rolls)
         folder = layout.backup_folder(self.workspace.source, draft.backup_id)
-        from lakebackup_jobs.topics.tasks.merge import write_tasks  # loads numba; a dry run does without
+        from lakebackup_jobs.topics.tasks.merge import write_tasks  # loads numba; a dry run needs none
 
-        return replace(draft, tasks=write_tasks(self.workspace.storage, folder, made))
+        return replace(draft, tasks=write_tasks(self.workspace.storage, folder, targets))
 
     def resume_blocker(self, draft: InProgress) -> str | None:
-        now = self.plan()
+        current_draft = self.plan()
         if draft.tasks is None:
             return "it was not planned to its end"
-        if now is None or (now.asked, now.number) != (draft.asked, draft.number):
+        if current_draft is None or (current_draft.asked, current_draft.number) != (
+            draft.asked,
+            draft.number,
+        ):
             return "what there is to merge is not what it was"
         return None
 
-    def _asked(self, plan: MergePlan) -> str:
-        """What makes two merges the same: what is merged, as it is now, and into what."""
+    def _fingerprint(self, plan: MergePlan) -> str:
+        """A digest of the merged backups, as they are now, and of the result's kind, level and file size."""
         content = [
             [member.backup_id for member in plan.members], plan.level, plan.kind, self.request.target_bytes,
             [[getattr(topic, name) for name in topic.__match_args__] for topic in plan.topics],
@@ -167,12 +171,12 @@ class TopicsMerge(Source[InProgress]):
     def _files(self) -> Iterator[MergedFile]:
         from lakebackup_jobs.topics.tasks.merge import MergedFile
 
-        for batch in self.reader.query("merge_files", **self._of):
+        for batch in self.reader.query("merge_files", **self._parameters):
             for row in batch.to_pylist():
                 yield MergedFile(**row)
 
     @property
-    def _of(self) -> dict[str, str]:
+    def _parameters(self) -> dict[str, str]:
         return {"source": self.workspace.source, "last": self.chosen.last.backup_id}
 
     def copy(self, draft: InProgress) -> Totals:
@@ -204,33 +208,37 @@ class TopicsMerge(Source[InProgress]):
     def manifest(self, draft: InProgress, totals: Totals) -> Manifest:
         self._decode(draft)
         plan, source = self.chosen, self.workspace.source
-        of: dict[str, Any] = {"backup_id": draft.backup_id, "source": source}
+        identity: dict[str, Any] = {"backup_id": draft.backup_id, "source": source}
         scopes = ",".join(topic.scope for topic in plan.topics)
         groups = self.reader.rows(
             "compact_groups", source=source, backup_id=plan.last.backup_id, scopes=scopes
         )
         return Manifest(
             backup=self._backup(draft, totals),
-            positions=[Position(**of, **row) for row in self.reader.rows("merge_positions", **self._of)],
-            scopes=[topic.row(**of) for topic in plan.topics],
-            gaps=[Gap(**of, **row) for row in self.reader.rows("merge_gaps", **self._of)],
-            groups=[Group(**of, **row) for row in groups],
+            positions=[
+                Position(**identity, **row) for row in self.reader.rows("merge_positions", **self._parameters)
+            ],
+            scopes=[topic.row(**identity) for topic in plan.topics],
+            gaps=[Gap(**identity, **row) for row in self.reader.rows("merge_gaps", **self._parameters)],
+            groups=[Group(**identity, **row) for row in groups],
             parts=draft.tasks or 0,
         )
 
     def _decode(self, draft: InProgress) -> None:
-        """Rows that are read out of data files go with these, so the new ones get their own."""
+        """Write the rows decoded from the new data files: a prune deletes those of the merged files."""
         from lakebackup_jobs.topics.tasks.decode import decode_backup
 
         work = self.workspace
-        every = [layout.parts_path(work.source, draft.backup_id, task) for task in range(draft.tasks or 0)]
-        parts = {topic.scope: every for topic in self.chosen.topics}
+        part_paths = [
+            layout.parts_path(work.source, draft.backup_id, task) for task in range(draft.tasks or 0)
+        ]
+        parts = {topic.scope: part_paths for topic in self.chosen.topics}
         decode_backup(work, draft.backup_id, parts, self.request.schema_topics)
 
     def _backup(self, draft: InProgress, totals: Totals) -> Backup:
         plan = self.chosen
         first, last, parent = plan.members[0], plan.last, plan.parent
-        merged = f"merge of {len(plan.members)} backups, {first.backup_id} to {last.backup_id}"
+        default_note = f"merge of {len(plan.members)} backups, {first.backup_id} to {last.backup_id}"
         return backup_row(
             self.workspace,
             draft,
@@ -243,14 +251,14 @@ class TopicsMerge(Source[InProgress]):
             end_ts=last.end_ts,
             isolation=last.isolation,
             codec=last.codec,
-            note=self.request.note or merged,
+            note=self.request.note or default_note,
         )
 
     def discard(self, draft: InProgress) -> int:
-        """Delete the files that tasks which came to their end had written."""
+        """Delete the files of completed tasks; returns how many."""
         storage, source, count = self.workspace.storage, self.workspace.source, 0
         for task in sorted(tasks_done(self.workspace, draft.backup_id)):
-            with suppress(Damaged):  # then its files are orphans, which a prune finds
+            with suppress(Damaged):  # the files of a damaged part become orphans, which a prune finds
                 rows = sidecar.read_part(storage, layout.parts_path(source, draft.backup_id, task))
                 count += working.delete(storage, (row.path for row in rows))
         return count
@@ -268,7 +276,7 @@ class TopicsMerge(Source[InProgress]):
 
 
 def _plan(request: MergeRequest, reader: CatalogReader, source: str) -> MergePlan | None:
-    """What is merged, None when there is nothing; afterwards the reader has the relation `to_merge`."""
+    """Plan the merge; None when there is nothing to merge. Gives the reader the relation `to_merge`."""
     import pyarrow as pa
 
     require_kind_of(reader, source, TOPICS)
@@ -279,19 +287,21 @@ def _plan(request: MergeRequest, reader: CatalogReader, source: str) -> MergePla
         tip = reader.resolve_backup(request.until, source)
     rows = reader.rows("merge_path", backup_id=tip)
     if request.until is not None:
-        _require_whole(tip, source, rows)
+        _require_restorable(tip, source, rows)
         _require_in_line(tip, request.level, reader)
     path = [pick(Member, row) for row in rows]
     plan = choose(request.level, path, request.to_ts)
     if plan is None:
         return None
     reader.give("to_merge", pa.table({"backup_id": [member.backup_id for member in plan.members]}))
-    of = {"source": source, "last": plan.last.backup_id}
-    held = read_generations(reader, source, plan.last)
-    return add_topics(plan, reader.rows("merge_scopes", **of), held, drop_gone=request.drop_gone)
+    parameters = {"source": source, "last": plan.last.backup_id}
+    generations = read_generations(reader, source, plan.last)
+    return add_topics(
+        plan, reader.rows("merge_scopes", **parameters), generations, drop_gone=request.drop_gone
+    )
 
 
-def _require_whole(backup_id: str, source: str, path: Sequence[Mapping[str, Any]]) -> None:
+def _require_restorable(backup_id: str, source: str, path: Sequence[Mapping[str, Any]]) -> None:
     *_, last = path or [{"backup_id": None, "source": None, "intact": False}]
     if (last["backup_id"], last["source"], last["intact"]) != (backup_id, source, True):
         raise Refused(
@@ -301,9 +311,12 @@ def _require_whole(backup_id: str, source: str, path: Sequence[Mapping[str, Any]
 
 
 def _require_in_line(backup_id: str, level: int, reader: CatalogReader) -> None:
-    """A merge replaces its members for all backups after them, also for one that depends on some of them."""
-    found = reader.one("parent_backup", backup_id=backup_id)
-    if level > 1 and found and found["reason"] == "aside":
+    """Refuse a merge up to a backup that later backups of its chain bypass.
+
+    A merge replaces its members for all later backups, also for one that depends on only some of them.
+    """
+    parent = reader.one("parent_backup", backup_id=backup_id)
+    if level > 1 and parent and parent["reason"] == "aside":
         raise Refused(
             f"Later backups of its chain do not depend on backup {backup_id}, but on an earlier one in its "
             "place: what they need would be missing.",

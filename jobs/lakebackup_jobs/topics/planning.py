@@ -1,4 +1,4 @@
-"""The next backup of a source's topics, as its cluster and its catalog are now."""
+"""Plan the next backup of a source's topics, from the present state of its cluster and its catalog."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 def prepare(
     request: BackupRequest, source: str, cluster: Groups, reader: CatalogReader, *, contents: bool = True
 ) -> Prepared:
-    """The next backup, with its id and number; `contents` as in forks.find."""
+    """The plan of the next backup, with its id and number. `contents`: see forks.find."""
     backup_id, number, started_at = next_backup(reader, source)
     plan = plan_next(request, backup_id, source, cluster, reader, contents=contents)
     return Prepared(backup_id, number, started_at, plan)
@@ -47,11 +47,13 @@ def plan_next(
     *,
     contents: bool = True,
 ) -> BackupPlan:
-    names, denied = _topics(request, cluster, _earlier(reader, "topics_of_source", "scope", source))
+    names, topic_warnings = _topics(
+        request, cluster, _earlier_names(reader, "topics_of_source", "scope", source)
+    )
     topics = cluster.describe(names)
-    # Before the end positions, so that no group is beyond what is backed up.
-    saved_before = _earlier(reader, "groups_of_source", "group_id", source)
-    groups, left_out = _groups(request, backup_id, source, cluster, topics, saved_before)
+    # The groups are read before the end positions, so that no group's offset is beyond what is backed up.
+    earlier_groups = _earlier_names(reader, "groups_of_source", "group_id", source)
+    groups, group_warnings = _groups(request, backup_id, source, cluster, topics, earlier_groups)
     end_ts, positions = cluster.positions(topics, request.isolation)
     regions = _with_open_since(request, end_ts, positions)
     choice, covered, fork = Choice(None, None, "differential", 1), [], None
@@ -90,7 +92,7 @@ def plan_next(
     return replace(
         plan,
         groups=groups,
-        left_out=denied + left_out,
+        left_out=topic_warnings + group_warnings,
         notes=choice.notes,
         warnings=choice.warnings,
         fork=fork,
@@ -100,7 +102,7 @@ def plan_next(
 def _with_open_since(
     request: BackupRequest, end_ts: int, regions: Sequence[RegionState]
 ) -> list[RegionState]:
-    """The partitions, with the time of the first record that an open transaction hides in each."""
+    """The partitions, with `open_since` where an open transaction hides records."""
     hidden = [
         r for r in regions if r.end < r.high and isolation_of(r.scope, request.isolation) == "read_committed"
     ]
@@ -111,54 +113,58 @@ def _with_open_since(
 
     def open_since(region: RegionState) -> int | None:
         ts = times.get(region, -1)
-        if end_ts < ts <= present_ms:  # written after the instant up to which the backup promises to have all
+        if end_ts < ts <= present_ms:  # written after the backup's end time, so nothing is missing
             return None
         return ts if 0 <= ts <= present_ms else -1
 
     return [replace(r, open_since=open_since(r)) if r in hidden else r for r in regions]
 
 
-def _earlier(reader: CatalogReader | None, query: str, column: str, source: str) -> set[str]:
-    """What the backups of a source hold by name, as a query lists it."""
+def _earlier_names(reader: CatalogReader | None, query: str, column: str, source: str) -> set[str]:
+    """The names in `column` of a query over the backups of a source; without a catalog, none."""
     return {str(row[column]) for row in reader.rows(query, source=source)} if reader else set()
 
 
 def _topics(
     request: BackupRequest, cluster: Cluster, earlier: Collection[str]
 ) -> tuple[list[str], tuple[str, ...]]:
-    """The topics to back up, and a warning for each that this user may not read. `earlier`: the topics that
-    backups have, of which rights may hide some by now."""
+    """The topics to back up, and a warning for each topic that this user may not read.
+
+    `earlier`: the topics in earlier backups. This user may have lost the right to see some of them.
+    """
     existing = cluster.topic_names()
-    # A topic that may not be seen is not listed, as one that is not there.
+    # The broker does not list a topic that this user may not see, as if it did not exist.
     denied = cluster.denied(set(request.topics) - set(existing))
-    named = [name for name in request.topics if name not in denied]
+    requested_names = [name for name in request.topics if name not in denied]
     names = (
-        patterns.select(named, request.patterns, existing) if named or request.patterns or not denied else []
+        patterns.select(requested_names, request.patterns, existing)
+        if requested_names or request.patterns or not denied
+        else []
     )
     denied |= cluster.denied(names)
     expressions = [patterns.compile_pattern(text, kind=patterns.TOPIC) for text in request.patterns]
-    absent = {
+    missing_names = {
         name
         for name in set(earlier) - set(existing)
         if not patterns.is_internal(name) and any(e.fullmatch(name) for e in expressions)
     }
     denied |= {
-        name: f"an earlier backup has it, and {why}; or it was deleted"
-        for name, why in cluster.denied(absent).items()
+        name: f"an earlier backup has it, and {reason}; or it was deleted"
+        for name, reason in cluster.denied(missing_names).items()
     }
-    left_out = tuple(f"topic {name} is left out: {why}" for name, why in sorted(denied.items()))
+    warnings = tuple(f"topic {name} is left out: {reason}" for name, reason in sorted(denied.items()))
     names = [name for name in names if name not in denied]
     if denied and not names:
         raise EnvironmentProblem(
-            f"There is nothing that this user may back up: {'; '.join(left_out)}.",
+            f"There is nothing that this user may back up: {'; '.join(warnings)}.",
             hint="Give this user the rights Describe, DescribeConfigs and Read on the topics.",
         )
     if request.groups == "all":
-        if why := cluster.denied([OFFSETS_TOPIC]).get(OFFSETS_TOPIC):
-            left_out += (f"topic {OFFSETS_TOPIC} is left out: {why}",)
+        if reason := cluster.denied([OFFSETS_TOPIC]).get(OFFSETS_TOPIC):
+            warnings += (f"topic {OFFSETS_TOPIC} is left out: {reason}",)
         elif OFFSETS_TOPIC in existing:
             names = sorted({*names, OFFSETS_TOPIC})
-    return names, left_out
+    return names, warnings
 
 
 def _groups(
@@ -169,8 +175,10 @@ def _groups(
     topics: Sequence[TopicState],
     earlier: Collection[str],
 ) -> tuple[tuple[Group, ...], tuple[str, ...]]:
-    """Rows of the groups of some topics, and a warning for each group that cannot be read. `earlier`: the
-    groups that backups have, of which rights may hide some by now."""
+    """The rows of the groups of some topics, and a warning for each group that cannot be read.
+
+    `earlier`: the groups in earlier backups. This user may have lost the right to see some of them.
+    """
     if request.groups == "none":
         return (), ()
     ts = time.time_ns() // 1_000_000
@@ -188,7 +196,7 @@ def _groups(
         "committed nothing)"
     )
     return rows, (
-        *(f"consumer group {name} is not saved: {why}" for name, why in sorted(read.denied.items())),
+        *(f"consumer group {name} is not saved: {reason}" for name, reason in sorted(read.denied.items())),
         *(f"group {name} is not saved: {share}" for name in read.share_groups),
         *(
             [f"consumer groups are not saved that this user may not describe: {read.hidden}"]

@@ -1,9 +1,9 @@
-"""A restore by SELECT of records: Spark computes the result once, and what was written is what is restored.
+"""A restore by SELECT of records: Spark computes the result once, and the restore reads what Spark wrote.
 
-The result becomes data files in the restore's folder, like a backup's, and then the plan of a plain restore:
-from there on nothing differs. A run that is interrupted before the plan's index is there computes it
-again, since no record is in the target yet; one that is interrupted later never does, so that a SELECT whose
-answer changes (a clock, a random number, newer backups) gives no mixture.
+Spark writes the result as data files below the restore's folder, in the format of a backup. The rest is a
+plain restore of these files. A run that is interrupted before the plan's index is written computes the result
+again, because the target holds no record yet. A run that is interrupted later never does, so a SELECT whose
+answer changes (a clock, a random number, newer backups) cannot restore a mixture of two answers.
 """
 
 from __future__ import annotations
@@ -42,9 +42,10 @@ _ORDERS = {
 
 
 class RecordSelect:
-    """The SELECT of a restore on Spark, whose columns were checked; nothing was computed yet.
+    """The SELECT of a restore on Spark. Its columns are checked here; nothing is computed yet.
 
-    `plan` is that of a restore of the topic it stands for. Raises UsageProblem (not such a SELECT), NotFound.
+    `plan` is the plan of a restore of the topic that the SELECT reads. Raises UsageProblem (the SELECT does
+    not return records), NotFound.
     """
 
     def __init__(
@@ -56,7 +57,7 @@ class RecordSelect:
             self._rows = self._shaped(select_on_spark(spark, self._reader, self._sql, exact=True))
 
     def stage(self, storage: Storage, restore_id: str) -> RestorePlan:
-        """Compute the result and write it; returns the plan that restores what was written."""
+        """Compute the result and write it as data files. Returns the plan that restores these files."""
         from lakebackup_jobs.topics.tasks.stage import STAGED, Stage
 
         (topic,), folder = self._plan.topics, layout.restore_folder(restore_id)
@@ -65,33 +66,33 @@ class RecordSelect:
         stage = Stage(storage.uri, folder, destination_id(storage), topic.scope, topic.epoch, regions)
         with _own_errors():
             files = self._rows.mapInArrow(stage, STAGED).localCheckpoint()
-            chosen = self._reader.chosen("selected", files)
-            parts = read_parts(chosen)
+            selection = self._reader.chosen("selected", files)
+            parts = read_parts(selection)
         storage.put(
             _parts_path(folder), json.dumps([asdict(part) for part in parts]).encode(), if_absent=False
         )
-        return _of_parts(replace(self._plan, chosen=chosen), parts)
+        return _of_parts(replace(self._plan, chosen=selection), parts)
 
     def preview(self) -> dict[str, Any]:
-        """For a dry run: what each partition gets and what is left out, and the first records."""
+        """Return, for a dry run, what each partition gets, what is left out, and the first records."""
         from pyspark.sql import functions as sf
 
         (topic,) = self._plan.topics
         size = sum((sf.coalesce(sf.length(name), sf.lit(0)) for name in ("key", "value")), sf.lit(0))
         with _own_errors():
-            # A row a partition, and a few records.
-            found = self._rows.groupBy("partition").agg(
+            # The driver collects one row for each partition, and a few records.
+            result_counts = self._rows.groupBy("partition").agg(
                 sf.count("*").alias("records"), sf.sum(size).alias("bytes")
             )
-            result = {row["partition"]: row.asDict() for row in found.collect()}
-            sample = [_shown(row.asDict()) for row in self._rows.limit(_SAMPLE).collect()]
-            counted = select_on_spark(self._spark, self._reader, counting(self._sql, topic.scope))
-            held = {row["partition"]: row.asDict() for row in counted.collect()}
+            result_by_partition = {row["partition"]: row.asDict() for row in result_counts.collect()}
+            sample = [_printable(row.asDict()) for row in self._rows.limit(_SAMPLE).collect()]
+            topic_counts = select_on_spark(self._spark, self._reader, counting(self._sql, topic.scope))
+            topic_by_partition = {row["partition"]: row.asDict() for row in topic_counts.collect()}
         partitions = [
             {"partition": number, "held": 0, "left_out": None, "records": 0, "bytes": 0}
-            | held.get(number, {})
-            | result.get(number, {})
-            for number in sorted({*held, *result})
+            | topic_by_partition.get(number, {})
+            | result_by_partition.get(number, {})
+            for number in sorted({*topic_by_partition, *result_by_partition})
         ]
         return {
             "records": sum(row["records"] for row in partitions),
@@ -102,14 +103,14 @@ class RecordSelect:
         }
 
     def _shaped(self, rows: DataFrame) -> DataFrame:
-        """The result with the columns and types of records, in their order."""
+        """Give the result the columns and types of records, and their order."""
         from pyspark.sql import functions as sf
 
         types = {field.name: field.dataType.simpleString() for field in rows.schema.fields}
         require_columns(types, by_key=self._by_key)
         names = {name.lower(): kind for name, kind in types.items()}
         (topic,) = self._plan.topics
-        if "partition" not in names:  # records of one key stay together
+        if "partition" not in names:  # the key decides, so that records of one key stay together
             rows = rows.withColumn(
                 "partition", sf.coalesce(sf.pmod(sf.hash("key"), sf.lit(topic.regions)), sf.lit(0))
             )
@@ -126,7 +127,7 @@ class RecordSelect:
 
 
 def staged(storage: Storage, restore_id: str, plan: RestorePlan) -> RestorePlan | None:
-    """The plan that restores what an interrupted run has written; None when it did not write all."""
+    """The plan that restores the files of an interrupted run; None when that run did not write them all."""
     folder = layout.restore_folder(restore_id)
     if read_index(storage, folder) is None:
         return None
@@ -141,7 +142,7 @@ def _of_parts(plan: RestorePlan, parts: list[RegionPart]) -> RestorePlan:
     return replace(plan, topics=tuple(replace(topic, parts=tuple(parts)) for topic in plan.topics))
 
 
-def _shown(row: dict[str, Any]) -> dict[str, Any]:
+def _printable(row: dict[str, Any]) -> dict[str, Any]:
     return {
         name: _text(value) if isinstance(value, (bytes, bytearray)) else value for name, value in row.items()
     }
@@ -156,7 +157,7 @@ def _text(value: bytes | bytearray) -> str:
 
 @contextmanager
 def _own_errors() -> Iterator[None]:
-    """What Spark says of the SELECT, as an error about it."""
+    """Turn Spark's errors about the SELECT into a UsageProblem."""
     from pyspark.errors import PySparkException
 
     try:

@@ -1,4 +1,4 @@
-"""What a person asks for when topics are backed up."""
+"""The request for a backup of topics."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class BackupRequest(RunRequest):
-    """What a person asked for. `kafka`: librdkafka properties with bootstrap.servers; may hold secrets.
+    """The options of a backup. `kafka`: librdkafka properties with bootstrap.servers; they may hold secrets.
 
-    `level` and `parent` as in plan.parents.choose; `log`: it is a batch of a backup without an end.
-    `roll_ms`: a file is closed when its records span this long; 0 never, None by the topic's retention.
+    `level` and `parent`: see plan.parents.choose. `log`: the backup is a batch of following a source.
+    `roll_ms`: a file is closed when its records span this many ms; 0: never; None: by the topic's retention.
     """
 
     topics: tuple[str, ...]

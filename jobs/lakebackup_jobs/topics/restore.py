@@ -1,7 +1,8 @@
-"""Carry out the restore of Kafka topics: Spark tasks verify the planned files and bring the records back.
+"""Carry out the restore of Kafka topics: tasks verify the planned files and write their records to a target.
 
-The planned files are written first, a split for each partition; tasks read their splits. An interrupted
-restore is found again by what was asked for, and resumed with the same splits from the target's progress.
+The restore first writes the list of planned files, one split for each partition; the tasks read these splits.
+An interrupted restore is identified by the digest of its request. It is resumed with the same splits, from
+the progress that the target recorded.
 """
 
 from __future__ import annotations
@@ -52,129 +53,130 @@ if TYPE_CHECKING:
     from lakebackup_jobs.targets import Target
 
 
-# What a person may accept as it is, by the reason of the obstacle, and what the audit log calls that.
+# The obstacles that a user may accept, by reason, and what the audit log calls a restore in spite of them.
 _ACCEPTED = {
     "gap": "restore with gaps",
     "compacted": "approximate restore",
     "empty": "restore of an empty topic",
 }
-# Stored bytes a second, where no restore into the kind of target is on record.
+# Stored bytes a second; used while no restore into that kind of target is on record.
 ASSUMED_BYTES_PER_S = 50_000_000
 
 
 def run(request: RestoreRequest, *, spark: SparkSession | None = None, reporter: Reporter) -> dict[str, Any]:
-    """Carry a restore out; returns what a person wants to know of it.
+    """Carry out a restore, and return a summary of it.
 
-    Of a dry run: the plan, its SQL, and, if it would be refused, why and what to do (`refused`, `hint`).
+    A dry run returns the plan, its SQL, and, if the restore would be refused, the reason and what to do
+    (`refused`, `hint`).
 
-    Raises Refused (gaps, damaged files, a target that is not empty), Damaged (a file that is not what the
-    catalog says, found before any of it becomes visible), EnvironmentProblem (broker, disk), Busy.
+    Raises Refused (gaps, damaged files, a target that is not empty), Damaged (a file differs from its row in
+    the catalog; none of its records becomes visible), EnvironmentProblem (broker, disk), Busy.
     """
     work = Workspace(request, "", reporter, spark)
-    if not request.dry_run:  # beside the plan
+    if not request.dry_run:  # Spark starts while the restore is planned
         if request.by_sql:
             work.start_sql()
         elif not request.to_file:
             work.start_spark()
-    began = micros(datetime.now(UTC))
+    started_at = micros(datetime.now(UTC))
     reader = work.current()
-    kept = saved.read(Path(request.plan)) if request.plan else None
-    if kept:
-        saved.require_same_catalog(kept, reader)
-        request = kept.asked(request)
-    made = replace(planned(reader, request, spark, reporter, partial(plan_restore, request)), at=began)
+    saved_plan = saved.read(Path(request.plan)) if request.plan else None
+    if saved_plan:
+        saved.require_same_catalog(saved_plan, reader)
+        request = saved_plan.asked(request)
+    plan = replace(planned(reader, request, spark, reporter, partial(plan_restore, request)), at=started_at)
     target = target_of(request, reader)
-    digest = request.digest(made.source)
-    # An interrupted restore is resumed with the files that were planned then, whatever came in since.
-    if kept and not unfinished(reader, digest):
-        saved.require_holds(kept, made, request)
-    whole = made
+    digest = request.digest(plan.source)
+    # An interrupted restore is resumed with the files of its own plan, so a saved plan need not match now.
+    if saved_plan and not unfinished(reader, digest):
+        saved.require_holds(saved_plan, plan, request)
+    whole_plan = plan
     if request.continued:
-        into = target.into(made)
-        made = plan_rest(made, into["cluster"], into["topics"], unfinished(reader, digest))
-    elif request.append and (into := target.into(made)):
-        refuse_unfinished(made, into["cluster"], into["topics"], unfinished(reader, digest))
+        target_ids = target.into(plan)
+        plan = plan_rest(plan, target_ids["cluster"], target_ids["topics"], unfinished(reader, digest))
+    elif request.append and (target_ids := target.into(plan)):
+        refuse_unfinished(plan, target_ids["cluster"], target_ids["topics"], unfinished(reader, digest))
     if request.dry_run:
         return {
             "dry_run": True,
             "target": target.place,
-            **_summary(made),
+            **_summary(plan),
             **(
-                _previewed(request, made, work, reader)
+                _preview(request, plan, work, reader)
                 if request.records
-                else {"partitions": _partitions(made)}
+                else {"partitions": _partitions(plan)}
             ),
-            **_backups(made),
-            "estimate": _estimate(request, made, reader),
-            "selection": made.selection,
-            "parameters": dict(made.parameters),
-            **(described := target.describe(made)),
-            **_save(request, whole),
-            **_refused(request, made, {} if unfinished(reader, digest) else described),
+            **_backups(plan),
+            "estimate": _estimate(request, plan, reader),
+            "selection": plan.selection,
+            "parameters": dict(plan.parameters),
+            **(target_description := target.describe(plan)),
+            **_save(request, whole_plan),
+            **_refusal(request, plan, {} if unfinished(reader, digest) else target_description),
         }
-    require_restorable(made, request.accepted)
+    require_restorable(plan, request.accepted)
     with open_scratch(work, f"restore-{digest}") as scratch:
-        return _carry_out(request, made, digest, target, reader, scratch)
+        return _carry_out(request, plan, digest, target, reader, scratch)
 
 
-def _previewed(
-    request: RestoreRequest, made: RestorePlan, work: Workspace, reader: CatalogReader
+def _preview(
+    request: RestoreRequest, plan: RestorePlan, work: Workspace, reader: CatalogReader
 ) -> dict[str, Any]:
     work.reporter.note("starting Spark, which runs the SELECT")
-    return RecordSelect(work.spark, reader, request, made).preview()
+    return RecordSelect(work.spark, reader, request, plan).preview()
 
 
 def _carry_out(
     request: RestoreRequest,
-    made: RestorePlan,
+    plan: RestorePlan,
     digest: str,
     target: Target,
     reader: CatalogReader,
     scratch: Scratch,
 ) -> dict[str, Any]:
     work, reporter = scratch.workspace, scratch.workspace.reporter
-    # Where nothing can be written no plan of an earlier run can be carried on.
+    # A run that cannot write to the destination cannot continue the plan that an earlier run left there.
     resumed = unfinished(reader, digest) if scratch.recorded else None
     restore_id = resumed or layout.new_backup_id(datetime.now(UTC))
     if resumed:
         reporter.note(f"resuming restore {restore_id}, which did not finish")
-    ready = _resumed_plan(request, made, restore_id, scratch) if resumed else None
-    made, select = ready or made, None
-    if request.records and not ready:  # its columns are checked before anything is written
+    earlier_plan = _resumed_plan(request, plan, restore_id, scratch) if resumed else None
+    plan, select = earlier_plan or plan, None
+    if request.records and not earlier_plan:  # checks the SELECT's columns before anything is written
         reporter.note("starting Spark, which runs the SELECT")
-        select = RecordSelect(work.spark, reader, request, made)
+        select = RecordSelect(work.spark, reader, request, plan)
     roots = reader.destinations()
-    for row in made.chosen.rows("selected_destinations"):  # before anything is written
+    for row in plan.chosen.rows("selected_destinations"):  # fails here, before anything is written
         roots.open(row["destination"])
-    target.prepare(made, restore_id, resumed=resumed is not None)
+    target.prepare(plan, restore_id, resumed=resumed is not None)
 
     writer = scratch.writer()
-    log = RestoreLog(writer, restore_id, made, request.target, {"digest": digest, "into": target.into(made)})
+    log = RestoreLog(writer, restore_id, plan, request.target, {"digest": digest, "into": target.into(plan)})
     for reason, action in _ACCEPTED.items():
-        if found := [str(o) for o in made.obstacles if o.reason == reason]:
-            log.audit(action, found)
-            for text in found:
+        if details := [str(o) for o in plan.obstacles if o.reason == reason]:
+            log.audit(action, details)
+            for text in details:
                 reporter.warning(f"{action}: {text}")
     if request.records:
         log.audit("restore by SELECT of records", [request.records])
     log.row("running")
-    refuse_pruned_meanwhile(work, made.source, reader)
+    refuse_pruned_meanwhile(work, plan.source, reader)
     if request.records:
-        made = select.stage(scratch.storage, restore_id) if select else made
+        plan = select.stage(scratch.storage, restore_id) if select else plan
         roots = roots.including(destination_id(scratch.storage), scratch.storage.uri)
-    splits = write_splits(scratch.storage, made, layout.restore_folder(restore_id))
-    reporter.start(made.entries, made.bytes, "restore")
+    splits = write_splits(scratch.storage, plan, layout.restore_folder(restore_id))
+    reporter.start(plan.entries, plan.bytes, "restore")
     from lakebackup_jobs.targets.records import Records
 
     watched = splits.task_progress().watched(reporter.update, reporter.warning)
     with watched, _failure_on_record(log, target, reporter):
         cluster = None if target.is_local else work.cluster
-        outcomes = target.write(Records(cluster, splits, made, restore_id, roots))
-    reporter.update(made.entries, made.bytes)
+        outcomes = target.write(Records(cluster, splits, plan, restore_id, roots))
+    reporter.update(plan.entries, plan.bytes)
     reporter.wait("publishing")
-    notes = target.finish(made)
+    notes = target.finish(plan)
     publish(writer, restore_id)
-    groups, shortfall = _move_groups(request, made, reporter) if request.groups else ({}, None)
+    groups, shortfall = _move_groups(request, plan, reporter) if request.groups else ({}, None)
     log.finish(outcomes)
     leftovers = target.forget()
     splits.clear()
@@ -185,7 +187,7 @@ def _carry_out(
             "restore_id": restore_id,
             "resumed": resumed is not None,
             "target": target.place,
-            **_summary(made),
+            **_summary(plan),
             **groups,
             "entries": sum(o.entries for o in outcomes),
         }
@@ -197,7 +199,7 @@ def _carry_out(
 
 @contextmanager
 def _failure_on_record(log: RestoreLog, target: Target, reporter: Reporter) -> Iterator[None]:
-    """Records a failure inside the block, and says what state the target is left in."""
+    """Record a failure of the block, and tell the user in which state the target is left."""
     try:
         yield
     except LakebackupError as error:
@@ -211,47 +213,49 @@ def _failure_on_record(log: RestoreLog, target: Target, reporter: Reporter) -> I
 
 
 def _resumed_plan(
-    request: RestoreRequest, made: RestorePlan, restore_id: str, scratch: Scratch
+    request: RestoreRequest, plan: RestorePlan, restore_id: str, scratch: Scratch
 ) -> RestorePlan | None:
-    """The plan that the run which is resumed carried out, whatever newer backups make of it now; None when it
-    had not come so far."""
+    """The plan of the interrupted run, which newer backups do not change; None when that run had not recorded
+    its plan yet."""
     if request.records:
-        return staged(scratch.storage, restore_id, made)
-    return resumed_plan(scratch.storage, layout.restore_folder(restore_id), made)
+        return staged(scratch.storage, restore_id, plan)
+    return resumed_plan(scratch.storage, layout.restore_folder(restore_id), plan)
 
 
 def _move_groups(
-    request: RestoreRequest, made: RestorePlan, reporter: Reporter
+    request: RestoreRequest, plan: RestorePlan, reporter: Reporter
 ) -> tuple[dict[str, Any], Incomplete | None]:
-    """Set the groups to their offsets at the time that the topics are restored to; returns what became of
-    them, and the error to end with where some could not be set."""
-    asked = GroupsRequest(
+    """Set the consumer groups to their offsets at the time to which the topics are restored.
+
+    Returns the outcomes, and the error to end with when some groups could not be set.
+    """
+    groups_request = GroupsRequest(
         destination=request.destination,
         catalog=request.catalog,
-        source=made.source,
+        source=plan.source,
         target=request.target,
         patterns=request.groups,
-        maps={t.scope: t.target for t in made.topics},
-        at_ts=made.to_ts,
+        maps={t.scope: t.target for t in plan.topics},
+        at_ts=plan.to_ts,
         kafka=request.kafka,
     )
     try:
-        moved, plan = move(asked, reporter)
-    except (NotFound, Denied) as error:  # no reason to take the records back
+        result, moves = move(groups_request, reporter)
+    except (NotFound, Denied) as error:  # the records are restored all the same
         return {}, Incomplete(
             f"The records are restored, and no consumer group is: {error.message}", hint=error.hint
         )
-    return {name: moved[name] for name in ("outcomes", "groups")}, short_of(plan) if plan.failed else None
+    return {name: result[name] for name in ("outcomes", "groups")}, short_of(moves) if moves.failed else None
 
 
-def _summary(made: RestorePlan) -> dict[str, Any]:
+def _summary(plan: RestorePlan) -> dict[str, Any]:
     return {
-        "source": made.source,
-        "from_time": format_ts(made.from_ts) if made.from_ts is not None else None,
-        "to_time": format_ts(made.to_ts) if made.to_ts is not None else None,
-        "files": made.files,
-        "bytes": made.bytes,
-        "entries_in_files": made.entries,
+        "source": plan.source,
+        "from_time": format_ts(plan.from_ts) if plan.from_ts is not None else None,
+        "to_time": format_ts(plan.to_ts) if plan.to_ts is not None else None,
+        "files": plan.files,
+        "bytes": plan.bytes,
+        "entries_in_files": plan.entries,
         "topics": [
             {
                 "topic": t.scope,
@@ -261,30 +265,32 @@ def _summary(made: RestorePlan) -> dict[str, Any]:
                 "files": sum(p.files for p in t.parts),
                 "bytes": sum(p.bytes for p in t.parts),
                 "entries": sum(p.entries for p in t.parts),
-                "reaches": format_ts(t.end_ts if made.to_ts is None else min(made.to_ts, t.end_ts)),
+                "reaches": format_ts(t.end_ts if plan.to_ts is None else min(plan.to_ts, t.end_ts)),
             }
-            for t in made.topics
+            for t in plan.topics
         ],
-        "obstacles": [str(o) for o in made.obstacles],
-        **({"notes": list(made.notes)} if made.notes else {}),
+        "obstacles": [str(o) for o in plan.obstacles],
+        **({"notes": list(plan.notes)} if plan.notes else {}),
     }
 
 
-def _refused(request: RestoreRequest, made: RestorePlan, described: Mapping[str, Any]) -> dict[str, str]:
-    """Why the restore would be refused, and what to do then; empty when it would not be."""
-    refused = refusal(made, request.accepted)
-    if refused:
-        return {"refused": refused.message, "hint": refused.hint}
-    places = [described, *described.get("target_topics", ())]
-    misfits = [place["refused_because"] for place in places if place.get("refused_because")]
+def _refusal(
+    request: RestoreRequest, plan: RestorePlan, target_description: Mapping[str, Any]
+) -> dict[str, str]:
+    """Why the restore would be refused, and what to do about it; empty when it would not be refused."""
+    error = refusal(plan, request.accepted)
+    if error:
+        return {"refused": error.message, "hint": error.hint}
+    parts = [target_description, *target_description.get("target_topics", ())]
+    misfits = [part["refused_because"] for part in parts if part.get("refused_because")]
     if misfits:
-        hint = described.get("refused_hint", "Restore into another place.")
+        hint = target_description.get("refused_hint", "Restore into another place.")
         return {"refused": "; ".join(misfits) + ".", "hint": hint}
     return {}
 
 
-def _partitions(made: RestorePlan) -> list[dict[str, Any]]:
-    """What each partition gets, and which time the files bring it to."""
+def _partitions(plan: RestorePlan) -> list[dict[str, Any]]:
+    """What each partition gets, and the time up to which the files restore it."""
     return [
         {
             "topic": t.scope,
@@ -295,15 +301,15 @@ def _partitions(made: RestorePlan) -> list[dict[str, Any]]:
             "from_offset": p.start_position,
             "to_offset": p.end_position,
             "newest_ts": p.max_ts,
-            "reaches": _reached(made, t, p.region),
+            "reaches": _reached(plan, t, p.region),
         }
-        for t in made.topics
+        for t in plan.topics
         for p in t.parts
     ]
 
 
-def _backups(made: RestorePlan) -> dict[str, Any]:
-    """The backups that are read, and the other complete sets that would bring the same, with their cost."""
+def _backups(plan: RestorePlan) -> dict[str, Any]:
+    """The backups that are read, and other sets of backups that would restore the same, with their cost."""
     paths = [
         {
             "topics": topics,
@@ -316,27 +322,27 @@ def _backups(made: RestorePlan) -> dict[str, Any]:
             "files": path.cost.files,
             "bytes": path.cost.bytes,
         }
-        for topics, sets in other_paths(made)
+        for topics, sets in other_paths(plan)
         for number, path in enumerate(sets)
     ]
     return {
-        "backups": [{**asdict(part), "end_ts": format_ts(part.end_ts)} for part in read_backups(made)],
+        "backups": [{**asdict(part), "end_ts": format_ts(part.end_ts)} for part in read_backups(plan)],
         **({"alternatives": paths} if paths else {}),
     }
 
 
-def _reached(made: RestorePlan, topic: TopicPart, region: str) -> str:
-    reached = made.to_ts if made.to_ts is not None else topic.end_ts
-    if made.reached is not None:
-        whole = made.reached.get((topic.scope, region))
-        if whole is None:
+def _reached(plan: RestorePlan, topic: TopicPart, region: str) -> str:
+    reached_ts = plan.to_ts if plan.to_ts is not None else topic.end_ts
+    if plan.reached is not None:
+        region_ts = plan.reached.get((topic.scope, region))
+        if region_ts is None:
             return "no restore point"
-        reached = min(reached, whole)
-    return format_ts(reached)
+        reached_ts = min(reached_ts, region_ts)
+    return format_ts(reached_ts)
 
 
-def _estimate(request: RestoreRequest, made: RestorePlan, reader: CatalogReader) -> str:
-    """How long it may take, and from what that is known."""
+def _estimate(request: RestoreRequest, plan: RestorePlan, reader: CatalogReader) -> str:
+    """How long the restore may take, and what this estimate is based on."""
     kind = request.target.partition(":")[0]
     speeds = [
         row["bytes"] * 1_000_000 / row["micros"]
@@ -344,21 +350,21 @@ def _estimate(request: RestoreRequest, made: RestorePlan, reader: CatalogReader)
         if row["bytes"] and row["micros"]
     ]
     speed = median(speeds) if speeds else ASSUMED_BYTES_PER_S
-    known = (
+    basis = (
         f"the median of {len(speeds)} restores into {kind}"
         if speeds
         else f"assumed, no restore into {kind} yet"
     )
-    seconds = made.bytes / speed
+    seconds = plan.bytes / speed
     duration = f"{seconds:.0f} s" if seconds >= 1 else "less than 1 s"
-    return f"{duration} at {speed / 1_000_000:.1f} MB/s ({known})"
+    return f"{duration} at {speed / 1_000_000:.1f} MB/s ({basis})"
 
 
-def _save(request: RestoreRequest, made: RestorePlan) -> dict[str, Any]:
+def _save(request: RestoreRequest, plan: RestorePlan) -> dict[str, Any]:
     if not request.save_plan:
         return {}
     tool = f"lakebackup {version('lakebackup')}"
     require_outside(request, request.save_plan, is_file=True)
-    plan = saved.make(request, made, now=micros(datetime.now(UTC)), tool=tool)
-    saved.write(Path(request.save_plan), plan)
-    return {"plan": request.save_plan, "digest": plan.digest}
+    saved_plan = saved.make(request, plan, now=micros(datetime.now(UTC)), tool=tool)
+    saved.write(Path(request.save_plan), saved_plan)
+    return {"plan": request.save_plan, "digest": saved_plan.digest}

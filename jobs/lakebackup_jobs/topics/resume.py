@@ -1,7 +1,7 @@
 """Whether an interrupted backup of topics can be resumed, and which files it left.
 
-A task's part is its commit, so a run that resumes reads only what has no part. A full backup starts over; so
-does one whose parent, positions or request are not what they were.
+A manifest part is the commit of its task, so a run that resumes copies only the splits of tasks without a
+part. A full backup starts over, as does a backup whose parent, positions or request have changed.
 """
 
 from __future__ import annotations
@@ -30,11 +30,12 @@ if TYPE_CHECKING:
     from lakebackup_jobs.lifecycle.workspace import Workspace
     from lakebackup_jobs.topics.request import BackupRequest
 
-# What makes two requests the same backup: these, what is added to requests later, and none of _ELSE.
+# Two requests are for the same backup if these fields are equal. Fields that are added to requests later are
+# compared too, unless they are in _ELSE.
 _SAME = ("topics", "patterns", "isolation", "groups", "mode", "level", "parent", "new_generation")
-# A resumed backup is completed as it was started: its files and its row say so.
+# A resumed backup is completed with the values with which it was started, as in its files and its row.
 _KEPT = ("codec", "compression_level", "target_bytes", "roll_ms", "note")
-# Places, credentials, how fast it is done, and what is decided before a backup is started.
+# Ignored in the comparison: places, credentials, speed, and what is decided before a backup is started.
 _ELSE = (
     "destination", "catalog", "source", "kafka", "remote", "lease_ttl_s", "runner", "local_below",
     "parallelism", "dry_run", "log",
@@ -44,9 +45,9 @@ _ELSE = (
 
 @dataclass(frozen=True, slots=True)
 class InProgress:
-    """A backup in progress, and how it was asked for.
+    """A backup in progress, and the fields of its request (`asked`).
 
-    `first`: (topic, partition, first number of a file) where the catalog had files already.
+    `first`: (topic, partition, number of its first new file) for partitions with files in the catalog.
     """
 
     prepared: Prepared
@@ -66,28 +67,28 @@ class InProgress:
         return self.prepared.started_at
 
     def completing(self, request: BackupRequest) -> BackupRequest:
-        """The request that completes it: with the options of files that it was started with."""
+        """`request` with the options for files and the note with which the backup was started."""
         return replace(request, **{name: self.asked[name] for name in _KEPT})
 
 
 def asked(request: BackupRequest) -> dict[str, Any]:
-    """The fields of a request that a draft keeps."""
-    made = requests.asked(request, always=(*_SAME, *_KEPT), never=_ELSE)
-    # The same backup by two names.
+    """The fields of a request that a draft records."""
+    fields = requests.asked(request, always=(*_SAME, *_KEPT), never=_ELSE)
+    # Both names mean the same mode.
     mode = "incr-diff" if request.mode == "auto" else request.mode
-    lists = {name: sorted(made[name]) for name in ("topics", "patterns")}
-    return {**made, **lists, "mode": mode, "level": request.level or 1}
+    lists = {name: sorted(fields[name]) for name in ("topics", "patterns")}
+    return {**fields, **lists, "mode": mode, "level": request.level or 1}
 
 
 def different(draft: InProgress, request: BackupRequest) -> list[str]:
-    """The options that differ from those of the backup in progress."""
-    now = asked(request)
-    names = [name for name in {**now, **draft.asked} if name not in _KEPT]
-    return [name for name in names if now.get(name) != draft.asked.get(name)]
+    """The options of `request` that differ from those of the backup in progress."""
+    request_fields = asked(request)
+    names = [name for name in {**request_fields, **draft.asked} if name not in _KEPT]
+    return [name for name in names if request_fields.get(name) != draft.asked.get(name)]
 
 
 def blocker(draft: InProgress, request: BackupRequest, work: Workspace, cluster: Cluster) -> str | None:
-    """Why it cannot be resumed, None when it can. Asks the cluster last."""
+    """Why an interrupted backup cannot be resumed; None: it can. The cluster is queried last."""
     plan, reader = draft.prepared.plan, work.reader()
     if plan.parent is None:
         return "a full backup starts over"
@@ -96,19 +97,24 @@ def blocker(draft: InProgress, request: BackupRequest, work: Workspace, cluster:
     parent = reader.one("parent_backup", backup_id=plan.parent.backup_id)
     if parent is None or parent["reason"]:
         return f"backup {plan.parent.backup_id}, which it depends on, cannot be used any more"
-    if other := different(draft, request):
-        return f"another {', '.join(other)} is asked for"
-    done = tasks_done(work, draft.backup_id)
-    if not done:
+    if options := different(draft, request):
+        return f"another {', '.join(options)} is asked for"
+    finished_tasks = tasks_done(work, draft.backup_id)
+    if not finished_tasks:
         return "no task was done"
-    if topic := _under_old_path(draft, work):
+    if topic := _topic_under_old_path(draft, work):
         return f"its version of lakebackup stored topic {topic} under a path that no catalog takes"
-    rest = [split for task, some in enumerate(plan.tasks) if task not in done for split in some]
-    return _changed(rest, request, work.source, cluster, reader)
+    splits = [
+        split
+        for task, task_splits in enumerate(plan.tasks)
+        if task not in finished_tasks
+        for split in task_splits
+    ]
+    return _source_change(splits, request, work.source, cluster, reader)
 
 
-def _under_old_path(draft: InProgress, work: Workspace) -> str | None:
-    """A topic with `..` in its name that was stored before such names were encoded; None: there is none."""
+def _topic_under_old_path(draft: InProgress, work: Workspace) -> str | None:
+    """A topic with `..` in its name, stored when such names were not encoded in paths yet; None: none."""
     folder = layout.source_folder(work.source)
     topics = {(s.scope, s.epoch) for task in draft.prepared.plan.tasks for s in task if ".." in s.scope}
     old_topics = (
@@ -120,20 +126,20 @@ def _under_old_path(draft: InProgress, work: Workspace) -> str | None:
 
 
 def tasks_done(work: Workspace, backup_id: str) -> set[int]:
-    """The tasks whose part is there."""
+    """The numbers of the tasks that have written their part."""
     folder = layout.parts_folder(work.source, backup_id)
-    names = (at.path.rpartition("/")[2].removesuffix(".jsonl") for at in work.storage.list(folder))
+    names = (entry.path.rpartition("/")[2].removesuffix(".jsonl") for entry in work.storage.list(folder))
     return {int(name) for name in names if name.isdigit()}
 
 
 def unread(rest: Iterable[Range], regions: Iterable[RegionState]) -> str | None:
-    """Why ranges cannot be read any more from partitions as they are now; None when they can."""
-    now = {r.place: r for r in regions}
+    """Why ranges can no longer be read from the partitions as they are now; None: they can."""
+    region_states = {r.place: r for r in regions}
     for span in rest:
-        at = now.get(span.place)
-        if at is None:
+        state = region_states.get(span.place)
+        if state is None:
             return f"topic {span.scope} was recreated"
-        if at.low > span.start or at.high < span.end:
+        if state.low > span.start or state.high < span.end:
             return f"offsets that it has not read of topic {span.scope} are gone"
     return None
 
@@ -144,26 +150,26 @@ def discard_files(
     places: Iterable[tuple[str, str, str]],
     first: Iterable[tuple[str, str, int]],
 ) -> int:
-    """Delete the data files of a backup in partitions (epoch, topic, partition); returns how many.
+    """Delete the data files of a backup in partitions (epoch, topic, partition). Returns how many.
 
-    `first`: (topic, partition, first number of a file) where the catalog had files already. Those that name
-    the backup in their header are deleted, and no other: beside them are those of other backups, and of runs
-    that may still be at work.
+    `first`: (topic, partition, number of its first new file) for partitions with files in the catalog. Only
+    files that name the backup in their header are deleted, since the folders also hold files of other
+    backups, and of runs that may still be at work.
     """
-    known = {(topic, region): number for topic, region, number in first}
+    first_numbers = {(topic, region): number for topic, region, number in first}
     count = 0
     for epoch, topic, region in sorted(places):
         folder = layout.partition_folder(work.source, epoch, topic, int(region))
-        for at in work.storage.list(folder):
-            seq = layout.parse_seq(at.path.removeprefix(folder), topic, int(region))
-            if seq is None or seq < known.get((topic, region), 0):
+        for entry in work.storage.list(folder):
+            seq = layout.parse_seq(entry.path.removeprefix(folder), topic, int(region))
+            if seq is None or seq < first_numbers.get((topic, region), 0):
                 continue
-            if _of(work.storage, at.path, backup_id):
-                count += working.delete(work.storage, [at.path])
+            if _is_of_backup(work.storage, entry.path, backup_id):
+                count += working.delete(work.storage, [entry.path])
     return count
 
 
-def _of(storage: Storage, path: str, backup_id: str) -> bool:
+def _is_of_backup(storage: Storage, path: str, backup_id: str) -> bool:
     try:
         with storage.open(path) as stream:
             return FileReader(stream, path).metadata.get(BACKUP_ID) == backup_id.encode()
@@ -171,16 +177,16 @@ def _of(storage: Storage, path: str, backup_id: str) -> bool:
         return False
 
 
-def _changed(
-    rest: Sequence[Split], request: BackupRequest, source: str, cluster: Cluster, reader: CatalogReader
+def _source_change(
+    splits: Sequence[Split], request: BackupRequest, source: str, cluster: Cluster, reader: CatalogReader
 ) -> str | None:
-    names = sorted({split.scope for split in rest})
-    gone = set(names) - set(cluster.topic_names())
-    if gone:
-        return f"topic {min(gone)} is gone"
+    names = sorted({split.scope for split in splits})
+    missing_topics = set(names) - set(cluster.topic_names())
+    if missing_topics:
+        return f"topic {min(missing_topics)} is gone"
     _, regions = cluster.positions(cluster.describe(names), request.isolation)
-    if why := unread(rest, regions):
-        return why
+    if reason := unread(splits, regions):
+        return reason
     if forks.find(reader, source, regions, request.kafka):
         return "the source's history was cut back"
     return None

@@ -1,4 +1,5 @@
-"""What a catalog would have this machine do, and what of it no person approved here. No Java."""
+"""The claims of a catalog (what it would have this machine do), and those that nobody approved here. No
+Java."""
 
 from __future__ import annotations
 
@@ -17,20 +18,21 @@ if TYPE_CHECKING:
 
 
 def claims(reader: CatalogReader, unreadable: Callable[[LakebackupError], object]) -> Iterator[Claim]:
-    """All claims of a catalog: its other destinations, its log tasks that did not end, its schedules.
+    """Yield all claims of a catalog: of its other destinations, its log tasks that are not over, its
+    policies.
 
-    `unreadable` hears of rows that cannot be read: they claim nothing.
+    `unreadable` is called with the error of each row that cannot be read; such a row claims nothing.
     """
     yield from reader.destination_claims(reader.destinations().uris)
     approved = Approvals(reader.catalog_uri)
     for row in reader.rows("log_status", source=None):
         try:
-            found = task.require(reader, row["source"])
+            log_task = task.require(reader, row["source"])
         except Damaged as error:
             unreadable(error)
             continue
-        if not found.over:
-            yield task.claim_of(found.name, found.settings, approved)
+        if not log_task.over:
+            yield task.claim_of(log_task.name, log_task.settings, approved)
     for source in sorted({row["source"] for row in reader.rows("policy_runs", source=None)}):
         try:
             yield policies.claim_of(reader, source)
@@ -43,23 +45,25 @@ def unapproved(
     names: Sequence[str] = (),
     unreadable: Callable[[LakebackupError], object] = lambda _: None,
 ) -> list[Claim]:
-    """Claims that do not count on this machine; of those names alone, where some are given.
+    """Return the claims that do not count on this machine, if `names` are given only those of these names.
 
     `unreadable`: see `claims`. Raises NotFound for a name that makes no claim.
     """
-    every = list(claims(reader, unreadable))
+    all_claims = list(claims(reader, unreadable))
     for name in names:
-        if name not in {claim.name for claim in every}:
+        if name not in {claim.name for claim in all_claims}:
             raise NotFound(
                 f"{name} claims nothing of this machine.",
                 hint="`lakebackup approve --dry-run` lists what does.",
             )
     approved = Approvals(reader.catalog_uri)
-    return [claim for claim in every if not approved.allows(claim) and (not names or claim.name in names)]
+    return [
+        claim for claim in all_claims if not approved.allows(claim) and (not names or claim.name in names)
+    ]
 
 
 def rows_of(claims: Sequence[Claim], approved: Approvals) -> list[dict[str, Any]]:
-    """Claims as rows: what each is, what was approved before, and why a person is asked."""
+    """Return claims as rows: what each claims, what was approved before, and why it needs an approval."""
     return [
         {
             "kind": claim.kind,
@@ -73,6 +77,6 @@ def rows_of(claims: Sequence[Claim], approved: Approvals) -> list[dict[str, Any]
     ]
 
 
-def _changes(before: Mapping[str, Any] | None, value: Mapping[str, Any]) -> list[str]:
-    """The parts that are new or differ."""
-    return [name for name, part in value.items() if part and (before is None or before.get(name) != part)]
+def _changes(approved: Mapping[str, Any] | None, value: Mapping[str, Any]) -> list[str]:
+    """Return the names of the parts that are new or differ from those approved."""
+    return [name for name, part in value.items() if part and (approved is None or approved.get(name) != part)]

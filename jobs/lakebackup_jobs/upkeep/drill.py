@@ -1,5 +1,7 @@
-"""Restore on trial: one restore point a source, into a scratch folder, compared with what was backed up and
-deleted again. A row of `drills` has the outcome."""
+"""Drills: restore one restore point of each source on trial, into a scratch folder.
+
+A drill compares the restored data with what was backed up, deletes it, and records the outcome in `drills`.
+"""
 
 from __future__ import annotations
 
@@ -50,20 +52,21 @@ if TYPE_CHECKING:
     from lakebackup_jobs.lifecycle.progress import Reporter
     from lakebackup_jobs.upkeep.trial import Trial
 
-#: What the scratch folders of drills are called; drill_speed knows their restores by it.
+#: The prefix of the scratch folders of drills, by which the query drill_speed recognizes their restores.
 PREFIX = "lakebackup-drill-"
-#: How many rows that a check returned are shown.
+#: How many of the rows that a check returned are shown at most.
 MOST_ROWS = 20
-_CHECK_S = 3600.0
+_CHECK_LIMIT_S = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
 class DrillRequest(Request):
-    """What to restore on trial; no `sources` means all that something can be restored of.
+    """What to restore on trial; without `sources`, all sources that have a restore point.
 
-    `seed`: which restore points are drawn, None: by chance. `backup_id`, `to_ts` (ms): which one instead.
-    `scratch`: the folder below which the restores go, None: that of temporary files. `check`: a SELECT over
-    the relation `restored` that must return no row. `keys_file`: of the keys that encrypt log files.
+    `seed` determines which restore points are drawn; None: they are random. `backup_id` or `to_ts` (ms) names
+    the restore point instead. `scratch`: the folder below which the restores go; None: that of temporary
+    files. `check`: a SELECT over the relation `restored` that must return no row. `keys_file`: the file with
+    the keys of encrypted log files.
     """
 
     sources: tuple[str, ...] = ()
@@ -76,10 +79,11 @@ class DrillRequest(Request):
 
 
 def run(request: DrillRequest, *, spark: SparkSession | None = None, reporter: Reporter) -> dict[str, Any]:
-    """Drill one source after another; returns the rows of `drills`, and those that the check returned.
+    """Drill one source after the other; returns the rows of `drills`, and those that the check returned.
 
-    A restore that fails or differs is a row and no error here; see `require_good`. Raises NotFound (no
-    catalog, no such source or backup, nothing to restore), UsageProblem (no such scratch folder).
+    A restore that fails or differs becomes a row and raises no error here, see `require_good`. Raises
+    NotFound (no catalog, no such source or backup, nothing to restore), UsageProblem (no such scratch
+    folder).
     """
     work = Workspace(request, "", reporter, spark)
     reader = work.current()
@@ -95,28 +99,30 @@ def run(request: DrillRequest, *, spark: SparkSession | None = None, reporter: R
     means = Means(request, request.keys_file, work.session, reporter)
     drills = [_Drill(request, row, seed, means, reader) for row in _targets(request, reader, seed)]
     if request.dry_run:
-        return {"dry_run": True, "seed": seed, "drills": [one.preview() for one in drills]}
-    found: list[dict[str, Any]] = []
-    _sweep(_place(request), reporter)
+        return {"dry_run": True, "seed": seed, "drills": [drill.preview() for drill in drills]}
+    check_rows: list[dict[str, Any]] = []
+    _sweep(_scratch_root(request), reporter)
     with findings(work) as (writer, recorded):
         if recorded:
             writer.migrate()
-        done = []
+        results = []
         try:
-            for one in drills:
-                if row := one.run(found):
+            for drill in drills:
+                if row := drill.run(check_rows):
                     writer.record(row)
-                    done.append(_shown(row))
+                    results.append(_columns(row))
         finally:
             if recorded:
                 _forget_leftovers(work)
-    busy = len(drills) - len(done)
-    return work.timed({"seed": seed, "drills": done, "found": found, **({"busy": busy} if busy else {})})
+    busy = len(drills) - len(results)
+    return work.timed(
+        {"seed": seed, "drills": results, "found": check_rows, **({"busy": busy} if busy else {})}
+    )
 
 
 def require_good(result: Mapping[str, Any]) -> None:
-    """Raises Damaged when something is not what was backed up, Incomplete when a drill failed otherwise or
-    could not run."""
+    """Raises Damaged when a restore differs from what was backed up, Incomplete when a drill failed for
+    another reason or could not run."""
     bad = {row["source"]: row for row in result["drills"] if row["outcome"] in ("different", "failed")}
     texts = "; ".join(f"{source}: {row['detail']}" for source, row in bad.items())
     hint = "The view `drills` has them; `lakebackup drill SOURCE --backup ID` repeats one."
@@ -129,7 +135,7 @@ def require_good(result: Mapping[str, Any]) -> None:
 
 
 class _Drill:
-    """A drill of one restore point: a row of drill_targets."""
+    """A drill of one restore point, a row of the query drill_targets."""
 
     def __init__(
         self,
@@ -140,10 +146,10 @@ class _Drill:
         reader: CatalogReader,
     ) -> None:
         self.request, self.row, self.means, self.reader = request, row, means, reader
-        now = datetime.now(UTC)
+        started = datetime.now(UTC)
         self.drill = Drill(
-            drill_id=layout.new_backup_id(now),
-            at=micros(now),
+            drill_id=layout.new_backup_id(started),
+            at=micros(started),
             source=row["source"],
             backup_id=row["backup_id"],
             to_ts=None if row["source_kind"] == QUEUES else row["to_ts"],
@@ -154,106 +160,119 @@ class _Drill:
         )
 
     def preview(self) -> dict[str, Any]:
-        """What it would restore, how long that may take, and whether there is room for it."""
-        planned, place = self.drill, _place(self.request)
-        found: dict[str, Any] = {"outcome": "planned", "needed_bytes": None, "free_bytes": _free(place)}
-        trial = trial_of(self.row, place, self.means)
+        """Return what the drill would restore, how long that may take, and whether there is room for it."""
+        drill, scratch_root = self.drill, _scratch_root(self.request)
+        forecast: dict[str, Any] = {
+            "outcome": "planned",
+            "needed_bytes": None,
+            "free_bytes": _free_bytes(scratch_root),
+        }
+        trial = trial_of(self.row, scratch_root, self.means)
         try:
-            planned = self._planned(trial)
-            found["needed_bytes"] = trial.room
-            _require_room(place, trial)
+            drill = self._predict(trial)
+            forecast["needed_bytes"] = trial.room
+            _require_room(scratch_root, trial)
         except LakebackupError as error:
-            found |= {"outcome": "refused", "detail": error.message}
-        shown = _shown(planned) | found
-        return {name: value for name, value in shown.items() if name != "drill_id"}
+            forecast |= {"outcome": "refused", "detail": error.message}
+        columns = _columns(drill) | forecast
+        return {name: value for name, value in columns.items() if name != "drill_id"}
 
-    def run(self, found: list[dict[str, Any]]) -> Drill | None:
-        """Carry it out; None when a prune prevents it. `found` gets the rows that the check returned."""
-        made = self.drill = replace(self.drill, at=time.time_ns() // 1000)
-        self.means.reporter.note(f"drill of {made.source}: backup {made.backup_id}")
+    def run(self, check_rows: list[dict[str, Any]]) -> Drill | None:
+        """Run the drill; returns its row of `drills`, or None if a prune prevents it.
+
+        Adds the rows that the check returned to `check_rows`.
+        """
+        drill = self.drill = replace(self.drill, at=time.time_ns() // 1000)
+        self.means.reporter.note(f"drill of {drill.source}: backup {drill.backup_id}")
         try:
-            with _scratch(self.request) as folder:
+            with _scratch_folder(self.request) as folder:
                 trial = trial_of(self.row, folder, self.means)
-                made = self._planned(trial)
-                _require_room(_place(self.request), trial)
-                began = time.monotonic()
+                drill = self._predict(trial)
+                _require_room(_scratch_root(self.request), trial)
+                start = time.monotonic()
                 detail = trial.restore()
-                real_ms = round(1000 * (time.monotonic() - began))
-                made = replace(made, detail=detail, real_ms=real_ms)
-                if different := trial.differences() or self._checked(trial, found):
-                    made = replace(made, outcome="different", detail=different)
+                real_ms = round(1000 * (time.monotonic() - start))
+                drill = replace(drill, detail=detail, real_ms=real_ms)
+                if differences := trial.differences() or self._run_check(trial, check_rows):
+                    drill = replace(drill, outcome="different", detail=differences)
         except Busy as busy:
-            self.means.reporter.warning(f"no drill of {made.source}: {busy.message}")
+            self.means.reporter.warning(f"no drill of {drill.source}: {busy.message}")
             return None
         except Damaged as error:
-            return replace(made, outcome="different", detail=error.message)
+            return replace(drill, outcome="different", detail=error.message)
         except LakebackupError as error:
-            return replace(made, outcome="failed", detail=error.message)
-        return made
+            return replace(drill, outcome="failed", detail=error.message)
+        return drill
 
-    def _planned(self, trial: Trial) -> Drill:
+    def _predict(self, trial: Trial) -> Drill:
         amount = trial.amount
         speed = self.reader.one("drill_speed", source=self.drill.source, bytes=amount.bytes)
         predicted = speed["predicted_ms"] if speed else None
         return replace(self.drill, **asdict(amount), predicted_ms=predicted)
 
-    def _checked(self, trial: Trial, found: list[dict[str, Any]]) -> str | None:
-        """What a person's SELECT over the restored finds; None when it returns no row."""
+    def _run_check(self, trial: Trial, check_rows: list[dict[str, Any]]) -> str | None:
+        """Run the user's SELECT over the restored data; returns how many rows it found, None if it found
+        none.
+
+        Adds the first of these rows to `check_rows`.
+        """
         if not self.request.check:
             return None
         reader = trial.reader
-        with Limits(reader.interrupt, seconds=_CHECK_S).running():
+        with Limits(reader.interrupt, seconds=_CHECK_LIMIT_S).running():
             result = record_query.select(reader, self.request.check, more={"restored": trial.relation()})
             rows = list(islice(chain.from_iterable(b.to_pylist() for b in result.rows), MOST_ROWS + 1))
-        found += [{"source": self.drill.source, "row": row} for row in rows[:MOST_ROWS]]
+        check_rows += [{"source": self.drill.source, "row": row} for row in rows[:MOST_ROWS]]
         if not rows:
             return None
         return f"the check found {'more than ' * (len(rows) > MOST_ROWS)}{min(len(rows), MOST_ROWS)} rows"
 
 
 def _targets(request: DrillRequest, reader: CatalogReader, seed: int | None) -> Sequence[Mapping[str, Any]]:
-    """A row of drill_targets for each source. Raises NotFound."""
-    known = {row["source"] for row in reader.rows("sources_known")}
+    """Return a row of drill_targets for each source. Raises NotFound."""
+    known_sources = {row["source"] for row in reader.rows("sources_known")}
     for source in request.sources:
-        if source not in known:
+        if source not in known_sources:
             raise no_source(reader, source)
-    one = request.sources[0] if len(request.sources) == 1 else None
+    only_source = request.sources[0] if len(request.sources) == 1 else None
     rows = reader.rows(
         "drill_targets",
         sources=list(request.sources) or None,
-        backup_id=reader.resolve_backup(request.backup_id, one) if request.backup_id else None,
+        backup_id=reader.resolve_backup(request.backup_id, only_source) if request.backup_id else None,
         to_ms=request.to_ts,
         seed=seed,
     )
-    without = sorted(set(request.sources) - {row["source"] for row in rows})
-    if without or not rows:
+    missing_sources = sorted(set(request.sources) - {row["source"] for row in rows})
+    if missing_sources or not rows:
         raise NotFound(
-            f"There is nothing to restore{' of ' if without else ''}{', '.join(without)}.",
+            f"There is nothing to restore{' of ' if missing_sources else ''}{', '.join(missing_sources)}.",
             hint='`lakebackup sql "SELECT * FROM restore_points"` shows what there is.',
         )
     return rows
 
 
 def _forget_leftovers(work: Workspace) -> None:
-    """Delete the plans of drills' restores that ended early, as after `kill -9`: a prune would spare what
-    they read, for somebody to resume them."""
+    """Delete the plans of drills' restores that ended early, for example by `kill -9`.
+
+    While a restore has a plan, somebody may resume it, so a prune would spare the files that it reads.
+    """
     for row in work.reader().rows("drill_leftovers"):
         digest = object_of(row["detail"]).get("digest")
         if not is_held(work.storage, f"restore-{digest}"):
             Splits(work.storage.uri, layout.restore_folder(row["restore_id"]), ()).clear()
 
 
-def _place(request: DrillRequest) -> str:
+def _scratch_root(request: DrillRequest) -> str:
     return request.scratch or tempfile.gettempdir()
 
 
 @contextmanager
-def _scratch(request: DrillRequest) -> Iterator[str]:
-    """A new folder for a restore, locked; it is deleted after the block, whatever happens in there."""
+def _scratch_folder(request: DrillRequest) -> Iterator[str]:
+    """Create and lock a new folder for a restore. It is deleted after the block, also after an error."""
     with ExitStack() as stack:
-        with writing_to(Path(_place(request))):
-            made = tempfile.TemporaryDirectory(prefix=PREFIX, dir=_place(request))
-            folder = stack.enter_context(made)
+        with writing_to(Path(_scratch_root(request))):
+            temporary = tempfile.TemporaryDirectory(prefix=PREFIX, dir=_scratch_root(request))
+            folder = stack.enter_context(temporary)
             stack.callback(FolderLock(folder).release)
         yield folder
 
@@ -264,20 +283,20 @@ def _sweep(folder: str, reporter: Reporter) -> None:
         reporter.note(f"deleted {path}, which a killed drill had left")
 
 
-def _free(place: str) -> int:
-    return shutil.disk_usage(place).free
+def _free_bytes(scratch_root: str) -> int:
+    return shutil.disk_usage(scratch_root).free
 
 
-def _require_room(place: str, trial: Trial) -> None:
-    if (free := _free(place)) < trial.room:
+def _require_room(scratch_root: str, trial: Trial) -> None:
+    if (free := _free_bytes(scratch_root)) < trial.room:
         raise EnvironmentProblem(
-            f"No room in {place}: the restore takes {trial.room} bytes, and {free} are free there. "
+            f"No room in {scratch_root}: the restore takes {trial.room} bytes, and {free} are free there. "
             "Make room, or name another folder with --scratch."
         )
 
 
-def _shown(row: Drill) -> dict[str, Any]:
-    """The columns of a drill that somebody who ran it wants to know."""
+def _columns(row: Drill) -> dict[str, Any]:
+    """Return the columns of a drill that its summary shows."""
     names = (
         "source", "backup_id", "to_ts", "files", "bytes", "entries", "predicted_ms", "real_ms", "outcome",
         "detail", "drill_id",

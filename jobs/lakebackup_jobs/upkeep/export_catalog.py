@@ -1,4 +1,4 @@
-"""Write the catalog's rows into files that other programs read."""
+"""Export the catalog's rows into files that other programs can read."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ExportRequest(Request):
-    """What to export; `folder` is empty or not there yet."""
+    """What to export; `folder` must be empty or not exist."""
 
     folder: str
     form: Form = "jsonl"
 
 
 def run(request: ExportRequest, *, reporter: Reporter) -> dict[str, Any]:
-    """Export, and return what was written. Starts no JVM.
+    """Export the catalog; returns the numbers of rows and bytes of each table. Starts no JVM.
 
-    Raises NotFound (no catalog), Refused (the folder holds something), Damaged (a table of the catalog).
+    Raises NotFound (no catalog), Refused (the folder is not empty), Damaged (a table of the catalog).
     """
     work = Workspace(request, "", reporter)
     reader = CatalogReader.require(request.destination, request.catalog)
     require_outside(request, request.folder)
     folder = open_storage(request.folder, private=False)
     reporter.start(None, None, "export", "rows")
-    made = export(reader, folder, request.form, reporter.update)
-    by_table = [(table, [file for file in made.files if file.table == table]) for table in EXCHANGED]
+    index = export(reader, folder, request.form, reporter.update)
+    by_table = [(table, [file for file in index.files if file.table == table]) for table in EXCHANGED]
     tables = [{"table": table, "files": len(files), **_sizes(files)} for table, files in by_table if files]
-    return work.timed({"folder": folder.uri, **_sizes(made.files), "tables": tables})
+    return work.timed({"folder": folder.uri, **_sizes(index.files), "tables": tables})
 
 
 def _sizes(files: Sequence[RowsFile]) -> dict[str, int]:

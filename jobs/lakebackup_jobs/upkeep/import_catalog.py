@@ -1,7 +1,8 @@
-"""Bring backups and files that other catalogs or programs know into the catalog: all of it, or nothing.
+"""Import backups and files of other catalogs or programs into the catalog: all of them, or nothing.
 
-Spark tasks read and check the rows; SQL fills in what was left out and turns manifests into lifetimes. The
-rows are kept in the destination, then go into the tables, the backups last.
+Spark tasks read and check the rows. SQL fills in missing columns, and turns manifests into the lifetimes of
+files. The rows are first written into the destination, with which the import exists. Then they go into the
+tables, those of `backups` last, so that nothing is visible before everything is there.
 """
 
 from __future__ import annotations
@@ -48,11 +49,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ImportRequest(Request):
-    """What to import: the folder of an export, or files of rows by what they hold.
+    """What to import: the folder of an export, or files of rows.
 
-    `trust_roots`: URIs of other catalogs' destinations whose rows are taken from an export.
-    `given`: paths of `backups`, `files`, `departures` and `manifests`, the backups always. `mirror`: other
-    backups of their sources were deleted there.
+    `given`: the paths of the files by what they hold: `backups` (required), `files`, `departures` and
+    `manifests`. `mirror`: the list of backups is complete, so others of its sources count as deleted.
+    `trust_roots`: URIs of other catalogs' destinations that may be imported from an export.
     """
 
     folder: str | None = None
@@ -63,19 +64,19 @@ class ImportRequest(Request):
 
 
 def run(request: ImportRequest, *, spark: SparkSession | None = None, reporter: Reporter) -> dict[str, Any]:
-    """Import, and return what went in; the same once more adds nothing.
+    """Import the rows; returns the summary. The same import again adds nothing.
 
-    Raises NotFound (no such file), UsageProblem (rows that make no sense), Refused (rows that the catalog
-    contradicts), Damaged (an export that is not whole), Busy.
+    Raises NotFound (no such file), UsageProblem (invalid rows), Refused (rows that contradict the catalog),
+    Damaged (an export that is not complete), Busy.
     """
     work = Workspace(request, "", reporter, spark)
     files = _files(request)
-    one = _Run(request, work, files, _identity(request, files))
+    importer = _Run(request, work, files, _identity(request, files))
     if request.dry_run:
-        return one.plan()
+        return importer.plan()
     work.require_java()
     with work.lease("import") as lease:
-        return one.carry_out(lease)
+        return importer.carry_out(lease)
 
 
 def _files(request: ImportRequest) -> dict[str, tuple[ImportFile, ...]]:
@@ -108,21 +109,21 @@ def _files(request: ImportRequest) -> dict[str, tuple[ImportFile, ...]]:
 
 
 def _identity(request: ImportRequest, files: Mapping[str, tuple[ImportFile, ...]]) -> str:
-    """16 hex digits of what is imported, so that the same import is recognized."""
-    asked: list[object] = [bool(request.folder), request.source_kind]
-    asked += [sorted(request.trust_roots)] if request.trust_roots else []
-    asked += ["mirror"] if request.mirror else []
-    digest = hashlib.sha256(json.dumps(asked).encode())
-    for table, some in sorted(files.items()):
-        for file in some:
+    """Return a digest of what is imported, 16 hex digits, by which the same import is recognized."""
+    options: list[object] = [bool(request.folder), request.source_kind]
+    options += [sorted(request.trust_roots)] if request.trust_roots else []
+    options += ["mirror"] if request.mirror else []
+    digest = hashlib.sha256(json.dumps(options).encode())
+    for table, table_files in sorted(files.items()):
+        for file in table_files:
             folder, _, name = file.uri.rpartition("/")
-            own = open_storage(folder or ".").sha256(name)
-            digest.update(f"{table} {file.form} {own}\n".encode())
+            sha256 = open_storage(folder or ".").sha256(name)
+            digest.update(f"{table} {file.form} {sha256}\n".encode())
     return digest.hexdigest()[:16]
 
 
 class _Run:
-    """One import on its way."""
+    """One run of an import."""
 
     def __init__(
         self,
@@ -134,42 +135,47 @@ class _Run:
         self.request, self.work, self.files, self.import_id = request, work, files, import_id
 
     def plan(self) -> dict[str, Any]:
-        """What would go in; nothing is written."""
+        """Return what an import would add; writes nothing."""
         reader = self.work.existing()
         with closing(self._resolver(reader)) as resolver, task_errors():
-            found, rows = resolver.resolve()
-            self._warn_of_orphans(found)
-            rows, _ = self._trusted(rows, reader)
+            plan, rows = resolver.resolve()
+            self._warn_of_orphans(plan)
+            rows, _ = self._drop_untrusted(rows, reader)
             counts = {table: frame.count() for table, frame in rows.items()}
-        return {"dry_run": True, **self._summary(found.new, counts, found.states)}
+        return {"dry_run": True, **self._summary(plan.new, counts, plan.states)}
 
     def carry_out(self, lease: Lease) -> dict[str, Any]:
-        """Import what is new. Raises Busy when a lease was lost: another run may have imported the same."""
+        """Import what is new; returns the summary.
+
+        Raises Busy when a lease was lost, since another run may have imported the same.
+        """
         writer = self.work.writer()
-        writer.migrate()  # a catalog that is behind may get its rows back by this
+        writer.migrate()  # a catalog that is behind may get its rows back by this import
         if writer.home.exists(layout.import_path(self.import_id)):
-            made = read_import(writer.home, self.import_id)
-            there = {row["backup_id"] for row in self.work.reader().rows("every_backup")}
-            new = [backup for backup in made.backups if backup.backup_id not in there]
+            record = read_import(writer.home, self.import_id)
+            present_ids = {row["backup_id"] for row in self.work.reader().rows("every_backup")}
+            new = [backup for backup in record.backups if backup.backup_id not in present_ids]
             if new:
                 self.work.reporter.note(f"resuming import {self.import_id}, which did not finish")
-            if new or not self._on_record():
-                self._publish(writer, made, there)
-            counts = dict.fromkeys((chunk.table for chunk in made.chunks), 0) if not new else _counts(made)
+            if new or not self._is_on_record():
+                self._publish(writer, record, present_ids)
+            counts = (
+                dict.fromkeys((chunk.table for chunk in record.chunks), 0) if not new else _counts(record)
+            )
             return self._summary(new, counts)
         reader = self.work.reader()
         folder = layout.import_folder(self.import_id)
         with closing(self._resolver(reader, folder)) as resolver, ExitStack() as leases:
-            self.work.reporter.start(None, self._bytes(), "reading", "")
+            self.work.reporter.start(None, self._input_bytes(), "reading", "")
             with self.work.task_progress(folder).watched(self.work.reporter.update), task_errors():
-                found, rows = resolver.resolve()
-                self._warn_of_orphans(found)
-                backups = found.new
-                rows, taken = self._trusted(rows, reader)
-            changed = {source for ids in found.states.values() for source in ids.values()}
+                plan, rows = resolver.resolve()
+                self._warn_of_orphans(plan)
+                backups = plan.new
+                rows, destinations = self._drop_untrusted(rows, reader)
+            changed = {source for ids in plan.states.values() for source in ids.values()}
             sources = sorted({backup.source for backup in backups} | changed)
-            own = [leases.enter_context(self.work.lease(f"source-{source}")) for source in sources]
-            self._still(backups)
+            source_leases = [leases.enter_context(self.work.lease(f"source-{source}")) for source in sources]
+            self._require_free_numbers(backups)
             self.work.reporter.wait("counting the rows")
             with task_errors():
                 count = sum(frame.count() for frame in rows.values())
@@ -179,24 +185,24 @@ class _Run:
                     for table, frame in rows.items()
                     for chunk in write_rows(frame, table, writer.home, self.import_id, counters)
                 ]
-            for held in (lease, *own):
-                held.renew()
-            for state, ids in found.states.items():
+            for active_lease in (lease, *source_leases):
+                active_lease.renew()
+            for state, ids in plan.states.items():
                 writer.set_states(tuple(ids), state, actor=holder(), reason="catalog import")
             if not backups and not chunks:
-                return self._summary([], {}, found.states)
-            files = {table: [file.uri for file in some] for table, some in self.files.items()}
-            given = json.dumps({"given": files, "destinations": taken})
-            now = micros(datetime.now(UTC))
-            made = Import(self.import_id, now, holder(), given, tuple(backups), tuple(chunks))
-            write_import(writer.home, made)
-            sweep(writer.home, made)
-            self._publish(writer, made)
+                return self._summary([], {}, plan.states)
+            files = {table: [file.uri for file in table_files] for table, table_files in self.files.items()}
+            detail = json.dumps({"given": files, "destinations": destinations})
+            now_us = micros(datetime.now(UTC))
+            record = Import(self.import_id, now_us, holder(), detail, tuple(backups), tuple(chunks))
+            write_import(writer.home, record)
+            sweep(writer.home, record)
+            self._publish(writer, record)
             self._approve_roots(writer.catalog_uri)
-        return self._summary(backups, _counts(made), found.states)
+        return self._summary(backups, _counts(record), plan.states)
 
     def _approve_roots(self, catalog_uri: str) -> None:
-        """Who names a root with --trust-root approves it on this machine."""
+        """Approve on this machine the destinations that --trust-root names."""
         roots = [open_storage(uri) for uri in self.request.trust_roots]
         claims = [destination_claim(destination_id(root, create=False), root.uri) for root in roots]
         try:
@@ -214,84 +220,94 @@ class _Run:
 
     @contextmanager
     def _counting(self, stage: str, rows: int) -> Iterator[TaskCounters]:
-        """What counts the rows of a stage in its tasks, while a person sees how many are done."""
+        """Show the progress of a stage while the block runs; yields the counters for its tasks."""
         reporter, folder = self.work.reporter, layout.import_folder(self.import_id)
         reporter.start(rows, None, stage, "rows")
         with self.work.task_progress(folder).watched(reporter.update), task_errors():
             yield TaskCounters(self.work.storage.uri, folder)
         reporter.update(rows, 0)
 
-    def _on_record(self) -> bool:
-        """Whether the audit log has this import: it follows all rows but those of `backups`."""
+    def _is_on_record(self) -> bool:
+        """Return whether the audit log has this import. Its entry is written after all rows but `backups`."""
         return any(row["subject"] == self.import_id for row in self.work.reader().rows("imports_on_record"))
 
-    def _publish(self, writer: CatalogWriter, made: Import, there: Collection[str] = ()) -> None:
-        """Put an import into the tables. `there`: backups in a catalog that a rebuild may have made, whose
-        log does not know the import's transactions."""
-        new = [backup for backup in made.backups if backup.backup_id not in there]
-        spare = {backup.backup_id for backup in made.backups} & set(there)
-        with self._counting("publishing", sum(chunk.rows for chunk in made.chunks)) as counters:
-            name = f"import-{made.import_id}"
-            append(self.work.spark, writer, made, name, spare=spare, counters=counters)
-        entry = Audit(
-            at=made.at,
-            actor=made.actor,
-            action="catalog import",
-            subject=made.import_id,
-            detail=json.dumps({**json.loads(made.given), "backups": len(made.backups)}),
-        )
-        writer.append_audit(entry, made.import_id)
-        writer.append(new, f"import-{made.import_id}")
+    def _publish(self, writer: CatalogWriter, record: Import, present_ids: Collection[str] = ()) -> None:
+        """Append the rows of an import to the tables.
 
-    def _trusted(
+        `present_ids`: backups that the catalog has already. A rebuild may have written them, so the tables'
+        logs may not know the import's transactions.
+        """
+        new = [backup for backup in record.backups if backup.backup_id not in present_ids]
+        existing_ids = {backup.backup_id for backup in record.backups} & set(present_ids)
+        with self._counting("publishing", sum(chunk.rows for chunk in record.chunks)) as counters:
+            name = f"import-{record.import_id}"
+            append(self.work.spark, writer, record, name, spare=existing_ids, counters=counters)
+        entry = Audit(
+            at=record.at,
+            actor=record.actor,
+            action="catalog import",
+            subject=record.import_id,
+            detail=json.dumps({**json.loads(record.given), "backups": len(record.backups)}),
+        )
+        writer.append_audit(entry, record.import_id)
+        writer.append(new, f"import-{record.import_id}")
+
+    def _drop_untrusted(
         self, rows: dict[str, DataFrame], reader: CatalogReader | None
     ) -> tuple[dict[str, DataFrame], list[str]]:
-        """The rows without those of destinations that are not trusted, and the ids of those that stay:
-        the destination that this run was opened with, and those at `trust_roots`, which prove themselves.
+        """Drop the rows of destinations that are not trusted; returns all rows, and the ids of the
+        destinations that stay.
 
-        Raises UsageProblem (nothing of the export lies at a root), Refused (it does not prove itself).
+        Trusted are the destination that this run was opened with, and those at `trust_roots`, if they prove
+        to be what the export says. Raises UsageProblem (no destination of the export is at a root), Refused
+        (a destination does not prove itself).
         """
         frame = rows.get("destinations")
-        found = {row.destination: row.uri for row in frame.collect()} if frame is not None else {}
-        named = {normalized(uri): uri for uri in self.request.trust_roots}
-        if strange := sorted(uri for root, uri in named.items() if root not in found.values()):
+        uris = {row.destination: row.uri for row in frame.collect()} if frame is not None else {}
+        requested_roots = {normalized(uri): uri for uri in self.request.trust_roots}
+        if unknown_roots := sorted(uri for root, uri in requested_roots.items() if root not in uris.values()):
             raise UsageProblem(
-                f"--trust-root {strange[0]}: no repository of the export lies there.",
-                hint=f"It has {', '.join(sorted(found.values())) or 'none'}.",
+                f"--trust-root {unknown_roots[0]}: no repository of the export lies there.",
+                hint=f"It has {', '.join(sorted(uris.values())) or 'none'}.",
             )
         storage = self.work.storage
         home = {}
         with suppress(NotFound):
             home = {destination_id(storage, create=False): storage.uri}
-        trusted = {name: uri for name, uri in found.items() if uri in named or home.get(name) == uri}
+        trusted = {name: uri for name, uri in uris.items() if uri in requested_roots or home.get(name) == uri}
         roots = Roots(trusted)
         for name in trusted:
             roots.open(name)
-        known = reader.destinations().uris if reader else home
-        for name, uri in sorted(found.items()):
-            if name not in trusted and name not in known:
+        known_uris = reader.destinations().uris if reader else home
+        for name, uri in sorted(uris.items()):
+            if name not in trusted and name not in known_uris:
                 self.work.reporter.warning(
                     f"repository {name} at {uri} was left out: what it holds cannot be restored from here "
                     f"before the import is repeated with --trust-root {uri}"
                 )
         if frame is not None:
-            kept = frame.where(frame["destination"].isin(list(trusted)))
-            rows = {name: kept if name == "destinations" else one for name, one in rows.items()}
+            trusted_rows = frame.where(frame["destination"].isin(list(trusted)))
+            rows = {
+                name: trusted_rows if name == "destinations" else table_rows
+                for name, table_rows in rows.items()
+            }
             if not trusted:
                 del rows["destinations"]
-        return rows, sorted(found.keys() & {*trusted, *home})
+        return rows, sorted(uris.keys() & {*trusted, *home})
 
-    def _still(self, backups: Iterable[Backup]) -> None:
-        """Refused when another run took a number while this one was at work without the sources' leases."""
-        now = {(row["source"], row["number"]) for row in self.work.reader().rows("every_backup")}
-        taken = [b.backup_id for b in backups if (b.source, b.number) in now]
-        if taken:
+    def _require_free_numbers(self, backups: Iterable[Backup]) -> None:
+        """Raises Refused if another run has used a backup's number before this run took the sources'
+        leases."""
+        used_numbers = {(row["source"], row["number"]) for row in self.work.reader().rows("every_backup")}
+        conflicting_ids = [b.backup_id for b in backups if (b.source, b.number) in used_numbers]
+        if conflicting_ids:
             raise Refused(
-                f"Other backups came in for {', '.join(taken[:5])} meanwhile.", hint="Run the import again."
+                f"Other backups came in for {', '.join(conflicting_ids[:5])} meanwhile.",
+                hint="Run the import again.",
             )
 
-    def _bytes(self) -> int:
-        """The size of the files that tasks read."""
+    def _input_bytes(self) -> int:
+        """Return the size of the files that tasks read, in bytes."""
         size = 0
         for table, files in self.files.items():
             for file in files if table != "backups" else ():
@@ -300,13 +316,14 @@ class _Run:
         return size
 
     def _resolver(self, reader: CatalogReader | None, folder: str | None = None) -> Resolver:
-        """`folder`: where tasks report what they have read; a dry run writes nothing."""
-        held = reader.rows("every_backup") if reader else []
+        """Return the resolver of the rows. `folder`: where tasks report how much they have read; None: a dry
+        run, which writes nothing."""
+        backups = reader.rows("every_backup") if reader else []
         return Resolver(
             self.work.spark,
             self.work.reader().catalog_uri,
             self.files,
-            {row["backup_id"]: row for row in held},
+            {row["backup_id"]: row for row in backups},
             whole=self.request.folder is not None,
             source_kind=self.request.source_kind,
             mirror=self.request.mirror,
@@ -321,7 +338,7 @@ class _Run:
     ) -> dict[str, Any]:
         ordered = sorted(backups, key=attrgetter("source"))
         sources = [(source, list(some)) for source, some in groupby(ordered, attrgetter("source"))]
-        shown = [
+        source_rows = [
             {
                 "source": source,
                 "backups": len(some),
@@ -331,12 +348,12 @@ class _Run:
             }
             for source, some in sources
         ]
-        found = {table: count for table, count in counts.items() if count}
+        row_counts = {table: count for table, count in counts.items() if count}
         ids = {"import_id": self.import_id, "backups": len(backups)}
         changed = {"states": {state: len(some) for state, some in states.items()}} if states else {}
-        return self.work.timed({**ids, **found, **changed, "sources": shown})
+        return self.work.timed({**ids, **row_counts, **changed, "sources": source_rows})
 
 
-def _counts(made: Import) -> dict[str, int]:
-    tables = sorted({chunk.table for chunk in made.chunks})
-    return {table: sum(chunk.rows for chunk in made.chunks if chunk.table == table) for table in tables}
+def _counts(record: Import) -> dict[str, int]:
+    tables = sorted({chunk.table for chunk in record.chunks})
+    return {table: sum(chunk.rows for chunk in record.chunks if chunk.table == table) for table in tables}

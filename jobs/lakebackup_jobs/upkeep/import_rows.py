@@ -1,4 +1,5 @@
-"""What rows from elsewhere become in the catalog: checked, filled in, manifests turned into lifetimes."""
+"""Turns imported rows into rows of the catalog: checks them, fills in missing columns, and turns manifests
+into the lifetimes of files (in which backup each was added, and in which it was gone)."""
 
 from __future__ import annotations
 
@@ -24,17 +25,17 @@ _BUFFER = 1 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class CountedRows(ImportRows):
-    """The same; tasks count with `counters` the bytes that they have read."""
+    """Like `ImportRows`; its tasks also count the bytes that they have read, with `counters`."""
 
     counters: TaskCounters
 
     def counted(self, number: int, stream: BinaryIO) -> BinaryIO:
         count = self.counters(f"{self.table}-{number:06d}")
-        return cast("BinaryIO", io.BufferedReader(_Counted(stream, count), _BUFFER))
+        return cast("BinaryIO", io.BufferedReader(_CountingStream(stream, count), _BUFFER))
 
 
-class _Counted(io.RawIOBase):
-    """A stream that counts the bytes which are read from it."""
+class _CountingStream(io.RawIOBase):
+    """A stream that counts the bytes that are read from it."""
 
     def __init__(self, stream: BinaryIO, count: Callable[[int, int], None]) -> None:
         self._stream, self._count = stream, count
@@ -59,10 +60,10 @@ class _Counted(io.RawIOBase):
 
 
 class Resolver:
-    """One import's rows. `held`: the catalog's backups by id; `whole`: the files are those of an export;
-    `counters`: with which tasks count the bytes that they have read.
+    """The rows of one import.
 
-    Frames are kept on Spark's disks until `close`.
+    `held`: the catalog's backups by id. `whole`: the files are those of an export. `counters`: with these,
+    tasks count the bytes that they have read. Frames are persisted on Spark's disks until `close`.
     """
 
     def __init__(
@@ -79,68 +80,68 @@ class Resolver:
     ) -> None:
         from lakebackup.sql_engine.spark import SparkEngine
 
-        self._spark, self._files, self._held = spark, files, held
+        self._spark, self._files, self._catalog_backups = spark, files, held
         self._engine = SparkEngine(spark, catalog_uri)
-        self._whole, self._source_kind, self._mirror = whole, source_kind, mirror
-        self._kept: list[DataFrame] = []
+        self._is_export, self._source_kind, self._mirror = whole, source_kind, mirror
+        self._persisted: list[DataFrame] = []
         self._counters = counters
 
     def close(self) -> None:
-        """Release the frames."""
-        for frame in self._kept:
+        """Release the persisted frames."""
+        for frame in self._persisted:
             frame.unpersist()
 
     def resolve(self) -> tuple[BackupsPlan, dict[str, DataFrame]]:
-        """The backups, and the rows of the other tables; those of no backup may be there already.
+        """Return the planned backups, and the rows of the other tables to add.
 
-        Raises UsageProblem (rows that make no sense), Refused (rows that the catalog contradicts), each with
-        files and lines.
+        Rows that belong to no backup may be in the catalog already. Raises UsageProblem (invalid rows),
+        Refused (rows that contradict the catalog); both name files and lines.
         """
-        plan = self._backups()
-        known = frozenset({*self._held, *(backup.backup_id for backup in plan.new)})
-        given = {table: self._given(table, known) for table in self._files if table != "backups"}
-        self._require_sound(given)
-        self._raise("backups", sorted(plan.against), Refused)
-        self._require_no_conflict(plan, given)
-        if self._whole:
-            return plan, {table: self._of_new(table, frame, plan) for table, frame in given.items()}
-        rows = self._filled(plan, given) if plan.new else {}
+        plan = self._plan_backups()
+        known_ids = frozenset({*self._catalog_backups, *(backup.backup_id for backup in plan.new)})
+        frames = {table: self._read_table(table, known_ids) for table in self._files if table != "backups"}
+        self._require_valid(frames)
+        self._raise_problems("backups", sorted(plan.against), Refused)
+        self._require_no_conflict(plan, frames)
+        if self._is_export:
+            return plan, {table: self._select_new(table, frame, plan) for table, frame in frames.items()}
+        rows = self._fill_in(plan, frames) if plan.new else {}
         return replace(plan, new=counted(plan.new, self._totals(rows.get("files")))), rows
 
-    def _backups(self) -> BackupsPlan:
-        reading = ImportRows("backups", self._files.get("backups", ()), self._whole)
-        rows = [row for number in range(len(reading.files)) for row in reading.read(number)]
+    def _plan_backups(self) -> BackupsPlan:
+        reader = ImportRows("backups", self._files.get("backups", ()), self._is_export)
+        rows = [row for number in range(len(reader.files)) for row in reader.read(number)]
         plan = plan_backups(
             (row for row in rows if row["row_problem"] is None),
-            self._held,
-            whole=self._whole,
+            self._catalog_backups,
+            whole=self._is_export,
             source_kind=self._source_kind,
             listed=MANIFESTS in self._files,
             compared=MANIFESTS in self._files or "departures" in self._files,
             mirror=self._mirror,
         )
-        wrong = [(r["row_file"], r["row_number"], r["row_problem"]) for r in rows if r["row_problem"]]
-        self._raise("backups", sorted([*plan.wrong, *wrong]), UsageProblem)
+        row_problems = [(r["row_file"], r["row_number"], r["row_problem"]) for r in rows if r["row_problem"]]
+        self._raise_problems("backups", sorted([*plan.wrong, *row_problems]), UsageProblem)
         return plan
 
-    def _given(self, table: str, known: frozenset[str]) -> DataFrame:
+    def _read_table(self, table: str, known_ids: frozenset[str]) -> DataFrame:
         files = self._files[table]
-        among = known if table in (*OF_BACKUPS, MANIFESTS) else None
-        reading = ImportRows(table, files, self._whole, among)
+        backup_ids = known_ids if table in (*OF_BACKUPS, MANIFESTS) else None
+        reader = ImportRows(table, files, self._is_export, backup_ids)
         if self._counters:
-            reading = CountedRows(table, files, self._whole, among, counters=self._counters)
-        return self._keep(reading.over(self._spark, range(len(files)), import_spark_schema(table)))
+            reader = CountedRows(table, files, self._is_export, backup_ids, counters=self._counters)
+        return self._persist(reader.over(self._spark, range(len(files)), import_spark_schema(table)))
 
-    def _require_sound(self, given: Mapping[str, DataFrame]) -> None:
-        for table, frame in given.items():
-            wrong = (
+    def _require_valid(self, frames: Mapping[str, DataFrame]) -> None:
+        for table, frame in frames.items():
+            invalid_rows = (
                 frame.where("row_problem IS NOT NULL").orderBy("row_file", "row_number").limit(SHOWN_ROWS + 1)
             )
-            found = [(row.row_file, row.row_number, row.row_problem) for row in wrong.collect()]
-            self._raise(table, found, UsageProblem)
+            problems = [(row.row_file, row.row_number, row.row_problem) for row in invalid_rows.collect()]
+            self._raise_problems(table, problems, UsageProblem)
             if table in ("files", MANIFESTS):
                 frame.createOrReplaceTempView("given_rows")
-                twice = [
+                duplicates = [
                     (
                         row["row_file"],
                         row["row_number"],
@@ -148,15 +149,17 @@ class Resolver:
                     )
                     for row in self._engine.rows("import_duplicates")
                 ]
-                self._raise(table, twice, UsageProblem)
+                self._raise_problems(table, duplicates, UsageProblem)
 
-    def _require_no_conflict(self, plan: BackupsPlan, given: Mapping[str, DataFrame]) -> None:
-        if "files" not in given or not plan.known:
+    def _require_no_conflict(self, plan: BackupsPlan, frames: Mapping[str, DataFrame]) -> None:
+        if "files" not in frames or not plan.known:
             return
-        known = sorted(plan.known)
-        self._engine.table("files").where(_among("backup_id", known)).createOrReplaceTempView("known_files")
-        given["files"].where(_among("backup_id", known)).createOrReplaceTempView("given_files")
-        other = [
+        known_ids = sorted(plan.known)
+        self._engine.table("files").where(_is_in("backup_id", known_ids)).createOrReplaceTempView(
+            "known_files"
+        )
+        frames["files"].where(_is_in("backup_id", known_ids)).createOrReplaceTempView("given_files")
+        conflicts = [
             (
                 row["row_file"],
                 row["row_number"],
@@ -164,43 +167,43 @@ class Resolver:
             )
             for row in self._engine.rows("import_conflicts")
         ]
-        self._raise("files", other, Refused)
+        self._raise_problems("files", conflicts, Refused)
 
-    def _of_new(self, table: str, frame: DataFrame, plan: BackupsPlan) -> DataFrame:
-        """Rows of an export that belong to new backups, or to none, as rows of the table."""
+    def _select_new(self, table: str, frame: DataFrame, plan: BackupsPlan) -> DataFrame:
+        """Return the rows of an export that belong to new backups or to none, with the table's columns."""
         if table in OF_BACKUPS:
-            frame = frame.where(_among("backup_id", [backup.backup_id for backup in plan.new]))
-        return frame.select(*_names(table))
+            frame = frame.where(_is_in("backup_id", [backup.backup_id for backup in plan.new]))
+        return frame.select(*_column_names(table))
 
-    def _filled(self, plan: BackupsPlan, given: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
+    def _fill_in(self, plan: BackupsPlan, frames: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
         self._engine.give("numbered", numbered(plan.new))
-        new = [backup.backup_id for backup in plan.new]
-        old = self._present({backup.source for backup in plan.new})
-        made: dict[str, DataFrame] = {}
-        files, gone = given.get("files"), given.get("departures")
-        if MANIFESTS in given:
-            given[MANIFESTS].where(_among("backup_id", new)).createOrReplaceTempView("listed")
-            old.createOrReplaceTempView("present")
-            lifetimes = self._keep(self._engine.query("import_lifetimes"))
-            files = _widened(lifetimes.where("fresh"), "files")
-            gone = _widened(lifetimes.where("gone_in IS NOT NULL"), "departures")
-        elif gone is not None:
-            gone = gone.where(_among("gone_in", [backup.number for backup in plan.new]))
+        new_ids = [backup.backup_id for backup in plan.new]
+        present = self._present({backup.source for backup in plan.new})
+        tables: dict[str, DataFrame] = {}
+        files, departures = frames.get("files"), frames.get("departures")
+        if MANIFESTS in frames:
+            frames[MANIFESTS].where(_is_in("backup_id", new_ids)).createOrReplaceTempView("listed")
+            present.createOrReplaceTempView("present")
+            lifetimes = self._persist(self._engine.query("import_lifetimes"))
+            files = _widen(lifetimes.where("fresh"), "files")
+            departures = _widen(lifetimes.where("gone_in IS NOT NULL"), "departures")
+        elif departures is not None:
+            departures = departures.where(_is_in("gone_in", [backup.number for backup in plan.new]))
         if files is not None:
-            files.where(_among("backup_id", new)).createOrReplaceTempView("given_files")
-            made["files"] = self._keep(self._engine.query("import_files"))
-            old = old.unionByName(made["files"])
-        if gone is not None:
-            old.createOrReplaceTempView("known_files")
-            gone.createOrReplaceTempView("given_departures")
-            made["departures"] = self._keep(self._engine.query("import_departures"))
-        return made
+            files.where(_is_in("backup_id", new_ids)).createOrReplaceTempView("given_files")
+            tables["files"] = self._persist(self._engine.query("import_files"))
+            present = present.unionByName(tables["files"])
+        if departures is not None:
+            present.createOrReplaceTempView("known_files")
+            departures.createOrReplaceTempView("given_departures")
+            tables["departures"] = self._persist(self._engine.query("import_departures"))
+        return tables
 
     def _present(self, sources: set[str]) -> DataFrame:
-        held = sorted(sources & {row["source"] for row in self._held.values()})
-        if not held:
+        known_sources = sorted(sources & {row["source"] for row in self._catalog_backups.values()})
+        if not known_sources:
             return self._spark.createDataFrame([], spark_columns("files"))
-        return self._engine.query("import_present", sources=",".join(held))
+        return self._engine.query("import_present", sources=",".join(known_sources))
 
     def _totals(self, files: DataFrame | None) -> dict[str, dict[str, int]]:
         if files is None:
@@ -208,35 +211,36 @@ class Resolver:
         files.createOrReplaceTempView("made_files")
         return {row["backup_id"]: row for row in self._engine.rows("import_totals")}
 
-    def _keep(self, frame: DataFrame) -> DataFrame:
+    def _persist(self, frame: DataFrame) -> DataFrame:
         from pyspark import StorageLevel
 
-        self._kept.append(frame.persist(StorageLevel.DISK_ONLY))
-        return self._kept[-1]
+        self._persisted.append(frame.persist(StorageLevel.DISK_ONLY))
+        return self._persisted[-1]
 
-    def _raise(
-        self, table: str, found: Sequence[tuple[int, int, str]], kind: type[Refused | UsageProblem]
+    def _raise_problems(
+        self, table: str, problems: Sequence[tuple[int, int, str]], kind: type[Refused | UsageProblem]
     ) -> None:
-        if not found:
+        if not problems:
             return
         lines = [
-            f"  {self._files[table][file].uri}:{number}: {text}" for file, number, text in found[:SHOWN_ROWS]
+            f"  {self._files[table][file].uri}:{number}: {text}"
+            for file, number, text in problems[:SHOWN_ROWS]
         ]
-        more = ["  and more"] if len(found) > SHOWN_ROWS else []
+        overflow = ["  and more"] if len(problems) > SHOWN_ROWS else []
         raise kind(
-            "\n".join(["Nothing was imported:", *lines, *more]),
+            "\n".join(["Nothing was imported:", *lines, *overflow]),
             hint="The catalog's rows stay. Give other ids, or leave these rows out."
             if kind is Refused
             else "The number is that of the line (JSON lines) or of the row (Parquet), from 1.",
         )
 
 
-def _names(table: str) -> list[str]:
+def _column_names(table: str) -> list[str]:
     return [part.split()[0] for part in spark_columns(table).split(", ")]
 
 
-def _widened(frame: DataFrame, table: str) -> DataFrame:
-    """With every column that may be given of a table, null where there was none."""
+def _widen(frame: DataFrame, table: str) -> DataFrame:
+    """Return a frame with every importable column of a table; those that it lacks are null."""
     from pyspark.sql import functions as sf
 
     missing = {
@@ -247,7 +251,7 @@ def _widened(frame: DataFrame, table: str) -> DataFrame:
     return frame.withColumns(missing).select(import_spark_schema(table).names)
 
 
-def _among(column: str, values: Sequence[object]) -> Column:
+def _is_in(column: str, values: Sequence[object]) -> Column:
     from pyspark.sql import functions as sf
 
     return sf.col(column).isin(list(values))

@@ -1,4 +1,4 @@
-"""What `due` says beside the runs that are due: the next run, and the backups that no schedule counts."""
+"""What the command `due` shows beside the due runs: the next run, and the backups that no schedule counts."""
 
 from __future__ import annotations
 
@@ -12,22 +12,25 @@ if TYPE_CHECKING:
 
 
 def next_run(reader: CatalogReader, source: str | None, now: int) -> dict[str, Any] | None:
-    """The run that is due first after `now` (ms), of a source or of all: its source, its kind, `due_ts` and
-    `now_ts`; None where no policy schedules one."""
-    coming = [
+    """Return the first run that is due after `now` (ms), of a source or (None) of all.
+
+    The row has the source, the kind of run, `due_ts` and `now_ts`. None if no policy schedules a run.
+    """
+    runs = [
         row
         for row in reader.rows("policy_runs", source=source)
         if row["due_ts"] is not None and row["due_ts"] > now
     ]
-    if not coming:
+    if not runs:
         return None
-    first = min(coming, key=lambda row: row["due_ts"])
+    first = min(runs, key=lambda row: row["due_ts"])
     run = "full" if first["run"] == "incremental" and first["backup_id"] is None else first["run"]
     return {"source": first["source"], "run": run, "due_ts": first["due_ts"], "now_ts": now}
 
 
 def from_future(reader: CatalogReader, source: str | None) -> list[str]:
-    """A warning for each backup from the future, of a source or of all: no schedule counts it."""
+    """Return a warning for each backup from the future, of a source or (None) of all: no schedule counts
+    it."""
     return [
         f"backup {row['backup_id']} of {row['source']} is from the future, it ends at "
         f"{format_ts(row['end_ms'])}: a clock was wrong, and no schedule counts it. Delete it: "

@@ -1,4 +1,4 @@
-"""Policies and holds: set, shown and released; and the backups that are due by them. No Java."""
+"""Sets and removes policies and holds, and finds the backups and drills that are due by policies. No Java."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 
 Kind = Literal["differential", "cumulative"]
 _MODES: Mapping[str, str] = {"differential": "incr-diff", "cumulative": "incr-accu"}
-# What `backup queue` calls them.
+# The same modes as `backup queue` names them.
 _QUEUE_MODES: Mapping[str, str] = {"differential": "incremental", "cumulative": "differential"}
-# Flags that a policy's command may have, of those that are not the verb's own: none that names what runs, or
-# where it reads and writes. This machine's settings say that.
+# The flags that a policy's command may have, for every verb and for each. None of them names a program to run
+# or a place to read or write: that comes from the settings of the machine where the command runs.
 _SHARED_FLAGS = """
     --note --bandwidth --codec --compression-level --target-size --lease-ttl --local-below
 """
@@ -52,16 +52,17 @@ _FLAGS = {
     "snapshot": frozenset((_SNAPSHOT_FLAGS + _SHARED_FLAGS).split()),
     "queue": frozenset((_QUEUE_FLAGS + _SHARED_FLAGS).split()),
 }
-# The schedules of a policy, and their flags.
+# The schedules of a policy, each with its flag.
 _SCHEDULES = {"full": "--full", "incremental": "--incr", "drill": "--drill"}
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What a person changes of a policy; None: as it was. A schedule or a time zone of "none", a number of 0,
-    empty `patterns` of topics and an empty `command` remove what was set.
+    """A change of a policy. A field of None stays as it was.
 
-    `command`: what a due run backs up when that is not topics, as arguments of `lakebackup backup`.
+    A schedule or a time zone of "none", a number of 0, empty `patterns` and an empty `command` remove the old
+    value. `patterns`: the topics to back up. `command`: what a due run backs up instead of topics, as
+    arguments of `lakebackup backup`.
     """
 
     full: str | None = None
@@ -86,37 +87,37 @@ class Change:
 
 
 def set_policy(destination: str, catalog: str | None, name: str, change: Change) -> dict[str, Any]:
-    """Change the policy of a source, or of the one that has a topic of that name; returns it as it is then.
+    """Change the policy of a source, or of the source that has a topic `name`; returns the new policy.
 
-    A source that has no backup yet is one that the change says what to back up of. Raises NotFound (no such
-    source or topic), UsageProblem (several have it, no name for a source, no schedule or time zone, or what
-    does not apply to its backups).
+    If the change says what to back up, the source may be new. Raises NotFound (no such source or topic),
+    UsageProblem (several sources have the topic, an invalid source name, schedule or time zone, or something
+    that does not apply to the source's backups).
     """
     reader = CatalogReader.require(destination, catalog)
     source = _source(reader, name, new=bool(change.patterns or change.command))
-    made = replace(_changed(_policy(reader, source), change, source), **_by_now(reader, source=source))
+    policy = replace(_apply_change(_policy(reader, source), change, source), **_stamp(reader, source=source))
     patterns = owned_patterns(reader, source) if change.patterns is None else change.patterns
     for pattern in patterns:
         compile_pattern(pattern)
-    _require_applies(reader, made, patterns)
+    _require_applies(reader, policy, patterns)
     writer = CatalogWriter(None, destination, catalog)
     writer.migrate()
-    writer.record(made)
+    writer.record(policy)
     if change.patterns is not None:
         text = json.dumps(list(patterns)) if patterns else None
-        writer.record(PolicyTopics(source=source, at=made.at, actor=made.actor, patterns=text))
-        if made.full_schedule or made.incremental_schedule:
+        writer.record(PolicyTopics(source=source, at=policy.at, actor=policy.actor, patterns=text))
+        if policy.full_schedule or policy.incremental_schedule:
             from lakebackup_jobs.topics.announce import forget_owned
 
             forget_owned(CatalogReader(destination, catalog), writer, source)
-    return {**asdict(made), "command": _words(made.command), "patterns": list(patterns)}
+    return {**asdict(policy), "command": _words(policy.command), "patterns": list(patterns)}
 
 
-def _require_applies(reader: CatalogReader, made: Policy, patterns: Sequence[str]) -> None:
-    """UsageProblem when the backups of a source cannot be taken or kept as a policy says."""
-    source, words = made.source, _words(made.command)
+def _require_applies(reader: CatalogReader, policy: Policy, patterns: Sequence[str]) -> None:
+    """Raises UsageProblem when the backups of a source cannot be taken or kept as a policy says."""
+    source, words = policy.source, _words(policy.command)
     kinds = {row["source_kind"] for row in reader.rows("source_kinds", source=source)}
-    kinds |= {kind for kind, known in KINDS.items() if words and known.scheduled == words[0]}
+    kinds |= {kind for kind, properties in KINDS.items() if words and properties.scheduled == words[0]}
     if len(kinds) > 1 or (words and patterns):
         raise UsageProblem(
             f"--command {words[0] if words else ''} does not go with the other backups of {source} "
@@ -127,18 +128,18 @@ def _require_applies(reader: CatalogReader, made: Policy, patterns: Sequence[str
     if kind != TOPICS and patterns:
         raise UsageProblem(f"The backups of {source} are of no topics ({kind}).", hint="Leave out --pattern.")
     if kind == CHANGES:
-        if made.incremental_schedule:
+        if policy.incremental_schedule:
             raise UsageProblem(
                 f"{source} is a change feed: its task flushes by itself, so no incremental can be due.",
                 hint="Leave out --incr: `log start --flush-every` sets how often it flushes. "
                 "--full schedules `log snapshot`.",
             )
-        if any(getattr(made, f"keep_{rule}") for rule in KEEP_RULES):
+        if any(getattr(policy, f"keep_{rule}") for rule in KEEP_RULES):
             raise UsageProblem(
                 f"{source} is a change feed: its log is kept from a time on, without holes.",
                 hint="Leave out --keep-…: --window and --redundancy limit what `log truncate` may delete.",
             )
-    elif kind != TOPICS and (made.full_schedule or made.incremental_schedule):
+    elif kind != TOPICS and (policy.full_schedule or policy.incremental_schedule):
         verb = kind_of(kind).scheduled
         if verb is None:
             raise UsageProblem(
@@ -158,7 +159,7 @@ def _require_applies(reader: CatalogReader, made: Policy, patterns: Sequence[str
 
 
 def require_schedulable(words: Sequence[str]) -> None:
-    """UsageProblem for a flag that a policy's command may not have."""
+    """Raises UsageProblem for a flag that a policy's command may not have."""
     allowed = _FLAGS.get(words[0], frozenset())
     for word in words[1:]:
         flag = word.partition("=")[0]
@@ -170,13 +171,13 @@ def require_schedulable(words: Sequence[str]) -> None:
 
 
 def claim_of(reader: CatalogReader, source: str) -> Claim:
-    """What the policy of a source would have this machine run, and when."""
+    """Return the claim of a source's policy: what it would have this machine run, and when."""
     policy = _policy(reader, source)
     words, patterns = _words(policy.command), owned_patterns(reader, source)
     value = {
         "command": words,
         "patterns": patterns,
-        "topics": [] if words or patterns else sorted(_held_topics(reader, source)),
+        "topics": [] if words or patterns else sorted(_backed_up_topics(reader, source)),
         "full": policy.full_schedule,
         "incr": policy.incremental_schedule,
         "drill": policy.drill_schedule,
@@ -187,29 +188,32 @@ def claim_of(reader: CatalogReader, source: str) -> Claim:
 
 
 def approve(reader: CatalogReader, source: str) -> None:
-    """Record that the policy of a source counts on this machine. Raises EnvironmentProblem."""
+    """Approve the policy of a source on this machine. Raises EnvironmentProblem."""
     Approvals(reader.catalog_uri).approve([claim_of(reader, source)])
 
 
 def approve_topics(reader: CatalogReader, source: str) -> None:
-    """Record that the policy of a source counts with the topics of its newest backup, which was taken from
-    here, where nothing but topics is new. Raises EnvironmentProblem, Refused."""
+    """Approve the policy of a source again after a backup from this machine, if only its topics have changed
+    and all of them were approved before or are in that newest backup. Raises EnvironmentProblem, Refused."""
     approvals = Approvals(reader.catalog_uri)
     if approvals.value(Claim("policy", source, {}, "")) is None:
         return
     claim = claim_of(reader, source)
     approved = approvals.value(claim)
-    known = {*approved["topics"], *(row["scope"] for row in reader.rows("newest_topics", source=source))}
-    if {**approved, "topics": 0} == {**claim.stored, "topics": 0} and known >= set(claim.value["topics"]):
+    topics = {
+        *approved["topics"],
+        *(row["scope"] for row in reader.rows("newest_topics", source=source)),
+    }
+    if {**approved, "topics": 0} == {**claim.stored, "topics": 0} and topics >= set(claim.value["topics"]):
         approvals.approve([claim])
 
 
-def _held_topics(reader: CatalogReader, source: str) -> list[str]:
+def _backed_up_topics(reader: CatalogReader, source: str) -> list[str]:
     return [str(row["scope"]) for row in reader.rows("held_topics", source=source)]
 
 
 def _words(command: str | None) -> list[str]:
-    """Arguments of `lakebackup backup`, out of a policy's row. Raises UsageProblem for what are none."""
+    """Parse the command of a policy's row into arguments of `lakebackup backup`. Raises UsageProblem."""
     if not command:
         return []
     words = texts_of(command)
@@ -222,14 +226,14 @@ def _words(command: str | None) -> list[str]:
 
 
 def remove_policy(destination: str, catalog: str | None, name: str) -> dict[str, Any]:
-    """From now on the source has no policy: everything is kept. Raises NotFound (it has none)."""
+    """Remove the policy of a source: from now on, all its backups are kept. Raises NotFound (no policy)."""
     reader = CatalogReader.require(destination, catalog)
     source = _source(reader, name)
-    before = _policy(reader, source)
-    if before.at == 0:
+    policy = _policy(reader, source)
+    if policy.at == 0:
         raise NotFound(f"{source} has no policy.", hint="`lakebackup policy show` lists them.")
     CatalogWriter(None, destination, catalog).record(
-        replace(before, **_by_now(reader, source=source), removed=True)
+        replace(policy, **_stamp(reader, source=source), removed=True)
     )
     return {"source": source, "removed": True}
 
@@ -243,10 +247,11 @@ def hold(
     until_ts: int | None = None,
     release: bool = False,
 ) -> dict[str, Any]:
-    """Keep a backup until an instant (ms; None: forever) whatever the policy, or release it.
+    """Keep a backup until an instant, whatever the policy says, or release it; returns the row of the hold.
 
-    Raises NotFound (no such backup, it is not held), UsageProblem (deleted already, an instant that is past),
-    Busy (a backup or a prune of its source is running), Refused (an interrupted prune was deleting it).
+    `beginning`: of the backup's id. `until_ts` in ms; None: forever. Raises NotFound (no such backup, or it
+    is not held), UsageProblem (it is deleted already, or the instant is past), Busy (a backup or a prune of
+    its source is running), Refused (an interrupted prune was deleting it).
     """
     reader = CatalogReader.require(destination, catalog)
     backup_id = reader.resolve_backup(beginning)
@@ -257,26 +262,26 @@ def hold(
         )
 
     def record() -> dict[str, Any]:
-        made = Hold(
+        row = Hold(
             backup_id=backup_id,
             source=backup["source"],
             until_ts=until_ts,
             reason=reason,
             released=release,
-            **_by_now(CatalogReader(destination, catalog), backup_id=backup_id),
+            **_stamp(CatalogReader(destination, catalog), backup_id=backup_id),
         )
-        CatalogWriter(None, destination, catalog).record(made)
-        return asdict(made)
+        CatalogWriter(None, destination, catalog).record(row)
+        return asdict(row)
 
     if release:
         if not reader.rows("hold_in_force", backup_id=backup_id):
             raise NotFound(f"Backup {backup_id} is not held.", hint="The view `holds` lists those that are.")
         return record()
     storage = open_storage(destination)
-    # A running prune has looked at the holds already.
+    # The lease excludes a running prune, which has read the holds already.
     with Lease.acquire(storage, f"source-{backup['source']}", holder()):
-        (now,) = CatalogReader(destination, catalog).rows("show_backup", backup_id=backup_id)
-        if now["state"] == "deleted":
+        (current,) = CatalogReader(destination, catalog).rows("show_backup", backup_id=backup_id)
+        if current["state"] == "deleted":
             raise UsageProblem(f"Backup {backup_id} was deleted.")
         tombstones.require_not_pruned(storage, backup["source"], backup_id)
         return record()
@@ -284,9 +289,12 @@ def hold(
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """A backup, or a restore drill, that should have run since `due_ts` (ms): the words of its command, and
-    what is lost when the source is lost now (`lag_ms`; None: everything, or it is a drill). `unapproved`: why
-    this machine does not run it; None: it does."""
+    """A backup or a restore drill that is due since `due_ts` (ms).
+
+    `missed`: the number of scheduled times since then. `lag_ms`: how much would be lost if the source were
+    lost now; None: everything, or it is a drill. `command`: the words of the command. `unapproved`: why this
+    machine does not run it; None: it does.
+    """
 
     source: str
     run: Literal["full", "incremental", "drill"]
@@ -304,11 +312,11 @@ def due(
     now: int,
     unreadable: Callable[[UsageProblem], None] | None = None,
 ) -> list[Due]:
-    """What is due at `now` (ms): one backup a source at most, since a full counts as an incremental too; then
-    drills.
+    """Return what is due at `now` (ms), of one source or (None) of all: backups, then drills.
 
-    `unreadable` gets what is wrong with a stored schedule, and the others are due all the same. Raises
-    UsageProblem without it; NotFound for a `source` that nothing schedules: none of it would ever be due.
+    A source has at most one due backup, since a full also counts as an incremental. `unreadable` is called
+    with the error of each stored schedule that cannot be read; the others are still returned. Without
+    `unreadable`, raises UsageProblem. Raises NotFound for a `source` that no policy schedules.
     """
     backups: dict[str, Due] = {}
     drills: list[Due] = []
@@ -319,7 +327,7 @@ def due(
     for row in rows:  # full sorts before incremental
         name, run = row["source"], row["run"]
         if row["due_ts"] is None:
-            problem = _unreadable(row)
+            problem = _schedule_problem(row)
             if unreadable is None:
                 raise problem
             unreadable(problem)
@@ -338,7 +346,7 @@ def due(
             continue
         refusal = refusals[name]
         try:
-            command = ("drill", name) if run == "drill" else _command(reader, row, run == "full")
+            command = ("drill", name) if run == "drill" else _command_words(reader, row, run == "full")
         except UsageProblem as problem:
             command, refusal = (), refusal or Unapproved(f"policy {name}: {problem.message}", hint=HINT)
         run_due = Due(
@@ -359,7 +367,7 @@ def due(
 
 
 def _require_scheduled(reader: CatalogReader, source: str) -> None:
-    """Raises NotFound: there is no such source, or its policy has no schedule."""
+    """Raises NotFound if there is no such source, or if its policy has no schedule."""
     policy = _policy(reader, source)
     if any(getattr(policy, f"{run}_schedule") for run in _SCHEDULES):
         return
@@ -371,33 +379,33 @@ def _require_scheduled(reader: CatalogReader, source: str) -> None:
     )
 
 
-def _unreadable(row: Mapping[str, Any]) -> UsageProblem:
-    """What is wrong with a stored schedule: an older version took some that this one refuses, or this
+def _schedule_problem(row: Mapping[str, Any]) -> UsageProblem:
+    """Return the error of a stored schedule: an older version accepted it and this one does not, or this
     machine lacks its time zone."""
-    source, run, wrong, again = row["source"], row["run"], "", f"{_SCHEDULES[row['run']]} WHEN"
+    source, run, problem_text, flags = row["source"], row["run"], "", f"{_SCHEDULES[row['run']]} WHEN"
     try:
-        _schedule(run, row["schedule"], row["time_zone"])
+        _parse_schedule(run, row["schedule"], row["time_zone"])
     except UsageProblem as problem:
-        wrong = problem.message
+        problem_text = problem.message
     try:
         time_zone(row["time_zone"])
     except UsageProblem as problem:
-        wrong, again = f"--time-zone {problem.message}", "--time-zone ZONE"
+        problem_text, flags = f"--time-zone {problem.message}", "--time-zone ZONE"
     return UsageProblem(
-        f"The policy of {source} cannot be read: {wrong}",
-        hint=f"Set it again: lakebackup policy set {quote(source)} {again}",
+        f"The policy of {source} cannot be read: {problem_text}",
+        hint=f"Set it again: lakebackup policy set {quote(source)} {flags}",
     )
 
 
-def _schedule(run: str, text: str, zone: str | None) -> schedule.Schedule:
+def _parse_schedule(run: str, text: str, zone: str | None) -> schedule.Schedule:
     try:
         return schedule.parse(text, zone)
     except UsageProblem as problem:
         raise UsageProblem(f"{_SCHEDULES[run]} {problem.message}", hint=problem.hint) from None
 
 
-def _command(reader: CatalogReader, row: Mapping[str, Any], full: bool) -> tuple[str, ...]:
-    """The words of the command that takes a due backup."""
+def _command_words(reader: CatalogReader, row: Mapping[str, Any], full: bool) -> tuple[str, ...]:
+    """Return the words of the command that takes a due backup."""
     source, kind = row["source"], row["incremental_kind"]
     if row["source_kind"] == CHANGES:
         return ("log", "snapshot", source)
@@ -413,89 +421,94 @@ def _command(reader: CatalogReader, row: Mapping[str, Any], full: bool) -> tuple
 
 
 def _topics(reader: CatalogReader, source: str, patterns: str | None) -> list[str]:
-    """The topics that a policy owns: by its patterns, or those that some backup of the source holds; groups'
-    own topic comes by itself.
+    """Return the arguments of a backup for the topics of a policy: by its patterns, or the topics that some
+    backup of the source holds.
 
-    Expressions, not names: a topic that was deleted does not stop the others, and comes again when it is
-    recreated.
+    All but internal topics are given as expressions. So a deleted topic does not make the backup fail, and
+    after it is recreated, it is backed up again. The topic of committed offsets is left out, because backups
+    include it by themselves.
     """
     newest = [row["scope"] for row in reader.rows("newest_topics", source=source)]
     internal = [topic for topic in newest if is_internal(topic) and topic != "__consumer_offsets"]
     if patterns is None:
-        topics = _held_topics(reader, source)
-        others = "|".join(re.escape(topic) for topic in topics if not is_internal(topic))
-        expressions = [others] if others else []
+        topics = _backed_up_topics(reader, source)
+        alternatives = "|".join(re.escape(topic) for topic in topics if not is_internal(topic))
+        expressions = [alternatives] if alternatives else []
     else:
         expressions = patterns_of(source, patterns)
-    return [*internal, *(text for one in expressions for text in ("--pattern", one))]
+    return [*internal, *(text for expression in expressions for text in ("--pattern", expression))]
 
 
 def _source(reader: CatalogReader, name: str, *, new: bool = False) -> str:
-    """The source of a name or of a topic; `new`: or one that neither a backup nor a policy knows."""
-    known = reader.rows("sources_known")
-    if any(row["source"] == name for row in known) or _policy(reader, name).at:
+    """Return the source called `name`, or the source that has a topic `name`.
+
+    `new`: the name may also be that of a source without backups and policy. Raises NotFound, UsageProblem.
+    """
+    rows = reader.rows("sources_known")
+    if any(row["source"] == name for row in rows) or _policy(reader, name).at:
         return name
-    having = [row["source"] for row in known if row["scope"] == name]
-    if new and not having:
+    sources = [row["source"] for row in rows if row["scope"] == name]
+    if new and not sources:
         return check_source(name)
-    if len(having) > 1:
+    if len(sources) > 1:
         raise UsageProblem(
-            f"Several sources have a topic {name}: {', '.join(having)}.",
+            f"Several sources have a topic {name}: {', '.join(sources)}.",
             hint="A backup is kept or deleted whole: name the source.",
         )
-    if not having:
-        names = {str(name) for row in known for name in (row["source"], row["scope"]) if name}
+    if not sources:
+        names = {str(name) for row in rows for name in (row["source"], row["scope"]) if name}
         hint = did_you_mean(name, sorted(names), "`lakebackup list` shows the sources.")
         raise NotFound(f"There is no source or topic {name!r}.", hint=hint)
-    return str(having[0])
+    return str(sources[0])
 
 
 def _policy(reader: CatalogReader, source: str) -> Policy:
-    """The policy in force; without one, an empty one with `at` 0."""
-    found = reader.one("policy_in_force", source=source)
-    if found is None:
+    """Return the policy in force; without one, an empty policy with `at` 0."""
+    row = reader.one("policy_in_force", source=source)
+    if row is None:
         return Policy(source=source, at=0, actor="")
-    return Policy(**{name: found[name] for name in Policy.__slots__ if name in found})
+    return Policy(**{name: row[name] for name in Policy.__slots__ if name in row})
 
 
-def _changed(before: Policy, change: Change, source: str) -> Policy:
-    def given(flag: str, text: str) -> str | None:
-        words = " ".join(text.split())
-        if not words:
+def _apply_change(current: Policy, change: Change, source: str) -> Policy:
+    def normalized(flag: str, text: str) -> str | None:
+        value = " ".join(text.split())
+        if not value:
             raise UsageProblem(f"{flag} is empty.", hint=f"To remove what was set, write {flag} none.")
-        return None if words == "none" else words
+        return None if value == "none" else value
 
-    made: dict[str, Any] = {"source": source, "removed": False}
-    zone = before.time_zone if change.time_zone is None else given("--time-zone", change.time_zone)
+    changes: dict[str, Any] = {"source": source, "removed": False}
+    zone = current.time_zone if change.time_zone is None else normalized("--time-zone", change.time_zone)
     try:
         schedule.require_time_zone(zone)
     except UsageProblem as problem:
         raise UsageProblem(f"--time-zone {problem.message}", hint=problem.hint) from None
     for name, flag in _SCHEDULES.items():
         text = getattr(change, name)
-        wanted = getattr(before, f"{name}_schedule") if text is None else given(flag, text)
-        every = None if wanted is None else _schedule(name, wanted, zone).every_ms
-        made |= {f"{name}_schedule": wanted, f"{name}_every_ms": every}
+        schedule_text = getattr(current, f"{name}_schedule") if text is None else normalized(flag, text)
+        every_ms = None if schedule_text is None else _parse_schedule(name, schedule_text, zone).every_ms
+        changes |= {f"{name}_schedule": schedule_text, f"{name}_every_ms": every_ms}
     plain = {
         "incremental_kind": change.kind,
         "level": change.level,
         "min_redundancy": change.min_redundancy,
         "note": change.note,
     }
-    made |= {name: value for name, value in plain.items() if value is not None}
+    changes |= {name: value for name, value in plain.items() if value is not None}
     limits = ("window_days", "redundancy", *(f"keep_{rule}" for rule in KEEP_RULES))
-    made |= {name: getattr(change, name) or None for name in limits if getattr(change, name) is not None}
+    changes |= {name: getattr(change, name) or None for name in limits if getattr(change, name) is not None}
     if change.command is not None:
-        made["command"] = json.dumps(list(change.command)) if change.command else None
-    return replace(before, time_zone=zone, **made)
+        changes["command"] = json.dumps(list(change.command)) if change.command else None
+    return replace(current, time_zone=zone, **changes)
 
 
-def _by_now(
+def _stamp(
     reader: CatalogReader, *, source: str | None = None, backup_id: str | None = None
 ) -> dict[str, Any]:
-    """When it is set, and by whom: later than what was set before, since the newest row counts.
+    """Return the columns `at` and `actor` of a new row.
 
-    The clock may have been set back, or the other machine's may be ahead.
+    `at` is later than that of any earlier row, even if this machine's clock is behind, since the newest row
+    counts.
     """
     (last,) = reader.rows("last_set", source=source, backup_id=backup_id)
     return {"at": max(time.time_ns() // 1000, (last["at"] or 0) + 1), "actor": holder()}

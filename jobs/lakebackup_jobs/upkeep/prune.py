@@ -1,9 +1,14 @@
 """Delete backups that no policy keeps, and files that no restore point needs any more.
 
-Order: the plan, as rows beside the data; the proof that every restore point that stays keeps what it needs;
-`prune.json`, with which the prune exists; floors in the catalog, the backups' states, and removals, with
-which the files do not count any more; the audit entry; the objects, newest backups' first; `done`. The next
-run resumes a prune that was interrupted. What backups wrote of themselves (manifest, parts) stays as proof.
+The steps of a prune, in this order:
+
+1. It writes the plan as rows beside the data. 2. It proves that every restore point that stays keeps the
+files that it needs. 3. It writes `prune.json`. From then on the prune exists, and the next run resumes it
+after an interruption. 4. It writes floors, the backups' new states and removals into the catalog. From then
+on the files do not count. 5. It writes the audit entry. 6. It deletes the objects, those of the newest
+backups first. 7. It writes `done`.
+
+The manifests and parts of deleted backups stay as proof.
 """
 
 from __future__ import annotations
@@ -62,20 +67,21 @@ if TYPE_CHECKING:
     from lakebackup.storage import Storage
     from lakebackup_jobs.lifecycle.progress import Reporter
 
-# A restore that was interrupted this long ago protects no files any more.
+# An unfinished restore protects its files for this long after its start.
 HOLD_MS = 7 * 86_400_000
-# Clocks of machines may differ by this much; with more, ages cannot be judged.
+# If the clocks of storage and machine differ by more than this, ages cannot be judged.
 SKEW_MS = 60_000
-# Kinds whose backups go whole alone, and why nothing smaller of theirs can go.
-_WHOLE = {name: kind.whole for name, kind in KINDS.items() if kind.whole}
+# Kinds of which only whole backups can be deleted, and why.
+_WHOLE_ONLY_REASONS = {name: kind.whole for name, kind in KINDS.items() if kind.whole}
 
 
 @dataclass(frozen=True, slots=True)
 class PruneRequest(Request):
-    """Flags of a prune: no topics means all, and whole backups; without `delete` it is a preview.
+    """The flags of a prune.
 
-    `days`: a recovery window in place of the policy's window and redundancy. `future`: the backups from the
-    future and those that depend on them, in place of what the policy does not keep.
+    Without `topics` and `patterns`, it covers all topics and also deletes whole backups. Without `delete`, it
+    is a preview. `days`: a recovery window that replaces the policy's window and redundancy. `future`: delete
+    the backups from the future and those that depend on them, not those that the policy does not keep.
     """
 
     topics: tuple[str, ...] = ()
@@ -89,63 +95,66 @@ class PruneRequest(Request):
 
 
 def run(request: PruneRequest, *, spark: SparkSession | None = None, reporter: Reporter) -> dict[str, Any]:
-    """Report what can be deleted, and with `delete` delete it; returns the summary.
+    """Plan the prune, and with `delete` carry it out; returns the summary.
 
     Raises NotFound (no catalog, no such topic), UsageProblem (several sources, topics of an archive), Busy (a
-    backup or another prune is at work on the source, a restore is just beginning), Refused (the proof
-    failed, the clocks disagree, or nothing could be restored after it: nothing was done), Incomplete (objects
-    of a restore that began meanwhile, or that could not be deleted, stay for now).
+    backup or another prune is at work on the source, or a restore is just beginning), Refused (the proof
+    failed, the clocks disagree, or nothing could be restored afterwards: nothing was deleted), Incomplete
+    (some objects stay for now: a restore that began meanwhile needs them, or they could not be deleted).
     """
     reader = current_catalog(request.destination, request.catalog)
     source = _source(request, reader)
     work = Workspace(request, source, reporter, spark)
     if not request.delete:
-        made = _planned(request, work, spark)
-        return {"deleted": False, **_summary(made)}
+        plan = _planned(request, work, spark)
+        return {"deleted": False, **_summary(plan)}
     with work.running("prune") as lease:
         _require_clocks(work.storage, source)
 
         def spared() -> frozenset[tuple[str, str, str]]:
-            return frozenset((h.scope, h.epoch, h.region) for h in _held(work))
+            return frozenset((region.scope, region.epoch, region.region) for region in _held(work))
 
         deletion = Deletion(work, "prune", lease, spared)
-        return deletion.run(lambda: _recorded(request, deletion))
+        return deletion.run(lambda: _record(request, deletion))
 
 
 def _source(request: PruneRequest, reader: CatalogReader) -> str:
-    """The source to prune; one that cannot be restored at all, or has no topics, loses backups whole."""
-    known = {row["source"] for row in reader.rows("sources_known")}
-    asked = request.source or (known.pop() if len(known) == 1 else None)
-    if asked is None:
+    """Return the source to prune. If it has no topics, or cannot be restored at all, only whole backups of it
+    can be deleted: raises UsageProblem when the request wants something else."""
+    known_sources = {row["source"] for row in reader.rows("sources_known")}
+    source = request.source or (known_sources.pop() if len(known_sources) == 1 else None)
+    if source is None:
         restorable = sorted({row["source"] for row in reader.rows("list_sources")})
-        if known and not restorable:
+        if known_sources and not restorable:
             raise UsageProblem(
                 "The catalog holds several sources, none of which can be restored: "
-                f"{', '.join(sorted(known))}.",
+                f"{', '.join(sorted(known_sources))}.",
                 hint="Choose one with --source NAME. Of another program's backups, this is only a report.",
             )
-        asked = only_one(restorable, "restorable backup")
-    kinds = _kinds(reader, asked)
+        source = only_one(restorable, "restorable backup")
+    kinds = _kinds(reader, source)
     if CHANGES in kinds:
         raise UsageProblem(
-            f"{asked} is a change feed: its log goes from its beginning on.",
-            hint=f"Cut it at a time: lakebackup log truncate {quote(asked)} --to-time …",
+            f"{source} is a change feed: its log goes from its beginning on.",
+            hint=f"Cut it at a time: lakebackup log truncate {quote(source)} --to-time …",
         )
-    whole = bool(kinds) and kinds <= _WHOLE.keys()
-    if not whole and (request.delete or not _imported(kinds)):
-        return only_source(reader, asked)  # which refuses to delete what another program made
+    only_whole = bool(kinds) and kinds <= _WHOLE_ONLY_REASONS.keys()
+    if not only_whole and (request.delete or not _imported(kinds)):
+        return only_source(reader, source)  # refuses to delete the backups of another program
     limited = any(astuple(request.limits))
     if request.topics or request.patterns or (limited and ARCHIVE not in kinds):
-        what = " and ".join(_WHOLE.get(kind) or f"was imported from {kind}" for kind in sorted(kinds))
+        reasons = " and ".join(
+            _WHOLE_ONLY_REASONS.get(kind) or f"was imported from {kind}" for kind in sorted(kinds)
+        )
         raise UsageProblem(
-            f"{asked} {what}.",
+            f"{source} {reasons}.",
             hint="Its backups go whole, by policy or by a number of days: lakebackup prune 14.",
         )
-    return asked
+    return source
 
 
 def _imported(kinds: set[str]) -> bool:
-    """Whether another program makes the backups of a source."""
+    """Return whether another program makes the backups of a source."""
     return bool(kinds) and not kinds & KINDS.keys()
 
 
@@ -153,19 +162,19 @@ def _kinds(reader: CatalogReader, source: str) -> set[str]:
     return {row["source_kind"] for row in reader.rows("source_kinds", source=source)}
 
 
-def _recorded(request: PruneRequest, deletion: Deletion) -> tuple[dict[str, Any], Prune | None]:
-    """What can go, and the prune that was recorded for it; None when nothing can go."""
+def _record(request: PruneRequest, deletion: Deletion) -> tuple[dict[str, Any], Prune | None]:
+    """Plan and record the prune; returns its summary, and the prune or None if nothing can be deleted."""
     work = deletion.workspace
-    made = _planned(request, work, work.session)
-    if made.is_empty:
-        return _summary(made), None
+    plan = _planned(request, work, work.session)
+    if plan.is_empty:
+        return _summary(plan), None
     reader = deletion.reader()
-    made.give(reader)
-    now = datetime.now(UTC)
-    prune_id, at = layout.new_backup_id(now), micros(now)
+    plan.give(reader)
+    started = datetime.now(UTC)
+    prune_id, start_us = layout.new_backup_id(started), micros(started)
     prune = Prune(
         prune_id=prune_id,
-        at=at,
+        at=start_us,
         actor=holder(),
         source=work.source,
         asked=json.dumps(
@@ -177,42 +186,43 @@ def _recorded(request: PruneRequest, deletion: Deletion) -> tuple[dict[str, Any]
                 "future": request.future,
             }
         ),
-        floors=tuple(made.floors(prune_id, at)),
+        floors=tuple(plan.floors(prune_id, start_us)),
         chunks=(),
-        backups=tuple((backup.backup_id, backup.reason) for backup in made.backups),
+        backups=tuple((backup.backup_id, backup.reason) for backup in plan.backups),
     )
-    removals = Removals(reader, *made.removals(prune_id, at), made.gone_files)
-    return _summary(made), deletion.record(prune, removals, lambda: made.require_proof(reader))
+    removals = Removals(reader, *plan.removals(prune_id, start_us), plan.gone_files)
+    return _summary(plan), deletion.record(prune, removals, lambda: plan.require_proof(reader))
 
 
 def _require_clocks(storage: Storage, source: str) -> None:
-    """Raise Refused when ages cannot be judged: this clock and the storage's disagree."""
-    now = time.time_ns() // 1_000_000
-    # The lease was written a moment ago.
-    stored = max(found.modified_ms for found in storage.list(layout.lease_folder(f"source-{source}")))
-    if abs(stored - now) > SKEW_MS:
+    """Raises Refused when this machine's clock and the storage's disagree, since ages cannot be judged
+    then."""
+    now_ms = time.time_ns() // 1_000_000
+    # This run has just written its lease, so the newest object there shows the storage's time.
+    storage_ms = max(entry.modified_ms for entry in storage.list(layout.lease_folder(f"source-{source}")))
+    if abs(storage_ms - now_ms) > SKEW_MS:
         raise Refused(
-            f"The storage's clock says {format_ts(stored)}, and this machine's {format_ts(now)}.",
+            f"The storage's clock says {format_ts(storage_ms)}, and this machine's {format_ts(now_ms)}.",
             hint="Nothing was deleted. Set the clocks right.",
         )
 
 
 def _planned(request: PruneRequest, work: Workspace, spark: SparkSession | None) -> PrunePlan:
-    source, held = work.source, _held(work)
+    source, regions_in_use = work.source, _held(work)
     reader = CatalogReader(request.destination, request.catalog)
 
     def judge(reader: CatalogReader) -> tuple[tuple[Leaving, ...], tuple[str, ...]]:
         return judged(request, source, reader.apart())
 
-    backups, kept = planned(reader, request, spark, work.reporter, judge)
-    if backups and held:
+    backups, kept_ids = planned(reader, request, spark, work.reporter, judge)
+    if backups and regions_in_use:
         work.reporter.note(
             f"{len(backups)} obsolete backups are kept for now: restores of {source} have not finished"
         )
         backups = ()
 
     def plan(reader: CatalogReader) -> PrunePlan:
-        return plan_for(request, source, held, reader, backups, kept)
+        return plan_for(request, source, regions_in_use, reader, backups, kept_ids)
 
     return planned(reader, request, spark, work.reporter, plan)
 
@@ -220,33 +230,40 @@ def _planned(request: PruneRequest, work: Workspace, spark: SparkSession | None)
 def judged(
     request: PruneRequest, source: str, reader: CatalogReader
 ) -> tuple[tuple[Leaving, ...], tuple[str, ...]]:
-    """The backups that go whole, dependants first, and the ids of those kept for their own sake."""
+    """Return the backups to delete whole, each before those that it depends on, and the ids of the backups
+    that a policy or a person keeps for their own restore points.
+
+    Raises Refused if nothing could be restored without the backups from the future.
+    """
     if request.days is not None:
         policy = reader.apart().one("policy_in_force", source=source)
-        now = time.time_ns() // 1_000_000
-        reader.give("policies", window_of(source, now=now, days=request.days, policy=policy))
-    kept = tuple(row["backup_id"] for row in reader.rows("prune_kept", source=source))
+        now_ms = time.time_ns() // 1_000_000
+        reader.give("policies", window_of(source, now=now_ms, days=request.days, policy=policy))
+    kept_ids = tuple(row["backup_id"] for row in reader.rows("prune_kept", source=source))
     if request.future:
-        return _from_future(source, reader), kept
+        return _judge_future(source, reader), kept_ids
     if request.topics or request.patterns:
-        return (), kept
-    question = "prune_imported" if _imported(_kinds(reader, source)) else "prune_backups"
-    return tuple(Leaving(**row) for row in reader.rows(question, source=source)), kept
+        return (), kept_ids
+    query = "prune_imported" if _imported(_kinds(reader, source)) else "prune_backups"
+    return tuple(Leaving(**row) for row in reader.rows(query, source=source)), kept_ids
 
 
-def _from_future(source: str, reader: CatalogReader) -> tuple[Leaving, ...]:
-    """The backups from the future, with those that depend on them. Raises Refused when no other is left."""
-    going = tuple(Leaving(**row) for row in reader.rows("prune_future", source=source))
-    reader.give("leaving", leaving((backup.backup_id, backup.reason) for backup in going))
-    (rest,) = reader.rows("prune_rest", source=source)
-    if going and not rest["backups"]:
+def _judge_future(source: str, reader: CatalogReader) -> tuple[Leaving, ...]:
+    """Return the backups from the future and those that depend on them.
+
+    Raises Refused if no other backup could be restored.
+    """
+    backups = tuple(Leaving(**row) for row in reader.rows("prune_future", source=source))
+    reader.give("leaving", leaving((backup.backup_id, backup.reason) for backup in backups))
+    (remaining,) = reader.rows("prune_rest", source=source)
+    if backups and not remaining["backups"]:
         raise Refused(
             f"Without its backups from the future, and those that depend on them, nothing of {source} could "
             "be restored.",
             hint="Nothing was deleted. Set this machine's clock if it is behind; else take a full backup "
             "first.",
         )
-    return going
+    return backups
 
 
 def plan_for(
@@ -257,7 +274,11 @@ def plan_for(
     backups: Sequence[Leaving] = (),
     kept: Sequence[str] = (),
 ) -> PrunePlan:
-    """What can go now of a source, by its kind."""
+    """Plan what can be deleted of a source now, by its kind.
+
+    `held`: the partitions that unfinished restores read. `backups`: those to delete whole. `kept`: the ids of
+    backups that are kept for their own restore points.
+    """
     kinds = _kinds(reader, source)
     if kinds == {SNAPSHOT}:
         return plan_expired(reader, source, backups)
@@ -280,8 +301,9 @@ def plan_for(
 
 
 def _held(work: Workspace) -> list[Held]:
-    """The partitions that unfinished restores read. Raises Busy while one is still writing its plan."""
-    found: list[Held] = []
+    """Return the partitions that unfinished restores read. Raises Busy while one is still writing its
+    plan."""
+    held_regions: list[Held] = []
     storage = work.storage
     for row in work.reader().rows("prune_restores", source=work.source):
         digest = object_of(row["detail"]).get("digest")
@@ -295,63 +317,64 @@ def _held(work: Workspace) -> list[Held]:
                 "which files it needs is not known.",
                 hint="Run the prune again when it is done.",
             )
-        found += [Held(*region, row["restore_id"]) for region in regions or ()]
-    return found
+        held_regions += [Held(*region, row["restore_id"]) for region in regions or ()]
+    return held_regions
 
 
-def _summary(made: PrunePlan) -> dict[str, Any]:
+def _summary(plan: PrunePlan) -> dict[str, Any]:
     return {
-        "source": made.source,
-        "files": made.gone_files,
-        "bytes": made.gone_bytes,
-        "of_files": made.files,
-        "of_bytes": made.bytes,
-        "backups": [asdict(backup) for backup in made.backups[:_SHOWN]],
-        "of_backups": len(made.backups),
-        **_NOTHING,
-        **(_of_topics(made) if isinstance(made, TopicsPrune) else {}),
-        **(_of_tables(made) if isinstance(made, SnapshotsPrune) else {}),
-        **({"released": list(made.released)} if isinstance(made, QueuesPrune) else {}),
-        **({"report_only": True} if isinstance(made, ImportedPrune) else {}),
+        "source": plan.source,
+        "files": plan.gone_files,
+        "bytes": plan.gone_bytes,
+        "of_files": plan.files,
+        "of_bytes": plan.bytes,
+        "backups": [asdict(backup) for backup in plan.backups[:_MAX_ROWS]],
+        "of_backups": len(plan.backups),
+        **_EMPTY_SUMMARY,
+        **(_topics_summary(plan) if isinstance(plan, TopicsPrune) else {}),
+        **(_tables_summary(plan) if isinstance(plan, SnapshotsPrune) else {}),
+        **({"released": list(plan.released)} if isinstance(plan, QueuesPrune) else {}),
+        **({"report_only": True} if isinstance(plan, ImportedPrune) else {}),
     }
 
 
-# Every summary has these, also where there are no topics.
-_NOTHING: dict[str, Any] = {"topics": [], "partitions": [], "held": [], "bound": 0, "left_alone": []}
+# The keys that every summary has, also for sources without topics.
+_EMPTY_SUMMARY: dict[str, Any] = {"topics": [], "partitions": [], "held": [], "bound": 0, "left_alone": []}
 
 
-def _of_topics(made: TopicsPrune) -> dict[str, Any]:
+def _topics_summary(plan: TopicsPrune) -> dict[str, Any]:
     topic = attrgetter("scope", "epoch")
-    portions = {key: list(some) for key, some in groupby(sorted(made.portions, key=topic), topic)}
-    rules = {topic(rule): rule for rule in made.rules}
+    portions = {key: list(group) for key, group in groupby(sorted(plan.portions, key=topic), topic)}
+    rules = {topic(rule): rule for rule in plan.rules}
     return {
-        "topics": [_topic(rules[key], some) for key, some in portions.items()],
-        "partitions": [_partition(cut, portions[topic(cut)]) for cut in made.cuts[:_SHOWN]],
-        "held": [asdict(h) for h in made.held],
-        "bound": len(made.bound),
-        "left_alone": [{"topic": scope, "reason": reason} for scope, reason in made.left_alone],
+        "topics": [_topic_row(rules[key], group) for key, group in portions.items()],
+        "partitions": [_partition_row(cut, portions[topic(cut)]) for cut in plan.cuts[:_MAX_ROWS]],
+        "held": [asdict(region) for region in plan.held],
+        "bound": len(plan.bound),
+        "left_alone": [{"topic": scope, "reason": reason} for scope, reason in plan.left_alone],
     }
 
 
-def _of_tables(made: SnapshotsPrune) -> dict[str, Any]:
-    """What goes of each table, and what packs hold back that nobody needs."""
-    gone = [one for one in made.expired if one.files]
+def _tables_summary(plan: SnapshotsPrune) -> dict[str, Any]:
+    """Return the deletions of each table, and the unneeded files that stay because their packs stay."""
+    tables = [table for table in plan.expired if table.files]
     return {
         "tables": [
-            {"table": one.scope or "(packs)", "files": one.files, "bytes": one.bytes} for one in gone[:_SHOWN]
+            {"table": table.scope or "(packs)", "files": table.files, "bytes": table.bytes}
+            for table in tables[:_MAX_ROWS]
         ],
-        "of_tables": len(gone),
-        "held_back_files": sum(one.idle for one in made.expired),
-        "held_back_bytes": sum(one.idle_bytes or 0 for one in made.expired),
+        "of_tables": len(tables),
+        "held_back_files": sum(table.idle for table in plan.expired),
+        "held_back_bytes": sum(table.idle_bytes or 0 for table in plan.expired),
     }
 
 
 _REASONS = ("time", "size", "generation")
-# A terminal shows no more backups and partitions; the views `obsolete_backups` and `floors` have them all.
-_SHOWN = 50
+# How many backups and partitions a summary has at most; the views `obsolete_backups` and `floors` have all.
+_MAX_ROWS = 50
 
 
-def _topic(rule: Rule, portions: Sequence[Portion]) -> dict[str, Any]:
+def _topic_row(rule: Rule, portions: Sequence[Portion]) -> dict[str, Any]:
     by_reason = {f"by_{reason}": sum(p.files for p in portions if p.reason == reason) for reason in _REASONS}
     return {
         "topic": rule.scope,
@@ -363,7 +386,7 @@ def _topic(rule: Rule, portions: Sequence[Portion]) -> dict[str, Any]:
     }
 
 
-def _partition(cut: Cut, portions: Sequence[Portion]) -> dict[str, Any]:
+def _partition_row(cut: Cut, portions: Sequence[Portion]) -> dict[str, Any]:
     return {
         "topic": cut.scope,
         "partition": cut.region,

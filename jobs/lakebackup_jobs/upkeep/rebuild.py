@@ -18,41 +18,43 @@ if TYPE_CHECKING:
     from lakebackup.store.lease import Lease
     from lakebackup_jobs.lifecycle.progress import Reporter
 
-# As long as the lease of a run that was killed lasts, and a little more; a stream's batch is mostly shorter.
+# A little longer than the lease of a killed run lasts. Most batches of a stream take less time.
 _WAIT_S = 90.0
 
 
 @dataclass(frozen=True, slots=True)
 class RebuildRequest(Request):
-    """What to rebuild; the catalog at `catalog` (or in the destination) must be empty or missing."""
+    """What to rebuild: the catalog at `catalog`, or in the destination, which must be empty or missing."""
 
     schema_topics: tuple[str, ...] = (SCHEMAS_TOPIC,)
 
 
 def run(request: RebuildRequest, *, spark: SparkSession | None = None, reporter: Reporter) -> dict[str, Any]:
-    """Rebuild, and return counts of the rebuilt rows.
+    """Rebuild the catalog; returns counts of the rebuilt rows.
 
-    Raises Refused (the catalog holds backups), Busy (a run is at work on a source), Incomplete when some
-    manifests could not be used; the others have been rebuilt.
+    Raises Refused (the catalog holds backups), Busy (a run is at work on a source), Incomplete (some
+    manifests could not be used; all other backups were rebuilt).
     """
     from lakebackup.recovery.rebuild import rebuild
     from lakebackup_jobs.topics.tasks.decode import decode_again
 
-    def told(done: int, total: int) -> None:
-        if not done:
+    def report_progress(count: int, total: int) -> None:
+        if not count:
             reporter.start(total, None, "rebuild", "backups")
-        reporter.update(done, 0)
+        reporter.update(count, 0)
 
     work = Workspace(request, "", reporter, spark)
     with ExitStack() as stack:
         leases = _leases(work, stack)
 
-        def sure() -> None:
+        def renew_leases() -> None:
             for lease in leases:
                 lease.renew()
 
         derive = partial(decode_again, work.spark, schema_topics=request.schema_topics)
-        rebuilt = rebuild(work.spark, request.destination, request.catalog, derive, told, sure)
+        rebuilt = rebuild(
+            work.spark, request.destination, request.catalog, derive, report_progress, renew_leases
+        )
     for problem in rebuilt.problems:
         reporter.warning(problem)
     counts = {"backups": rebuilt.states, "files": rebuilt.files, "audit": rebuilt.audit}
@@ -66,10 +68,10 @@ def run(request: RebuildRequest, *, spark: SparkSession | None = None, reporter:
 
 
 def _leases(work: Workspace, stack: ExitStack) -> list[Lease]:
-    """The leases of all sources.
+    """Take the leases of all sources. If that is impossible, warn and return none.
 
-    A run that commits meanwhile would number its backups by a catalog that lacks the others, and the rows of
-    a backup that is just being published would come in twice.
+    Without leases, a run that commits during the rebuild would number its backup by a catalog that lacks the
+    others, and the rows of a backup that is just being published would be added twice.
     """
     from lakebackup.recovery.rebuild import sources
 
@@ -78,6 +80,6 @@ def _leases(work: Workspace, stack: ExitStack) -> list[Lease]:
             stack.enter_context(work.lease(f"source-{source}", wait_s=_WAIT_S))
             for source in sources(work.storage)
         ]
-    except EnvironmentProblem as error:  # it may be read-only, with the catalog elsewhere
+    except EnvironmentProblem as error:  # the destination may be read-only, with the catalog elsewhere
         work.reporter.warning(f"no lease could be taken, so no other run may be at work: {error.message}")
         return []

@@ -1,5 +1,7 @@
-"""A trial restore: a restore point, restored into a folder by the code of any restore, and compared with what
-was backed up. One class for each kind of source."""
+"""Trial restores: a restore point is restored into a folder, and compared with what was backed up.
+
+The code is that of any other restore. There is one class for each kind of source.
+"""
 
 from __future__ import annotations
 
@@ -34,12 +36,12 @@ if TYPE_CHECKING:
     from lakebackup.store.reader import CatalogReader
     from lakebackup_jobs.lifecycle.progress import Reporter
 
-_FILES_AT_ONCE = 1_000
+_BATCH = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """What a restore reads; `bytes` as they are stored."""
+    """How much a restore reads. `bytes`: of the stored files."""
 
     files: int
     bytes: int
@@ -48,8 +50,8 @@ class Amount:
 
 @dataclass(frozen=True, slots=True)
 class Means:
-    """What a trial works with. `asked`: the request that it is part of; `keys_file`: of the keys that encrypt
-    log files."""
+    """What a trial needs to run. `asked`: the request that it is part of; `keys_file`: the file with the keys
+    of encrypted log files."""
 
     asked: Request
     keys_file: str | None
@@ -58,15 +60,15 @@ class Means:
 
     @property
     def given(self) -> dict[str, Any]:
-        """What every request of a restore has."""
+        """The arguments that every restore request takes from `asked`."""
         names = ("destination", "catalog", "remote", "bandwidth")
         return {name: getattr(self.asked, name) for name in names}
 
 
 class Trial(ABC):
-    """A restore of a row of the query trial_targets or drill_targets, into folders below `folder`."""
+    """A trial restore of one row of the query trial_targets or drill_targets, into folders below `folder`."""
 
-    #: What it restores into.
+    #: The kind of target that it restores into.
     TARGET: ClassVar[Literal["dir", "delta"]] = "dir"
 
     def __init__(self, row: Mapping[str, Any], folder: str, means: Means) -> None:
@@ -76,28 +78,28 @@ class Trial(ABC):
     @property
     @abstractmethod
     def amount(self) -> Amount:
-        """What it reads, by its plan. Raises what planning does: NotFound, Refused."""
+        """How much the restore reads, by its plan. Raises NotFound, Refused, as planning does."""
 
     @property
     def room(self) -> int:
-        """How many bytes it writes below its folder, about."""
+        """About how many bytes the trial writes below its folder."""
         return self.amount.bytes
 
     @abstractmethod
     def restore(self) -> str:
-        """Restore; returns how much it was, as text. Raises Refused, Damaged, EnvironmentProblem, Busy."""
+        """Restore; returns the amount as text. Raises Refused, Damaged, EnvironmentProblem, Busy."""
 
     @abstractmethod
     def differences(self) -> str | None:
-        """What of the restored is not what was backed up, and where; None: all is as it was."""
+        """Compare; returns what differs from what was backed up, and where. None if nothing differs."""
 
     @abstractmethod
     def relation(self) -> pa.Table | ds.Dataset:
-        """What was restored, as rows."""
+        """Return what was restored, as rows."""
 
     @cached_property
     def reader(self) -> CatalogReader:
-        """The catalog, for this trial alone: a plan gives its relations names."""
+        """A reader for this trial alone, since planning registers relations in it."""
         return self.work.current()
 
     @cached_property
@@ -107,7 +109,7 @@ class Trial(ABC):
     @property
     @abstractmethod
     def request(self) -> Any:
-        """What the restore is asked."""
+        """The request of the restore."""
 
     @property
     def _run(self) -> dict[str, Any]:
@@ -118,7 +120,7 @@ class Trial(ABC):
 
 
 def trial_of(row: Mapping[str, Any], folder: str, means: Means) -> Trial:
-    """The trial of a row of the query trial_targets or drill_targets."""
+    """Return the trial of a row of the query trial_targets or drill_targets, for its kind of source."""
     kinds: dict[str, type[Trial]] = {SNAPSHOT: _Snapshot, CHANGES: _Log, QUEUES: _Queues}
     return kinds.get(row["source_kind"], _Topics)(row, folder, means)
 
@@ -138,15 +140,15 @@ class _Topics(Trial):
         )
 
     @cached_property
-    def made(self) -> RestorePlan:
+    def plan(self) -> RestorePlan:
         from lakebackup.plan.topics.request import plan_restore
 
-        made: RestorePlan = self._planned(partial(plan_restore, self.request))
-        return made
+        plan: RestorePlan = self._planned(partial(plan_restore, self.request))
+        return plan
 
     @property
     def amount(self) -> Amount:
-        return Amount(self.made.files, self.made.bytes, self.made.entries)
+        return Amount(self.plan.files, self.plan.bytes, self.plan.entries)
 
     def restore(self) -> str:
         from lakebackup_jobs.topics import restore
@@ -154,17 +156,17 @@ class _Topics(Trial):
         return f"{restore.run(self.request, **self._run)['entries']} records restored"
 
     def differences(self) -> str | None:
-        """Every record of every partition, in its order, byte by byte."""
+        """Compare every record of every partition, in order and byte by byte."""
         from lakebackup_jobs.lifecycle.tasks.splits import write_splits
         from lakebackup_jobs.upkeep.trial_task import CompareRecords, named
 
-        splits = write_splits(open_storage(self.folder), self.made, "compare/")
+        splits = write_splits(open_storage(self.folder), self.plan, "compare/")
         job = CompareRecords(
             splits=splits,
             roots=self.reader.destinations(),
-            targets={topic.scope: topic.target for topic in self.made.topics},
-            from_ts=self.made.from_ts,
-            to_ts=self.made.to_ts,
+            targets={topic.scope: topic.target for topic in self.plan.topics},
+            from_ts=self.plan.from_ts,
+            to_ts=self.plan.to_ts,
             folder=self.restored,
         )
         self.means.reporter.wait("comparing")
@@ -184,15 +186,15 @@ class _Snapshot(Trial):
         return SnapshotRestoreRequest(**self.means.given, folder=self.restored, backup=self.row["backup_id"])
 
     @cached_property
-    def made(self) -> SnapshotRestorePlan:
+    def plan(self) -> SnapshotRestorePlan:
         from lakebackup.plan.snapshots.restore import plan_restore
 
-        made: SnapshotRestorePlan = self._planned(partial(plan_restore, self.request))
-        return made
+        plan: SnapshotRestorePlan = self._planned(partial(plan_restore, self.request))
+        return plan
 
     @property
     def amount(self) -> Amount:
-        return Amount(self.made.files, self.made.bytes, self.made.files)
+        return Amount(self.plan.files, self.plan.bytes, self.plan.files)
 
     def restore(self) -> str:
         from lakebackup_jobs.snapshots import restore
@@ -200,26 +202,28 @@ class _Snapshot(Trial):
         return f"{restore.run(self.request, **self._run)['files']} files restored"
 
     def differences(self) -> str | None:
-        """Every file by its size and SHA-256, and that there is no other."""
+        """Compare every file by its size and SHA-256, and the number of files."""
         from lakebackup_jobs.snapshots.restore import is_little, write_splits
         from lakebackup_jobs.upkeep.trial_task import CompareRestoredFiles, named
 
         storage = open_storage(f"{self.folder}/compare")
-        splits = write_splits(storage, self.made)
+        splits = write_splits(storage, self.plan)
         job = CompareRestoredFiles(storage.uri, splits, self.restored)
         self.means.reporter.wait("comparing")
-        here = is_little(self.made)
-        rows = run_all(job, range(len(splits)), None if here else self.work.cluster)
-        found = sum(len(names) for _, _, names in os.walk(self.restored))
-        count = None if found == self.made.files else f"{found} files are there, not {self.made.files}"
-        return named([count, *(row.different for row in rows)], "of them")
+        in_process = is_little(self.plan)
+        rows = run_all(job, range(len(splits)), None if in_process else self.work.cluster)
+        file_count = sum(len(names) for _, _, names in os.walk(self.restored))
+        difference = (
+            None if file_count == self.plan.files else f"{file_count} files are there, not {self.plan.files}"
+        )
+        return named([difference, *(row.different for row in rows)], "of them")
 
     def relation(self) -> ds.Dataset:
-        return _files_below(self.restored)
+        return _list_files(self.restored)
 
 
-_MORE = "SELECT * FROM restored EXCEPT ALL SELECT * FROM stored"
-_LESS = "SELECT * FROM stored EXCEPT ALL SELECT * FROM restored"
+_EXTRA_ROWS = "SELECT * FROM restored EXCEPT ALL SELECT * FROM stored"
+_MISSING_ROWS = "SELECT * FROM stored EXCEPT ALL SELECT * FROM restored"
 
 
 class _Log(Trial):
@@ -240,42 +244,44 @@ class _Log(Trial):
         )
 
     @cached_property
-    def made(self) -> LogRestorePlan:
+    def plan(self) -> LogRestorePlan:
         from lakebackup.plan.logs.restore import plan_restore
 
-        made: LogRestorePlan = self._planned(partial(plan_restore, self.request))
-        return made
+        plan: LogRestorePlan = self._planned(partial(plan_restore, self.request))
+        return plan
 
     @property
     def amount(self) -> Amount:
-        made = self.made
-        log = Amount(made.writes.files + made.values.files, made.bytes, made.entries)
-        if made.full is None:
+        plan = self.plan
+        log = Amount(plan.writes.files + plan.values.files, plan.bytes, plan.entries)
+        if plan.full is None:
             return log
-        (full,) = self.reader.rows("show_backup", backup_id=made.full.backup_id)
+        (full,) = self.reader.rows("show_backup", backup_id=plan.full.backup_id)
         return Amount(log.files + full["files"], log.bytes + full["bytes"], log.entries + full["entries"])
 
     def restore(self) -> str:
         from lakebackup_jobs.logs.restore import job
 
-        done = job.run(self.request, **self._run)
-        self._entries = int(done["entries"])
-        over = f", over gaps: {len(done['obstacles'])}" if done["obstacles"] else ""
-        return f"{self._entries} rows restored{over}"
+        result = job.run(self.request, **self._run)
+        self._entries = int(result["entries"])
+        gaps = f", over gaps: {len(result['obstacles'])}" if result["obstacles"] else ""
+        return f"{self._entries} rows restored{gaps}"
 
     def differences(self) -> str | None:
-        """Every row of a full with those of the full as it is stored; of a log, whose files the restore
-        checked, the number of rows with what it found in them."""
+        """Compare all rows of a full with the stored full. For a log, whose files the restore itself checks,
+        compare only the number of rows with the number that the restore reported."""
         if self.row["kind"] == "full":
-            place = layout.full_folder(self.row["source"], self.row["backup_id"])
+            folder = layout.full_folder(self.row["source"], self.row["backup_id"])
             root = self.reader.destinations().open(self.row["destination"])
-            both = {"restored": self.relation(), "stored": _table(f"{root.uri}/{place}")}
-            more, less = self._count(_MORE, both), self._count(_LESS, both)
+            relations = {"restored": self.relation(), "stored": _table(f"{root.uri}/{folder}")}
+            extra, missing = self._count(_EXTRA_ROWS, relations), self._count(_MISSING_ROWS, relations)
             return (
-                f"{more} rows are not in the full, {less} of the full are not there" if more or less else None
+                f"{extra} rows are not in the full, {missing} of the full are not there"
+                if extra or missing
+                else None
             )
-        found = self._count("SELECT 1 AS one FROM restored", {"restored": self.relation()})
-        return None if found == self._entries else f"{found} rows are there, not {self._entries}"
+        row_count = self._count("SELECT 1 AS one FROM restored", {"restored": self.relation()})
+        return None if row_count == self._entries else f"{row_count} rows are there, not {self._entries}"
 
     def _count(self, rows: str, tables: Mapping[str, pa.Table | ds.Dataset]) -> int:
         from lakebackup_jobs.query.record_query import select
@@ -288,7 +294,7 @@ class _Log(Trial):
 
 
 class _Queues(Trial):
-    """Of an engine all but the writing into queues: its snapshot is restored, and every message read."""
+    """The trial of an engine: it restores the snapshot and reads every message, but writes into no queue."""
 
     @cached_property
     def request(self) -> QueueRestoreRequest:
@@ -303,7 +309,7 @@ class _Queues(Trial):
         )
 
     @cached_property
-    def made(self) -> QueueRestorePlan:
+    def plan(self) -> QueueRestorePlan:
         from lakebackup.plan.queues.restore import plan_restore
         from lakebackup_jobs.queues.restore.scan_task import ALL
 
@@ -312,15 +318,15 @@ class _Queues(Trial):
     @cached_property
     def snapshot(self) -> _Snapshot:
         """The trial of the snapshot that the engine is restored onto."""
-        row = {**self.row, "source_kind": SNAPSHOT, "backup_id": self.made.restore_path.full.snapshot_id}
-        below = _Snapshot(row, self.folder, self.means)
-        below.restored = f"{self.restored}/snapshot"
-        return below
+        row = {**self.row, "source_kind": SNAPSHOT, "backup_id": self.plan.restore_path.full.snapshot_id}
+        trial = _Snapshot(row, self.folder, self.means)
+        trial.restored = f"{self.restored}/snapshot"
+        return trial
 
     @property
     def amount(self) -> Amount:
-        made, below = self.made, self.snapshot.amount
-        return Amount(made.files + below.files, made.bytes + below.bytes, made.entries)
+        plan, snapshot_amount = self.plan, self.snapshot.amount
+        return Amount(plan.files + snapshot_amount.files, plan.bytes + snapshot_amount.bytes, plan.entries)
 
     @property
     def room(self) -> int:
@@ -332,7 +338,7 @@ class _Queues(Trial):
         return trial.run(self.request, **self._run)
 
     def differences(self) -> str | None:
-        """The files of the snapshot; the messages were counted as they were read."""
+        """Compare the files of the snapshot. The messages were counted while they were read."""
         return self.snapshot.differences()
 
     def relation(self) -> ds.Dataset:
@@ -340,15 +346,15 @@ class _Queues(Trial):
 
 
 def _table(uri: str) -> pa.Table | ds.Dataset:
-    """A Delta table as rows."""
+    """Open a Delta table as rows."""
     from lakebackup.sql_engine.delta.dataset import small_or_dataset
     from lakebackup.sql_engine.delta.table import open_table
 
     return small_or_dataset(uri, open_table(uri))
 
 
-def _files_below(folder: str) -> ds.Dataset:
-    """The files of a folder as rows: path (below it) and bytes."""
+def _list_files(folder: str) -> ds.Dataset:
+    """Return the files below a folder as rows: the path relative to the folder, and the bytes."""
     import pyarrow as pa
 
     from lakebackup_jobs.query.lazy_dataset import LazyDataset
@@ -356,14 +362,14 @@ def _files_below(folder: str) -> ds.Dataset:
     schema = pa.schema([("path", pa.string()), ("bytes", pa.int64())])
 
     def rows() -> Iterator[dict[str, Any]]:
-        for above, _, names in os.walk(folder):
+        for parent, _, names in os.walk(folder):
             for name in names:
-                path = Path(above, name)
+                path = Path(parent, name)
                 yield {"path": str(path.relative_to(folder)), "bytes": path.lstat().st_size}
 
     def scan() -> Iterator[pa.RecordBatch]:
-        found = rows()
-        while some := list(islice(found, _FILES_AT_ONCE)):
-            yield pa.RecordBatch.from_pylist(some, schema)
+        file_rows = rows()
+        while batch := list(islice(file_rows, _BATCH)):
+            yield pa.RecordBatch.from_pylist(batch, schema)
 
     return LazyDataset(schema.empty_table(), scan)

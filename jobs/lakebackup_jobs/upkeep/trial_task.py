@@ -1,4 +1,4 @@
-"""What a task of a trial restore compares: the restored records or files with what was backed up."""
+"""The tasks that compare the restored records or files of a trial restore with what was backed up."""
 
 from __future__ import annotations
 
@@ -34,23 +34,28 @@ if TYPE_CHECKING:
 _COLUMNS = "different STRING, error STRING"
 _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NO_END = 2**63 - 1
-# How many differences are named.
-_NAMED = 5
+# How many differences are named at most.
+_MAX_DIFFERENCES = 5
 
 
 def named(differences: Sequence[str | None], what: str) -> str | None:
-    """Some differences as one text; None when there are none."""
-    found = [text for text in differences if text]
-    if not found:
+    """Join differences into one text, which names the first of them; None if there are none.
+
+    `what`: what the text calls the others.
+    """
+    texts = [text for text in differences if text]
+    if not texts:
         return None
-    more = f"; and {len(found) - _NAMED} more {what}" if len(found) > _NAMED else ""
-    return "; ".join(found[:_NAMED]) + more
+    suffix = f"; and {len(texts) - _MAX_DIFFERENCES} more {what}" if len(texts) > _MAX_DIFFERENCES else ""
+    return "; ".join(texts[:_MAX_DIFFERENCES]) + suffix
 
 
 @dataclass(frozen=True, slots=True)
 class CompareRecords(ReadJob, Task):
-    """Compares the restored records of each partition with those in the backups' files, which are verified:
-    how many there are, and a digest of all their bytes in order."""
+    """Compares the restored records of each partition with those in the backups' files, which are verified.
+
+    It compares the number of records, and a digest of all their bytes in order.
+    """
 
     COLUMNS = _COLUMNS
 
@@ -62,7 +67,7 @@ class CompareRecords(ReadJob, Task):
 
     def _compare(self, first: StoredFile, files: Iterable[StoredFile]) -> Mapping[str, Any]:
         topic = self.targets[first.scope]
-        backed_up = _digest(self._wanted(files))
+        backed_up = _digest(self._backed_up_blocks(files))
         try:
             restored = _digest(
                 block
@@ -74,12 +79,12 @@ class CompareRecords(ReadJob, Task):
         if restored == backed_up:
             return {"different": None}
         if restored[0] != backed_up[0]:
-            wrong = f"{restored[0]} records are there, not {backed_up[0]}"
+            difference = f"{restored[0]} records are there, not {backed_up[0]}"
         else:
-            wrong = f"its {restored[0]} records are not those that were backed up"
-        return {"different": f"{topic}-{first.region}: {wrong}"}
+            difference = f"its {restored[0]} records are not those that were backed up"
+        return {"different": f"{topic}-{first.region}: {difference}"}
 
-    def _wanted(self, files: Iterable[StoredFile]) -> Iterator[Columns]:
+    def _backed_up_blocks(self, files: Iterable[StoredFile]) -> Iterator[Columns]:
         from lakebackup_jobs.kafka.format.records import within
 
         for file in files:
@@ -88,7 +93,7 @@ class CompareRecords(ReadJob, Task):
 
 
 def _digest(blocks: Iterable[Columns]) -> tuple[int, str]:
-    """How many records there are, and the SHA-256 of their bytes."""
+    """Return the number of records, and the SHA-256 of their bytes."""
     digest, count = hashlib.sha256(), 0
     for block in blocks:
         if (packed := block.packed()) is not None:
@@ -98,7 +103,7 @@ def _digest(blocks: Iterable[Columns]) -> tuple[int, str]:
 
 
 def _restored_files(folder: str) -> Iterator[FileReader]:
-    """The data files of a restored partition, in their order."""
+    """Yield the data files of a restored partition, in the order of their records."""
     from lakebackup_jobs.kafka.format.container import FileReader
 
     for path in sorted(Path(folder).glob("*")):
@@ -108,7 +113,7 @@ def _restored_files(folder: str) -> Iterator[FileReader]:
 
 @dataclass(frozen=True, slots=True)
 class CompareRestoredFiles(Task):
-    """Compares the restored files of a split with the size and SHA-256 that the catalog has of them."""
+    """Compares the restored files of a split with their sizes and SHA-256 in the catalog."""
 
     COLUMNS = _COLUMNS
 
@@ -117,27 +122,29 @@ class CompareRestoredFiles(Task):
     folder: str
 
     def run(self, number: int) -> Mapping[str, Any]:
-        return {"different": named(list(self._different(number)), "files")}
+        return {"different": named(list(self._differences(number)), "files")}
 
-    def _different(self, number: int) -> Iterator[str]:
+    def _differences(self, number: int) -> Iterator[str]:
         import pyarrow as pa
 
         with open_storage(self.uri).open(self.splits[number]) as stream:
             for batch in pa.ipc.open_stream(stream):
                 for row in batch.select(["target", "bytes", "sha256"]).to_pylist():
-                    if wrong := _wrong(Path(self.folder, row["target"]), row["bytes"], row["sha256"]):
-                        yield f"{row['target']}: {wrong}"
+                    if difference := _difference(
+                        Path(self.folder, row["target"]), row["bytes"], row["sha256"]
+                    ):
+                        yield f"{row['target']}: {difference}"
 
 
-def _wrong(path: Path, size: int | None, sha256: str) -> str | None:
-    """How a file differs from its row. A link is no file."""
+def _difference(path: Path, size: int | None, sha256: str) -> str | None:
+    """Return how a file differs from its row; None if it does not. A link is no file."""
     try:
         with os.fdopen(os.open(path, _OPEN), "rb") as stream:
-            found = os.fstat(stream.fileno())
-            if not stat.S_ISREG(found.st_mode):
+            status = os.fstat(stream.fileno())
+            if not stat.S_ISREG(status.st_mode):
                 return "it is no file"
-            if size not in (None, found.st_size):
-                return f"{found.st_size} bytes are there, not {size}"
+            if size not in (None, status.st_size):
+                return f"{status.st_size} bytes are there, not {size}"
             digest = hashlib.file_digest(stream, "sha256").hexdigest()
     except OSError as error:
         return os.strerror(error.errno or 0)
@@ -145,7 +152,10 @@ def _wrong(path: Path, size: int | None, sha256: str) -> str | None:
 
 
 def restored_records(reader: CatalogReader, source: str, folder: str) -> ds.Dataset:
-    """The records that a restore wrote below `folder`, a folder a topic, with the columns of records(…)."""
+    """Return the records that a restore wrote below `folder`, as rows with the columns of records(…).
+
+    `folder` has a folder for each topic.
+    """
     from lakebackup.plan.records import Wanted
     from lakebackup.sql_engine.guard.records import COLUMNS
     from lakebackup_jobs.kafka.format.read_records import ReadRecords, schema_of
@@ -164,7 +174,7 @@ def restored_records(reader: CatalogReader, source: str, folder: str) -> ds.Data
 
 
 def _as_record_file(source: str, partition: Path, opened: FileReader) -> RecordFile:
-    """What the columns of its records that are the same in the whole file come from."""
+    """Describe a restored file: the columns that are the same for all its records come from this."""
     from lakebackup_jobs.kafka.format.read_records import RecordFile
 
     return RecordFile(

@@ -1,8 +1,12 @@
-"""Compare storage and catalog in both directions, and keep what was found as rows.
+"""Compare storage and catalog in both directions, and record the findings as rows.
 
-Missing, changed and damaged files, orphans (objects that no backup names), sidecars without which a lost
-catalog could not be rebuilt; then, if asked, every record decoded, or a trial restore into a temporary
-folder.
+A check finds missing, changed and damaged files, orphans (objects that no backup names), and damaged
+sidecars, without which a lost catalog could not be rebuilt. On request it also decodes every record, or
+restores on trial into a temporary folder.
+
+The rows to check are written as splits, one object after the other. A task checks the objects of one split
+and writes its findings as files of the catalog's tables. After all tasks, these files are committed.
+Orphans come last: a query compares the objects that the tasks listed with the catalog.
 """
 
 from __future__ import annotations
@@ -58,20 +62,21 @@ if TYPE_CHECKING:
     from lakebackup_jobs.lifecycle.progress import Reporter
     from lakebackup_jobs.upkeep.verify_task import Look, Mode
 
-# An object this young may belong to a backup that has not committed yet.
+# A younger object may belong to a backup that has not committed yet.
 GRACE_MS = 3_600_000
-# A file counts as so many bytes more than it has when it is decided whether there is little to check.
+# Each file adds this many bytes to the amount by which the runner is chosen.
 _LEAST_BYTES = 1 << 10
-# What a task checks, in bytes that could be hashed in that time.
+# The size of a task's split: the bytes of its files, and the cost of opening each.
 _SPLIT = 128 << 20
-_SPLIT_HERE = 4 << 20
+_SPLIT_IN_PROCESS = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class VerifyRequest(Request):
-    """What to verify; no `backup_ids` means all backups.
+    """What to verify; without `backup_ids`, all backups.
 
-    `keys_file`: the file of keys that log files are encrypted with.
+    `grace_ms`: the age from which an object that no backup names is an orphan. `keys_file`: the file with the
+    keys of encrypted log files.
     """
 
     backup_ids: tuple[str, ...] = ()
@@ -82,10 +87,10 @@ class VerifyRequest(Request):
 
 
 def run(request: VerifyRequest, *, spark: SparkSession | None = None, reporter: Reporter) -> dict[str, Any]:
-    """Check, and return the totals and the first findings.
+    """Check the backups; returns the totals and the first findings.
 
-    Raises NotFound (no catalog, no such backup, none that counts). Findings are no error here, nor are trial
-    restores that fail: see `require_whole`.
+    Raises NotFound (no catalog, no such backup, none that counts). Findings and failed trial restores raise
+    no error here: see `require_whole`.
     """
     work = Workspace(request, "", reporter, spark)
     reader = work.current()
@@ -100,7 +105,7 @@ def run(request: VerifyRequest, *, spark: SparkSession | None = None, reporter: 
 
 
 class _Check:
-    """One check on its way. `writer`: where its findings go, the catalog if they are `recorded` there."""
+    """One run of a check. `writer` takes its findings; `recorded`: it writes into the catalog."""
 
     def __init__(
         self,
@@ -113,48 +118,50 @@ class _Check:
     ) -> None:
         self.request, self.ids, self.work, self.reader = request, ids, work, reader
         self.writer, self.reporter, self.recorded = writer, work.reporter, recorded
-        now = datetime.now(UTC)
-        self.check_id, self.at = layout.new_backup_id(now), micros(now)
+        started = datetime.now(UTC)
+        self.check_id, self.start_us = layout.new_backup_id(started), micros(started)
         self.roots = reader.destinations()
-        self.common = self.check_id, self.at, self.roots
+        self.look_arguments = self.check_id, self.start_us, self.roots
         self.folder = f"checks/{self.check_id}/"
-        self.failed: list[dict[str, str]] = []
+        self.failed_trials: list[dict[str, str]] = []
 
     def run(self) -> dict[str, Any]:
-        """Every requested check; the totals and the first findings."""
+        """Run every requested check; returns the totals and the first findings."""
         (totals,) = self.reader.rows("check_size", backup_ids=self.ids)
         size = totals["bytes"] + totals["files"] * _LEAST_BYTES
-        here = is_small(size, self.request, self.work.session)
-        if not here:
+        in_process = is_small(size, self.request, self.work.session)
+        if not in_process:
             self.work.start_spark()
-        storages = {} if self.ids else dict(_proved(self.roots, self.reporter))
+        storages = {} if self.ids else dict(_proven_storages(self.roots, self.reporter))
         with tempfile.TemporaryDirectory(prefix="lakebackup-check-") as folder:
-            # Splits for Spark are with the findings, where this run can write.
-            self.storage = open_storage(folder if here else self.writer.catalog_uri)
-            tables = self._findings(totals, storages, here=here)
+            # Splits for Spark go to the place of the findings, where this run can write.
+            self.storage = open_storage(folder if in_process else self.writer.catalog_uri)
+            tables = self._run_tasks(totals, storages, in_process=in_process)
         self.writer.append_written(tables, self.check_id)
         if tables["storage_objects"]:
-            self._find_orphans([name for one in storages.values() for name in tombstones.incomplete(one)])
+            self._find_orphans(
+                [name for storage in storages.values() for name in tombstones.incomplete(storage)]
+            )
         if self.request.mode == "restore":
             self.writer.append(list(self._trials()))
         return self._summary()
 
-    def _findings(
-        self, totals: Mapping[str, Any], storages: Mapping[str, Storage], *, here: bool
+    def _run_tasks(
+        self, totals: Mapping[str, Any], storages: Mapping[str, Storage], *, in_process: bool
     ) -> dict[str, list[str]]:
-        """Run the tasks, in this process when `here`; by table, the files with the findings."""
+        """Run the tasks, on Spark unless `in_process`; returns the files with the findings by table."""
         weight = totals["bytes"] + totals["files"] * OPEN_COST
-        size = _SPLIT_HERE if here else max(_SPLIT, weight // MOST_TASKS)
+        size = _SPLIT_IN_PROCESS if in_process else max(_SPLIT, weight // MOST_TASKS)
         tables: dict[str, list[str]] = {"checks": [], "storage_objects": []}
         writers = {table: self.writer.frame_writer(table) for table in tables}
         self.reporter.start(totals["files"], totals["bytes"], "verify", "files")
         try:
             plan = partial(self._splits, self._looks(totals["encrypted"]), 1 + weight // size, size)
             splits = planned(self.reader, self.request, self.work.session, self.reporter, plan)
-            splits += self._listing(storages, size)
+            splits += self._listing_splits(storages, size)
             job = CheckSplits(self.storage.uri, splits, writers)
             with TaskProgress(self.storage, self.folder).watched(self.reporter.update):
-                rows = run_all(job, range(len(splits)), None if here else self.work.cluster)
+                rows = run_all(job, range(len(splits)), None if in_process else self.work.cluster)
         finally:
             clear(self.storage, self.folder)
         for row in rows:
@@ -162,7 +169,7 @@ class _Check:
         return tables
 
     def _looks(self, encrypted: int) -> list[Look]:
-        """The checks of what the catalog names."""
+        """Return the checks of the objects that the catalog names."""
         mode: Mode = "hash" if self.request.mode == "restore" else self.request.mode
         keys_file = self.request.keys_file
         log_keys = LogKeys.load(keys_file) if keys_file and mode == "decode" else None
@@ -172,31 +179,37 @@ class _Check:
                 "LAKEBACKUP_LOG__KEYS_FILE, or keys_file under [log] in lakebackup.toml"
             )
         return [
-            CheckFiles(*self.common, mode, self.storage.uri, log_keys),
-            CheckSidecars(*self.common),
-            CheckKeys(*self.common, mode != "stat"),
-            *([CheckMembers(*self.common)] if mode == "decode" else []),
+            CheckFiles(*self.look_arguments, mode, self.storage.uri, log_keys),
+            CheckSidecars(*self.look_arguments),
+            CheckKeys(*self.look_arguments, mode != "stat"),
+            *([CheckMembers(*self.look_arguments)] if mode == "decode" else []),
         ]
 
     def _splits(
         self, looks: Sequence[Look], tasks: int, size: int, reader: CatalogReader
     ) -> list[tuple[Look, str]]:
-        """Write what the checks are about as splits: an object's parts in one of them, in their order."""
+        """Write the rows to check as splits, all parts of an object into the same split and in their order.
 
-        def of(look: Look) -> list[str]:
+        Returns the kind of check and the path of each split.
+        """
+
+        def split_paths(look: Look) -> list[str]:
             order = ["destination", look.OBJECT, *([look.POSITION] if look.POSITION else [])]
 
             def spread(rows: DataFrame) -> DataFrame:
                 return rows.repartition(tasks, *order[:2]).sortWithinPartitions(*order)
 
             writer = self._split_writer(look, size)
-            found = reader.map(writer, WRITTEN, look.ROWS, spread=spread, backup_ids=self.ids)
-            return [row["path"] for row in found]
+            split_rows = reader.map(writer, WRITTEN, look.ROWS, spread=spread, backup_ids=self.ids)
+            return [row["path"] for row in split_rows]
 
-        return [(look, path) for look in looks for path in of(look)]
+        return [(look, path) for look in looks for path in split_paths(look)]
 
-    def _listing(self, storages: Mapping[str, Storage], size: int) -> list[tuple[Look, str]]:
-        """Write as splits which folders to list: all that may hold objects that no backup names."""
+    def _listing_splits(self, storages: Mapping[str, Storage], size: int) -> list[tuple[Look, str]]:
+        """Write the folders to list as splits: all folders that may hold objects that no backup names.
+
+        Returns the kind of check and the path of each split.
+        """
         import pyarrow as pa
 
         def of_queues(source: str) -> bool:
@@ -208,41 +221,41 @@ class _Check:
             for name, storage in storages.items()
             for folder in _data_folders(storage, of_queues)
         ]
-        look = ListObjects(*self.common)
-        written = self._split_writer(look, size)([pa.RecordBatch.from_pylist(folders)] if folders else [])
-        return [(look, path) for batch in written for path in batch["path"].to_pylist()]
+        look = ListObjects(*self.look_arguments)
+        batches = self._split_writer(look, size)([pa.RecordBatch.from_pylist(folders)] if folders else [])
+        return [(look, path) for batch in batches for path in batch["path"].to_pylist()]
 
     def _split_writer(self, look: Look, size: int) -> ArrowSplitWriter:
         name = f"{self.folder}plan/{type(look).__name__}-"
         return ArrowSplitWriter(self.storage.uri, name, size, look.BYTES, look.COST, look.OBJECT)
 
     def _find_orphans(self, unfinished: Sequence[str]) -> None:
-        """Find the objects, of those listed, that no backup names by now; `unfinished`: prunes to come."""
+        """Record the listed objects that no backup names by now. `unfinished`: ids of interrupted prunes."""
 
-        def found(reader: CatalogReader) -> list[str]:
+        def write_findings(reader: CatalogReader) -> list[str]:
             rows = reader.query(
                 "find_orphans",
                 check_id=self.check_id,
-                before_ms=self.at // 1000 - self.request.grace_ms,
+                before_ms=self.start_us // 1000 - self.request.grace_ms,
                 unfinished=",".join(unfinished),
             )
-            return list(self.writer.frame_writer("checks").write(NameOrphans(*self.common)(rows)))
+            return list(self.writer.frame_writer("checks").write(NameOrphans(*self.look_arguments)(rows)))
 
         reader = self.work.reader()
         if self.recorded:
-            files = planned(reader, self.request, self.work.session, self.reporter, found)
+            files = planned(reader, self.request, self.work.session, self.reporter, write_findings)
         else:
             uri = f"{self.writer.catalog_uri}/storage_objects"
             reader.give("raw_storage_objects", dataset(uri, open_table(uri)))
-            files = found(reader)
+            files = write_findings(reader)
         self.writer.append_written({"checks": files}, f"{self.check_id}-orphans")
 
     def _summary(self) -> dict[str, Any]:
-        found = CatalogReader(self.writer.home.uri, self.writer.catalog_uri)
-        adds_up = list(found.rows("check_totals", check_id=self.check_id))
-        outcomes = [row for row in adds_up if row["mode"] != "keys"]
+        reader = CatalogReader(self.writer.home.uri, self.writer.catalog_uri)
+        totals = list(reader.rows("check_totals", check_id=self.check_id))
+        outcomes = [row for row in totals if row["mode"] != "keys"]
         filters_lost = sum(
-            row["objects"] for row in adds_up if row["mode"] == "keys" and row["outcome"] != "ok"
+            row["objects"] for row in totals if row["mode"] == "keys" and row["outcome"] != "ok"
         )
         if filters_lost:
             self.reporter.warning(
@@ -257,13 +270,16 @@ class _Check:
                 for outcome in ("ok", "missing", "changed", "damaged", "unconfirmed", "orphan")
             },
             "filters_lost": filters_lost,
-            "findings": list(found.rows("check_findings", check_id=self.check_id)),
-            **({"failed": self.failed} if self.failed else {}),
+            "findings": list(reader.rows("check_findings", check_id=self.check_id)),
+            **({"failed": self.failed_trials} if self.failed_trials else {}),
         }
 
     def _trials(self) -> Iterator[Check]:
-        """Restore the newest backup of each source (or the backups named) into a folder, and report how it
-        went. One that fails for another reason, such as a full disk, says nothing of the backup: no row."""
+        """Restore the newest backup of each source, or the requested backups, on trial; yields the findings.
+
+        A restore that fails for another reason, such as a full disk, says nothing about the backup: it yields
+        no row.
+        """
         means = Means(self.request, self.request.keys_file, self.work.session, self.reporter)
         for row in self.reader.rows("trial_targets", backup_ids=self.ids):
             outcome: Literal["ok", "damaged"] = "ok"
@@ -271,19 +287,19 @@ class _Check:
                 with tempfile.TemporaryDirectory(prefix="lakebackup-trial-") as folder:
                     trial = trial_of(row, folder, means)
                     detail = trial.restore()
-                    if different := trial.differences():
-                        outcome, detail = "damaged", different
+                    if differences := trial.differences():
+                        outcome, detail = "damaged", differences
             except Busy as busy:
                 self.reporter.warning(f"no trial restore of backup {row['backup_id']}: {busy.message}")
                 continue
             except Damaged as error:
                 outcome, detail = "damaged", error.message
             except LakebackupError as error:
-                self.failed.append({"backup_id": row["backup_id"], "detail": error.message})
+                self.failed_trials.append({"backup_id": row["backup_id"], "detail": error.message})
                 continue
             yield Check(
                 check_id=self.check_id,
-                at=self.at,
+                at=self.start_us,
                 backup_id=row["backup_id"],
                 destination=row["destination"],
                 path=None,
@@ -294,29 +310,29 @@ class _Check:
 
 
 def _with_snapshots(reader: CatalogReader, ids: Sequence[str]) -> list[str]:
-    """Backups, and those of an engine's snapshots that fulls among them depend on."""
-    beneath = [row["snapshot_id"] for row in reader.rows("snapshots_beneath", backup_ids=",".join(ids))]
-    return list(dict.fromkeys([*ids, *beneath]))
+    """Return these backups, and the backups of snapshots that an engine's fulls among them depend on."""
+    snapshot_ids = [row["snapshot_id"] for row in reader.rows("snapshots_beneath", backup_ids=",".join(ids))]
+    return list(dict.fromkeys([*ids, *snapshot_ids]))
 
 
 def require_whole(result: Mapping[str, Any]) -> None:
-    """Raises Damaged when a check found something that a restore may need to be missing or changed,
-    Incomplete when a trial restore failed otherwise."""
-    wrong = {name: result[name] for name in ("missing", "changed", "damaged") if result[name]}
-    if wrong:
+    """Raises Damaged when objects that a restore may need are missing, changed or damaged, Incomplete when a
+    trial restore failed for another reason."""
+    counts = {name: result[name] for name in ("missing", "changed", "damaged") if result[name]}
+    if counts:
         raise Damaged(
             "Stored files are not intact: "
-            + ", ".join(f"{count} {name}" for name, count in wrong.items())
+            + ", ".join(f"{count} {name}" for name, count in counts.items())
             + ".",
             hint=f"The view `checks` lists them under check_id {result['check_id']}.",
         )
-    if failed := result.get("failed"):
-        texts = "; ".join(f"{one['backup_id']}: {one['detail']}" for one in failed)
+    if failed_trials := result.get("failed"):
+        texts = "; ".join(f"{trial['backup_id']}: {trial['detail']}" for trial in failed_trials)
         raise Incomplete(f"Trial restores failed: {texts}", hint="Remove the cause, then verify again.")
 
 
-def _proved(roots: Roots, reporter: Reporter) -> Iterator[tuple[str, Storage]]:
-    """The destinations that prove to be the catalog's, with their storage."""
+def _proven_storages(roots: Roots, reporter: Reporter) -> Iterator[tuple[str, Storage]]:
+    """Yield the destinations that prove to belong to the catalog, with their storage."""
     for name in roots.uris:
         try:
             yield name, roots.open(name)
@@ -325,8 +341,11 @@ def _proved(roots: Roots, reporter: Reporter) -> Iterator[tuple[str, Storage]]:
 
 
 def _data_folders(storage: Storage, of_queues: Callable[[str], bool]) -> Iterator[str]:
-    """One folder a topic and epoch, some a backup of a snapshot, of a change feed or of an engine's
-    queues: not as many as there are files. `of_queues`: whether a source may be an engine."""
+    """Yield the folders with data files: far fewer than there are files.
+
+    That is one folder for each topic and epoch, and a few for each backup of a snapshot, of a change feed or
+    of an engine's queues. `of_queues` returns whether a source may be an engine.
+    """
     for folder_name in storage.folders():
         if folder_name in layout.RESERVED:
             continue
@@ -334,7 +353,7 @@ def _data_folders(storage: Storage, of_queues: Callable[[str], bool]) -> Iterato
         for backup_id in storage.folders(f"{folder_name}/snapshots/"):
             yield f"{folder_name}/snapshots/{backup_id}/"
             yield f"{folder_name}/backups/{backup_id}/listing/"
-        if source and of_queues(source):  # not each of them has files of the engine's own
+        if source and of_queues(source):  # a backup may lack some of these folders
             for backup_id in storage.folders(layout.backups_folder(source)):
                 yield layout.queue_files_folder(source, backup_id)
                 yield f"{folder_name}/backups/{backup_id}/listing/"

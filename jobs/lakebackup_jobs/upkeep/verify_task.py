@@ -1,4 +1,4 @@
-"""What a task of `verify` does: look at stored objects and write, as rows of the catalog, what it found."""
+"""The tasks of `verify`: each checks stored objects, and writes its findings as rows of the catalog."""
 
 from __future__ import annotations
 
@@ -53,20 +53,20 @@ _BATCH = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Look(ABC):
-    """One kind of check: batches of rows of what is to be checked in, findings out.
+    """A kind of check: a function from batches of rows to check, to batches of findings.
 
-    `at`: when the check began, in us.
+    `at`: when the whole check started, in us.
     """
 
-    #: What the findings are rows of.
+    #: The table of the findings.
     TABLE: ClassVar[str] = "checks"
-    #: The statement whose rows it takes; their columns with the object that is looked at, with the place in
-    #: it where several rows are of one, and with the bytes that are read.
+    #: The query for the rows to check. OBJECT, POSITION and BYTES name their columns: the object, the
+    #: position in it if several rows share an object, and the number of bytes that the check reads.
     ROWS: ClassVar[str]
     OBJECT: ClassVar[str] = "path"
     POSITION: ClassVar[str | None] = None
     BYTES: ClassVar[str | None] = None
-    #: What a row costs beside these, as the number of bytes that could be hashed in that time.
+    #: The cost of a row in addition to its bytes, as the number of bytes that could be hashed in that time.
     COST: ClassVar[int] = OPEN_COST
 
     check_id: str
@@ -74,15 +74,15 @@ class Look(ABC):
     roots: Roots
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        found = self.look(row for batch in batches for row in batch.to_pylist())
-        return in_batches(map(as_row, found), ARROW_SCHEMAS[self.TABLE], _BATCH)
+        findings = self.look(row for batch in batches for row in batch.to_pylist())
+        return in_batches(map(as_row, findings), ARROW_SCHEMAS[self.TABLE], _BATCH)
 
     @abstractmethod
     def look(self, rows: Iterable[Row]) -> Iterable[Check | StorageObject]:
-        """What is found of the rows."""
+        """Check the rows; yields the findings."""
 
     def finding(self, row: Row, path: str, mode: Mode | Literal["keys"], outcome: Outcome) -> Check:
-        """The row of a finding; `row` names the backup and the destination."""
+        """Return the row of a finding about `path`; `row` has its backup and its destination."""
         return Check(
             check_id=self.check_id,
             at=self.at,
@@ -97,9 +97,9 @@ class Look(ABC):
 
 @dataclass(frozen=True, slots=True)
 class CheckSplits(Task):
-    """Each task has one split: a kind of check, and the object at `uri` with the rows that it is about.
+    """Runs one check in each task. A split is a kind of check, and the path below `uri` of the rows to check.
 
-    `writers`: by table, what writes findings. A task reports the files that it wrote of each.
+    `writers`: the writers of findings by table. A task reports its table and the files that it wrote.
     """
 
     COLUMNS = "relation STRING, files STRING, error STRING"
@@ -117,15 +117,18 @@ class CheckSplits(Task):
         return {"relation": look.TABLE, "files": json.dumps(files)}
 
 
-def _outcome(look: Callable[..., Outcome], *arguments: Any, missing: str | None = None) -> Outcome:
-    """What `look` finds, or why it could not; `missing`: what to add when the object is not there."""
+def _try_check(look: Callable[..., Outcome], *arguments: Any, missing: str | None = None) -> Outcome:
+    """Return the outcome of `look`, or the outcome that its error means.
+
+    `missing`: the detail if the object does not exist.
+    """
     try:
         return look(*arguments)
     except NotFound:
         return "missing", missing
-    except Refused as error:  # its destination is not the catalog's
+    except Refused as error:  # its destination does not belong to the catalog
         return "missing", error.message
-    except Damaged as error:  # also a link, a FIFO
+    except Damaged as error:  # also for a link or a FIFO in place of a file
         return "damaged", error.message
 
 
@@ -145,7 +148,7 @@ class CheckFiles(Look):
         count = None
         for file in rows:
             count = count or progress.counter(hashlib.sha256(file["path"].encode()).hexdigest()[:16])
-            outcome = _outcome(self._check, file)
+            outcome = _try_check(self._check, file)
             count(1, file["bytes"])
             yield self.finding(file, file["path"], self.mode, outcome)
 
@@ -156,18 +159,19 @@ class CheckFiles(Look):
             return "changed", f"{size} bytes, {file['bytes']} were written"
         if self.mode == "stat":
             return OK
-        # Files of an archive were decoded when they were imported, those of a snapshot are what they are.
+        # Files of an archive were decoded when they were imported. Files of a snapshot have no format to
+        # decode.
         if self.mode == "decode" and file["format"].startswith("kafka-avro"):
             data = storage.get(path)
-            return _other_bytes(hashlib.sha256(data).hexdigest(), file) or _decode(data, file)
-        if other := _other_bytes(storage.sha256(path), file):
-            return other
+            return _compare_sha256(hashlib.sha256(data).hexdigest(), file) or _decode(data, file)
+        if outcome := _compare_sha256(storage.sha256(path), file):
+            return outcome
         if self.mode == "decode" and file["format"] == LOG:
             return _decode_log(storage, file, self.keys)
         return OK
 
 
-def _other_bytes(sha256: str, file: Row) -> Outcome | None:
+def _compare_sha256(sha256: str, file: Row) -> Outcome | None:
     if sha256 == file["sha256"]:
         return None
     return "changed", f"sha256 is {sha256}, {file['sha256']} was written"
@@ -186,27 +190,27 @@ def _decode(data: bytes, file: Row) -> Outcome:
             block = columns.stats()
             stats = block if stats is None or block is None else stats + block
             if names:  # messages of an engine's queues
-                tids = _bounds(tids, columns, names, file["path"])
-    except Refused as error:  # Damaged is the caller's
+                tids = _merge_tids(tids, columns, names, file["path"])
+    except Refused as error:  # Damaged is handled by `_try_check`
         return "damaged", error.message
     if stats is None:
         return "damaged", "it holds no record"
-    found = (stats.entries, stats.min_ts, stats.max_ts, stats.start_position, stats.end_position)
+    totals = (stats.entries, stats.min_ts, stats.max_ts, stats.start_position, stats.end_position)
     recorded = tuple(file[name] for name in ("entries", "min_ts", "max_ts", "start_position", "end_position"))
-    if found != recorded:
-        return "damaged", f"(entries, min ts, max ts, start, end) are {found}, the manifest says {recorded}"
+    if totals != recorded:
+        return "damaged", f"(entries, min ts, max ts, start, end) are {totals}, the manifest says {recorded}"
     recorded_tids = [file[name] for name in ("min_tid", "max_tid") if file[name] is not None]
     if tids != recorded_tids:
         return "damaged", f"least and greatest tid are {tids}, the manifest says {recorded_tids}"
     return OK
 
 
-def _bounds(before: list[int], columns: Columns, names: HeaderNames, where: str) -> list[int]:
-    """Least and greatest tid so far; none while there was no message."""
+def _merge_tids(tids: list[int], columns: Columns, names: HeaderNames, path: str) -> list[int]:
+    """Return the least and the greatest of `tids` and of the tids of a block; [] before the first message."""
     from lakebackup_jobs.queues.messages import read_messages
 
-    found = read_messages(columns, names, where).bounds
-    return [min([found[0], *before]), max([found[1], *before])] if found else before
+    bounds = read_messages(columns, names, path).bounds
+    return [min([bounds[0], *tids]), max([bounds[1], *tids])] if bounds else tids
 
 
 def _decode_log(storage: Storage, file: Row, keys: LogKeys | None) -> Outcome:
@@ -218,20 +222,23 @@ def _decode_log(storage: Storage, file: Row, keys: LogKeys | None) -> Outcome:
     try:
         for batch in read_log_file(storage, SimpleNamespace(**file), keys):
             entries += len(batch)
-            found = pc.min_max(batch[ts]).as_py()
-            bounds = {min([found["min"], *bounds]), max([found["max"], *bounds])}
-    except UsageProblem as error:  # its bytes are as they were written: only a key is missing here
+            extremes = pc.min_max(batch[ts]).as_py()
+            bounds = {min([extremes["min"], *bounds]), max([extremes["max"], *bounds])}
+    except UsageProblem as error:  # only a key is missing; the SHA-256 was right
         return "ok", f"not decoded: {error.message}"
-    seen = (entries, *sorted(bounds))
+    totals = (entries, *sorted(bounds))
     recorded = (file["entries"], *sorted({file["min_ts"], file["max_ts"]}))
-    if seen != recorded:
-        return "damaged", f"(entries, min ts, max ts) are {seen}, the manifest says {recorded}"
+    if totals != recorded:
+        return "damaged", f"(entries, min ts, max ts) are {totals}, the manifest says {recorded}"
     return OK
 
 
 @dataclass(frozen=True, slots=True)
 class CheckKeys(Look):
-    """Compares objects of key filters with the rows that name them, which come in order: one finding each."""
+    """Compares objects of key filters with the rows that name them: one finding for each object.
+
+    The rows of an object come one after the other.
+    """
 
     ROWS = "key_filters_to_check"
     OBJECT = "keys_path"
@@ -243,7 +250,7 @@ class CheckKeys(Look):
         for (_, path), group in groupby(rows, itemgetter("destination", "keys_path")):
             files = list(group)
             missing = "the files of its task are read whole when somebody asks for a key"
-            yield self.finding(files[0], path, "keys", _outcome(self._check, files, missing=missing))
+            yield self.finding(files[0], path, "keys", _try_check(self._check, files, missing=missing))
 
     def _check(self, files: Sequence[Row]) -> Outcome:
         storage, path = self.roots.open(files[0]["destination"]), files[0]["keys_path"]
@@ -259,10 +266,9 @@ class CheckKeys(Look):
 
 @dataclass(frozen=True, slots=True)
 class CheckMembers(Look):
-    """Compares the files in packs, which come in order, with their rows: a finding for each pack that holds a
-    wrong one.
+    """Compares the files in packs with their rows: one finding for each pack that holds a wrong file.
 
-    Whether a pack is whole, `CheckFiles` reports.
+    The rows of a pack come in the order of their positions. `CheckFiles` reports on the pack itself.
     """
 
     ROWS = "pack_members_to_check"
@@ -273,22 +279,22 @@ class CheckMembers(Look):
     def look(self, rows: Iterable[Row]) -> Iterator[Check]:
         for _, group in groupby(rows, itemgetter("destination", "path")):
             members = list(group)
-            if wrong := self._wrong(members):
-                yield self.finding(members[0], members[0]["path"], "decode", ("damaged", wrong))
+            if problem := self._find_wrong_member(members):
+                yield self.finding(members[0], members[0]["path"], "decode", ("damaged", problem))
 
-    def _wrong(self, members: Sequence[Row]) -> str | None:
-        """What is wrong with the first file of a pack that is not as its row says."""
+    def _find_wrong_member(self, members: Sequence[Row]) -> str | None:
+        """Return what is wrong with the first file of a pack that differs from its row; None if none does."""
         try:
             storage, path = self.roots.open(members[0]["destination"]), members[0]["path"]
             storage.stat(path)
         except (NotFound, Refused, Damaged):
-            return None  # as CheckFiles reports
-        ranges, end = Ranges(storage, path, [(one["position"], one["bytes"]) for one in members]), 0
+            return None  # CheckFiles reports it
+        ranges, end = Ranges(storage, path, [(row["position"], row["bytes"]) for row in members]), 0
         for member in members:
             start, digest = member["position"], hashlib.sha256()
             if start < end:
                 return f"the file at byte {start} begins within another"
-            with suppress(Damaged):  # the pack ends before
+            with suppress(Damaged):  # the pack ends too early, so the digest will differ
                 for chunk in ranges.read(start, member["bytes"]):
                     digest.update(chunk)
             if digest.hexdigest() != member["sha256"]:
@@ -309,23 +315,29 @@ class CheckSidecars(Look):
         for backup in rows:
             path = layout.manifest_path(backup["source"], backup["backup_id"])
             missing = "without it the catalog cannot be rebuilt"
-            yield self.finding(backup, path, "hash", _outcome(self._check, backup, path, missing=missing))
-            if backup["source_kind"] == SNAPSHOT and (exported := self._exported(backup)):
-                yield exported
+            yield self.finding(backup, path, "hash", _try_check(self._check, backup, path, missing=missing))
+            if backup["source_kind"] == SNAPSHOT and (finding := self._check_exported(backup)):
+                yield finding
 
-    def _exported(self, backup: Row) -> Check | None:
-        """The finding on a snapshot's manifest for other tools; older ones have no checksum."""
-        place = backup["source"], backup["backup_id"], backup["end_ts"]
-        path = layout.json_manifest_path(*place)
+    def _check_exported(self, backup: Row) -> Check | None:
+        """Check a snapshot's manifest for other tools. None if it has no checksum, as older manifests do
+        not."""
+        key = backup["source"], backup["backup_id"], backup["end_ts"]
+        path = layout.json_manifest_path(*key)
 
         try:
             storage = self.roots.open(backup["destination"])
-            checksum = storage.get(layout.json_manifest_checksum_path(*place)).decode(errors="replace")
+            checksum_line = storage.get(layout.json_manifest_checksum_path(*key)).decode(errors="replace")
         except (NotFound, Refused):
             return None
         except Damaged as error:
             return self.finding(backup, path, "hash", ("damaged", error.message))
-        return self.finding(backup, path, "hash", _outcome(_same, storage, path, checksum.partition(" ")[0]))
+        return self.finding(
+            backup,
+            path,
+            "hash",
+            _try_check(_compare_exported, storage, path, checksum_line.partition(" ")[0]),
+        )
 
     def _check(self, backup: Row, path: str) -> Outcome:
         storage = self.roots.open(backup["destination"])
@@ -345,7 +357,7 @@ class CheckSidecars(Look):
         return OK
 
     def _parts(self, storage: Storage, backup: Row) -> tuple[int, str]:
-        """How many parts there are, and the digest of their lines, as a rebuild adds them up."""
+        """Return the number of parts, and the digest of their lines as a rebuild computes it."""
         digest, count = Digest(), 0
         for part in storage.list(layout.parts_folder(backup["source"], backup["backup_id"])):
             count += 1
@@ -354,15 +366,15 @@ class CheckSidecars(Look):
         return count, digest.hex()
 
 
-def _same(storage: Storage, path: str, sha256: str) -> Outcome:
-    if (found := storage.sha256(path)) != sha256:
-        return "changed", f"sha256 is {found}: `lakebackup catalog manifest` writes it again"
+def _compare_exported(storage: Storage, path: str, sha256: str) -> Outcome:
+    if (actual := storage.sha256(path)) != sha256:
+        return "changed", f"sha256 is {actual}: `lakebackup catalog manifest` writes it again"
     return OK
 
 
 @dataclass(frozen=True, slots=True)
 class ListObjects(Look):
-    """Lists what storage holds below folders: rows (destination, folder) in, storage_objects out."""
+    """Lists the objects below folders: rows (destination, folder) in, rows of storage_objects out."""
 
     TABLE = "storage_objects"
     OBJECT = "folder"
@@ -370,20 +382,20 @@ class ListObjects(Look):
 
     def look(self, rows: Iterable[Row]) -> Iterator[StorageObject]:
         for row in rows:
-            for found in self.roots.open(row["destination"]).list(row["folder"]):
+            for entry in self.roots.open(row["destination"]).list(row["folder"]):
                 yield StorageObject(
                     check_id=self.check_id,
                     at=self.at,
                     destination=row["destination"],
-                    path=found.path,
-                    bytes=found.bytes,
-                    modified_ms=found.modified_ms,
+                    path=entry.path,
+                    bytes=entry.bytes,
+                    modified_ms=entry.modified_ms,
                 )
 
 
 @dataclass(frozen=True, slots=True)
 class NameOrphans(Look):
-    """Takes rows of the query "find_orphans": a finding each."""
+    """Turns each row of the query find_orphans into a finding."""
 
     def look(self, rows: Iterable[Row]) -> Iterator[Check]:
         for row in rows:

@@ -1,7 +1,8 @@
-"""One .cbb file: an SQLite database with the table `cbb_msg`, a row a mutation.
+"""Read and write .cbb files: SQLite databases with the table `cbb_msg`, which has one row per mutation.
 
-`PRAGMA user_version` gives the columns: 2004 has no sequence numbers, 2014 and 2015 do. `cas` is text, since
-SQLite's integers have 63 bits. A sequence number is counted from 1; 0 is none.
+`PRAGMA user_version` tells which columns the table has: version 2004 has no sequence numbers, 2014 and 2015
+do. `cas` is stored as text, because SQLite's integers have 63 bits. Sequence numbers start at 1, and 0
+means none.
 """
 
 from __future__ import annotations
@@ -28,19 +29,19 @@ COLUMNS[2015] = (*COLUMNS[2014], "conf_res")
 NEWEST = 2015
 MUTATIONS, DELETIONS = (0x41, 0x57), (0x42, 0x58)
 MUTATION, DELETION = 0x57, 0x58
-#: The advice for a file that does not follow its format.
+#: The hint for a file that does not follow its format.
 ELSEWHERE = "Take the file from another copy of the archive."
-#: What a vbucket's number can be; 0xffff means unknown.
+#: How many vbucket numbers there are; the last one, 0xffff, means unknown.
 MOST_VBUCKETS = 1 << 16
-#: What SQLite may allocate for one value: the largest document has 20 MiB, its metadata little.
-_MOST_VALUE = 64 << 20
+#: The most bytes that SQLite may allocate for one value. A document has at most 20 MiB, its metadata little.
+_MAX_VALUE_BYTES = 64 << 20
 _AFFINITY = {"cas": "text", "key": "blob", "meta": "blob", "val": "blob"}
-_TAKEN = re.compile(r"\s+")
+_WHITESPACE = re.compile(r"\s+")
 
 
 @dataclass(frozen=True, slots=True)
 class Vbucket:
-    """What a file holds of one vbucket; sequence numbers are inclusive, 0 where there are none."""
+    """The mutations of one vbucket in a file. Sequence numbers are inclusive, and 0 when there are none."""
 
     vbucket: int
     entries: int
@@ -50,7 +51,8 @@ class Vbucket:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What a file holds; keys in byte order, None without a row; `raw_bytes` of all keys and values."""
+    """What a file holds. Keys are in byte order, and None when there is no row. `raw_bytes` counts all keys,
+    values and metadata."""
 
     version: int
     entries: int
@@ -63,12 +65,12 @@ class Summary:
     @property
     def sequenced(self) -> bool:
         """Whether every mutation has a sequence number."""
-        return self.version > min(COLUMNS) and all(found.first > 0 for found in self.vbuckets)
+        return self.version > min(COLUMNS) and all(vbucket.first > 0 for vbucket in self.vbuckets)
 
 
 @dataclass(frozen=True, slots=True)
 class Mutation:
-    """One row; `value` and `meta` as they are stored, `cas` as its decimal digits."""
+    """One row of a file. `value` and `meta` are as stored; `cas` is a string of decimal digits."""
 
     cmd: int
     vbucket: int
@@ -88,10 +90,10 @@ class Mutation:
 
 @contextmanager
 def opened(path: Path, name: str) -> Iterator[tuple[sqlite3.Connection, int]]:
-    """The database of a file and its version, checked and read-only. Raises Damaged, also for what the block
-    finds while it reads.
+    """Open a file read-only, check its table, and yield the database and its version.
 
-    The file is not trusted: no function or view of its own is run, and nothing is written beside it.
+    Raises Damaged, also for errors of SQLite in the `with` block. The file is not trusted: none of its
+    functions or views runs, and nothing is written beside it.
     """
     try:
         with path.open("rb") as stream:
@@ -106,9 +108,9 @@ def opened(path: Path, name: str) -> Iterator[tuple[sqlite3.Connection, int]]:
 
 
 def _connect(path: Path) -> sqlite3.Connection:
-    # immutable: no journal beside the file is looked for, and no lock is taken.
+    # immutable: SQLite looks for no journal beside the file and takes no lock.
     database = sqlite3.connect(f"file:{quote(str(path))}?mode=ro&immutable=1", uri=True)
-    database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MOST_VALUE)
+    database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MAX_VALUE_BYTES)
     database.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
     database.text_factory = bytes
     for pragma in ("trusted_schema = OFF", "cell_size_check = ON", "query_only = ON", "mmap_size = 0"):
@@ -119,19 +121,19 @@ def _connect(path: Path) -> sqlite3.Connection:
 def _version(database: sqlite3.Connection, name: str) -> int:
     (version,) = database.execute("PRAGMA user_version").fetchone()
     if version not in COLUMNS:
-        known = ", ".join(map(str, COLUMNS))
-        raise Damaged(f"{name}: its version is {version}; versions {known} are known.")
+        versions = ", ".join(map(str, COLUMNS))
+        raise Damaged(f"{name}: its version is {version}; versions {versions} are known.")
     kinds = database.execute(
         "SELECT type, rootpage > 0 FROM sqlite_master WHERE lower(name) = 'cbb_msg'"
     ).fetchall()
     if kinds != [(b"table", 1)]:
         raise Damaged(f"{name}: it has no table cbb_msg.")
-    found = [
+    columns = [
         (row[1].decode(errors="replace").lower(), row[6])
         for row in database.execute("PRAGMA table_xinfo(cbb_msg)")
     ]
-    if found != [(column, 0) for column in COLUMNS[version]]:
-        names = ", ".join(column for column, _ in found)
+    if columns != [(column, 0) for column in COLUMNS[version]]:
+        names = ", ".join(column for column, _ in columns)
         raise Damaged(
             f"{name}: the columns of its table are {names[:300]}; version {version} has "
             f"{', '.join(COLUMNS[version])}."
@@ -140,16 +142,16 @@ def _version(database: sqlite3.Connection, name: str) -> int:
 
 
 def scan(path: Path, name: str) -> Summary:
-    """Check every row of a file and add up what it holds. Raises Damaged, which names the first bad row."""
+    """Check every row of a file and return its totals. Raises Damaged, which names the first bad row."""
     with opened(path, name) as (database, version):
         (problem,) = database.execute("PRAGMA quick_check(1)").fetchone()
         if problem != b"ok":
-            raise Damaged(f"{name}: {_TAKEN.sub(' ', problem.decode(errors='replace'))[:300]}.")
+            raise Damaged(f"{name}: {_WHITESPACE.sub(' ', problem.decode(errors='replace'))[:300]}.")
         seqno = "seqno" if version > min(COLUMNS) else "0"
-        bad = database.execute(_BAD.format(seqno=seqno)).fetchone()
-        if bad:
-            raise Damaged(f"{name}: row {bad[0]} is no mutation: {bad[1].decode()}.")
-        rows = database.execute(_SUMMARY.format(seqno=seqno)).fetchall()
+        bad_row = database.execute(_BAD_ROW_SQL.format(seqno=seqno)).fetchone()
+        if bad_row:
+            raise Damaged(f"{name}: row {bad_row[0]} is no mutation: {bad_row[1].decode()}.")
+        rows = database.execute(_SUMMARY_SQL.format(seqno=seqno)).fetchall()
         low, high = database.execute(
             "SELECT MIN(CAST(key AS BLOB)), MAX(CAST(key AS BLOB)) FROM cbb_msg"
         ).fetchone()
@@ -164,7 +166,7 @@ def scan(path: Path, name: str) -> Summary:
     )
 
 
-_BAD = f"""
+_BAD_ROW_SQL = f"""
 SELECT rowid, CASE
   WHEN typeof(cmd) <> 'integer' OR cmd NOT IN {(*MUTATIONS, *DELETIONS)} THEN 'cmd'
   WHEN typeof(vbucket_id) <> 'integer' OR vbucket_id NOT BETWEEN 0 AND {MOST_VBUCKETS - 1} THEN 'vbucket_id'
@@ -179,7 +181,7 @@ SELECT rowid, CASE
 END AS wrong
 FROM cbb_msg WHERE wrong IS NOT NULL LIMIT 1
 """  # noqa: S608 - constants of this module
-_SUMMARY = f"""
+_SUMMARY_SQL = f"""
 SELECT vbucket_id, COUNT(*), MIN({{seqno}}), MAX({{seqno}}), SUM(cmd IN {DELETIONS}),
   SUM(length(CAST(key AS BLOB)) + length(CAST(val AS BLOB)) + COALESCE(length(CAST(meta AS BLOB)), 0))
 FROM cbb_msg GROUP BY vbucket_id ORDER BY vbucket_id
@@ -187,12 +189,12 @@ FROM cbb_msg GROUP BY vbucket_id ORDER BY vbucket_id
 
 
 def mutations(path: Path, name: str) -> Iterator[Mutation]:
-    """The rows of a file in the order they were written. Raises Damaged."""
+    """Yield the rows of a file in the order they were written. Raises Damaged."""
     with opened(path, name) as (database, version):
-        more = ", seqno, dtype" if version > min(COLUMNS) else ", 0, 0"
+        sequence_columns = ", seqno, dtype" if version > min(COLUMNS) else ", 0, 0"
         rows = database.execute(
             "SELECT cmd, vbucket_id, CAST(key AS BLOB), flg, exp, CAST(cas AS TEXT), CAST(meta AS BLOB), "  # noqa: S608
-            f"CAST(val AS BLOB){more} FROM cbb_msg ORDER BY rowid"
+            f"CAST(val AS BLOB){sequence_columns} FROM cbb_msg ORDER BY rowid"
         )
         for cmd, vbucket, key, flags, expiry, cas, meta, value, seqno, datatype in rows:
             yield Mutation(
@@ -200,29 +202,29 @@ def mutations(path: Path, name: str) -> Iterator[Mutation]:
             )
 
 
-#: One row to write: key, vbucket, cas, metadata, value (None: deleted), sequence number.
+#: One row to write: key, vbucket, cas, metadata, value (None for a deletion), sequence number.
 Written = tuple["bytes | memoryview", int, int, bytes, "bytes | memoryview | None", int]
 
 
 def write(path: Path, rows: Iterable[Written]) -> int:
-    """Write a new file of the newest version at `path`; returns how many rows it got."""
+    """Write a new file of the newest version at `path` and return its number of rows."""
     columns = COLUMNS[NEWEST]
-    declared = ", ".join(f"{column} {_AFFINITY.get(column, 'integer')}" for column in columns)
-    marks = ", ".join("?" * len(columns))
+    column_definitions = ", ".join(f"{column} {_AFFINITY.get(column, 'integer')}" for column in columns)
+    placeholders = ", ".join("?" * len(columns))
     with closing(sqlite3.connect(path, isolation_level=None)) as database:
-        # A file that is not finished is never looked at.
+        # No journal and no sync: nobody reads an unfinished file.
         database.execute("PRAGMA journal_mode = OFF")
         database.execute("PRAGMA synchronous = OFF")
         database.execute("BEGIN")
-        database.execute(f"CREATE TABLE cbb_msg ({declared})")
-        found: Iterable[tuple[Any, ...]] = (
+        database.execute(f"CREATE TABLE cbb_msg ({column_definitions})")
+        values: Iterable[tuple[Any, ...]] = (
             (
                 DELETION if value is None else MUTATION, vbucket, key, 0, 0, str(cas), meta,
                 b"" if value is None else value, seqno, 0, len(meta), 0,
             )
             for key, vbucket, cas, meta, value, seqno in rows
         )  # fmt: skip
-        database.executemany(f"INSERT INTO cbb_msg VALUES ({marks})", found)  # noqa: S608
+        database.executemany(f"INSERT INTO cbb_msg VALUES ({placeholders})", values)  # noqa: S608
         (count,) = database.execute("SELECT COUNT(*) FROM cbb_msg").fetchone()
         database.execute(f"PRAGMA user_version = {NEWEST}")
         database.execute("COMMIT")

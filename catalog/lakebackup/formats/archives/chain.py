@@ -1,8 +1,11 @@
-"""Plan the import of an archive: the catalog's rows for each of its backups, their parents and positions.
+"""Plan the import of an archive: the catalog's rows for each of its backups, with parents and positions.
 
-A full backup starts a chain. A differential backup depends on the latest one before it, a cumulative backup
-on the full, unless `meta.json` names others. A position is the next sequence number to read: it is 8 when
-the last mutation of a vbucket has sequence number 7.
+A full backup starts a chain. Unless `meta.json` names another parent, a differential backup depends on the
+backup before it, and a cumulative backup on the full. A position is the next sequence number to read: it is
+8 when the last mutation of a vbucket has sequence number 7.
+
+A vbucket starts where its parent ends. It starts earlier when it was rolled back: when `failover.json` names
+a branch of its history that the parent does not know, or when a file has a mutation before the parent's end.
 """
 
 from __future__ import annotations
@@ -28,7 +31,7 @@ if TYPE_CHECKING:
 
     from lakebackup.formats.archives.tree import Found
 
-#: A bucket has no epoch. When a vbucket is rolled back, its next start position is below its last end.
+#: A bucket has no epoch. After a rollback of a vbucket, a backup starts below its parent's end position.
 EPOCH = "-"
 Branches = dict[tuple[str, int], dict[int, int]]
 Spans = dict[tuple[str, int], tuple[int, int]]
@@ -37,7 +40,7 @@ Role = Literal["data", "meta", "schema"]
 
 @dataclass(frozen=True, slots=True)
 class ArchiveFile:
-    """A checked file of an archive; `summary`: the content of a .cbb file, None for other files."""
+    """A checked file of an archive. `summary` has the totals of a .cbb file; it is None for other files."""
 
     path: str
     bytes: int
@@ -47,7 +50,7 @@ class ArchiveFile:
 
 @dataclass(slots=True)
 class PlannedBackup:
-    """The rows of one backup of an archive; `known`: the catalog has them already."""
+    """The rows of one backup of an archive. `known` tells whether the catalog has them already."""
 
     found: Found
     backup: Backup
@@ -58,9 +61,10 @@ class PlannedBackup:
 
 @dataclass(slots=True)
 class _ChainEnds:
-    """The newest full backup of a folder, the last backup that depends on it, and the end positions of each
-    backup: id -> (bucket, vbucket) -> position. `sequenced`: the full has sequence numbers. `branches`: as
-    `ends`, those of a vbucket's history, see meta.read_branches.
+    """The newest full backup of a folder and the last backup that depends on it.
+
+    `ends`: backup id -> (bucket, vbucket) -> end position. `branches`: backup id -> branches of the history
+    of each vbucket, see `meta.read_branches`. `sequenced`: whether the full has sequence numbers.
     """
 
     full: Backup
@@ -71,7 +75,7 @@ class _ChainEnds:
 
 
 def backup_id(source: str, folder: str, taken: datetime) -> str:
-    """The id of an archive's backup; the same folder of the same source always gets the same id."""
+    """The id of an archive's backup. The same folder, source and time always give the same id."""
     return f"{taken:%Y%m%dT%H%M%SZ}-{_suffix(source, folder)}"
 
 
@@ -87,98 +91,107 @@ def plan(
     get: Callable[[str], bytes],
     held: Sequence[Mapping[str, Any]],
 ) -> list[PlannedBackup]:
-    """Rows for every backup of an archive. `held`: the source's rows of `backups`, in order of number.
+    """Return the rows of every backup of an archive.
 
-    Raises Damaged (files that contradict each other), Refused (a backup that cannot be restored, that the
-    catalog has with other contents or another state, or that is older than the catalog's newest).
+    `found` are its backups, `copied` its checked files by path, `get` reads a file, and `held` are the
+    source's rows of `backups` in order of number. Raises Damaged for files that contradict each other.
+    Raises Refused for a backup that cannot be restored, for one that the catalog has with other contents or
+    in a state other than complete, and for a new one that is older than the catalog's newest.
     """
     kinds = [row["source_kind"] for row in held]
     require_kind(source, ARCHIVE, kinds, hint="Give another name with --source.")
-    every = {one.folder: one for one in found}
-    ids = {row["backup_id"].rpartition("-")[2]: row for row in held}
+    backups_by_folder = {archive_backup.folder: archive_backup for archive_backup in found}
+    rows_by_suffix = {row["backup_id"].rpartition("-")[2]: row for row in held}
     number = max((row["number"] for row in held), default=0)
-    newest = max((row["end_ts"] for row in held), default=-1)
+    newest_ts = max((row["end_ts"] for row in held), default=-1)
     chains: dict[str, _ChainEnds] = {}
-    made: list[PlannedBackup] = []
-    for one in found:
-        known = ids.get(_suffix(source, one.folder))
-        if known is None:
+    planned_backups: list[PlannedBackup] = []
+    for archive_backup in found:
+        catalog_row = rows_by_suffix.get(_suffix(source, archive_backup.folder))
+        if catalog_row is None:
             number += 1
-        metas = meta.read_meta(one, get)
-        parent = _parent(one, metas, every, chains, made)
-        taken = one.taken or _last_modified(one)
-        own = number if known is None else known["number"]
-        ts, name = int(taken.timestamp()) * 1000, backup_id(source, one.folder, taken)
-        if known is not None and one.taken is None:  # its files' times may differ by now
-            ts, name = known["end_ts"], known["backup_id"]
-        row = _BackupRows(source, destination, one, parent, own, ts, name)
-        branches = meta.read_branches(one, get)
-        planned = row.make(metas, copied, meta.read_seqnos(one, get), branches, chains)
-        planned.known = known is not None
-        _require_importable(planned, known, newest)
-        made.append(planned)
-    return made
+        metas = meta.read_meta(archive_backup, get)
+        parent = _parent(archive_backup, metas, backups_by_folder, chains, planned_backups)
+        backup_time = archive_backup.taken or _last_modified(archive_backup)
+        backup_number = number if catalog_row is None else catalog_row["number"]
+        ts, own_id = (
+            int(backup_time.timestamp()) * 1000,
+            backup_id(source, archive_backup.folder, backup_time),
+        )
+        # A backup without a time of its own: the modification times of its files may have changed since.
+        if catalog_row is not None and archive_backup.taken is None:
+            ts, own_id = catalog_row["end_ts"], catalog_row["backup_id"]
+        builder = _BackupRows(source, destination, archive_backup, parent, backup_number, ts, own_id)
+        branches = meta.read_branches(archive_backup, get)
+        planned = builder.make(metas, copied, meta.read_seqnos(archive_backup, get), branches, chains)
+        planned.known = catalog_row is not None
+        _require_importable(planned, catalog_row, newest_ts)
+        planned_backups.append(planned)
+    return planned_backups
 
 
-def _last_modified(one: Found) -> datetime:
-    return datetime.fromtimestamp(max(stat.modified_ms for stat in one.data) // 1000, UTC)
+def _last_modified(archive_backup: Found) -> datetime:
+    return datetime.fromtimestamp(max(stat.modified_ms for stat in archive_backup.data) // 1000, UTC)
 
 
-def _require_importable(planned: PlannedBackup, known: Mapping[str, Any] | None, newest: int) -> None:
+def _require_importable(
+    planned: PlannedBackup, catalog_row: Mapping[str, Any] | None, newest_ts: int
+) -> None:
     backup, name = planned.backup, planned.found.folder or "the archive"
-    if known is None:
-        if backup.end_ts < newest:
+    if catalog_row is None:
+        if backup.end_ts < newest_ts:
             raise Refused(
                 f"{name} was taken before the newest backup that the catalog has of {backup.source}.",
                 hint="Import archives oldest first, or this one under another name with --source.",
             )
-    elif known["state"] != "complete":
+    elif catalog_row["state"] != "complete":
         raise Refused(
-            f"{name} was imported before as {known['backup_id']}, which is {known['state']} now.",
+            f"{name} was imported before as {catalog_row['backup_id']}, which is {catalog_row['state']} now.",
             hint="To import it again, give the archive another name with --source.",
         )
-    elif (known["digest"], known["parent"]) != (backup.digest, backup.parent):
+    elif (catalog_row["digest"], catalog_row["parent"]) != (backup.digest, backup.parent):
         raise Refused(
-            f"{name} was imported before as {known['backup_id']}, with other contents.",
+            f"{name} was imported before as {catalog_row['backup_id']}, with other contents.",
             hint="One of them was changed. To keep both, import this one under another name with --source.",
         )
 
 
 def _parent(
-    one: Found,
+    archive_backup: Found,
     metas: Mapping[tuple[str, str], Mapping[str, Any]],
-    every: Mapping[str, Found],
+    backups_by_folder: Mapping[str, Found],
     chains: Mapping[str, _ChainEnds],
-    made: Sequence[PlannedBackup],
+    planned_backups: Sequence[PlannedBackup],
 ) -> Backup | None:
     folders: list[str] = []
     for (bucket, node), content in metas.items():
-        path = one.nodes[bucket, node].beside[tree.META]
+        path = archive_backup.nodes[bucket, node].beside[tree.META]
         folders += [name for name in meta.baselines(content, path) if name not in folders]
-    meta.require_baselines(one, folders, every)
-    if one.kind == "full":
+    meta.require_baselines(archive_backup, folders, backups_by_folder)
+    if archive_backup.kind == "full":
         return None
-    chain = chains[one.folder.partition("/")[0]]
+    chain = chains[archive_backup.folder.partition("/")[0]]
     if not chain.sequenced:
         raise Refused(
-            f"{one.folder} depends on a backup without sequence numbers, which can only be restored alone.",
-            hint=f"Take {one.folder} out of the archive.",
+            f"{archive_backup.folder} depends on a backup without sequence numbers, "
+            "which can only be restored alone.",
+            hint=f"Take {archive_backup.folder} out of the archive.",
         )
-    named = [plan.backup for plan in made if plan.found.folder in folders]
-    if named:
-        parent = max(named, key=lambda backup: backup.number)
+    named_parents = [plan.backup for plan in planned_backups if plan.found.folder in folders]
+    if named_parents:
+        parent = max(named_parents, key=lambda backup: backup.number)
         if parent.base != chain.full.backup_id:
             raise Refused(
-                f"{one.folder} depends on a full backup in another folder.",
+                f"{archive_backup.folder} depends on a full backup in another folder.",
                 hint="cbbackup never writes such a meta.json.",
             )
         return parent
-    return chain.full if one.kind == "cumulative" else chain.last
+    return chain.full if archive_backup.kind == "cumulative" else chain.last
 
 
 @dataclass(frozen=True, slots=True)
 class _BackupRows:
-    """Creates the rows of one backup."""
+    """Builds the catalog rows of one backup."""
 
     source: str
     destination: str
@@ -196,15 +209,19 @@ class _BackupRows:
         branches: Branches,
         chains: dict[str, _ChainEnds],
     ) -> PlannedBackup:
-        one, parent = self.one, self.parent
-        root = one.folder.partition("/")[0]
-        before = chains[root].ends[parent.backup_id] if parent else {}
-        known = chains[root].branches[parent.backup_id] if parent else {}
-        cut = _cut(before, known, branches)
-        # One without a mutation since is cut back all the same.
-        spans = {place: (end, end) for place, end in cut.items() if end < before[place]}
-        spans |= self._vbucket_spans(copied, seqnos, cut)
-        files = [self._file(*place, copied[path]) for path, place in self._files().items()]
+        archive_backup, parent = self.one, self.parent
+        root = archive_backup.folder.partition("/")[0]
+        parent_ends = chains[root].ends[parent.backup_id] if parent else {}
+        parent_branches = chains[root].branches[parent.backup_id] if parent else {}
+        start_positions = _start_positions(parent_ends, parent_branches, branches)
+        # A vbucket that was rolled back gets its new end even if it has no mutation since.
+        spans = {
+            vbucket_key: (position, position)
+            for vbucket_key, position in start_positions.items()
+            if position < parent_ends[vbucket_key]
+        }
+        spans |= self._vbucket_spans(copied, seqnos, start_positions)
+        files = [self._file(*node_and_role, copied[path]) for path, node_and_role in self._files().items()]
         digest = Digest()
         for file in files:
             digest.add(json_line(file))
@@ -215,7 +232,7 @@ class _BackupRows:
             source=self.source,
             source_kind=ARCHIVE,
             destination=self.destination,
-            kind=one.kind,
+            kind=archive_backup.kind,
             level=1 if parent else 0,
             parent=parent.backup_id if parent else None,
             base=parent.base if parent else self.backup_id,
@@ -235,14 +252,16 @@ class _BackupRows:
             created_by=meta.created_by(metas.values()),
             tool=f"cbbackup {', '.join(versions)}".strip(),
             note=json.dumps(
-                {"archive": one.folder, "buckets": meta.summary(metas)}, ensure_ascii=False, sort_keys=True
+                {"archive": archive_backup.folder, "buckets": meta.summary(metas)},
+                ensure_ascii=False,
+                sort_keys=True,
             ),
         )
-        ends = before | {place: end for place, (_, end) in spans.items()}
+        ends = parent_ends | {vbucket_key: end for vbucket_key, (_, end) in spans.items()}
         if parent:
             chains[root].last = backup
             chains[root].ends[backup.backup_id] = ends
-            chains[root].branches[backup.backup_id] = known | branches
+            chains[root].branches[backup.backup_id] = parent_branches | branches
         else:
             chains[root] = _ChainEnds(
                 backup, backup, {self.backup_id: ends}, self._sequenced(copied), {self.backup_id: branches}
@@ -254,52 +273,53 @@ class _BackupRows:
             )
             for (bucket, vbucket), (start, end) in sorted(spans.items())
         ]  # fmt: skip
-        return PlannedBackup(one, backup, files, positions)
+        return PlannedBackup(archive_backup, backup, files, positions)
 
     def _vbucket_spans(
         self,
         copied: Mapping[str, ArchiveFile],
         seqnos: Mapping[tuple[str, str], Mapping[int, int]],
-        before: Mapping[tuple[str, int], int],
+        start_positions: Mapping[tuple[str, int], int],
     ) -> Spans:
-        """Start and end positions of each vbucket.
+        """The start and end position of each vbucket. Raises Damaged when its files contradict each other.
 
         A mutation before the parent's end means that the vbucket was rolled back: the parents' mutations from
         that position on are no longer part of its history.
         """
-        data: Spans = {}
-        stated: dict[tuple[str, int], int] = {}
+        data_spans: Spans = {}
+        stated_ends: dict[tuple[str, int], int] = {}
         for (bucket, name), node in self.one.nodes.items():
             summaries = [(stat.path, copied[stat.path].summary) for stat in node.data]
-            ends = seqnos.get((bucket, name))
+            node_seqnos = seqnos.get((bucket, name))
             for path, summary in summaries:
                 if summary is None or not summary.sequenced:
                     self._require_full(path)
                     continue
                 for part in summary.vbuckets:
-                    place = bucket, part.vbucket
-                    low, high = data.get(place, (part.first, part.last))
-                    data[place] = min(low, part.first), max(high, part.last)
-                    if ends is not None and part.last > ends.get(part.vbucket, 0):
+                    vbucket_key = bucket, part.vbucket
+                    low, high = data_spans.get(vbucket_key, (part.first, part.last))
+                    data_spans[vbucket_key] = min(low, part.first), max(high, part.last)
+                    if node_seqnos is not None and part.last > node_seqnos.get(part.vbucket, 0):
                         raise Damaged(
                             f"{path} holds sequence number {part.last} of vbucket {part.vbucket}, "
-                            f"but by {tree.SEQNO} the last one is {ends.get(part.vbucket, 0)}.",
+                            f"but by {tree.SEQNO} the last one is {node_seqnos.get(part.vbucket, 0)}.",
                             hint="The backup was interrupted, or one of these files was changed.",
                         )
-            for vbucket, last in (ends or {}).items():
-                stated[bucket, vbucket] = max(last, stated.get((bucket, vbucket), 0))
+            for vbucket, last in (node_seqnos or {}).items():
+                stated_ends[bucket, vbucket] = max(last, stated_ends.get((bucket, vbucket), 0))
         spans: Spans = {}
-        for place in sorted(data.keys() | stated.keys()):
-            start = before.get(place, 0)
-            low, high = data.get(place, (start, 0))
-            start, end = min(start, low), max(high, stated.get(place, 0)) + 1
+        for vbucket_key in sorted(data_spans.keys() | stated_ends.keys()):
+            start = start_positions.get(vbucket_key, 0)
+            low, high = data_spans.get(vbucket_key, (start, 0))
+            start, end = min(start, low), max(high, stated_ends.get(vbucket_key, 0)) + 1
             if end < start:
                 raise Damaged(
-                    f"{self.one.folder}: by {tree.SEQNO}, vbucket {place[1]} of bucket {place[0]} "
-                    f"ends at {end - 1}; the backup it depends on ended at {start - 1}.",
+                    f"{self.one.folder}: by {tree.SEQNO}, vbucket {vbucket_key[1]} "
+                    f"of bucket {vbucket_key[0]} ends at {end - 1}; "
+                    f"the backup it depends on ended at {start - 1}.",
                     hint="The file was changed, or the backup is of another bucket of that name.",
                 )
-            spans[place] = start, end
+            spans[vbucket_key] = start, end
         return spans
 
     def _sequenced(self, copied: Mapping[str, ArchiveFile]) -> bool:
@@ -314,12 +334,12 @@ class _BackupRows:
             )
 
     def _files(self) -> dict[str, tuple[str, str, Role]]:
-        """Each file of the backup, in order: its bucket, node and role."""
-        made: dict[str, tuple[str, str, Role]] = {}
+        """The path of each file of the backup, in order, with its bucket, node and role."""
+        roles_by_path: dict[str, tuple[str, str, Role]] = {}
         for (bucket, name), node in sorted(self.one.nodes.items()):
-            made |= {stat.path: (bucket, name, "data") for stat in node.data}
-            made |= dict.fromkeys(node.beside.values(), (bucket, name, "meta"))
-        return made | {path: (bucket or "", "", "schema") for path, bucket in self.one.designs}
+            roles_by_path |= {stat.path: (bucket, name, "data") for stat in node.data}
+            roles_by_path |= dict.fromkeys(node.beside.values(), (bucket, name, "meta"))
+        return roles_by_path | {path: (bucket or "", "", "schema") for path, bucket in self.one.designs}
 
     def _file(self, bucket: str, node: str, role: Role, copied: ArchiveFile) -> DataFile:
         summary = copied.summary
@@ -350,39 +370,43 @@ class _BackupRows:
         )
 
 
-def _cut(
-    ends: Mapping[tuple[str, int], int], known: Branches, branches: Branches
+def _start_positions(
+    parent_ends: Mapping[tuple[str, int], int], parent_branches: Branches, branches: Branches
 ) -> dict[tuple[str, int], int]:
-    """Where the parent ends, of each vbucket no further than where a branch begins that it does not know.
+    """The position of each vbucket from which this backup replaces the parent.
 
-    Of the mutations since then a backup has the last of each document alone: its first one may be far behind.
+    That is the parent's end, or the start of the earliest branch that the parent does not know. The backup's
+    own mutations do not show where that branch starts: it holds only the last mutation of each document, so
+    its first one may come much later.
     """
-    cut = dict(ends)
-    for place in ends.keys() & branches.keys():
-        if before := known.get(place):
-            new = (last + 1 for uuid, last in branches[place].items() if uuid not in before)
-            cut[place] = min([ends[place], *new])
-    return cut
+    start_positions = dict(parent_ends)
+    for vbucket_key in parent_ends.keys() & branches.keys():
+        if known_uuids := parent_branches.get(vbucket_key):
+            branch_starts = (
+                last + 1 for uuid, last in branches[vbucket_key].items() if uuid not in known_uuids
+            )
+            start_positions[vbucket_key] = min([parent_ends[vbucket_key], *branch_starts])
+    return start_positions
 
 
 def takeovers(
     positions: Iterable[Mapping[str, Any]], order: Sequence[str]
 ) -> dict[str, dict[tuple[str, int], int]]:
-    """Where later backups of a chain take over: backup id -> (bucket, vbucket) -> position.
+    """The positions where later backups of a chain take over: backup id -> (bucket, vbucket) -> position.
 
-    A mutation at or after that position is not restored from this backup. `order`: ids of the chain's
-    backups, oldest first; `positions`: their rows.
+    A mutation at or after that position is not restored from this backup. `order` has the ids of the chain's
+    backups, oldest first; `positions` has their rows.
     """
-    rank = {name: place for place, name in enumerate(order)}
+    rank = {name: index for index, name in enumerate(order)}
     starts: dict[tuple[str, int], list[tuple[int, int]]] = {}
     for row in positions:
         starts.setdefault((row["scope"], int(row["region"])), []).append(
             (rank[row["backup_id"]], row["start_position"])
         )
-    made: dict[str, dict[tuple[str, int], int]] = {name: {} for name in order}
-    for place, some in starts.items():
+    positions_by_backup: dict[str, dict[tuple[str, int], int]] = {name: {} for name in order}
+    for vbucket_key, ranked_starts in starts.items():
         for name in order:
-            after = [start for other, start in some if other > rank[name]]
-            if after:
-                made[name][place] = min(after)
-    return made
+            later_starts = [start for start_rank, start in ranked_starts if start_rank > rank[name]]
+            if later_starts:
+                positions_by_backup[name][vbucket_key] = min(later_starts)
+    return positions_by_backup

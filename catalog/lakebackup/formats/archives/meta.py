@@ -1,4 +1,4 @@
-"""The JSON beside an archive's data, read with distrust and written as the format has it.
+"""Read and write the JSON files beside an archive's data. Files that are read are not trusted.
 
 `meta.json` describes one node's part of a backup; `pred` (or `baselines`) names the files that it depends on.
 `seqno.json` has the last sequence number of each vbucket, `failover.json` the branches of its history.
@@ -19,86 +19,90 @@ if TYPE_CHECKING:
 
     from lakebackup.formats.archives.tree import Found
 
-_MOST_BYTES = 16 << 20
-_BASELINES = ("pred", "baselines")
-_MAKERS = ("created_by", "user")
+_MAX_BYTES = 16 << 20
+_BASELINE_KEYS = ("pred", "baselines")
+_CREATOR_KEYS = ("created_by", "user")
 _BASELINE = re.compile(
     r"(?:.*/)?(?P<folder>[^/]+/[^/]+-(?:full|diff|accu))/bucket-[^/]+/node-[^/]+/data-[0-9]+\.cbb"
 )
-_LAST = (1 << 63) - 2
+_MAX_SEQNO = (1 << 63) - 2
 
 
 def read_object(data: bytes, path: str) -> dict[str, Any]:
-    """The JSON object that a file is. Raises Damaged."""
+    """Parse a file that must be one JSON object. Raises Damaged; `path` names the file in the message."""
     try:
-        if len(data) > _MOST_BYTES:
+        if len(data) > _MAX_BYTES:
             raise ValueError(f"it has {len(data)} bytes")
-        found = json.loads(data)
-        if not isinstance(found, dict):
+        content = json.loads(data)
+        if not isinstance(content, dict):
             raise ValueError("it is no JSON object")
     except (ValueError, RecursionError) as error:
         raise Damaged(f"{path}: {error}.", hint=ELSEWHERE) from error
-    return found
+    return content
 
 
 def read_meta(found: Found, get: Callable[[str], bytes]) -> dict[tuple[str, str], dict[str, Any]]:
-    """The meta.json of each (bucket, node) that has one; its baselines and its user are of the right type."""
-    made = {}
-    for place, node in found.nodes.items():
+    """The meta.json of each (bucket, node) that has one. Raises Damaged when a value has the wrong type."""
+    metas = {}
+    for node_key, node in found.nodes.items():
         path = node.beside.get(META)
         if path is None:
             continue
         meta = read_object(get(path), path)
-        for name in _BASELINES:
-            wrong = meta.get(name) is not None and not (
-                isinstance(meta[name], list) and all(isinstance(one, str) for one in meta[name])
+        for name in _BASELINE_KEYS:
+            is_wrong = meta.get(name) is not None and not (
+                isinstance(meta[name], list) and all(isinstance(path_text, str) for path_text in meta[name])
             )
-            if wrong:
+            if is_wrong:
                 raise Damaged(
                     f"{path}: {name} is {meta[name]!r:.80}, a list of paths is expected.", hint=ELSEWHERE
                 )
-        for name in ("version", *_MAKERS):
+        for name in ("version", *_CREATOR_KEYS):
             if meta.get(name) is not None and not isinstance(meta[name], str):
                 raise Damaged(f"{path}: {name} is {meta[name]!r:.80}, a text is expected.", hint=ELSEWHERE)
-        made[place] = meta
-    return made
+        metas[node_key] = meta
+    return metas
 
 
 def created_by(metas: Iterable[Mapping[str, Any]]) -> str:
-    """Who made a backup, by its meta.json files; empty when none has it."""
-    return next((meta[name] for meta in metas for name in _MAKERS if meta.get(name)), "")
+    """The user who made a backup, by its meta.json files; empty when none of them names one."""
+    return next((meta[name] for meta in metas for name in _CREATOR_KEYS if meta.get(name)), "")
 
 
 def baselines(meta: Mapping[str, Any], path: str) -> list[str]:
-    """The folders of backups (`<time>/<time>-full`) that a meta.json names as what it depends on.
+    """The folders of the backups (`<time>/<time>-full`) that a meta.json depends on.
 
-    Such paths are as the tool was given them, often absolute and of another machine: only their last parts
-    count. Raises Damaged for one that leads out of the archive or is no path of a .cbb file.
+    cbbackup writes these paths as the user typed them. They are often absolute, and of another machine, so
+    only their last parts count. Raises Damaged for a path that leads out of the archive, or
+    that names no .cbb file.
     """
     folders: list[str] = []
-    for name in _BASELINES:
+    for name in _BASELINE_KEYS:
         for text in meta.get(name) or ():
-            matched = _BASELINE.fullmatch(text.replace("\\", "/"))
-            if not matched or ".." in text.split("/") or "\0" in text:
+            match = _BASELINE.fullmatch(text.replace("\\", "/"))
+            if not match or ".." in text.split("/") or "\0" in text:
                 raise Damaged(
                     f"{path}: {name} has {text!r:.200}, which is no file of an archive.",
                     hint="Its paths end like <time>/<time>-full/bucket-<b>/node-<n>/data-0000.cbb.",
                 )
-            if matched["folder"] not in folders:
-                folders.append(matched["folder"])
+            if match["folder"] not in folders:
+                folders.append(match["folder"])
     return folders
 
 
 def require_baselines(one: Found, folders: Iterable[str], every: Mapping[str, Found]) -> None:
-    """Raises Refused when a baseline is not there, or is the backup itself or a later one."""
+    """Raise Refused unless every baseline is in the archive and was taken before the backup.
+
+    `folders` are the baselines, `every` has all backups of the archive by folder.
+    """
     for folder in folders:
-        there = every.get(folder)
-        if there is None:
+        baseline = every.get(folder)
+        if baseline is None:
             raise Refused(
                 f"{one.folder} depends on {folder}, which is not in the archive.",
                 hint="Bring that folder back, or take the backups that need it out.",
             )
-        if there.taken is None or one.taken is None or there.taken >= one.taken:
+        if baseline.taken is None or one.taken is None or baseline.taken >= one.taken:
             raise Refused(
                 f"{one.folder} names {folder} as what it depends on, which was not taken before it.",
                 hint="Its meta.json is not the tool's: a backup depends on earlier ones.",
@@ -106,62 +110,69 @@ def require_baselines(one: Found, folders: Iterable[str], every: Mapping[str, Fo
 
 
 def read_seqnos(found: Found, get: Callable[[str], bytes]) -> dict[tuple[str, str], dict[int, int]]:
-    """The seqno.json of each (bucket, node) that has one: vbucket -> last sequence number, without zeros."""
-    made = {}
-    for place, node in found.nodes.items():
+    """The seqno.json of each (bucket, node) that has one: vbucket -> last sequence number, without zeros.
+
+    Raises Damaged.
+    """
+    seqnos = {}
+    for node_key, node in found.nodes.items():
         path = node.beside.get(SEQNO)
         if path is None:
             continue
         rows = read_object(get(path), path)
         for name, last in rows.items():
-            good = name.isascii() and name.isdecimal() and len(name) <= 5 and int(name) < MOST_VBUCKETS
-            if not good or type(last) is not int or not 0 <= last <= _LAST:
+            is_vbucket = name.isascii() and name.isdecimal() and len(name) <= 5 and int(name) < MOST_VBUCKETS
+            if not is_vbucket or type(last) is not int or not 0 <= last <= _MAX_SEQNO:
                 raise Damaged(
                     f"{path}: vbucket {name[:20]!r} has {last!r:.40}, a sequence number is expected.",
                     hint=ELSEWHERE,
                 )
-        made[place] = {int(name): last for name, last in rows.items() if last}
-    return made
+        seqnos[node_key] = {int(name): last for name, last in rows.items() if last}
+    return seqnos
 
 
 def read_branches(found: Found, get: Callable[[str], bytes]) -> dict[tuple[str, int], dict[int, int]]:
-    """By failover.json, of each (bucket, vbucket): uuid of a branch of its history -> the last sequence
-    number of the branch before it. Entries of another form are left out. Raises Damaged."""
-    made: dict[tuple[str, int], dict[int, int]] = {}
+    """The branches in the failover.json files: (bucket, vbucket) -> uuid of a branch -> last sequence number
+    of the branch before it. Entries of another form are skipped. Raises Damaged."""
+    branches: dict[tuple[str, int], dict[int, int]] = {}
     for (bucket, _), node in found.nodes.items():
         path = node.beside.get(FAILOVER)
         for name, entries in read_object(get(path), path).items() if path else ():
             if not (name.isascii() and name.isdecimal() and isinstance(entries, list)):
                 continue
             pairs = (entry for entry in entries if isinstance(entry, list) and len(entry) == 2)
-            of = made.setdefault((bucket, int(name)), {})
-            of.update((uuid, last) for uuid, last in pairs if type(uuid) is int and type(last) is int)
-    return made
+            vbucket_branches = branches.setdefault((bucket, int(name)), {})
+            vbucket_branches.update(
+                (uuid, last) for uuid, last in pairs if type(uuid) is int and type(last) is int
+            )
+    return branches
 
 
 def summary(metas: Mapping[tuple[str, str], Mapping[str, Any]]) -> dict[str, Any]:
-    """The meta.json files by bucket: what its nodes have in common, then what each has of its own."""
+    """The meta.json files by bucket: the values that its nodes share, and under `nodes` those that differ."""
     buckets: dict[str, Any] = {}
     for bucket in sorted({bucket for bucket, _ in metas}):
-        own = {node: meta for (of, node), meta in sorted(metas.items()) if of == bucket}
-        first = next(iter(own.values()))
-        shared = {k: v for k, v in first.items() if all(k in m and m[k] == v for m in own.values())}
-        apart = {
+        bucket_metas = {node: meta for (owner, node), meta in sorted(metas.items()) if owner == bucket}
+        first_meta = next(iter(bucket_metas.values()))
+        shared = {
+            k: v for k, v in first_meta.items() if all(k in m and m[k] == v for m in bucket_metas.values())
+        }
+        own_values = {
             node: {k: v for k, v in meta.items() if k not in shared}
-            for node, meta in own.items()
+            for node, meta in bucket_metas.items()
             if meta.keys() - shared.keys()
         }
-        buckets[bucket] = shared | ({"nodes": apart} if apart else {})
+        buckets[bucket] = shared | ({"nodes": own_values} if own_values else {})
     return buckets
 
 
 def encode(content: Mapping[str, Any]) -> bytes:
-    """A meta.json of an export; `content` is what differs between backups and buckets.
+    """Encode a meta.json of an export. `content` has the values that differ between backups and buckets.
 
-    `pred` stays empty: the tool then reads every file below the full backup's folder, wherever the archive
-    is. `baselines` has the same files as paths relative to the archive's root.
+    `pred` stays empty, so that the tool reads every file below the full backup's folder, wherever the archive
+    is. `baselines` has the same files, as paths relative to the archive's root.
     """
-    whole = {
+    full_content = {
         "pred": [],
         "conflict_resolution_type": "seqno",
         "version": "0.0.0",
@@ -169,4 +180,4 @@ def encode(content: Mapping[str, Any]) -> bytes:
         "audit_log": False,
         **content,
     }
-    return json.dumps(whole, ensure_ascii=False).encode()
+    return json.dumps(full_content, ensure_ascii=False).encode()

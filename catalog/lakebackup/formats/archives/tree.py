@@ -1,4 +1,5 @@
-"""The folders of an archive: a folder a backup; or, by releases before 3.0, one backup without a folder.
+"""Find the backups in the folders of an archive: one folder per backup, or one backup without a folder in the
+layout of cbbackup before 3.0.
 
 <root>/<time>/<time>-full|-diff|-accu/bucket-<bucket>/node-<node>/data-<number>.cbb
 <root>/bucket-<bucket>/node-<node>/data-<number>.cbb
@@ -24,7 +25,7 @@ KINDS: dict[str, Kind] = {"full": "full", "diff": "differential", "accu": "cumul
 DESIGN = "design.json"
 META, SEQNO, FAILOVER, SNAPSHOTS = "meta.json", "seqno.json", "failover.json", "snapshot_markers.json"
 _NODE_FILES = frozenset({META, SEQNO, FAILOVER, SNAPSHOTS})
-#: Definitions of a bucket, or of all buckets. Only the newest of each is restored.
+#: Files that define a bucket, or all buckets. A restore uses only the newest of each.
 _DEFINITIONS = frozenset({DESIGN, "index.json", "fts_index.json", "fts_alias.json"})
 _TIME_FORMATS = ("%Y-%m-%dT%H%M%SZ", "%Y-%m-%d_%H_%M_%S")
 _NAME = re.compile(r"(?P<time>[0-9TZ_-]+)-(?P<mode>full|diff|accu)")
@@ -34,9 +35,9 @@ _NOT_CLOSED = re.compile(r"data-[0-9]+\.cbb-(journal|wal|shm)")
 
 @dataclass(slots=True)
 class Node:
-    """The files that one node wrote of a bucket; paths are below the archive's root.
+    """The files that one node wrote for one bucket. Paths are relative to the archive's root.
 
-    `data`: in the order of their numbers. `beside`: name -> path of the JSON files in `folder`.
+    `data` has the .cbb files. `beside` maps the name of each JSON file in `folder` to its path.
     """
 
     bucket: str
@@ -50,7 +51,7 @@ class Node:
 class Found:
     """One backup of an archive. In the older layout `folder` is empty and `taken` is None (not known).
 
-    `designs`: (path, bucket or None for all) of the definitions.
+    `designs` has the files that define buckets, as (path, bucket); None stands for all buckets.
     """
 
     folder: str
@@ -79,50 +80,57 @@ def node_folder(bucket: str, node: str) -> str:
 
 
 def find(stats: Iterable[ObjectStat]) -> tuple[list[Found], list[str]]:
-    """The backups of an archive in the order they were taken, and paths of files that are not part of it.
+    """Return the backups of an archive, oldest first, and the paths of files that are not part of it.
 
-    Raises NotFound (no archive), Damaged (a database file that was not closed or that is missing before
-    others, a malformed name), Refused (both layouts, a backup without its full, a node with two folders).
+    Raises NotFound when there is no archive. Raises Damaged for a database file that was not closed, for
+    a gap in the numbers of a node's files, and for a malformed name. Raises Refused for an archive in both
+    layouts, for a backup without its full, and for a node with two folders.
     """
-    found: dict[str, Found] = {}
-    other = []
+    backups_by_folder: dict[str, Found] = {}
+    other_paths = []
     for stat in stats:
-        folder, rest = _split_path(stat.path)
-        if rest is None or not _add_file(found, folder, rest, stat):
-            other.append(stat.path)
-    made = sorted(found.values(), key=lambda one: (one.taken or datetime.min.replace(tzinfo=UTC), one.folder))
-    if not any(one.data for one in made):
+        folder, parts = _split_path(stat.path)
+        if parts is None or not _add_file(backups_by_folder, folder, parts, stat):
+            other_paths.append(stat.path)
+    backups = sorted(
+        backups_by_folder.values(),
+        key=lambda backup: (backup.taken or datetime.min.replace(tzinfo=UTC), backup.folder),
+    )
+    if not any(backup.data for backup in backups):
         raise NotFound(
             "This folder is no archive: it has no data-<number>.cbb.",
             hint="Give the folder that holds bucket-…, or folders named like 2014-01-31T134511Z.",
         )
-    if len(made) > 1 and made[0].taken is None:
+    if len(backups) > 1 and backups[0].taken is None:
         raise Refused(
-            f"The folder has a backup of the older layout and {len(made) - 1} of the newer one.",
+            f"The folder has a backup of the older layout and {len(backups) - 1} of the newer one.",
             hint="Move them apart and import each as a source of its own.",
         )
-    for one in made:
-        _require_full(one, made)
-        for node in one.nodes.values():
+    for backup in backups:
+        _require_full(backup, backups)
+        for node in backup.nodes.values():
             _require_every_file(node)
-    return made, other
+    return backups, other_paths
 
 
-def _require_full(one: Found, every: list[Found]) -> None:
-    root = one.folder.partition("/")[0]
-    if one.kind != "full" and not any(
-        other.kind == "full" and other.folder.startswith(f"{root}/") and other.taken and one.taken
-        and other.taken < one.taken
-        for other in every
+def _require_full(backup: Found, backups: list[Found]) -> None:
+    root = backup.folder.partition("/")[0]
+    if backup.kind != "full" and not any(
+        earlier.kind == "full" and earlier.folder.startswith(f"{root}/") and earlier.taken and backup.taken
+        and earlier.taken < backup.taken
+        for earlier in backups
     ):  # fmt: skip
         raise Refused(
-            f"{one.folder} has no earlier full backup beside it, so nothing can be restored from it.",
-            hint=f"Restore the folder {root}/<time>-full, or move {one.folder} out of the archive.",
+            f"{backup.folder} has no earlier full backup beside it, so nothing can be restored from it.",
+            hint=f"Restore the folder {root}/<time>-full, or move {backup.folder} out of the archive.",
         )
 
 
 def _require_every_file(node: Node) -> None:
-    """Raises Damaged. Files are numbered from 0 on; of the last ones only `seqno.json` could tell."""
+    """Raise Damaged for a gap in the file numbers, which start at 0.
+
+    Missing files at the end do not show here; only `seqno.json` tells of them.
+    """
     for number, stat in enumerate(sorted(node.data, key=_number)):
         if _number(stat) != number:
             raise Damaged(
@@ -136,7 +144,7 @@ def _number(stat: ObjectStat) -> int:
 
 
 def _split_path(path: str) -> tuple[str, list[str] | None]:
-    """Split a path into its backup's folder and the parts below it; these are None outside of a backup."""
+    """Split a path into its backup's folder and the parts below that; None for a file outside of a backup."""
     parts = path.split("/")
     if parts[0].startswith("bucket-"):
         return "", parts
@@ -145,54 +153,59 @@ def _split_path(path: str) -> tuple[str, list[str] | None]:
     return "", None
 
 
-def _add_file(found: dict[str, Found], folder: str, rest: list[str], stat: ObjectStat) -> bool:
-    """Add a file to its backup; False when its name is not of the format."""
-    *above, name = rest
+def _add_file(backups_by_folder: dict[str, Found], folder: str, parts: list[str], stat: ObjectStat) -> bool:
+    """Add a file to its backup, or return False when the format has no such file. Raises Damaged, Refused."""
+    *folders, name = parts
     if _NOT_CLOSED.fullmatch(name):
         raise Damaged(
             f"{stat.path}: the database was not closed, so its content is not known.",
             hint="Open it once with the program that wrote it, or move that backup out of the archive.",
         )
-    of_node = name in _NODE_FILES or _DATA.fullmatch(name)
-    if len(above) == 2 and of_node and above[0].startswith("bucket-") and above[1].startswith("node-"):
-        node = _node(_get_backup(found, folder), above[0], above[1], stat)
+    is_node_file = name in _NODE_FILES or _DATA.fullmatch(name)
+    if (
+        len(folders) == 2
+        and is_node_file
+        and folders[0].startswith("bucket-")
+        and folders[1].startswith("node-")
+    ):
+        node = _node(_get_backup(backups_by_folder, folder), folders[0], folders[1], stat)
         if name in _NODE_FILES:
             node.beside[name] = stat.path
         else:
             node.data.append(stat)
         return True
-    if len(above) < 2 and name in _DEFINITIONS and (not above or above[0].startswith("bucket-")):
-        bucket = _decode_name(above[0], "bucket-", stat) if above else None
-        _get_backup(found, folder).designs.append((stat.path, bucket))
+    if len(folders) < 2 and name in _DEFINITIONS and (not folders or folders[0].startswith("bucket-")):
+        bucket = _decode_name(folders[0], "bucket-", stat) if folders else None
+        _get_backup(backups_by_folder, folder).designs.append((stat.path, bucket))
         return True
     return False
 
 
-def _get_backup(found: dict[str, Found], folder: str) -> Found:
-    if folder not in found:
-        named = _NAME.fullmatch(folder.rpartition("/")[2])
-        kind: Kind = KINDS[named["mode"]] if named else "full"
-        found[folder] = Found(folder, kind, _parse_time(named["time"], folder) if named else None)
-    return found[folder]
+def _get_backup(backups_by_folder: dict[str, Found], folder: str) -> Found:
+    if folder not in backups_by_folder:
+        match = _NAME.fullmatch(folder.rpartition("/")[2])
+        kind: Kind = KINDS[match["mode"]] if match else "full"
+        backups_by_folder[folder] = Found(folder, kind, _parse_time(match["time"], folder) if match else None)
+    return backups_by_folder[folder]
 
 
 def _parse_time(text: str, folder: str) -> datetime:
     for form in _TIME_FORMATS:
         try:
-            made = datetime.strptime(text, form).replace(tzinfo=UTC)
+            instant = datetime.strptime(text, form).replace(tzinfo=UTC)
         except ValueError:
             continue
-        if made.year >= 1970:
-            return made
+        if instant.year >= 1970:
+            return instant
     raise Damaged(
         f"{folder}: {text!r} is not a time.", hint="Folders are named like 2014-01-31T134511Z-full, in UTC."
     )
 
 
-def _node(one: Found, bucket_folder: str, node_name: str, stat: ObjectStat) -> Node:
+def _node(backup: Found, bucket_folder: str, node_name: str, stat: ObjectStat) -> Node:
     bucket, name = _decode_name(bucket_folder, "bucket-", stat), _decode_name(node_name, "node-", stat)
     folder = stat.path.rpartition("/")[0] + "/"
-    node = one.nodes.setdefault((bucket, name), Node(bucket, name, folder))
+    node = backup.nodes.setdefault((bucket, name), Node(bucket, name, folder))
     if node.folder != folder:
         raise Refused(
             f"{folder} and {node.folder} are the same bucket and node under two names.",
@@ -201,17 +214,17 @@ def _node(one: Found, bucket_folder: str, node_name: str, stat: ObjectStat) -> N
     return node
 
 
-def _decode_name(folder: str, beginning: str, stat: ObjectStat) -> str:
-    name = unquote_plus(folder.removeprefix(beginning), errors="replace").strip()
+def _decode_name(folder: str, prefix: str, stat: ObjectStat) -> str:
+    name = unquote_plus(folder.removeprefix(prefix), errors="replace").strip()
     if not name or "\0" in name or ".." in folder or len(name) > 300:
         raise Damaged(
             f"{stat.path}: {folder!r} holds no valid name.",
-            hint=f"Rename the folder to {beginning}<name>, or move it out of the archive.",
+            hint=f"Rename the folder to {prefix}<name>, or move it out of the archive.",
         )
     return name
 
 
 def later(instant: datetime, before: datetime | None) -> datetime:
-    """The instant in whole seconds, but at least one second after `before`, so that names differ."""
-    whole = instant.astimezone(UTC).replace(microsecond=0)
-    return whole if before is None or whole > before else before + timedelta(seconds=1)
+    """The instant in whole seconds, or one second after `before` if that is later, so that names differ."""
+    whole_seconds = instant.astimezone(UTC).replace(microsecond=0)
+    return whole_seconds if before is None or whole_seconds > before else before + timedelta(seconds=1)

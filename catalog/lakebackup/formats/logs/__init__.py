@@ -1,1 +1,1 @@
-"""Change feeds: what their events are, how log files hold them, which files a restore needs."""
+"""Change feeds: the format of events, of log files and of their lists, and filters of tables."""

@@ -1,18 +1,18 @@
-"""The wire format of the key-value change feed: one Avro datum a record, after one byte for its version.
+"""The wire format of the key-value change feed: each record is one version byte and one Avro datum.
 
-What each field means and what a producer promises: docs/change-logs-feed.md.
+docs/change-logs-feed.md says what each field means and what a producer promises.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-#: The first byte of a record's value; the datum follows. (0 begins a message of a schema registry.)
+#: The first byte of a record's value, before the datum. (0 would mean a message of a schema registry.)
 VERSION = 1
-#: Names in the order of their Avro numbers.
+#: The symbols of the Avro enums, in the order of their numbers.
 KINDS = ("put", "delete", "resolved", "closed")
 FAMILIES = ("default", "write", "lock")
-#: It has no keys: its `closed` lists the regions that there are, so that none is missed.
+#: The region without keys. Its `closed` events list all regions that exist, so that none is missed.
 ROOT_REGION = 0
 
 SCHEMA: dict[str, Any] = {

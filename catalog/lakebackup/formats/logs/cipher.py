@@ -1,4 +1,4 @@
-"""Encryption of log files with AES-256-GCM, one message a file. The keys are in a file outside the catalog.
+"""Encrypt log files with AES-256-GCM, one message per file. The keys are in a file outside the catalog.
 
 A message is a random nonce of 12 bytes, then ciphertext and tag (NIST SP 800-38D). The object's path is the
 associated data, so an object that was moved to another path cannot be decrypted.
@@ -19,7 +19,7 @@ from pathlib import Path
 from lakebackup.errors import Damaged, NotFound, UsageProblem
 from lakebackup.storage.private import require_own
 
-#: Ends the name of an encrypted log file.
+#: The end of an encrypted log file's name.
 SUFFIX = ".aes256gcm"
 NONCE_BYTES = 12
 _KEY_BYTES = 32
@@ -29,20 +29,20 @@ _FORM = 'It is TOML or JSON: current = "b", and a table [keys] with a = "<base64
 
 @dataclass(frozen=True, slots=True)
 class Cipher:
-    """One key. Tasks receive it pickled; its repr does not show it."""
+    """One key. Spark tasks receive it pickled. Its repr does not show the key."""
 
     key_id: str
     key: bytes = field(repr=False)
 
     def seal(self, data: bytes, path: str) -> bytes:
-        """Encrypt `data` of the object `path`; the result is 28 bytes longer."""
+        """Encrypt `data`, to be stored at `path`. The result is 28 bytes longer."""
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
         nonce = secrets.token_bytes(NONCE_BYTES)
         return nonce + AESGCM(self.key).encrypt(nonce, data, path.encode())
 
     def open(self, data: bytes | memoryview, path: str) -> bytes | None:
-        """Decrypt the result of `seal`; None if key, path or data differ."""
+        """Decrypt the result of `seal`. Returns None if the key, the path or the data differ."""
         from cryptography.exceptions import InvalidTag
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
@@ -56,7 +56,7 @@ class Cipher:
 
 @dataclass(frozen=True, slots=True)
 class LogKeys:
-    """The keys of a key file by id; `current` is the id of the key that encrypts."""
+    """The keys of a key file, by id. `current` is the id of the key that encrypts new files."""
 
     file: str
     current: str
@@ -64,16 +64,17 @@ class LogKeys:
 
     @classmethod
     def load(cls, path: str) -> LogKeys:
-        """Read a TOML or JSON file: a table `keys` of id -> base64 of 32 bytes, and `current`.
+        """Read a TOML or JSON file with a table `keys` (id -> base64 of 32 bytes) and the id `current`.
 
-        Without `current` the last key encrypts. Raises NotFound, UsageProblem; messages never show a key.
+        Without `current`, the last key encrypts. Raises NotFound and UsageProblem, whose messages never show
+        a key.
         """
         require_own(path, "The key file", secret=True)
         table = _table(path)
-        given = table.get("keys")
-        if table.keys() - {"keys", "current"} or not isinstance(given, Mapping) or not given:
+        texts_by_id = table.get("keys")
+        if table.keys() - {"keys", "current"} or not isinstance(texts_by_id, Mapping) or not texts_by_id:
             raise UsageProblem(f"{path} is not a key file.", hint=_FORM)
-        keys = {key_id: _key(path, key_id, text) for key_id, text in given.items()}
+        keys = {key_id: _key(path, key_id, text) for key_id, text in texts_by_id.items()}
         current = table.get("current", list(keys)[-1])
         if not isinstance(current, str) or current not in keys:
             raise UsageProblem(f"{path}: current names a key that is not among its keys.", hint=_FORM)
@@ -81,15 +82,16 @@ class LogKeys:
 
     @property
     def cipher(self) -> Cipher:
-        """The key that encrypts."""
+        """The key that encrypts new files."""
         return Cipher(self.current, self.keys[self.current])
 
 
 def opened(keys: LogKeys | None, key_id: str, path: str, data: bytes, *, intact: bool) -> bytes:
-    """Decrypt `data`, the encrypted object `path`.
+    """Decrypt `data`, the content of the encrypted object `path`.
 
-    `intact`: its SHA-256 is correct, so if decryption fails, the key is wrong. Raises UsageProblem (no key
-    file, no such key in it, the wrong key), Damaged (when not `intact`).
+    `intact`: the object's SHA-256 is correct, so if decryption fails, the key is wrong. Raises UsageProblem
+    when there is no key file, when it lacks the key, or when the key is wrong; Damaged when decryption of an
+    object that is not `intact` fails.
     """
     if keys is None:
         raise UsageProblem(
@@ -101,9 +103,9 @@ def opened(keys: LogKeys | None, key_id: str, path: str, data: bytes, *, intact:
             f"{path} is encrypted with the key {key_id!r}, which {keys.file} does not hold.",
             hint="Add this key to the file. Keep a key as long as files encrypted with it are kept.",
         )
-    found = Cipher(key_id, keys.keys[key_id]).open(memoryview(data), path)
-    if found is not None:
-        return found
+    plaintext = Cipher(key_id, keys.keys[key_id]).open(memoryview(data), path)
+    if plaintext is not None:
+        return plaintext
     if intact:
         raise UsageProblem(
             f"The key {key_id!r} of {keys.file} cannot decrypt {path}, which is undamaged.",

@@ -1,8 +1,8 @@
-"""Events of a change feed, as decoders return them and as log files hold them.
+"""The columns of change events, as decoders return them and as log files hold them.
 
 The model is TiDB's MVCC: a transaction prewrites values (column family `default`, key and start ts), then
 commits keys (family `write`, key and commit ts; the value is the start ts). A rollback deletes the prewritten
-values. Feeds of committed rows (Debezium) have only events of `write`, which hold the values.
+values. Feeds of committed rows (Debezium) have only events of family `write`, which hold the values.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 
 Domain = Literal["tso", "ms"]
 
-#: Column families. TiDB's third one, `lock`, is not captured: a restore needs no locks.
+#: Column families. TiDB's third family, `lock`, is not captured, because a restore needs no locks.
 DEFAULT, WRITE = "default", "write"
 PUT, DELETE = "put", "delete"
 
-#: The type of a write: sets a value, deletes the key, only locked the key, was rolled back (neither of these
-#: two changes the value), or deletes all rows of the table (its key is empty).
+#: The type of a write: it sets a value, deletes the key, only locked the key, was rolled back, or deletes all
+#: rows of the table (then its key is empty). Locks and rollbacks change no value.
 PUTS, DELETES, LOCKS, ROLLBACK, TRUNCATES = "P", "D", "L", "R", "T"
 
-#: Prefix of meta keys, which describe databases and tables. They have separate log files.
+#: Prefix of meta keys, which describe databases and tables. They are in log files of their own.
 META_PREFIX = b"m"
 #: `table_id` of meta keys.
 META_TABLE = 0
@@ -31,12 +31,13 @@ META_TABLE = 0
 
 @cache
 def captured_schema() -> pa.Schema:
-    """An event as a decoder returns it.
+    """The columns of an event as a decoder returns it.
 
-    store: the node that sent it. region: shard of the feed. cf: DEFAULT or WRITE. op: PUT or DELETE. type:
-    PUTS ... TRUNCATES if it is a put in WRITE, else null. value: set by puts in DEFAULT, and by writes that
-    hold their value. start_ts, commit_ts (null in DEFAULT): in the feed's domain. seq, sub: of two writes of
-    a key, the later has the greater (commit_ts, seq, sub). offset: of its message in the feed's partition.
+    store: the node that sent the event. region: the shard of the feed. cf: DEFAULT or WRITE. op: PUT or
+    DELETE. type: PUTS ... TRUNCATES for a put in WRITE, else null. value: set by puts in DEFAULT, and by
+    writes that hold their value. start_ts, commit_ts (null in DEFAULT): in the feed's domain. seq, sub: the
+    later of two writes of a key has the greater (commit_ts, seq, sub). offset: of the event's message in its
+    partition of the feed.
     """
     import pyarrow as pa
 
@@ -55,7 +56,7 @@ def captured_schema() -> pa.Schema:
 
 @cache
 def stored_schema() -> pa.Schema:
-    """An event as a log file holds it: store, region, table, cf and op are in the file's path instead."""
+    """The columns of an event in a log file. The file's path has its store, region, table, cf and op."""
     import pyarrow as pa
 
     return pa.schema(
@@ -73,7 +74,8 @@ def stored_schema() -> pa.Schema:
 
 @cache
 def marks_schema() -> pa.Schema:
-    """Resolved timestamps: every change of a region up to `resolved_ts` is before `offset` in its partition.
+    """The columns of resolved timestamps: a region's changes up to `resolved_ts` precede `offset` in its
+    partition.
 
     `closed`: the region ended; `successors` are the regions that hold its keys from then on.
     """

@@ -1,7 +1,8 @@
-"""Log files: records of one store, region, table, column family and operation, in the order they came in.
+"""Write and read log files: the records of one store, region, table, column family and operation, in the
+order in which they arrived.
 
 A file is one Arrow IPC stream of `events.stored_schema()`, as a sequence of zstd or LZ4 frames. It can be
-encrypted as a whole (`cipher`). docs/data-format.md describes it for others.
+encrypted as a whole (`cipher`). docs/data-format.md describes the format for other programs.
 """
 
 from __future__ import annotations
@@ -32,19 +33,19 @@ FORMAT = "log-arrow-1"
 Codec = Literal["zstd", "lz4", "none"]
 CODECS: tuple[str, ...] = get_args(Codec)
 _ZSTD_LEVEL = 1
-#: A file is closed before its IPC stream is longer: it can be held, and it is one message of the cipher.
+#: The most bytes of a file's IPC stream. So a file fits into memory, and into one message of the cipher.
 MOST_RAW = 64 << 20
 _BATCH_ROWS, _BATCH_BYTES = 65_536, 4 << 20
 _KEY_LIMIT = 64
-_END = b"\xff\xff\xff\xff\0\0\0\0"  # of an IPC stream
+_END = b"\xff\xff\xff\xff\0\0\0\0"  # the end of an IPC stream
 _SUFFIX = {"zstd": ".zst", "lz4": ".lz4", "none": ""}
 _HINT = "Take it from another copy of the repository; `lakebackup verify` shows what else is damaged."
 
 
 class Scratch:
-    """A file on this machine's disk without a name, for pieces of log files that are not whole yet.
+    """An unnamed file on this machine's disk, for the frames of unfinished log files.
 
-    Several threads may use it. `folder`: where; None: where this machine keeps temporary files. It is gone
+    Several threads may use it. It is in `folder`, or in this machine's folder of temporary files. It ends
     with the process.
     """
 
@@ -53,36 +54,36 @@ class Scratch:
         try:
             self._file = tempfile.TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115 (closed by __exit__)
         except OSError as error:
-            raise _disk(error) from error
+            raise _disk_problem(error) from error
 
     def append(self, data: bytes | memoryview) -> tuple[int, int]:
-        """Store `data`; returns its position and length. Raises EnvironmentProblem (disk full)."""
+        """Store `data` and return its position and length. Raises EnvironmentProblem (the disk is full)."""
         view = memoryview(data)
         size = len(view)
         with self._lock:
-            begin = self._end
+            start = self._end
             self._end += size
-        at = begin
+        position = start
         try:
             while len(view):
-                written = os.pwrite(self._file.fileno(), view, at)
-                view, at = view[written:], at + written
+                written_bytes = os.pwrite(self._file.fileno(), view, position)
+                view, position = view[written_bytes:], position + written_bytes
         except OSError as error:
-            raise _disk(error) from error
-        return begin, size
+            raise _disk_problem(error) from error
+        return start, size
 
     def read(self, position: int, size: int) -> bytes:
-        """What is there. Raises EnvironmentProblem."""
+        """The `size` bytes at `position`. Raises EnvironmentProblem."""
         try:
             data = os.pread(self._file.fileno(), size, position)
         except OSError as error:
-            raise _disk(error) from error
+            raise _disk_problem(error) from error
         if len(data) != size:
             raise EnvironmentProblem("A temporary file of this machine lost what was written to it.")
         return data
 
     def close(self) -> None:
-        """Give its space back."""
+        """Free its space on the disk."""
         self._file.close()
 
     def __enter__(self) -> Scratch:
@@ -92,7 +93,7 @@ class Scratch:
         self.close()
 
 
-def _disk(error: OSError) -> EnvironmentProblem:
+def _disk_problem(error: OSError) -> EnvironmentProblem:
     return EnvironmentProblem(
         f"Cannot keep change events in a temporary file of this machine: {error}.",
         hint="Free some space in its temporary folder (TMPDIR), then resume the task.",
@@ -101,7 +102,7 @@ def _disk(error: OSError) -> EnvironmentProblem:
 
 @dataclass(frozen=True, slots=True)
 class LogPlace:
-    """Whose records a log file holds; with its least ts it makes its path."""
+    """What all records of a log file have in common. With their least ts, it gives the file's path."""
 
     source: str
     backup_id: str
@@ -113,11 +114,11 @@ class LogPlace:
 
     @property
     def is_meta(self) -> bool:
-        """Whether these are meta keys: what databases and tables there are."""
+        """Whether the file holds meta keys, which describe databases and tables."""
         return self.table_id == META_TABLE
 
     def columns(self) -> dict[str, Any]:
-        """The columns of a row of `files` that come from it."""
+        """The columns of the file's row in `files` that follow from these values."""
         return {
             "source": self.source,
             "backup_id": self.backup_id,
@@ -131,7 +132,7 @@ class LogPlace:
 
 
 class LogFileWriter:
-    """One log file. Until `publish` its frames are in `scratch`; nothing is held in memory between calls."""
+    """Writes one log file. Its frames are in `scratch` until `publish`, so memory holds no records."""
 
     def __init__(self, place: LogPlace, scratch: Scratch, codec: str = "zstd") -> None:
         self.place = place
@@ -139,39 +140,40 @@ class LogFileWriter:
         self._scratch, self._codec = scratch, codec
         self._frames: list[tuple[int, int]] = []
         self._times: list[int] = []
-        self._begins: list[int] = []
+        self._first_start_ts: list[int] = []
         self._keys: list[bytes] = []
         self._offsets: list[int] = []
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Append records: the columns of `events.stored_schema()`. With `offset`, the row has their range.
+        """Append records with the columns of `events.stored_schema()`.
 
-        They become one frame, so many at once are better. Raises Damaged (a write without a commit ts, which
-        no feed may send), EnvironmentProblem (disk).
+        The batch may also have `offset`; then the file's row gets the range of offsets. A batch becomes one
+        frame, so large batches compress better. Raises Damaged for a write without a commit ts, which no feed
+        may send, and EnvironmentProblem for an error of the disk.
         """
         if not len(batch):
             return
         self._count(batch)
         batch = batch.select(stored_schema().names).cast(stored_schema())
         messages = [] if self._frames else [stored_schema().serialize()]
-        messages += [piece.serialize() for piece in _pieces(batch)]
+        messages += [piece.serialize() for piece in _slices(batch)]
         self._append(b"".join(messages))
 
     def publish(self, storage: Storage, cipher: Cipher | None = None) -> dict[str, Any]:
-        """Put the file, once; the columns of its row in `files` that it knows (see LogPlace.columns too).
+        """Store the file and return the columns of its row in `files`. Call it once.
 
-        A path that is taken (an interrupted attempt, a file of the same least ts) gives way to one with
-        a random end. Raises EnvironmentProblem.
+        If an object has that path already (of an interrupted attempt, or with the same least ts), the file
+        gets a random suffix. Raises EnvironmentProblem.
         """
         self._append(_END)
         while True:
             try:
-                return self._put(storage, cipher)
+                return self._upload(storage, cipher)
             except AlreadyExists:
                 store = f"{self.place.store}-{secrets.token_hex(4)}"
                 self.place = replace(self.place, store=store)
 
-    def _put(self, storage: Storage, cipher: Cipher | None) -> dict[str, Any]:
+    def _upload(self, storage: Storage, cipher: Cipher | None) -> dict[str, Any]:
         path = self._path(cipher)
         pieces = (self._scratch.read(*frame) for frame in self._frames)
         source = _Stream(pieces if cipher is None else iter([cipher.seal(b"".join(pieces), path)]))
@@ -188,26 +190,26 @@ class LogFileWriter:
             "entries": self.entries,
             "min_ts": min(self._times),
             "max_ts": max(self._times),
-            "min_begin_ts": min(self._begins, default=None),
+            "min_begin_ts": min(self._first_start_ts, default=None),
             "start_position": min(self._offsets, default=0),
             "end_position": max(self._offsets, default=0) + 1,
             "start_key": min(self._keys)[:_KEY_LIMIT].hex(),
-            "end_key": _rounded(max(self._keys)),
+            "end_key": _upper_bound(max(self._keys)),
         }
 
     def _path(self, cipher: Cipher | None) -> str:
-        place = self.place
+        file_key = self.place
         return layout.log_path(
-            place.source,
-            place.backup_id,
-            table_id=place.table_id,
-            region=place.region,
+            file_key.source,
+            file_key.backup_id,
+            table_id=file_key.table_id,
+            region=file_key.region,
             min_ts=min(self._times),
-            cf=place.cf,
-            op=place.op,
-            store=place.store,
+            cf=file_key.cf,
+            op=file_key.op,
+            store=file_key.store,
             suffix=suffix(self._codec, encrypted=cipher is not None),
-            is_meta=place.is_meta,
+            is_meta=file_key.is_meta,
         )
 
     def _append(self, data: bytes) -> None:
@@ -217,27 +219,29 @@ class LogFileWriter:
     def _count(self, batch: pa.RecordBatch) -> None:
         import pyarrow.compute as pc
 
-        place = self.place
-        ts = batch["start_ts" if place.cf == DEFAULT else "commit_ts"]
+        file_key = self.place
+        ts = batch["start_ts" if file_key.cf == DEFAULT else "commit_ts"]
         if ts.null_count:
-            raise Damaged(f"A write of table {place.table_id}, region {place.region}, has no commit ts.")
+            raise Damaged(
+                f"A write of table {file_key.table_id}, region {file_key.region}, has no commit ts."
+            )
         self.entries += len(batch)
-        self._times = _spread([*self._times, *_bounds(ts)])
-        self._keys = _spread([*self._keys, *_bounds(batch["key"])])
-        if place.cf == WRITE and place.op == PUT:
-            bare = pc.and_(
+        self._times = _min_and_max([*self._times, *_bounds(ts)])
+        self._keys = _min_and_max([*self._keys, *_bounds(batch["key"])])
+        if file_key.cf == WRITE and file_key.op == PUT:
+            valueless = pc.and_(
                 pc.or_(pc.equal(batch["type"], PUTS), pc.equal(batch["type"], DELETES)),
                 pc.is_null(batch["value"]),
             )
-            first = pc.min(batch["start_ts"].filter(bare)).as_py()
-            if first is not None:
-                self._begins = [min([first, *self._begins])]
+            first_start_ts = pc.min(batch["start_ts"].filter(valueless)).as_py()
+            if first_start_ts is not None:
+                self._first_start_ts = [min([first_start_ts, *self._first_start_ts])]
         if "offset" in batch.schema.names:
-            self._offsets = _spread([*self._offsets, *_bounds(batch["offset"])])
+            self._offsets = _min_and_max([*self._offsets, *_bounds(batch["offset"])])
 
 
 class StoredLogFile(Protocol):
-    """What of a row of `files` reading needs; `path` is below the storage's root."""
+    """The columns of a row of `files` that a reader needs. `path` is relative to the storage's root."""
 
     @property
     def path(self) -> str: ...
@@ -256,10 +260,11 @@ class StoredLogFile(Protocol):
 def read_log_file(
     storage: Storage, file: StoredLogFile, keys: LogKeys | None, *, checksum: bool = True
 ) -> Iterator[pa.RecordBatch]:
-    """The records of a log file in the order they were written, batches of `events.stored_schema()`.
+    """Yield the records of a log file in the order they were written, as batches of `events.stored_schema()`.
 
-    The stored file is held in memory, its contents batch by batch. `checksum`: compare its SHA-256 with the
-    row's; size and number of records always are. Raises NotFound, UsageProblem (key), Damaged.
+    Memory holds the stored file and one batch of its content. Size and number of records are always compared
+    with the row, the SHA-256 only with `checksum`. Raises NotFound, Damaged, and UsageProblem for a missing
+    or wrong key.
     """
     import pyarrow as pa
 
@@ -292,7 +297,7 @@ def read_log_file(
 
 
 def suffix(codec: str, *, encrypted: bool) -> str:
-    """What follows `.log` in a file's name."""
+    """The part of a file's name after `.log`."""
     return _SUFFIX[codec] + (cipher.SUFFIX if encrypted else "")
 
 
@@ -306,45 +311,45 @@ def _compressed(data: bytes, codec: str) -> bytes:
     return compressed
 
 
-def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+def _slices(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     count = max(-(-len(batch) // _BATCH_ROWS), min(len(batch), -(-batch.nbytes // _BATCH_BYTES)))
     step = -(-len(batch) // count)
-    for begin in range(0, len(batch), step):
-        yield batch.slice(begin, step)
+    for start in range(0, len(batch), step):
+        yield batch.slice(start, step)
 
 
 def _bounds(array: pa.Array) -> Sequence[Any]:
     import pyarrow.compute as pc
 
-    found = pc.min_max(array).as_py()
-    return found["min"], found["max"]
+    bounds = pc.min_max(array).as_py()
+    return bounds["min"], bounds["max"]
 
 
-def _spread(values: list[Any]) -> list[Any]:
+def _min_and_max(values: list[Any]) -> list[Any]:
     return [min(values), max(values)]
 
 
-def _rounded(key: bytes) -> str | None:
-    """An upper bound of the keys in lower hex; None when the cut key has no greater one of its length."""
+def _upper_bound(key: bytes) -> str | None:
+    """The greatest key in lower hex. A long key is shortened and rounded up; None if that is impossible."""
     if len(key) <= _KEY_LIMIT:
         return key.hex()
-    kept = key[:_KEY_LIMIT].rstrip(b"\xff")
-    return (kept[:-1] + bytes([kept[-1] + 1])).hex() if kept else None
+    prefix = key[:_KEY_LIMIT].rstrip(b"\xff")
+    return (prefix[:-1] + bytes([prefix[-1] + 1])).hex() if prefix else None
 
 
 class _Stream:
-    """Pieces of bytes as one stream for `Storage.upload`; its SHA-256 is computed as it is read."""
+    """Joins pieces of bytes into a stream for `Storage.upload`, and computes its SHA-256 while it is read."""
 
     def __init__(self, pieces: Iterator[bytes]) -> None:
-        self._pieces, self._held = pieces, memoryview(b"")
+        self._pieces, self._unread = pieces, memoryview(b"")
         self.sha256 = hashlib.sha256()
 
     def read(self, size: int, /) -> bytes:
-        while not self._held:
+        while not self._unread:
             piece = next(self._pieces, None)
             if piece is None:
                 return b""
-            self._held = memoryview(piece)
-        data, self._held = bytes(self._held[:size]), self._held[size:]
+            self._unread = memoryview(piece)
+        data, self._unread = bytes(self._unread[:size]), self._unread[size:]
         self.sha256.update(data)
         return data

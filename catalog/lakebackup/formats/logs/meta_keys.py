@@ -1,8 +1,8 @@
-"""Meta keys: how a database with a key-value change feed describes its databases and tables. Pure.
+"""Follow the names of databases and tables through the meta keys of a key-value change feed. Without I/O.
 
-The value of `mDB<id>` is JSON {"id", "name"} of a database, that of `mDB<id>_Table<id>` of a table. They are
-written in transactions like other keys, so each name is valid from a commit ts on. Other keys that begin with
-`m` (next ids, sequences, policies, the history of schema changes) are ignored.
+The value of `mDB<id>` is JSON {"id", "name"} of a database, that of `mDB<id>_Table<id>` is that of a table.
+Meta keys are written in transactions like other keys, so each name is valid from a commit ts on. Other keys
+that begin with `m` (next ids, sequences, policies, the history of schema changes) are ignored.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from lakebackup.errors import Damaged
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-#: The meta keys that are captured (valid in RE2 too); group 1: the database's id, 2: the table's.
+#: Matches the meta keys that are captured, in RE2 too. Group 1 is the database's id, group 2 the table's.
 CAPTURED_KEYS = r"\AmDB([0-9]{1,18})(?:_Table([0-9]{1,18}))?\z"
 _KEY = re.compile(CAPTURED_KEYS.replace(r"\z", r"\Z").encode())
 
@@ -25,7 +25,7 @@ Action = Literal["create", "rename", "truncate", "drop"]
 
 
 class MetaWrite(NamedTuple):
-    """A committed write of a meta key; `value`: JSON, None when the key was deleted."""
+    """A committed write of a meta key. `value` is JSON, or None when the key was deleted."""
 
     commit_ts: int
     start_ts: int
@@ -34,9 +34,9 @@ class MetaWrite(NamedTuple):
 
 
 class Naming(NamedTuple):
-    """The name of a table from `from_ts` on. For a database, `table_id` is its id negated, `name` is empty.
+    """The name of a table from `from_ts` on. For a database, `table_id` is minus its id, and `name` is empty.
 
-    `replaces`: id of the truncated table that this one replaces.
+    `replaces` is the id of the truncated table that this one replaces.
     """
 
     table_id: int
@@ -55,24 +55,24 @@ class _Table:
 
 
 class Names:
-    """The present names of databases and tables; `apply` applies later writes."""
+    """The current names of databases and tables. `apply` brings them up to date with later writes."""
 
     def __init__(self, before: Iterable[Naming] = ()) -> None:
-        """`before`: the last Naming of each id."""
-        known = list(before)
-        self._dbs = {-n.table_id: n.db for n in known if n.table_id < 0 and n.action != "drop"}
+        """Start from the last Naming of each id, in `before`."""
+        namings = list(before)
+        self._dbs = {-n.table_id: n.db for n in namings if n.table_id < 0 and n.action != "drop"}
         ids = {name: number for number, name in self._dbs.items()}
         self._tables = {
             # A database whose meta key was never read is called DB<id>.
             n.table_id: _Table(ids.get(n.db, _id_in_name(n.db)), n.db, n.name)
-            for n in known
+            for n in namings
             if n.table_id > 0 and n.action != "drop"
         }
 
     def apply(self, writes: Iterable[MetaWrite]) -> Iterator[Naming]:
-        """Apply writes of complete transactions, in the order of their commits; returns what changed.
+        """Apply the writes of complete transactions in the order of their commits, and yield each new Naming.
 
-        Raises Damaged, with key and commit ts, for an invalid value.
+        Raises Damaged for an invalid value. The message has its key and its commit ts.
         """
         transaction: list[MetaWrite] = []
         # A feed may repeat events: drop duplicates.
@@ -90,35 +90,36 @@ class Names:
         removed: dict[int, _Table] = {}
         added: dict[int, _Table] = {}
         for write in writes:
-            found = _KEY.match(write.key)
-            if found is None:
+            match = _KEY.match(write.key)
+            if match is None:
                 continue
-            db_id = int(found[1])
-            if found[2] is None:
+            db_id = int(match[1])
+            if match[2] is None:
                 dbs[db_id] = None if write.value is None else _name(write)
             elif write.value is not None:
-                added[int(found[2])] = _Table(db_id, "", _name(write))
-            elif (table := self._tables.get(int(found[2]))) and table.db_id == db_id:
-                removed[int(found[2])] = table
+                added[int(match[2])] = _Table(db_id, "", _name(write))
+            elif (table := self._tables.get(int(match[2]))) and table.db_id == db_id:
+                removed[int(match[2])] = table
         yield from self._database_changes(ts, dbs, removed, added)
         yield from self._table_changes(ts, removed, added)
 
     def _database_changes(
         self, ts: int, dbs: dict[int, str | None], removed: dict[int, _Table], added: dict[int, _Table]
     ) -> Iterator[Naming]:
-        """Changes of databases; the tables of a dropped or renamed one are dropped or renamed too."""
+        """Yield the changes of databases. Adds the tables of dropped databases to `removed`, and those of
+        renamed ones to `added`."""
         for db_id, name in dbs.items():
-            before = self._dbs.get(db_id)
-            if name == before:
+            old_name = self._dbs.get(db_id)
+            if name == old_name:
                 continue
             tables = {i: t for i, t in self._tables.items() if t.db_id == db_id and i not in added}
             if name is None:
                 del self._dbs[db_id]
-                yield Naming(-db_id, before or "", "", ts, "drop")
+                yield Naming(-db_id, old_name or "", "", ts, "drop")
                 removed.update(tables)
             else:
                 self._dbs[db_id] = name
-                yield Naming(-db_id, name, "", ts, "create" if before is None else "rename")
+                yield Naming(-db_id, name, "", ts, "create" if old_name is None else "rename")
                 added.update({i: _Table(db_id, name, t.name) for i, t in tables.items() if i not in removed})
 
     def _table_changes(
@@ -131,13 +132,13 @@ class Names:
             table = self._tables.pop(table_id)
             yield Naming(table_id, table.db, table.name, ts, "drop")
         for table_id, table in sorted(added.items()):
-            before = self._tables.get(table_id)
+            old_table = self._tables.get(table_id)
             self._tables[table_id] = table
-            if before is None:
+            if old_table is None:
                 replaces = dropped.get((table.db_id, table.name))
                 action: Action = "create" if replaces is None else "truncate"
                 yield Naming(table_id, table.db, table.name, ts, action, replaces)
-            elif (before.db, before.name) != (table.db, table.name):
+            elif (old_table.db, old_table.name) != (table.db, table.name):
                 yield Naming(table_id, table.db, table.name, ts, "rename")
 
 

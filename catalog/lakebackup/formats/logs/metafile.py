@@ -1,7 +1,8 @@
-"""`stream-metas/<ts>-<backup id>.meta`: the log files of one flush, for tools that do not read the catalog.
+"""Write `stream-metas/<ts>-<backup id>.meta`: the log files of one flush, for tools without the catalog.
 
-JSON with a checksum: all fields of DataFileInfo in TiDB's log backup, and those needed to find and read a
-file. A long list is split into pieces and an index of them. The index is written last: its pieces exist.
+It is JSON with a checksum. It has all fields of DataFileInfo in TiDB's log backup, and those needed to find
+and read a file. A long list is split into pieces and an index. The index is written last, so that the pieces
+it names exist.
 """
 
 from __future__ import annotations
@@ -21,15 +22,16 @@ if TYPE_CHECKING:
     from lakebackup.rows.backups import DataFile
     from lakebackup.storage import Storage
 
-#: A list with more files or more bytes of JSON than this is split into pieces.
+#: A list with more files, or more characters of JSON, is split into pieces.
 MOST_FILES, MOST_BYTES = 20_000, 8 << 20
 
 
 def file_info(row: DataFile) -> dict[str, Any]:
-    """The entry of a log file in a `.meta` object, from its row in the catalog.
+    """The entry of a log file in a `.meta` object, from the file's row in the catalog.
 
-    `path` is below the destination's root; timestamps are in the feed's domain. Keys are in lower hex; a
-    shortened `end_key` is an upper bound, null: no bound. `sha_256` and `bytes` are of the stored object.
+    `path` is relative to the destination's root. Timestamps are in the feed's domain. Keys are in lower hex;
+    a shortened `end_key` is an upper bound, and null means no bound. `sha_256` and `bytes` are those of the
+    stored object.
     """
     is_meta = row.role == "schema"
     return {
@@ -56,37 +58,37 @@ def file_info(row: DataFile) -> dict[str, Any]:
 def write_stream_meta(
     storage: Storage, source: str, backup_id: str, ts: int, rows: Iterable[DataFile]
 ) -> str:
-    """Write the `.meta` of a flush whose checkpoint is `ts`; returns its path.
+    """Write the `.meta` of a flush whose checkpoint is `ts`, and return its path.
 
-    `rows`: the flush's files; other files than log files are skipped. Memory holds one piece at a time.
-    Writing it again writes the same. Raises EnvironmentProblem.
+    `rows` are the flush's files, of which only log files are listed. Memory holds one piece at a time. A
+    second call writes the same content. Raises EnvironmentProblem.
     """
     head = {"format": SEALED, "source": source, "backup_id": backup_id, "resolved_ts": ts}
     pieces: list[dict[str, Any]] = []
-    held: list[dict[str, Any]] = []
+    infos: list[dict[str, Any]] = []
     size = 0
 
     def put_piece() -> None:
         path = layout.stream_meta_path(source, backup_id, ts, len(pieces))
-        put_sealed(storage, path, {**head, "piece": len(pieces), "files": held})
-        entries = sum(info["number_of_entries"] for info in held)
-        stored = sum(info["bytes"] for info in held)
-        pieces.append({"path": path, "files": len(held), "entries": entries, "bytes": stored})
-        held.clear()
+        put_sealed(storage, path, {**head, "piece": len(pieces), "files": infos})
+        entries = sum(info["number_of_entries"] for info in infos)
+        stored_bytes = sum(info["bytes"] for info in infos)
+        pieces.append({"path": path, "files": len(infos), "entries": entries, "bytes": stored_bytes})
+        infos.clear()
 
     for row in rows:
         if row.format != FORMAT:
             continue
         info = file_info(row)
         length = len(json.dumps(info))
-        if held and (len(held) >= MOST_FILES or size + length > MOST_BYTES):
+        if infos and (len(infos) >= MOST_FILES or size + length > MOST_BYTES):
             put_piece()
             size = 0
-        held.append(info)
+        infos.append(info)
         size += length
     path = layout.stream_meta_path(source, backup_id, ts)
     if not pieces:
-        put_sealed(storage, path, {**head, "files": held})
+        put_sealed(storage, path, {**head, "files": infos})
         return path
     put_piece()
     put_sealed(storage, path, {**head, "pieces": pieces})

@@ -1,6 +1,7 @@
-"""Which tables of a change feed are meant: `db.table` with wildcards, `!` leaves out, the last rule wins.
+"""Select tables of a change feed by rules: `db.table` with wildcards, or `!db.table` to exclude. The last
+rule that matches a table decides.
 
-The form is that of TiDB's table filter, without its regular expressions and its files of rules.
+The syntax is that of TiDB's table filter, without its regular expressions and its files of rules.
 """
 
 from __future__ import annotations
@@ -16,17 +17,18 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-# A part of a name: in backquotes, where two of them mean one, or up to the next dot.
+# A part of a name: text in backquotes, in which two stand for one, or text up to the next dot.
 _PART = re.compile(r"`((?:[^`]|``)*)`|([^.`]*)")
 
 
 @dataclass(frozen=True)
 class TableFilter:
-    """Rules `db.table`, each part with `*`, `?` and `[...]`; the first dot parts them, but within backquotes.
+    """Rules `db.table`, with `*`, `?` and `[...]` in either part. They are split at the first dot that is not
+    in backquotes.
 
-    A table whose database has schemas fits as `db.schema.table`, and as `schema.table` in every database.
-    The last rule that fits a table decides. A table that none fits is meant only when no rule takes any: all
-    begin with `!`, or there are none. Raises UsageProblem for a rule that is none, naming it.
+    If the database has schemas, a rule can be `db.schema.table`, or `schema.table` for every database. The
+    last rule that matches a table decides. A table that no rule matches is selected only if there are no
+    rules, or if all of them begin with `!`. Raises UsageProblem, which names the rule, for an invalid one.
     """
 
     rules: Sequence[str] = ()
@@ -36,10 +38,13 @@ class TableFilter:
         object.__setattr__(self, "_parsed", [_parse(rule) for rule in self.rules])
 
     def takes(self, db: str, name: str) -> bool:
-        """Whether the table is meant. `db`: a database, a schema, or both, as `quoted` parts with a dot."""
-        first, schema = _split(db)
+        """Whether the rules select the table. `db` is a database, a schema, or both: two `quoted` parts with
+        a dot between them."""
+        database, schema = _split(db)
         names = (
-            [(first, name)] if schema is None else [(first, f"{schema}.{name}"), (_unquoted(schema), name)]
+            [(database, name)]
+            if schema is None
+            else [(database, f"{schema}.{name}"), (_unquoted(schema), name)]
         )
         for rule in reversed(self._parsed):
             if any(rule.db.match(own_db) and rule.name.match(own_name) for own_db, own_name in names):
@@ -49,7 +54,7 @@ class TableFilter:
 
 @dataclass(frozen=True)
 class _Rule:
-    """Whether it takes the tables that fit, and the expressions that they fit."""
+    """A parsed rule. `takes`: whether it selects the tables that it matches, or excludes them."""
 
     takes: bool
     db: re.Pattern[str]
@@ -57,19 +62,20 @@ class _Rule:
 
 
 def quoted(part: str) -> str:
-    """A part of a name as a rule, and the catalog, has it: in backquotes when it has a dot or a backquote."""
+    """A part of a name as rules and the catalog write it: in backquotes if it has a dot or a backquote."""
     return f"`{part.replace('`', '``')}`" if "." in part or "`" in part else part
 
 
 def _split(text: str) -> tuple[str, str | None]:
-    """The first part of a name, and what follows its dot; None: there is no dot."""
+    """The first part of a name, and the rest after the dot; None if there is no dot."""
     match = _PART.match(text)
     end = match.end() if match else 0
-    if match is None or text[end : end + 1] not in ("", "."):  # a backquote within a part is a letter
-        first, dot, second = text.partition(".")
-        return first, second if dot else None
-    first = match[2] if match[1] is None else match[1].replace("``", "`")
-    return first, text[end + 1 :] if end < len(text) else None
+    # A backquote within a part is an ordinary character.
+    if match is None or text[end : end + 1] not in ("", "."):
+        first_part, dot, other_parts = text.partition(".")
+        return first_part, other_parts if dot else None
+    first_part = match[2] if match[1] is None else match[1].replace("``", "`")
+    return first_part, text[end + 1 :] if end < len(text) else None
 
 
 def _unquoted(part: str) -> str:

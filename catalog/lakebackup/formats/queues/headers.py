@@ -1,7 +1,7 @@
 """The headers of an engine's messages: tid, transaction and kind.
 
-A message belongs to the transaction that it names; one that names none is done at its own tid. A transaction
-is done, or undone, at the tid of the message that ends it.
+A message belongs to the transaction that it names. A message without a transaction takes effect at its own
+tid. A transaction takes effect, or is rolled back, at the tid of the message that ends it.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from lakebackup.errors import UsageProblem
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-#: In the header of a data file of messages, the names of the headers that they were understood by.
+#: The key, in the header of a data file of messages, of the HeaderNames with which they were read.
 NAMES = "lakebackup.headers"
-#: The header of a message that a restore writes in front of what it restores.
+#: The header of the message that a restore writes before the messages that it restores.
 WATERMARK = "lakebackup-watermark"
 
 
 class Kind(IntEnum):
-    """What a message does: in a header a word, in either case; one without the header is a write."""
+    """What a message does. The header has the name in either case. Without the header it is a write."""
 
     WRITE = 0
     BEGIN = 1
@@ -34,9 +34,9 @@ class Kind(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class HeaderNames:
-    """The names of the headers. Raises UsageProblem where two are the same: one of them would never be read.
+    """The names of the headers. Raises UsageProblem if two are the same, since one would never be read.
 
-    `tid_format`: a tid as decimal digits, or as 8 bytes, most significant first.
+    `tid_format`: tids are decimal digits, or 8 bytes with the most significant first.
     """
 
     tid: str = "tid"
@@ -55,11 +55,11 @@ class HeaderNames:
 
     @property
     def text(self) -> str:
-        """As the header of a data file has them."""
+        """The names as JSON, for the header of a data file."""
         return json.dumps(asdict(self))
 
     @classmethod
     def read(cls, metadata: Mapping[str, bytes]) -> HeaderNames | None:
-        """The names in a data file's header by which its messages were understood; None when it has none."""
-        found = metadata.get(NAMES)
-        return cls(**json.loads(found)) if found else None
+        """The names with which a data file's messages were read, from its header; None if it has none."""
+        text = metadata.get(NAMES)
+        return cls(**json.loads(text)) if text else None

@@ -1,13 +1,13 @@
-"""snapshot.json: an engine's description of its snapshot, a file beside the snapshot's folder.
+"""Read snapshot.json: an engine's description of its snapshot, in a file beside the snapshot's folder.
 
     {"format": 1, "graph": "social", "last_tid": 1234,
      "queues": [{"topic": "delta.0", "partition": 0, "position": 4711, "max_no_transaction_pos": 4650}],
      "open_transactions": ["t-17"]}
 
 `position`: the snapshot contains the partition's messages before this offset. `max_no_transaction_pos`: the
-transactions that were open at the snapshot have no message before it. `last_tid`: the greatest tid of all
-messages before a `position`, those of open transactions too. `graph` and `open_transactions` are optional;
-without the latter, the open transactions are found by reading the queues.
+transactions that were open at the snapshot have no message before this offset. `last_tid`: the greatest tid
+of all messages before a `position`, including those of open transactions. `graph` and `open_transactions` are
+optional; without the latter, lakebackup reads the queues to find the open transactions.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _STRICT = ConfigDict(extra="forbid", frozen=True)
 
 
 class _Region(Protocol):
-    """A partition of a queue and where it ends."""
+    """A partition of a queue, and its end offset."""
 
     @property
     def scope(self) -> str: ...
@@ -40,7 +40,7 @@ class _Region(Protocol):
 
 
 class QueueAt(BaseModel):
-    """The position of a snapshot in one partition of a queue."""
+    """The positions of a snapshot in one partition of a queue."""
 
     model_config = _STRICT
 
@@ -78,9 +78,9 @@ def parse(data: bytes, where: str) -> SnapshotJson:
         return SnapshotJson.model_validate(content)
     except ValidationError as error:
         problems = []
-        for item in error.errors(include_input=False, include_url=False)[:5]:
-            place = ".".join(map(str, item["loc"])) or "the file"
-            problems.append(f"{place}: {item['msg'][:1].lower()}{item['msg'][1:]}")
+        for detail in error.errors(include_input=False, include_url=False)[:5]:
+            location = ".".join(map(str, detail["loc"])) or "the file"
+            problems.append(f"{location}: {detail['msg'][:1].lower()}{detail['msg'][1:]}")
         raise UsageProblem(
             f"{where} is not a valid snapshot.json: {'; '.join(problems)}.",
             hint='Write {"format": 1, "last_tid": N, "queues": [{"topic": "…", "partition": N, '
@@ -89,23 +89,23 @@ def parse(data: bytes, where: str) -> SnapshotJson:
 
 
 def require_positions(found: SnapshotJson, where: str, graph: str, regions: Sequence[_Region]) -> None:
-    """Check a snapshot.json against the queues.
+    """Check a snapshot.json against the queues of the engine `graph`.
 
-    Raises UsageProblem (another engine; a partition missing, unknown or named twice), Refused (an offset past
-    the end of its partition).
+    Raises UsageProblem when it is of another engine, and when a partition is missing, unknown or named twice.
+    Raises Refused for a position after the end of its partition, or below its max_no_transaction_pos.
     """
     if found.graph is not None and found.graph != graph:
         raise UsageProblem(
             f"{where} is of {found.graph}, not of {graph}.", hint="Give an engine and its own snapshot."
         )
-    there = {(r.scope, int(r.region)): r for r in regions}
-    seen: set[tuple[str, int]] = set()
+    regions_by_partition = {(r.scope, int(r.region)): r for r in regions}
+    named_partitions: set[tuple[str, int]] = set()
     for queue in found.queues:
-        place = (queue.topic, queue.partition)
-        if place in seen:
+        topic_partition = (queue.topic, queue.partition)
+        if topic_partition in named_partitions:
             raise UsageProblem(f"{where} names topic {queue.topic}, partition {queue.partition} twice.")
-        seen.add(place)
-        region = there.get(place)
+        named_partitions.add(topic_partition)
+        region = regions_by_partition.get(topic_partition)
         if region is None:
             raise UsageProblem(
                 f"{where} names topic {queue.topic}, partition {queue.partition}, which is not among the "
@@ -119,7 +119,7 @@ def require_positions(found: SnapshotJson, where: str, graph: str, regions: Sequ
                 f"{queue.max_no_transaction_pos}.",
                 hint="The positions are those of another cluster, or of queues that were reset since.",
             )
-    missing = sorted(there.keys() - seen)
+    missing = sorted(regions_by_partition.keys() - named_partitions)
     if missing:
         topic, partition = missing[0]
         raise UsageProblem(
@@ -131,7 +131,10 @@ def require_positions(found: SnapshotJson, where: str, graph: str, regions: Sequ
 def require_last_tid(
     last_tid: int, where: str, seen_tid: int | None, place: str, position: int | None
 ) -> None:
-    """Raise Refused when `seen_tid`, the greatest tid before a snapshot's position, is above `last_tid`."""
+    """Raise Refused if `seen_tid`, the greatest tid before a snapshot's positions, is above `last_tid`.
+
+    That tid is at the offset `position` of `place`; `where` names the snapshot.json.
+    """
     if seen_tid is not None and seen_tid > last_tid:
         raise Refused(
             f"{where} has last_tid {last_tid}, and {place} has a message before its position, at offset "

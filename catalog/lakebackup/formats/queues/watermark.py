@@ -1,7 +1,7 @@
-"""The message that a restore writes into each partition of a queue, in front of what it restores.
+"""The watermark: a message that a restore writes into each partition of a queue before the restored messages.
 
-It names the full that the engine's snapshot is of, and the tid up to which messages follow. An engine may
-resume from it; backups recognize their own and do not store it.
+It names the full backup of the engine's snapshot, and the tid up to which messages follow. An engine may
+resume from it. Backups recognize watermarks of lakebackup and do not store them.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ _KIND = b"watermark"
 
 @dataclass(frozen=True, slots=True)
 class Watermark:
-    """`full`, `backup`, `restore` are ids; everything up to `last_tid` is in the snapshot, and messages that
-    bring the engine to `to_tid` follow."""
+    """The content of a watermark. `full`, `backup` and `restore` are ids. The snapshot holds everything up to
+    `last_tid`; the messages that follow bring the engine to `to_tid`."""
 
     graph: str
     full: str
@@ -42,19 +42,19 @@ def headers_of(names: HeaderNames) -> list[tuple[str, bytes]]:
 
 
 def read_watermark(value: bytes | None) -> Watermark:
-    """The content of a watermark message, which has the header WATERMARK.
+    """Parse the value of a message with the header WATERMARK.
 
-    Raises UsageProblem for one of a newer version, Damaged for one that cannot be read.
+    Raises UsageProblem for a watermark of a newer version, Damaged for one that cannot be read.
     """
     try:
-        found = json.loads(value or b"")
-        version = found.pop("format")
+        fields = json.loads(value or b"")
+        version = fields.pop("format")
         if isinstance(version, int) and version > FORMAT:
             raise UsageProblem(
                 f"This watermark message has format version {version}; versions up to {FORMAT} are known.",
                 hint="Use the lakebackup that wrote it, or a newer one.",
             )
-        return from_json(Watermark, json.dumps(found))
+        return from_json(Watermark, json.dumps(fields))
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise Damaged(
             f"A message with the header {WATERMARK} is no watermark: {error!r}.",

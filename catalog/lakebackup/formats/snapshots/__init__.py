@@ -1,1 +1,1 @@
-"""Files of snapshots: how they are laid out in their source, and the manifest of a backup for other tools."""
+"""Files of snapshots: their layout in the source, their paths in a target, and manifests for other tools."""

@@ -1,7 +1,7 @@
-"""A snapshot's manifest as JSON, for other tools: table -> tablet -> file -> location and attributes.
+"""Write a snapshot's manifest as JSON, for other tools: table -> tablet -> file -> location and attributes.
 
-`location`, `timestamp` and `version` are the keys of the manifests of YugabyteDB's design of differential
-backups; the others are ours. A file's bytes are `[offset, offset + size)` of the object at `location`.
+The keys `location`, `timestamp` and `version` come from YugabyteDB's design of differential backups; the
+other keys are lakebackup's own. A file's bytes are `[offset, offset + size)` of the object at `location`.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ _COLUMNS = (
 
 
 def export_manifest(reader: CatalogReader, storage: Storage, backup_id: str) -> str:
-    """Write a backup's manifest, and its checksum beside it, over older ones; returns the manifest's path.
+    """Write a backup's manifest and its checksum, replacing older ones, and return the manifest's path.
 
-    Open `reader` after the backup's commit. Raises as `manifest_json` does.
+    Open `reader` after the backup's commit. Raises NotFound and UsageProblem as `manifest_json` does.
     """
     backup = _snapshot_backup(reader, backup_id)
-    place = str(backup["source"]), backup_id, int(str(backup["end_ts"]))
-    path, digest = layout.json_manifest_path(*place), hashlib.sha256()
+    backup_key = str(backup["source"]), backup_id, int(str(backup["end_ts"]))
+    path, digest = layout.json_manifest_path(*backup_key), hashlib.sha256()
     with storage.writer() as writer:
         for piece in manifest_json(reader, backup_id):
             data = piece.encode()
@@ -42,17 +42,17 @@ def export_manifest(reader: CatalogReader, storage: Storage, backup_id: str) -> 
             writer.write(data)
         writer.commit(path, if_absent=False)
     line = f"{digest.hexdigest()}  {path.rpartition('/')[2]}\n"
-    storage.put(layout.json_manifest_checksum_path(*place), line.encode())
+    storage.put(layout.json_manifest_checksum_path(*backup_key), line.encode())
     return path
 
 
 def manifest_json(reader: CatalogReader, backup_id: str) -> Iterator[str]:
-    """The JSON text of a backup's manifest, in pieces; each file is on a line of its own.
+    """Yield the JSON text of a backup's manifest in pieces. Each file is on a line of its own.
 
-    Each file: location (URI of the object), timestamp (of its last change, ms since 1970 UTC), version (its
-    hard links), size (bytes), sha256 (lower hex), mode (permission bits), offset, role. Size and sha256
-    are null where they are not known. Raises NotFound (no such backup, or it was deleted), UsageProblem (not
-    of a snapshot).
+    A file has location (URI of the object), timestamp (of its last change, ms since 1970 UTC), version (its
+    number of hard links), size (bytes), sha256 (lower hex), mode (permission bits), offset and role. Size and
+    sha256 are null when they are not known. Raises NotFound if the backup does not exist or was deleted,
+    UsageProblem if it is not of a snapshot.
     """
     backup = _snapshot_backup(reader, backup_id)
     roots = {name: uri.rstrip("/") for name, uri in reader.destinations().uris.items()}
@@ -64,7 +64,7 @@ def manifest_json(reader: CatalogReader, backup_id: str) -> Iterator[str]:
         columns = (
             batch.column(name).cast("string").to_numpy(zero_copy_only=False).tolist() for name in _COLUMNS
         )
-        for scope, region, name, home, path, mtime, links, size, sha256, mode, offset, role in zip(
+        for scope, region, name, destination, path, mtime, links, size, sha256, mode, offset, role in zip(
             *columns, strict=True
         ):
             if scope != table:
@@ -76,7 +76,7 @@ def manifest_json(reader: CatalogReader, backup_id: str) -> Iterator[str]:
             else:
                 lines.append(",")
             table, tablet = scope, region
-            location = _text(f"{roots[home]}/{path}")
+            location = _text(f"{roots[destination]}/{path}")
             digest = "null" if sha256 is None else _text(sha256)
             lines.append(
                 f'\n   {_text(name)}: {{"location": {location}, "timestamp": {mtime}, "version": {links}, '

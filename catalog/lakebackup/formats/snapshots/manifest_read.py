@@ -1,6 +1,6 @@
-"""Reads manifests of snapshots written by other tools as a stream. Nothing in them is trusted.
+"""Read manifests of snapshots that other tools wrote, as a stream. Nothing in them is trusted.
 
-The format is that of `manifest_json`. Files must have `location` and `timestamp`; unknown keys are ignored.
+The format is that of `manifest_json`. Files must have `location` and `timestamp`. Unknown keys are ignored.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from typing import TextIO
 
 _READ_CHARS = 1 << 20
-# Characters in a name, or in the object that describes a file.
+# The most characters of a name, and of the object that describes a file.
 _MAX_CHARS = 1 << 16
 # The year 10000, in ms since 1970 UTC.
 _TIME_LIMIT_MS = 253_402_300_800_000
@@ -46,7 +46,7 @@ class Entry(BaseModel):
 
 
 def read_manifest_json(stream: TextIO) -> Iterator[Entry | str]:
-    """The files of a manifest, in its order; for an invalid one, a text that says why.
+    """Yield the files of a manifest in its order; for an invalid file, a text that says why it is invalid.
 
     Memory holds only the names of one tablet. Raises UsageProblem, with the position, for another format.
     """
@@ -59,47 +59,49 @@ def read_manifest_json(stream: TextIO) -> Iterator[Entry | str]:
 
 
 def resolve(location: str, roots: Mapping[str, str], home: str) -> tuple[str, str] | str:
-    """The destination that contains `location`, and the path in it; or a text that says why there is none.
+    """Return the destination that contains `location` and the path in it, or a text that says why none does.
 
     `roots`: destination id -> URI. A relative location is a path in the destination `home`.
     """
     uri = re.sub("^s3a://", "s3://", f"file://{location}" if location.startswith("/") else location)
     if "://" not in uri:
-        found = (home, uri)
+        resolved = (home, uri)
     else:
-        below = [(len(root), name) for name, root in roots.items() if uri.startswith(f"{root.rstrip('/')}/")]
-        if not below:
+        roots_above = [
+            (len(root), name) for name, root in roots.items() if uri.startswith(f"{root.rstrip('/')}/")
+        ]
+        if not roots_above:
             return f"{location!r:.200} is in no repository that the catalog knows"
-        name = max(below)[1]
-        found = (name, uri[len(roots[name].rstrip("/")) + 1 :])
-    why = unsafe(found[1], _NO_LIMIT) or ("it has '..'" if ".." in found[1] else None)
-    return f"{location!r:.200} cannot be the location of an object: {why}" if why else found
+        name = max(roots_above)[1]
+        resolved = (name, uri[len(roots[name].rstrip("/")) + 1 :])
+    problem = unsafe(resolved[1], _NO_LIMIT) or ("it has '..'" if ".." in resolved[1] else None)
+    return f"{location!r:.200} cannot be the location of an object: {problem}" if problem else resolved
 
 
 def _entry(scope: str, region: str, name: str, values: Mapping[str, Any]) -> Entry | str:
     for kind, part in (("table", scope), ("tablet", region), ("file", name)):
-        why = unsafe(part, _NO_LIMIT) or ("it has '/'" if kind != "file" and "/" in part else None)
-        if why:
-            return f"{part!r:.200} cannot be the name of a {kind}: {why}"
+        problem = unsafe(part, _NO_LIMIT) or ("it has '/'" if kind != "file" and "/" in part else None)
+        if problem:
+            return f"{part!r:.200} cannot be the name of a {kind}: {problem}"
     try:
         return Entry.model_validate({**values, "scope": scope, "region": region, "name": name})
     except ValidationError as error:
-        wrong = error.errors(include_url=False)[0]
-        key = str(wrong["loc"][0])
-        return f"{scope}/{region}/{name:.200}: its {key} is {values.get(key)!r:.60}: {wrong['msg']}"
+        first_error = error.errors(include_url=False)[0]
+        key = str(first_error["loc"][0])
+        return f"{scope}/{region}/{name:.200}: its {key} is {values.get(key)!r:.60}: {first_error['msg']}"
 
 
 class _JsonStream:
-    """Parses JSON from a stream with a small buffer."""
+    """Parses JSON from a stream with a small buffer. All methods raise UsageProblem for another format."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream, self._buffer, self._offset, self._consumed = stream, "", 0, 0
         self._decoder = json.JSONDecoder(object_pairs_hook=_unique_keys, parse_constant=_refuse_constant)
 
     def members(self, of: str) -> Iterator[str]:
-        """The keys of the next object; the caller reads the value after each key. Fails on duplicates."""
+        """Yield the keys of the next object. The caller reads the value after each key. Duplicates fail."""
         self._expect("{", of)
-        seen: set[str] = set()
+        names: set[str] = set()
         if self._peek() == "}":
             self._offset += 1
             return
@@ -107,9 +109,9 @@ class _JsonStream:
             if self._peek() != '"':
                 self._fail(f"a name in {of} is expected")
             name: str = self._value(of)
-            if name in seen:
+            if name in names:
                 self._fail(f"{of} has {name!r:.80} twice")
-            seen.add(name)
+            names.add(name)
             self._expect(":", of)
             yield name
             if self._peek() == "}":
@@ -118,44 +120,44 @@ class _JsonStream:
             self._expect(",", of)
 
     def object(self) -> dict[str, Any]:
-        """The next value: an object, which describes a file."""
+        """Read the next value, an object that describes a file."""
         if self._peek() != "{":
             self._fail("an object that describes a file is expected")
-        found: dict[str, Any] = self._value("a file")
-        return found
+        attributes: dict[str, Any] = self._value("a file")
+        return attributes
 
     def end(self) -> None:
-        """Fail when more text follows."""
+        """Fail if more text follows."""
         if self._peek():
             self._fail("the manifest has ended, and more follows")
 
-    def _value(self, of: str) -> Any:
+    def _value(self, context: str) -> Any:
         while True:
             try:
                 value, self._offset = self._decoder.raw_decode(self._buffer, self._offset)
             except json.JSONDecodeError as error:
                 if len(self._buffer) - self._offset > _MAX_CHARS:
-                    self._fail(f"{of} has a value that is not JSON or has over {_MAX_CHARS} characters")
+                    self._fail(f"{context} has a value that is not JSON or has over {_MAX_CHARS} characters")
                 if not self._read_more():
-                    self._fail(f"{error.msg} in {of}", error.pos)
+                    self._fail(f"{error.msg} in {context}", error.pos)
             except (ValueError, RecursionError) as error:
-                self._fail(f"{of}: {error}")
+                self._fail(f"{context}: {error}")
             else:
                 return value
 
     def _peek(self) -> str:
-        """The next character that is not white space; empty at the end."""
+        """The next character that is not white space; empty at the end of the stream."""
         while True:
-            found = _SPACE.match(self._buffer, self._offset)
-            self._offset = found.end() if found else self._offset
+            spaces = _SPACE.match(self._buffer, self._offset)
+            self._offset = spaces.end() if spaces else self._offset
             if self._offset < len(self._buffer):
                 return self._buffer[self._offset]
             if not self._read_more():
                 return ""
 
-    def _expect(self, symbol: str, of: str) -> None:
+    def _expect(self, symbol: str, context: str) -> None:
         if self._peek() != symbol:
-            self._fail(f"{symbol!r} is expected in {of}")
+            self._fail(f"{symbol!r} is expected in {context}")
         self._offset += 1
 
     def _read_more(self) -> bool:
@@ -167,19 +169,19 @@ class _JsonStream:
         self._buffer, self._offset = self._buffer[self._offset :] + piece, 0
         return bool(piece)
 
-    def _fail(self, why: str, at: int | None = None) -> NoReturn:
-        place = self._consumed + (self._offset if at is None else at) + 1
+    def _fail(self, problem: str, offset: int | None = None) -> NoReturn:
+        position = self._consumed + (self._offset if offset is None else offset) + 1
         raise UsageProblem(
-            f"This is not a manifest of a snapshot: {why} (character {place}).",
+            f"This is not a manifest of a snapshot: {problem} (character {position}).",
             hint='It should be like {"table": {"tablet": {"file": {"location": "…", "timestamp": 0}}}}.',
         )
 
 
 def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    members = dict(pairs)
+    if len(members) < len(pairs):
         raise ValueError("a name occurs twice")
-    return found
+    return members
 
 
 def _refuse_constant(text: str) -> NoReturn:

@@ -1,4 +1,4 @@
-"""Where the files of a snapshot may go: below a folder, each under a name of its own. Pure.
+"""Check the paths at which a restore writes a snapshot's files: below its folder, without clashes. No I/O.
 
 Names in a catalog are not trusted: they may come from another tool, or from a file.
 """
@@ -15,16 +15,16 @@ from lakebackup.errors import Refused
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-#: What a restore keeps for itself in the folder that it writes to, until it is done.
+#: The name that a restore uses for its own files in the target folder until it ends.
 OWN = ".lakebackup-restore"
-_SHOWN = 20
-_DEEPEST = 255
+_MAX_PROBLEMS = 20
+_MAX_PARTS = 255
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a folder's file system takes: bytes of a name, bytes of a path below the folder; `fold`: it takes
-    `A` and `a` for one name."""
+    """The limits of a folder's file system: the most bytes of a name, and of a path below the folder. `fold`:
+    it ignores case, so `A` and `a` are one name."""
 
     name: int = 255
     path: int = 4095
@@ -32,7 +32,7 @@ class Limits:
 
 
 def unsafe(target: str, limits: Limits) -> str | None:
-    """Why no file may be written at `target`, a path below a folder; None when one may."""
+    """Why no file may be written at `target`, a path relative to a folder; None if one may."""
     if "\0" in target:
         return "it holds a NUL"
     parts = target.split("/")
@@ -51,47 +51,53 @@ def unsafe(target: str, limits: Limits) -> str | None:
         return f"{OWN} is reserved for the restore itself"
     if len(os.fsencode(target)) > limits.path:
         return f"it has more than {limits.path} bytes"
-    if len(parts) > _DEEPEST:
-        return f"it is more than {_DEEPEST} folders deep"
-    longest = max(len(os.fsencode(part)) for part in parts)
-    return f"a part of it has more than {limits.name} bytes" if longest > limits.name else None
+    if len(parts) > _MAX_PARTS:
+        return f"it is more than {_MAX_PARTS} folders deep"
+    longest_part = max(len(os.fsencode(part)) for part in parts)
+    return f"a part of it has more than {limits.name} bytes" if longest_part > limits.name else None
 
 
 def clash(before: str, after: str, *, fold: bool) -> str | None:
-    """Why two files cannot exist beside each other: one name, a file where the other needs a folder, or, with
-    `fold`, names that differ in upper and lower case alone."""
+    """Why two files cannot both exist, or None if they can.
+
+    They clash if they have one name, if one needs a folder where the other is a file, or if `fold` is set and
+    their names differ only in case.
+    """
     if before == after:
         return "it comes twice"
-    for one, other in zip_longest(before.split("/"), after.split("/")):
-        if one == other:
+    for before_part, after_part in zip_longest(before.split("/"), after.split("/")):
+        if before_part == after_part:
             continue
-        if one is None or other is None:
+        if before_part is None or after_part is None:
             return "it is a file and a folder"
-        if fold and one.casefold() == other.casefold():
+        if fold and before_part.casefold() == after_part.casefold():
             return f"it differs from {before!r} in upper and lower case alone"
         return None
     return None
 
 
 def require_safe(targets: Iterable[str], limits: Limits) -> None:
-    """Refused, with the first of them, when not all files can be written. `targets` come in order, so that
-    what clashes is adjacent: a folder's own files right after a file of its name."""
-    before: str | None = None
-    wrong: list[str] = []
+    """Raise Refused, with the first problems, unless all files can be written.
+
+    `targets` must be in an order in which paths that clash are adjacent: the files of a folder follow a file
+    of the folder's name.
+    """
+    previous: str | None = None
+    problems: list[str] = []
     count = 0
     for target in targets:
-        why = unsafe(target, limits)
-        if why is None and before is not None:
-            why = clash(before, target, fold=limits.fold)
-        before = target
-        if why is not None:
+        problem = unsafe(target, limits)
+        if problem is None and previous is not None:
+            problem = clash(previous, target, fold=limits.fold)
+        previous = target
+        if problem is not None:
             count += 1
-            if count <= _SHOWN:
-                wrong.append(f"  {target[:200]!r}: {why}")
+            if count <= _MAX_PROBLEMS:
+                problems.append(f"  {target[:200]!r}: {problem}")
     if count:
-        more = [f"  and {count - _SHOWN} more"] if count > _SHOWN else []
+        rest_line = [f"  and {count - _MAX_PROBLEMS} more"] if count > _MAX_PROBLEMS else []
         raise Refused(
-            "Nothing was written, since these files cannot all exist:\n" + "\n".join([*wrong, *more]),
+            "Nothing was written, since these files cannot all exist:\n" + "\n".join([*problems, *rest_line]),
             hint="Restore fewer of them at once (--table, --tablet, --select), or into a file system that "
             "takes these names.",
         )

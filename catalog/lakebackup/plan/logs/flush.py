@@ -1,6 +1,6 @@
-"""Plan the next flush of a log task: which offsets of the change feed it reads. Pure.
+"""Plans the next flush of a log task: which offsets of the change feed it reads. Pure.
 
-A flush starts in each partition where the one before ended, and continues the task's newest log backup.
+A flush starts in each partition where the previous one ended, and continues the task's newest log backup.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from lakebackup.plan.partitions import BackupRows, Place, RegionState
 
-#: Assumed bytes of an event until the first flush.
+#: The assumed size of an event in bytes, until the first flush.
 FIRST_BYTES = 1024
 # A task with fewer offsets takes longer to start than to run.
 _LEAST_OFFSETS = 20_000
@@ -81,13 +81,13 @@ def due_in(last: tuple[int, int] | None, every_s: float, now: float) -> float:
     """
     if last is None:
         return 0.0
-    started, finished = (at / 1e6 for at in last)
+    started, finished = (timestamp / 1e6 for timestamp in last)
     due = started + every_s - min(max(finished - started, 0.0), every_s / 2)
     return min(max(due - now, 0.0), every_s)
 
 
 def waiting(regions: Sequence[RegionState], known: Mapping[Place, int]) -> int:
-    """How many offsets are not yet read."""
+    """How many offsets are not read yet. `known`: partition -> the end of its last read."""
     return sum(region.end - begins(region, known) for region in regions)
 
 
@@ -105,16 +105,17 @@ def positions(
 ) -> tuple[Position, ...]:
     """The offsets that a flush reads, about `most` in all: an equal share of each partition's unread ones.
 
-    `cuts`: partitions whose place in `known` went back, which is recorded even if there is nothing to read.
+    `cuts`: partitions whose offset in `known` was set back, which is recorded even if there is nothing to
+    read.
     """
-    part = min(1.0, most / max(1, waiting(regions, known)))
-    found = []
+    share = min(1.0, most / max(1, waiting(regions, known)))
+    flush_positions = []
     for region in regions:
         start = begins(region, known)
-        end = min(region.end, start + ceil((region.end - start) * part))
+        end = min(region.end, start + ceil((region.end - start) * share))
         if end > start or region.place not in known or region.place in cuts:
-            found.append(rows.position(region, start, end))
-    return tuple(found)
+            flush_positions.append(rows.position(region, start, end))
+    return tuple(flush_positions)
 
 
 def gaps(
@@ -134,22 +135,24 @@ def gaps(
     """
     last = {(scope, region): (epoch, end) for (scope, epoch, region), end in known.items()}
     times = (newest.end_ts, newest.end_ts) if newest else (0, rows.ts)
-    found = []
-    for at in regions:
-        own = known.get(at.place)
-        before = (at.epoch, own) if own is not None else last.get((at.scope, at.region))
-        if before is None and newest is None:
+    lost = []
+    for state in regions:
+        known_end = known.get(state.place)
+        previous = (
+            (state.epoch, known_end) if known_end is not None else last.get((state.scope, state.region))
+        )
+        if previous is None and newest is None:
             continue
-        epoch, end = before or (at.epoch, 0)
-        cut = at.place in cuts or (epoch == at.epoch and end > at.end)
-        if epoch == at.epoch and at.low <= end and not cut:
+        epoch, end = previous or (state.epoch, 0)
+        cut = state.place in cuts or (epoch == state.epoch and end > state.end)
+        if epoch == state.epoch and state.low <= end and not cut:
             continue
-        purged = epoch == at.epoch and not cut
-        place = at.scope, epoch, at.region
-        start, stop = cuts.get(at.place, at.end) if cut else end, at.low if purged else None
-        found.append(rows.gap(place, start, stop, from_ts=times[0], to_ts=times[1], bridged=True))
-    if found and not allowed:
-        first = found[0]
+        purged = epoch == state.epoch and not cut
+        partition = state.scope, epoch, state.region
+        start, stop = cuts.get(state.place, state.end) if cut else end, state.low if purged else None
+        lost.append(rows.gap(partition, start, stop, from_ts=times[0], to_ts=times[1], bridged=True))
+    if lost and not allowed:
+        first = lost[0]
         raise Refused(
             f"Events of topic {first.scope}, partition {first.region}, from offset {first.from_position} on "
             + (
@@ -158,11 +161,11 @@ def gaps(
                 else "were lost when the topic was recreated or truncated,"
             )
             + " before they were read"
-            + (f"; so were those of {len(found) - 1} more partitions." if len(found) > 1 else "."),
+            + (f"; so were those of {len(lost) - 1} more partitions." if len(lost) > 1 else "."),
             hint="Take a new full of the database and start a new task, or continue without those events: "
             "stop this one and start it with --allow-gaps.",
         )
-    return tuple(found)
+    return tuple(lost)
 
 
 def tasks(positions: Sequence[Position], parallelism: int) -> tuple[tuple[int, ...], ...]:

@@ -1,4 +1,4 @@
-"""Plan the restore of a change feed's log: which files to read. The catalog's SQL selects them.
+"""Plans the restore of a change feed's log: which files to read. The catalog's SQL selects them.
 
 Planning writes nothing.
 """
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from lakebackup.store.reader import CatalogReader
     from lakebackup.store.selection import Selection
 
-_SHOWN = 10
+_MAX_SHOWN = 10
 # How many fulls a restore considers, the newest first.
 _FULLS = 100
 #: `whole_from`, `covered_from` of a table that its task never captured.
@@ -157,7 +157,7 @@ def plan_restore(
     the base lacks), UsageProblem.
     """
     log = _Log(request, reader)
-    end_ts, within = log.end()
+    end_ts, end_notes = log.end()
     full = log.full(end_ts) if request.on_full else None
     start_ts = log.start(end_ts, full)
     if whole_from is None:
@@ -198,17 +198,17 @@ def plan_restore(
             *([f"full {full.backup_id} was {full.note}"] if full and full.note else []),
             *(_gap(row, log.domain) for row in reader.rows("log_restore_gaps", **span)),
         ),
-        notes=(*within, *tables.notes, *log.nameless(span)),
+        notes=(*end_notes, *tables.notes, *log.nameless(span)),
     )
 
 
 def require_restorable(plan: LogRestorePlan, *, allow_gaps: bool) -> None:
     """Raise Refused for missing or damaged files, and for gaps unless `allow_gaps`."""
-    standing = [*plan.obstacles, *([] if allow_gaps else plan.gaps)]
-    if not standing:
+    problems = [*plan.obstacles, *([] if allow_gaps else plan.gaps)]
+    if not problems:
         return
     raise Refused(
-        f"The restore would not be a correct copy of {plan.source}:" + _some(standing, "", "\n  "),
+        f"The restore would not be a correct copy of {plan.source}:" + _some(problems, "", "\n  "),
         hint="Choose a span without these files; `lakebackup verify` shows all damage."
         if plan.obstacles
         else "Choose a span before or after the gap, or give --allow-gaps (the result records the gaps).",
@@ -219,8 +219,8 @@ def gap_note(plan: LogRestorePlan) -> str | None:
     """The note on gaps that a full records for the restores based on it; None without gaps."""
     if not plan.gaps:
         return None
-    more = f", and {len(plan.gaps) - 1} more" if len(plan.gaps) > 1 else ""
-    return f"made over a gap: {plan.gaps[0]}{more}"
+    suffix = f", and {len(plan.gaps) - 1} more" if len(plan.gaps) > 1 else ""
+    return f"made over a gap: {plan.gaps[0]}{suffix}"
 
 
 class _Tables(NamedTuple):
@@ -248,7 +248,7 @@ class _Log:
         self.domain: Domain = self.spans[-1]["ts_domain"]
         self.filter = TableFilter(request.filters)
 
-    def shown(self, ts: int) -> str:
+    def text(self, ts: int) -> str:
         return shown_ts(ts, self.domain)
 
     def end(self) -> tuple[int, tuple[str, ...]]:
@@ -271,7 +271,7 @@ class _Log:
         None: there is no such full, and the log covers everything from 0 on.
         """
         rows = self.reader.rows("log_fulls", source=self.source, to_ts=end_ts)[:_FULLS]
-        others: list[str] = []
+        reasons: list[str] = []
         for row in rows:
             reached = row["end_ts"] == end_ts or self.holds(row["end_ts"], end_ts)
             if not reached or row["damaged"]:
@@ -279,13 +279,15 @@ class _Log:
             lacking = self._dropped_and_restored(row["end_ts"], end_ts)
             if not lacking:
                 return pick(Full, row)
-            others.append(f"full {row['backup_id']} lacks {_some(lacking)}, which was dropped then")
+            reasons.append(f"full {row['backup_id']} lacks {_some(lacking)}, which was dropped then")
         if self.holds(0, end_ts):
             return None
-        others += [f"full {row['backup_id']} is damaged ({row['damaged']})" for row in rows if row["damaged"]]
+        reasons += [
+            f"full {row['backup_id']} is damaged ({row['damaged']})" for row in rows if row["damaged"]
+        ]
         raise Refused(
-            f"{self.shown(end_ts)} of {self.source} cannot be restored: there is no undamaged full before it "
-            f"from which the log continues.{''.join(f' The {text}.' for text in others[:_SHOWN])} "
+            f"{self.text(end_ts)} of {self.source} cannot be restored: there is no undamaged full before it "
+            f"from which the log continues.{''.join(f' The {text}.' for text in reasons[:_MAX_SHOWN])} "
             + self._nearest(),
             hint="`lakebackup log restore` restores what was committed in a span; `log merge "
             "--read-snapshot-storage TABLE --startts TS` applies the log to a table with the data at TS.",
@@ -304,12 +306,12 @@ class _Log:
             start_ts = int(inside[-1]["from_ts"]) if inside else 0
         if start_ts >= end_ts and not request.on_full and inside:
             raise UsageProblem(
-                f"Nothing lies between {self.shown(start_ts)} and {self.shown(end_ts)}.",
+                f"Nothing lies between {self.text(start_ts)} and {self.text(end_ts)}.",
                 hint=f"Give an end after the start. {self._nearest()}",
             )
         if not self.holds(start_ts, end_ts):
             raise Refused(
-                f"The log of {self.source} does not cover ({self.shown(start_ts)}, {self.shown(end_ts)}]. "
+                f"The log of {self.source} does not cover ({self.text(start_ts)}, {self.text(end_ts)}]. "
                 + self._nearest(),
                 hint="Choose a span within these times. Later changes are available after the next flush.",
             )
@@ -321,8 +323,8 @@ class _Log:
 
     def _nearest(self) -> str:
         spans = [
-            f"after {self.shown(span['from_ts'])} up to {self.shown(span['to_ts'])}"
-            for span in self.spans[-_SHOWN:]
+            f"after {self.text(span['from_ts'])} up to {self.text(span['to_ts'])}"
+            for span in self.spans[-_MAX_SHOWN:]
         ]
         return f"It covers times {'; '.join(spans)}."
 
@@ -336,15 +338,15 @@ class _Log:
         leave_uncovered: bool,
     ) -> _Tables:
         request, matches = self.request, self._matches
-        named, without, changed, uncovered = [], [], [], []
-        before, rows = self._names(start_ts), self._names(end_ts, start_ts)
+        named_tables, without, changed, uncovered = [], [], [], []
+        start_rows, rows = self._names(start_ts), self._names(end_ts, start_ts)
         if base_filters is not None:
             base = TableFilter(base_filters)
-            self._refuse_missing_in_base(base, before, rows, any_name=not base_filters)
+            self._refuse_missing_in_base(base, start_rows, rows, any_name=not base_filters)
         if not rows and self.domain == "ms":
             self._refuse_before_start()
         for table, row in rows.items():
-            if row["changed"] and (matches(row) or matches(before.get(table, row))):
+            if row["changed"] and (matches(row) or matches(start_rows.get(table, row))):
                 changed.append(table)
             if row["gone"]:
                 without.append(table)
@@ -360,7 +362,7 @@ class _Log:
                 if leave_uncovered:
                     without.append(table)
                     continue
-            named.append(NamedTable(table, row["db"], row["name"]))
+            named_tables.append(NamedTable(table, row["db"], row["name"]))
         texts = [f"{_full_name(row)} ({_captured(row['whole_from'])})" for row in uncovered]
         if texts and not leave_uncovered:
             raise Refused(
@@ -369,14 +371,14 @@ class _Log:
                 hint="Restore them with a later --startts, or leave them out: "
                 + " ".join(f"-f '!{_full_name(row)}'" for row in uncovered[:3]),
             )
-        if request.filters and not named:
+        if request.filters and not named_tables:
             raise NotFound(
                 f"No table of {self.source} matches {', '.join(request.filters)} at that time.",
                 hint="A rule is like shop.* or *.orders. The view log_tables has all names.",
             )
         return _Tables(
-            named=tuple(named),
-            only=tuple(table.table_id for table in named) if request.filters else None,
+            named=tuple(named_tables),
+            only=tuple(table.table_id for table in named_tables) if request.filters else None,
             without=tuple(without),
             changed=tuple(changed),
             notes=tuple(f"left out, since the log lacks its first changes: {text}" for text in texts),
@@ -403,8 +405,8 @@ class _Log:
         rows = self._names(end_ts)
         return [
             _full_name(rows[table])
-            for table, was in self._names(start_ts).items()
-            if was["gone"] and not rows[table]["gone"] and self._matches(rows[table])
+            for table, start_row in self._names(start_ts).items()
+            if start_row["gone"] and not rows[table]["gone"] and self._matches(rows[table])
         ]
 
     def _refuse_before_start(self) -> None:
@@ -412,14 +414,14 @@ class _Log:
         later = [row["born_ts"] for row in self._names(NEVER - 1).values() if row["born_ts"]]
         if later:
             raise Refused(
-                f"The log of {self.source} starts at {self.shown(min(later))}.",
+                f"The log of {self.source} starts at {self.text(min(later))}.",
                 hint="Choose a later end.",
             )
 
     def _refuse_missing_in_base(
         self,
         base: TableFilter,
-        before: Mapping[int, Mapping[str, Any]],
+        start_rows: Mapping[int, Mapping[str, Any]],
         rows: Mapping[int, Mapping[str, Any]],
         *,
         any_name: bool,
@@ -428,16 +430,16 @@ class _Log:
         did not match the base's filters, or (unless `any_name`) it had no name."""
         texts = []
         for table, row in rows.items():
-            name, was = _full_name(row), before.get(table)
+            name, start_row = _full_name(row), start_rows.get(table)
             if row["gone"] or not self._matches(row):
                 continue
-            if was is None:
+            if start_row is None:
                 if row["unnamed"] and not any_name:
                     texts.append(f"{name} had no name")
-            elif was["gone"]:
+            elif start_row["gone"]:
                 texts.append(f"{name} was dropped")
-            elif not base.takes(was["db"], was["name"]):
-                texts.append(f"{_full_name(was)} is {name} by now")
+            elif not base.takes(start_row["db"], start_row["name"]):
+                texts.append(f"{_full_name(start_row)} is {name} by now")
         if texts:
             raise Refused(
                 f"The base of this restore lacks tables that this one includes: {_some(texts)}.",
@@ -454,8 +456,8 @@ def _captured(whole_from: int) -> str:
 
 
 def _gap(row: Mapping[str, Any], domain: str) -> str:
-    upto = "on" if row["to_position"] is None else f"to {row['to_position']}"
-    lost = f"offsets from {row['from_position']} {upto} were deleted before they were captured"
+    end_text = "on" if row["to_position"] is None else f"to {row['to_position']}"
+    lost = f"offsets from {row['from_position']} {end_text} were deleted before they were captured"
     if row["reason"] == "skipped":
         lost = f"offset {row['from_position']} was left out by `log resume --skip`"
     return (
@@ -468,7 +470,9 @@ def _amount(row: Mapping[str, Any]) -> Amount:
     return Amount(**{name: row.get(name, 0) for name in Amount.__slots__})
 
 
-def _some(texts: Iterable[str], between: str = ", ", before: str = "") -> str:
-    found = list(texts)
-    shown = between.join(f"{before}{text}" for text in found[:_SHOWN])
-    return shown + (f"{between}{before}and {len(found) - _SHOWN} more" if len(found) > _SHOWN else "")
+def _some(texts: Iterable[str], separator: str = ", ", prefix: str = "") -> str:
+    all_texts = list(texts)
+    joined = separator.join(f"{prefix}{text}" for text in all_texts[:_MAX_SHOWN])
+    return joined + (
+        f"{separator}{prefix}and {len(all_texts) - _MAX_SHOWN} more" if len(all_texts) > _MAX_SHOWN else ""
+    )

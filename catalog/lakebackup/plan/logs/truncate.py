@@ -1,4 +1,4 @@
-"""Where the log of a change feed may be cut, so that what can be restored of it begins there. Pure."""
+"""Plans where to cut the log of a change feed, so that what can be restored of it begins there. Pure."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
     from lakebackup.formats.logs.events import Domain
 
-#: Why a full goes: it is older than the one that restores begin with.
+#: The reason for which a full is deleted: it is older than the one that restores begin with.
 OLDER = "until"
 
 
 @dataclass(frozen=True, slots=True)
 class Full:
-    """A full. `damaged`: a file of it that is not whole; `note`: which gap it was made over."""
+    """A full. `held`: it is on hold; `damaged`: a damaged file of it; `note`: the gap it was made over."""
 
     backup_id: str
     end_ts: int
@@ -42,10 +42,11 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class LogCut:
-    """Log files that end before `cut` go, and the fulls `leaving`; ts in the feed's `domain`.
+    """A planned cut. It deletes the log files that end before `cut`, and the fulls `leaving`.
 
-    Afterwards the log begins at `cut`, before it at `floor`: for states as of an instant by the full `full`,
-    or (None) for ranges alone. `note`: which gap the full was made over.
+    Each ts is in the feed's `domain`. The log begins at `floor` now, and at `cut` afterwards. `full`: the
+    full from which states as of an instant are restored then; None: only ranges can be restored. `note`: the
+    gap that the full was made over.
     """
 
     source: str
@@ -66,13 +67,13 @@ def cut_of(
     ranges_only: bool = False,
     kept: Kept = Kept(),
 ) -> LogCut:
-    """From a row of log_truncate_state and the fulls: at the newest whole full at or before `until`.
+    """Plan a cut at the newest undamaged full at or before `until`. `state`: a row of log_truncate_state.
 
-    A full restores the instants after it only with the log behind it, so the log is cut where one is; older
-    fulls have lost theirs then, and go unless they are held. With `ranges_only` the cut is at `until`, and no
-    full goes. Raises NotFound (no log), Refused (no full to cut at; no checkpoint; `until` is after it:
-    values may have been captured there whose transactions have yet to commit; a policy or a hold keeps what
-    would go).
+    A full restores the instants after it only with the log that follows it, so the log is cut at a full.
+    Older fulls then lack that log, and are deleted unless they are on hold. With `ranges_only` the cut is at
+    `until`, and no full is deleted. Raises NotFound (no log), Refused (no full to cut at; no checkpoint;
+    `until` is after the checkpoint, where values may have been captured whose transactions have yet to
+    commit; a policy or a hold keeps what would be deleted).
     """
     if state is None:
         raise NotFound(
@@ -92,33 +93,35 @@ def cut_of(
             hint="Give a time up to that, its checkpoint.",
         )
     ordered = sorted(fulls, key=lambda full: full.end_ts, reverse=True)
-    found = None
+    base_full = None
     if not ranges_only:
-        found = next((full for full in ordered if full.end_ts <= until and not full.damaged), None)
-        if found is None:
+        base_full = next((full for full in ordered if full.end_ts <= until and not full.damaged), None)
+        if base_full is None:
             raise Refused(
                 f"{source} has no whole full at or before {shown_ts(until, domain)}: without one, states "
                 "from before the log then begins could not be had again.",
                 hint=f"Make one with `lakebackup log snapshot {quote(source)} --endts {until}`, or keep only "
                 "what was committed from then on, with --ranges-only.",
             )
-    cut = found.end_ts if found else until
+    cut = base_full.end_ts if base_full else until
     _require_policy(source, domain, cut, floor, ordered, kept)
     cut = max(cut, floor)
-    if found is None:
+    if base_full is None:
         return LogCut(source, domain, cut, floor, None, ())
-    going = tuple(full.backup_id for full in ordered if full.end_ts < found.end_ts and not full.held)
-    return LogCut(source, domain, cut, floor, found.backup_id, going, found.note)
+    going = tuple(full.backup_id for full in ordered if full.end_ts < base_full.end_ts and not full.held)
+    return LogCut(source, domain, cut, floor, base_full.backup_id, going, base_full.note)
 
 
 def _require_policy(
-    source: str, domain: Domain, cut: int, floor: int, fulls: Sequence[Full], kept: Kept
+    source: str, domain: Domain, cut: int, floor: int, fulls: Sequence[Full], retention: Kept
 ) -> None:
-    """Refused when a cut takes what a policy or a hold keeps. `fulls`: the newest first."""
-    for limit, why in _limits(domain, floor, [full.end_ts for full in fulls if not full.damaged], kept):
+    """Raise Refused when a cut deletes what a policy or a hold keeps. `fulls`: the newest first."""
+    for limit, keeper in _limits(
+        domain, floor, [full.end_ts for full in fulls if not full.damaged], retention
+    ):
         if cut > max(limit, floor):
             raise Refused(
-                f"A cut at {shown_ts(cut, domain)} would take what {why} keeps of {source}.",
+                f"A cut at {shown_ts(cut, domain)} would take what {keeper} keeps of {source}.",
                 hint="Nothing was deleted. "
                 + (
                     f"Give --endts {limit} or an earlier time, or change that first."
@@ -128,31 +131,32 @@ def _require_policy(
             )
 
 
-def _limits(domain: Domain, floor: int, ends: Sequence[int], kept: Kept) -> Iterator[tuple[int, str]]:
-    """Up to where the log may be cut, for each promise; `ends`: of whole fulls, the newest first."""
+def _limits(domain: Domain, floor: int, ends: Sequence[int], retention: Kept) -> Iterator[tuple[int, str]]:
+    """Up to where each promise allows a cut, and its name. `ends`: of undamaged fulls, the newest first."""
 
-    def before(ts: int) -> int:
+    def last_end_by(ts: int) -> int:
         return next((end for end in ends if end <= ts), floor)
 
-    def newest(count: int) -> int:
+    def nth_newest_end(count: int) -> int:
         return ends[count - 1] if count <= len(ends) else floor
 
-    promised = []
-    if kept.window_from_ts is not None:
-        promised.append(before(ts_at(kept.window_from_ts, domain)))
-    if kept.redundancy is not None:
-        promised.append(newest(kept.redundancy))
-    if promised:
-        # With a window and a redundancy, what one of them gives up stays for the other.
-        yield min(promised), "its policy"
-    if kept.min_redundancy is not None:
-        yield newest(kept.min_redundancy), "the minimum redundancy of its policy"
-    if kept.held_ts is not None:
-        yield before(kept.held_ts), "a hold"
+    limits = []
+    if retention.window_from_ts is not None:
+        limits.append(last_end_by(ts_at(retention.window_from_ts, domain)))
+    if retention.redundancy is not None:
+        limits.append(nth_newest_end(retention.redundancy))
+    if limits:
+        # With both a window and a redundancy, the one that keeps more decides.
+        yield min(limits), "its policy"
+    if retention.min_redundancy is not None:
+        yield nth_newest_end(retention.min_redundancy), "the minimum redundancy of its policy"
+    if retention.held_ts is not None:
+        yield last_end_by(retention.held_ts), "a hold"
 
 
 def require_proof(broken: Iterable[Mapping[str, Any]]) -> None:
-    """Refused when something that stays restorable would lose a file: rows of log_truncate_proof."""
+    """Raise Refused when something that stays restorable would lose a file. `broken`: rows of
+    log_truncate_proof."""
     lines = [f"  {row['path']} ({row['cf'] or 'full'}, up to {row['max_ts']})" for row in broken]
     if lines:
         raise Refused(

@@ -1,8 +1,8 @@
-"""Which offsets of an engine's queues the next backup reads. Pure.
+"""Plans which offsets of an engine's queues the next backup reads. Pure.
 
-A full has no messages: it has the positions of the engine's snapshot in each partition, and the transactions
-that were open then. What continues it holds every message from there on, and in front of them those of the
-transactions that were open.
+A full holds no messages. It holds the position of the engine's snapshot in each partition, and the
+transactions that were open then. A backup that continues it holds every message from these positions on, and
+the earlier messages of the transactions that were open.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from lakebackup.plan.partitions import RegionState, TopicState
     from lakebackup.plan.queues.history import Continuation, Start
 
-# So many offsets are one task.
+# Up to this many offsets are one task.
 _ONE_TASK = 2_000_000
-_WITHOUT = (
+_NO_SNAPSHOT = (
     "there is no snapshot.json: the full is at the end of the queues, which is right only for an engine that "
     "has applied everything in its queues"
 )
@@ -34,8 +34,8 @@ _WITHOUT = (
 
 @dataclass(frozen=True, slots=True)
 class QueueRange(Range):
-    """What one task reads of a partition: from `own_from` on every message is stored, before it only those of
-    transactions open at the full before.
+    """What one task reads of a partition. The backup stores every message from `own_from` on, and before that
+    only the messages of transactions that were open at the preceding full.
     """
 
     own_from: int
@@ -47,15 +47,15 @@ Tasks = tuple[tuple[QueueRange, ...], ...]
 
 @dataclass(frozen=True, slots=True)
 class QueuePlan:
-    """What a backup of queues will do. `tasks[i]` is what task i reads; `keep`: it stores the messages.
+    """A planned backup of queues. `tasks[i]`: what task i reads; `keep`: whether it stores the messages.
 
-    `start_ts`: the instant its coverage starts at, ms; None: just before `end_ts`. `last_tid`: the engine's
-    state at the start. `open_at`: the backup whose open transactions are open then. `tids`: (topic, epoch,
-    partition, greatest tid known). `snapshot_tid`, `snapshot_open`: the engine's state and open transactions
-    by snapshot.json. `look_back`: what is read after `tasks` when a transaction seems to be open that has a
-    message of a tid up to `last_tid`: its end may be in another partition, before what was read there.
-    `watermarks`: (topic, epoch, partition, restore) that it continues. `lost`: messages that are missing, for
-    a full before it.
+    `start_ts` (ms): when its coverage starts; None: just before `end_ts`. `last_tid`: the engine's last tid
+    at the start. `open_at`: the backup that lists the transactions open at the start. `tids`: (topic, epoch,
+    partition, greatest known tid). `snapshot_tid`, `snapshot_open`: the last tid and the open transactions
+    that snapshot.json states. `look_back`: what to read after `tasks` if a transaction seems to be open that
+    has a message with a tid up to `last_tid`: its end may be in another partition, before the offsets read
+    there. `watermarks`: (topic, epoch, partition, restore) of the restores that it continues. `lost`:
+    messages that are missing; for a full, messages from before it.
     """
 
     kind: Literal["full", "cumulative", "differential"]
@@ -85,17 +85,17 @@ class QueuePlan:
 
     @property
     def offsets(self) -> int:
-        """How many offsets are to be read; messages are fewer where transactions left holes."""
+        """How many offsets to read. There are fewer messages where transactions left offsets without one."""
         return offsets_of(self.tasks)
 
 
 def offsets_of(tasks: Iterable[Iterable[QueueRange]]) -> int:
-    """How many offsets tasks read."""
+    """How many offsets these tasks read."""
     return sum(r.end - r.start for task in tasks for r in task)
 
 
 def from_lows(tasks: Tasks, lows: Mapping[Place, int]) -> Tasks:
-    """The same tasks, each range without offsets that its partition no longer has."""
+    """The same tasks, without offsets below the low watermarks `lows` of their partitions."""
     return tuple(
         tuple(replace(r, start=min(max(r.start, lows.get(r.place, 0)), r.end)) for r in task)
         for task in tasks
@@ -103,7 +103,7 @@ def from_lows(tasks: Tasks, lows: Mapping[Place, int]) -> Tasks:
 
 
 class _Part(NamedTuple):
-    """What is read of a partition: `[look, end)`; the messages from `own` on are the backup's own."""
+    """What is read of a partition: offsets `[look, end)`. Those from `own` on are the backup's own."""
 
     region: RegionState
     look: int
@@ -113,9 +113,9 @@ class _Part(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Queues:
-    """What a backup is planned from: what it continues (a full: comes after), and its queues as they are.
+    """The input of a backup's plan: the history that it continues (a full follows it), and its queues.
 
-    `end_ts` in ms: when the ends of `regions` were looked at. Methods raise Refused for a compacted topic.
+    `end_ts` (ms): when the ends of `regions` were read. Methods raise Refused for a compacted topic.
     """
 
     backup_id: str
@@ -127,51 +127,56 @@ class Queues:
     parallelism: int = 2
 
     def child(self, mode: Literal["differential", "incremental"]) -> QueuePlan:
-        """A backup that depends on another; `lost` is what the source has deleted and this one would need."""
-        on, parent = self.continuation, self.continuation.parent
+        """Plan a backup that depends on another. Its `lost` is what it needs and the source has deleted.
+
+        Raises NeedsFull when there is no backup to continue.
+        """
+        continuation, parent = self.continuation, self.continuation.parent
         if parent is None:
             raise NeedsFull(f"There is no backup of {self.source} to continue.", hint=TAKE_FULL)
-        self._require_whole()
+        self._refuse_compacted()
         starts = self._starts()
-        # After an incremental the chain holds all of what is open.
-        looks_back = parent.level == 0 and on.open_at is not None
+        # After an incremental, the chain holds all messages of the open transactions.
+        looks_back = parent.level == 0 and continuation.open_at is not None
         parts = []
         for region in self.regions:
             start = starts.get(region.place)
             own = start.own_from if start else 0
             look = min(start.open_from, own) if start and looks_back else own
             parts.append(_Part(region, look, own, region.end))
-        owns = {p.region.place: p.own for p in parts}
+        own_starts = {p.region.place: p.own for p in parts}
         return self._plan(
             parts,
             kind="cumulative" if mode == "differential" else "differential",
             parent=parent,
-            restore_id=on.restore_id,
-            # After a start in the future nothing is covered but the end itself.
-            start_ts=on.start_ts if (on.start_ts or 0) < self.end_ts else None,
+            restore_id=continuation.restore_id,
+            # If the start lies in the future, only the end itself is covered.
+            start_ts=continuation.start_ts if (continuation.start_ts or 0) < self.end_ts else None,
             positions=tuple(self._rows.position(p.region, p.own, max(p.own, p.end)) for p in parts),
             lost=tuple(self._lost((p.region, p.look) for p in parts)),
             keep=True,
-            last_tid=on.last_tid,
-            open_at=on.open_at,
-            tids=_tids(on.starts),
-            # A message may come to its partition, or be seen there, after its transaction's end elsewhere.
+            last_tid=continuation.last_tid,
+            open_at=continuation.open_at,
+            tids=_tids(continuation.starts),
+            # A message may reach its partition, or be read there, after its transaction's end elsewhere.
             look_back=self._look_back((p.region, p.own) for p in parts),
             watermarks=tuple(
-                (*w.place, w.restore_id) for w in on.watermarks if w.base <= owns.get(w.place, -1)
+                (*w.place, w.restore_id)
+                for w in continuation.watermarks
+                if w.base <= own_starts.get(w.place, -1)
             ),
             new_regions=sum(region.place not in starts for region in self.regions),
-            notes=on.notes,
+            notes=continuation.notes,
         )
 
     def full(self, snapshot: SnapshotJson | None) -> QueuePlan:
-        """A full. What is read are messages of transactions that may be open at it, and nothing is stored.
+        """Plan a full. It reads messages of transactions that may be open at it, and stores none.
 
-        `snapshot`: the positions of the engine's snapshot; without it, the full is where the queues end.
-        Raises NeedsFull for a snapshot behind which messages are gone.
+        `snapshot`: the positions of the engine's snapshot; without it, the full is at the end of the queues.
+        Raises NeedsFull when the source has deleted messages that follow the snapshot.
         """
-        self._require_whole()
-        on, starts = self.continuation, self._starts()
+        self._refuse_compacted()
+        continuation, starts = self.continuation, self._starts()
         queues = {(q.topic, str(q.partition)): q for q in snapshot.queues} if snapshot else {}
         parts = []
         for region in self.regions:
@@ -189,36 +194,36 @@ class Queues:
             else:
                 start = starts.get(region.place)
                 own = max(start.own_from if start else 0, region.low)
-                look = max(min(start.open_from, own), region.low) if start and on.open_at else own
+                look = max(min(start.open_from, own), region.low) if start and continuation.open_at else own
                 parts.append(_Part(region, look, min(own, region.end), region.end))
-        known = [(region, starts[region.place]) for region in self.regions if region.place in starts]
-        # Behind a restore nothing is missing.
-        continues = on.parent is not None and on.restored is None
+        region_starts = [(region, starts[region.place]) for region in self.regions if region.place in starts]
+        # After a restore no message is missing.
+        continues = continuation.parent is not None and continuation.restored is None
         looks_back = snapshot is not None and snapshot.open_transactions is None
         return self._plan(
             parts,
             kind="full",
             parent=None,
-            restore_id=on.restore_id if known else None,
+            restore_id=continuation.restore_id if region_starts else None,
             start_ts=None,
             positions=tuple(self._rows.position(p.region, p.end, p.end) for p in parts),
-            lost=tuple(self._lost((r, start.own_from) for r, start in known)) if continues else (),
+            lost=tuple(self._lost((r, start.own_from) for r, start in region_starts)) if continues else (),
             keep=False,
-            last_tid=None if snapshot or not known else on.last_tid,
-            open_at=None if snapshot or not known else on.open_at,
-            tids=_tids(start for _, start in known),
+            last_tid=None if snapshot or not region_starts else continuation.last_tid,
+            open_at=None if snapshot or not region_starts else continuation.open_at,
+            tids=_tids(start for _, start in region_starts),
             snapshot_tid=snapshot.last_tid if snapshot else None,
             snapshot_open=snapshot.open_transactions if snapshot else None,
-            # Of a transaction that is seen in one partition the end may be in another, before what is read.
+            # A transaction seen in one partition may end in another one, before the offsets read there.
             look_back=self._look_back((p.region, p.look) for p in parts) if looks_back else (),
-            notes=() if snapshot else (_WITHOUT,),
+            notes=() if snapshot else (_NO_SNAPSHOT,),
         )
 
     @property
     def _rows(self) -> BackupRows:
         return BackupRows(self.backup_id, self.source, self.end_ts)
 
-    def _require_whole(self) -> None:
+    def _refuse_compacted(self) -> None:
         for topic in self.topics:
             if "compact" in topic.effective.get("cleanup.policy", ""):
                 raise Refused(
@@ -230,44 +235,46 @@ class Queues:
     def _starts(self) -> dict[Place, Start]:
         return {start.place: start for start in self.continuation.starts}
 
-    def _plan(self, parts: Sequence[_Part], **rest: Any) -> QueuePlan:
+    def _plan(self, parts: Sequence[_Part], **values: Any) -> QueuePlan:
         return QueuePlan(
             end_ts=self.end_ts,
             scopes=tuple(map(self._rows.scope, self.topics)),
             tasks=self._tasks(parts),
-            **rest,
+            **values,
         )
 
     def _tasks(self, parts: Sequence[_Part]) -> Tasks:
         ranges = [(p.look, max(p.look, p.end)) for p in parts]
         return tuple(
             tuple(
-                QueueRange(*parts[cut.of].region.place, cut.start, cut.end, cut.rank, parts[cut.of].own)
-                for cut in task
+                QueueRange(
+                    *parts[piece.of].region.place, piece.start, piece.end, piece.rank, parts[piece.of].own
+                )
+                for piece in task
             )
             for task in splits.split(ranges, self.parallelism, one_task=_ONE_TASK)
         )
 
     def _look_back(self, ends: Iterable[tuple[RegionState, int]]) -> Tasks:
-        """Partitions up to a position each, from the start of their history."""
+        """Tasks that read partitions from the start of their history up to a position each."""
         parts = []
         for region, end in ends:
             low = max(region.low, self.continuation.history_start(region.place, end))
             parts.append(_Part(region, min(low, end), end, end))
         return self._tasks(parts)
 
-    def _lost(self, looks: Iterable[tuple[RegionState, int]]) -> Iterator[Gap]:
-        """What is gone of partitions that must be read from these offsets on, or went with its partition."""
+    def _lost(self, first_offsets: Iterable[tuple[RegionState, int]]) -> Iterator[Gap]:
+        """The gaps in partitions that must be read from these offsets on, and those of lost partitions."""
         starts, rows = self._starts(), self._rows
         from_ts = min(self.continuation.start_ts or 0, rows.ts)
-        for region, look in looks:
+        for region, offset in first_offsets:
             start = starts.pop(region.place, None)
-            if region.low > look:
-                yield rows.gap(region.place, look, region.low, from_ts=from_ts)
+            if region.low > offset:
+                yield rows.gap(region.place, offset, region.low, from_ts=from_ts)
             elif start and region.end < start.own_from:
                 yield rows.gap(region.place, start.own_from, None, from_ts=from_ts)
-        for place, start in starts.items():
-            yield rows.gap(place, start.own_from, None, from_ts=from_ts)
+        for partition, start in starts.items():
+            yield rows.gap(partition, start.own_from, None, from_ts=from_ts)
 
 
 def _tids(starts: Iterable[Start]) -> tuple[tuple[str, str, str, int], ...]:
@@ -275,31 +282,32 @@ def _tids(starts: Iterable[Start]) -> tuple[tuple[str, str, str, int], ...]:
 
 
 def needs_full(lost: Sequence[Gap]) -> NeedsFull:
-    """What to raise when messages that a backup would have to read are not there any more."""
+    """The error to raise when the source no longer has messages that a backup must read."""
     return NeedsFull(
-        f"Messages of the queues were lost before they were backed up: {_some(lost)}.",
+        f"Messages of the queues were lost before they were backed up: {_describe_some(lost)}.",
         hint="Nothing was written. Take a snapshot of the engine and a new full of it with --mode full; "
         "queues never take one by themselves.",
     )
 
 
 def only_incremental(lost: Sequence[Gap]) -> NeedsFull:
-    """What to raise for a differential when what it would need is in backups since its full, and gone."""
+    """The error to raise for a differential whose messages are gone from the source, but are in backups that
+    were taken since its full."""
     return NeedsFull(
         "A differential would need messages since the last full that are gone from the queues; backups since "
-        f"have them: {_some(lost)}.",
+        f"have them: {_describe_some(lost)}.",
         hint="Nothing was written, and nothing is lost. Use --mode incremental, or take a snapshot of the "
         "engine and a new full of it with --mode full.",
     )
 
 
-def _some(lost: Sequence[Gap]) -> str:
+def _describe_some(lost: Sequence[Gap]) -> str:
     return "; ".join(map(describe, lost[:5])) + (f"; and {len(lost) - 5} more" if len(lost) > 5 else "")
 
 
 def describe(gap: Gap) -> str:
-    """What is missing, for a person."""
-    place = f"topic {gap.scope}, partition {gap.region}"
+    """A text for the user that says which messages are missing."""
+    partition = f"topic {gap.scope}, partition {gap.region}"
     if gap.to_position is not None:
-        return f"{place}, offsets [{gap.from_position}, {gap.to_position}) were deleted"
-    return f"{place} was reset: what came from offset {gap.from_position} on is not there any more"
+        return f"{partition}, offsets [{gap.from_position}, {gap.to_position}) were deleted"
+    return f"{partition} was reset: what came from offset {gap.from_position} on is not there any more"

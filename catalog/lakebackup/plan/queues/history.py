@@ -1,7 +1,7 @@
-"""Which backup or restore the next backup of an engine's queues continues.
+"""Finds the backup or restore that the next backup of an engine's queues continues.
 
-The topic ids of the queues are looked up among those of backups and restores. So the next backup of an engine
-that was restored to an older backup continues that one, not a newer backup.
+It looks up the topic ids of the queues among those of backups and restores. So if an engine was restored to
+an older backup, its next backup continues that one, not a newer one.
 """
 
 from __future__ import annotations
@@ -54,19 +54,19 @@ class History:
         """What the next backup of the topic continues: its newest backup (a differential: newest full), or
         the newest restore into it, if that is later."""
         differential = mode == "differential"
-        began = self.full_started_at if differential else self.started_at
-        name = self.full_id if differential else self.backup_id
-        if self.restore_id and self.restored_at is not None and self.restored_at >= (began or 0):
+        started_at = self.full_started_at if differential else self.started_at
+        backup_id = self.full_id if differential else self.backup_id
+        if self.restore_id and self.restored_at is not None and self.restored_at >= (started_at or 0):
             return "restore", self.restore_id
-        return ("backup", name) if name else None
+        return ("backup", backup_id) if backup_id else None
 
 
 @dataclass(frozen=True, slots=True)
 class Start(Partition):
-    """Where the next backup of a partition starts: the one before read it up to `own_from`.
+    """Where the next backup of a partition starts. The previous backup read the partition up to `own_from`.
 
-    All messages of transactions that were open then are at `open_from` or later. `last_tid`: the greatest
-    tid by then; `leader_epoch`: of the partition's leader then.
+    All messages of the transactions that were open then are at `open_from` or later. `last_tid`: the greatest
+    tid up to `own_from`; `leader_epoch`: the epoch of the partition's leader at that time.
     """
 
     open_from: int
@@ -108,8 +108,10 @@ class Continuation:
         return self.parent.end_ts if self.parent else None
 
     def end_after(self, now_ms: int) -> int:
-        """When the next backup ends, in ms: now, but after its start where the clocks of machines differ a
-        little. A start in the future is not waited for: a clock was wrong."""
+        """When the next backup ends, in ms: now, or just after its start if machines' clocks differ a little.
+
+        If its start lies further in the future, a clock was wrong, and the backup ends now.
+        """
         start_ts = self.start_ts or 0
         return now_ms if start_ts > now_ms + MAX_SKEW_MS else max(now_ms, start_ts + 1)
 
@@ -119,25 +121,31 @@ class Continuation:
         return self.restored.restore_id if self.restored else None
 
     def history_start(self, place: Place, position: int) -> int:
-        """Where the history of a position starts: at the last reset by a restore before it, or at 0."""
+        """Where the history of a position starts: at the last reset by a restore before it, or at 0.
+
+        `place`: the partition.
+        """
         return max((w.base for w in self.watermarks if w.place == place and w.base <= position), default=0)
 
 
 def choose_history(histories: Iterable[History], topics: Sequence[TopicState], mode: Mode) -> History | None:
-    """The history that the next backup of the topics continues; None when no topic has any.
+    """The history that the next backup of the topics continues; None when no topic has one.
 
     Raises NeedsFull when topics would continue different backups or restores.
     """
-    known = {(h.scope, h.epoch): h for h in histories}
-    found: dict[Decision, History] = {}
+    histories_by_topic = {(h.scope, h.epoch): h for h in histories}
+    decisions: dict[Decision, History] = {}
     for topic in topics:
-        history = known.get((topic.scope, topic.epoch))
+        history = histories_by_topic.get((topic.scope, topic.epoch))
         if history and (decision := history.continued_by(mode)):
-            found.setdefault(decision, history)
-    if len(found) > 1:
-        of = [f"{history.scope} continues {what} {name}" for (what, name), history in found.items()]
-        raise NeedsFull(f"The queues have different histories: {', '.join(of)}.", hint=TAKE_FULL)
-    return next(iter(found.values()), None)
+            decisions.setdefault(decision, history)
+    if len(decisions) > 1:
+        texts = [
+            f"{history.scope} continues {kind} {decision_id}"
+            for (kind, decision_id), history in decisions.items()
+        ]
+        raise NeedsFull(f"The queues have different histories: {', '.join(texts)}.", hint=TAKE_FULL)
+    return next(iter(decisions.values()), None)
 
 
 def read_histories(reader: CatalogReader, source: str, cluster: str) -> list[History]:
@@ -180,7 +188,7 @@ def find_continuation(
         return Continuation()
     row = reader.one("queue_parent", backup_id=backup_id)
     if row is None or row["reason"]:
-        raise NeedsFull(f"Backup {backup_id} cannot be continued{_why(row)}.", hint=TAKE_FULL)
+        raise NeedsFull(f"Backup {backup_id} cannot be continued{_reason(row)}.", hint=TAKE_FULL)
     return Continuation(
         parent=pick(Parent, row),
         starts=tuple(
@@ -211,21 +219,21 @@ def _continue_restore(reader: CatalogReader, restored: History, mode: Mode) -> C
     if row and (row["reason"] or (row["open_transactions"] and row["kind"] != "full")):
         # The restore left out the transactions that were open at the end of the backup. A backup that
         # continues it could not distinguish them from newer ones that reuse their ids.
-        why = _why(row) or ", at the end of which transactions were open"
-        notes = (f"this backup continues the full {full_id}, not {restored.restored_id}{why}",)
+        reason = _reason(row) or ", at the end of which transactions were open"
+        notes = (f"this backup continues the full {full_id}, not {restored.restored_id}{reason}",)
         row = None
     row = row or reader.one("queue_parent", backup_id=full_id)
     if row is None or row["reason"]:
         raise NeedsFull(
-            f"The queues were restored from the full {full_id}, which cannot be continued{_why(row)}.",
+            f"The queues were restored from the full {full_id}, which cannot be continued{_reason(row)}.",
             hint=TAKE_FULL,
         )
-    name = "base_position" if row["kind"] == "full" else "end_position"
+    position_column = "base_position" if row["kind"] == "full" else "end_position"
     return Continuation(
         parent=pick(Parent, row),
         restored=restored,
         starts=tuple(
-            Start(r["scope"], r["epoch"], r["region"], r[name], r[name])
+            Start(r["scope"], r["epoch"], r["region"], r[position_column], r[position_column])
             for r in reader.rows("queue_restored", restore_id=restored.restore_id)
         ),
         last_tid=max(row["last_tid"], restored.restored_tid or 0),
@@ -237,23 +245,23 @@ def require_parent_topics(
     starts: Iterable[Start], topics: Sequence[TopicState], existing: Iterable[str]
 ) -> None:
     """Raise UsageProblem when an existing topic of the parent is not in `topics`, those to back up."""
-    left = {start.scope for start in starts} - {topic.scope for topic in topics}
-    there = sorted(left & set(existing))
-    if there:
+    omitted = {start.scope for start in starts} - {topic.scope for topic in topics}
+    omitted_queues = sorted(omitted & set(existing))
+    if omitted_queues:
         raise UsageProblem(
-            f"Topic {there[0]} is a queue of this engine, but not among those to back up.",
+            f"Topic {omitted_queues[0]} is a queue of this engine, but not among those to back up.",
             hint="Add a --pattern for it, or take a new full without it with --mode full.",
         )
 
 
-_WHY = {
+_REASON_TEXTS = {
     "chain": "a backup that it needs cannot be used",
     "damaged": "a file that it needs is missing or damaged",
     "aside": "another backup has replaced it",
 }
 
 
-def _why(row: Mapping[str, Any] | None) -> str:
+def _reason(row: Mapping[str, Any] | None) -> str:
     if row is None:
         return ": it is not in the catalog"
-    return f": {_WHY.get(row['reason'], 'it is ' + row['reason'])}" if row["reason"] else ""
+    return f": {_REASON_TEXTS.get(row['reason'], 'it is ' + row['reason'])}" if row["reason"] else ""

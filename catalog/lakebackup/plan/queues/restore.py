@@ -1,6 +1,6 @@
-"""From a state of an engine that a person asks for to a full and the files of its queues: SQL chooses them.
+"""Plans the restore of an engine to a requested state: which full, which backups of its queues, which files.
 
-Planning writes nothing.
+SQL selects the files. Planning writes nothing.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from lakebackup.store.reader import CatalogReader
     from lakebackup.store.selection import Selection
 
-_SHOWN = 10
-# What makes two requests the same restore, in the order of their digest: these, what is added to requests
-# later, and none of _ELSE.
+_MAX_SHOWN = 10
+# Two requests are the same restore if these fields are equal. The digest takes them in this order, then the
+# fields that are added to requests later, and none of _ELSE.
 _SAME = ("source", "target", "folder", "backup", "to_tid", "to_ts", "maps", "append", "keep_open")
-# Places, credentials, waiting times, how messages are read, and what is done once they are there.
+# Locations, credentials, waiting times, how messages are read, and what happens after they are written.
 _ELSE = (
     "destination", "catalog", "kafka", "remote", "lease_ttl_s", "dry_run", "names", "settings", "zero_as_one",
     "engine",
@@ -40,8 +40,8 @@ _ELSE = (
 
 @dataclass(frozen=True, slots=True)
 class QueueRestoreRequest(requests.Request):
-    """What a person asked for; `to_ts` in ms. `folder`: where snapshot and configuration go, `target`: the
-    cluster that messages go into. `kafka` may hold secrets."""
+    """The options of a restore; `to_ts` in ms. `folder`: where to write snapshot and configuration; `target`:
+    the cluster to write messages to. `kafka` may hold secrets."""
 
     source: str
     target: str
@@ -59,14 +59,15 @@ class QueueRestoreRequest(requests.Request):
     engine: EngineChoice = "auto"
 
     def digest(self) -> str:
-        """What makes two requests the same restore: all but credentials, places and waiting times."""
-        asked = requests.asked(self, always=_SAME, never=_ELSE)
-        return requests.digest("queue", {**asked, "maps": sorted(self.maps.items())}, always=_SAME)
+        """The same digest for two requests that are the same restore: of all fields but those in _ELSE."""
+        values = requests.asked(self, always=_SAME, never=_ELSE)
+        return requests.digest("queue", {**values, "maps": sorted(self.maps.items())}, always=_SAME)
 
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """A topic of the engine's and what is restored of it; `min_ts` in ms, None: no message."""
+    """A topic of the engine and what is restored of it. `min_ts` (ms): of its oldest message; None: it has no
+    message."""
 
     scope: str
     epoch: str
@@ -82,7 +83,7 @@ class Queue:
 
 @dataclass(frozen=True, slots=True)
 class ConfigFile:
-    """A file of the engine's that is put beside its snapshot; `role`: config or schema."""
+    """A file of the engine that is restored beside its snapshot; `role`: config or schema."""
 
     role: str
     destination: str
@@ -99,10 +100,10 @@ class ConfigFile:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineState:
     """The state that a restore brings an engine to: the snapshot `snapshot_id` of the full `full_id`, then
-    messages up to `upto_tid` (None: all). `selection`: the SQL that chooses their files.
+    messages up to the tid `upto_tid` (None: all). `selection`: the SQL that selects their files.
 
-    `backup_id`: the backup in which that lies; `whole`: its end. `first_tid`, `to_tid`: the tids of the
-    snapshot and of the engine in the end.
+    `backup_id`: the backup that contains the state; `whole`: the state is that backup's end. `first_tid`,
+    `to_tid`: the last tids of the snapshot and of the restored engine.
     """
 
     source: str
@@ -129,13 +130,13 @@ class EngineState:
 
     @property
     def entries(self) -> int:
-        """Messages in the chosen files; the restore leaves out those behind the point."""
+        """Messages in the chosen files. The restore leaves out those after the point."""
         return sum(queue.entries for queue in self.queues)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueRestorePlan(EngineState):
-    """A restore as a value: messages come out of the files `chosen`, of the backups of `restore_path`."""
+    """A planned restore. It reads messages from the files `chosen`, of the backups of `restore_path`."""
 
     restore_path: RestorePath
     parameters: Mapping[str, Any]
@@ -145,7 +146,7 @@ class QueueRestorePlan(EngineState):
 
 
 def content_of(file: ConfigFile, reader: CatalogReader) -> bytes:
-    """What a file held. Raises Damaged."""
+    """The content of a file. Raises Damaged when it is missing or has changed."""
     try:
         content = reader.destinations().open(file.destination).get(file.path)
     except NotFound:
@@ -161,41 +162,43 @@ def content_of(file: ConfigFile, reader: CatalogReader) -> bytes:
 def plan_restore(
     request: QueueRestoreRequest, reader: CatalogReader, tid_of: Callable[[RestorePath, Selection], int]
 ) -> QueueRestorePlan:
-    """What would be restored. Writes nothing.
+    """Plan a restore. Writes nothing.
 
-    `tid_of`: the tid that the request's instant comes to on a path with these files. Raises NotFound (no such
-    engine, backup), Refused (a point that is not covered), UsageProblem.
+    `tid_of`: returns the tid that the request's instant means on a path with these files. If every path has
+    obstacles, returns the plan of the first one. Raises NotFound (no such engine or backup), Refused (a point
+    that is not covered), UsageProblem.
     """
     points = _points(request.source, reader)
     backup = reader.resolve_backup(request.backup, request.source) if request.backup else None
     try:
-        found = restore_paths(request.source, points, backup=backup, tid=request.to_tid, ts=request.to_ts)
+        paths = restore_paths(request.source, points, backup=backup, tid=request.to_tid, ts=request.to_ts)
     except Refused as refused:
         raise _with_gap(request, reader, refused) from None
     first: QueueRestorePlan | None = None
-    passed: list[RestorePath] = []
-    for restore_path in found:
-        # A shorter part of an unusable path lacks what came late: that is in the later backups.
-        if any(restore_path.is_within(other) for other in passed):
+    unusable_paths: list[RestorePath] = []
+    for restore_path in paths:
+        # The beginning of an unusable path lacks the messages that came late: later backups hold them.
+        if any(restore_path.is_within(path) for path in unusable_paths):
             continue
-        made = _plan(request, reader, points, restore_path, tid_of)
-        if not made.obstacles:
-            return made
-        passed.append(made.restore_path)
-        first = first or made
+        plan = _plan(request, reader, points, restore_path, tid_of)
+        if not plan.obstacles:
+            return plan
+        unusable_paths.append(plan.restore_path)
+        first = first or plan
     if first is None:
         raise ValueError("there is a path, or a refusal")
     return first
 
 
 def require_restorable(plan: QueueRestorePlan) -> None:
-    """Refused when files are missing or damaged."""
+    """Raise Refused when files are missing or damaged."""
     if not plan.obstacles:
         return
-    some = plan.obstacles[:_SHOWN]
-    more = [f"and {len(plan.obstacles) - _SHOWN} more"] if len(plan.obstacles) > _SHOWN else []
+    obstacles = plan.obstacles[:_MAX_SHOWN]
+    suffix = [f"and {len(plan.obstacles) - _MAX_SHOWN} more"] if len(plan.obstacles) > _MAX_SHOWN else []
     raise Refused(
-        f"This would not be what {plan.source} held:\n" + "\n".join(f"  {text}" for text in [*some, *more]),
+        f"This would not be what {plan.source} held:\n"
+        + "\n".join(f"  {text}" for text in [*obstacles, *suffix]),
         hint="Choose a point that does not need these files: `lakebackup sql 'SELECT * FROM queue_points'` "
         "lists the backups, `lakebackup verify` shows all damage.",
     )
@@ -224,28 +227,28 @@ def _plan(
         "link": restore_path.last.link,
         "to_tid": None,
     }
-    upto = request.to_tid
-    unread: list[str] = []
+    upto_tid = request.to_tid
+    read_errors: list[str] = []
     if request.to_ts is not None:
         try:
-            found = tid_of(restore_path, _select(reader, parameters))
-            upto = max(restore_path.full.last_tid, min(found, restore_path.last.last_tid))
+            tid = tid_of(restore_path, _select(reader, parameters))
+            upto_tid = max(restore_path.full.last_tid, min(tid, restore_path.last.last_tid))
         except Damaged as damaged:
-            unread, upto = [damaged.message], restore_path.last.last_tid
-    parameters["to_tid"] = upto
+            read_errors, upto_tid = [damaged.message], restore_path.last.last_tid
+    parameters["to_tid"] = upto_tid
     files = _select(reader, parameters)
-    config_from = last_ended_by(points, restore_path, upto)
-    if upto is not None:
+    config_from = last_ended_by(points, restore_path, upto_tid)
+    if upto_tid is not None:
         restore_path = _shortened(restore_path, files)
         parameters["link"] = restore_path.last.link
-    reached = restore_path.last if upto is None else reached_by(points, restore_path, upto)
-    # A backup whose every message is wanted is whole, unless later ones have messages of before its end,
-    # which came to a queue that it had read already.
-    whole = (upto is None or upto >= reached.last_tid) and reached == restore_path.last
+    reached = restore_path.last if upto_tid is None else reached_by(points, restore_path, upto_tid)
+    # The restore reaches the backup's end if it takes all of its messages, unless later backups hold messages
+    # from before that end, which arrived in a queue that the backup had read already.
+    reaches_end = (upto_tid is None or upto_tid >= reached.last_tid) and reached == restore_path.last
     queues = _queues(request, files, restore_path.last)
     renamed = any(queue.scope != queue.target for queue in queues)
-    config, torn = _config(request, reader, restore_path.last, config_from)
-    newest = upto is None and not request.backup
+    config, config_damage = _config(request, reader, restore_path.last, config_from)
+    newest = upto_tid is None and not request.backup
     full = restore_path.full
     return QueueRestorePlan(
         source=request.source,
@@ -255,19 +258,19 @@ def _plan(
         backup_id=reached.backup_id,
         first_tid=full.last_tid,
         restore_path=restore_path,
-        upto_tid=upto,
+        upto_tid=upto_tid,
         to_ts=request.to_ts,
-        to_tid=restore_path.last.last_tid if upto is None else upto,
-        # What depends on it does not look again for transactions that are open, or by other names.
-        whole=whole and not renamed and not request.keep_open,
+        to_tid=restore_path.last.last_tid if upto_tid is None else upto_tid,
+        # A backup that continues this restore looks neither for open transactions nor for renamed topics.
+        whole=reaches_end and not renamed and not request.keep_open,
         queues=queues,
         config=config,
         parameters=parameters,
         chosen=files,
         obstacles=(
-            *_obstacles(files, parameters, unread),
-            *_snapshot(request, reader, full),
-            *torn,
+            *_obstacles(files, parameters, read_errors),
+            *_snapshot_obstacles(request, reader, full),
+            *config_damage,
         ),
         notes=tuple(passed_over(request.source, restore_path.last.number, reader)) if newest else (),
     )
@@ -278,10 +281,10 @@ def _select(reader: CatalogReader, parameters: Mapping[str, Any]) -> Selection:
 
 
 def _shortened(restore_path: RestorePath, files: Selection) -> RestorePath:
-    """The path without the backups behind the point that have no file to read."""
-    (found,) = files.rows("queue_restore_reach")
-    kept = [place for place, link in enumerate(restore_path.links) if link.link <= (found["link"] or 0)]
-    return RestorePath(restore_path.links[: max([restore_path.at, *kept]) + 1], restore_path.at)
+    """The path without the backups at its end that have no file to read."""
+    (reach,) = files.rows("queue_restore_reach")
+    indexes = [index for index, link in enumerate(restore_path.links) if link.link <= (reach["link"] or 0)]
+    return RestorePath(restore_path.links[: max([restore_path.at, *indexes]) + 1], restore_path.at)
 
 
 def _queues(request: QueueRestoreRequest, files: Selection, last: Point) -> tuple[Queue, ...]:
@@ -306,9 +309,11 @@ def _queues(request: QueueRestoreRequest, files: Selection, last: Point) -> tupl
 def _config(
     request: QueueRestoreRequest, reader: CatalogReader, last: Point, config_from: Point
 ) -> tuple[tuple[ConfigFile, ...], list[str]]:
-    """The engine's own files, and why they cannot be restored: the configuration of `config_from`, and the
-    schema history of the last backup of the path, cut at the point, since messages may need its newest
-    version."""
+    """The engine's own files, and why some of them cannot be restored.
+
+    The configuration is that of `config_from`. The schema history is that of the path's last backup, cut at
+    the point, since messages may need its newest version.
+    """
     rows = reader.rows(
         "queue_restore_config",
         source=request.source,
@@ -316,23 +321,25 @@ def _config(
         config_id=config_from.backup_id,
     )
     files = tuple(ConfigFile(**{name: row[name] for name in ConfigFile.__match_args__}) for row in rows)
-    torn = [f"{row['path']} was {row['outcome']} when it was last checked" for row in rows if row["outcome"]]
-    return files, torn
+    damage = [
+        f"{row['path']} was {row['outcome']} when it was last checked" for row in rows if row["outcome"]
+    ]
+    return files, damage
 
 
-def _obstacles(files: Selection, parameters: Mapping[str, Any], unread: Sequence[str]) -> list[str]:
-    """Why the files cannot be restored; `unread`: what was found when some were read."""
+def _obstacles(files: Selection, parameters: Mapping[str, Any], read_errors: Sequence[str]) -> list[str]:
+    """Why the files cannot be restored. `read_errors`: the damage found while some of them were read."""
     chain = {name: value for name, value in parameters.items() if name != "to_tid"}
     (pruned,) = files.reader.rows("queue_restore_pruned", **chain)
-    gone = f"{pruned['files']} files were pruned ({pruned['prune_id']}), such as {pruned['path']}"
-    known = [
+    pruned_text = f"{pruned['files']} files were pruned ({pruned['prune_id']}), such as {pruned['path']}"
+    damage = [
         f"{row['path']} was {row['outcome']} when it was last checked"
         for row in files.rows("selected_damage")
     ]
-    return [*([gone] if pruned["files"] else []), *(known or unread)]
+    return [*([pruned_text] if pruned["files"] else []), *(damage or read_errors)]
 
 
-def _snapshot(request: QueueRestoreRequest, reader: CatalogReader, full: Point) -> list[str]:
+def _snapshot_obstacles(request: QueueRestoreRequest, reader: CatalogReader, full: Point) -> list[str]:
     """Why the engine's snapshot of a full cannot be restored."""
     if full.snapshot_id is None:
         return [f"full {full.backup_id} names no snapshot"]
@@ -344,18 +351,18 @@ def _snapshot(request: QueueRestoreRequest, reader: CatalogReader, full: Point) 
     )
     if not rows or rows[0]["state"] != "complete":
         return [f"the backup {full.snapshot_id} of its snapshot is not there any more"]
-    why = rows[0]["reason"]
-    return [f"the backup {full.snapshot_id} of its snapshot is not whole ({why})"] if why else []
+    reason = rows[0]["reason"]
+    return [f"the backup {full.snapshot_id} of its snapshot is not whole ({reason})"] if reason else []
 
 
 def _with_gap(request: QueueRestoreRequest, reader: CatalogReader, refused: Refused) -> Refused:
-    """A refusal that also says why nothing covers the instant, if a gap is why."""
+    """The refusal `refused`, with the gaps that explain why nothing covers the instant, if there are any."""
     if request.to_ts is None:
         return refused
     rows = reader.rows("queue_restore_gaps", source=request.source, to_ts=request.to_ts)
     gaps = [
         f"{row['scope']}, partition {row['region']}: offsets from {row['from_position']} were "
         f"{'deleted' if row['reason'] == 'purged' else 'lost'} before they were backed up"
-        for row in rows[:_SHOWN]
+        for row in rows[:_MAX_SHOWN]
     ]
     return Refused(" ".join([refused.message, *(f"{text}." for text in gaps)]), hint=refused.hint)

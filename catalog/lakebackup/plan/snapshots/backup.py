@@ -1,4 +1,4 @@
-"""Which snapshots are backed up, and what a backup of one takes."""
+"""Plans backups of snapshots: which snapshots to back up, and how much work that is."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from lakebackup.store.reader import CatalogReader
 
 Role = Literal["data", "meta", "schema", "config"]
-# What opening, hashing and recording a file costs, beside its bytes.
+# The cost of opening, hashing and recording a file, in addition to its bytes.
 OVERHEAD = 16 << 10
-# What a row costs that nothing is copied for.
+# The cost of a row for which nothing is copied.
 LIGHT = 1 << 10
 _TASK_COST = 256 << 20
-# So little is one task.
+# Up to this cost, everything is one task.
 _ONE_TASK = 96 << 20
 _MOST_TASKS = 2_000
 
@@ -33,7 +33,7 @@ _MOST_TASKS = 2_000
 class Unit:
     """A folder of a snapshot that holds one region of a table; with `file`, one file that belongs to none.
 
-    `deep`: with its subfolders. `prefix`: only what lies in that folder of it, ending in `/`.
+    `deep`: with its subfolders. `prefix`: only the files in this subfolder of it; it ends in `/`.
     """
 
     scope: str
@@ -47,8 +47,8 @@ class Unit:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """`id` empty: its layout names none. `taken_ms`: when its newest folder was made, ms since 1970 UTC.
-    `unfinished`: a folder of a tablet where it is being made or deleted; empty: there is none."""
+    """A snapshot. `id` empty: its layout names none. `taken_ms`: when its newest folder was created, in ms
+    since 1970 UTC. `unfinished`: the folder of a tablet in which it is being made or deleted; empty: none."""
 
     id: str
     taken_ms: int
@@ -57,9 +57,9 @@ class Snapshot:
 
     @property
     def tables(self) -> dict[str, int]:
-        """Its tables, each with the number of its regions."""
-        places = {(unit.scope, unit.region) for unit in self.units if not unit.file}
-        return dict(sorted(Counter(scope for scope, _ in places).items()))
+        """Its tables, each with its number of regions."""
+        regions = {(unit.scope, unit.region) for unit in self.units if not unit.file}
+        return dict(sorted(Counter(scope for scope, _ in regions).items()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,21 +85,21 @@ class Amount:
 
     @classmethod
     def of(cls, rows: Iterable[Mapping[str, Any]]) -> Amount:
-        """The sums over some rows."""
+        """The sums over rows of snapshot_totals."""
         rows = list(rows)
-        there = [row for row in rows if row["change"] not in ("gone", "folder")]
+        listed_rows = [row for row in rows if row["change"] not in ("gone", "folder")]
         sums = [sum(row[name] for row in rows) for name in ("copies", "copy_bytes", "small")]
         changes = {row["change"]: row["files"] for row in rows}
-        return cls(changes, sum(r["files"] for r in there), sum(r["bytes"] for r in there), *sums)
+        return cls(changes, sum(r["files"] for r in listed_rows), sum(r["bytes"] for r in listed_rows), *sums)
 
     @property
     def rows(self) -> int:
-        """How many rows its tasks see."""
+        """How many rows its tasks read."""
         return sum(count for change, count in self.changes.items() if change != "unchanged")
 
     @property
     def cost(self) -> int:
-        """What it costs, in bytes that are copied."""
+        """The cost of the backup, expressed as a number of bytes to copy."""
         return self.copy_bytes + self.copies * OVERHEAD + (self.rows - self.copies) * LIGHT
 
     def tasks(self, parallelism: int) -> int:
@@ -112,13 +112,13 @@ class Amount:
 def choose(
     snapshots: Sequence[Snapshot], *, ids: Sequence[str], everything: bool, newest: Newest | None
 ) -> list[Snapshot]:
-    """The snapshots to back up, oldest first: those named, all since the newest backup, or the last.
+    """The snapshots to back up, oldest first: the named ones, all since the newest backup, or the last one.
 
-    Those that some tablets do not have yet, or any more, are passed over. Raises NotFound, Refused (one that
-    is named is such a one, or all are).
+    A snapshot that some tablets do not have yet, or no longer have, is skipped. Raises NotFound (no such
+    snapshot), Refused (a named snapshot would have to be skipped, or all snapshots would).
     """
     ordered = sorted(snapshots, key=lambda s: (s.taken_ms, s.id))
-    whole = [snapshot for snapshot in ordered if not snapshot.unfinished]
+    finished = [snapshot for snapshot in ordered if not snapshot.unfinished]
     if ids:
         missing = sorted(set(ids) - {snapshot.id for snapshot in ordered})
         if missing:
@@ -126,26 +126,26 @@ def choose(
                 f"There is no snapshot {missing[0]} in what was named.",
                 hint=f"The newest are {', '.join(s.id for s in ordered[-5:])}.",
             )
-        chosen = [snapshot for snapshot in ordered if snapshot.id in ids]
+        selected = [snapshot for snapshot in ordered if snapshot.id in ids]
     elif everything:
         after_ts = newest.end_ts if newest else None
-        chosen = [s for s in whole if after_ts is None or s.taken_ms > after_ts]
+        selected = [s for s in finished if after_ts is None or s.taken_ms > after_ts]
     else:
-        chosen = whole[-1:] or ordered[-1:]
-    for snapshot in chosen:
+        selected = finished[-1:] or ordered[-1:]
+    for snapshot in selected:
         if snapshot.unfinished:
             raise Refused(
                 f"Snapshot {snapshot.id} is being made or deleted: {snapshot.unfinished} is there.",
                 hint="Wait until the database is done. A folder that an interrupted run left can be deleted.",
             )
-    return chosen
+    return selected
 
 
 def require_later(source: str, name: str, taken_ms: int, newest: Newest | None) -> None:
-    """UsageProblem when a snapshot (`name`) of a given time is not later than what the source's backups hold.
+    """Raise UsageProblem when a snapshot (`name`) is not later than what the source's backups hold.
 
-    Backups from the future do not count. The time of a folder that is read now is not checked: whatever the
-    clock says, it is later than all that was backed up before.
+    Backups from the future do not count. Callers do not check the time of a folder that is read now: whatever
+    the clock says, it is later than all that was backed up before.
     """
     if newest and newest.end_ts is not None and taken_ms <= newest.end_ts:
         raise UsageProblem(
@@ -157,7 +157,7 @@ def require_later(source: str, name: str, taken_ms: int, newest: Newest | None) 
 
 
 def require_past(name: str, taken_ms: int, now_ms: int) -> None:
-    """UsageProblem when the time that a person gave of a snapshot (`name`) is yet to come."""
+    """Raise UsageProblem when the time that the user gave for a snapshot (`name`) is in the future."""
     if taken_ms > now_ms + MAX_SKEW_MS:
         raise UsageProblem(
             f"{name} is of {format_ts(taken_ms)}, which is yet to come.",
@@ -167,31 +167,33 @@ def require_past(name: str, taken_ms: int, now_ms: int) -> None:
 
 
 def newest_of(reader: CatalogReader, source: str) -> Newest | None:
-    """The newest backup of a source, None without one. Raises Refused when it is not of a snapshot."""
-    found = reader.one("snapshot_newest", source=source)
-    if found is None:
+    """The newest backup of a source; None: it has none. Raises Refused when it is not of a snapshot."""
+    row = reader.one("snapshot_newest", source=source)
+    if row is None:
         return None
     require_kind(
-        source, SNAPSHOT, [found["source_kind"]], hint="Give this one a name of its own with --source."
+        source, SNAPSHOT, [row["source_kind"]], hint="Give this one a name of its own with --source."
     )
-    return pick(Newest, found)
+    return pick(Newest, row)
 
 
 def require_distinct(units: Sequence[Unit]) -> None:
-    """UsageProblem when two folders or files are to become the same thing in the catalog."""
-    seen: dict[tuple[str, str, str], Unit] = {}
+    """Raise UsageProblem when two folders or files would have the same key in the catalog."""
+    units_by_key: dict[tuple[str, str, str], Unit] = {}
     for unit in units:
-        first = seen.setdefault((unit.scope, unit.region, unit.file or unit.prefix), unit)
+        first = units_by_key.setdefault((unit.scope, unit.region, unit.file or unit.prefix), unit)
         if first is not unit:
-            what = f"{unit.role} file {unit.file}" if unit.file else f"tablet {unit.region} of {unit.scope}"
+            description = (
+                f"{unit.role} file {unit.file}" if unit.file else f"tablet {unit.region} of {unit.scope}"
+            )
             raise UsageProblem(
-                f"{first.folder} and {unit.folder} both hold {what}.",
+                f"{first.folder} and {unit.folder} both hold {description}.",
                 hint="Back them up as sources of their own, or with a --layout that distinguishes them.",
             )
 
 
 def require_restorable(units: Sequence[Unit]) -> None:
-    """Refused when tables, tablets or files beside them have names that no restore can give them."""
+    """Raise Refused when tables, tablets or files beside them have names that no restore can create."""
     tables = {unit.scope for unit in units if not unit.file}
     for unit in units:
         for name in (unit.file,) if unit.file else (unit.scope, unit.region):

@@ -186,8 +186,10 @@ def read_order(plan: SnapshotRestorePlan) -> Iterator[pa.RecordBatch]:
 
 
 def read_folders(request: SnapshotRestoreRequest, plan: SnapshotRestorePlan) -> Iterator[pa.RecordBatch]:
-    """The folders of a backup, each before those in it: rows of restore_snapshot_folders. Of a SELECT, which
-    chooses files alone, those that the folders of its files are among."""
+    """The folders of a backup, each before its subfolders: rows of restore_snapshot_folders.
+
+    For a SELECT, which chooses only files, these are the folders that contain the files.
+    """
     yield from plan.chosen.query(
         "restore_snapshot_folders",
         source=plan.source,
@@ -224,16 +226,16 @@ def _find_backup(
     if request.backup:
         own = _find_source(reader, request.source) if request.backup == LATEST else None
         backup_id = reader.resolve_backup(request.backup, own)
-        named = reader.one("parent_backup", backup_id=backup_id) or {}
-        source = _find_source(reader, str(named.get("source")))
+        backup_row = reader.one("parent_backup", backup_id=backup_id) or {}
+        source = _find_source(reader, str(backup_row.get("source")))
         require_source(backup_id, source, request.source)
-        (found,) = reader.rows("restore_snapshot_backups", source=source, backup_id=backup_id, to_ts=None)
-        if found["state"] != "complete":
+        (backup,) = reader.rows("restore_snapshot_backups", source=source, backup_id=backup_id, to_ts=None)
+        if backup["state"] != "complete":
             raise Refused(
-                f"Backup {backup_id} cannot be restored; its state is {found['state']}.",
+                f"Backup {backup_id} cannot be restored; its state is {backup['state']}.",
                 hint="`lakebackup list` shows those that can be.",
             )
-        return found, []
+        return backup, []
     source = _find_source(reader, request.source)
     rows = reader.rows("restore_snapshot_backups", source=source, backup_id=None, to_ts=request.to_ts)
     if not rows:
@@ -242,28 +244,28 @@ def _find_backup(
             f"No snapshot of {source} was backed up at or before {format_ts(request.to_ts or 0)}.",
             hint=f"Give a later --to-time, such as {format_ts(first[0]['end_ts'])}." if first else "",
         )
-    found, *skipped = rows
-    if found["reason"]:
+    backup, *skipped = rows
+    if backup["reason"]:
         raise Refused(
-            f"No backup of {source} at that time is complete; the newest is {found['backup_id']}: "
-            f"{found['reason']}, {found['detail'] or found['path'] or ''}.",
-            hint=f"`--backup {found['backup_id']}` restores its undamaged files.",
+            f"No backup of {source} at that time is complete; the newest is {backup['backup_id']}: "
+            f"{backup['reason']}, {backup['detail'] or backup['path'] or ''}.",
+            hint=f"`--backup {backup['backup_id']}` restores its undamaged files.",
         )
-    return found, [
+    return backup, [
         f"backup {row['backup_id']} of {format_ts(row['end_ts'])} is skipped, it is incomplete "
         f"({row['reason']}); --backup restores its undamaged files"
         for row in skipped
     ]
 
 
-def _find_source(reader: CatalogReader, asked: str | None) -> str:
-    """The source `asked`, or else the only one that has backups of snapshots."""
-    if asked:
-        if not require_kind_of(reader, asked, SNAPSHOT):
-            raise no_source(reader, asked)
-        return asked
-    found = [str(row["source"]) for row in reader.rows("restore_snapshot_sources")]
-    return only_one(found, "backup of a snapshot")
+def _find_source(reader: CatalogReader, source: str | None) -> str:
+    """The given source, or else the only one that has backups of snapshots."""
+    if source:
+        if not require_kind_of(reader, source, SNAPSHOT):
+            raise no_source(reader, source)
+        return source
+    sources = [str(row["source"]) for row in reader.rows("restore_snapshot_sources")]
+    return only_one(sources, "backup of a snapshot")
 
 
 def _define_chosen(select: str, reader: CatalogReader) -> None:
@@ -276,11 +278,11 @@ def _define_chosen(select: str, reader: CatalogReader) -> None:
             f"The SELECT returns {', '.join(columns)}; a restore needs {', '.join(missing)} too.",
             hint=f"It must return {', '.join(KEY)} from `snapshot_files`; more columns are allowed.",
         )
-    (rest,) = reader.rows("restore_snapshot_rest")
-    if rest["files"]:
+    (unmatched,) = reader.rows("restore_snapshot_rest")
+    if unmatched["files"]:
         raise UsageProblem(
-            f"The SELECT chose {rest['files']} rows that are not in `snapshot_files`, such as "
-            f"{rest['name']!r}.",
+            f"The SELECT chose {unmatched['files']} rows that are not in `snapshot_files`, such as "
+            f"{unmatched['name']!r}.",
             hint=f"{', '.join(KEY)} must come from one row of `snapshot_files`.",
         )
 
@@ -319,11 +321,12 @@ def _refuse_unknown(
         unknown += sorted(set(request.tablets) - tablets)
     if not unknown and tables:
         return
-    held = [row["scope"] for row in files.reader.rows("show_scopes", backup_id=backup["backup_id"])]
-    more = f" and {len(held) - _MAX_SHOWN} more" if len(held) > _MAX_SHOWN else ""
+    table_names = [row["scope"] for row in files.reader.rows("show_scopes", backup_id=backup["backup_id"])]
+    suffix = f" and {len(table_names) - _MAX_SHOWN} more" if len(table_names) > _MAX_SHOWN else ""
     raise NotFound(
         f"Backup {backup['backup_id']} holds no files of {', '.join(unknown) or 'any table'}.",
-        hint=f"Its tables are {', '.join(held[:_MAX_SHOWN])}{more}; snapshot_files.region has their tablets.",
+        hint=f"Its tables are {', '.join(table_names[:_MAX_SHOWN])}{suffix}; "
+        "snapshot_files.region has their tablets.",
     )
 
 

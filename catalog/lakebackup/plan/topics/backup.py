@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
     from lakebackup.plan.partitions import Place, RegionState, TopicState
 
-#: A backup that ends before a transaction which has been open for so long (ms) warns of it. That is the
-#: default transaction.timeout.ms of producers, after which a coordinator ends one by itself. A younger one is
-#: in flight and only noted.
+#: A backup warns of a transaction that it ends before, if that has been open for this long (ms). It is the
+#: default transaction.timeout.ms of producers, after which a coordinator aborts the transaction. A younger
+#: transaction is in flight and only noted.
 LONG_OPEN_MS = 60_000
 
 OnGap = Literal["restart", "full", "continue", "fail"]
@@ -94,9 +94,9 @@ class BackupPlan:
     """A backup to run. `tasks[i]`: the ranges that Spark task i reads.
 
     `new_regions`: how many partitions are new to the chain. `left_out`: requested topics that cannot be read,
-    a sentence each; `notes` and `warnings`: how the parent was chosen. `bytes`: about how many an
-    increment's records have; None: it is a full, or nobody knows. `newly_open`: how many partitions
-    end before a transaction that has been open for long and that the backup before did not report.
+    a sentence each. `notes`, `warnings`: how the parent was chosen. `bytes`: about how many bytes the records
+    of an increment have; None: it is a full, or unknown. `newly_open`: how many partitions end before a
+    transaction that has been open for long and that the previous backup did not report.
     """
 
     kind: Literal["full", "differential", "cumulative", "log"]
@@ -139,7 +139,7 @@ class BackupPlan:
 
     @property
     def places(self) -> set[tuple[str, str]]:
-        """The (topic, partition)s that its tasks read."""
+        """The partitions that its tasks read, as (topic, partition)."""
         return {(split.scope, split.region) for task in self.tasks for split in task}
 
     def missed_tombstones(self, now: int) -> list[str]:
@@ -198,18 +198,18 @@ def plan_backup(
 
     A gap starts where the last backup of the partition in any chain ends; an incremental starts where its own
     chain ends. A compacted topic may start a new generation (see `generations`; `held`: the catalog's).
-    Its partitions are then read from their low watermarks, and records purged before are no gap in it.
+    Its partitions are then read from their low watermarks, and records purged earlier are no gap in it.
     """
     asked_full = full or parent is None
     # By position, not by number: a merge has a greater number than backups that end later. Nor by time: a
     # clock may have been wrong.
     ordered = sorted(covered, key=lambda c: (c.end_position, c.number)) if parent else []
-    known = {c.place: c for c in ordered}
+    last_covered = {c.place: c for c in ordered}
     chain = {c.place: c for c in ordered if c.in_chain}
     purged = {
-        r.place: (before, r.low)
+        r.place: (previous, r.low)
         for r in regions
-        if (before := known.get(r.place)) and before.end_position < r.low
+        if (previous := last_covered.get(r.place)) and previous.end_position < r.low
     }
     if purged and on_gap == "fail":
         lost = [
@@ -221,17 +221,21 @@ def plan_backup(
             hint="Run with --on-gap restart to read these topics from their start again, or with --on-gap "
             "continue to leave the gap.",
         )
-    generations = partial(choose, topics, list(held), asked=new_generation, growth=growth, end_ts=end_ts)
-    chosen = generations(full=asked_full)
-    continued = {place for place in purged if not chosen[place[:2]].anew}
+    choose_generations = partial(
+        choose, topics, list(held), asked=new_generation, growth=growth, end_ts=end_ts
+    )
+    generations = choose_generations(full=asked_full)
+    continued = {partition for partition in purged if not generations[partition[:2]].anew}
     full = asked_full or (bool(continued) and on_gap == "full")
     if full:
-        chosen, chain = generations(full=True), {}
+        generations, chain = choose_generations(full=True), {}
     elif on_gap == "restart":
         # A partition that is new to the chain starts at its low watermark anyway.
-        chosen = generations(full=False, purged={place[:2] for place in continued & chain.keys()})
-    restarted = {topic for topic, generation in chosen.items() if generation.anew}
-    chain = {place: c for place, c in chain.items() if place[:2] not in restarted}
+        generations = choose_generations(
+            full=False, purged={partition[:2] for partition in continued & chain.keys()}
+        )
+    restarted = {topic for topic, generation in generations.items() if generation.anew}
+    chain = {partition: c for partition, c in chain.items() if partition[:2] not in restarted}
     rows = BackupRows(backup_id, source, end_ts)
     by_topic: dict[str, list[RegionState]] = {t.scope: [] for t in topics}
     for r in regions:
@@ -241,8 +245,8 @@ def plan_backup(
         rows.position(r, start, max(start, r.end)) for r, start in zip(regions, starts, strict=True)
     )
     gaps = [
-        rows.gap(place, c.end_position, low, from_ts=c.covers_to, bridged=place in chain)
-        for place, (c, low) in purged.items()
+        rows.gap(partition, c.end_position, low, from_ts=c.covers_to, bridged=partition in chain)
+        for partition, (c, low) in purged.items()
     ]
     return BackupPlan(
         kind="full" if full else increment,
@@ -252,19 +256,20 @@ def plan_backup(
         end_ts=end_ts,
         positions=positions,
         scopes=tuple(
-            rows.scope(t, generation=chosen[t.scope, t.epoch].number, regions=by_topic[t.scope])
+            rows.scope(t, generation=generations[t.scope, t.epoch].number, regions=by_topic[t.scope])
             for t in topics
         ),
-        gaps=(*gaps, *_recreated(rows, topics, known)),
+        gaps=(*gaps, *_recreated(rows, topics, last_covered)),
         tasks=tuple(
-            tuple(_split(positions[piece.of], piece, chosen) for piece in task)
+            tuple(_split(positions[piece.of], piece, generations) for piece in task)
             for task in splits.split([(p.start_position, p.end_position) for p in positions], parallelism)
         ),
         new_regions=sum(r.place not in chain for r in regions),
         newly_open=sum(
-            _open_for_long(r.open_since, end_ts) and not _reported(known.get(r.place), r.end) for r in regions
+            _open_for_long(r.open_since, end_ts) and not _reported(last_covered.get(r.place), r.end)
+            for r in regions
         ),
-        generations={scope: generation for (scope, _), generation in chosen.items()},
+        generations={scope: generation for (scope, _), generation in generations.items()},
     )
 
 
@@ -281,16 +286,18 @@ def _reported(covered: Covered | None, position: int) -> bool:
 
 
 def increment_bytes(plan: BackupPlan, newest: Iterable[NewestFile]) -> tuple[int, list[Position]]:
-    """About how many bytes the records have that an increment reads, by the newest file of each partition;
-    and the positions of topics with new records and no file yet, which are not among them."""
-    known: dict[str, tuple[int, int]] = {}
+    """Estimate the bytes of the records that an increment reads, from the newest file of each partition.
+
+    Also returns the positions of topics that have new records but no file yet. The estimate leaves these out.
+    """
+    totals: dict[str, tuple[int, int]] = {}
     for file in newest:
-        size, entries = known.get(file.scope, (0, 0))
-        known[file.scope] = size + file.raw_bytes, entries + file.entries
+        size, entries = totals.get(file.scope, (0, 0))
+        totals[file.scope] = size + file.raw_bytes, entries + file.entries
     total, unknown = 0, []
     for p in plan.positions:
         if count := p.end_position - p.start_position:
-            size, entries = known.get(p.scope, (0, 0))
+            size, entries = totals.get(p.scope, (0, 0))
             if entries:
                 total += count * size // entries
             else:
@@ -299,17 +306,17 @@ def increment_bytes(plan: BackupPlan, newest: Iterable[NewestFile]) -> tuple[int
 
 
 def _recreated(
-    rows: BackupRows, topics: Sequence[TopicState], known: Mapping[Place, Covered]
+    rows: BackupRows, topics: Sequence[TopicState], last_covered: Mapping[Place, Covered]
 ) -> Iterator[Gap]:
     """Gaps for the records of recreated topics that no backup read."""
     epochs = {t.scope: t.epoch for t in topics}
-    last = {c.scope: c.epoch for c in sorted(known.values(), key=lambda c: c.number)}
-    for c in known.values():
-        # Only the first backup after it adds the gap: then the new id is the last one.
-        if c.scope in epochs and last[c.scope] == c.epoch != epochs[c.scope]:
+    last_epochs = {c.scope: c.epoch for c in sorted(last_covered.values(), key=lambda c: c.number)}
+    for c in last_covered.values():
+        # Only the first backup after the recreation adds the gap. Afterwards the last epoch is the new one.
+        if c.scope in epochs and last_epochs[c.scope] == c.epoch != epochs[c.scope]:
             yield rows.gap(c.place, c.end_position, None, from_ts=c.covers_to)
 
 
-def _split(p: Position, piece: splits.Piece, chosen: Mapping[tuple[str, str], Generation]) -> Split:
-    generation = chosen[p.scope, p.epoch].number
+def _split(p: Position, piece: splits.Piece, generations: Mapping[tuple[str, str], Generation]) -> Split:
+    generation = generations[p.scope, p.epoch].number
     return Split(p.scope, p.epoch, p.region, piece.start, piece.end, piece.rank, generation)

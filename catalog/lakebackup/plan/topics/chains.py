@@ -1,7 +1,9 @@
-"""Which sets of backups make up the same state, and what they cost.
+"""Finds the sets of backups that restore the same state, and what they cost.
 
-A backup leads from its parent's place to its own, a full one from nothing. Every path from nothing to a
-place is a complete set: a merge bypasses what it merged, and a full all that came before it.
+Backups are the edges of a graph whose nodes are places: a backup leads from its parent's place to its own, a
+full from 0. Every path from 0 to a place is a complete set. A merge bypasses the backups that it merged, and
+a full bypasses all earlier ones. One pass over the backups, in the order of their places, finds a cheapest
+path.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A complete backup on a restore path; `used`: a restore takes it by default."""
+    """A complete backup on a restore path; `used`: a restore reads it by default."""
 
     backup_id: str
     kind: str
@@ -27,13 +29,13 @@ class Step:
 
     @property
     def start(self) -> int:
-        """The place it leads on from; 0: from nothing."""
+        """The place from which it leads on; 0 for a full."""
         return self.parent_place or 0
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What reading takes."""
+    """What must be read of some backups."""
 
     files: int = 0
     bytes: int = 0
@@ -42,7 +44,8 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class BackupSet:
-    """A complete set of backups, oldest first; `least`: which of bytes, files, backups it takes least of."""
+    """A complete set of backups, oldest first. `least`: those of bytes, files and backups of which no other
+    set has fewer."""
 
     steps: tuple[Step, ...]
     cost: Cost
@@ -50,26 +53,26 @@ class BackupSet:
 
 
 def on_path(steps: Iterable[Step], place: int) -> list[Step]:
-    """Those of `steps` (in the order of their places) that some path to `place` takes."""
+    """Those of `steps` (in the order of their places) that lie on a path to `place`."""
     ordered = list(steps)
     reached = {0}
-    ahead = []
+    reachable = []
     for step in ordered:
         if step.start in reached:
             reached.add(step.place)
-            ahead.append(step)
-    needed, found = {place}, []
-    for step in reversed(ahead):
+            reachable.append(step)
+    needed, path = {place}, []
+    for step in reversed(reachable):
         if step.place in needed:
             needed.add(step.start)
-            found.append(step)
-    return found[::-1]
+            path.append(step)
+    return path[::-1]
 
 
 def other_sets(steps: Sequence[Step], place: int, costs: Mapping[str, Cost]) -> list[BackupSet]:
-    """The set that is used, those that take less of something, and the one of the most backups, each once.
+    """The default set, the sets that have less of something, and the one of the most backups, each once.
 
-    `steps` as of `on_path`.
+    `steps`: as `on_path` returns them.
     """
     weights: dict[str, Callable[[Step], int]] = {
         "bytes": lambda step: costs.get(step.backup_id, Cost()).bytes,
@@ -77,33 +80,34 @@ def other_sets(steps: Sequence[Step], place: int, costs: Mapping[str, Cost]) -> 
         "backups": lambda _: 1,
         "": lambda _: -1,
     }
-    found: dict[tuple[str, ...], tuple[Sequence[Step], list[str]]] = {}
-    used = [step for step in steps if step.used]
-    found[tuple(step.backup_id for step in used)] = used, []
+    sets: dict[tuple[str, ...], tuple[Sequence[Step], list[str]]] = {}
+    default_steps = [step for step in steps if step.used]
+    sets[tuple(step.backup_id for step in default_steps)] = default_steps, []
     for name, weight in weights.items():
         path = _lightest(steps, place, weight)
-        # What is used counts as the least when nothing takes less.
-        if sum(map(weight, path)) == sum(map(weight, used)):
-            path = used
-        found.setdefault(tuple(step.backup_id for step in path), (path, []))[1].append(name)
+        # If no other set has less, the default one counts as the least.
+        if sum(map(weight, path)) == sum(map(weight, default_steps)):
+            path = default_steps
+        sets.setdefault(tuple(step.backup_id for step in path), (path, []))[1].append(name)
     return [
-        BackupSet(tuple(path), _added(path, costs), tuple(filter(None, of))) for path, of in found.values()
+        BackupSet(tuple(path), _total_cost(path, costs), tuple(filter(None, least)))
+        for path, least in sets.values()
     ]
 
 
-def _lightest(steps: Sequence[Step], place: int, weight: Callable[[Step], int]) -> list[Step]:
+def _lightest(steps: Sequence[Step], end_place: int, weight: Callable[[Step], int]) -> list[Step]:
     best: dict[int, tuple[int, Step | None]] = {0: (0, None)}
     for step in steps:
-        so_far = best[step.start][0] + weight(step)
-        if step.place not in best or so_far < best[step.place][0]:
-            best[step.place] = so_far, step
+        total = best[step.start][0] + weight(step)
+        if step.place not in best or total < best[step.place][0]:
+            best[step.place] = total, step
     path: list[Step] = []
-    while (last := best[place][1]) is not None:
+    while (last := best[end_place][1]) is not None:
         path.append(last)
-        place = last.start
+        end_place = last.start
     return path[::-1]
 
 
-def _added(steps: Iterable[Step], costs: Mapping[str, Cost]) -> Cost:
-    some = [costs.get(step.backup_id, Cost()) for step in steps]
-    return Cost(*(sum(getattr(cost, name) for cost in some) for name in ("files", "bytes", "entries")))
+def _total_cost(steps: Iterable[Step], costs: Mapping[str, Cost]) -> Cost:
+    step_costs = [costs.get(step.backup_id, Cost()) for step in steps]
+    return Cost(*(sum(getattr(cost, name) for cost in step_costs) for name in ("files", "bytes", "entries")))

@@ -1,13 +1,13 @@
-"""Whether a source's history was cut back behind what was backed up of it, and from which backup on.
+"""Finds out whether a source's history was truncated after it was backed up, and from which backup on.
 
-A Kafka leader that lacks records (unclean election) continues from where its own log ends: offsets that were
+A Kafka leader that lacks records (unclean election) continues from where its own log ends. Offsets that were
 backed up then hold other records, or none. Each leader has an epoch, which only grows, and a log knows where
-the records of each epoch end. A backup is part of the log's history as long as the records up to the epoch
-that it ended in reach its end. A clean change of leaders cuts nothing.
+the records of each epoch end. A backup is part of the log's history as long as the log's records up to the
+epoch in which the backup ended reach the backup's end. A clean change of leaders truncates nothing.
 
-Epochs alone do not show every cut: a cluster whose disks were restored to an older state uses the same ones
-again. So the last record of the newest backup is compared with the log's, then that of those before it until
-one agrees.
+Epochs alone do not show every truncation: a cluster whose disks were restored to an older state uses the same
+epochs again. So the last record of the newest backup is compared with the log's record, then that of the
+backups before it, until one agrees. A binary search finds the first backup that does not.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from lakebackup.plan.partitions import RegionState
 
 Region = tuple[str, str, str]
-#: holds: its last record is in the log. cut: the log's epochs prove that its history ends before. short: the
-#: log ends before. differs: another record is there. gone: none is, as after a compaction. unknown: no file
-#: has the last record.
+#: Whether the end of a backup is in the log. holds: the log has its last record. cut: the log's epochs prove
+#: that their common history ends before. short: the log ends before. differs: the log has another record
+#: there. gone: the log has none there, as after a compaction. unknown: no file has the last record.
 Verdict = Literal["holds", "cut", "short", "differs", "gone", "unknown"]
 LOST = frozenset({"cut", "short", "differs"})
 _VERDICTS: Mapping[bool | None, Verdict] = {True: "holds", False: "differs", None: "gone"}
@@ -33,7 +33,7 @@ _VERDICTS: Mapping[bool | None, Verdict] = {True: "holds", False: "differs", Non
 class BackupEnd:
     """Where a backup ended in a partition: the next offset to read, and the leader's epoch then, if known.
 
-    `place` is the backup's; `epoch` the topic's id.
+    `place`: of the backup; `epoch`: the topic's id.
     """
 
     place: int
@@ -51,31 +51,32 @@ class BackupEnd:
 
 @dataclass(frozen=True, slots=True)
 class EpochEnd:
-    """The last epoch of a log that is not above the one asked for, and where its records end."""
+    """The last epoch of a log that is not above the requested one, and where its records end."""
 
     leader_epoch: int
     position: int
 
 
 class Log(Protocol):
-    """What a source answers about its history now; each call is one round of requests."""
+    """The present log of a source. Each call is one round of requests."""
 
     def ends(self, asked: Collection[BackupEnd]) -> Mapping[BackupEnd, EpochEnd]:
-        """For each: where the records of its leader's epoch end. Left out: what the log does not know."""
+        """For each end: where the records of its leader's epoch end. Ends that the log does not know are
+        left out."""
         ...
 
     def compared(self, asked: Collection[BackupEnd]) -> Mapping[BackupEnd, bool | None]:
-        """For each: whether its last backed-up record is the same in the log now; None: it is gone. Left out:
-        those of which no file has it."""
+        """For each end: whether the log still has the last record that was backed up; None: the log has none
+        there. Ends whose last record is in no file are left out."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Fork:
-    """A history that was cut back: the backups that hold what is no longer part of it, newest first.
+    """A truncated history. `backups`: those that hold records which are no longer part of it, newest first.
 
     `parent`: the backup at the branch point, which the next one continues; None: there is none.
-    `regions`: (topic, partition, offset that was backed up to) of the partitions that were cut.
+    `regions`: (topic, partition, offset up to which it was backed up) of the truncated partitions.
     """
 
     parent: str | None
@@ -83,88 +84,88 @@ class Fork:
     regions: tuple[tuple[str, str, int], ...]
 
     def __str__(self) -> str:
-        shown = [f"topic {scope}, partition {region}" for scope, region, _ in self.regions[:5]]
-        more = f" and {len(self.regions) - 5} partitions more" if len(self.regions) > 5 else ""
+        texts = [f"topic {scope}, partition {region}" for scope, region, _ in self.regions[:5]]
+        tail = f" and {len(self.regions) - 5} partitions more" if len(self.regions) > 5 else ""
         return (
-            f"The source's history was cut back behind what was backed up ({'; '.join(shown)}{more}), as by "
+            f"The source's history was cut back behind what was backed up ({'; '.join(texts)}{tail}), as by "
             "an unclean leader election or a disk that was restored to an older state"
         )
 
 
 def comparable(regions: Iterable[RegionState], backup_ends: Iterable[BackupEnd]) -> list[BackupEnd]:
-    """Those of partitions that still hold something before the backup's end."""
+    """The ends in partitions that still hold records before the backup's end."""
     low = {r.place: r.low for r in regions}
     return [s for s in backup_ends if s.position > low.get(s.where, s.position)]
 
 
 def suspects(backup_ends: Iterable[BackupEnd], now: Mapping[Region, RegionState]) -> list[BackupEnd]:
-    """Those that the log's end or its leader's epoch makes doubtful."""
+    """The ends that the log's end or its leader's epoch makes doubtful."""
     return [s for s in backup_ends if s.position > now[s.where].high or _other_epoch(s, now[s.where])]
 
 
 def cut_back(
     backup_ends: Iterable[BackupEnd], now: Mapping[Region, RegionState], log: Log
 ) -> dict[Region, int]:
-    """Of the partitions that were cut back behind what was read of them: where they were, or end by now where
-    the log's epochs do not show it."""
+    """The truncated partitions, each with the offset at which it was truncated, or with its present end where
+    the log's epochs do not show that offset."""
     doubtful = suspects(backup_ends, now)
-    known = [s for s in doubtful if s.leader_epoch is not None]
-    ends = log.ends(known) if known else {}
-    found = {}
+    with_epoch = [s for s in doubtful if s.leader_epoch is not None]
+    ends = log.ends(with_epoch) if with_epoch else {}
+    cuts = {}
     for s in doubtful:
         end = min(ends[s].position, now[s.where].high) if s in ends else now[s.where].high
         if end < s.position:
-            found[s.where] = end
-    return found
+            cuts[s.where] = end
+    return cuts
 
 
 def judge(
     backup_ends: Collection[BackupEnd], now: Mapping[Region, RegionState], log: Log
 ) -> dict[BackupEnd, Verdict]:
-    """Whether each backup's end is in the log, of which `now` is the present state.
+    """Whether each backup's end is in the log. `now`: the present state of its partitions.
 
-    Where a cluster was restored to an older state, other records may have come in under the same epoch. So
-    what epochs do not prove cut is compared by its records.
+    If a cluster was restored to an older state, other records may have been written under the same epoch. So
+    the ends that epochs do not prove to be cut are compared by their records.
     """
-    known = [s for s in suspects(backup_ends, now) if s.leader_epoch is not None]
-    ends = log.ends(known) if known else {}
-    found: dict[BackupEnd, Verdict] = {}
+    with_epoch = [s for s in suspects(backup_ends, now) if s.leader_epoch is not None]
+    ends = log.ends(with_epoch) if with_epoch else {}
+    verdicts: dict[BackupEnd, Verdict] = {}
     for s in backup_ends:
         high = now[s.where].high
         end = ends.get(s)
         if end and end.position < min(s.position, high):
-            found[s] = "cut"
+            verdicts[s] = "cut"
         elif s.position > high or (end and end.position < s.position):
-            found[s] = "short"
+            verdicts[s] = "short"
         elif s.position == 0:
-            found[s] = "holds"
-    same = log.compared(rest) if (rest := [s for s in backup_ends if s not in found]) else {}
-    for s in rest:
-        found[s] = _VERDICTS[same[s]] if s in same else "unknown"
-    return found
+            verdicts[s] = "holds"
+    matches = log.compared(undecided) if (undecided := [s for s in backup_ends if s not in verdicts]) else {}
+    for s in undecided:
+        verdicts[s] = _VERDICTS[matches[s]] if s in matches else "unknown"
+    return verdicts
 
 
 def lost(found: Mapping[BackupEnd, Verdict]) -> set[BackupEnd]:
-    """Those that hold what is no longer in the log's history."""
+    """The ends that hold records which are no longer in the log's history."""
     return {s for s, verdict in found.items() if verdict in LOST}
 
 
 def earlier_lost(
     earlier: Mapping[Region, Sequence[BackupEnd]], now: Mapping[Region, RegionState], log: Log
 ) -> set[BackupEnd]:
-    """Of partitions whose newest record is gone from the log, the newest backup whose record differs.
+    """For partitions whose newest record is gone from the log, the newest backup whose record differs.
 
-    `earlier`: the ends of backups before the newest, the last one first; of each partition the first record
-    that is there decides.
+    `earlier`: the ends of the backups before the newest, the last one first. In each partition, the first
+    record that the log still has decides.
     """
-    found: set[BackupEnd] = set()
-    rest = {where: list(ends) for where, ends in earlier.items() if ends}
-    while rest:
-        verdicts = judge([ends.pop(0) for ends in rest.values()], now, log)
-        found |= lost(verdicts)
-        gone = {s.where for s, verdict in verdicts.items() if verdict == "gone"}
-        rest = {where: ends for where, ends in rest.items() if ends and where in gone}
-    return found
+    lost_ends: set[BackupEnd] = set()
+    remaining = {region: list(ends) for region, ends in earlier.items() if ends}
+    while remaining:
+        verdicts = judge([ends.pop(0) for ends in remaining.values()], now, log)
+        lost_ends |= lost(verdicts)
+        undecided = {s.where for s, verdict in verdicts.items() if verdict == "gone"}
+        remaining = {region: ends for region, ends in remaining.items() if ends and region in undecided}
+    return lost_ends
 
 
 def first_lost(
@@ -174,30 +175,30 @@ def first_lost(
     *,
     by_epoch: Collection[Region] = (),
 ) -> dict[Region, BackupEnd]:
-    """Of each partition, the first backup whose end was cut; the last of each is known to be.
+    """For each partition, the first backup whose end was truncated. The last one is known to be truncated.
 
-    `history`: the ends of all backups in the order of their places. `by_epoch`: partitions whose cut epochs
-    prove: there a backup whose record cannot be compared counts as part of the history, elsewhere it does
-    not. A binary search that asks for all partitions at once.
+    `history`: the ends of all backups in the order of their places. `by_epoch`: the partitions whose
+    truncation epochs prove. There, a backup whose record cannot be compared counts as part of the history;
+    elsewhere it does not. This is a binary search that asks for all partitions at once.
     """
     low = dict.fromkeys(history, 0)
-    high = {where: len(ends) - 1 for where, ends in history.items()}
-    at = {where: high[where] // 2 for where in history}
-    while left := [where for where in history if low[where] < high[where]]:
-        verdicts = judge([history[where][at[where]] for where in left], now, log)
-        for where in left:
-            verdict = verdicts[history[where][at[where]]]
+    high = {region: len(ends) - 1 for region, ends in history.items()}
+    probes = {region: high[region] // 2 for region in history}
+    while unresolved := [region for region in history if low[region] < high[region]]:
+        verdicts = judge([history[region][probes[region]] for region in unresolved], now, log)
+        for region in unresolved:
+            verdict = verdicts[history[region][probes[region]]]
             if verdict in LOST:
-                high[where] = at[where]
-            elif verdict == "holds" or where in by_epoch:
-                low[where] = at[where] + 1
-            elif at[where] + 1 < high[where]:
-                at[where] += 1
+                high[region] = probes[region]
+            elif verdict == "holds" or region in by_epoch:
+                low[region] = probes[region] + 1
+            elif probes[region] + 1 < high[region]:
+                probes[region] += 1
                 continue
             else:
-                high[where] = (low[where] + high[where]) // 2
-            at[where] = (low[where] + high[where]) // 2
-    return {where: ends[low[where]] for where, ends in history.items()}
+                high[region] = (low[region] + high[region]) // 2
+            probes[region] = (low[region] + high[region]) // 2
+    return {region: ends[low[region]] for region, ends in history.items()}
 
 
 def _other_epoch(end: BackupEnd, region: RegionState) -> bool:

@@ -1,4 +1,4 @@
-"""When a compacted topic is read from its start again.
+"""Decides when a compacted topic is read from its start again.
 
 Compaction by the broker removes records that a newer record of the same key replaced; backups keep them. So
 the backups of a compacted topic form generations: a generation starts with the whole topic, and later backups
@@ -8,7 +8,8 @@ tombstone. `lakebackup compact` writes a new generation from stored backups.
 Any topic starts a new generation when the source deleted records before a backup read them: the records after
 the gap do not continue those before it.
 
-Internal topics (`__consumer_offsets`) have one generation only: their backups are for the removed records.
+Internal topics (`__consumer_offsets`) have one generation only: the purpose of their backups is to keep the
+removed records.
 """
 
 from __future__ import annotations
@@ -77,8 +78,8 @@ def read_generations(
 ) -> list[Held]:
     """The generations of a source's topics in the catalog; the chain is the one that ends with `last`.
 
-    `topics`: those to back up. Only the size of those that are compacted matters, so that the rows of others'
-    files are not read.
+    `topics`: the topics to back up. Only the sizes of compacted topics matter, so the query does not read the
+    rows of other topics' files.
     """
     base, link = (last.base, last.link) if last else (None, None)
     sized = None if topics is None else ",".join(t.scope for t in topics if is_compacted(t.effective))
@@ -111,42 +112,44 @@ def choose(
     `purged`: topics (scope, epoch) of which the source deleted the records that the chain would read next:
     they start a new one, compacted or not. Numbers count up across all chains.
     """
-    known = {(h.scope, h.epoch): h for h in held}
-    found: dict[tuple[str, str], Generation] = {}
+    histories = {(h.scope, h.epoch): h for h in held}
+    generations: dict[tuple[str, str], Generation] = {}
     for topic in topics:
-        name = topic.scope, topic.epoch
-        before = known.get(name)
-        present = None if full or before is None else before.generation
-        last = -1 if before is None else before.last
+        topic_key = topic.scope, topic.epoch
+        history = histories.get(topic_key)
+        present = None if full or history is None else history.generation
+        last = -1 if history is None else history.last
         if not is_compacted(topic.effective) or patterns.is_internal(topic.scope):
-            if name in purged and present is not None:
-                found[name] = Generation(last + 1, "purged", None)
+            if topic_key in purged and present is not None:
+                generations[topic_key] = Generation(last + 1, "purged", None)
             else:
-                found[name] = Generation(max(last, 0) if present is None else present, None, None)
+                generations[topic_key] = Generation(max(last, 0) if present is None else present, None, None)
             continue
         stay = tombstones_stay_ms(topic.effective)
-        reason = _reason(before, full, asked, growth, end_ts, stay) or ("purged" if name in purged else None)
-        if before and present is not None and reason is None:
-            found[name] = Generation(present, None, (before.end_ts or 0) + stay)
+        reason = _reason(history, full, asked, growth, end_ts, stay) or (
+            "purged" if topic_key in purged else None
+        )
+        if history and present is not None and reason is None:
+            generations[topic_key] = Generation(present, None, (history.end_ts or 0) + stay)
         else:
-            found[name] = Generation(last + 1, reason or "first", end_ts + stay)
-    return found
+            generations[topic_key] = Generation(last + 1, reason or "first", end_ts + stay)
+    return generations
 
 
 def _reason(
-    before: Held | None, full: bool, asked: bool, growth: float, end_ts: int, stay: int
+    history: Held | None, full: bool, requested: bool, growth: float, end_ts: int, stay: int
 ) -> Reason | None:
-    if before is None:
+    if history is None:
         return "first"
     if full:
         return "full"
-    if asked:
+    if requested:
         return "asked"
-    if before.generation is None or before.end_ts is None:
+    if history.generation is None or history.end_ts is None:
         return "first"
-    if max(end_ts - before.end_ts, before.longest_ms) >= stay:
+    if max(end_ts - history.end_ts, history.longest_ms) >= stay:
         return "tombstones"
-    return "growth" if before.bytes > growth * before.first_bytes else None
+    return "growth" if history.bytes > growth * history.first_bytes else None
 
 
 # --- compactions
@@ -196,21 +199,21 @@ def plan_compaction(
     """
     rows = {row["scope"]: row for row in points}
     if names or expressions:
-        chosen = patterns.select(names, expressions, rows)
+        scopes = patterns.select(names, expressions, rows)
     else:
-        chosen = sorted(scope for scope in rows if not patterns.is_internal(scope))
-    known = {(h.scope, h.epoch): h for h in held}
-    topics, left_out = [], {}
-    for scope in chosen:
+        scopes = sorted(scope for scope in rows if not patterns.is_internal(scope))
+    histories = {(h.scope, h.epoch): h for h in held}
+    topics, skipped = [], {}
+    for scope in scopes:
         row = rows[scope]
         reason = _skip_reason(row, all_keyed)
         if reason and scope in names and not row["compacted"] and row["files"]:
             raise Refused(f"Topic {scope} cannot be compacted: {reason}.", hint=_HINTS[reason])
         if reason:
-            left_out[scope] = reason
+            skipped[scope] = reason
         else:
-            topics.append(_topic(row, known[scope, row["epoch"]]))
-    return CompactPlan(tuple(topics), left_out)
+            topics.append(_topic(row, histories[scope, row["epoch"]]))
+    return CompactPlan(tuple(topics), skipped)
 
 
 _NOT_COMPACTED = "its cleanup.policy does not include compact"
@@ -231,15 +234,15 @@ def _skip_reason(row: Mapping[str, Any], all_keyed: bool) -> str | None:
     return None if row["files"] else "its backups hold no records"
 
 
-def _topic(row: Mapping[str, Any], held: Held) -> CompactTopic:
+def _topic(row: Mapping[str, Any], history: Held) -> CompactTopic:
     settings = topic_settings.in_force(row["settings"])
     stay = tombstones_stay_ms(settings)
     values = {
         **row,
-        # The new backup ends at `end_ts`, and that is the time up to which nothing is hidden.
+        # The new backup is complete up to its `end_ts`: no open transaction hides a record of it.
         "complete_ts": None,
-        "generation": held.last + 1,
+        "generation": history.last + 1,
         "drop_before": row["end_ts"] - stay,
-        "doubtful": is_compacted(settings) and held.longest_ms >= stay,
+        "doubtful": is_compacted(settings) and history.longest_ms >= stay,
     }
     return pick(CompactTopic, values)

@@ -61,8 +61,8 @@ class GroupState:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """One partition of one group. `landing`: its offset in the target; `offsets`: how many source offsets are
-    skipped (in_gap) or missing (at_end)."""
+    """One partition of one group. `landing`: the offset to set in the target; `offsets`: how many source
+    offsets are skipped (in_gap) or missing (at_end)."""
 
     group_id: str
     target_group: str
@@ -98,34 +98,34 @@ class GroupPlan:
 def choose_targets(
     restored: Iterable[Mapping[str, Any]], there: Mapping[str, str], maps: Mapping[str, str]
 ) -> tuple[dict[str, str], dict[str, LakebackupError]]:
-    """Source topic -> id of its topic in the target; and of unclear topics, the error for their groups:
+    """Source topic -> id of its topic in the target; and for each unclear topic, the error for its groups:
     UsageProblem (several topics), NotFound (a map to a topic into which nothing was restored).
 
     `restored`: rows of the query restored_into; `there`: name -> id of the target's present topics. Without a
-    map it is the only topic that it was restored into, or the one of its own name.
+    map, the target topic is the only one that the source topic was restored into, or the one of its own name.
     """
-    found: dict[str, dict[str, str]] = {}
+    targets_by_scope: dict[str, dict[str, str]] = {}
     for row in restored:
         if there.get(row["target_scope"]) == row["target_epoch"]:
-            found.setdefault(row["scope"], {})[row["target_scope"]] = row["target_epoch"]
-    chosen: dict[str, str] = {}
+            targets_by_scope.setdefault(row["scope"], {})[row["target_scope"]] = row["target_epoch"]
+    target_ids: dict[str, str] = {}
     unclear: dict[str, LakebackupError] = {}
-    for scope, targets in found.items():
+    for scope, targets in targets_by_scope.items():
         name = maps.get(scope, scope if scope in targets or len(targets) > 1 else next(iter(targets)))
-        places = ", ".join(sorted(targets))
+        target_names = ", ".join(sorted(targets))
         if name in targets:
-            chosen[scope] = targets[name]
+            target_ids[scope] = targets[name]
         elif scope in maps:
             unclear[scope] = NotFound(
                 f"Nothing of topic {scope} was restored into {name} of this cluster.",
-                hint=f"It was restored into {places}.",
+                hint=f"It was restored into {target_names}.",
             )
         else:
             unclear[scope] = UsageProblem(
-                f"Topic {scope} was restored into several topics: {places}.",
+                f"Topic {scope} was restored into several topics: {target_names}.",
                 hint=f"Choose one with --map {scope}=NAME.",
             )
-    return chosen, unclear
+    return target_ids, unclear
 
 
 def plan_groups(
@@ -140,14 +140,14 @@ def plan_groups(
     `names`: group -> its name in the target; other groups are skipped. `there`: the target's groups by name.
     A group with members is left alone, and so is one that has read further, unless `force` is set.
     """
-    chosen = [row for row in rows if row["group_id"] in names]
+    selected = [row for row in rows if row["group_id"] in names]
     # A recreated topic has rows of its deleted epoch too: skip those when others can be moved.
-    better = {_key(row) for row in chosen if row["outcome"] != "topic_deleted"}
-    now = {(g.group_id, c.scope, c.region): c.position for g in there.values() for c in g.offsets}
+    movable = {_key(row) for row in selected if row["outcome"] != "topic_deleted"}
+    target_offsets = {(g.group_id, c.scope, c.region): c.position for g in there.values() for c in g.offsets}
     moves = [
-        _move(row, names[row["group_id"]], there, now, force=force)
-        for row in chosen
-        if row["outcome"] != "topic_deleted" or _key(row) not in better
+        _move(row, names[row["group_id"]], there, target_offsets, force=force)
+        for row in selected
+        if row["outcome"] != "topic_deleted" or _key(row) not in movable
     ]
     return GroupPlan(tuple(sorted(moves, key=lambda m: (m.group_id, m.scope, int(m.region)))))
 
@@ -155,8 +155,8 @@ def plan_groups(
 def _move(
     row: Mapping[str, Any],
     name: str,
-    there: Mapping[str, GroupState],
-    now: Mapping[tuple[str, str, str], int],
+    target_groups: Mapping[str, GroupState],
+    target_offsets: Mapping[tuple[str, str, str], int],
     *,
     force: bool,
 ) -> Move:
@@ -166,17 +166,17 @@ def _move(
         landing = Committed(
             row["target_scope"], row["target_region"], row["target_position"], metadata=row["metadata"]
         )
-    if landing and name in there:
-        position = now.get((name, landing.scope, landing.region))
+    if landing and name in target_groups:
+        position = target_offsets.get((name, landing.scope, landing.region))
         if position == landing.position:
             outcome = "unchanged"
-        elif there[name].active:
+        elif target_groups[name].active:
             outcome = "active"
         elif position is not None and position > landing.position and not force:
             outcome = "ahead"
     offsets = int(row["offsets"] or 0) if row["outcome"] in ("at_end", "in_gap") else 0
-    own = {"target_group": name, "landing": landing, "outcome": outcome, "offsets": offsets}
-    return pick(Move, {**row, **own})
+    values = {"target_group": name, "landing": landing, "outcome": outcome, "offsets": offsets}
+    return pick(Move, {**row, **values})
 
 
 def _key(row: Mapping[str, Any]) -> tuple[str, str, str]:

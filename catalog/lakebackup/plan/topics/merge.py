@@ -1,4 +1,4 @@
-"""Plan a merge: which backups become one, and which of their files become one file. Pure.
+"""Plans a merge: which backups become one, and which of their files become one file. Pure.
 
 A merge replaces the last consecutive backups of level N by one of level N-1 with the same parent. For level 1
 the result is a full, which also includes the backups that they depend on.
@@ -82,15 +82,15 @@ def choose(level: int, path: Sequence[Member], to_ts: int | None = None) -> Merg
             f"Backups of level {level} cannot be merged: there is no lower level.",
             hint="Give the level of the incremental backups: 1 makes a full.",
         )
-    within = [member for member in path if to_ts is None or member.end_ts <= to_ts]
-    end = max((i for i, member in enumerate(within, 1) if member.level == level), default=0)
+    candidates = [member for member in path if to_ts is None or member.end_ts <= to_ts]
+    end = max((i for i, member in enumerate(candidates, 1) if member.level == level), default=0)
     start = end
-    while start and within[start - 1].level == level:
+    while start and candidates[start - 1].level == level:
         start -= 1
     if level == 1:
-        members, parent = within[:end], None
+        members, parent = candidates[:end], None
     else:
-        members, parent = within[start:end], within[start - 1] if start else None
+        members, parent = candidates[start:end], candidates[start - 1] if start else None
     if len(members) < 2:
         return None
     return MergePlan(tuple(members), parent, level - 1)
@@ -108,64 +108,64 @@ def add_topics(
     Raises Refused when the last backup lacks topics of others (`drop_gone` leaves them out), or when a
     compacted topic may lack tombstones, which the merged backup would no longer show.
     """
-    known = {(h.scope, h.epoch): h for h in held}
-    topics, gone, older = [], set(), 0
+    histories = {(h.scope, h.epoch): h for h in held}
+    topics, missing_scopes, older = [], set(), 0
     for row in scopes:
         if row["settings"] is None:
             older += row["files"]
-            gone.add(row["scope"])
+            missing_scopes.add(row["scope"])
             continue
         topics.append(StoredTopic(**row))
         settings = topic_settings.in_force(row["settings"])
-        found = known.get((row["scope"], row["epoch"]))
-        if found and is_compacted(settings) and found.longest_ms >= tombstones_stay_ms(settings):
+        history = histories.get((row["scope"], row["epoch"]))
+        if history and is_compacted(settings) and history.longest_ms >= tombstones_stay_ms(settings):
             raise Refused(
                 f"Topic {row['scope']}: its backups may lack tombstones.",
                 hint="Take a backup, which reads the topic from its start, then merge.",
             )
-    gone -= {topic.scope for topic in topics}
-    if gone and not drop_gone:
+    missing_scopes -= {topic.scope for topic in topics}
+    if missing_scopes and not drop_gone:
         raise Refused(
             f"Backup {plan.last.backup_id}, the last to merge, does not have all topics of those before it: "
-            f"{', '.join(sorted(gone))}.",
+            f"{', '.join(sorted(missing_scopes))}.",
             hint="Merge up to a --backup that has them. Or give --drop-gone to leave them out; then "
             "they are lost when the original backups are pruned.",
         )
-    return replace(plan, topics=tuple(topics), without=tuple(sorted(gone)), older=older)
+    return replace(plan, topics=tuple(topics), without=tuple(sorted(missing_scopes)), older=older)
 
 
 def group_files(
     files: Iterable[MergedFile], target_bytes: int, rolls: Mapping[str, int | None]
 ) -> Iterator[tuple[int, list[MergedFile]]]:
-    """Group files that become one; each group with its number in the partition.
+    """Group the files that become one file. Yields each group with its number in the partition.
 
     `files` are in the order of partitions and offsets. A group has one format and codec, at most
     `target_bytes` (unless it is one file) and MOST_FILES files. Its records span at most the topic's
     `rolls` (ms), so that retention deletes them as early as before.
     """
-    held: list[MergedFile] = []
+    group: list[MergedFile] = []
     rank = size = 0
     low = high = -1
     for file in files:
         low, high = (
             (min(low, file.min_ts) if low >= 0 else file.min_ts, max(high, file.max_ts))
-            if held
+            if group
             else (file.min_ts, file.max_ts)
         )
         span = rolls.get(file.scope)
-        if held and (
-            _group_key(held[0]) != _group_key(file)
+        if group and (
+            _group_key(group[0]) != _group_key(file)
             or size + file.bytes > target_bytes
-            or len(held) == MOST_FILES
+            or len(group) == MOST_FILES
             or (span is not None and low >= 0 and high - low > span)
         ):
-            yield rank, held
-            rank = rank + 1 if held[0].place == file.place else 0
-            held, size, low, high = [], 0, file.min_ts, file.max_ts
-        held.append(file)
+            yield rank, group
+            rank = rank + 1 if group[0].place == file.place else 0
+            group, size, low, high = [], 0, file.min_ts, file.max_ts
+        group.append(file)
         size += file.bytes
-    if held:
-        yield rank, held
+    if group:
+        yield rank, group
 
 
 def _group_key(file: MergedFile) -> tuple[str, ...]:

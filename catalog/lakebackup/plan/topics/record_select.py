@@ -1,6 +1,6 @@
-"""A SELECT of records that a restore brings instead of the records that a topic held.
+"""Checks a SELECT whose result a restore writes in place of the records that a topic held.
 
-Which topic it stands for, which columns it must return, and whether it keeps the order of its records. Pure.
+Finds which topic it replaces, which columns it must return, and whether it keeps the order of records. Pure.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
     from lakebackup.plan.records import RecordsPlan
     from lakebackup.plan.topics.request import RestoreRequest
 
-_WHOLE = frozenset({"tinyint", "smallint", "int", "bigint"})
+_INTEGERS = frozenset({"tinyint", "smallint", "int", "bigint"})
 _BYTES = frozenset({"string", "binary", "void"})
-#: Column -> Spark's types that it may have. kafka_offset only says in which order the records are.
+#: Column -> the Spark types that it may have. kafka_offset only gives the order of the records.
 COLUMNS: Mapping[str, frozenset[str]] = {
-    "partition": _WHOLE,
+    "partition": _INTEGERS,
     "key": _BYTES,
     "value": _BYTES,
     "headers": frozenset({"string", "void"}),
-    "ts": _WHOLE | {"timestamp", "void"},
-    "kafka_offset": _WHOLE,
+    "ts": _INTEGERS | {"timestamp", "void"},
+    "kafka_offset": _INTEGERS,
 }
 _NEEDED = ("partition", "key", "value")
 _HINT = (
@@ -38,25 +38,25 @@ Order = Literal["source", "query", "kafka_offset", "unknown"]
 
 
 def require_columns(found: Mapping[str, str], *, by_key: bool) -> None:
-    """Refuse a SELECT whose columns (name -> Spark's type) cannot be records.
+    """Raise UsageProblem for a SELECT whose columns `found` (name -> Spark's type) are not those of records.
 
-    `by_key`: each record goes where its key belongs, so that no partition is needed. Raises UsageProblem.
+    `by_key`: each record goes to the partition of its key, so the column partition is not needed.
     """
     names = [name.lower() for name in found]
-    twice = sorted({name for name in names if names.count(name) > 1})
+    duplicates = sorted({name for name in names if names.count(name) > 1})
     unknown = [name for name in names if name not in COLUMNS]
-    needed = [name for name in _NEEDED if name not in names and not (by_key and name == "partition")]
-    if twice:
-        raise UsageProblem(f"--select-records returns {', '.join(twice)} more than once.", hint=_HINT)
+    missing = [name for name in _NEEDED if name not in names and not (by_key and name == "partition")]
+    if duplicates:
+        raise UsageProblem(f"--select-records returns {', '.join(duplicates)} more than once.", hint=_HINT)
     if unknown:
         raise UsageProblem(f"--select-records returns {', '.join(unknown)}, which no record has.", hint=_HINT)
-    if needed:
-        hint = "Write CAST(NULL AS STRING) AS key for records without a key." if "key" in needed else _HINT
-        if needed == ["partition"]:
+    if missing:
+        hint = "Write CAST(NULL AS STRING) AS key for records without a key." if "key" in missing else _HINT
+        if missing == ["partition"]:
             hint = (
                 "Add partition to the SELECT, or give --repartition: each record goes where its key belongs."
             )
-        raise UsageProblem(f"--select-records does not return {', '.join(needed)}.", hint=hint)
+        raise UsageProblem(f"--select-records does not return {', '.join(missing)}.", hint=hint)
     for name, kind in found.items():
         allowed = COLUMNS[name.lower()]
         if kind not in allowed:
@@ -69,8 +69,8 @@ def require_columns(found: Mapping[str, str], *, by_key: bool) -> None:
 def order_of(sql: str) -> Order:
     """What orders the records of one partition in the result of a checked SELECT.
 
-    `source`: each row is of one record, as the topic held them; `query`: its ORDER BY. `kafka_offset`: that
-    column; `unknown`: nothing.
+    `source`: each row is one record of the topic, in the topic's order. `query`: the SELECT has an ORDER BY.
+    `kafka_offset`: the SELECT returns that column. `unknown`: nothing.
     """
     tree = _parse(sql)
     if tree.args.get("order"):
@@ -81,51 +81,56 @@ def order_of(sql: str) -> Order:
 
 
 def counting(sql: str, scope: str) -> str:
-    """A SELECT of how many records each partition of the topic that `sql` stands for holds (`held`), and how
-    many of them `sql` leaves out (`left_out`, NULL where it does not take one record after another)."""
+    """A SELECT that counts the records of each partition of a topic, for comparison with the result of `sql`.
+
+    `scope`: the topic that `sql` replaces. Columns: `held` is the number of records in the partition,
+    `left_out` the number of these that `sql` leaves out; NULL unless `sql` only filters and projects records.
+    """
     from sqlglot import exp
 
     tree = _parse(sql)
     table = next(t for t in tree.find_all(exp.Table) if is_call(t) and _topic(t) == scope)
-    left_out: exp.Expr = exp.cast(exp.Null(), "BIGINT")
+    skipped_records: exp.Expr = exp.cast(exp.Null(), "BIGINT")
     if _by_row(tree):
-        where = tree.args.get("where")
-        kept = where.this if where else exp.true()
+        where_clause = tree.args.get("where")
+        condition = where_clause.this if where_clause else exp.true()
         case = exp.Case(
-            ifs=[exp.If(this=kept.copy(), true=exp.Literal.number(0))], default=exp.Literal.number(1)
+            ifs=[exp.If(this=condition.copy(), true=exp.Literal.number(0))], default=exp.Literal.number(1)
         )
-        left_out = exp.Sum(this=case)
-    counted = exp.select("partition", "count(*) AS held", exp.alias_(left_out, "left_out"))
-    return counted.from_(table.copy()).group_by("partition").sql(dialect="spark")
+        skipped_records = exp.Sum(this=case)
+    query = exp.select("partition", "count(*) AS held", exp.alias_(skipped_records, "left_out"))
+    return query.from_(table.copy()).group_by("partition").sql(dialect="spark")
 
 
 def stands_for(request: RestoreRequest, plans: list[RecordsPlan]) -> RecordsPlan:
-    """The records(…) whose topic is restored. Raises UsageProblem."""
+    """The records(…) call whose topic the result replaces. Raises UsageProblem."""
     conflicting = {
         "--pattern": request.patterns, "--to-time": request.to_ts, "--from-time": request.from_ts,
         "--backup": request.backup, "--select": request.select, "--partial": request.partial,
         "--continue": request.continued, "--group-pattern": request.groups, "--save-plan": request.save_plan,
     }  # fmt: skip
-    given = [
+    flags = [
         flag
         for flag, value in conflicting.items()
         if value is not None and value is not False and value != ()
     ]
-    if given:
+    if flags:
         raise UsageProblem(
-            f"--select-records and {', '.join(given)} exclude each other.",
+            f"--select-records and {', '.join(flags)} exclude each other.",
             hint="The SELECT says which records: records('orders', '2026-11-21T14:05Z') WHERE …",
         )
     if not plans:
         raise UsageProblem("--select-records reads no records.", hint="Read FROM records('orders').")
-    found = {(plan.source, plan.scope): plan for plan in reversed(plans)}
-    wanted = [plan for plan in found.values() if not request.topics or (plan.scope,) == request.topics]
-    if len(wanted) != 1:
+    plans_by_topic = {(plan.source, plan.scope): plan for plan in reversed(plans)}
+    matches = [
+        plan for plan in plans_by_topic.values() if not request.topics or (plan.scope,) == request.topics
+    ]
+    if len(matches) != 1:
         raise UsageProblem(
-            f"--select-records reads {', '.join(sorted(scope for _, scope in found))}.",
+            f"--select-records reads {', '.join(sorted(scope for _, scope in plans_by_topic))}.",
             hint="Name as TOPIC the one of them whose settings and partitions the result gets.",
         )
-    return wanted[0]
+    return matches[0]
 
 
 def _parse(sql: str) -> exp.Query:
@@ -143,7 +148,7 @@ def _topic(table: exp.Table) -> str:
 
 
 def _by_row(tree: exp.Query) -> bool:
-    """Whether it takes one record after another: a projection and a WHERE of one records(…)."""
+    """Whether it only filters (WHERE) and projects the records of one records(…) call."""
     from sqlglot import exp
 
     parts = ("group", "having", "order", "limit", "offset", "distinct")

@@ -1,4 +1,4 @@
-"""From what a person asks to have back to a RestorePlan: the catalog's SQL chooses the files.
+"""Plans restores of topics: turns a request into a RestorePlan. The catalog's SQL selects the files.
 
 Planning writes nothing.
 """
@@ -44,13 +44,13 @@ if TYPE_CHECKING:
     from lakebackup.sql_engine import EngineChoice
     from lakebackup.store.reader import CatalogReader
     from lakebackup.store.selection import Selection
-# What makes two requests the same restore, in the order of their digest: these, what is added to requests
-# later, and none of _ELSE.
+# Two requests are the same restore if these fields are equal. The digest takes them in this order, then the
+# fields that are added to requests later, and none of _ELSE.
 _SAME = (
     "target", "topics", "patterns", "maps", "to_ts", "from_ts", "select", "partial", "append", "allow_gaps",
     "continued", "repartition", "partitions", "backup",
 )  # fmt: skip
-# Places, credentials, waiting times, and what is done once the records are there.
+# Locations, credentials, waiting times, and what happens after the records are written.
 _ELSE = (
     "destination", "catalog", "source", "kafka", "remote", "lease_ttl_s", "dry_run", "save_plan", "plan",
     "groups", "settings", "zero_as_one", "engine", "strict_schemas", "schema_topics",
@@ -59,7 +59,7 @@ _ELSE = (
 
 @dataclass(frozen=True, slots=True)
 class RestoreRequest(requests.Request):
-    """What a person asked for. Times are ms, bounds `(from_ts, to_ts]`; `kafka` may hold secrets."""
+    """The options of a restore. Times are in ms, bounds are `(from_ts, to_ts]`; `kafka` may hold secrets."""
 
     target: str
     topics: tuple[str, ...] = ()
@@ -91,7 +91,7 @@ class RestoreRequest(requests.Request):
 
     @property
     def by_sql(self) -> bool:
-        """Whether Spark's SQL does it: tasks alone write into topics and folders."""
+        """Whether it needs Spark SQL. Restores into topics and folders otherwise need only tasks."""
         return self.records is not None or self.target.startswith("delta:")
 
     @property
@@ -101,19 +101,19 @@ class RestoreRequest(requests.Request):
 
     @property
     def accepted(self) -> set[str]:
-        """The reasons of obstacles that are no reason to refuse the restore."""
+        """The reasons of obstacles in spite of which the user wants the restore."""
         flags = {"gap": self.allow_gaps, "compacted": self.approximate, "empty": self.allow_empty}
         return {reason for reason, accept in flags.items() if accept}
 
     def digest(self, source: str) -> str:
-        """What makes two requests the same restore: all but credentials, places and waiting times."""
-        asked = requests.asked(self, always=_SAME, never=_ELSE)
-        lists = {name: sorted(asked[name]) for name in ("topics", "patterns")}
-        return requests.digest(source, {**asked, **lists, "maps": sorted(self.maps.items())}, always=_SAME)
+        """The same digest for two requests that are the same restore: of all fields but those in _ELSE."""
+        values = requests.asked(self, always=_SAME, never=_ELSE)
+        lists = {name: sorted(values[name]) for name in ("topics", "patterns")}
+        return requests.digest(source, {**values, **lists, "maps": sorted(self.maps.items())}, always=_SAME)
 
 
 def plan_restore(request: RestoreRequest, reader: CatalogReader) -> RestorePlan:
-    """What the restore would read, and the obstacles to it. Writes nothing.
+    """Plan a restore: what it would read, and the obstacles to it. Writes nothing.
 
     Raises NotFound (no such topic), Refused (a time after the last backup), UsageProblem (a bad SELECT).
     """
@@ -126,7 +126,7 @@ def plan_restore(request: RestoreRequest, reader: CatalogReader) -> RestorePlan:
     names = patterns.select(request.topics, request.patterns, newest)
     refuse_outside(source, names, request.to_ts, newest, partial(_latest, source, reader))
     bounds: dict[str, Any] = {"source": source, "to_ts": request.to_ts, "scopes": ",".join(names)}
-    if not request.backup:  # there may be a million others, which all that is asked from here on would read
+    if not request.backup:  # otherwise each later query reads all restore points, perhaps a million
         reader.define("chain_points", "restore_point", backup_id=None, **bounds)
     (backups,) = reader.rows("restore_range", **bounds)
     parameters = {"source": source, "from_ts": request.from_ts, **bounds, **backups}
@@ -159,23 +159,25 @@ def plan_restore(request: RestoreRequest, reader: CatalogReader) -> RestorePlan:
 
 
 def _plan_records(request: RestoreRequest, select: str, reader: CatalogReader) -> RestorePlan:
-    """What a restore of the topic would read that a SELECT of records stands for. Damage is found when the
-    SELECT reads it."""
+    """The plan for a SELECT of records: that of the topic which its result replaces.
+
+    Damaged files are no obstacle to it: the SELECT finds them when it reads them.
+    """
     checked = check_select(select, reader.relations(), records=True)
     now_ms = time.time_ns() // 1_000_000
     plans = [plan_records(reader, checked.spark, call, now_ms=now_ms) for call in checked.records]
-    found = stands_for(request, plans)
-    whole = replace(
+    records_plan = stands_for(request, plans)
+    topic_request = replace(
         request,
         records=None,
-        source=found.source,
-        topics=(found.scope,),
-        to_ts=found.to_ts,
-        backup=found.backup_id,
+        source=records_plan.source,
+        topics=(records_plan.scope,),
+        to_ts=records_plan.to_ts,
+        backup=records_plan.backup_id,
     )
-    made = plan_restore(whole, reader.apart())
-    obstacles = tuple(one for one in made.obstacles if one.reason != "damage")
-    return replace(made, selection=select, parameters={}, to_ts=None, spans=(), obstacles=obstacles)
+    plan = plan_restore(topic_request, reader.apart())
+    obstacles = tuple(obstacle for obstacle in plan.obstacles if obstacle.reason != "damage")
+    return replace(plan, selection=select, parameters={}, to_ts=None, spans=(), obstacles=obstacles)
 
 
 def _latest(source: str, reader: CatalogReader) -> Cover | None:
@@ -184,12 +186,12 @@ def _latest(source: str, reader: CatalogReader) -> Cover | None:
 
 
 def _newest(request: RestoreRequest, source: str, reader: CatalogReader) -> dict[str, Cover]:
-    """Topic -> until when it is covered: those that the request names, or all, where it has expressions, or
-    names one that is not there."""
+    """Topic -> its cover, of the topics that the request names; of all topics if the request has patterns or
+    a backup, or names a topic without a restore point."""
     if request.topics and not request.patterns and not request.backup:
         reader.define("chain_points", "topic_points", source=source, scopes=",".join(request.topics))
-        if set(request.topics) <= set(found := _covered(source, reader)):
-            return found
+        if set(request.topics) <= set(covers := _covered(source, reader)):
+            return covers
         reader.put_back("chain_points")
     return _covered(source, reader)
 
@@ -200,32 +202,36 @@ def _covered(source: str, reader: CatalogReader) -> dict[str, Cover]:
 
 
 def _at_backup(request: RestoreRequest, reader: CatalogReader) -> str:
-    """Let the topics of one backup have no other restore point; returns its source. Refused without one."""
-    named = request.backup or ""
-    own = only_source(reader, request.source) if named == LATEST else None
-    backup_id = reader.resolve_backup(named, own)
-    none = {"source": None, "scopes": None, "to_ts": None}
-    reader.define("chain_points", "restore_point", backup_id=backup_id, **none)
-    found = reader.one("parent_backup", backup_id=backup_id)
-    source = only_source(reader, found["source"] if found else None)
+    """Limit the restore points of topics to the request's backup, and return its source.
+
+    Raises Refused when the backup is no restore point.
+    """
+    backup = request.backup or ""
+    own = only_source(reader, request.source) if backup == LATEST else None
+    backup_id = reader.resolve_backup(backup, own)
+    no_bounds = {"source": None, "scopes": None, "to_ts": None}
+    reader.define("chain_points", "restore_point", backup_id=backup_id, **no_bounds)
+    row = reader.one("parent_backup", backup_id=backup_id)
+    source = only_source(reader, row["source"] if row else None)
     require_source(backup_id, source, request.source)
     if not reader.rows("restore_coverage", source=source):
         raise Refused(
-            f"Backup {backup_id} cannot be restored; its state is {found['state'] if found else 'unknown'}.",
+            f"Backup {backup_id} cannot be restored; its state is {row['state'] if row else 'unknown'}.",
             hint="The view unusable_backups says why, restore_points what can be restored.",
         )
     return source
 
 
 def read_backups(plan: RestorePlan) -> list[BackupPart]:
-    """The backups that the chosen files are of, in the order of what they hold."""
+    """The backups that the chosen files belong to, in the order of their contents."""
     return [BackupPart(**row) for row in plan.chosen.rows("restore_backups")]
 
 
 def other_paths(plan: RestorePlan) -> list[tuple[list[str], list[BackupSet]]]:
-    """For topics that are restored from one backup, the sets of backups that would bring the same state.
+    """For the topics that are restored from one backup, the sets of backups that would bring the same state.
 
-    The first set is the one that is read. Empty where there is no other, or a person chose the files.
+    The first set is the one that the restore reads. Topics without another set are left out. The list is
+    empty if the user chose the files.
     """
     if not plan.parameters:
         return []
@@ -233,11 +239,11 @@ def other_paths(plan: RestorePlan) -> list[tuple[list[str], list[BackupSet]]]:
     points: dict[str, list[str]] = {}
     for topic in plan.topics:
         points.setdefault(topic.backup_id, []).append(topic.scope)
-    found = []
+    paths = []
     for backup_id, topics in points.items():
         steps = [Step(**row) for row in reader.rows("restore_steps", backup_id=backup_id)]
-        place = max(step.place for step in steps)
-        steps = on_path(steps, place)
+        last_place = max(step.place for step in steps)
+        steps = on_path(steps, last_place)
         if all(step.used for step in steps):
             continue
         bounds = {"from_ts": plan.from_ts, "to_ts": plan.to_ts, "scopes": ",".join(topics)}
@@ -245,12 +251,13 @@ def other_paths(plan: RestorePlan) -> list[tuple[list[str], list[BackupSet]]]:
             row.pop("backup_id"): Cost(**row)
             for row in reader.rows("restore_costs", backup_id=backup_id, **bounds)
         }
-        found.append((topics, other_sets(steps, place, costs)))
-    return found
+        paths.append((topics, other_sets(steps, last_place, costs)))
+    return paths
 
 
 def _plan_select(request: RestoreRequest, select: str, reader: CatalogReader) -> RestorePlan:
-    """What a person's SELECT over the views chooses, by the columns path and, if it has it, destination."""
+    """The plan for a user's SELECT over the views. Its columns `path` and, if it has one, `destination` name
+    the files."""
     checked = check_select(select, reader.relations())
     reader.define_checked("chosen", checked)
     columns = [name.lower() for name in reader.columns("chosen")]
@@ -259,14 +266,14 @@ def _plan_select(request: RestoreRequest, select: str, reader: CatalogReader) ->
             f"The SELECT returns {', '.join(columns)}; a restore needs the column path.",
             hint="Let it return destination and path of rows of `files`; other columns do not matter.",
         )
-    (chosen,) = reader.rows("chosen_rows")
-    rows_chosen = chosen.pop("rows_chosen")
+    (path_bounds,) = reader.rows("chosen_rows")
+    rows_chosen = path_bounds.pop("rows_chosen")
     files = reader.choose(
-        "selected", "chosen_files" if "destination" in columns else "chosen_paths", **chosen
+        "selected", "chosen_files" if "destination" in columns else "chosen_paths", **path_bounds
     )
-    (left,) = files.rows("chosen_left")
-    rest = files.rows("chosen_rest", **left) if left["first_path"] else []
-    unknown = [row for row in rest if row["reason"] != "pruned"]
+    (unmatched_bounds,) = files.rows("chosen_left")
+    unmatched = files.rows("chosen_rest", **unmatched_bounds) if unmatched_bounds["first_path"] else []
+    unknown = [row for row in unmatched if row["reason"] != "pruned"]
     if unknown:
         raise UsageProblem(
             "The SELECT chose what no restore can read: "
@@ -275,7 +282,7 @@ def _plan_select(request: RestoreRequest, select: str, reader: CatalogReader) ->
             hint="Its paths must be those of rows of `files`, with destination where one is ambiguous.",
         )
     sources = files.rows("selected_sources")
-    if not sources and not rest:
+    if not sources and not unmatched:
         raise NotFound(
             "The SELECT chose no file.",
             hint="It must return the columns destination and path of rows of `files`.",
@@ -284,16 +291,20 @@ def _plan_select(request: RestoreRequest, select: str, reader: CatalogReader) ->
     require_kind(source, TOPICS, [row["source_kind"] for row in sources])
     parts = read_parts(files)
     names = sorted({part.scope for part in parts})
-    of = {"source": source, "scopes": ",".join(names)}
+    topic_filter = {"source": source, "scopes": ",".join(names)}
     _refuse_two_histories(parts)
-    bounds: dict[str, Any] = {**of, "to_ts": request.to_ts}
-    gone = [
+    bounds: dict[str, Any] = {**topic_filter, "to_ts": request.to_ts}
+    pruned_texts = [
         f"{row['files']} files that the SELECT chose were pruned ({row['prune_id']}), such as {row['path']}"
-        for row in rest
+        for row in unmatched
     ]
-    twice = rows_chosen - sum(row["files"] for row in [*sources, *rest])
-    notes = [f"{twice} rows of the SELECT name a file that another row names too"] if twice else []
-    holes = [] if request.partial else [*map(_hole, gone), *map(_break, files.rows("selected_breaks", **of))]
+    duplicates = rows_chosen - sum(row["files"] for row in [*sources, *unmatched])
+    notes = [f"{duplicates} rows of the SELECT name a file that another row names too"] if duplicates else []
+    holes = (
+        []
+        if request.partial
+        else [*map(_hole, pruned_texts), *map(_break, files.rows("selected_breaks", **topic_filter))]
+    )
     return RestorePlan(
         source=source,
         from_ts=request.from_ts,
@@ -303,20 +314,23 @@ def _plan_select(request: RestoreRequest, select: str, reader: CatalogReader) ->
         chosen=files,
         topics=_topics(request, names, files, bounds),
         obstacles=(*_damage(files), *holes),
-        notes=(*notes, *(gone if request.partial else [])),
-        reached={(row["scope"], row["region"]): row["reaches"] for row in files.rows("selected_reach", **of)},
+        notes=(*notes, *(pruned_texts if request.partial else [])),
+        reached={
+            (row["scope"], row["region"]): row["reaches"]
+            for row in files.rows("selected_reach", **topic_filter)
+        },
     )
 
 
-def _one_source(request: RestoreRequest, found: Sequence[str], reader: CatalogReader) -> str:
-    if not found:
+def _one_source(request: RestoreRequest, sources: Sequence[str], reader: CatalogReader) -> str:
+    if not sources:
         return only_source(reader, request.source)
-    if len(found) > 1 or (request.source and found[0] != request.source):
+    if len(sources) > 1 or (request.source and sources[0] != request.source):
         raise UsageProblem(
-            f"The SELECT chose files of {', '.join(found)}.",
+            f"The SELECT chose files of {', '.join(sources)}.",
             hint="Restore one source at a time: add AND source = '...' to the SELECT.",
         )
-    return found[0]
+    return sources[0]
 
 
 def _hole(detail: str) -> Obstacle:
@@ -324,10 +338,10 @@ def _hole(detail: str) -> Obstacle:
 
 
 def only_source(reader: CatalogReader, asked: str | None = None) -> str:
-    """The source that was asked for, or the one that has restorable backups of topics.
+    """The given source, or else the only one that has restorable backups of topics.
 
-    Raises NotFound, also for one that the catalog does not know; UsageProblem for several; Refused for one
-    whose backups another program made.
+    Raises NotFound (no source, or one that the catalog does not know), UsageProblem (several sources),
+    Refused (another program made the source's backups).
     """
     if asked:
         if not require_kind_of(reader, asked, TOPICS):
@@ -339,7 +353,7 @@ def only_source(reader: CatalogReader, asked: str | None = None) -> str:
 
 
 def read_parts(files: Selection) -> list[RegionPart]:
-    """Chosen files, added up for each partition."""
+    """The chosen files, summed up for each partition."""
     return [RegionPart(**row) for row in files.rows("selected_summary")]
 
 
@@ -395,8 +409,8 @@ def _between(
         return [], []
     compacted = {topic.scope for topic in topics if is_compacted(topic.settings.in_force)}
     ids = {topic.backup_id for topic in topics}
-    found = reader.rows("restore_between", **bounds, first_backup=min(ids), last_backup=max(ids))
-    return between([PartRead(**row) for row in found], compacted, to_ts)
+    rows = reader.rows("restore_between", **bounds, first_backup=min(ids), last_backup=max(ids))
+    return between([PartRead(**row) for row in rows], compacted, to_ts)
 
 
 def _pruned(row: Mapping[str, Any]) -> Obstacle:
@@ -421,19 +435,20 @@ def _break(row: Mapping[str, Any]) -> Obstacle:
     return _obstacle(row, "partial", f"{why}; --partial restores them all the same")
 
 
-# --- what earlier restores did not bring
+# --- restores that continue earlier ones
 
 
 def plan_rest(
     made: RestorePlan, cluster: str, into: Mapping[str, str], restore_id: str | None
 ) -> RestorePlan:
-    """The part of a plan that earlier restores into the same topics did not bring.
+    """The part of the plan `made` that earlier restores into the same topics did not write.
 
-    `into`: source topic -> id of its target topic in `cluster`, of those that are there. `restore_id`: of the
-    run that this one resumes, which does not count.
+    `into`: source topic -> id of its target topic in `cluster`, of the target topics that exist.
+    `restore_id`: the run that this one resumes, which does not count as an earlier restore.
 
-    Raises Refused when an earlier restore did not end, left records out, or brought another history of the
-    topic, or one that was cut back; or when the rest may lack deletions, or would lack what is before a time.
+    Raises Refused when an earlier restore did not end, left records out, or wrote another history of the
+    topic, or one that was truncated since; or when the remaining records may lack deletions, or --from-time
+    would leave some of them out.
     """
     reader = made.chosen.reader
     names = {topic.scope: topic.target for topic in made.topics}
@@ -461,10 +476,12 @@ def plan_rest(
                 hint="Restore into another topic with --map.",
             )
         if row["to_ts"] is not None:
-            some = row["to_ts"] == IN_PART
-            how = "in part: some records" if some else f"to {format_ts(row['to_ts'])}: records after that"
+            in_part = row["to_ts"] == IN_PART
+            extent = (
+                "in part: some records" if in_part else f"to {format_ts(row['to_ts'])}: records after that"
+            )
             raise Refused(
-                f"Topic {names[scope]} was restored {how} were left out between others, and cannot be "
+                f"Topic {names[scope]} was restored {extent} were left out between others, and cannot be "
                 "inserted any more.",
                 hint="Restore into another topic with --map.",
             )
@@ -481,15 +498,17 @@ def plan_rest(
     return replace(made, chosen=files, topics=topics, until=until)
 
 
-def _refuse_lost_deletions(made: RestorePlan, parameters: Mapping[str, Any]) -> None:
-    """Refused where a compacted topic was read from its start again too long after what is there: keys that
-    were deleted in between have no tombstone any more, and would stay."""
-    topics = {topic.scope: topic for topic in made.topics}
-    for row in made.chosen.reader.rows("restored_generations", **parameters, to_ts=made.to_ts):
+def _refuse_lost_deletions(plan: RestorePlan, parameters: Mapping[str, Any]) -> None:
+    """Raise Refused when a compacted topic was read from its start again, too long after what the target has.
+
+    Keys that were deleted in between have no tombstone any more, and would stay in the target.
+    """
+    topics = {topic.scope: topic for topic in plan.topics}
+    for row in plan.chosen.reader.rows("restored_generations", **parameters, to_ts=plan.to_ts):
         topic = topics[row["scope"]]
         settings = topic.settings.in_force
-        known, stay = row["known_ts"], tombstones_stay_ms(settings)
-        if is_compacted(settings) and (known is None or row["read_ts"] - known >= stay):
+        restored_ts, stay = row["known_ts"], tombstones_stay_ms(settings)
+        if is_compacted(settings) and (restored_ts is None or row["read_ts"] - restored_ts >= stay):
             raise Refused(
                 f"Topic {topic.target} may keep keys that were deleted from topic {topic.scope}: backup "
                 f"{row['backup_id']} began a generation, and what is there is older than that by more than "
@@ -499,16 +518,16 @@ def _refuse_lost_deletions(made: RestorePlan, parameters: Mapping[str, Any]) -> 
 
 
 def target_list(into: Mapping[str, str]) -> str:
-    """`into` as the queries take it."""
+    """`into` as the text that the queries take as a parameter."""
     return ",".join(f"{scope}={epoch}" for scope, epoch in sorted(into.items()))
 
 
 def refuse_unfinished(
     made: RestorePlan, cluster: str, into: Mapping[str, str], restore_id: str | None
 ) -> None:
-    """Refused when another restore into the same topics did not end; arguments as of `plan_rest`.
+    """Raise Refused when another restore into the same topics did not end; arguments as for `plan_rest`.
 
-    Its command, run again, resumes it. Another one, which may add records, would bring them a second time.
+    Its command, run again, resumes it. A different restore that may add records would write them twice.
     """
     names = {topic.scope: topic.target for topic in made.topics}
     for row in made.chosen.reader.rows("open_restores"):
@@ -530,7 +549,7 @@ def refuse_unfinished(
 
 
 def passed_over(source: str, number: int, reader: CatalogReader) -> list[str]:
-    """Notes on newer backups than `number`, which is the one that the newest state is restored from."""
+    """Notes on the backups newer than `number`, from which the newest state is restored."""
     return [
         f"backup {row['backup_id']} of {format_ts(row['end_ts'])} is passed over: it cannot be restored, "
         "the view unusable_backups says why"

@@ -1,7 +1,7 @@
-"""What a restore of Kafka topics will read, and why it may not be done.
+"""The plan of a restore of Kafka topics: what it reads, and the obstacles to it.
 
-To restore a topic to time T is to bring back what a reader saw then: the records with a timestamp at or
-before T, out of the first backup that was taken at or after T and the chain it depends on.
+A restore of a topic to time T brings back what a reader saw then: the records with a timestamp at or before
+T, from the first backup that was taken at or after T and the chain that it depends on.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class BackupPart:
 
 @dataclass(frozen=True, slots=True)
 class TopicPart:
-    """One topic of a restore: where it comes from, where it goes, and what it was like."""
+    """One topic of a restore: its backup, its target, its settings, and its partitions' files."""
 
     scope: str
     target: str
@@ -68,7 +68,7 @@ class TopicPart:
 
 @dataclass(frozen=True, slots=True)
 class RegionSpan(Partition):
-    """The positions of a partition that a restore answers for: those without a record too."""
+    """The positions of a partition that a restore covers, including those without a record."""
 
     start_position: int
     end_position: int
@@ -76,7 +76,10 @@ class RegionSpan(Partition):
 
 @dataclass(frozen=True, slots=True)
 class Obstacle:
-    """Why a restore cannot be right: a gap in the history, or a file that is missing or damaged."""
+    """Why a restore would not be correct, such as a gap in the history, or a missing or damaged file.
+
+    `before_ts`, `after_ts` (ms): the nearest times that can be restored.
+    """
 
     scope: str
     region: str
@@ -91,20 +94,20 @@ class Obstacle:
             for word, ts in (("before:", self.before_ts), ("after:", self.after_ts))
             if ts
         ]
-        around = f" (nearest restorable time {', '.join(nearest)})" if nearest else ""
+        suffix = f" (nearest restorable time {', '.join(nearest)})" if nearest else ""
         partition = f", partition {self.region}" if self.region else ""
-        where = f"topic {self.scope}{partition}: " if self.scope else ""
-        return f"{where}{self.detail}{around}"
+        prefix = f"topic {self.scope}{partition}: " if self.scope else ""
+        return f"{prefix}{self.detail}{suffix}"
 
 
 @dataclass(frozen=True, slots=True)
 class RestorePlan:
-    """A restore as a value: `chosen` are the files, which the SQL `selection` chose with `parameters`.
+    """A planned restore. `chosen`: its files, which the SQL `selection` selects with `parameters`.
 
-    `spans` are there when whole topics are restored. `until` says how far earlier restores brought a
-    (topic, partition); None when the restore does not continue any. `reached`: the last time that the files
-    of a person's SELECT bring a (topic, partition) to; None where they hold no restore point whole. `at`: us,
-    before the catalog was read.
+    `spans`: set when whole topics are restored. `until`: the position up to which earlier restores brought a
+    (topic, partition); None: the restore continues no other. `reached`: the last time to which the files of a
+    user's SELECT bring a (topic, partition); None where they hold no restore point completely. `at` (us): a
+    time just before the catalog was read.
     """
 
     source: str
@@ -123,15 +126,15 @@ class RestorePlan:
 
     @property
     def begins(self) -> dict[tuple[str, str], int]:
-        """From which position on each (topic, partition) is brought, where more is known than its files."""
-        whole = self.spans if self.from_ts is None else ()
-        return {(s.scope, s.region): s.start_position for s in whole} | dict(self.until or {})
+        """The position at which each (topic, partition) begins, where it is known by more than its files."""
+        spans = self.spans if self.from_ts is None else ()
+        return {(s.scope, s.region): s.start_position for s in spans} | dict(self.until or {})
 
     @property
     def ends(self) -> dict[tuple[str, str], int]:
-        """The end of what each (topic, partition) holds; empty when records after some time are left out."""
-        whole = self.spans if self.to_ts is None else ()
-        return {(s.scope, s.region): s.end_position for s in whole}
+        """The end position of each (topic, partition); empty if records after some time are left out."""
+        spans = self.spans if self.to_ts is None else ()
+        return {(s.scope, s.region): s.end_position for s in spans}
 
     @property
     def files(self) -> int:
@@ -144,21 +147,23 @@ class RestorePlan:
     @property
     def entries(self) -> int:
         """Records in the chosen files; those outside the time bounds are skipped while restoring."""
-        # None: rows of the catalog whose sum is no number. The files that they name are then refused.
+        # The sum is None if rows of the catalog hold no number. The restore refuses their files later.
         return sum(part.entries or 0 for topic in self.topics for part in topic.parts)
 
     def to_resume(self) -> str:
-        """What a run that resumes the restore needs of it beside its files; see `resumed`."""
+        """The JSON text from which a run that resumes this restore recreates the plan; see `resumed`."""
         until = None if self.until is None else [[*region, end] for region, end in self.until.items()]
         topics, spans = map(asdict, self.topics), map(asdict, self.spans)
         return json.dumps({"at": self.at, "topics": list(topics), "spans": list(spans), "until": until})
 
     def resumed(self, kept: str | None) -> RestorePlan:
-        """This plan with what an earlier one kept, whose files are restored. None: it kept nothing, and where
-        its files begin and end is not known."""
+        """This plan with the values of an earlier one, whose files are restored. `kept`: its `to_resume`.
+
+        None: it stored nothing, so it is unknown where its files begin and end.
+        """
         if kept is None:
             return replace(self, spans=())
-        found = json.loads(kept)
+        state = json.loads(kept)
         topics = [
             TopicPart(
                 **{
@@ -167,14 +172,14 @@ class RestorePlan:
                     "parts": tuple(RegionPart(**part) for part in topic["parts"]),
                 }
             )
-            for topic in found["topics"]
+            for topic in state["topics"]
         ]
-        until = found["until"]
+        until = state["until"]
         return replace(
             self,
-            at=found["at"],
+            at=state["at"],
             topics=tuple(topics),
-            spans=tuple(RegionSpan(**span) for span in found["spans"]),
+            spans=tuple(RegionSpan(**span) for span in state["spans"]),
             until=None if until is None else {(scope, region): end for scope, region, end in until},
         )
 
@@ -183,8 +188,8 @@ class RestorePlan:
 class PartRead:
     """What a backup read of a partition that is restored to a time before the backup's end.
 
-    A row of the query restore_between: offsets `[start, end)`, of which files hold `entries` records, None:
-    there is no file. Times in ms.
+    A row of the query restore_between. It read offsets `[start, end)`; its files hold `entries` records of
+    them; None: there is no file. Times are in ms.
     """
 
     scope: str
@@ -199,7 +204,7 @@ class PartRead:
 
     @property
     def lacking(self) -> int:
-        """How many offsets it read over without finding a record."""
+        """How many of the offsets that it read had no record."""
         return self.end_position - self.start_position - (self.entries or 0)
 
 
@@ -208,10 +213,10 @@ def between(
 ) -> tuple[list[Obstacle], list[str]]:
     """The obstacles to a restore to a time between two restore points, and notes on it.
 
-    What the source dropped between that time and the backup's reading is in no backup. Offsets of a compacted
-    topic without a record may have held values that counted then; so may those that transactions leave, since
-    the two look the same. Before the first backup, a topic of which nothing as old is kept was empty
-    only if that backup read it from its first offset on.
+    Records that the source deleted between that time and the backup's read are in no backup. In a compacted
+    topic, offsets without a record may have held values that were current then. Offsets of transaction
+    markers look the same, so they count too. Before the first backup, a topic without a record that old was
+    empty only if that backup read it from offset 0 on.
     """
     obstacles, notes = [], []
     for scope in sorted({part.scope for part in read}):
@@ -264,7 +269,7 @@ def _empty(scope: str, oldest: int) -> Obstacle:
     )
 
 
-# What to do about a plan whose obstacles have these reasons, and no others.
+# The hints for plans whose obstacles have exactly these reasons.
 _HINTS = {
     frozenset({"gap"}): "Choose another --to-time, or accept the holes with --allow-gaps (it is recorded).",
     frozenset({"compacted"}): "Choose one of these times, or accept what is not known with --approximate (it "
@@ -281,29 +286,29 @@ _OTHER_HINT = "Choose another --to-time that does not need these files; `lakebac
 
 
 def require_restorable(plan: RestorePlan, accepted: Collection[str] = ()) -> None:
-    """Refused when the plan has obstacles that are not accepted, see `refusal`."""
+    """Raise Refused when the plan has obstacles that are not accepted; see `refusal`."""
     if refused := refusal(plan, accepted):
         raise refused
 
 
 def refusal(plan: RestorePlan, accepted: Collection[str]) -> Refused | None:
-    """Why the plan is not carried out. `accepted`: the reasons of obstacles that a person accepts, of `gap`,
-    `compacted` and `empty`; missing or damaged files may not be."""
-    standing = [o for o in plan.obstacles if o.reason not in accepted]
-    if not standing:
+    """Why the plan is refused; None: it is not. `accepted`: the reasons of obstacles that the user accepts:
+    `gap`, `compacted` or `empty`. Missing and damaged files cannot be accepted."""
+    obstacles = [o for o in plan.obstacles if o.reason not in accepted]
+    if not obstacles:
         return None
-    reasons = {o.reason for o in standing}
-    shown = "\n".join(f"  {o}" for o in standing[:10])
-    more = f"\n  and {len(standing) - 10} more" if len(standing) > 10 else ""
+    reasons = {o.reason for o in obstacles}
+    lines = "\n".join(f"  {o}" for o in obstacles[:10])
+    suffix = f"\n  and {len(obstacles) - 10} more" if len(obstacles) > 10 else ""
     return Refused(
-        f"This restore would not be what the topics held:\n{shown}{more}",
+        f"This restore would not be what the topics held:\n{lines}{suffix}",
         hint=_HINTS.get(frozenset(reasons), _OTHER_HINT),
     )
 
 
 @dataclass(frozen=True, slots=True)
 class Cover:
-    """Until when (ms) backups cover something, and the `place` of the last of them among their source's."""
+    """Until when (ms) backups cover a topic or a source, and the last of these backups with its `place`."""
 
     end_ts: int
     place: int
@@ -317,9 +322,10 @@ def refuse_outside(
     newest: Mapping[str, Cover],
     latest: Callable[[], Cover | None],
 ) -> None:
-    """NotFound for topics without any backup, Refused for a time after the last backup of a topic.
+    """Raise NotFound for topics without a backup, Refused for a time after the last backup of a topic.
 
-    `newest`: of each topic; `latest`: asks for the last backup of the source, which may hold a topic no more.
+    `newest`: the cover of each topic; `latest`: reads the source's last backup, which may no longer hold a
+    topic.
     """
     unknown = sorted(set(wanted) - set(newest))
     if unknown:

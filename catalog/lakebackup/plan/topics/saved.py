@@ -1,6 +1,7 @@
-"""A restore plan in a file: what was asked, of which catalog, and which files that chose.
+"""A restore plan in a file: the request, the catalog that it was planned from, and a digest of its files.
 
-Applied later it is resolved once more, and holds only when the same files come out: a digest of them says so.
+A run that applies the plan later computes it again. The plan holds only if the same files come out, which the
+digest shows.
 """
 
 from __future__ import annotations
@@ -28,15 +29,16 @@ if TYPE_CHECKING:
     from lakebackup.store.selection import Selection
 
 FORMAT = 1
-# Of a request: what belongs to the run that applies the plan. `kafka` may hold secrets.
-_OF_THE_RUN = frozenset(
+# Fields of a request that are not saved: the run that applies the plan has its own. `kafka` may hold secrets.
+_RUN_FIELDS = frozenset(
     {"destination", "catalog", "kafka", "dry_run", "lease_ttl_s", "remote", "save_plan", "plan", "engine"}
 )
 
 
 @dataclass(frozen=True, slots=True)
 class SavedPlan:
-    """`made_at` in us since 1970 UTC; `catalog` is the id of its table of backups, `versions` Delta's."""
+    """The content of a plan file. `made_at` in us since 1970 UTC; `catalog`: the Delta id of its table of
+    backups; `versions`: the Delta versions of its tables."""
 
     made_at: int
     tool: str
@@ -52,22 +54,24 @@ class SavedPlan:
     obstacles: tuple[str, ...]
 
     def asked(self, run: RestoreRequest) -> RestoreRequest:
-        """The plan's request, with places and credentials of the run that applies it."""
-        given: dict[str, Any] = {name: getattr(run, name) for name in _OF_THE_RUN}
+        """The plan's request, with the locations and credentials of the run that applies it."""
+        run_values: dict[str, Any] = {name: getattr(run, name) for name in _RUN_FIELDS}
         values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in self.request.items()}
-        return RestoreRequest(**values, **given)
+        return RestoreRequest(**values, **run_values)
 
 
 def make(request: RestoreRequest, plan: RestorePlan, *, now: int, tool: str) -> SavedPlan:
-    """What is saved of a plan; `now` in us since 1970 UTC."""
+    """The content to save of a plan; `now` in us since 1970 UTC."""
     reader = plan.chosen.reader
-    asked = {k: v for k, v in asdict(replace(request, source=plan.source)).items() if k not in _OF_THE_RUN}
+    request_values = {
+        k: v for k, v in asdict(replace(request, source=plan.source)).items() if k not in _RUN_FIELDS
+    }
     return SavedPlan(
         made_at=now,
         tool=tool,
         catalog=catalog_id(reader),
         versions=reader.versions(),
-        request=asked,
+        request=request_values,
         selection=plan.selection,
         parameters=dict(plan.parameters),
         files=plan.files,
@@ -79,7 +83,7 @@ def make(request: RestoreRequest, plan: RestorePlan, *, now: int, tool: str) -> 
 
 
 def write(path: Path, plan: SavedPlan) -> None:
-    """Put the plan into a file that is not there yet, sealed by its SHA-256. Raises Refused."""
+    """Write the plan into a new file, sealed by its SHA-256. Raises Refused (it exists), UsageProblem."""
     body = {"format": FORMAT, "plan": "restore topics", **asdict(plan)}
     content = json.dumps({**body, "sha256": _seal(body)}, indent=2, ensure_ascii=False)
     try:
@@ -92,11 +96,11 @@ def write(path: Path, plan: SavedPlan) -> None:
 
 
 def read(path: Path) -> SavedPlan:
-    """The plan in a file. Raises NotFound, Damaged (it is not as it was written), UsageProblem (newer)."""
+    """Read the plan in a file. Raises NotFound, Damaged (it was changed), UsageProblem (a newer format)."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         version, seal = content["format"], content.pop("sha256")
-        whole = seal == _seal(content)
+        is_intact = seal == _seal(content)
     except FileNotFoundError as error:
         raise NotFound(f"There is no plan {path}.") from error
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -106,7 +110,7 @@ def read(path: Path) -> SavedPlan:
             f"{path} has format version {version}; this lakebackup reads versions up to {FORMAT}.",
             hint="Use the lakebackup that wrote it, or a newer one.",
         )
-    if not whole or version != FORMAT or content.pop("plan", None) != "restore topics":
+    if not is_intact or version != FORMAT or content.pop("plan", None) != "restore topics":
         raise Damaged(
             f"{path} was changed after it was written: its contents do not match its SHA-256.",
             hint="Plan once more with --save-plan.",
@@ -119,11 +123,11 @@ def read(path: Path) -> SavedPlan:
 
 
 def require_holds(saved: SavedPlan, made: RestorePlan, request: RestoreRequest) -> None:
-    """Refused when the plan, recreated as `made`, is not what was saved; says what differs."""
-    against = [str(o) for o in made.obstacles if str(o) not in saved.obstacles]
-    if digest_of(made.chosen) == saved.digest and not against:
+    """Raise Refused when the plan, computed again as `made`, differs from the saved one; it says how."""
+    new_obstacles = [str(o) for o in made.obstacles if str(o) not in saved.obstacles]
+    if digest_of(made.chosen) == saved.digest and not new_obstacles:
         return
-    lines = [*_changes(saved, request, made.chosen), *against]
+    lines = [*_changes(saved, request, made.chosen), *new_obstacles]
     if not lines:
         lines = [
             f"it was {saved.files} files of {saved.bytes} bytes, now {made.files} files of {made.bytes} bytes"
@@ -136,7 +140,7 @@ def require_holds(saved: SavedPlan, made: RestorePlan, request: RestoreRequest) 
 
 
 def require_same_catalog(saved: SavedPlan, reader: CatalogReader) -> None:
-    """Refused when the plan was made of another catalog, or of one that was recreated since."""
+    """Raise Refused when the plan was made from another catalog, or from one that was recreated since."""
     if catalog_id(reader) != saved.catalog:
         raise Refused(
             f"The plan was made of another catalog than {reader.catalog_uri}, or it was recreated since.",
@@ -145,12 +149,12 @@ def require_same_catalog(saved: SavedPlan, reader: CatalogReader) -> None:
 
 
 def catalog_id(reader: CatalogReader) -> str:
-    """What identifies a catalog: Delta's id of the table of backups."""
+    """The identity of a catalog: Delta's id of its table of backups."""
     return str(open_table(f"{reader.catalog_uri}/backups").metadata().id)
 
 
 def digest_of(files: Selection) -> str:
-    """Of chosen files, whatever their order: where they are, and what they hold."""
+    """A digest of the locations and contents of chosen files, whatever their order."""
     digest = Digest()
     for row in files.map(
         _digests, ", ".join(f"lane_{lane} BIGINT" for lane in range(LANES)), "selected_files"
@@ -160,26 +164,28 @@ def digest_of(files: Selection) -> str:
 
 
 def _digests(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The sums of some files, one row."""
+    """The lanes of the digest of some files, as one row."""
     import pyarrow as pa
 
     digest = Digest()
     for row in chain.from_iterable(batch.to_pylist() for batch in batches):
         digest.add(f"{row['destination']} {row['path']} {row['sha256']} {row['bytes']}")
-    yield pa.RecordBatch.from_pylist([{f"lane_{lane}": found for lane, found in enumerate(digest.lanes)}])
+    yield pa.RecordBatch.from_pylist(
+        [{f"lane_{lane}": lane_sum for lane, lane_sum in enumerate(digest.lanes)}]
+    )
 
 
 def _changes(saved: SavedPlan, request: RestoreRequest, files: Selection) -> list[str]:
-    """Which files came and went, as far as the catalog can still be asked as it was."""
+    """Which files came and went, if the catalog can still be read as it was then."""
     try:
-        then = CatalogReader.require(request.destination, request.catalog, as_of=saved.made_at)
-        before = plan_restore(request, then).chosen.query("selected_files").read_all()
-        files.reader.give("planned", before.select(["destination", "path"]))
+        old_reader = CatalogReader.require(request.destination, request.catalog, as_of=saved.made_at)
+        old_files = plan_restore(request, old_reader).chosen.query("selected_files").read_all()
+        files.reader.give("planned", old_files.select(["destination", "path"]))
     except LakebackupError:
         return []
-    words = {"gone": "that it had are gone", "added": "that it did not have came in"}
+    texts = {"gone": "that it had are gone", "added": "that it did not have came in"}
     return [
-        f"{row['files']} files {words[row['change']]} ({row['cause']}), such as {row['path']}"
+        f"{row['files']} files {texts[row['change']]} ({row['cause']}), such as {row['path']}"
         for row in files.rows("plan_changes")
     ]
 

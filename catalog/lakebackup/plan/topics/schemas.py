@@ -1,7 +1,7 @@
-"""Conflicts between a schema registry's backed-up records and those in the target's topic. Pure.
+"""Finds conflicts between a schema registry's backed-up records and those in the target's topic. Pure.
 
-Records' values refer to schemas by id, so an id must have one schema only. Each context (`:.eu:orders`) has
-its own ids.
+The values of records refer to schemas by id, so an id must have only one schema. Each context (`:.eu:orders`)
+has its own ids.
 """
 
 from __future__ import annotations
@@ -42,37 +42,44 @@ class RegistryRecord:
 
     @property
     def schema(self) -> tuple[str | None, str, str]:
-        """What two records of one schema have in common."""
+        """The schema in a form that is equal for equal schemas: its type, text and references."""
         return self.schema_type, compact(self.schema_text or ""), compact(self.schema_references or "[]")
 
 
 def conflicts(ours: Iterable[RegistryRecord], theirs: Iterable[RegistryRecord]) -> list[str]:
-    """Texts on versions whose id or schema differs in the target, and on ids with another schema there."""
-    own, other = _latest_schemas(ours), _latest_schemas(theirs)
-    found = []
-    for key, here in own.items():
-        there = other.get(key)
-        if there is None:
+    """A text for each version whose id or schema differs in the target, and for each id with another schema
+    there. `ours`: the backup's records; `theirs`: the target's."""
+    backup_schemas, target_schemas = _latest_schemas(ours), _latest_schemas(theirs)
+    texts = []
+    for key, record in backup_schemas.items():
+        target_record = target_schemas.get(key)
+        if target_record is None:
             continue
-        place = f"subject {here.subject}, version {here.version}"
-        if here.schema_id != there.schema_id:
-            found.append(f"{place}: id {here.schema_id} in the backup, {there.schema_id} at the target")
-        elif here.schema != there.schema:
-            found.append(f"{place}: another schema at the target")
-    ids = _by_id(other)
-    for name, here in _by_id(own).items():
-        there = ids.get(name)
-        if there is not None and here.schema != there.schema and here.key != there.key:
-            found.append(
-                f"id {here.schema_id}: {here.subject}, version {here.version} in the backup, "
-                f"{there.subject}, version {there.version}, another schema, at the target"
+        label = f"subject {record.subject}, version {record.version}"
+        if record.schema_id != target_record.schema_id:
+            texts.append(
+                f"{label}: id {record.schema_id} in the backup, {target_record.schema_id} at the target"
             )
-    return found
+        elif record.schema != target_record.schema:
+            texts.append(f"{label}: another schema at the target")
+    target_by_id = _by_id(target_schemas)
+    for schema_key, record in _by_id(backup_schemas).items():
+        target_record = target_by_id.get(schema_key)
+        if (
+            target_record is not None
+            and record.schema != target_record.schema
+            and record.key != target_record.key
+        ):
+            texts.append(
+                f"id {record.schema_id}: {record.subject}, version {record.version} in the backup, "
+                f"{target_record.subject}, version {target_record.version}, another schema, at the target"
+            )
+    return texts
 
 
 def left_alone(ours: Iterable[RegistryRecord], theirs: Iterable[RegistryRecord]) -> list[int]:
-    """Positions of records not to restore: the target has their key, or schemas that they would delete, or
-    they cannot be decoded."""
+    """The positions of the records not to restore: those that cannot be decoded, those whose key the target
+    has, and deletions of subjects whose schemas the target has."""
     keys, subjects = set(), set()
     for record in theirs:
         keys.add(record.key)
@@ -88,26 +95,26 @@ def left_alone(ours: Iterable[RegistryRecord], theirs: Iterable[RegistryRecord])
 
 
 def readable(records: Iterable[RegistryRecord]) -> list[RegistryRecord]:
-    """The schemas that a registry with these records gives out by their ids."""
+    """The schemas that a registry with these records returns by their ids."""
     latest = _latest_schemas(records).values()
     return [record for record in latest if record.schema_id is not None and record.schema_text is not None]
 
 
 def _latest_schemas(records: Iterable[RegistryRecord]) -> dict[Key, RegistryRecord]:
-    held: dict[Key, RegistryRecord] = {}
+    schemas: dict[Key, RegistryRecord] = {}
     for record in records:
         if record.kind != "schema" or record.problem is not None:
             continue
         if record.erased:
-            held.pop(record.key, None)
+            schemas.pop(record.key, None)
         else:
-            held[record.key] = record
-    return held
+            schemas[record.key] = record
+    return schemas
 
 
-def _by_id(held: Mapping[Key, RegistryRecord]) -> dict[tuple[str, int | None], RegistryRecord]:
-    found: dict[tuple[str, int | None], RegistryRecord] = {}
-    for record in held.values():
+def _by_id(schemas: Mapping[Key, RegistryRecord]) -> dict[tuple[str, int | None], RegistryRecord]:
+    records_by_id: dict[tuple[str, int | None], RegistryRecord] = {}
+    for record in schemas.values():
         context, _ = split_subject(record.subject or "")
-        found.setdefault((context, record.schema_id), record)
-    return found
+        records_by_id.setdefault((context, record.schema_id), record)
+    return records_by_id

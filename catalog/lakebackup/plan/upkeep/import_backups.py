@@ -1,4 +1,5 @@
-"""Which of the backups that come from elsewhere are new, what stands against them, and what was left out."""
+"""Plans an import of backups from elsewhere: which are new, which rows are invalid or contradict the catalog,
+and the values of columns that rows leave out."""
 
 from __future__ import annotations
 
@@ -22,18 +23,19 @@ if TYPE_CHECKING:
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:+-]{0,199}")
 UNCOUNTED = -1
-#: What an earlier import of a backup may have with another value: its list was longer, or shorter.
+#: The columns in which an earlier import of the same backup may differ: its list was longer, or shorter.
 _MAY_DIFFER = ("state", "start_ts")
 _CHAIN = ("kind", "level", "parent", "base", "chain_position", "place", "parent_place")
 
 
 @dataclass(slots=True)
 class BackupsPlan:
-    """New backups in the order of their numbers, source by source; ids of those that the catalog has.
+    """A planned import. `new`: the new backups in the order of their numbers, source by source. `known`: the
+    ids of those that the catalog has.
 
-    `states`: ids of backups that get another state, with their sources, by state. `wrong` and `against`:
-    (file, line, text) of rows that make no sense, and that the catalog contradicts. `orphans`: the same of
-    backups that continue one which is not there, so that no restore can use them.
+    `states`: state -> id -> source, of the backups that get another state. `wrong`, `against`: (file, line,
+    text) of the rows that are invalid, and of those that the catalog contradicts. `orphans`: the same of
+    backups that continue a missing one, so that no restore can use them.
     """
 
     new: list[Backup] = field(default_factory=list)
@@ -54,69 +56,70 @@ def plan_backups(
     compared: bool,
     mirror: bool = False,
 ) -> BackupsPlan:
-    """`rows` as `given` reads them, without problems; `held`: the catalog's backups by id.
+    """Plan the import of `rows`, which ImportRows read without a problem. `held`: the catalog's, by id.
 
-    `whole`: rows of an export. `listed`: their files come as manifests. `compared`: files come as
-    lifetimes, so a backup without a parent is complete, and was compared with the one before it.
-    `mirror`: the rows are all that their sources have.
+    `whole`: they are rows of an export. `listed`: their files come as manifests. `compared`: their files come
+    as lifetimes, so a backup without a parent is complete, and was compared with the one before it.
+    `mirror`: the rows are all backups of their sources.
     """
     plan = BackupsPlan()
-    given: dict[str, Mapping[str, Any]] = {}
+    rows_by_id: dict[str, Mapping[str, Any]] = {}
     for row in rows:
         backup_id = row["backup_id"]
-        why = _wrong(row, given, whole=whole, source_kind=source_kind, listed=listed)
-        if why:
-            plan.wrong.append(_at(row, why))
+        problem = _find_problem(row, rows_by_id, is_export=whole, source_kind=source_kind, listed=listed)
+        if problem:
+            plan.wrong.append(_located(row, problem))
             continue
-        given[backup_id] = row
+        rows_by_id[backup_id] = row
         if backup_id in held:
             plan.known.add(backup_id)
-            known = held[backup_id]
-            other = [
+            catalog_row = held[backup_id]
+            differing = [
                 k
                 for k, v in _columns(row).items()
-                if v is not None and k not in _MAY_DIFFER and v != known[k]
+                if v is not None and k not in _MAY_DIFFER and v != catalog_row[k]
             ]
-            if other:
-                why = f"the catalog has backup {backup_id} with another {', '.join(other)}"
-                plan.against.append(_at(row, why))
-    fresh = [row for row in given.values() if row["backup_id"] not in held]
+            if differing:
+                problem = f"the catalog has backup {backup_id} with another {', '.join(differing)}"
+                plan.against.append(_located(row, problem))
+    new_rows = [row for row in rows_by_id.values() if row["backup_id"] not in held]
     if whole:
-        _whole(plan, fresh, held)
+        _add_export(plan, new_rows, held)
     else:
-        for source in sorted({row["source"] for row in fresh}):
-            own = [row for row in fresh if row["source"] == source]
-            _of_source(plan, source, own, {**held, **given}, held, source_kind, compared)
-        _compare_states(plan, given, held, mirror=mirror)
-        _leave_branches(plan, {row["source"] for row in given.values()}, held)
+        for source in sorted({row["source"] for row in new_rows}):
+            own = [row for row in new_rows if row["source"] == source]
+            _add_source(plan, source, own, {**held, **rows_by_id}, held, source_kind, compared)
+        _compare_states(plan, rows_by_id, held, mirror=mirror)
+        _leave_branches(plan, {row["source"] for row in rows_by_id.values()}, held)
     return plan
 
 
 def _compare_states(
     plan: BackupsPlan,
-    given: Mapping[str, Mapping[str, Any]],
-    held: Mapping[str, Mapping[str, Any]],
+    rows_by_id: Mapping[str, Mapping[str, Any]],
+    catalog: Mapping[str, Mapping[str, Any]],
     *,
     mirror: bool,
 ) -> None:
-    """Which backups that the catalog has of other programs have another state there."""
-    sources = {row["source"] for row in given.values()}
-    for backup_id, known in held.items():
-        if known["source_kind"] in KINDS or known["source"] not in sources:
+    """Plan the new states of backups of other programs that have another state in the catalog."""
+    sources = {row["source"] for row in rows_by_id.values()}
+    for backup_id, catalog_row in catalog.items():
+        if catalog_row["source_kind"] in KINDS or catalog_row["source"] not in sources:
             continue
         state: State | None
-        if backup_id in given:
-            state = given[backup_id]["state"] or ("complete" if mirror else None)
+        if backup_id in rows_by_id:
+            state = rows_by_id[backup_id]["state"] or ("complete" if mirror else None)
         else:
             state = "deleted" if mirror else None
-        if state and state != known["state"]:
-            plan.states.setdefault(state, {})[backup_id] = known["source"]
+        if state and state != catalog_row["state"]:
+            plan.states.setdefault(state, {})[backup_id] = catalog_row["source"]
 
 
 def _leave_branches(
     plan: BackupsPlan, sources: Collection[str], catalog: Mapping[str, Mapping[str, Any]]
 ) -> None:
-    """Put out of sync what a branch holds after the point where a later one of its source begins."""
+    """Plan the state out_of_sync for the backups of a branch that end after a later branch of their source
+    begins."""
     changed = {name: state for state, ids in plan.states.items() for name in ids}
     new_rows = [as_row(backup) for backup in plan.new]
     rows = [*new_rows, *({**row, "state": changed.get(name, row["state"])} for name, row in catalog.items())]
@@ -148,7 +151,7 @@ def _leave_branches(
 
 
 def numbered_schema() -> pa.Schema:
-    """Of the relation that queries call `numbered`."""
+    """The columns of the relation that queries call `numbered`."""
     import pyarrow as pa
 
     names = ("backup_id", "source", "source_kind", "destination", "number", "end_ts", "place", "level")
@@ -159,11 +162,11 @@ def numbered(backups: Iterable[Backup]) -> pa.Table:
     """The new backups as the relation `numbered`: `place` counts those of a source from 1."""
     import pyarrow as pa
 
-    places: dict[str, int] = {}
+    counts: dict[str, int] = {}
     rows = []
     for backup in backups:
-        places[backup.source] = places.get(backup.source, 0) + 1
-        rows.append({**as_row(backup), "place": places[backup.source]})
+        counts[backup.source] = counts.get(backup.source, 0) + 1
+        rows.append({**as_row(backup), "place": counts[backup.source]})
     return pa.Table.from_pylist(rows, numbered_schema())
 
 
@@ -171,11 +174,11 @@ def _columns(row: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in row.items() if not name.startswith("row_")}
 
 
-def _wrong(
-    row: Mapping[str, Any], given: Mapping[str, Any], *, whole: bool, source_kind: str, listed: bool
+def _find_problem(
+    row: Mapping[str, Any], rows_by_id: Mapping[str, Any], *, is_export: bool, source_kind: str, listed: bool
 ) -> str | None:
     backup_id = row["backup_id"]
-    if backup_id in given:
+    if backup_id in rows_by_id:
         return f"backup {backup_id} is given twice"
     if not _ID.fullmatch(backup_id):
         return f"{backup_id!r:.80} cannot be an id: letters, digits and . _ : + - are, at most 200"
@@ -183,7 +186,7 @@ def _wrong(
         check_source(row["source"])
     except UsageProblem as error:
         return str(error).replace("\n", " ")
-    if whole:
+    if is_export:
         return None
     kind = row["source_kind"] or source_kind
     if kind in KINDS and kind != ARCHIVE:
@@ -194,33 +197,33 @@ def _wrong(
     return None
 
 
-def _whole(
-    plan: BackupsPlan, fresh: Iterable[Mapping[str, Any]], held: Mapping[str, Mapping[str, Any]]
+def _add_export(
+    plan: BackupsPlan, new_rows: Iterable[Mapping[str, Any]], catalog: Mapping[str, Mapping[str, Any]]
 ) -> None:
-    taken = {(row["source"], row["number"]): name for name, row in held.items()}
-    for row in sorted(fresh, key=lambda row: (row["source"], row["number"])):
-        other = taken.setdefault((row["source"], row["number"]), row["backup_id"])
-        if other != row["backup_id"]:
-            why = f"number {row['number']} of source {row['source']} is that of backup {other}"
-            plan.against.append(_at(row, why))
+    ids_by_number = {(row["source"], row["number"]): name for name, row in catalog.items()}
+    for row in sorted(new_rows, key=lambda row: (row["source"], row["number"])):
+        number_owner = ids_by_number.setdefault((row["source"], row["number"]), row["backup_id"])
+        if number_owner != row["backup_id"]:
+            problem = f"number {row['number']} of source {row['source']} is that of backup {number_owner}"
+            plan.against.append(_located(row, problem))
         plan.new.append(Backup(**_columns(row)))
 
 
-def _of_source(
+def _add_source(
     plan: BackupsPlan,
     source: str,
     rows: Iterable[Mapping[str, Any]],
     backups_by_id: Mapping[str, Mapping[str, Any]],
-    held: Mapping[str, Mapping[str, Any]],
+    catalog: Mapping[str, Mapping[str, Any]],
     source_kind: str,
     compared: bool,
 ) -> None:
     """Number and chain the new backups of one source, after those that the catalog has of it.
 
-    Of backups that end together, the one that is listed first comes first. `backups_by_id`: all that are
-    given or in the catalog. One that another continues, but that is not there, gets a number and no row.
+    Of backups that end at the same time, the one that is listed first comes first. `backups_by_id`: those of
+    the import and of the catalog. A missing backup that another one continues gets a number, but no row.
     """
-    own = sorted((row for row in held.values() if row["source"] == source), key=lambda row: row["number"])
+    own = sorted((row for row in catalog.values() if row["source"] == source), key=lambda row: row["number"])
     kinds = {row["source_kind"] for row in own}
     chain = {row["backup_id"]: row for row in own}
     number = own[-1]["number"] if own else 0
@@ -231,50 +234,54 @@ def _of_source(
     ):
         kind, parent = row["source_kind"] or source_kind, row["parent"]
         if kinds - {kind}:
-            why = (
+            problem = (
                 f"source {source} is one of kind {', '.join(sorted(kinds))}, not {kind}: give it another name"
             )
-            plan.against.append(_at(row, why))
+            plan.against.append(_located(row, problem))
         elif newest and row["end_ts"] < newest["end_ts"] and row["kind"] != "log":
-            why = f"it ended before {newest['backup_id']}, which the catalog has: import in the order of time"
-            plan.against.append(_at(row, why))
+            problem = (
+                f"it ended before {newest['backup_id']}, which the catalog has: import in the order of time"
+            )
+            plan.against.append(_located(row, problem))
         elif row["number"] and row["number"] <= number:
-            why = f"number {row['number']} does not come after {number}, that of a backup that ended before"
-            plan.wrong.append(_at(row, why))
+            problem = (
+                f"number {row['number']} does not come after {number}, that of a backup that ended before"
+            )
+            plan.wrong.append(_located(row, problem))
         elif row["kind"] == "log":
             if parent is not None or row["start_ts"] is None:
-                why = "a log has no parent, but the times that it covers: give start_ts too"
-                plan.wrong.append(_at(row, why))
+                problem = "a log has no parent, but the times that it covers: give start_ts too"
+                plan.wrong.append(_located(row, problem))
             else:
                 number = row["number"] or number + 1
                 plan.new.append(_filled(row, kind, number, None))
         elif parent is None and row["kind"] not in (None, "full"):
-            why = f"a backup of kind {row['kind']} continues another: name that one as parent"
-            plan.wrong.append(_at(row, why))
+            problem = f"a backup of kind {row['kind']} continues another: name that one as parent"
+            plan.wrong.append(_located(row, problem))
         elif (
             parent is not None
             and parent not in chain
             and (parent in backups_by_id or not _ID.fullmatch(parent))
         ):
-            plan.wrong.append(_at(row, f"its parent {parent!r:.80} is no earlier backup of {source}"))
+            plan.wrong.append(_located(row, f"its parent {parent!r:.80} is no earlier backup of {source}"))
         else:
             if parent is not None and parent not in chain:
                 number += 1
                 chain[parent] = _absent(parent, number)
             if parent is not None and parent not in backups_by_id:
-                why = f"its parent {parent} is not there, so backup {row['backup_id']} leads nowhere"
-                plan.orphans.append(_at(row, why))
+                problem = f"its parent {parent} is not there, so backup {row['backup_id']} leads nowhere"
+                plan.orphans.append(_located(row, problem))
             number = row["number"] or number + 1
-            made = _filled(row, kind, number, chain[parent] if parent else None)
+            backup = _filled(row, kind, number, chain[parent] if parent else None)
             if compared and parent is None:
-                made = replace(made, parent=last)
-            last = made.backup_id
-            chain[last] = as_row(made)
-            plan.new.append(made)
+                backup = replace(backup, parent=last)
+            last = backup.backup_id
+            chain[last] = as_row(backup)
+            plan.new.append(backup)
 
 
 def _absent(backup_id: str, number: int) -> dict[str, Any]:
-    """A backup without a row, as its children see it."""
+    """The columns of a backup without a row that the backups which continue it need."""
     return {
         "backup_id": backup_id, "base": backup_id, "chain_position": 0, "place": number, "end_ts": None,
     }  # fmt: skip
@@ -283,8 +290,8 @@ def _absent(backup_id: str, number: int) -> dict[str, Any]:
 def _filled(
     row: Mapping[str, Any], source_kind: str, number: int, parent: Mapping[str, Any] | None
 ) -> Backup:
-    """A backup with its place in the chain, and defaults for what its row leaves open."""
-    at = row["end_ts"] * 1000
+    """A backup with its place in the chain, and defaults for the columns that its row leaves out."""
+    end_us = row["end_ts"] * 1000
     defaults = {
         **dict.fromkeys(("digest", "isolation", "codec", "created_by"), ""),
         **dict.fromkeys(("files", "bytes", "entries"), UNCOUNTED),
@@ -297,10 +304,10 @@ def _filled(
         "state": "complete",
         "ts_domain": "ms",
         "start_ts": parent["end_ts"] if parent else None,
-        "started_at": at,
-        "finished_at": at,
+        "started_at": end_us,
+        "finished_at": end_us,
     }
-    place = {
+    chain_values = {
         "number": number,
         "place": number,
         "parent": parent["backup_id"] if parent else None,
@@ -308,20 +315,20 @@ def _filled(
         "chain_position": parent["chain_position"] + 1 if parent else 0,
         "parent_place": parent["place"] if parent else None,
     }
-    given = {name: value for name, value in _columns(row).items() if value is not None}
-    return Backup(**{**_columns(row), **defaults, **given, **place})
+    row_values = {name: value for name, value in _columns(row).items() if value is not None}
+    return Backup(**{**_columns(row), **defaults, **row_values, **chain_values})
 
 
-def _at(row: Mapping[str, Any], text: str) -> tuple[int, int, str]:
+def _located(row: Mapping[str, Any], text: str) -> tuple[int, int, str]:
     return row["row_file"], row["row_number"], text
 
 
 def counted(backups: Iterable[Backup], totals: Mapping[str, Mapping[str, int]]) -> list[Backup]:
-    """Backups with what their files add up to, where their rows lack it."""
-    made = []
+    """The backups, with the totals of their files where their rows lack them."""
+    counted_backups = []
     for backup in backups:
-        found = totals.get(backup.backup_id, {})
-        open_ = [name for name in ("files", "bytes", "entries") if getattr(backup, name) == UNCOUNTED]
-        counts: dict[str, Any] = {name: found.get(name, 0) for name in open_}
-        made.append(replace(backup, **counts))
-    return made
+        sums = totals.get(backup.backup_id, {})
+        uncounted = [name for name in ("files", "bytes", "entries") if getattr(backup, name) == UNCOUNTED]
+        counts: dict[str, Any] = {name: sums.get(name, 0) for name in uncounted}
+        counted_backups.append(replace(backup, **counts))
+    return counted_backups

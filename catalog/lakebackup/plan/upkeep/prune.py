@@ -1,6 +1,7 @@
-"""What a prune deletes, as a value: backups whole, a cut for each partition, and what that comes to.
+"""Plans a prune: which backups it deletes whole, where it cuts each partition, and the totals of both.
 
-Which files those are is no list: SQL derives them from the backups and the cuts, on the engine that deletes.
+A plan holds no list of files. SQL derives the files from the backups and the cuts, on the engine that deletes
+them.
 """
 
 from __future__ import annotations
@@ -24,7 +25,10 @@ DAY_MS = 86_400_000
 
 
 class Questions(Protocol):
-    """What planning needs of an engine: rows of statements that give few, and relations of given rows."""
+    """What planning needs of an engine: the rows of queries that return few, and relations to query.
+
+    `rows` runs a query. `give` defines a relation by its rows.
+    """
 
     def rows(self, name: str, **parameters: Any) -> list[dict[str, Any]]: ...
 
@@ -43,7 +47,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Leaving:
-    """A backup that goes whole, why, and what it still holds; `end_ts` in the source's unit."""
+    """A backup to delete whole, the reason, and what it still holds; `end_ts` in the source's unit."""
 
     backup_id: str
     kind: str
@@ -57,8 +61,8 @@ class Leaving:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """One partition: files that end at or before `low_position` go, and those of generations before
-    `generation`; `time_floor` is how much of that is because of time."""
+    """The cut of one partition. It deletes the files that end at or before `low_position`, and those of
+    generations before `generation`. `time_floor`: the position up to which it deletes because of time."""
 
     source: str
     scope: str
@@ -71,7 +75,7 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class Portion:
-    """What goes of one partition for one reason; `max_ts` is the time of the newest record in it."""
+    """What is deleted of one partition for one reason. `max_ts`: the time of the newest record in it."""
 
     scope: str
     epoch: str
@@ -84,8 +88,9 @@ class Portion:
 
 @dataclass(frozen=True, slots=True)
 class Expired:
-    """What goes of a table of snapshots (empty: packs of files of several), of how much. `idle` files are
-    needed no more and stay, since their packs hold others that are; None where their sizes are not known."""
+    """What is deleted of a table of snapshots, and of how much. `scope` empty: packs with files of several
+    tables. `idle` files are no longer needed but stay, since their packs hold files that are; `idle_bytes`
+    None: their sizes are unknown."""
 
     scope: str
     files: int
@@ -98,8 +103,8 @@ class Expired:
 
 @dataclass(frozen=True, slots=True)
 class PrunePlan:
-    """What goes of a source: `backups` whole, each before those that it depends on, and what the kinds of
-    sources have besides. `files` and `bytes` are those that were looked at."""
+    """What is deleted of a source: `backups` whole, each before those that it depends on. Subclasses add what
+    their kind of source has besides. `files`, `bytes`: the totals that the plan examined."""
 
     source: str
     backups: tuple[Leaving, ...]
@@ -113,41 +118,41 @@ class PrunePlan:
 
     @property
     def gone(self) -> Sequence[Portion | Leaving | Expired]:
-        """All that goes, each with its files and bytes."""
+        """All that is deleted, each part with its files and bytes."""
         return self.backups
 
     @property
     def gone_files(self) -> int:
-        return sum(one.files for one in self.gone)
+        return sum(portion.files for portion in self.gone)
 
     @property
     def gone_bytes(self) -> int:
-        return sum(one.bytes for one in self.gone)
+        return sum(portion.bytes for portion in self.gone)
 
     def give(self, questions: Questions) -> None:
-        """Give an engine what the statements of this plan read: the relations `leaving` and `cuts`."""
+        """Give an engine the relations that the queries of this plan read: `leaving` and `cuts`."""
         questions.give("leaving", leaving((b.backup_id, b.reason) for b in self.backups))
         questions.give("cuts", relation(Cut, ()))
 
     def removals(self, prune_id: str, at: int) -> tuple[str, dict[str, Any]]:
-        """The statement, with its parameters, that gives the rows of the files that go; `at` in us."""
+        """The query that returns the rows of the files to delete, and its parameters; `at` in us."""
         return "prune_removals", {"prune_id": prune_id, "at": at}
 
     def require_proof(self, questions: Questions) -> None:
-        """Refused when a restore point that stays would lose what it needs. The engine has the plan's
-        relations, and the files that go as the relation `doomed`."""
+        """Raise Refused when a restore point that stays would lose what it needs. The engine has the plan's
+        relations, and the files to delete as the relation `doomed`."""
         raise NotImplementedError
 
     def floors(self, prune_id: str, at: int) -> list[Floor]:  # noqa: ARG002
-        """The rows that say from where on the partitions can be restored afterwards; `at` in us."""
+        """The rows that record from which position partitions can be restored afterwards; `at` in us."""
         return []
 
 
 @dataclass(frozen=True, slots=True)
 class TopicsPrune(PrunePlan):
-    """Of topics, also of archives. `files` and `bytes`: what the topics with a rule hold now, and the backups
-    that go. `left_alone`: topics without a rule, and why; `bound`: (topic, partition) of which kept restore
-    points need more than the topic's retention keeps."""
+    """A prune of topics, also of those of archives. `files`, `bytes`: what the topics with a rule and the
+    deleted backups hold now. `left_alone`: topics without a rule, and why. `bound`: each (topic, partition)
+    of which restore points that stay need more than the topic's retention keeps."""
 
     rules: tuple[Rule, ...]
     cuts: tuple[Cut, ...]
@@ -158,7 +163,7 @@ class TopicsPrune(PrunePlan):
 
     @property
     def is_empty(self) -> bool:
-        """Whether neither a backup nor a part of a partition goes."""
+        """Whether no backup and no part of a partition is deleted."""
         return not self.backups and not self.cuts
 
     @property
@@ -167,12 +172,12 @@ class TopicsPrune(PrunePlan):
         return (*self.portions, *self.backups)
 
     def give(self, questions: Questions) -> None:
-        """The relation `leaving`, and the cuts of this plan."""
+        """Give the relation `leaving`, and the cuts of this plan."""
         PrunePlan.give(self, questions)
         questions.give("cuts", relation(Cut, self.cuts))
 
     def require_proof(self, questions: Questions) -> None:
-        """Every partition keeps its files, and every chain its backups."""
+        """Raise Refused unless restore points keep their files, and chains their backups."""
         require_proof(
             questions.rows("prune_proof", source=self.source),
             questions.rows("prune_chains", source=self.source),
@@ -201,7 +206,7 @@ class TopicsPrune(PrunePlan):
 
 @dataclass(frozen=True, slots=True)
 class SnapshotsPrune(PrunePlan):
-    """Of snapshots: backups hold nothing of their own, `expired` is what goes with them."""
+    """A prune of snapshots. Their backups hold no objects of their own: `expired` is deleted with them."""
 
     expired: tuple[Expired, ...]
 
@@ -211,27 +216,27 @@ class SnapshotsPrune(PrunePlan):
         return (*self.backups, *self.expired)
 
     def removals(self, prune_id: str, at: int) -> tuple[str, dict[str, Any]]:
-        """Objects of which no backup that stays has a file."""
+        """The query for the objects in which no backup that stays has a file."""
         return "prune_expired", {"source": self.source, "prune_id": prune_id, "at": at}
 
     def require_proof(self, questions: Questions) -> None:
-        """Every backup that stays has its objects."""
+        """Raise Refused unless every backup that stays has its objects."""
         require_proof(unresolved=questions.rows("prune_resolved", source=self.source))
 
 
 @dataclass(frozen=True, slots=True)
 class ImportedPrune(PrunePlan):
-    """What is obsolete of a source that another program backs up: a report, nothing is deleted here."""
+    """What is obsolete of a source that another program backs up. It is a report: nothing is deleted here."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueuesPrune(PrunePlan):
-    """Of an engine: `released` are the backups of its snapshots on which no full depends afterwards."""
+    """A prune of an engine. `released`: the backups of its snapshots on which no full depends afterwards."""
 
     released: tuple[str, ...]
 
     def require_proof(self, questions: Questions) -> None:
-        """Every chain keeps its backups, and every full its snapshot."""
+        """Raise Refused unless every chain keeps its backups, and every full its snapshot."""
         require_proof(
             unchained=questions.rows("prune_chains", source=self.source),
             unresolved=questions.rows("prune_queue_proof", source=self.source),
@@ -239,8 +244,11 @@ class QueuesPrune(PrunePlan):
 
 
 def window_of(source: str, *, now: int, days: int, policy: Mapping[str, Any] | None = None) -> pa.Table:
-    """A relation that stands in for the view `policies`: a recovery window in place of a policy's window and
-    redundancy; its other rules are promises of their own and hold whatever the window. `now` in ms."""
+    """A relation to use instead of the view `policies`, with a recovery window of `days` days. `now` in ms.
+
+    The window replaces the policy's window and redundancy. The policy's other rules are promises of their own
+    and hold whatever the window.
+    """
     import pyarrow as pa
 
     row = {**(policy or {"min_redundancy": 1}), "source": source}
@@ -261,12 +269,14 @@ def plan_prune(
     held: Sequence[Held] = (),
     backups_only: bool = False,
 ) -> TopicsPrune:
-    """What can go of a source's topics (all, or those named or matching), beside `backups`, which go whole.
-    Writes nothing; `now` in ms. `kept`: ids of the backups whose restore points no topic's retention may cut.
-    `backups_only`: nothing of topics goes.
+    """Plan a prune of a source's topics (all, or those named or matching), and of `backups`, which it deletes
+    whole. Writes nothing; `now` in ms.
 
-    Topics that the newest backup does not hold, and earlier topics of a name, only go when they are named.
-    Raises NotFound (no such topic, neither a restorable backup nor one that goes).
+    `kept`: ids of the backups whose restore points no topic's retention may cut. `held`: what unfinished
+    restores read. `backups_only`: delete nothing of topics.
+
+    Topics that the newest backup does not hold, and earlier topics of the same name, are only deleted when
+    they are named. Raises NotFound (no such topic; no restorable backup, and none to delete).
     """
     newest = {(row["scope"], row["epoch"]) for row in questions.rows("newest_topics", source=source)}
     histories = [_history(row, newest) for row in questions.rows("prune_topics", source=source)]
@@ -277,25 +287,25 @@ def plan_prune(
         )
     if backups_only:
         histories = []
-    known = {history.scope for history in histories}
-    chosen = set(patterns.select(names, expressions, known)) if names or expressions else known
-    rules, alone = [], []
+    scopes = {history.scope for history in histories}
+    selected = set(patterns.select(names, expressions, scopes)) if names or expressions else scopes
+    rules, skipped = [], []
     for history in histories:
-        if history.scope not in chosen:
+        if history.scope not in selected:
             continue
-        made = rule(history, limits, now=now)
+        topic_rule = rule(history, limits, now=now)
         if not history.present and history.scope not in names:
-            alone.append((history.scope, "the newest backup does not hold it: name it to prune it"))
-        elif made.idle:
-            alone.append((history.scope, _keeps_all(history)))
+            skipped.append((history.scope, "the newest backup does not hold it: name it to prune it"))
+        elif topic_rule.idle:
+            skipped.append((history.scope, _keeps_all(history)))
         else:
-            rules.append(made)
+            rules.append(topic_rule)
     questions.give("leaving", leaving((b.backup_id, b.reason) for b in backups))
-    going = _weighed(questions, backups)
+    going = _with_totals(questions, backups)
     questions.give("rules", relation(Rule, rules))
     questions.give("held", relation(Held, held))
     questions.give("kept", backup_ids(kept))
-    found = questions.rows("prune_cuts")
+    rows = questions.rows("prune_cuts")
     cuts = tuple(
         Cut(
             source=row["source"],
@@ -306,7 +316,7 @@ def plan_prune(
             time_floor=row["time_floor"],
             generation=row["compacted_to"] if row["superseded"] else 0,
         )
-        for row in found
+        for row in rows
         if row["superseded"] or max(row["time_floor"], row["size_floor"]) > row["least"]
     )
     questions.give("cuts", relation(Cut, cuts))
@@ -318,16 +328,16 @@ def plan_prune(
         rules=tuple(rules),
         cuts=tuple(c for c in cuts if (c.scope, c.epoch, c.region) in touched),
         portions=portions,
-        held=tuple(h for h in held if h.scope in chosen),
-        left_alone=tuple(alone),
-        files=sum(row["files"] for row in found) + sum(b.files for b in going),
-        bytes=sum(row["bytes"] for row in found) + sum(b.bytes for b in going),
-        bound=tuple((row["scope"], row["region"]) for row in found if row["bound"]),
+        held=tuple(h for h in held if h.scope in selected),
+        left_alone=tuple(skipped),
+        files=sum(row["files"] for row in rows) + sum(b.files for b in going),
+        bytes=sum(row["bytes"] for row in rows) + sum(b.bytes for b in going),
+        bound=tuple((row["scope"], row["region"]) for row in rows if row["bound"]),
     )
 
 
 def plan_expired(questions: Questions, source: str, backups: Sequence[Leaving]) -> SnapshotsPrune:
-    """What goes with some backups of a source of snapshots: the objects in which none that stays has a file.
+    """Plan the deletion of backups of snapshots, and of the objects in which no backup that stays has a file.
 
     Writes nothing.
     """
@@ -336,21 +346,21 @@ def plan_expired(questions: Questions, source: str, backups: Sequence[Leaving]) 
     return SnapshotsPrune(
         source=source,
         backups=tuple(backups),
-        files=sum(one.of_files for one in expired),
-        bytes=sum(one.of_bytes for one in expired),
+        files=sum(table.of_files for table in expired),
+        bytes=sum(table.of_bytes for table in expired),
         expired=expired,
     )
 
 
 def plan_chains(questions: Questions, source: str, backups: Sequence[Leaving]) -> QueuesPrune:
-    """What goes with some backups of an engine's queues: their messages and the engine's own files.
+    """Plan the deletion of backups of an engine's queues, with their messages and the engine's own files.
 
-    Writes nothing. Raises NotFound (it has no backup).
+    Writes nothing. Raises NotFound (the engine has no backup).
     """
     if not questions.rows("source_kinds", source=source):
         raise no_source(questions, source)
     questions.give("leaving", leaving((b.backup_id, b.reason) for b in backups))
-    going = _weighed(questions, backups)
+    going = _with_totals(questions, backups)
     return QueuesPrune(
         source=source,
         backups=going,
@@ -361,14 +371,14 @@ def plan_chains(questions: Questions, source: str, backups: Sequence[Leaving]) -
 
 
 def plan_imported(source: str, backups: Sequence[Leaving]) -> ImportedPrune:
-    """What is obsolete of a source that another program backs up: a report, nothing is deleted here."""
+    """Report what is obsolete of a source that another program backs up. Nothing is deleted here."""
     files, size = sum(b.files for b in backups), sum(b.bytes for b in backups)
     return ImportedPrune(source=source, backups=tuple(backups), files=files, bytes=size)
 
 
 def snapshots_released(questions: Questions, source: str) -> tuple[str, ...]:
-    """Backups of the snapshots of an engine that are held for its fulls, and on which none stands but those
-    in the relation `leaving`."""
+    """The backups of an engine's snapshots that are kept for its fulls, and on which only fulls in the
+    relation `leaving` depend."""
     return tuple(row["backup_id"] for row in questions.rows("prune_queue_snapshots", source=source))
 
 
@@ -377,8 +387,8 @@ def require_proof(
     unchained: Iterable[dict[str, Any]] = (),
     unresolved: Iterable[dict[str, Any]] = (),
 ) -> None:
-    """Refused when some restore point would lose what it needs: rows of prune_proof, of prune_chains, and of
-    prune_resolved or prune_queue_proof."""
+    """Raise Refused when a restore point would lose what it needs. The arguments are the rows of prune_proof,
+    of prune_chains, and of prune_resolved or prune_queue_proof."""
     lines = [
         f"  backup {row['needed_by']} needs backup {row['backup_id']}, which would go" for row in unchained
     ]
@@ -399,12 +409,12 @@ def require_proof(
         )
 
 
-def _weighed(questions: Questions, backups: Sequence[Leaving]) -> tuple[Leaving, ...]:
-    """With what they still hold; `questions` has them as the relation `leaving`."""
-    held_by = {row["backup_id"]: row for row in questions.rows("prune_backup_totals")} if backups else {}
+def _with_totals(questions: Questions, backups: Sequence[Leaving]) -> tuple[Leaving, ...]:
+    """The backups with what they still hold. `questions` has them as the relation `leaving`."""
+    totals = {row["backup_id"]: row for row in questions.rows("prune_backup_totals")} if backups else {}
     return tuple(
-        replace(b, files=held_by[b.backup_id]["files"], bytes=held_by[b.backup_id]["bytes"])
-        if b.backup_id in held_by
+        replace(b, files=totals[b.backup_id]["files"], bytes=totals[b.backup_id]["bytes"])
+        if b.backup_id in totals
         else b
         for b in backups
     )
@@ -425,13 +435,13 @@ def _history(row: dict[str, Any], newest: set[tuple[str, str]]) -> History:
 
 
 def _keeps_all(history: History) -> str:
-    if "cleanup.policy" in history.settings:  # it is always in force, from wherever
+    if "cleanup.policy" in history.settings:  # some value of it is always in force
         return "its settings keep everything"
     return "its backups do not say how long its brokers keep records; the next backup does"
 
 
 def leaving(backups: Iterable[tuple[str, str]]) -> pa.Table:
-    """The relation of the backups that go whole: their ids, and why."""
+    """The relation of the backups to delete whole: their ids and the reasons."""
     import pyarrow as pa
 
     rows = [{"backup_id": backup_id, "reason": reason} for backup_id, reason in backups]
@@ -452,12 +462,12 @@ def leaving_schema() -> pa.Schema:
     return pa.schema([pa.field("backup_id", pa.string()), pa.field("reason", pa.string())])
 
 
-#: What a policy keeps by number, beside its window and its redundancy: `keep_<rule>` of its row.
+#: The rules by which a policy keeps a number of backups; each is the column `keep_<rule>` of its row.
 KEEP_RULES = ("last", "hourly", "daily", "weekly", "monthly", "yearly", "differentials")
 
 
 def in_force_schema() -> pa.Schema:
-    """The columns of the relation that stands in for the view `policies` when backups are judged."""
+    """The columns of the relation that replaces the view `policies` when backups are judged."""
     import pyarrow as pa
 
     return pa.schema(
@@ -474,7 +484,7 @@ def in_force_schema() -> pa.Schema:
 
 
 def columns_of(kind: type[Rule | Held | Cut]) -> pa.Schema:
-    """The columns of the relation whose rows a class holds: rules, held, cuts."""
+    """The columns of the relation whose rows are objects of a class: rules, held or cuts."""
     import pyarrow as pa
 
     types = {"str": pa.string(), "int": pa.int64(), "bool": pa.bool_(), "int | None": pa.int64()}

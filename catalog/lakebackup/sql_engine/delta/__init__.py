@@ -1,1 +1,2 @@
-"""The catalog's Delta tables without a JVM: created, read as written, looked back at, appended to."""
+"""The catalog's Delta tables without a JVM: create them, read them, also at an instant in the past, append to
+them."""

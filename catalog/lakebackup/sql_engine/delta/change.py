@@ -1,4 +1,5 @@
-"""Changing rows of the catalog's tables."""
+"""Change rows of the catalog's tables: a commit removes the files that have them and adds files with the new
+rows."""
 
 from __future__ import annotations
 
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
 def set_states(storage: Storage, backup_ids: Sequence[str], state: State) -> None:
     """Change the state of some rows of `backups` in one commit.
 
-    Files without such rows stay; of the others the rows are held, one file's at a time. The caller holds the
-    catalog's lease. Raises Busy when others commit all the same, Damaged.
+    Only files with such rows are rewritten; memory holds the rows of one file at a time. The caller holds the
+    catalog's lease. Raises Busy when others commit despite the lease, and Damaged.
     """
     uri = f"{storage.uri}/backups"
     for _ in range(TRIES):
@@ -30,41 +31,43 @@ def set_states(storage: Storage, backup_ids: Sequence[str], state: State) -> Non
             settings = opened.table.metadata().configuration
             changed = {
                 path: write_rows(storage, "backups", rows, settings)
-                for path, rows in _changed(uri, opened.table, backup_ids, state)
+                for path, rows in _changed_files(uri, opened.table, backup_ids, state)
             }
-            added, gone = list(changed.values()), list(changed)
-            if not gone or commit_once(storage, "backups", opened, added, None, gone):
+            added, removed = list(changed.values()), list(changed)
+            if not removed or commit_once(storage, "backups", opened, added, None, removed):
                 return
     raise outrun(uri)
 
 
-def _changed(
+def _changed_files(
     uri: str, opened: DeltaTable, backup_ids: Sequence[str], state: State
 ) -> Iterator[tuple[str, pa.Table]]:
-    """Each file that has such rows, and all its rows as they are to be."""
+    """Yield each file that has such rows: its path, and all its rows with the new state."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    found, wanted = dataset(uri, opened), pa.array(backup_ids, pa.string())
-    for part in found.get_fragments(pc.field("backup_id").isin(wanted)):
+    files, ids = dataset(uri, opened), pa.array(backup_ids, pa.string())
+    for fragment in files.get_fragments(pc.field("backup_id").isin(ids)):
         try:
-            rows = pa.Table.from_batches(part.to_batches(schema=found.schema), found.schema)
+            rows = pa.Table.from_batches(fragment.to_batches(schema=files.schema), files.schema)
         except (OSError, ValueError) as error:  # pyarrow's errors are of these kinds
             raise damaged_table(uri, error) from error
-        hit = pc.is_in(rows["backup_id"], wanted)
-        if pc.any(hit).as_py():
-            states = pc.if_else(hit, state, rows["state"])
-            yield part.path, rows.set_column(rows.schema.get_field_index("state"), "state", states)
+        selected = pc.is_in(rows["backup_id"], ids)
+        if pc.any(selected).as_py():
+            states = pc.if_else(selected, state, rows["state"])
+            yield fragment.path, rows.set_column(rows.schema.get_field_index("state"), "state", states)
 
 
 def replace_rows(storage: Storage, table: str, version: int | None, added: Sequence[str]) -> bool:
-    """Put the rows in the files `added` (`write_rows`) in the place of all those of a table's version, in one
-    commit; False when the table has a newer version.
+    """Replace all rows of a table at a version by those in the files `added` (see `write_rows`), in one
+    commit. Returns False when the table has a newer version.
 
-    Who reads the version before still can. The caller holds the catalog's lease.
+    The replaced version can still be read. The caller holds the catalog's lease.
     """
     with open_to_write(f"{storage.uri}/{table}") as opened:
         if opened.table.version() != version:
             return False
-        gone = [str(path) for path in opened.table.get_add_actions(flatten=True).column("path").to_pylist()]
-        return commit_once(storage, table, opened, added, None, gone)
+        removed = [
+            str(path) for path in opened.table.get_add_actions(flatten=True).column("path").to_pylist()
+        ]
+        return commit_once(storage, table, opened, added, None, removed)

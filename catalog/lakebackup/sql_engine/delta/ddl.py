@@ -1,4 +1,4 @@
-"""Create the catalog's tables from their CREATE TABLE statements, by delta-rs, without a JVM."""
+"""Create the catalog's tables from their CREATE TABLE statements, with delta-rs, without a JVM."""
 
 from __future__ import annotations
 
@@ -21,14 +21,15 @@ if TYPE_CHECKING:
 
     from lakebackup.storage import Storage
 
-# A writer that does not know CHECK constraints must not write.
+# The Delta protocol of tables with CHECK constraints: writers that do not know constraints refuse such
+# tables.
 _WITH_CONSTRAINTS = {"delta.minReaderVersion": "1", "delta.minWriterVersion": "3"}
 _TYPES = {"TEXT": "string", "BIGINT": "long", "INT": "integer", "BOOLEAN": "boolean", "DOUBLE": "double"}
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column as its statement declares it; `type` is Delta's name of it."""
+    """A column as a statement declares it; `type` is Delta's name of the type."""
 
     name: str
     type: str
@@ -55,15 +56,17 @@ class Definition:
 
 
 def definition(table: str) -> Definition:
-    """The declaration of a catalog table, with the columns that later migrations add to it."""
+    """Return the definition of a catalog table, with the columns that later migrations add to it."""
     folders = [f"migrations/{migration}" for migration in names("migrations")]
-    first, *later = (parse(load(folder, table)) for folder in folders if table in names(folder))
-    return replace(first, columns=(*first.columns, *(column for more in later for column in more.columns)))
+    first, *additions = (parse(load(folder, table)) for folder in folders if table in names(folder))
+    return replace(
+        first, columns=(*first.columns, *(column for addition in additions for column in addition.columns))
+    )
 
 
 def parse(statement: str) -> Definition:
-    """What a statement of the migrations declares: CREATE TABLE, or ALTER TABLE … ADD COLUMNS."""
-    # The parser expects a table's name there, not an expression.
+    """Parse a statement of the migrations: CREATE TABLE, or ALTER TABLE … ADD COLUMNS."""
+    # The parser expects a name for the table, not an expression.
     tree = parse_one(statement.replace("IDENTIFIER(:table)", "this"), dialect="spark")
     declared = tree.args.get("properties")
     properties: list[exp.Expr] = declared.expressions if declared else []
@@ -85,28 +88,30 @@ def _column(column: exp.ColumnDef) -> Column:
 
 
 def make_table(storage: Storage, table: str) -> None:
-    """Create a table of the catalog below its `storage`, or add the columns that it lacks."""
-    made, name = definition(table), f"{0:020d}.json"
+    """Create a table of the catalog in `storage`; if it exists, add the columns that it lacks."""
+    table_definition, name = definition(table), f"{0:020d}.json"
     with tempfile.TemporaryDirectory(prefix="lakebackup-table-") as folder:
-        _create(folder, made)
+        _create(folder, table_definition)
         data = Path(folder, FOLDER, name).read_bytes()
     try:
         put_entry(storage, table, name, data)
     except AlreadyExists:
-        _add_columns(storage, table, made)
+        _add_columns(storage, table, table_definition)
 
 
-def _add_columns(storage: Storage, table: str, made: Definition) -> None:
+def _add_columns(storage: Storage, table: str, table_definition: Definition) -> None:
     from deltalake import DeltaTable
 
     with copied_log(f"{storage.uri}/{table}") as copy:
-        opened = DeltaTable(copy)
-        there = {field.name for field in opened.schema().fields}
-        lacking = [_field(column) for column in made.columns if column.name not in there]
-        if not lacking:
+        delta_table = DeltaTable(copy)
+        existing_columns = {field.name for field in delta_table.schema().fields}
+        missing_fields = [
+            _field(column) for column in table_definition.columns if column.name not in existing_columns
+        ]
+        if not missing_fields:
             return
-        name = f"{opened.version() + 1:020d}.json"
-        opened.alter.add_columns(lacking)
+        name = f"{delta_table.version() + 1:020d}.json"
+        delta_table.alter.add_columns(missing_fields)
         data = Path(copy, FOLDER, name).read_bytes()
     put_entry(storage, table, name, data)
 

@@ -1,9 +1,11 @@
-"""Where delta-rs finds a table's log: in the table's folder, or in a copy of it.
+"""The log of a Delta table for delta-rs: in the table's own folder, or in a copy of it.
 
-delta-rs writes into copies, and never speaks to object storage. `Storage` does, with its own retries,
-credentials and checksums, and a commit is its conditional put, synced, in a folder too: one way to reach S3,
-one way to lose or win a race. A look at a table there is one listing of what came after its last checkpoint;
-what was read stays in the process, for commits do not change.
+delta-rs writes only into copies of a log, and never accesses object storage. `Storage` does that, with its
+own retries, credentials and checksums. A commit is a conditional put of `Storage`, also in a local folder,
+where it is synced. So there is one way to reach S3, and one way to win or lose a race.
+
+To see what is new in a table in object storage takes one listing of the entries since its last checkpoint.
+The process keeps the entries that it has read, because commits do not change.
 """
 
 from __future__ import annotations
@@ -37,13 +39,14 @@ if TYPE_CHECKING:
     from lakebackup.storage import ObjectStat, Storage
 
 FOLDER = "_delta_log"
-_LAST = "_last_checkpoint"
-_HINT = f"{FOLDER}/{_LAST}"
-# Of an entry of a log. A checkpoint has some 200 bytes for each file of its table.
-_MOST_BYTES = 1 << 28
+_LAST_CHECKPOINT = "_last_checkpoint"
+_HINT = f"{FOLDER}/{_LAST_CHECKPOINT}"
+# The largest entry of a log that is read. A checkpoint has some 200 bytes for each file of its table.
+_MAX_BYTES = 1 << 28
 _ENTRY = re.compile(r"(\d{20})\.(?:json|checkpoint(?:\.\d{10}\.(\d{10}))?\.parquet)")
-_AT_ONCE = 16
-# Commits from checkpoint to checkpoint. In object storage each entry behind one is a request of every reader.
+_MAX_THREADS = 16
+# The number of commits between checkpoints. In object storage every reader sends a request for each entry
+# after the last checkpoint.
 _IN_FOLDER, _IN_OBJECT_STORAGE = 20, 10
 _TRIES = 5
 P = ParamSpec("P")
@@ -52,38 +55,39 @@ _warn = logging.getLogger(__name__).warning
 
 
 def folder_of(uri: str) -> Path | None:
-    """The folder that a URI names; None for object storage."""
-    scheme, separator, rest = uri.partition("://")
+    """Return the folder that a URI names; None for object storage."""
+    scheme, separator, path = uri.partition("://")
     if not separator:
         return Path(uri)
-    return Path(rest) if scheme == "file" else None
+    return Path(path) if scheme == "file" else None
 
 
 def per_process(made: Callable[P, T]) -> Callable[P, T]:
-    """As functools.cache, but empty after a fork: threads and locks do not survive one."""
-    kept = cache(made)
-    os.register_at_fork(after_in_child=kept.cache_clear)
-    return cast("Callable[P, T]", kept)
+    """Like functools.cache, but the cache is empty after a fork, which threads and locks do not survive."""
+    cached = cache(made)
+    os.register_at_fork(after_in_child=cached.cache_clear)
+    return cast("Callable[P, T]", cached)
 
 
 def until_fork(made: Callable[P, T]) -> Callable[P, T]:
-    """As functools.cache, for a database: drops it before a fork and at the end of the process.
+    """Like functools.cache, for a database: it is dropped before a fork and at the end of the process.
 
-    A fork has none of the database's threads and cannot close it. DuckDB reports a leak when a process ends
-    with an open one.
+    A forked process has none of the database's threads and cannot close it. DuckDB reports a leak when a
+    process ends with an open database.
     """
-    kept = cache(made)
-    os.register_at_fork(before=kept.cache_clear)
-    atexit.register(kept.cache_clear)
-    return cast("Callable[P, T]", kept)
+    cached = cache(made)
+    os.register_at_fork(before=cached.cache_clear)
+    atexit.register(cached.cache_clear)
+    return cast("Callable[P, T]", cached)
 
 
 @contextmanager
 def local_log(uri: str, *, history: bool = False, known: bool = False) -> Iterator[str]:
-    """A folder in which delta-rs opens the table at `uri`, as it is now, while the block runs.
+    """Provide a folder in which delta-rs can open the table at `uri`, as it is now, while the block runs.
 
-    `history`: with the whole log. `known`: what this process knows will do. Raises NotFound when there
-    is no such table in object storage, Damaged when an entry of its log there is empty.
+    `history`: with all entries of the log. `known`: the entries that this process has read are new enough.
+    Raises NotFound when there is no such table in object storage, Damaged when an entry of its log there is
+    empty.
     """
     folder = folder_of(uri)
     if folder:
@@ -95,7 +99,7 @@ def local_log(uri: str, *, history: bool = False, known: bool = False) -> Iterat
 
 @contextmanager
 def _copied(entries: Mapping[str, bytes]) -> Iterator[str]:
-    """A folder with these entries as a table's log, while the block runs."""
+    """Provide a temporary folder with a table's log of these entries, while the block runs."""
     with tempfile.TemporaryDirectory(prefix="lakebackup-log-") as copy:
         log = Path(copy, FOLDER)
         log.mkdir()
@@ -105,32 +109,34 @@ def _copied(entries: Mapping[str, bytes]) -> Iterator[str]:
 
 
 def is_entry(name: str) -> bool:
-    """Whether a file of this name in a table's log is a commit or a checkpoint."""
+    """Whether a file with this name in a table's log is a commit or a checkpoint."""
     return _ENTRY.fullmatch(name) is not None
 
 
 def needed(names: Iterable[str]) -> list[str]:
-    """The entries among the names in a log that a table is read from, the oldest first."""
+    """Return the entries from which a table is read, among the names in its log: those from the newest
+    checkpoint on, oldest first."""
     entries = sorted(filter(is_entry, names))
     since = _checkpoint(entries)
     return [name for name in entries if name[:20] >= since]
 
 
 def require_regular(folder: Path) -> None:
-    """Raise Damaged where the log in a folder has what nobody should read: a pipe, which would never end, a
-    link, which leads elsewhere, or a file that memory has no room for."""
+    """Raise Damaged when the log in a folder has something that must not be read: a pipe, which would never
+    end, a link, which leads elsewhere, or a file too large for memory. Raises NotFound when there is no
+    log."""
     log = folder / FOLDER
     if link := next((path for path in (folder, log) if path.is_symlink()), None):
         raise damaged_catalog(f"{link} is a link.")
     try:
-        with os.scandir(log) as items:
-            for item in items:
-                status = item.stat(follow_symlinks=False)
-                is_read = is_entry(item.name) or item.name == _LAST
+        with os.scandir(log) as entries:
+            for entry in entries:
+                status = entry.stat(follow_symlinks=False)
+                is_read = is_entry(entry.name) or entry.name == _LAST_CHECKPOINT
                 if not stat.S_ISREG(status.st_mode) and (is_read or not stat.S_ISDIR(status.st_mode)):
-                    raise damaged_catalog(f"{log / item.name} is no regular file.")
-                if is_read and status.st_size > _MOST_BYTES:
-                    raise damaged_catalog(f"{log / item.name} has {status.st_size} bytes.")
+                    raise damaged_catalog(f"{log / entry.name} is no regular file.")
+                if is_read and status.st_size > _MAX_BYTES:
+                    raise damaged_catalog(f"{log / entry.name} has {status.st_size} bytes.")
     except FileNotFoundError as error:
         raise NotFound(f"There is no table at {folder}.") from error
     except NotADirectoryError as error:
@@ -138,10 +144,10 @@ def require_regular(folder: Path) -> None:
 
 
 def folder_entries(folder: Path, *, history: bool = False) -> dict[str, bytes]:
-    """Name -> bytes of what the table in a folder is read from (`history`: of the whole log).
+    """Return the entries from which the table in a folder is read (`history`: all): name -> bytes.
 
-    Raises NotFound, and Damaged when one is not as it was written, where that is known. A commit that a power
-    cut left empty is valid to Delta, and its rows would be missing without a word.
+    Raises NotFound, and Damaged when an entry does not match its checksum, if it has one, or is empty. To
+    Delta a commit that a power cut left empty is valid, and its rows would silently be missing.
     """
     require_regular(folder)
     log = folder / FOLDER
@@ -157,17 +163,17 @@ def folder_entries(folder: Path, *, history: bool = False) -> dict[str, bytes]:
 
 @contextmanager
 def copied_log(uri: str) -> Iterator[str]:
-    """A folder with a copy of what the table at a URI is read from now, in which delta-rs writes the next
-    entry. Raises NotFound, Damaged."""
+    """Provide a folder with a copy of the newest log of the table at a URI, in which delta-rs writes the next
+    entry, while the block runs. Raises NotFound, Damaged."""
     folder = folder_of(uri)
     with _copied(folder_entries(folder) if folder else remote_log(uri).entries()) as copy:
         yield copy
 
 
 def put_entry(storage: Storage, table: str, name: str, data: bytes) -> None:
-    """Commit a version of a table of the catalog: the entry that delta-rs wrote in a copy of the log.
+    """Commit a version of a catalog table: put the entry that delta-rs wrote in a copy of the log.
 
-    Raises AlreadyExists when another writer was faster, EnvironmentProblem.
+    Raises AlreadyExists when another writer was faster, and EnvironmentProblem.
     """
     put_summed(storage, f"{table}/{FOLDER}/{name}", data)  # this alone is the commit
     if folder_of(storage.uri) is None:
@@ -175,7 +181,7 @@ def put_entry(storage: Storage, table: str, name: str, data: bytes) -> None:
 
 
 def put_summed(storage: Storage, path: str, data: bytes) -> None:
-    """Put a new file of a table, and in a folder its checksums behind it. Raises AlreadyExists."""
+    """Put a new file of a table, and in a folder also its checksum file. Raises AlreadyExists."""
     if isinstance(storage, LocalStorage):
         storage.put_together({path: data, _sums_path(path): sums_of(data)})
     else:
@@ -188,9 +194,9 @@ def _sums_path(path: str) -> str:
 
 
 def put_checkpoint(storage: Storage, table: str, opened: DeltaTable, copy: str) -> None:
-    """Put a checkpoint of a table, opened in a copy of its log, when it is time for one.
+    """Put a checkpoint of a table, if one is due. `opened`: the table, opened in the copy `copy` of its log.
 
-    It only makes reading faster: that one cannot be put is no error.
+    A checkpoint only makes reading faster, so a failure is only logged.
     """
     uri, version = f"{storage.uri}/{table}", opened.version()
     folder = folder_of(uri)
@@ -200,9 +206,9 @@ def put_checkpoint(storage: Storage, table: str, opened: DeltaTable, copy: str) 
 
     try:
         opened.create_checkpoint()
-        for made in sorted(Path(copy, FOLDER).glob("*.checkpoint*.parquet")):
+        for file in sorted(Path(copy, FOLDER).glob("*.checkpoint*.parquet")):
             with suppress(AlreadyExists):
-                put_summed(storage, f"{table}/{FOLDER}/{made.name}", made.read_bytes())
+                put_summed(storage, f"{table}/{FOLDER}/{file.name}", file.read_bytes())
         hint = Path(copy, _HINT).read_bytes()
         storage.put(f"{table}/{_HINT}", hint)
         if folder:
@@ -213,7 +219,8 @@ def put_checkpoint(storage: Storage, table: str, opened: DeltaTable, copy: str) 
 
 
 def _clean_up(folder: Path) -> None:
-    """Delete the entries of a log in a folder that Delta no longer keeps, with their checksums."""
+    """Delete the entries of a log in a folder that are older than Delta's retention, and their checksum
+    files."""
     from deltalake import DeltaTable
 
     DeltaTable(str(folder)).cleanup_metadata()
@@ -224,74 +231,76 @@ def _clean_up(folder: Path) -> None:
 
 @per_process
 def remote_log(uri: str) -> RemoteLog:
-    """What this process knows of the log of a table in object storage."""
+    """Return the log of a table in object storage, of which the process has one object."""
     root, _, table = uri.rpartition("/")
     return RemoteLog(opened(root), table)
 
 
 def prefetch(uris: Iterable[str]) -> None:
-    """Read the logs of tables in object storage side by side; opening each as `known` is quick afterwards."""
+    """Read the logs of tables in object storage in parallel. Afterwards each opens fast with `known`."""
     logs = [remote_log(uri) for uri in uris]
     if logs:
-        with ThreadPoolExecutor(min(len(logs), _AT_ONCE)) as side_by_side:
-            for looked in [side_by_side.submit(log.refresh) for log in logs]:
-                with suppress(NotFound):  # opening it reports that
-                    looked.result()
+        with ThreadPoolExecutor(min(len(logs), _MAX_THREADS)) as executor:
+            for future in [executor.submit(log.refresh) for log in logs]:
+                with suppress(NotFound):  # whoever opens the table reports that
+                    future.result()
 
 
 class RemoteLog:
-    """The entries of one table's log since its last checkpoint."""
+    """The log of one table in object storage: the entries since its last checkpoint that this process has
+    read."""
 
     def __init__(self, storage: Storage, table: str) -> None:
         self._storage, self._table = storage, table
         self._entries: dict[str, bytes] = {}
-        self._older: dict[str, bytes] = {}  # what only a look back needs
+        self._history: dict[str, bytes] = {}  # older entries, which only reads of the past need
         self._stat: ObjectStat | None = None  # of the newest entry, when it was last listed
         self._lock = Lock()
 
     def refresh(self) -> int:
-        """The newest version, after one listing. Raises NotFound, Damaged."""
+        """Read the new entries, with one listing; returns the newest version. Raises NotFound, Damaged."""
         with self._lock:
-            self._look()
-            return self._newest()
+            self._update()
+            return self._newest_version()
 
     @property
     def newest(self) -> int:
-        """The newest version that this process saw, -1 if none."""
+        """The newest version that this process has read, -1 if none."""
         with self._lock:
-            return self._newest()
+            return self._newest_version()
 
     def entries(self, *, history: bool = False, known: bool = False) -> dict[str, bytes]:
-        """Name -> bytes of what the table is read from (`history`: of the whole log)."""
+        """Return the entries from which the table is read (`history`: all): name -> bytes. `known`: those
+        that this process has read are new enough."""
         with self._lock:
             if not (known and self._entries):
-                self._look()
+                self._update()
             if history:
-                names = [name for name in self._listed("") if name not in self._entries]
-                fetched = self._fetched(name for name in names if name not in self._older)
-                self._older = {name: self._older.get(name) or fetched[name] for name in names}
-                return self._older | self._entries
+                names = [name for name in self._list("") if name not in self._entries]
+                fetched = self._fetch(name for name in names if name not in self._history)
+                self._history = {name: self._history.get(name) or fetched[name] for name in names}
+                return self._history | self._entries
             return dict(self._entries)
 
     def remember(self, name: str, data: bytes) -> None:
-        """This process has put an entry."""
+        """Add an entry that this process has put."""
         with self._lock:
             self._entries[name] = data
 
-    def _look(self) -> None:
+    def _update(self) -> None:
         for _ in range(_TRIES):
             try:
-                newest = self._newest()
-                start = f"{newest:020d}" if self._entries else self._hinted()
-                found = self._listed(start)
-                if self._entries and not self._is_same(found.get(f"{newest:020d}.json")):
-                    self._forget()  # another table is in its place
+                newest_version = self._newest_version()
+                start = f"{newest_version:020d}" if self._entries else self._hinted_version()
+                listed = self._list(start)
+                if self._entries and not self._is_unchanged(listed.get(f"{newest_version:020d}.json")):
+                    self._forget()  # another table was created in its place
                     continue
-                if start and not self._entries and not _checkpoint(found):
-                    found = self._listed("")
-                self._entries |= self._fetched(name for name in found if name not in self._entries)
-                self._stat = found.get(f"{self._newest():020d}.json")
-            except NotFound:  # cleaned up meanwhile
+                if start and not self._entries and not _checkpoint(listed):
+                    listed = self._list("")
+                self._entries |= self._fetch(name for name in listed if name not in self._entries)
+                self._stat = listed.get(f"{self._newest_version():020d}.json")
+            except NotFound:  # entries were cleaned up meanwhile
                 self._forget()
                 continue
             if not self._entries:
@@ -303,39 +312,39 @@ class RemoteLog:
             hint="Try again.",
         )
 
-    def _hinted(self) -> str:
-        """The version of the last checkpoint, as entries write it; empty where it is unknown."""
+    def _hinted_version(self) -> str:
+        """Return the version of the last checkpoint, with 20 digits as in names of entries; "" if unknown."""
         try:
             hint = json.loads(self._storage.get(f"{self._table}/{_HINT}", length=A_FEW))
             return f"{int(hint['version']):020d}"
         except (NotFound, KeyError, TypeError, OverflowError, *NO_JSON):  # it is only a hint
             return ""
 
-    def _is_same(self, newest: ObjectStat | None) -> bool:
-        """Whether the newest entry that is known is still what it was."""
+    def _is_unchanged(self, newest: ObjectStat | None) -> bool:
+        """Whether the newest entry that this process has read is the one in storage."""
         if newest is None:
             return False
-        held = self._entries.get(newest.path.rpartition("/")[2], b"")
-        if newest.bytes != len(held):
+        entry = self._entries.get(newest.path.rpartition("/")[2], b"")
+        if newest.bytes != len(entry):
             return False
         return self._stat is None or self._stat.path != newest.path or self._stat == newest
 
-    def _listed(self, after: str) -> dict[str, ObjectStat]:
+    def _list(self, start: str) -> dict[str, ObjectStat]:
         folder = f"{self._table}/{FOLDER}/"
-        found = self._storage.list(folder, after=folder + after if after else "")
-        named = {one.path.removeprefix(folder): one for one in found}
-        return {name: one for name, one in named.items() if _ENTRY.fullmatch(name)}
+        objects = self._storage.list(folder, after=folder + start if start else "")
+        objects_by_name = {entry.path.removeprefix(folder): entry for entry in objects}
+        return {name: entry for name, entry in objects_by_name.items() if _ENTRY.fullmatch(name)}
 
-    def _fetched(self, names: Iterable[str]) -> dict[str, bytes]:
-        wanted = list(names)
+    def _fetch(self, names: Iterable[str]) -> dict[str, bytes]:
+        entry_names = list(names)
         read: Callable[[str], bytes] = partial(_read, self._storage, f"{self._table}/{FOLDER}")
-        return dict(zip(wanted, pool().map(read, wanted), strict=True))
+        return dict(zip(entry_names, pool().map(read, entry_names), strict=True))
 
-    def _newest(self) -> int:
+    def _newest_version(self) -> int:
         return max((int(name[:20]) for name in self._entries), default=-1)
 
     def _forget(self) -> None:
-        self._entries, self._older, self._stat = {}, {}, None
+        self._entries, self._history, self._stat = {}, {}, None
 
     def _forget_old(self) -> None:
         since = _checkpoint(self._entries)
@@ -344,7 +353,7 @@ class RemoteLog:
 
 
 def _checkpoint(names: Iterable[str]) -> str:
-    """The version of the newest whole checkpoint among entries, as they write it; empty without one."""
+    """Return the version of the newest complete checkpoint among entries, with 20 digits; "" without one."""
     parts: dict[str, int] = {}
     for name in names:
         entry = _ENTRY.fullmatch(name)
@@ -362,11 +371,12 @@ def _read(storage: Storage, folder: str, name: str) -> bytes:
 
 @per_process
 def opened(root: str) -> Storage:
-    """The storage of a catalog, opened once a process."""
+    """Return the storage of a catalog's folder, which is opened once a process."""
     return open_storage(root)
 
 
 @per_process
 def pool() -> ThreadPoolExecutor:
-    """Threads that wait for object storage. What runs in them must not wait for another of them."""
-    return ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="catalog")
+    """Return the threads that wait for object storage. A task in them must not wait for another task in
+    them."""
+    return ThreadPoolExecutor(_MAX_THREADS, thread_name_prefix="catalog")

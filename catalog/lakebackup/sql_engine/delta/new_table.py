@@ -1,4 +1,4 @@
-"""Creating a Delta table with the rows that are in it at once, by delta-rs, without a JVM."""
+"""Create a Delta table together with its first rows, with delta-rs, without a JVM."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
 
 
 def create_table(storage: Storage, schema: pa.Schema, added: Sequence[str], info: Mapping[str, Any]) -> None:
-    """Create a table at the root of `storage` with files that `put_rows` wrote there.
+    """Create a table at the root of `storage` from the files `added`, which `put_rows` wrote there.
 
-    `info`: what the commit records of itself. Raises Refused when there is a table.
+    `info`: the commit's own metadata. Raises Refused when there is a table already.
     """
     from deltalake import CommitProperties, Schema
     from deltalake.transaction import create_table_with_add_actions
 
-    name, now = f"{0:020d}.json", int(time.time() * 1000)
+    name, now_ms = f"{0:020d}.json", int(time.time() * 1000)
     with tempfile.TemporaryDirectory(prefix="lakebackup-table-") as folder:
         create_table_with_add_actions(
             folder,
             Schema.from_arrow(schema),
-            add_actions(added, now),
+            add_actions(added, now_ms),
             commit_properties=CommitProperties(custom_metadata=dict(info)),
         )
         data = Path(folder, FOLDER, name).read_bytes()

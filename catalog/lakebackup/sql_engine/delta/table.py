@@ -1,9 +1,10 @@
-"""Opening the catalog's Delta tables without a JVM, appending rows to them and changing some.
+"""Open the catalog's Delta tables, append rows to them and commit changes, without a JVM.
 
-Whoever has rows writes them as a Parquet file of the table, on the driver or in a Spark task; one commit then
-makes all files visible. Spark's own writer needs more than a second for one row, this some milliseconds.
-pyarrow writes the file, because it adds a checksum to each page, which delta-rs' writer does not. delta-rs
-writes the commit into a copy of the log, and the storage puts it: delta-rs does not sync what it writes.
+The process that has the rows, a driver or a Spark task, writes them as a Parquet file of the table. One
+commit then makes all such files visible. Spark's own writer needs more than a second for one row, this one
+some milliseconds. pyarrow writes the file, because it adds a checksum to each page, and delta-rs does not.
+delta-rs writes the commit into a copy of the log, and `Storage` puts it, because delta-rs does not sync what
+it writes.
 """
 
 from __future__ import annotations
@@ -49,53 +50,55 @@ if TYPE_CHECKING:
     from lakebackup.rows.base import Row
     from lakebackup.storage import Storage
 
-#: What the names of the properties that hold CHECK constraints begin with.
+#: The prefix of table properties that are CHECK constraints.
 CONSTRAINT = "delta.constraints."
 TRIES = 5
-# Within a file, so that a topic and time range touches few of its pages, and few of a table's files.
+# The order of rows within a file, so that a topic and time range touches few pages of a file, and few files.
 SORTED_BY = ("source", "scope", "min_ts")
-# A backup's row comes last. Its commit keeps the versions of the tables before it, as Delta keeps those of an
-# application: through checkpoints and other writers' commits. A table that is behind them lost a commit.
+# The tables whose rows are committed before a backup's own row. The commit of that row records their versions
+# as application transactions of Delta, which checkpoints and other writers' commits preserve. A table whose
+# version is lower than recorded has lost a commit.
 _COMMITTED_BEFORE = (*OF_BACKUPS, "departures", "snapshot_departures")
 _VERSION_OF = "version of "
 
 
-# Absolute, through a parent folder, or of another place; as written, and as a URL has it.
-_ELSEWHERE = re.compile(r"^(/|%2f)|^[a-z][a-z0-9+.-]*:|(^|/|%2f)(\.|%2e){2}(/|%2f|$)", re.IGNORECASE)
+# A path that is absolute, goes through a parent folder, or is a URI; plain or URL-encoded.
+_OUTSIDE_PATH = re.compile(r"^(/|%2f)|^[a-z][a-z0-9+.-]*:|(^|/|%2f)(\.|%2e){2}(/|%2f|$)", re.IGNORECASE)
 
 
 def open_table(uri: str, *, known: bool = False) -> DeltaTable:
-    """The newest version of the Delta table at a URI (`known`: what this process saw of it last will do).
-    Raises NotFound, and Damaged (its log)."""
+    """Open the newest version of the Delta table at a URI (`known`: the newest that this process has read).
+    Raises NotFound, and Damaged when its log is damaged."""
     with local_log(uri, known=known) as folder:
         return open_folder(uri, folder)
 
 
 def open_folder(uri: str, folder: str, *, history: bool = False) -> DeltaTable:
-    """A table at `uri` whose log is in a local folder: its own, or a copy."""
-    within = folder_of(uri)
-    if within:
-        require_regular(within)  # delta-rs would wait for a pipe
-    table = _opened(uri, folder)
-    if within:
-        folder_entries(within, history=history)  # raises Damaged
+    """Open the table at `uri`, whose log is in the local folder `folder`: the table's own, or a copy.
+    `history`: verify all entries of the log. Raises NotFound, Damaged."""
+    table_folder = folder_of(uri)
+    if table_folder:
+        require_regular(table_folder)  # delta-rs would wait for a pipe
+    table = _open_delta(uri, folder)
+    if table_folder:
+        folder_entries(table_folder, history=history)  # raises Damaged
     _require_below(uri, table)
     return table
 
 
 def _require_below(uri: str, table: DeltaTable) -> None:
-    """Raise Damaged for a log that names files elsewhere, which the format allows.
+    """Raise Damaged when a log names files outside of the table's folder.
 
-    This catalog has none, so a stranger wrote that.
+    Delta allows that, but lakebackup never writes it, so someone else has changed the log.
     """
     for path in table.get_add_actions().column("path").to_pylist():
-        if _ELSEWHERE.search(path):
+        if _OUTSIDE_PATH.search(path):
             raise damaged_catalog(
                 f"The log of the table at {uri} names a file that is not below it: {path!r}."
             )
 
 
-def _opened(uri: str, folder: str) -> DeltaTable:
+def _open_delta(uri: str, folder: str) -> DeltaTable:
     from deltalake import DeltaTable
     from deltalake.exceptions import DeltaError, TableNotFoundError
 
@@ -108,7 +111,8 @@ def _opened(uri: str, folder: str) -> DeltaTable:
 
 
 class Writable(NamedTuple):
-    """A table as it is now, opened in a copy of its log, in which `commit_once` has delta-rs write."""
+    """The newest version of a table, opened in a copy of its log, into which `commit_once` lets delta-rs
+    write."""
 
     table: DeltaTable
     copy: str
@@ -116,41 +120,45 @@ class Writable(NamedTuple):
 
 @contextmanager
 def open_to_write(uri: str) -> Iterator[Writable]:
-    """The newest version of the table at a URI, while the block runs. Raises NotFound, Damaged (its log)."""
+    """Open the newest version of the table at a URI for a commit, while the block runs. Raises NotFound, and
+    Damaged when its log is damaged."""
     with copied_log(uri) as copy:
-        yield Writable(_opened(uri, copy), copy)
+        yield Writable(_open_delta(uri, copy), copy)
 
 
 def newest_version(uri: str, *, known: bool = False) -> int:
-    """Version of the newest commit of the table at a URI, by the names in its log alone; -1: it has none.
+    """Return the version of the newest commit of the table at a URI, from the names in its log alone; -1:
+    none.
 
-    `known`: as of `open_table`.
+    `known`: the newest that this process has read.
     """
     folder = folder_of(uri)
     if folder is None:
         return remote_log(uri).newest if known else remote_log(uri).refresh()
     try:
-        found = os.listdir(folder / FOLDER)  # noqa: PTH208 - fast
+        names = os.listdir(folder / FOLDER)  # noqa: PTH208 - fast
     except (FileNotFoundError, NotADirectoryError):
         return -1
-    commits = (name[:20] for name in found if name.endswith(".json") and name[:20].isdigit())
+    commits = (name[:20] for name in names if name.endswith(".json") and name[:20].isdigit())
     return int(max(commits, default=-1))
 
 
 def versions_then(catalog_uri: str) -> dict[str, int]:
-    """Table -> version that it had when rows were last committed to `backups`, where that is known."""
+    """Return the versions that tables had when rows were last committed to `backups`: table -> version,
+    without the tables for which none is recorded."""
     uri = f"{catalog_uri}/backups"
     with local_log(uri, known=True) as folder:  # transaction versions are read from the log on demand
         backups = open_folder(uri, folder)
-        found = {table: backups.transaction_version(_VERSION_OF + table) for table in _COMMITTED_BEFORE}
-    return {table: version for table, version in found.items() if version is not None}
+        versions = {table: backups.transaction_version(_VERSION_OF + table) for table in _COMMITTED_BEFORE}
+    return {table: version for table, version in versions.items() if version is not None}
 
 
 def append(storage: Storage, table: str, rows: Sequence[Row], transaction: str) -> bool:
-    """Append rows to a catalog table, once for each `transaction`; whether they were new.
+    """Append rows to a catalog table, once for each `transaction`. Returns False when there are no rows, or
+    they were appended before.
 
-    `storage` is that of the catalog's folder. The caller holds the catalog's lease. Raises UsageProblem when
-    a row breaks a constraint of the table.
+    `storage`: the catalog's folder. The caller holds the catalog's lease. Raises UsageProblem when a row
+    violates a constraint of the table.
     """
     import pyarrow as pa
 
@@ -163,16 +171,17 @@ def append(storage: Storage, table: str, rows: Sequence[Row], transaction: str) 
 
 
 def settings_of(uri: str) -> dict[str, str]:
-    """The properties of the table at a URI."""
+    """Return the properties of the table at a URI."""
     return open_table(uri, known=True).metadata().configuration
 
 
 def append_files(
     storage: Storage, table: str, transaction: str, write: Callable[[Mapping[str, str]], Sequence[str]]
 ) -> bool:
-    """As `append`, for the rows in the files that `write` makes, given the table's settings.
+    """Like `append`, for the rows in the files that `write` writes; it gets the table's properties, and
+    returns the files as `write_rows` does.
 
-    The caller holds the catalog's lease. Raises Busy when others commit all the same.
+    The caller holds the catalog's lease. Raises Busy when others commit despite the lease.
     """
     uri = f"{storage.uri}/{table}"
     added: Sequence[str] | None = None
@@ -192,10 +201,10 @@ def append_files(
 def write_rows(
     storage: Storage, table: str, rows: pa.Table, settings: Mapping[str, str] | None = None
 ) -> str:
-    """Write rows as a Parquet file of a catalog table; returns what `commit` makes visible, as JSON.
+    """Write rows as a Parquet file of a catalog table; returns JSON that describes the file, for `commit`.
 
-    Until then the file is invisible, so that any process may write one. `settings`: the table's, where they
-    are known. Raises UsageProblem when a row breaks a constraint of the table.
+    No reader sees the file before the commit, so any process may write one. `settings`: the table's
+    properties; None: read them. Raises UsageProblem when a row violates a constraint of the table.
     """
     settings = settings_of(f"{storage.uri}/{table}") if settings is None else settings
     _check(table, rows, settings)
@@ -206,7 +215,8 @@ def write_rows(
 
 
 def put_rows(storage: Storage, folder: str, rows: pa.Table, settings: Mapping[str, str]) -> str:
-    """As `write_rows`, for any table in a folder of `storage`, which ends in `/` or is empty."""
+    """Like `write_rows`, for any table, without its constraints. `folder` of `storage` ends in `/` or is
+    empty."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -214,22 +224,23 @@ def put_rows(storage: Storage, folder: str, rows: pa.Table, settings: Mapping[st
     # The footer has no checksum: without statistics in it, a flipped bit there cannot hide rows.
     pq.write_table(rows, sink, write_page_checksum=True, write_statistics=False, compression="snappy")
     data = sink.getvalue().to_pybytes()
-    name = f"part-{uuid.uuid4().hex}-{hashlib.sha256(data).hexdigest()}.parquet"  # what readers verify
+    name = f"part-{uuid.uuid4().hex}-{hashlib.sha256(data).hexdigest()}.parquet"  # readers verify the SHA-256
     put_summed(storage, f"{folder}{name}", data)
     return json.dumps({"path": name, "size": len(data), "stats": json.dumps(_statistics(rows, settings))})
 
 
 def rows_in(added: Sequence[str]) -> int:
-    """How many rows the files have that `write_rows` wrote."""
+    """Return how many rows the files have that `write_rows` wrote."""
     return sum(json.loads(json.loads(file)["stats"])["numRecords"] for file in added)
 
 
 def commit(storage: Storage, table: str, added: Sequence[str], transaction: str) -> bool:
-    """As `append_files`, for files that `write_rows` has written."""
+    """Like `append_files`, for the files `added` that `write_rows` has written."""
     return append_files(storage, table, transaction, lambda _: added)
 
 
 def outrun(uri: str) -> Busy:
+    """Return the error for a table to which others commit despite the lease."""
     return Busy(
         f"Others commit to {uri} although this run holds the catalog's lease.",
         hint="Nothing of this run is visible. Run it again when they are done.",
@@ -237,7 +248,7 @@ def outrun(uri: str) -> Busy:
 
 
 def add_actions(added: Sequence[str], now: int) -> list[AddAction]:
-    """What adds files that `write_rows` wrote to a table; `now` in ms since 1970."""
+    """Return the actions of a commit that adds files which `write_rows` wrote; `now` in ms since 1970."""
     from deltalake.transaction import AddAction
 
     return [
@@ -261,27 +272,30 @@ def commit_once(
     transaction: str | None,
     gone: Sequence[str] = (),
 ) -> bool:
-    """One try at a commit behind a table that was opened; False when another writer was faster."""
+    """Try once to commit after the version in `opened`: add the files `added`, remove the paths `gone`.
+    Returns False when another writer was faster. Raises EnvironmentProblem."""
     from deltalake import CommitProperties, Transaction
     from deltalake.exceptions import DeltaError
     from deltalake.transaction import RemoveAction
 
-    behind, now = opened.table, int(time.time() * 1000)
-    once = [] if transaction is None else [Transaction(transaction, 1)]
+    delta_table, now_ms = opened.table, int(time.time() * 1000)
+    transactions = [] if transaction is None else [Transaction(transaction, 1)]
     if table == "backups":
-        reached = {name: newest_version(f"{storage.uri}/{name}", known=True) for name in _COMMITTED_BEFORE}
-        once += [Transaction(_VERSION_OF + name, version) for name, version in reached.items() if version > 0]
-    put_checkpoint(storage, table, behind, opened.copy)
-    name = f"{behind.version() + 1:020d}.json"
+        versions = {name: newest_version(f"{storage.uri}/{name}", known=True) for name in _COMMITTED_BEFORE}
+        transactions += [
+            Transaction(_VERSION_OF + name, version) for name, version in versions.items() if version > 0
+        ]
+    put_checkpoint(storage, table, delta_table, opened.copy)
+    name = f"{delta_table.version() + 1:020d}.json"
     try:
-        behind.create_write_transaction(
+        delta_table.create_write_transaction(
             [
-                *(RemoveAction(path, data_change=True, deletion_timestamp=now) for path in gone),
-                *add_actions(added, now),
+                *(RemoveAction(path, data_change=True, deletion_timestamp=now_ms) for path in gone),
+                *add_actions(added, now_ms),
             ],
             "append",
-            behind.schema(),
-            commit_properties=CommitProperties(app_transactions=once),
+            delta_table.schema(),
+            commit_properties=CommitProperties(app_transactions=transactions),
         )
     except DeltaError as error:
         raise EnvironmentProblem(
@@ -298,37 +312,38 @@ def commit_once(
 
 
 def _check(table: str, batch: pa.Table, settings: Mapping[str, str]) -> None:
-    """The table's CHECK constraints, as Spark enforces them when it writes."""
+    """Check the table's CHECK constraints, as Spark does when it writes. Raises UsageProblem."""
     rules = {key: text for key, text in settings.items() if key.startswith(CONSTRAINT)}
     if not rules:
         return
-    with _checker().cursor() as connection:
+    with _constraint_database().cursor() as connection:
         connection.register("batch", batch)
-        if not _broken(connection, "1", " AND ".join(f"({text})" for text in rules.values())):
+        if not _violation(connection, "1", " AND ".join(f"({text})" for text in rules.values())):
             return
         for key, text in rules.items():
-            if row := _broken(connection, "*", text):
+            if row := _violation(connection, "*", text):
                 rule = f"{key.removeprefix(CONSTRAINT)} ({text})"
                 raise UsageProblem(f"A row for the table {table} breaks its rule {rule}: {row}")
 
 
-def _broken(connection: DuckDBPyConnection, columns: str, condition: str) -> tuple[Any, ...] | None:
-    """The first row of `batch` for which a constraint is not true, as the catalog's migrations have it."""
+def _violation(connection: DuckDBPyConnection, columns: str, condition: str) -> tuple[Any, ...] | None:
+    """Return the first row of `batch` for which a condition is not true; None if there is none."""
     from duckdb import ParserException
 
     query = f"SELECT {columns} FROM batch WHERE ({condition}) IS NOT TRUE LIMIT 1"  # noqa: S608
     try:
         return connection.execute(query).fetchone()
-    except ParserException:  # a column's name is one of DuckDB's own words
-        from lakebackup.sql_engine import to_duckdb  # slow to load, and seldom needed
+    except ParserException:  # a column's name is a keyword of DuckDB
+        from lakebackup.sql_engine import to_duckdb  # slow to load, and rarely needed
 
         return connection.execute(to_duckdb(query)).fetchone()
 
 
-def _checker() -> DuckDBPyConnection:
-    """The database of this process's questions, or one of its own: to open one takes longer than to check."""
-    questions = sys.modules.get("lakebackup.sql_engine.duck")
-    return questions.database() if questions else _own_database()
+def _constraint_database() -> DuckDBPyConnection:
+    """Return the database that checks constraints: that of the process's queries if it is loaded, since to
+    open one takes longer than to check."""
+    duck = sys.modules.get("lakebackup.sql_engine.duck")
+    return duck.database() if duck else _own_database()
 
 
 @until_fork
@@ -339,17 +354,17 @@ def _own_database() -> DuckDBPyConnection:
 
 
 def _statistics(batch: pa.Table, settings: Mapping[str, str]) -> dict[str, Any]:
-    """Delta's statistics of a file, of the columns the table asks for."""
+    """Return Delta's statistics of a file, for the columns that the table's properties name."""
     import pyarrow.compute as pc
 
-    least: dict[str, Any] = {}
-    greatest: dict[str, Any] = {}
-    nulls: dict[str, int] = {}
+    minimums: dict[str, Any] = {}
+    maximums: dict[str, Any] = {}
+    null_counts: dict[str, int] = {}
     for column in settings.get("delta.dataSkippingStatsColumns", "").split(","):
         if not column:
             continue
         values = batch.column(column)
-        nulls[column] = values.null_count
+        null_counts[column] = values.null_count
         if values.null_count < len(values):
-            least[column], greatest[column] = pc.min_max(values).as_py().values()
-    return {"numRecords": len(batch), "minValues": least, "maxValues": greatest, "nullCount": nulls}
+            minimums[column], maximums[column] = pc.min_max(values).as_py().values()
+    return {"numRecords": len(batch), "minValues": minimums, "maxValues": maximums, "nullCount": null_counts}

@@ -1,9 +1,9 @@
-"""A table's folder as Arrow reads it, where each file is verified whole before any byte of it is used.
+"""A file system for Arrow that verifies all of a file before it hands out any byte.
 
-Parquet's page checksums leave out page headers and the footer: a flipped bit there can still give other rows.
-Files of `delta.append` carry their SHA-256 in their name; Hadoop puts a CRC-32 of every 512 bytes beside
-those that Spark writes to a folder, and we beside ours, so that Spark verifies them too. A file with
-neither has its page checksums alone.
+Parquet's page checksums do not cover page headers and the footer, where a flipped bit can still change rows.
+Files that lakebackup writes have their SHA-256 in their names. Beside files that Spark writes to a folder,
+Hadoop puts a CRC-32 of every 512 bytes; lakebackup does the same for its own files, so that Spark verifies
+them. A file with neither has only its page checksums.
 """
 
 from __future__ import annotations
@@ -33,20 +33,21 @@ if TYPE_CHECKING:
 
 leave_pandas_out()
 
-_NAMED = re.compile(r"part-[0-9a-f]{32}-([0-9a-f]{64})\.parquet")
-_KEPT_BYTES = 128 << 20
-_AHEAD = 12
+_SHA256_NAME = re.compile(r"part-[0-9a-f]{32}-([0-9a-f]{64})\.parquet")
+_CACHE_BYTES = 128 << 20
+_READ_AHEAD = 12
 _ENDING_S = 2.0
-# For so long a file that was found whole counts as whole while it stays the same file: the statements of a
-# plan read the same files one after the other, and hashing is most of what a scan costs.
-_WHOLE_S = 60.0
+# A verified file is not verified again for so many seconds, while it stays the same file: the statements of a
+# plan read the same files again and again, and hashing is the largest part of a scan.
+_TRUST_S = 60.0
 _ending = Event()
-# Threads that open a file, most of them Arrow's own.
+# The ids of the threads that are opening a file; most are Arrow's own.
 _opening: set[int] = set()
 
 
 def open_no_more(*, reading: bool) -> None:
-    """Before the process ends: a thread of Arrow's that wants Python then crashes it, or keeps it for ever.
+    """Refuse to open files, and wait until no thread opens one, at most two seconds. Call it before the
+    process ends: a thread of Arrow that then enters Python crashes the process, or blocks it forever.
 
     `reading`: whether an answer was not read to its end.
     """
@@ -54,74 +55,79 @@ def open_no_more(*, reading: bool) -> None:
     deadline = time.monotonic() + _ENDING_S
     while (reading or _opening) and time.monotonic() < deadline:
         reading = False
-        time.sleep(0.05)  # longer than the last of them needs to leave Python
+        time.sleep(0.05)  # longer than the last thread needs to leave Python
 
 
 class VerifiedFiles(fs.FileSystemHandler):  # type: ignore[misc]
-    """Reads files below a folder or a place in object storage, whole; IOError when one is not as it was
-    written."""
+    """Opens files of a table, in a folder or in object storage, and verifies each. Raises OSError for a
+    damaged file."""
 
     def __init__(self, uri: str) -> None:
         self._root = folder_of(uri)
         self._uri = uri
-        self._coming: Iterator[str] = iter(())
-        self._found_whole: dict[str, tuple[tuple[int, ...], float]] = {}
+        self._upcoming: Iterator[str] = iter(())
+        self._verified: dict[str, tuple[tuple[int, ...], float]] = {}
         self._local = fs.LocalFileSystem()
 
     @property
     def remote(self) -> bool:
-        """Whether a file is a request."""
+        """Whether the files are in object storage."""
         return self._root is None
 
     def mark(self, path: str) -> tuple[int, ...]:
-        """What differs when another file has this path; in object storage, where nothing damages one, never.
-        Raises OSError when it is gone."""
+        """Return a value that changes when another file gets this path. In object storage it is constant,
+        since nothing damages objects there. Raises OSError when there is no regular file."""
         if self._root is None:
             return ()
-        found = (self._root / path).lstat()
-        if not stat.S_ISREG(found.st_mode):  # a pipe would never end, a link leads elsewhere
+        status = (self._root / path).lstat()
+        if not stat.S_ISREG(status.st_mode):  # a pipe would never end, a link leads elsewhere
             raise OSError(f"{self._root / path} is no regular file")
-        return found.st_ino, found.st_size, found.st_mtime_ns
+        return status.st_ino, status.st_size, status.st_mtime_ns
 
     def open_input_file(self, path: str) -> pa.NativeFile:
         if _ending.is_set():
             raise OSError("this process ends")
-        me = get_ident()
-        _opening.add(me)
+        thread_id = get_ident()
+        _opening.add(thread_id)
         try:
             return self._open(path)
         finally:
-            _opening.discard(me)
+            _opening.discard(thread_id)
 
     def _open(self, path: str) -> pa.NativeFile:
         if self._root is None:
             return pa.BufferReader(self._next(path))
         file = self._root / path
-        mark, now = self.mark(path), time.monotonic()
-        before = self._found_whole.get(path)
-        if before is None or before[0] != mark or now - before[1] > _WHOLE_S:
+        mark, time_s = self.mark(path), time.monotonic()
+        last_check = self._verified.get(path)
+        if last_check is None or last_check[0] != mark or time_s - last_check[1] > _TRUST_S:
             data = file.read_bytes()
-            named = _NAMED.fullmatch(file.name)
-            whole = hashlib.sha256(data).hexdigest() == named[1] if named else is_whole(file, data)
-            if not whole:
+            sha256_name = _SHA256_NAME.fullmatch(file.name)
+            is_intact = (
+                hashlib.sha256(data).hexdigest() == sha256_name[1] if sha256_name else is_whole(file, data)
+            )
+            if not is_intact:
                 raise OSError(f"checksum of {file} is wrong")
-            self._found_whole[path] = mark, now
-        # A file of Arrow's own: Python bytes freed by one of its threads would stop a process that is ending.
+            self._verified[path] = mark, time_s
+        # Arrow opens the file itself: a thread of it that freed Python bytes would block a process that ends.
         return self._local.open_input_file(str(file))
 
     def expect(self, paths: Iterable[str], largest: int) -> None:
-        """Files of a place in object storage that will be read, in their order: some are on their way at a
-        time, as many as what is kept has room for twice when each has `largest` bytes."""
-        self._coming = iter(list(paths))  # several threads read on from it
-        for path in islice(self._coming, min(_AHEAD, _KEPT_BYTES // 2 // max(1, largest))):
-            _fetched().ask(self._uri, path)
+        """Announce the files that will be read from object storage, in order, so that some are fetched ahead.
+
+        `largest`: the size of the largest, in bytes. The files that are fetched ahead fill at most half the
+        cache.
+        """
+        self._upcoming = iter(list(paths))  # several threads take paths from it
+        for path in islice(self._upcoming, min(_READ_AHEAD, _CACHE_BYTES // 2 // max(1, largest))):
+            _fetch_cache().ask(self._uri, path)
 
     def _next(self, path: str) -> pa.Buffer:
-        found = _fetched().ask(self._uri, path)
-        ahead = next(self._coming, None)
-        if ahead:
-            _fetched().ask(self._uri, ahead)
-        return found.result()
+        future = _fetch_cache().ask(self._uri, path)
+        next_path = next(self._upcoming, None)
+        if next_path:
+            _fetch_cache().ask(self._uri, next_path)
+        return future.result()
 
     def open_input_stream(self, path: str) -> pa.NativeFile:
         return self.open_input_file(path)
@@ -147,17 +153,17 @@ class VerifiedFiles(fs.FileSystemHandler):  # type: ignore[misc]
 
 @lru_cache(maxsize=1024)
 def verified_files(uri: str) -> fs.PyFileSystem:
-    """The files below a URI as Arrow's datasets read them.
+    """Return the file system of the files below a URI, for Arrow's datasets.
 
-    Kept, so that no thread of Arrow's is ever the last to hold one: it would want Python to free it, and stop
-    a process that is ending.
+    It is cached, so that no thread of Arrow ever drops the last reference to one: freeing it needs Python,
+    which would block a process that ends.
     """
     return fs.PyFileSystem(VerifiedFiles(uri))
 
 
-class _Fetched:
-    """Files from object storage, asked for before they are needed; the last ones are kept, since files of a
-    table do not change and a question reads the same one several times."""
+class _FetchCache:
+    """Files from object storage, fetched before they are needed. The files used last stay in memory: a
+    table's files do not change, and a query reads the same file several times."""
 
     def __init__(self) -> None:
         self._files: OrderedDict[tuple[str, str], Future[pa.Buffer]] = OrderedDict()
@@ -165,34 +171,34 @@ class _Fetched:
 
     def ask(self, uri: str, path: str) -> Future[pa.Buffer]:
         with self._lock:
-            found = self._files.pop((uri, path), None)
-            if found is None or (found.done() and found.exception()):
-                found = pool().submit(_fetch, uri, path)
-            self._files[uri, path] = found
-            here = {key: _bytes(future) for key, future in self._files.items() if future.done()}
-            held = sum(here.values())
-            for key, size in here.items():
-                if held > _KEPT_BYTES:
-                    held -= size
+            future = self._files.pop((uri, path), None)
+            if future is None or (future.done() and future.exception()):
+                future = pool().submit(_fetch, uri, path)
+            self._files[uri, path] = future
+            sizes = {key: _bytes(fetched) for key, fetched in self._files.items() if fetched.done()}
+            total = sum(sizes.values())
+            for key, size in sizes.items():
+                if total > _CACHE_BYTES:
+                    total -= size
                     del self._files[key]
-            return found
+            return future
 
 
-def _bytes(done: Future[pa.Buffer]) -> int:
-    return 0 if done.exception() else int(done.result().size)
+def _bytes(future: Future[pa.Buffer]) -> int:
+    return 0 if future.exception() else int(future.result().size)
 
 
 def _fetch(uri: str, path: str) -> pa.Buffer:
-    """A file in memory of Arrow's own. Raises OSError when it cannot be had, or not as it was written."""
+    """Fetch a file into a buffer of Arrow. Raises OSError when it cannot be read or is damaged."""
     root, _, table = uri.rpartition("/")
     try:
         data = opened(root).get(f"{table}/{path}")
-    except NotFound:  # the table is there, since its log names this; a cause would be found in the text
+    except NotFound:  # no NotFound as its cause: the table exists, since its log names the file
         raise OSError(f"{uri}/{path} is gone") from None
     except LakebackupError as error:
         raise passed_on(error) from error
-    named = _NAMED.fullmatch(path)
-    if named and hashlib.sha256(data).hexdigest() != named[1]:
+    sha256_name = _SHA256_NAME.fullmatch(path)
+    if sha256_name and hashlib.sha256(data).hexdigest() != sha256_name[1]:
         raise OSError(f"checksum of {uri}/{path} is wrong")
     sink = pa.BufferOutputStream()
     sink.write(data)
@@ -200,5 +206,5 @@ def _fetch(uri: str, path: str) -> pa.Buffer:
 
 
 @per_process
-def _fetched() -> _Fetched:
-    return _Fetched()
+def _fetch_cache() -> _FetchCache:
+    return _FetchCache()

@@ -1,1 +1,1 @@
-"""A person's SELECT: what it may say, checked before an engine sees it."""
+"""Checks a person's SELECT before an engine sees it, and writes it for each engine."""

@@ -1,4 +1,4 @@
-"""Aggregates, windows and set operations that DuckDB answers with another value or type than Spark."""
+"""Aggregates, windows and set operations for which DuckDB returns another value or type than Spark."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lakebackup.sql_engine.guard.calls import macro
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-# DuckDB's max_by and min_by, whose value may be NULL.
+# DuckDB's functions for max_by and min_by, which may return a NULL.
 CHOICES = ("arg_max_null", "arg_min_null")
 _RANKINGS = (exp.RowNumber, exp.Rank, exp.DenseRank, exp.Ntile)
 _PERCENTILES = (exp.PercentileCont, exp.PercentileDisc)
@@ -23,7 +23,8 @@ _UNKNOWN = frozenset({"UNKNOWN", "NULL", "USERDEFINED"})
 
 
 def aggregate(node: exp.Expr) -> exp.Expr | None:
-    """What means the same on DuckDB; None for what is no aggregate, or is changed in its place.
+    """Return the expression with the same meaning on DuckDB; None for a node that is no aggregate, or that
+    was changed in place.
 
     Raises UnsupportedError.
     """
@@ -31,10 +32,10 @@ def aggregate(node: exp.Expr) -> exp.Expr | None:
         return exp.cast(node.copy(), "int")
     if isinstance(node, exp.CountIf) and not isinstance(node.this, exp.Distinct):
         return exp.Count(this=exp.Case(ifs=[exp.If(this=node.this, true=exp.Literal.number(1))]))
-    if isinstance(node, (exp.ArgMax, exp.ArgMin)):  # whose value may be NULL
+    if isinstance(node, (exp.ArgMax, exp.ArgMin)):  # the value that they return may be NULL
         name = CHOICES[isinstance(node, exp.ArgMin)]
         return exp.func(name, node.this, node.expression)
-    if isinstance(node, exp.Corr):  # of one pair
+    if isinstance(node, exp.Corr):  # differs for a single pair
         return macro("corr", node.this, node.expression)
     if change := _CHANGES.get(type(node)):
         change(node)
@@ -42,7 +43,7 @@ def aggregate(node: exp.Expr) -> exp.Expr | None:
 
 
 def _of_double(node: exp.Expr) -> None:
-    """Of numbers of any type it is a DOUBLE on Spark."""
+    """Cast the argument to DOUBLE: on Spark the result is a DOUBLE for numbers of any type."""
     node.set("this", exp.cast(node.this, "double"))
 
 
@@ -53,7 +54,7 @@ def _of_doubles_in_order(node: exp.Expr) -> None:
 
 
 def _check_average(node: exp.Expr) -> None:
-    """An average of DECIMALs is one on Spark, with digits that only Spark knows."""
+    """Let an average of DECIMALs fail: on Spark it is a DECIMAL, whose digits only Spark knows."""
     if isinstance(node.this, exp.Distinct):
         (number,) = node.this.expressions
         number.replace(macro("no_decimal", number.copy()))
@@ -62,7 +63,7 @@ def _check_average(node: exp.Expr) -> None:
 
 
 def _around(wrapped: Callable[[exp.Expr], exp.Expr]) -> Callable[[exp.Expr], None]:
-    """Changes what an aggregate is with its FILTER and its window."""
+    """Return a change that wraps an aggregate together with its FILTER and its window."""
 
     def change(node: exp.Expr) -> None:
         while isinstance(node.parent, (exp.Filter, exp.Window)) and node.arg_key == "this":
@@ -73,7 +74,7 @@ def _around(wrapped: Callable[[exp.Expr], exp.Expr]) -> Callable[[exp.Expr], Non
 
 
 def _unite(node: exp.Expr) -> None:
-    """Let a text beside a number fail: Spark makes a number of it, DuckDB a text of the number."""
+    """Let a text beside a number fail: Spark converts the text to a number, DuckDB the number to a text."""
     sides = [_first_select(side) for side in (node.this, node.expression)]
     for pair in zip(*(side.expressions for side in sides), strict=False):
         columns = [column.unalias() for column in pair]

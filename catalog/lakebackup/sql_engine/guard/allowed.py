@@ -1,7 +1,8 @@
-"""What a person's SQL may be made of. Syntax and options are named as sqlglot names them.
+"""The syntax, options, types and functions that a person's SQL may use. Names of syntax and options are
+sqlglot's.
 
-Spark runs the functions that are listed here, and no others. DuckDB is locked: it reaches no file, no network
-and no setting, and time and memory are bounded. There every function may be called but the refused ones.
+Spark runs only the functions that are listed here. DuckDB is locked: it reaches no file, no network and no
+setting, and its time and memory are limited. So it may call all functions except the refused ones.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ _SPARK = """
     case cast coalesce decode equal_null if ifnull isnan isnotnull isnull nanvl nullif nullifzero nvl nvl2
     try_cast typeof uuid zeroifnull
 """
-#: Functions that a SELECT may call on Spark, by its own names.
+#: Functions that a SELECT may call on Spark, by Spark's names.
 SPARK = frozenset(_SPARK.split())
 
 _ONLY_SPARK = """
@@ -65,7 +66,7 @@ _ONLY_SPARK = """
     to_number transform_keys transform_values
     try_sum typeof xxhash64 zip_with
 """
-#: Those of them that DuckDB has not, or with another meaning.
+#: Those of them that DuckDB lacks, or that mean something else there.
 ONLY_SPARK = frozenset(_ONLY_SPARK.split())
 
 _REFUSED = """
@@ -92,7 +93,8 @@ _REFUSED_KINDS = re.compile(
 
 
 def refused(function: str) -> bool:
-    """Whether no engine may run a function: it reaches files, settings, the session, or changes something."""
+    """Whether no engine may run a function, because it reads files, settings or the session, or changes
+    something."""
     return function in _REFUSED_NAMES or _REFUSED_KINDS.fullmatch(function) is not None
 
 
@@ -106,18 +108,18 @@ _WORDS = """
     bigint boolean decimal double float int smallint string text timestamp tinyint varchar date try_cast
     array map sets like ilike rlike any
 """
-#: Words before a parenthesis that call nothing.
+#: Words before a parenthesis that are no calls of functions.
 WORDS = frozenset(_WORDS.split()) | {"grouping sets"}
 
-#: Functions that need no parenthesis.
+#: Functions that are called without parentheses.
 BARE = frozenset(
     {"current_user", "session_user", "user", "current_role", "current_catalog", "current_schema"}
 )
 
-#: Functions that give rows in FROM.
+#: Functions that may stand in FROM.
 ROWS = frozenset({"range"})
 
-#: The place of the number that says how much of something a function makes; more than MOST is refused.
+#: Functions with an argument that says how much they make: its index. A number above MOST is refused.
 SIZES = {
     "repeat": 1,
     "space": 0,
@@ -142,8 +144,8 @@ _SYNTAX = """
 """
 SYNTAX = frozenset(_SYNTAX.split())
 
-# The options of each class that may be set; "*" is for the others. Those of functions are all allowed: only
-# their names, and what they are called with, make a difference.
+# Class -> its options that may be set; "*" is for classes without an entry. Functions may have all options:
+# only their names and arguments can do harm.
 OPTIONS = {
     kind: frozenset(options.split())
     for kind, options in {
@@ -201,7 +203,7 @@ _TYPES = """
 """
 TYPES = frozenset(_TYPES.split())
 
-#: What errors call an option of SQL that is refused.
+#: Refused options, as error messages name them.
 OPTION_WORDS = {
     "db": "a database before a name",
     "kind": "this word",
@@ -213,7 +215,7 @@ OPTION_WORDS = {
     "when": "AS OF",
     "version": "AS OF",
 }
-#: Syntax whose class has another name than people know.
+#: Refused syntax, as error messages name it, where the class has a name that people do not know.
 SYNTAX_WORDS = {
     "ColumnDef": "a field in the type STRUCT",
     "Parameter": "a parameter",

@@ -1,6 +1,7 @@
-"""Numbers as Spark compares, counts and rounds them, where DuckDB would do it otherwise.
+"""Rewrites expressions with numbers that DuckDB compares, computes or rounds differently from Spark.
 
-A column's type is DuckDB's to know: its macros choose by it, and leave a column as it is where both agree.
+Only DuckDB knows the types of columns: macros choose by them, and leave a column as it is where both engines
+agree.
 """
 
 from __future__ import annotations
@@ -20,15 +21,15 @@ if TYPE_CHECKING:
 
 _TYPES = exp.DataType.Type
 _BIGGEST = 2**63 - 1
-_MOST_DIGITS = 38
-_MOST_PLACES = 15  # of a DOUBLE that rounding its digits cannot change otherwise
-#: What compares two operands.
+_MAX_DIGITS = 38
+_MAX_PLACES = 15  # of a DOUBLE; with more, the engines may round differently
+#: The expressions that compare two operands.
 COMPARED = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.NullSafeEQ)
-# Texts that DuckDB reads as a number where the other side is one; of digits alone both engines do.
+# Texts that DuckDB reads as a number beside a number; texts of digits alone are read so by both engines.
 _NUMBER = re.compile(r"\s*[-+]?(0[xXbB]\w+|[\d_]*[.]?[\d_]*([eE][-+]?\d+)?)\s*", re.ASCII)
 _DIGITS = re.compile(r"\s*[-+]?\d+\s*", re.ASCII)
-_POINT = re.compile(r"\s*[-+]?(\d+[.]?\d*|[.]\d+)([eE][-+]?\d+)?\s*", re.ASCII)
-_LETTER = re.compile(r"\s*[-+]?(\d+[.]?\d*|[.]\d+)([eE][-+]?\d+)?[dDfF]\s*")
+_DECIMAL = re.compile(r"\s*[-+]?(\d+[.]?\d*|[.]\d+)([eE][-+]?\d+)?\s*", re.ASCII)
+_WITH_SUFFIX = re.compile(r"\s*[-+]?(\d+[.]?\d*|[.]\d+)([eE][-+]?\d+)?[dDfF]\s*")
 _CALLS: dict[type[exp.Expr], str] = {
     exp.Asinh: "asinh",
     exp.BitwiseCount: "bit_count",
@@ -38,20 +39,21 @@ _CALLS: dict[type[exp.Expr], str] = {
     exp.IsNan: "isnan",
     exp.SafeDivide: "try_divide",
 }
-_OF_BITS = (exp.BitwiseNot, exp.BitwiseLeftShift, exp.BitwiseRightShift)
+_BIT_OPERATIONS = (exp.BitwiseNot, exp.BitwiseLeftShift, exp.BitwiseRightShift)
 _BY_NAME = frozenset({"bround", "positive"})
-_ROUNDED: dict[type[exp.Expr], str] = {exp.Ceil: "ceil", exp.Floor: "floored"}
-_OF_NUMBERS = (exp.Add, exp.Sub, exp.Mul, exp.Div, exp.IntDiv, exp.Mod, exp.Neg, exp.Count, exp.Sum, exp.Avg)
+_ROUNDINGS: dict[type[exp.Expr], str] = {exp.Ceil: "ceil", exp.Floor: "floored"}
+_NUMERIC = (exp.Add, exp.Sub, exp.Mul, exp.Div, exp.IntDiv, exp.Mod, exp.Neg, exp.Count, exp.Sum, exp.Avg)
 _MACROS_TEXT = """
     bit_count by_decimal ceil dividend divide epoch_seconds factorial floored minus mod months round seconds
     shiftleft shiftright sign try_divide wide
 """
-_MACROS_OF_NUMBERS = frozenset(f"{OTHER}{name}{end}" for name in _MACROS_TEXT.split() for end in ("", "_of"))
+_NUMERIC_MACROS = frozenset(f"{OTHER}{name}{end}" for name in _MACROS_TEXT.split() for end in ("", "_of"))
 _MONTHS = frozenset({"MONTH", "QUARTER", "YEAR"})
 
 
 def number(node: exp.Expr) -> exp.Expr | None:
-    """What means the same on DuckDB; None for what is no number's, or is changed in its place.
+    """Return the expression with the same meaning on DuckDB; None for a node that has nothing to do with
+    numbers, or that was changed in place.
 
     Raises UnsupportedError.
     """
@@ -61,37 +63,43 @@ def number(node: exp.Expr) -> exp.Expr | None:
         if isinstance(node, kinds):
             change(node)
             return None
-    return _called(node)
+    return _rewritten(node)
 
 
-def _called(node: exp.Expr) -> exp.Expr | None:
+def _rewritten(node: exp.Expr) -> exp.Expr | None:
     if isinstance(node, exp.Mod):
-        return None if _value(node.expression) else macro("mod", node.this.unnest(), node.expression.unnest())
+        return (
+            None
+            if _literal_value(node.expression)
+            else macro("mod", node.this.unnest(), node.expression.unnest())
+        )
     if isinstance(node, exp.Round):
         return _round(node)
     if isinstance(node, exp.IntDiv):
-        sides = [macro(f"dividend{ending(one)}", one) for one in (node.this, node.expression)]
+        sides = [macro(f"dividend{ending(operand)}", operand) for operand in (node.this, node.expression)]
         return exp.cast(exp.IntDiv(this=sides[0], expression=sides[1]), "bigint")
-    if name := _ROUNDED.get(type(node)):
+    if name := _ROUNDINGS.get(type(node)):
         if node.args.get("decimals"):
             raise UnsupportedError
         return macro(f"{name}{ending(node.this)}", node.this)
     if name := _CALLS.get(type(node)):
-        if isinstance(node, _OF_BITS):
+        if isinstance(node, _BIT_OPERATIONS):
             _check_operand(node)
-        return macro(name, *(one.unnest() for one in node.iter_expressions()))
+        return macro(name, *(operand.unnest() for operand in node.iter_expressions()))
     return None
 
 
 def _check_interval(node: exp.Expr) -> None:
-    """A column of months is none that a client of Spark can read."""
-    shown = node.parent.parent if isinstance(node.parent, exp.Alias) else node.parent
-    if isinstance(shown, exp.Select) and node.text("unit").upper().removesuffix("S") in _MONTHS:
+    """Refuse a column of months or years, which clients of Spark cannot read."""
+    parent = node.parent.parent if isinstance(node.parent, exp.Alias) else node.parent
+    if isinstance(parent, exp.Select) and node.text("unit").upper().removesuffix("S") in _MONTHS:
         raise UnsupportedError
 
 
 def with_scale(node: exp.Expr, made: exp.Expr | None = None) -> exp.Expr | None:
-    """A sum, difference or product: Spark cuts the digits of a DECIMAL that would have more than 38."""
+    """Let a sum, difference or product fail where it is a DECIMAL of more than 38 digits, which Spark cuts.
+    Returns `made`, the node's replacement so far, if its operands cannot be DECIMALs.
+    """
     sides = (node.this, node.expression)
     if not (all(map(_is_leaf, sides)) and any(map(_may_be_decimal, sides))):
         return made
@@ -120,25 +128,25 @@ def _literal(node: exp.Literal) -> exp.Expr | None:
         or isinstance(node.parent, exp.Neg)
     ):
         return None
-    if len(node.name) > _MOST_DIGITS:
+    if len(node.name) > _MAX_DIGITS:
         raise UnsupportedError
     return exp.cast(node.copy(), f"decimal({len(node.name)}, 0)")
 
 
 def without_sign(node: exp.Expr) -> exp.Expr:
-    """An operand without its parentheses and its minus."""
+    """Return an operand without its parentheses and its minus sign."""
     node = node.unnest()
     return node.this if isinstance(node, exp.Neg) else node
 
 
-def _value(node: exp.Expr) -> float:
-    """The number that is written out, 0 for what else there is."""
+def _literal_value(node: exp.Expr) -> float:
+    """Return the absolute value of a number literal, also in a cast; 0 for anything else."""
     node = without_sign(node)
     node = node.this if isinstance(node, exp.Cast) else node
     return float(node.name) if isinstance(node, exp.Literal) and not node.is_string else 0
 
 
-def _is_written(node: exp.Expr) -> bool:
+def _is_number_literal(node: exp.Expr) -> bool:
     return _is_literal(node, text=False)
 
 
@@ -149,15 +157,15 @@ def _is_literal(node: exp.Expr, *, text: bool) -> bool:
     return isinstance(node, exp.Literal) and bool(node.is_string) == text
 
 
-def _is_whole(node: exp.Expr) -> bool:
+def _is_integer(node: exp.Expr) -> bool:
     node = without_sign(node)
     if isinstance(node, exp.Cast):
         return bool(node.to.is_type(*exp.DataType.INTEGER_TYPES))
     return node.name.isdigit()
 
 
-def _is_odd(node: exp.Expr) -> bool:
-    """Whether it is a text of a number that is not written with digits alone."""
+def _is_special_number(node: exp.Expr) -> bool:
+    """Whether a node is a text literal with a number that does not consist of digits alone."""
     return (
         isinstance(node, exp.Literal)
         and bool(node.is_string)
@@ -168,23 +176,24 @@ def _is_odd(node: exp.Expr) -> bool:
 
 
 def _is_number(node: exp.Expr) -> bool:
-    """Whether it is a number, as far as the text tells."""
+    """Whether an expression is a number, as far as the syntax tells."""
     node = node.unnest()
     if isinstance(node, (exp.Window, exp.Filter)):
         return _is_number(node.this)
     if isinstance(node, exp.Anonymous):
-        return node.name.lower() in _MACROS_OF_NUMBERS
+        return node.name.lower() in _NUMERIC_MACROS
     if isinstance(node, exp.Cast):
         return bool(node.to.is_type(*exp.DataType.NUMERIC_TYPES))
-    if isinstance(node, _OF_NUMBERS):
+    if isinstance(node, _NUMERIC):
         return True
     if isinstance(node, (exp.Column, exp.Identifier)):
         return False
     return bool(annotate_types(node.copy(), dialect="spark").is_type(*exp.DataType.NUMERIC_TYPES))
 
 
-def _in_condition(node: exp.Expr) -> str:
-    """The end of a macro's name. Of what stands in WHERE and ON no alias is an aggregate's."""
+def _operand_ending(node: exp.Expr) -> str:
+    """Return the end of the name of a macro for an operand, see `ending`. In WHERE and ON no name can mean an
+    aggregate."""
     clause = node.find_ancestor(exp.Where, exp.Join, exp.Select)
     if isinstance(node, exp.Column) and isinstance(clause, (exp.Where, exp.Join)):
         return "_of"
@@ -194,65 +203,69 @@ def _in_condition(node: exp.Expr) -> str:
 def _compare(node: exp.Expr) -> None:
     if isinstance(node, exp.Case):
         if node.this:
-            _beside(node.this, [one.this for one in node.args["ifs"]])
+            _convert_beside(node.this, [branch.this for branch in node.args["ifs"]])
     elif isinstance(node, exp.In):
-        _beside(node.this, node.expressions)
+        _convert_beside(node.this, node.expressions)
     elif isinstance(node, exp.Between):
-        _beside(node.this, [node.args["low"], node.args["high"]])
+        _convert_beside(node.this, [node.args["low"], node.args["high"]])
     else:
-        one, other = node.this, node.expression
-        if isinstance(one, exp.Column) and isinstance(other, exp.Column):
-            if _in_condition(one) and _in_condition(other):
-                one.replace(macro("beside", one.copy(), other.copy()))
-                other.replace(macro("beside", other.copy(), one.copy()))
+        left_side, right_side = node.this, node.expression
+        if isinstance(left_side, exp.Column) and isinstance(right_side, exp.Column):
+            if _operand_ending(left_side) and _operand_ending(right_side):
+                left_side.replace(macro("beside", left_side.copy(), right_side.copy()))
+                right_side.replace(macro("beside", right_side.copy(), left_side.copy()))
             return
-        _beside(one, [other])
-        _beside(node.expression, [node.this])
+        _convert_beside(left_side, [right_side])
+        _convert_beside(node.expression, [node.this])
 
 
-def _beside(operand: exp.Expr, others: list[exp.Expr]) -> None:
-    """An operand that may be a text beside numbers that are written out, or a number beside texts."""
-    written = [one for one in others if _is_written(one)]
-    odd = any(map(_is_odd, others))
-    if (not written and not odd) or isinstance(operand, exp.Null):
+def _convert_beside(operand: exp.Expr, neighbours: list[exp.Expr]) -> None:
+    """Convert an operand that may be a text compared with number literals, or a number compared with texts.
+
+    Raises UnsupportedError.
+    """
+    literals = [neighbour for neighbour in neighbours if _is_number_literal(neighbour)]
+    has_special = any(map(_is_special_number, neighbours))
+    if (not literals and not has_special) or isinstance(operand, exp.Null):
         return
-    if written and any(_is_literal(one, text=True) for one in others):
+    if literals and any(_is_literal(neighbour, text=True) for neighbour in neighbours):
         raise UnsupportedError
-    whole = all(map(_is_whole, written))
+    all_integers = all(map(_is_integer, literals))
     if _is_literal(operand, text=True):
-        if _is_odd(operand) and whole and not odd:
+        if _is_special_number(operand) and all_integers and not has_special:
             raise UnsupportedError
         return
-    if odd:
+    if has_special:
         if isinstance(operand, (exp.RawString, exp.DPipe, exp.Concat)):
             return
-        operand.replace(macro(f"beside_text{_in_condition(operand)}", operand.copy()))
-    elif not _is_written(operand) and not _is_number(operand):
-        kind = "beside_whole" if whole else "beside_point"
-        operand.replace(macro(f"{kind}{_in_condition(operand)}", operand.copy()))
+        operand.replace(macro(f"beside_text{_operand_ending(operand)}", operand.copy()))
+    elif not _is_number_literal(operand) and not _is_number(operand):
+        kind = "beside_whole" if all_integers else "beside_point"
+        operand.replace(macro(f"{kind}{_operand_ending(operand)}", operand.copy()))
 
 
 def _choose(node: exp.Expr) -> None:
-    """Of a whole number and a text Spark makes a BIGINT."""
+    """Make integers BIGINT where another value of COALESCE or IF is a text: on Spark the result is a
+    BIGINT."""
     if isinstance(node, exp.If):
         if isinstance(node.parent, exp.Case):
             return
-        values = [one for key in ("true", "false") if (one := node.args.get(key))]
+        values = [value for key in ("true", "false") if (value := node.args.get(key))]
     else:
         values = [node.this, *node.expressions]
-    texts = [one for one in values if isinstance(one, exp.Literal) and one.is_string]
+    texts = [value for value in values if isinstance(value, exp.Literal) and value.is_string]
     if not texts:
         return
-    odd = any(map(_is_odd, texts))
-    for one in values:
-        if odd and one not in texts:
-            one.replace(macro(f"beside_text{_in_condition(one)}", one.copy()))
-        elif _is_written(one) and _is_whole(one):
-            one.replace(exp.cast(one.copy(), "bigint"))
-        elif isinstance(one, exp.Column) and ending(one):
-            one.replace(macro("long_of", one.copy()))
-        elif isinstance(one, exp.Cast) and one.to.is_type(_TYPES.INT):
-            one.replace(exp.cast(one.copy(), "bigint"))
+    has_special = any(map(_is_special_number, texts))
+    for value in values:
+        if has_special and value not in texts:
+            value.replace(macro(f"beside_text{_operand_ending(value)}", value.copy()))
+        elif _is_number_literal(value) and _is_integer(value):
+            value.replace(exp.cast(value.copy(), "bigint"))
+        elif isinstance(value, exp.Column) and ending(value):
+            value.replace(macro("long_of", value.copy()))
+        elif isinstance(value, exp.Cast) and value.to.is_type(_TYPES.INT):
+            value.replace(exp.cast(value.copy(), "bigint"))
 
 
 def _cast(node: exp.Expr) -> None:
@@ -261,28 +274,34 @@ def _cast(node: exp.Expr) -> None:
     source = node.this
     text = source.name if isinstance(source, exp.Literal) and source.is_string else None
     if node.to.is_type(_TYPES.DOUBLE, _TYPES.FLOAT):
-        if text is not None and (_LETTER.fullmatch(text) or (_is_odd(source) and not _POINT.fullmatch(text))):
+        if text is not None and (
+            _WITH_SUFFIX.fullmatch(text) or (_is_special_number(source) and not _DECIMAL.fullmatch(text))
+        ):
             raise UnsupportedError
     elif (
         node.to.is_type(_TYPES.DECIMAL)
         and not isinstance(source, (exp.Literal, exp.Null))
-        and not _is_plain(source)
+        and not _is_negative_literal(source)
     ):
         source.replace(macro(f"digits{ending(source)}", source.copy()))
 
 
-def _is_plain(node: exp.Expr) -> bool:
+def _is_negative_literal(node: exp.Expr) -> bool:
     return isinstance(node, exp.Neg) and isinstance(node.this, exp.Literal)
 
 
 def _check_operand(node: exp.Expr) -> None:
-    """NULL has no type on DuckDB; and of the smallest number it makes one of a larger type."""
+    """Give NULL a type, which it lacks on DuckDB. Refuse the negation of a cast of a negative number: if that
+    is the smallest of its type, DuckDB returns a larger type.
+
+    Raises UnsupportedError.
+    """
     name = node.name.lower() if isinstance(node, exp.Anonymous) else ""
     if name and not (name in _BY_NAME and node.expressions):
         return
     operand = (node.expressions[0] if name else node.this).unnest()
     if isinstance(operand, exp.Null):
-        operand.replace(exp.cast(exp.null(), "int" if isinstance(node, _OF_BITS) else "double"))
+        operand.replace(exp.cast(exp.null(), "int" if isinstance(node, _BIT_OPERATIONS) else "double"))
     elif (
         isinstance(node, (exp.Neg, exp.Negative))
         and isinstance(operand, exp.Cast)
@@ -292,14 +311,14 @@ def _check_operand(node: exp.Expr) -> None:
 
 
 def _round(node: exp.Round) -> exp.Expr | None:
-    places = node.args.get("decimals")
+    digits = node.args.get("decimals")
     if isinstance(node.this, exp.Null):
         node.this.replace(exp.cast(exp.null(), "double"))
-    if places is None or isinstance(places, exp.Neg) or places.name == "0":
+    if digits is None or isinstance(digits, exp.Neg) or digits.name == "0":
         return None
-    if not places.name.isdigit() or int(places.name) > _MOST_PLACES:
+    if not digits.name.isdigit() or int(digits.name) > _MAX_PLACES:
         raise UnsupportedError
-    return macro(f"round{ending(node.this)}", node.this, places)
+    return macro(f"round{ending(node.this)}", node.this, digits)
 
 
 _CHANGES: tuple[tuple[tuple[type[exp.Expr], ...], Callable[[exp.Expr], None]], ...] = (

@@ -1,4 +1,4 @@
-"""Which characters a person's SQL may hold, before it is parsed."""
+"""Checks the characters of a person's SQL before it is parsed."""
 
 from __future__ import annotations
 
@@ -16,19 +16,23 @@ _RAW = re.compile(r"""\b[rR]('[^'\\]*(?:\\.[^'\\]*)*'|"[^"\\]*(?:\\.[^"\\]*)*")"
 
 
 def check_characters(sql: str) -> None:
-    """Raises UsageProblem for a text that is too long, or that holds what is not seen or not read alike."""
+    """Raise UsageProblem for SQL that is too long, or has invisible characters, or backslashes that the
+    engines read differently."""
     if len(sql) > _MAX_CHARACTERS:
         raise UsageProblem(f"The SQL has {len(sql)} characters; at most {_MAX_CHARACTERS} are read.")
-    # Of pairs, so that what stands behind one is not taken for an escape; raw text has none.
+    # Without pairs of backslashes, so that what follows a pair is not read as an escape, and without raw
+    # strings, in which a backslash escapes nothing.
     plain = _RAW.sub("", sql).replace("\\\\", "")
-    if found := _ESCAPE.search(plain):
-        at = sql.find(found[0] + plain[found.end() : found.end() + 1])
+    if escape := _ESCAPE.search(plain):
+        start = sql.find(escape[0] + plain[escape.end() : escape.end() + 1])
         raise wrong(
             sql,
-            (at, at + 1),
+            (start, start + 1),
             "The SQL holds a backslash that engines do not read alike.",
             r"In a pattern, write [0-9] for a digit, or a raw text: r'\d+'.",
         )
-    for at, character in enumerate(sql):
+    for position, character in enumerate(sql):
         if unicodedata.category(character) in ("Cc", "Cf", "Cs") and character not in "\t\r\n":
-            raise wrong(sql, (at, at), f"The SQL holds the invisible character U+{ord(character):04X}.")
+            raise wrong(
+                sql, (position, position), f"The SQL holds the invisible character U+{ord(character):04X}."
+            )

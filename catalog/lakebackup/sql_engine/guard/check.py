@@ -1,8 +1,8 @@
-"""Whether a person's SQL is one harmless SELECT over given relations, and its text for both engines.
+"""Checks that a person's SQL is one harmless SELECT over given relations, and writes it for both engines.
 
-Syntax, its options and types are allow-lists, and so are functions on Spark; DuckDB, which is locked, may
-call all but refused ones. The engines never see the given text, only what is generated from the tree. Which
-functions that calls is read from it.
+Syntax, its options and types must be on lists of what is allowed, and so must functions on Spark. DuckDB is
+locked, so it may call all functions except the refused ones. The engines never see the person's text, only
+texts that are written from its syntax tree. The functions that these call are read from the texts themselves.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ if TYPE_CHECKING:
 
 _MAX_TOKENS = 10_000
 _MAX_DEPTH = 120
-# sqlglot also takes 0x1F, which is a name on Spark, and all that Python takes for a number: '1_1'.
-_BYTES = re.compile(r"[xX]'[0-9A-Fa-f]*'")
-# All escapes but those that are written here too.
+# sqlglot also takes 0x1F, which is a name on Spark, and digits that only Python accepts, as in x'1_1'.
+_HEX_BYTES = re.compile(r"[xX]'[0-9A-Fa-f]*'")
+# Values of options and units of time that need no escape in the generated texts.
 _PLAIN = re.compile(r"[A-Za-z_ ]*")
 _HINT = re.compile(r"/\*\+.*?\*/", re.DOTALL)
 _SHOW = re.compile(r"\s*show\s+(?:tables|views)\s*;?\s*", re.IGNORECASE)
@@ -54,11 +54,11 @@ _EXPLAIN = re.compile(r"\s*explain(?=[\s(])", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """A SELECT that may run: its text for Spark and for DuckDB, and the relations it reads, sorted.
+    """A SELECT that may run: its texts for Spark and for DuckDB, and the relations that it reads, sorted.
 
-    `records`: what it asks inside the backups; relations that are not the catalog's, to be given their rows.
-    `explained`: its plan is asked for, not its rows. `given`: the person's own text. `foreign`: a function in
-    it that an engine has not, or other SQL in words, by engine.
+    `records`: its calls of records(…); the caller must supply the rows of their relations. `explained`: the
+    SELECT's plan is wanted, not its rows. `given`: the person's own text. `foreign`: engine -> a function in
+    it that the engine lacks, or words for other SQL.
     """
 
     spark: str
@@ -70,138 +70,143 @@ class Checked:
     foreign: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     def text(self, engine: Literal["spark", "duckdb"]) -> str:
-        """What the engine runs. Raises UsageProblem when it lacks a function."""
+        """Return the text that an engine runs. Raises UsageProblem when the engine lacks a function."""
         return f"EXPLAIN {self._runnable(engine)}" if self.explained else self._runnable(engine)
 
     def selected(self, engine: Literal["spark", "duckdb"]) -> str:
-        """As `text`, where rows are wanted. Raises UsageProblem when it is to be explained only."""
+        """Like `text`, for callers that need rows. Raises UsageProblem also for an EXPLAIN, which has
+        none."""
         if self.explained:
             raise UsageProblem("EXPLAIN gives a plan, no rows.", hint="Write the SELECT alone.")
         return self._runnable(engine)
 
     def _runnable(self, engine: Literal["spark", "duckdb"]) -> str:
         if name := self.foreign.get(engine):
-            place = word(self.given, name)
-            what = f"The function {name}" if NAME.fullmatch(name) else name
+            span = word(self.given, name)
+            subject = f"The function {name}" if NAME.fullmatch(name) else name
             if engine == "spark":
-                message = f"{what} runs on DuckDB only."
-                raise wrong(self.given, place, message, "Use --engine duckdb.")
-            raise wrong(self.given, place, f"{what} runs on Spark only.", ON_SPARK, kind=NeedsSpark)
+                message = f"{subject} runs on DuckDB only."
+                raise wrong(self.given, span, message, "Use --engine duckdb.")
+            raise wrong(self.given, span, f"{subject} runs on Spark only.", ON_SPARK, kind=NeedsSpark)
         return self.spark if engine == "spark" else self.duckdb
 
 
 def check_select(sql: str, relations: Mapping[str, Sequence[str]], *, records: bool = False) -> Checked:
-    """Check `sql` (Spark's dialect) against `relations`: the name of each and its columns' names.
+    """Check `sql` (in Spark's dialect) against `relations`: name -> names of the columns.
 
-    `records`: whether it may ask inside the backups with records('topic'). SHOW TABLES and DESCRIBE are
-    SELECTs of what is known here, EXPLAIN is one that is explained.
-    Raises UsageProblem, with the place of what is not allowed or not known, and the nearest known names.
+    `records`: whether it may read records inside the backups with records('topic'). SHOW TABLES and DESCRIBE
+    become SELECTs of names, EXPLAIN a SELECT with `explained`.
+
+    Raises UsageProblem, which shows the place of what is not allowed or unknown, and suggests similar names.
     """
     from sqlglot.errors import SqlglotError
 
     if _SHOW.fullmatch(sql):
         return check_select(_values("name", ((name,) for name in sorted(relations))), {})
-    if asked := _DESCRIBE.fullmatch(sql):
-        return check_select(_described(sql, asked[1], relations, records=records), {})
+    if describe := _DESCRIBE.fullmatch(sql):
+        return check_select(_description(sql, describe[1], relations, records=records), {})
     explained = _EXPLAIN.match(sql)
     text = sql
-    if explained:  # places and lines stay what they are
+    if explained:  # spaces, so that positions and lines do not change
         text = re.sub(r"\S", " ", explained[0]) + sql[explained.end() :]
-    known = _Known(relations)
+    columns_by_relation = _RelationColumns(relations)
     check_characters(sql)
     try:
         tree = _parse(text, sql)
         calls = _records(tree, sql, allowed=records)
-        known.own |= {call.relation: set(COLUMNS) for call in calls}
-        used = _Check(tree, known, sql).run() - {call.relation for call in calls}
+        columns_by_relation.extra |= {call.relation: set(COLUMNS) for call in calls}
+        read_relations = _Check(tree, columns_by_relation, sql).run() - {call.relation for call in calls}
         spark, duckdb, foreign = texts(tree, sql)
         try:
-            _Check(_parse(spark, spark), known, spark).run()
-        except UsageProblem as error:  # it quotes what was written for Spark, not what the person wrote
+            _Check(_parse(spark, spark), columns_by_relation, spark).run()
+        except UsageProblem as error:  # it quotes the text for Spark, not the person's
             raise wrong(sql, whole(sql), error.message.partition("\n")[0], error.hint) from error
     except SqlglotError as error:
-        raise _unreadable(text, sql, error) from error
+        raise _syntax_problem(text, sql, error) from error
     except RecursionError as error:
         raise wrong(
             sql, whole(sql), "The SQL is nested too deeply.", "Use IN, a CTE or a join instead."
         ) from error
-    return Checked(spark, duckdb, tuple(sorted(used)), calls, explained is not None, sql, foreign)
+    return Checked(spark, duckdb, tuple(sorted(read_relations)), calls, explained is not None, sql, foreign)
 
 
 def _values(columns: str, rows: Iterable[tuple[str, ...]]) -> str:
-    """A SELECT of some names."""
-    found = ", ".join("(" + ", ".join(f"'{value}'" for value in row) + ")" for row in rows)
-    return f"SELECT {columns} FROM VALUES {found} AS relations({columns})"  # noqa: S608 - our own names
+    """Return a SELECT of some literal rows."""
+    rows_text = ", ".join("(" + ", ".join(f"'{value}'" for value in row) + ")" for row in rows)
+    return f"SELECT {columns} FROM VALUES {rows_text} AS relations({columns})"  # noqa: S608 - our own names
 
 
-def _described(sql: str, name: str, relations: Mapping[str, Sequence[str]], *, records: bool) -> str:
+def _description(sql: str, name: str, relations: Mapping[str, Sequence[str]], *, records: bool) -> str:
     from sqlglot import exp
 
     if records and name.lower() == "records":
         return _values("name, type", COLUMNS.items())
-    found = {known.lower(): known for known in relations}.get(name.lower())
-    if found is None:
-        raise wrong(sql, word(sql, name), f"There is no relation {name[:60]}.", _near(name, relations))
-    types = relations.types(found) if isinstance(relations, Typed) else {}
+    relation = {relation_name.lower(): relation_name for relation_name in relations}.get(name.lower())
+    if relation is None:
+        raise wrong(sql, word(sql, name), f"There is no relation {name[:60]}.", _near_hint(name, relations))
+    types = relations.types(relation) if isinstance(relations, Typed) else {}
     kinds = {
         column: exp.DataType.build(types[column], dialect="duckdb").sql("spark") if column in types else ""
-        for column in relations[found]
+        for column in relations[relation]
     }
     return _values("name, type", kinds.items())
 
 
-def _near(name: str, known: Iterable[str]) -> str:
+def _near_hint(name: str, names: Iterable[str]) -> str:
     return did_you_mean(
-        name, sorted(one.lower() for one in known), f"There are: {', '.join(sorted(known))}."[:600]
+        name,
+        sorted(candidate.lower() for candidate in names),
+        f"There are: {', '.join(sorted(names))}."[:600],
     )
 
 
-def _unreadable(text: str, sql: str, error: SqlglotError) -> UsageProblem:
+def _syntax_problem(text: str, sql: str, error: SqlglotError) -> UsageProblem:
     from sqlglot.errors import ParseError, UnsupportedError
 
     if not isinstance(error, ParseError) or not error.errors:
         if isinstance(error, UnsupportedError):
             return wrong(sql, whole(sql), "The SQL holds what only one engine knows, and cannot be run.")
         return wrong(sql, whole(sql), "The SQL cannot be read.", "A text, a name or a comment is not closed.")
-    found = error.errors[0]
-    before = str(found.get("start_context") or "")
-    end = text.find(before) + len(before) if before else 0
-    what = str(found.get("highlight") or "")
-    at = text.find(what, max(end, 0)) if what else -1
-    span = (at, at + len(what) - 1) if at >= 0 else (max(len(sql.rstrip()) - 1, 0),) * 2
-    said = str(found.get("description") or "")
-    missing = re.match(r"Expecting ([^A-Za-z\s])", said)
+    details = error.errors[0]
+    context = str(details.get("start_context") or "")
+    end = text.find(context) + len(context) if context else 0
+    highlight = str(details.get("highlight") or "")
+    start = text.find(highlight, max(end, 0)) if highlight else -1
+    span = (start, start + len(highlight) - 1) if start >= 0 else (max(len(sql.rstrip()) - 1, 0),) * 2
+    description = str(details.get("description") or "")
+    missing = re.match(r"Expecting ([^A-Za-z\s])", description)
     message = f"The SQL cannot be read here{f': a {missing[1]!r} is missing' if missing else ''}."
-    if "argument" in said.lower():
+    if "argument" in description.lower():
         message = "The function that ends here has too few or too many arguments."
     return wrong(sql, span, message, "Write it as Spark SQL.")
 
 
 @runtime_checkable
 class Typed(Protocol):
-    """Relations whose columns' types (DuckDB's) are known."""
+    """Relations that know the types of their columns, by DuckDB's names."""
 
     def types(self, relation: str) -> Mapping[str, str]: ...
 
 
-class _Known(Mapping[str, "Collection[str]"]):
-    """Columns of relations, all in lower case, looked up when they are asked for; `own` are known at once."""
+class _RelationColumns(Mapping[str, "Collection[str]"]):
+    """Relation -> its columns, all in lower case. The columns are computed at the first access, except those
+    of `extra` relations."""
 
     def __init__(self, relations: Mapping[str, Sequence[str]]) -> None:
         self._names = {name.lower(): name for name in relations}
         self._relations = relations
-        self.own: dict[str, Collection[str]] = {}
+        self.extra: dict[str, Collection[str]] = {}
 
     def __getitem__(self, name: str) -> Collection[str]:
-        if name in self.own:
-            return self.own[name]
+        if name in self.extra:
+            return self.extra[name]
         return {column.lower() for column in self._relations[self._names[name]]}
 
     def __iter__(self) -> Iterator[str]:
-        return iter({**self._names, **self.own})
+        return iter({**self._names, **self.extra})
 
     def __len__(self) -> int:
-        return len({**self._names, **self.own})
+        return len({**self._names, **self.extra})
 
 
 def _records(tree: exp.Expr, sql: str, *, allowed: bool) -> tuple[RecordsCall, ...]:
@@ -223,68 +228,70 @@ def _records(tree: exp.Expr, sql: str, *, allowed: bool) -> tuple[RecordsCall, .
 
 
 def _parse(text: str, sql: str) -> exp.Expr:
-    """The syntax tree of a text; errors show `sql`, whose places are the same."""
+    """Return the syntax tree of a text. Errors show `sql`, in which the positions are the same."""
     import sqlglot
     from sqlglot import TokenType, exp
     from sqlglot.errors import ErrorLevel, SqlglotError
 
-    # It warns of syntax that it does not know, which is refused below.
+    # sqlglot logs warnings about syntax that it does not know, which is refused below.
     logging.getLogger("sqlglot").setLevel(logging.ERROR)
     from lakebackup.sql_engine.guard.dialect import Asked, without_limit_all
 
-    written = sqlglot.tokenize(text, dialect=Asked)
-    tokens = list(written)
+    all_tokens = sqlglot.tokenize(text, dialect=Asked)
+    tokens = list(all_tokens)
     while tokens and tokens[-1].token_type is TokenType.SEMICOLON:
         tokens.pop()
     if not tokens:
         raise UsageProblem("There is no SQL.", hint="Write one SELECT.")
     if len(tokens) > _MAX_TOKENS:
         raise UsageProblem(f"The SQL has {len(tokens)} words and signs; at most {_MAX_TOKENS} are read.")
-    depth, before = 0, tokens[0]
+    depth, previous = 0, tokens[0]
     for token in tokens:
-        if before is not token and before.token_type is token.token_type is TokenType.STRING:
-            place = (token.start, token.end)
-            raise wrong(sql, place, "Two texts stand side by side.", 'A quote in text: "it\'s".')
-        bytes_ = token.token_type is TokenType.HEX_STRING
-        if bytes_ and not _BYTES.fullmatch(text, token.start, token.end + 1):
-            place = (token.start, token.end)
-            raise wrong(sql, place, "Bytes are not written like this.", "Write hexadecimal digits: x'00ff'.")
-        before = token
+        if previous is not token and previous.token_type is token.token_type is TokenType.STRING:
+            span = (token.start, token.end)
+            raise wrong(sql, span, "Two texts stand side by side.", 'A quote in text: "it\'s".')
+        is_hex = token.token_type is TokenType.HEX_STRING
+        if is_hex and not _HEX_BYTES.fullmatch(text, token.start, token.end + 1):
+            span = (token.start, token.end)
+            raise wrong(sql, span, "Bytes are not written like this.", "Write hexadecimal digits: x'00ff'.")
+        previous = token
         depth += (token.token_type is TokenType.L_PAREN) - (token.token_type is TokenType.R_PAREN)
         if depth > _MAX_DEPTH:
             raise RecursionError
     starts = (TokenType.SELECT, TokenType.WITH, TokenType.L_PAREN)
     if tokens[0].token_type not in starts or any(t.token_type is TokenType.SEMICOLON for t in tokens):
         second = next((t for t in tokens if t.token_type is TokenType.SEMICOLON), tokens[0])
-        place = (second.start, second.end)
+        span = (second.start, second.end)
         hint = "Or SHOW TABLES, DESCRIBE a table, EXPLAIN a SELECT. Nothing else, and no second statement."
-        raise wrong(sql, place, "Only one SELECT can be run here.", hint)
+        raise wrong(sql, span, "Only one SELECT can be run here.", hint)
     try:
-        found = Asked().parser(error_level=ErrorLevel.IMMEDIATE).parse(written, text)
+        statements = Asked().parser(error_level=ErrorLevel.IMMEDIATE).parse(all_tokens, text)
     except (SqlglotError, RecursionError):
         raise
-    except Exception as error:  # the parser stumbles over some wrong SQL
+    except Exception as error:  # the parser crashes on some wrong SQL
         raise wrong(sql, whole(sql), "The SQL cannot be read.", "Write it as Spark SQL.") from error
     # A comment after the last semicolon is one more, empty statement.
-    (tree,) = (statement for statement in found if statement and not isinstance(statement, exp.Semicolon))
+    (tree,) = (
+        statement for statement in statements if statement and not isinstance(statement, exp.Semicolon)
+    )
     without_limit_all(tree)
     return tree
 
 
 class _Check:
-    """One walk over a tree; `known` maps relations to their columns, all in lower case."""
+    """The check of one tree. `columns_by_relation`: the relations that may be read, in lower case."""
 
-    def __init__(self, tree: exp.Expr, known: Mapping[str, Collection[str]], sql: str) -> None:
+    def __init__(self, tree: exp.Expr, columns_by_relation: Mapping[str, Collection[str]], sql: str) -> None:
         self.tree, self.sql = tree, sql
-        self.known = known
+        self.columns_by_relation = columns_by_relation
         self.ctes: list[str] = []
-        self.used: set[str] = set()
+        self.read_relations: set[str] = set()
         self.pivots = False
         self.aliases: set[str] = set()  # of columns
-        self.sources: dict[str, Collection[str] | None] = {}  # names before a dot; None: columns not known
+        self.sources: dict[str, Collection[str] | None] = {}  # names before a dot -> columns, None: unknown
 
     def run(self) -> set[str]:  # noqa: C901 - one walk
-        """The relations that are read."""
+        """Check the tree; returns the relations that it reads. Raises UsageProblem, RecursionError."""
         from sqlglot import exp
 
         if not isinstance(self.tree, (exp.Select, exp.SetOperation)):
@@ -311,7 +318,7 @@ class _Check:
         for node in nodes:
             if isinstance(node, exp.Column):
                 self._column(node)
-        return self.used
+        return self.read_relations
 
     def _depth(self) -> None:
         level: list[exp.Expr] = [self.tree]
@@ -344,19 +351,19 @@ class _Check:
         self._values(node, kind)
 
     def _option(self, node: exp.Expr, name: str, value: object) -> NoReturn:
-        """Refuse an option by the word that was written for it, if it is one that was."""
+        """Refuse an option, and show the word in the person's SQL that set it, if there is one."""
         from sqlglot import exp
 
         words = _words(name)
-        said = OPTION_WORDS.get(name) or words
+        label = OPTION_WORDS.get(name) or words
         first = value[0] if isinstance(value, list) else value
-        own = place_of(self.sql, first) if isinstance(first, exp.Expr) else None
+        own_span = place_of(self.sql, first) if isinstance(first, exp.Expr) else None
         hint = _HINT.search(self.sql) if name == "hint" else None
-        place = (hint.start(), hint.end() - 1) if hint else word(self.sql, words) or own
-        self._refuse(node, f"{said} is not allowed here", place)
+        span = (hint.start(), hint.end() - 1) if hint else word(self.sql, words) or own_span
+        self._refuse(node, f"{label} is not allowed here", span)
 
     def _size(self, node: exp.Func) -> None:
-        """Few words must not make gigabytes."""
+        """Refuse calls with a large size: a few words must not create gigabytes."""
         from sqlglot import exp
 
         name = (node.name if isinstance(node, exp.Anonymous) else node.sql_name()).lower()
@@ -367,12 +374,12 @@ class _Check:
                 self._refuse(rows, "stack makes a written number of rows, at most one a value")
         if name not in SIZES or name == "range":
             return
-        for number in (one for one in node.iter_expressions() if isinstance(one, exp.Literal)):
+        for number in (argument for argument in node.iter_expressions() if isinstance(argument, exp.Literal)):
             if not number.is_string and float(number.this) > MOST:
                 self._refuse(number, f"a size of at most {MOST:,} is allowed")
 
     def _values(self, node: exp.Expr, kind: str) -> None:  # noqa: C901 - one line a kind
-        """What a node holds beside other nodes."""
+        """Check the values in a node that are no nodes, such as names, texts and units."""
         from sqlglot import exp
 
         value = node.args.get("this")
@@ -406,7 +413,7 @@ class _Check:
             self._json(node, kind, value)
 
     def _is_word(self, node: exp.Expr, word: str) -> bool:
-        """A unit of time, or ORDER BY ALL."""
+        """Whether a word is a unit of time, or the ALL of ORDER BY ALL."""
         from sqlglot import exp
 
         return (
@@ -416,14 +423,14 @@ class _Check:
         )
 
     def _json(self, node: exp.Expr, kind: str, value: object) -> None:
-        """A path into JSON is written out, of names and numbers that both engines read alike."""
+        """Check that a JSON path is a literal of names and numbers, which both engines read the same way."""
         path = type(node.args.get("expression")).__name__
-        wrong = (
+        is_invalid = (
             (kind == "JSONExtractScalar" and path != "JSONPath")
             or (kind == "JSONPathKey" and not (isinstance(value, str) and NAME.fullmatch(value)))
-            or (kind == "JSONPathSubscript" and not _is_place(value))
+            or (kind == "JSONPathSubscript" and not _is_element_index(value))
         )
-        if wrong:
+        if is_invalid:
             self._refuse(node, "a path is written like '$.customer.names[0]'")
 
     def _with(self, node: exp.With) -> None:
@@ -431,7 +438,7 @@ class _Check:
             self._refuse(node, "WITH may only be at the beginning")
         for cte in node.expressions:
             name = cte.alias.lower()
-            if name in self.known or name in self.ctes:
+            if name in self.columns_by_relation or name in self.ctes:
                 self._refuse(cte, f"the name {cte.alias} is taken already")
             self.ctes.append(name)
             self.sources[name] = None
@@ -446,15 +453,15 @@ class _Check:
             return
         if not isinstance(node.this, exp.Identifier):
             self._refuse(node, "only relations, records(…) and range(…) can be read")
-        inside = node.find_ancestor(exp.CTE)
-        before = self.ctes[: self.ctes.index(inside.alias.lower())] if inside else self.ctes
-        if name in self.known:
-            self.used.add(name)
-        elif name not in before:
-            self._unknown(node, "relation", node.name, [*self.known, *before])
-        columns = self.known.get(name)
+        cte = node.find_ancestor(exp.CTE)
+        earlier_ctes = self.ctes[: self.ctes.index(cte.alias.lower())] if cte else self.ctes
+        if name in self.columns_by_relation:
+            self.read_relations.add(name)
+        elif name not in earlier_ctes:
+            self._unknown(node, "relation", node.name, [*self.columns_by_relation, *earlier_ctes])
+        columns = self.columns_by_relation.get(name)
         alias = (node.alias or name).lower()
-        # One name for two things in different places: then either's columns may be meant.
+        # One name for two relations in different places: then the columns of either may be meant.
         if alias in self.sources and self.sources[alias] != columns:
             columns = None
         self.sources[alias] = columns
@@ -467,34 +474,34 @@ class _Check:
         table = node.table.lower()
         columns = self.sources.get(table) if table else None
         if columns is None:
-            columns = set().union(*(self.known[name] for name in self.used))
-        found = {*columns, *self.aliases}
+            columns = set().union(*(self.columns_by_relation[name] for name in self.read_relations))
+        names = {*columns, *self.aliases}
         if table and table not in self.sources:
-            if table not in found and not self.pivots:  # else it is a field of that column
+            if table not in names and not self.pivots:  # else the name is a column, and this its field
                 self._unknown(node, "relation", node.table, self.sources)
-        elif node.name.lower() not in found and not self.pivots and not self._unit(node):
-            self._unknown(node.this, "column", node.name, found)
+        elif node.name.lower() not in names and not self.pivots and not self._unit(node):
+            self._unknown(node.this, "column", node.name, names)
 
     def _unit(self, node: exp.Column) -> bool:
-        """Whether a name is a unit of time, in front of what a function takes."""
+        """Whether a name is a unit of time among the arguments of a function."""
         from sqlglot import exp
 
         return isinstance(node.parent, exp.Func) and not node.table and node.name.upper() in UNITS
 
-    def _unknown(self, node: exp.Expr, what: str, name: str, known: Iterable[str]) -> NoReturn:
-        raise wrong(self.sql, span_of(node), f"There is no {what} {name[:60]}.", _near(name, known))
+    def _unknown(self, node: exp.Expr, kind: str, name: str, names: Iterable[str]) -> NoReturn:
+        raise wrong(self.sql, span_of(node), f"There is no {kind} {name[:60]}.", _near_hint(name, names))
 
-    def _refuse(self, node: exp.Expr, why: str, place: tuple[int, int] | None = None) -> NoReturn:
+    def _refuse(self, node: exp.Expr, reason: str, span: tuple[int, int] | None = None) -> NoReturn:
         raise wrong(
             self.sql,
-            place or place_of(self.sql, node),
-            f"The SQL may not be run: {why}.",
+            span or place_of(self.sql, node),
+            f"The SQL may not be run: {reason}.",
             "Allowed is one SELECT over the relations, with joins, subqueries, WITH, windows, UNION.",
         )
 
 
-def _is_place(value: object) -> bool:
-    """Whether it is the number of an element in a path into JSON, or stands for all."""
+def _is_element_index(value: object) -> bool:
+    """Whether a value is the index of an element in a JSON path, or the wildcard for all elements."""
     return type(value).__name__ == "JSONPathWildcard" or (type(value) is int and value >= 0)
 
 

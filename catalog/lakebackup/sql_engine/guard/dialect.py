@@ -1,7 +1,8 @@
-"""Spark's SQL as both engines run it: what sqlglot would translate with another meaning is written here.
+"""Parses a person's SQL, and rewrites its tree for each engine where sqlglot's translation would change its
+meaning.
 
-Of some functions sqlglot's own tree says less than the text, so they stay calls by name. On DuckDB they are
-macros.
+For some functions sqlglot's own syntax tree loses details of the SQL. They are parsed as plain calls by name,
+and on DuckDB they are macros, or are rewritten here and in `calls`.
 """
 
 from __future__ import annotations
@@ -35,11 +36,11 @@ _BY_NAME_TEXT = """
 """
 _BY_NAME = frozenset(_BY_NAME_TEXT.split()) | NAMES
 
-_NAMED = (exp.Alias, exp.Aliases, exp.Column, exp.Dot)
-#: Functions that make several columns or name them.
-_SEVERAL = (exp.UDTF, exp.Explode, exp.Inline, exp.Columns)
+_NAMING = (exp.Alias, exp.Aliases, exp.Column, exp.Dot)
+#: Functions that return several columns, or name their columns.
+_MULTI_COLUMN = (exp.UDTF, exp.Explode, exp.Inline, exp.Columns)
 _LONGEST_NAME = 60
-_COMPARED = (*COMPARED, exp.Between, exp.In)
+_COMPARISONS = (*COMPARED, exp.Between, exp.In)
 _INSTANT = re.compile(
     r"\d{4}-\d{1,2}$|\d{1,3}-\d{1,2}-\d{1,2}$|"
     r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d.*([+-]\d\d(:?\d\d)?| ?[A-Z]\w+/[\w/]+)$"
@@ -51,11 +52,11 @@ _DATES_BY_NAME_TEXT = """
 """
 _DATES_BY_NAME = frozenset(_DATES_BY_NAME_TEXT.split())
 _DECIMAL = re.compile(r"\d*[.]\d+|\d+[.]\d*", re.ASCII)
-_DIGITS_OF_BIGINT = 20  # of its decimal on Spark
-_MOST_DIGITS = 38
+_BIGINT_DIGITS = 20  # of the DECIMAL to which Spark converts it
+_MAX_DIGITS = 38
 _DAYS = frozenset({"DAY", "WEEK", "MONTH", "QUARTER", "YEAR"})
 _TYPES = exp.DataType.Type
-_WHOLE = (_TYPES.TINYINT, _TYPES.SMALLINT, _TYPES.INT, _TYPES.BIGINT)
+_INTEGERS = (_TYPES.TINYINT, _TYPES.SMALLINT, _TYPES.INT, _TYPES.BIGINT)
 _TEXTS = (_TYPES.TEXT, _TYPES.VARCHAR)
 _INSTANTS = (_TYPES.TIMESTAMP, _TYPES.TIMESTAMPTZ)
 _UNITS_TEXT = """
@@ -64,9 +65,9 @@ _UNITS_TEXT = """
     DAYOFWEEK_ISO=isodow DOW_ISO=isodow HOUR=hour H=hour HOURS=hour HR=hour HRS=hour
     MINUTE=minute M=minute MIN=minute MINS=minute MINUTES=minute
 """
-# Parts of a time, by what Spark calls them, as DuckDB does.
+# Parts of a time: Spark's names -> DuckDB's.
 _UNITS = dict(pair.split("=") for pair in _UNITS_TEXT.split())
-_PARTS: dict[type[exp.Expr], str] = {
+_TIME_PARTS: dict[type[exp.Expr], str] = {
     exp.Year: "YEAR",
     exp.Quarter: "QUARTER",
     exp.Month: "MONTH",
@@ -83,33 +84,34 @@ _FORMATS_TEXT = """
     H=%-H HH=%H h=%-I hh=%I m=%-M mm=%M s=%-S ss=%S SSS=%g SSSSSS=%f
 """
 _FORMATS = dict(pair.split("=") for pair in _FORMATS_TEXT.split())
-_READ_BY = (exp.StrToTime, exp.StrToDate, exp.TsOrDsToDate)
-# A text in quotes, a quote, letters of one kind, and what else has a meaning.
+_TIME_READERS = (exp.StrToTime, exp.StrToDate, exp.TsOrDsToDate)
+# A part of a Spark time format: a text in quotes, a quote, a run of one letter, or another special character.
 _FORMAT = re.compile(
     r"'(?P<quoted>(?:[^']|'')+)'|(?P<quote>'')|(?P<letters>([A-Za-z])\4*)|(?P<other>['\[\]{}#%])"
 )
-# What DuckDB takes for what it is where a time is read; the rest it would take for plain text.
-_READ = re.compile(r"%-?[A-Za-z](?:strict)?|[^A-Za-z']")
+# In a format for reading a time: directives and characters that DuckDB interprets as Spark does. It would
+# read the rest as plain text.
+_DIRECTIVE = re.compile(r"%-?[A-Za-z](?:strict)?|[^A-Za-z']")
 _AGGREGATES: dict[type[exp.Expr], str] = {
     exp.ApproxQuantile: "quantile_disc",
     exp.Quantile: "quantile_cont",
     exp.Skewness: f"{OTHER}skewness",
     exp.Kurtosis: "kurtosis_pop",
 }
-# What may be a date as well as a number.
-_OF_ANY_TYPE = (
+# Functions and subqueries whose result may be a date as well as a number.
+_ANY_TYPE = (
     *(exp.Max, exp.Min, exp.AnyValue, exp.Mode),
     *(exp.First, exp.Last, exp.FirstValue, exp.LastValue, exp.NthValue, exp.Lag, exp.Lead, exp.Subquery),
 )
-_OTHERS = frozenset(macro.partition("(")[0] for macro in MACROS)
+_MACRO_NAMES = frozenset(macro.partition("(")[0] for macro in MACROS)
 
 
 class Asked(Spark):
-    """Spark's dialect for what people write."""
+    """Spark's dialect as people may write it."""
 
     class Parser(SparkParser):
         def _parse_cube_or_rollup(self, with_prefix: bool = False) -> exp.Cube | exp.Rollup | None:
-            """Of expressions, not of columns alone."""
+            """Parse CUBE and ROLLUP over any expressions; sqlglot takes only columns."""
             kind: type[exp.Cube | exp.Rollup]
             if self._match(TokenType.CUBE):
                 kind = exp.Cube
@@ -121,39 +123,40 @@ class Asked(Spark):
                 kind(expressions=[] if with_prefix else self._parse_wrapped_csv(self._parse_assignment))
             )
 
-        FUNCTIONS = {name: made for name, made in SparkParser.FUNCTIONS.items() if name not in _BY_NAME}  # noqa: RUF012
+        FUNCTIONS = {name: builder for name, builder in SparkParser.FUNCTIONS.items() if name not in _BY_NAME}  # noqa: RUF012
 
 
 def without_limit_all(tree: exp.Expr) -> None:
-    """Take out LIMIT ALL, which limits nothing."""
+    """Remove LIMIT ALL, which limits nothing, from a tree."""
     for limit in list(tree.find_all(exp.Limit)):
         if isinstance(limit.expression, exp.Var) and limit.expression.name.upper() == "ALL":
             limit.pop()
 
 
 def named(tree: exp.Expr) -> None:
-    """Give the columns that have no name one made of their own words: sum_bytes for sum(bytes).
+    """Name the columns that have no name after their own words: sum_bytes for sum(bytes).
 
-    Each engine would invent another. A name that the text has already would change what that means, so it
-    gets an underscore.
+    Otherwise each engine would invent its own name. A name that the SELECT uses already gets an underscore at
+    its end, since it would change the meaning of the other uses.
     """
-    written = {name.name.lower() for name in tree.find_all(exp.Identifier)}
+    names_in_tree = {name.name.lower() for name in tree.find_all(exp.Identifier)}
     for select in list(tree.find_all(exp.Select)):
-        taken = set(written)
-        for one in select.expressions:
-            if isinstance(one, _NAMED) or one.is_star or one.find(*_SEVERAL):
+        used_names = set(names_in_tree)
+        for column in select.expressions:
+            if isinstance(column, _NAMING) or column.is_star or column.find(*_MULTI_COLUMN):
                 continue
-            words = re.sub(r"\W+", "_", one.sql(dialect=Asked, comments=False).lower(), flags=re.ASCII)
+            words = re.sub(r"\W+", "_", column.sql(dialect=Asked, comments=False).lower(), flags=re.ASCII)
             name = words[:_LONGEST_NAME].strip("_") or "value"
             name = f"_{name}" if name[0].isdigit() else name
-            while name in taken:
+            while name in used_names:
                 name += "_"
-            taken.add(name)
-            one.replace(exp.alias_(one.copy(), name))
+            used_names.add(name)
+            column.replace(exp.alias_(column.copy(), name))
 
 
 def for_spark(tree: exp.Expr) -> exp.Expr:
-    """A copy of the tree without QUALIFY, which Spark does not know; a unit of time stays a word."""
+    """Return a copy of a tree for Spark: without QUALIFY, which Spark lacks, and with units of time as
+    words."""
     tree = tree.copy()
     for call in tree.find_all(exp.Anonymous):
         if (
@@ -165,52 +168,54 @@ def for_spark(tree: exp.Expr) -> exp.Expr:
     for select in reversed(list(tree.find_all(exp.Select))):
         if not select.args.get("qualify"):
             continue
-        shown = {one.alias_or_name for one in select.expressions}
-        whole = eliminate_qualify(select.copy())
-        inner = whole.find(exp.Subquery)
+        names = {column.alias_or_name for column in select.expressions}
+        rewritten = eliminate_qualify(select.copy())
+        inner = rewritten.find(exp.Subquery)
         helpers = (
-            [one.alias for one in inner.this.expressions if one.alias and one.alias not in shown]
+            [column.alias for column in inner.this.expressions if column.alias and column.alias not in names]
             if inner
             else []
         )
-        for star in whole.expressions:
+        for star in rewritten.expressions:
             if isinstance(star, exp.Star):
                 star.set("except_", [exp.to_identifier(name) for name in helpers])
         if select is tree:
-            return whole
-        select.replace(whole)
+            return rewritten
+        select.replace(rewritten)
     return tree
 
 
 def for_duckdb(tree: exp.Expr) -> exp.Expr:
-    """A copy of the tree with the same meaning on DuckDB."""
+    """Return a copy of a tree with the same meaning on DuckDB. Raises UnsupportedError if there is none."""
     tree = tree.copy()
     for view in tree.find_all(exp.Lateral):
-        if view.args.get("outer") and is_explode(view):  # DuckDB leaves out rows without elements
+        if view.args.get("outer") and is_explode(view):  # DuckDB drops rows without elements
             rows = view.this.this
-            some = exp.GT(this=exp.func("len", rows.copy()), expression=exp.Literal.number(0))
-            none = exp.Array(expressions=[exp.null()])
-            rows.replace(exp.Case(ifs=[exp.If(this=some, true=rows.copy())], default=none))
+            not_empty = exp.GT(this=exp.func("len", rows.copy()), expression=exp.Literal.number(0))
+            no_elements = exp.Array(expressions=[exp.null()])
+            rows.replace(exp.Case(ifs=[exp.If(this=not_empty, true=rows.copy())], default=no_elements))
     for positions in list(tree.find_all(exp.Posexplode)):
         _number_elements(positions)
     for group in tree.find_all(exp.Group):
-        for key in ("rollup", "cube"):  # WITH ROLLUP is of all that stands before
-            if any(not one.expressions for one in group.args.get(key) or ()):
+        for key in ("rollup", "cube"):  # WITH ROLLUP applies to all expressions before it
+            if any(not clause.expressions for clause in group.args.get(key) or ()):
                 group.set(key, [(exp.Rollup if key == "rollup" else exp.Cube)(expressions=group.expressions)])
                 group.set("expressions", [])
-    if any(map(_is_of_spark, tree.walk())):
+    if any(map(_is_spark_only, tree.walk())):
         raise UnsupportedError
     for call in reversed(list(tree.find_all(exp.ArrayAgg, exp.ArrayUniqueAgg))):
-        _collect(call)
+        _rewrite_collect(call)
     for node in reversed(list(tree.walk())):
-        made = _with_type(node) or aggregate(node) or _counted(node) or number(node) or _on_duckdb(node)
-        if made is not None:
-            node.replace(made)
+        replacement = (
+            _with_type(node) or aggregate(node) or _rewrite_value(node) or number(node) or _on_duckdb(node)
+        )
+        if replacement is not None:
+            node.replace(replacement)
     return tree
 
 
 def _number_elements(node: exp.Posexplode) -> None:
-    """In a SELECT it makes the columns `pos` and `col`; DuckDB's numbers are BIGINT."""
+    """Rewrite posexplode in a SELECT as the columns `pos` and `col`; DuckDB's own positions are BIGINT."""
     select = node.parent
     if not isinstance(select, exp.Select):
         return
@@ -221,9 +226,9 @@ def _number_elements(node: exp.Posexplode) -> None:
     select.set("expressions", [*select.expressions[:index], *columns, *select.expressions[index + 1 :]])
 
 
-def _is_of_spark(node: exp.Expr) -> bool:
-    """Whether it is SQL that DuckDB has not, or means otherwise."""
-    if isinstance(node, exp.Pivot):  # counts are NULL there, and names of columns differ
+def _is_spark_only(node: exp.Expr) -> bool:
+    """Whether a node is SQL that DuckDB lacks, or that means something else there."""
+    if isinstance(node, exp.Pivot):  # on DuckDB counts are NULL, and names of columns differ
         return bool(node.args.get("unpivot")) or not (
             len(node.expressions) == 1
             and isinstance(node.expressions[0], (exp.Sum, exp.Max, exp.Min, exp.Avg))
@@ -235,79 +240,81 @@ def _is_of_spark(node: exp.Expr) -> bool:
     return isinstance(node, (exp.IntervalSpan, exp.JSONPathWildcard))
 
 
-def _collect(call: exp.AggFunc) -> None:
-    """A list of what is not NULL, which is empty without rows: on DuckDB it would be NULL."""
-    once = isinstance(call, exp.ArrayUniqueAgg) or isinstance(call.this, exp.Distinct)
+def _rewrite_collect(call: exp.AggFunc) -> None:
+    """Let an aggregate of a list skip NULLs, and be empty, not NULL, without rows."""
+    is_distinct = isinstance(call, exp.ArrayUniqueAgg) or isinstance(call.this, exp.Distinct)
     element = call.this.expressions[0] if isinstance(call.this, exp.Distinct) else call.this
-    known = exp.not_(exp.Is(this=exp.paren(element.copy()), expression=exp.null()))
-    made = exp.ArrayAgg(this=exp.Distinct(expressions=[element.copy()]) if once else element.copy())
-    whole = call.parent
-    if isinstance(whole, exp.Filter) and call.arg_key == "this":
-        whole.set("expression", exp.Where(this=exp.and_(whole.expression.this, known)))
-        call.replace(made)
+    not_null = exp.not_(exp.Is(this=exp.paren(element.copy()), expression=exp.null()))
+    aggregated = exp.ArrayAgg(
+        this=exp.Distinct(expressions=[element.copy()]) if is_distinct else element.copy()
+    )
+    outermost = call.parent
+    if isinstance(outermost, exp.Filter) and call.arg_key == "this":
+        outermost.set("expression", exp.Where(this=exp.and_(outermost.expression.this, not_null)))
+        call.replace(aggregated)
     else:
-        whole = exp.Filter(this=made, expression=exp.Where(this=known))
-        call.replace(whole)
-    while isinstance(whole.parent, exp.Window) and whole.arg_key == "this":
-        whole = whole.parent
-    found = exp.Coalesce(this=exp.null(), expressions=[exp.Array()])
-    whole.replace(found)
-    found.set("this", whole)
+        outermost = exp.Filter(this=aggregated, expression=exp.Where(this=not_null))
+        call.replace(outermost)
+    while isinstance(outermost.parent, exp.Window) and outermost.arg_key == "this":
+        outermost = outermost.parent
+    coalesced = exp.Coalesce(this=exp.null(), expressions=[exp.Array()])
+    outermost.replace(coalesced)
+    coalesced.set("this", outermost)
 
 
 def _with_type(node: exp.Expr) -> exp.Expr | None:
-    """What DuckDB would take for something of another type."""
-    if isinstance(node, exp.Literal) and (made := _instant(node)) is not None:
-        return made
-    if isinstance(node, (exp.Add, exp.Sub)) and (made := _with_days(node)) is not None:
-        return made
+    """Rewrite an expression to which DuckDB would give another type; None: no change."""
+    if isinstance(node, exp.Literal) and (replacement := _instant(node)) is not None:
+        return replacement
+    if isinstance(node, (exp.Add, exp.Sub)) and (replacement := _with_days(node)) is not None:
+        return replacement
     joined = isinstance(node.parent, (exp.DPipe, exp.Concat)) and not _is_text(node)
     return macro("joined", node.copy()) if joined else None
 
 
 def _with_days(node: exp.Add | exp.Sub) -> exp.Expr | None:
-    """A date and whole days, of which DuckDB makes a timestamp.
+    """Let a date plus or minus whole days stay a date; DuckDB would return a timestamp. None: no change.
 
-    Of a column DuckDB alone knows whether it is a date.
+    Only DuckDB knows whether a column is a date, so a macro decides that.
     """
     if _is_date(node):
         return exp.cast(node.copy(), "date")
     time, days = node.this, node.expression
     if isinstance(node, exp.Add) and isinstance(time, exp.Interval):
         time, days = days, time
-    if not _is_of_days(days) or _is_time(time) or isinstance(time, (exp.Interval, exp.Literal)):
+    if not _is_day_interval(days) or _is_time(time) or isinstance(time, (exp.Interval, exp.Literal)):
         return None
     name = "add_days" if isinstance(node, exp.Add) else "subtract_days"
     return macro(f"{name}{ending(time)}", time.copy(), days.copy())
 
 
-def _is_of_days(node: exp.Expr) -> bool:
-    """Whether it is an interval of whole days, weeks or months."""
+def _is_day_interval(node: exp.Expr) -> bool:
+    """Whether a node is an interval of whole days, or of longer units."""
     return isinstance(node, exp.Interval) and node.text("unit").upper().removesuffix("S") in _DAYS
 
 
-def _counted(node: exp.Expr) -> exp.Expr | None:
-    """What DuckDB counts, rounds or writes otherwise."""
+def _rewrite_value(node: exp.Expr) -> exp.Expr | None:
+    """Rewrite what DuckDB counts, rounds or formats differently; None: no change, or a change in place."""
     if isinstance(node, exp.Cast):
-        _cut(node)
+        _convert_operand(node)
     if isinstance(node, exp.Lambda) and isinstance(node.parent, (exp.Transform, exp.ArrayFilter)):
         _count_from_zero(node)
     if isinstance(node, exp.Extract):
-        return _part(node.name, node.expression)
-    if type(node) in _PARTS:
-        return _part(_PARTS[type(node)], node.this)
+        return _time_part(node.name, node.expression)
+    if type(node) in _TIME_PARTS:
+        return _time_part(_TIME_PARTS[type(node)], node.this)
     if isinstance(node, exp.TsOrDsToDate) and not node.args.get("format"):
         return exp.cast(macro("date", node.this), "date")
     if name := _AGGREGATES.get(type(node)):
         return exp.func(name, *list(node.iter_expressions())[:2])
-    if isinstance(node, (exp.Ln, exp.Log)):  # of 0 and less it is NULL on Spark
-        for number in [one for one in node.iter_expressions() if not _is_number(one)]:
+    if isinstance(node, (exp.Ln, exp.Log)):  # on Spark NULL for 0 and negative numbers
+        for number in [operand for operand in node.iter_expressions() if not _is_number(operand)]:
             number.replace(exp.func(f"{OTHER}logged", number.copy()))
     if isinstance(node, (exp.Left, exp.Right, exp.Substring)):
-        given = [one for key in ("expression", "start", "length") if (one := node.args.get(key))]
+        arguments = [operand for key in ("expression", "start", "length") if (operand := node.args.get(key))]
         name = f"{OTHER}{type(node).__name__.lower()}"
-        return None if all(map(_is_number, given)) else exp.func(name, node.this, *given)
-    if isinstance(node, _READ_BY) and _READ.sub("", node.text("format")):
+        return None if all(map(_is_number, arguments)) else exp.func(name, node.this, *arguments)
+    if isinstance(node, _TIME_READERS) and _DIRECTIVE.sub("", node.text("format")):
         raise UnsupportedError
     return None
 
@@ -315,8 +322,8 @@ def _counted(node: exp.Expr) -> exp.Expr | None:
 def _on_duckdb(node: exp.Expr) -> exp.Expr | None:  # noqa: C901 - one line a kind
     if isinstance(
         node, exp.JSONExtractScalar
-    ):  # which fails where Spark gives NULL for a text that is no JSON
-        if len(node.expression.expressions) < 2:  # the text itself
+    ):  # fails for a text that is no JSON, for which Spark returns NULL
+        if len(node.expression.expressions) < 2:  # the path `$`, which means the text itself
             raise UnsupportedError
         valid = macro("readable", node.this.copy())
         return exp.Case(ifs=[exp.If(this=valid, true=node.copy())])
@@ -332,9 +339,9 @@ def _on_duckdb(node: exp.Expr) -> exp.Expr | None:  # noqa: C901 - one line a ki
         return macro("initcap", node.this)
     if isinstance(node, exp.Chr):
         return emulated("chr", node.expressions)
-    if isinstance(node, exp.MakeInterval) and not all(map(_is_written, node.iter_expressions())):
-        raise UnsupportedError  # it becomes a text
-    if isinstance(node, exp.Second):  # extract(SECOND …) has a fraction, second(…) has none
+    if isinstance(node, exp.MakeInterval) and not all(map(_is_literal, node.iter_expressions())):
+        raise UnsupportedError  # sqlglot would turn it into a text
+    if isinstance(node, exp.Second):  # unlike extract(SECOND …), it has no fraction
         part = exp.Anonymous(
             this="date_part", expressions=[exp.Literal.string("second"), macro("time", node.this)]
         )
@@ -357,7 +364,7 @@ def _on_duckdb(node: exp.Expr) -> exp.Expr | None:  # noqa: C901 - one line a ki
         return None
     if isinstance(node, exp.Table) and isinstance(
         node.this, exp.Anonymous
-    ):  # range, whose column is id on Spark
+    ):  # the function range, whose column Spark calls `id`
         alias = node.args.get("alias") or exp.TableAlias(this=exp.to_identifier("range"))
         if not alias.columns:
             alias.set("columns", [exp.to_identifier("id")])
@@ -369,7 +376,7 @@ def _on_duckdb(node: exp.Expr) -> exp.Expr | None:  # noqa: C901 - one line a ki
 
 
 def _quotient(node: exp.Div) -> exp.Expr:
-    """A whole number divided by a decimal that is written out is a decimal on Spark, rounded half up."""
+    """Rewrite a division: on Spark an integer divided by a decimal literal is a DECIMAL, rounded half up."""
     divisor, operand = node.expression, without_sign(node.this)
     if isinstance(operand, exp.Literal) or not (
         isinstance(divisor, exp.Literal) and not divisor.is_string and _DECIMAL.fullmatch(divisor.name)
@@ -377,56 +384,58 @@ def _quotient(node: exp.Div) -> exp.Expr:
         return macro("divide", node.this, node.expression)
     number = Decimal(divisor.name)
     unscaled = int(divisor.name.replace(".", ""))
-    places = -int(number.as_tuple().exponent)
-    digits = max(len(str(unscaled)), places)
+    fraction_digits = -int(number.as_tuple().exponent)
+    digits = max(len(str(unscaled)), fraction_digits)
     scale = max(6, digits + 1)
-    precision = _DIGITS_OF_BIGINT + places + scale
-    if not unscaled or precision > _MOST_DIGITS:  # which Spark rounds to fewer digits
+    precision = _BIGINT_DIGITS + fraction_digits + scale
+    if not unscaled or precision > _MAX_DIGITS:  # Spark rounds to fewer digits
         return macro("divide", node.this, node.expression)
     return macro(
         "by_decimal",
         node.this,
         divisor,
         exp.Literal.number(unscaled),
-        exp.Literal.number(10 ** (scale + places)),
+        exp.Literal.number(10 ** (scale + fraction_digits)),
         exp.Literal.string(f"e-{scale}"),
         exp.cast(exp.null(), f"decimal({precision}, {scale})"),
     )
 
 
 def _difference(node: exp.Sub) -> exp.Expr | None:
-    """Of two dates it is a span of time. A macro sees the types of what is no aggregate."""
+    """Rewrite a difference, which on Spark is an interval if both sides are dates. A macro decides by their
+    types, which it sees unless they are aggregates."""
     if _is_date(node.this) and _is_date(node.expression):
         days = exp.Sub(this=node.this.copy(), expression=node.expression.copy())
         return exp.func("to_days", exp.cast(days, "int"))
-    if node.find(*_OF_ANY_TYPE) or any(call.name in CHOICES for call in node.find_all(exp.Anonymous)):
+    if node.find(*_ANY_TYPE) or any(call.name in CHOICES for call in node.find_all(exp.Anonymous)):
         return macro("apart", node.this, node.expression)
     if node.find(exp.AggFunc, exp.Window) or not all(map(ending, node.find_all(exp.Column))):
         return None
     return with_scale(node, macro("minus", node.this, node.expression))
 
 
-def _cut(node: exp.Cast) -> None:
-    """A number is cut, not rounded, and a time has no offset."""
+def _convert_operand(node: exp.Cast) -> None:
+    """Convert the operand of a cast, so that it truncates numbers, does not round them, and leaves times
+    without an offset."""
     if node.to.is_type(_TYPES.BINARY):
         node.set("this", exp.Anonymous(this="encode", expressions=[node.this.copy()]))
-    tried = "try_" if isinstance(node, exp.TryCast) else ""
+    prefix = "try_" if isinstance(node, exp.TryCast) else ""
     operand = node.this.this if isinstance(node.this, exp.Neg) else node.this
-    if node.to.is_type(*_WHOLE) and not (isinstance(operand, exp.Literal) and operand.name.isdigit()):
+    if node.to.is_type(*_INTEGERS) and not (isinstance(operand, exp.Literal) and operand.name.isdigit()):
         node.set("this", exp.func(f"{OTHER}whole{ending(node.this)}", node.this.copy()))
     elif node.to.is_type(*_TEXTS):
         if not _is_text(node.this):
             node.set("this", macro("text", node.this.copy()))
-    elif _is_plain_time(node.this):  # both engines read it alike
+    elif _is_plain_time(node.this):  # both engines read it the same way
         return
     elif node.to.is_type(_TYPES.DATE):
-        node.set("this", macro(f"{tried}date", node.this.copy()))
+        node.set("this", macro(f"{prefix}date", node.this.copy()))
     elif node.to.is_type(*_INSTANTS, _TYPES.TIMESTAMPNTZ):
-        node.set("this", macro(f"{tried}time", node.this.copy()))
+        node.set("this", macro(f"{prefix}time", node.this.copy()))
 
 
 def _is_plain_time(node: exp.Expr) -> bool:
-    """Whether it is a text written out, of a date or of a date and a time, that is one in the calendar."""
+    """Whether a node is a text literal with a date, or a date and time, that exists in the calendar."""
     if not (isinstance(node, exp.Literal) and node.is_string and _PLAIN_TIME.fullmatch(node.name)):
         return False
     try:
@@ -437,20 +446,21 @@ def _is_plain_time(node: exp.Expr) -> bool:
 
 
 def _count_from_zero(node: exp.Lambda) -> None:
-    """The second parameter is an element's place, which DuckDB counts from 1."""
-    place = node.expressions[1].name if len(node.expressions) == 2 else None
-    for name in list(node.this.find_all(exp.Identifier)) if place else []:
+    """Let the second parameter of a lambda, the element's index, count from 0; on DuckDB it counts from 1."""
+    index_name = node.expressions[1].name if len(node.expressions) == 2 else None
+    for name in list(node.this.find_all(exp.Identifier)) if index_name else []:
         if (
-            name.name == place
-            and not isinstance(name.parent, _NAMED)
+            name.name == index_name
+            and not isinstance(name.parent, _NAMING)
             and not (isinstance(name.parent, exp.PropertyEQ) and name.arg_key == "this")
         ):
-            place_from_0 = exp.Sub(this=name.copy(), expression=exp.Literal.number(1))
-            name.replace(exp.cast(place_from_0, "int"))
+            index_from_0 = exp.Sub(this=name.copy(), expression=exp.Literal.number(1))
+            name.replace(exp.cast(index_from_0, "int"))
 
 
-def _part(unit: str, time: exp.Expr) -> exp.Expr:
-    """A part of a time, which is an INT on Spark. Raises UnsupportedError for one that DuckDB has not."""
+def _time_part(unit: str, time: exp.Expr) -> exp.Expr:
+    """Return an expression for a part of a time, an INT as on Spark. Raises UnsupportedError for a part that
+    DuckDB lacks."""
     unit = unit.upper()
     if unit in _SECONDS:
         return macro("seconds", time)
@@ -465,56 +475,58 @@ def _part(unit: str, time: exp.Expr) -> exp.Expr:
 
 
 def _formatted(time: exp.Expr, pattern: exp.Expr) -> exp.Expr:
-    """A time as text. Raises UnsupportedError for what DuckDB cannot write."""
+    """Return an expression that formats a time. Raises UnsupportedError for a format that DuckDB lacks."""
 
-    def written(found: re.Match[str]) -> str:
-        if quoted := found["quoted"]:
+    def directive(match: re.Match[str]) -> str:
+        if quoted := match["quoted"]:
             return quoted.replace("''", "'").replace("%", "%%")
-        if found["quote"] or found["other"] == "%":
-            return "'" if found["quote"] else "%%"
-        if (letters := found["letters"]) not in _FORMATS:
+        if match["quote"] or match["other"] == "%":
+            return "'" if match["quote"] else "%%"
+        if (letters := match["letters"]) not in _FORMATS:
             raise UnsupportedError
         return _FORMATS[letters]
 
     if not isinstance(pattern, exp.Literal):
         raise UnsupportedError
-    return exp.func("strftime", time, exp.Literal.string(_FORMAT.sub(written, pattern.name)))
+    return exp.func("strftime", time, exp.Literal.string(_FORMAT.sub(directive, pattern.name)))
 
 
 def is_explode(view: exp.Lateral) -> bool:
-    """Whether it makes a row of each element of a list, and no more of it."""
+    """Whether a LATERAL VIEW makes a row of each element of a list, without its position."""
     return type(view.this) is exp.Explode
 
 
 def _instant(node: exp.Literal) -> exp.Expr | None:
-    """A text with a time and an offset or a zone, compared with a time: DuckDB would leave the offset out."""
-    whole = node.parent
-    if not node.is_string or not _INSTANT.match(node.name) or not isinstance(whole, _COMPARED):
+    """Rewrite a text literal with a time and an offset or zone that is compared with a time; None: no change.
+    DuckDB would ignore the offset."""
+    comparison = node.parent
+    if not node.is_string or not _INSTANT.match(node.name) or not isinstance(comparison, _COMPARISONS):
         return None
-    other = whole.args.get("expression") if node.arg_key == "this" else whole.this
-    if other is None or isinstance(other, exp.Literal) or other.find(*_COMPARED):  # it is written twice
+    operand = comparison.args.get("expression") if node.arg_key == "this" else comparison.this
+    # The rewrite uses the operand twice, so it must not be a comparison itself.
+    if operand is None or isinstance(operand, exp.Literal) or operand.find(*_COMPARISONS):
         return None
     if (
-        isinstance(other, exp.Column)
-        and re.search("(^|_)time$", other.name.lower())
+        isinstance(operand, exp.Column)
+        and re.search("(^|_)time$", operand.name.lower())
         and node.name[:4].isdigit()
     ):
         return exp.cast(node.copy(), "timestamptz")
-    return exp.func(f"{OTHER}instant{ending(other)}", other.copy(), node.copy())
+    return exp.func(f"{OTHER}instant{ending(operand)}", operand.copy(), node.copy())
 
 
 def _is_number(node: exp.Expr) -> bool:
-    """Whether it is a number above 0 that is written out."""
+    """Whether a node is a number literal above 0."""
     return isinstance(node, exp.Literal) and not node.is_string and float(node.name) > 0
 
 
-def _is_written(node: exp.Expr) -> bool:
-    """Whether it is a number that is written out."""
+def _is_literal(node: exp.Expr) -> bool:
+    """Whether a node is a literal, also with a minus sign."""
     return isinstance(node.this if isinstance(node, exp.Neg) else node, exp.Literal)
 
 
 def _is_time(node: exp.Expr) -> bool:
-    """Whether it is an instant, as far as the text tells."""
+    """Whether an expression is an instant, as far as the syntax tells."""
     if isinstance(node, exp.Anonymous):
         return node.name.lower() == "now"
     return isinstance(node, exp.CurrentTimestamp) or (
@@ -523,7 +535,7 @@ def _is_time(node: exp.Expr) -> bool:
 
 
 def _is_text(node: exp.Expr) -> bool:
-    """Whether it is a text, as far as the text tells."""
+    """Whether an expression is a text, as far as the syntax tells."""
     return isinstance(node, (exp.RawString, exp.DPipe, exp.Concat)) or (
         (isinstance(node, exp.Literal) and node.is_string)
         or (isinstance(node, exp.Cast) and node.to.is_type(*_TEXTS))
@@ -531,12 +543,12 @@ def _is_text(node: exp.Expr) -> bool:
 
 
 def _is_date(node: exp.Expr) -> bool:
-    """Whether it is a date, or one and whole days, as far as the text tells."""
+    """Whether an expression is a date, or a date plus or minus whole days, as far as the syntax tells."""
     if isinstance(node, exp.Paren):
         return _is_date(node.this)
     if isinstance(node, (exp.Add, exp.Sub)):
         pairs = [(node.this, node.expression), (node.expression, node.this)]
-        return any(_is_of_days(interval) and _is_date(date) for date, interval in pairs)
+        return any(_is_day_interval(interval) and _is_date(date) for date, interval in pairs)
     if isinstance(node, (exp.Max, exp.Min)):
         return _is_date(node.this)
     if isinstance(node, exp.Anonymous):
@@ -545,45 +557,47 @@ def _is_date(node: exp.Expr) -> bool:
 
 
 def _by_name(node: exp.Anonymous) -> exp.Expr | None:
-    name, given = node.name.lower(), node.expressions
-    if name in ("datediff", "date_diff") and len(given) == 3:
-        return units_between(given[0].name, *given[1:])
-    if name in ("date_add", "dateadd") and len(given) == 3:
-        added = exp.Interval(this=exp.paren(given[1]), unit=exp.var(given[0].name))
-        return exp.paren(exp.Add(this=macro("time", given[2]), expression=added))
-    if (made := emulated(name, given)) is not None or (made := _time_by_name(name, given)) is not None:
-        return made
+    name, arguments = node.name.lower(), node.expressions
+    if name in ("datediff", "date_diff") and len(arguments) == 3:
+        return units_between(arguments[0].name, *arguments[1:])
+    if name in ("date_add", "dateadd") and len(arguments) == 3:
+        added = exp.Interval(this=exp.paren(arguments[1]), unit=exp.var(arguments[0].name))
+        return exp.paren(exp.Add(this=macro("time", arguments[2]), expression=added))
+    if (replacement := emulated(name, arguments)) is not None or (
+        replacement := _time_by_name(name, arguments)
+    ) is not None:
+        return replacement
     name = {"lcase": "lower", "ucase": "upper", "dateadd": "date_add"}.get(name, name)
-    if name == "to_json" and len(given) > 1:
+    if name == "to_json" and len(arguments) > 1:
         raise UnsupportedError
-    if f"{OTHER}{name}" in _OTHERS:
+    if f"{OTHER}{name}" in _MACRO_NAMES:
         node.set("this", f"{OTHER}{name}")
         return None
-    if name in ("any", "some", "every") and len(given) == 1:
-        return exp.func("bool_and" if name == "every" else "bool_or", *given)
-    if name in ("exists", "forall") and len(given) == 2:
-        # Of elements that are NULL it is not known whether they are it.
-        found = exp.func(
-            f"{OTHER}array_contains", exp.func("list_transform", *given), exp.convert(name == "exists")
+    if name in ("any", "some", "every") and len(arguments) == 1:
+        return exp.func("bool_and" if name == "every" else "bool_or", *arguments)
+    if name in ("exists", "forall") and len(arguments) == 2:
+        # Where the condition is NULL, the element may or may not meet it; `array_contains` heeds that.
+        contains_call = exp.func(
+            f"{OTHER}array_contains", exp.func("list_transform", *arguments), exp.convert(name == "exists")
         )
-        return found if name == "exists" else exp.paren(exp.not_(found))
-    if name in ("bigint", "tinyint", "smallint") and len(given) == 1:
-        _cut(made := exp.cast(given[0], name))
-        return made
-    if name == "isnull" and len(given) == 1:
-        return exp.Paren(this=exp.Is(this=given[0], expression=exp.Null()))
+        return contains_call if name == "exists" else exp.paren(exp.not_(contains_call))
+    if name in ("bigint", "tinyint", "smallint") and len(arguments) == 1:
+        _convert_operand(replacement := exp.cast(arguments[0], name))
+        return replacement
+    if name == "isnull" and len(arguments) == 1:
+        return exp.Paren(this=exp.Is(this=arguments[0], expression=exp.Null()))
     if name in ("percentile_cont", "percentile_disc") and isinstance(node.parent, exp.WithinGroup):
-        return (exp.PercentileCont if name == "percentile_cont" else exp.PercentileDisc)(this=given[0])
+        return (exp.PercentileCont if name == "percentile_cont" else exp.PercentileDisc)(this=arguments[0])
     return None
 
 
-def _time_by_name(name: str, given: list[exp.Expr]) -> exp.Expr | None:
-    if name == "date_format" and len(given) == 2:
-        return _formatted(macro("time", given[0]), given[1])
-    if name == "from_unixtime" and given:
-        pattern = given[1] if len(given) == 2 else exp.Literal.string("yyyy-MM-dd HH:mm:ss")
-        _cut(seconds := exp.cast(given[0].copy(), "bigint"))
+def _time_by_name(name: str, arguments: list[exp.Expr]) -> exp.Expr | None:
+    if name == "date_format" and len(arguments) == 2:
+        return _formatted(macro("time", arguments[0]), arguments[1])
+    if name == "from_unixtime" and arguments:
+        pattern = arguments[1] if len(arguments) == 2 else exp.Literal.string("yyyy-MM-dd HH:mm:ss")
+        _convert_operand(seconds := exp.cast(arguments[0].copy(), "bigint"))
         return _formatted(exp.func("to_timestamp", seconds), pattern)
-    if name in ("date_part", "datepart") and len(given) == 2:
-        return _part(given[0].name, given[1])
+    if name in ("date_part", "datepart") and len(arguments) == 2:
+        return _time_part(arguments[0].name, arguments[1])
     return None

@@ -1,18 +1,20 @@
-"""Spark's functions that DuckDB lacks, or means otherwise, as macros of DuckDB: name, parameters, body.
+"""Spark's functions that DuckDB lacks, or that mean something else there, as macros of DuckDB.
 
-DuckDB chooses by type where the types are known: of an element of a list they are, of an aggregate not yet.
-A parameter that stands several times in its macro is marked `once`, so that its argument is bound only once.
+A macro has a name, parameters and a body. It may have several forms for parameters of different types. DuckDB
+chooses a form when it knows the types of the arguments: it knows that of an element of a list, but not yet
+that of an aggregate. A parameter that a body uses several times is marked `once`, so that its argument is
+bound only once.
 """
 
-# ruff: noqa: E501 - patterns are in one piece
+# ruff: noqa: E501 - patterns stay in one line
 
 from __future__ import annotations
 
 import re
 
-# In front of names that DuckDB itself uses for something else.
+# The prefix of macros whose names DuckDB uses itself, with another meaning.
 OTHER = "spark_"
-#: What a macro fails with where a value is one that only Spark can answer for.
+#: The message with which a macro fails when only Spark has the right answer for a value.
 FOR_SPARK = "runs on Spark only"
 
 _MACROS = r"""
@@ -329,39 +331,43 @@ _WORD = re.compile(r"'(?:[^']|'')*'|(?<![.\w])\w+")
 
 
 def _bound_once(macro: str) -> str:
-    """A macro of which the parameters marked `once` are bound one time, whatever the number of their uses.
+    """Rewrite a macro so that the arguments of parameters marked `once` are bound once, however often they
+    are used.
 
-    DuckDB writes an argument's text wherever the parameter stands and binds each. Nested macros would so bind an
-    argument thousands of times. The argument of a lambda is bound once: a list of the argument has one element, and
-    of several arguments that element is a struct. No argument stands inside of the lambda, so none may be taken for
-    its parameter, and aggregates and subqueries remain possible.
+    DuckDB replaces each use of a parameter by the argument's text and binds each copy. With nested macros it
+    would bind an argument thousands of times. But it binds an argument of a lambda once. So the new body is a
+    lambda over a list with one element: the argument, or a struct of several. Arguments stand outside of the
+    lambda: so they cannot be confused with its parameter, and may be aggregates or subqueries.
     """
     head = _PARAMETERS.search(macro)
     if head is None:
         return macro
     parameters = head["parameters"].split(", ")
-    once = [parameter.removesuffix(" once") for parameter in parameters if parameter.endswith(" once")]
+    names = [parameter.removesuffix(" once") for parameter in parameters if parameter.endswith(" once")]
     element = f"{macro.partition('(')[0].removeprefix(OTHER)}_arguments"
-    if len(once) == 1:
-        argument, uses = once[0], {once[0]: element}
+    if len(names) == 1:
+        argument, replacements = names[0], {names[0]: element}
     else:
-        argument = "{" + ", ".join(f"'{name}': {name}" for name in once) + "}"
-        uses = {name: f"{element}['{name}']" for name in once}
-    body = _WORD.sub(lambda word: uses.get(word[0], word[0]), macro[head.end() :])
-    plain = ", ".join(parameter.removesuffix(" once") for parameter in parameters)
-    return f"{macro[: head.start()]}({plain}) AS list_transform([{argument}], lambda {element}: {body})[1]"
+        argument = "{" + ", ".join(f"'{name}': {name}" for name in names) + "}"
+        replacements = {name: f"{element}['{name}']" for name in names}
+    body = _WORD.sub(lambda word: replacements.get(word[0], word[0]), macro[head.end() :])
+    signature = ", ".join(parameter.removesuffix(" once") for parameter in parameters)
+    return (
+        f"{macro[: head.start()]}({signature}) AS list_transform([{argument}], lambda {element}: {body})[1]"
+    )
 
 
 MACROS = tuple(_bound_once(macro) for macro in re.split(r"\n    (?=\w)", _MACROS.strip()))
-#: Those in the catalog's own SQL.
+#: The macros that the catalog's own SQL uses.
 OF_CATALOG = tuple(macro for macro in MACROS if macro.startswith(("timestamp_millis(", "timestamp_micros(")))
 _BY_NAME = {macro.partition("(")[0]: macro for macro in MACROS}
 
 
 def needed_macros(text: str, made: set[str]) -> list[str]:
-    """The macros that a text in DuckDB's SQL names, and those that they name, in an order to create them in.
+    """Return the macros that a text in DuckDB's SQL uses, and those that these use, in the order to create
+    them.
 
-    Leaves out those in `made`, and adds the others to it.
+    Macros whose names are in `made` are left out; the names of the others are added to it.
     """
     names = [name for name in re.findall(r"\w+", text.lower()) if name in _BY_NAME and name not in made]
     macros: list[str] = []
@@ -373,5 +379,5 @@ def needed_macros(text: str, made: set[str]) -> list[str]:
 
 
 def all_macros() -> list[str]:
-    """All macros, each after those that it names."""
+    """Return all macros, each after those that it uses."""
     return needed_macros(" ".join(_BY_NAME), set())

@@ -1,6 +1,6 @@
-"""Java's regular expressions and formats of times, as DuckDB has them: RE2's syntax and strptime's.
+"""Translates Java's regular expressions and time formats to DuckDB's, which are those of RE2 and strptime.
 
-What the two read otherwise, or may read otherwise, is left to Spark.
+Whatever the two read differently, or might read differently, raises UnsupportedError: only Spark answers it.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _FORMAT = re.compile(r"'(?P<quoted>[^']+)'|(?P<letters>([A-Za-z])\3*)|(?P<sign>[
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """A pattern for RE2. `groups`: how many it has. `empty`: it may match an empty text. `at_end`: it speaks
-    of the end of the text, which on Java is before a last line feed too."""
+    """A pattern for RE2. `groups`: its number of groups. `empty`: it may match an empty text. `at_end`: it
+    has a `$`, which in Java also matches before a line end that ends the text."""
 
     text: str
     groups: int
@@ -36,36 +36,36 @@ class Pattern:
 
 
 def re2(java: str) -> Pattern:  # noqa: C901 - one walk
-    """Raises UnsupportedError for what RE2 has not, or reads otherwise."""
+    """Translate a regular expression. Raises UnsupportedError for what RE2 lacks or reads differently."""
     folded = java.startswith("(?i)")
-    rest = java[4:] if folded else java
-    made: list[str] = []
-    at = groups = 0
-    quantified = True  # nothing stands before the first sign that could be repeated
+    pattern = java[4:] if folded else java
+    parts: list[str] = []
+    position = groups = 0
+    quantified = True  # at the beginning there is nothing that a quantifier could repeat
     at_end = False
-    while at < len(rest):
-        sign = rest[at]
-        if found := _QUANTIFIER.match(rest, at):
-            if quantified and not (found[0] == "?" and made and made[-1] != "?"):
+    while position < len(pattern):
+        sign = pattern[position]
+        if quantifier := _QUANTIFIER.match(pattern, position):
+            if quantified and not (quantifier[0] == "?" and parts and parts[-1] != "?"):
                 raise UnsupportedError
-            made.append(found[0])
-            at, quantified = found.end(), True
+            parts.append(quantifier[0])
+            position, quantified = quantifier.end(), True
             continue
         quantified = False
         if sign == "\\":
-            made.append(_escaped(rest[at + 1 : at + 2]))
-            at += 2
+            parts.append(_escaped(pattern[position + 1 : position + 2]))
+            position += 2
             continue
         if sign == "[":
-            text, at = _class(rest, at + 1, folded=folded)
-            made.append(text)
+            text, position = _class(pattern, position + 1, folded=folded)
+            parts.append(text)
             continue
-        at += 1
+        position += 1
         if sign == "(":
-            if rest.startswith("?", at):
-                if not rest.startswith("?:", at):
+            if pattern.startswith("?", position):
+                if not pattern.startswith("?:", position):
                     raise UnsupportedError
-                sign, at = "(?:", at + 2
+                sign, position = "(?:", position + 2
             else:
                 groups += 1
         if sign in "(^|" or sign == "(?:":
@@ -78,12 +78,12 @@ def re2(java: str) -> Pattern:  # noqa: C901 - one walk
             raise UnsupportedError
         elif folded and sign.isascii() and sign.isalpha():
             sign = f"[{sign.lower()}{sign.upper()}]"
-        made.append(sign)
+        parts.append(sign)
     try:
-        empty = re.search(rest, "") is not None
+        empty = re.search(pattern, "") is not None
     except re.error:
         raise UnsupportedError from None
-    return Pattern("".join(made), groups, empty, at_end)
+    return Pattern("".join(parts), groups, empty, at_end)
 
 
 def _escaped(sign: str) -> str:
@@ -96,36 +96,37 @@ def _escaped(sign: str) -> str:
     return f"\\{sign}"
 
 
-def _class(pattern: str, at: int, *, folded: bool) -> tuple[str, int]:
-    """A class of characters, and the place behind it."""
-    start = at
-    made = "["
-    if pattern.startswith("^", at):
-        made, at = "[^", at + 1
-    first = at
-    while (sign := pattern[at : at + 1]) != "]" or at == first:
-        if not sign or sign in "[]" or pattern.startswith("&&", at):
+def _class(pattern: str, position: int, *, folded: bool) -> tuple[str, int]:
+    """Translate the class of characters whose content begins at `position`; returns it, and the position
+    after it."""
+    start = position
+    text = "["
+    if pattern.startswith("^", position):
+        text, position = "[^", position + 1
+    first = position
+    while (sign := pattern[position : position + 1]) != "]" or position == first:
+        if not sign or sign in "[]" or pattern.startswith("&&", position):
             raise UnsupportedError
         if sign == "\\":
-            escaped = pattern[at + 1 : at + 2]
+            escaped = pattern[position + 1 : position + 2]
             if escaped == "S":
                 raise UnsupportedError
-            made += _SPACES if escaped == "s" else _escaped(escaped)
-            at += 2
+            text += _SPACES if escaped == "s" else _escaped(escaped)
+            position += 2
             continue
-        if folded and (found := _RANGE.match(pattern, at)):
-            made += found[0] + found[0].swapcase()
-            at = found.end()
+        if folded and (letters := _RANGE.match(pattern, position)):
+            text += letters[0] + letters[0].swapcase()
+            position = letters.end()
             continue
-        made += sign + sign.swapcase() if folded and sign.isascii() and sign.isalpha() else sign
-        at += 1
-    if at == start:
+        text += sign + sign.swapcase() if folded and sign.isascii() and sign.isalpha() else sign
+        position += 1
+    if position == start:
         raise UnsupportedError
-    return f"{made}]", at + 1
+    return f"{text}]", position + 1
 
 
 def replacement(java: str, groups: int) -> str:
-    """What takes a match's place, for RE2. Raises UnsupportedError as `re2`."""
+    """Translate the replacement of a pattern with so many groups. Raises UnsupportedError as `re2` does."""
     if not _REPLACEMENT.fullmatch(java) or any(
         int(number) > groups for number in re.findall(r"\$(\d)", java)
     ):
@@ -134,26 +135,26 @@ def replacement(java: str, groups: int) -> str:
 
 
 def time_format(java: str) -> tuple[str, str]:
-    """A pattern of the texts that a format of a time reads, and that format for strptime.
+    """Translate a time format; returns a pattern of the texts that it can read, and the format for strptime.
 
-    Raises UnsupportedError for one without a year, and for letters that DuckDB has not.
+    Raises UnsupportedError for a format without a year, and for letters that DuckDB lacks.
     """
-    read = written = ""
+    pattern = format_text = ""
     end = 0
-    for found in _FORMAT.finditer(java):
-        if found.start() != end:
+    for match in _FORMAT.finditer(java):
+        if match.start() != end:
             raise UnsupportedError
-        end = found.end()
-        if letters := found["letters"]:
+        end = match.end()
+        if letters := match["letters"]:
             if letters not in _PARTS:
                 raise UnsupportedError
             digits, part = _PARTS[letters]
-            read, written = read + digits, written + part
+            pattern, format_text = pattern + digits, format_text + part
         else:
-            text = found["quoted"] or found["sign"]
+            text = match["quoted"] or match["sign"]
             if "%" in text:
                 raise UnsupportedError
-            read, written = read + re.escape(text), written + text
-    if end != len(java) or "%Y" not in written:
+            pattern, format_text = pattern + re.escape(text), format_text + text
+    if end != len(java) or "%Y" not in format_text:
         raise UnsupportedError
-    return read, written
+    return pattern, format_text

@@ -1,6 +1,7 @@
-"""`records('orders')` in FROM: the records inside the backups as a relation, found in the syntax tree.
+"""`records('orders')` in FROM: the records inside the backups as a relation.
 
-Each call gets a relation's name of its own; the caller that runs the SELECT supplies that relation's rows.
+Each call in the syntax tree is replaced by a relation with a new name. The caller that runs the SELECT
+supplies the rows of that relation.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
     from sqlglot import exp
 
 FUNCTION = "records"
-#: Column -> Spark's type. docs/ask.md#records-inside-the-backups explains them.
+#: The columns and their Spark types. docs/ask.md#records-inside-the-backups explains them.
 COLUMNS = {
     "source": "STRING",
     "scope": "STRING",
@@ -37,7 +38,8 @@ USAGE = "Write records('topic'), or records('topic', '2026-11-21T14:05Z') or a b
 
 @dataclass(frozen=True, slots=True)
 class RecordsCall:
-    """One `records(topic, point)`: the relation that stands for it and the columns that are asked for."""
+    """One call `records(topic, point)`: the relation that replaces it, and the columns that the SELECT
+    needs."""
 
     relation: str
     topic: str
@@ -46,36 +48,39 @@ class RecordsCall:
 
 
 def is_call(table: exp.Table) -> bool:
-    """Whether a thing in FROM is the function, whatever its arguments."""
+    """Whether a table in FROM is a call of the function, with any arguments."""
     from sqlglot import exp
 
     return isinstance(table.this, exp.Anonymous) and table.this.name.lower() == FUNCTION
 
 
 def arguments(table: exp.Table) -> list[str] | None:
-    """The texts that the function is called with; None when they are not one or two texts."""
+    """Return the arguments of a call; None when they are not one or two string literals."""
     from sqlglot import exp
 
-    given = table.this.expressions
-    if not 1 <= len(given) <= 2 or not all(isinstance(g, exp.Literal) and g.is_string for g in given):
+    expressions = table.this.expressions
+    if not 1 <= len(expressions) <= 2 or not all(
+        isinstance(expression, exp.Literal) and expression.is_string for expression in expressions
+    ):
         return None
-    return [str(g.this) for g in given]
+    return [str(expression.this) for expression in expressions]
 
 
 def take_calls(tree: exp.Expr) -> tuple[RecordsCall, ...]:
-    """Put a plain relation in the place of each call, in `tree`; every call's arguments were checked."""
+    """Replace each call in `tree` by a plain relation; returns the calls. Their arguments must be checked
+    before."""
     from sqlglot import exp
 
     tables = list(tree.find_all(exp.Table))
     columns = _columns(tree)
-    taken = {identifier.name.lower() for identifier in tree.find_all(exp.Identifier)}
+    used_names = {identifier.name.lower() for identifier in tree.find_all(exp.Identifier)}
     calls = []
     number = 0
     for table in tables:
         if not is_call(table):
             continue
         number += 1
-        while f"{FUNCTION}_{number}" in taken:
+        while f"{FUNCTION}_{number}" in used_names:
             number += 1
         relation = f"{FUNCTION}_{number}"
         topic, *point = arguments(table) or [""]
@@ -87,11 +92,12 @@ def take_calls(tree: exp.Expr) -> tuple[RecordsCall, ...]:
 
 
 def _columns(tree: exp.Expr) -> tuple[str, ...]:
-    """The columns that the SELECT may need: all that it names, or all when it takes some by place."""
+    """Return the columns that the SELECT may need: those that it names, or all when it selects `*` or renames
+    columns by position."""
     from sqlglot import exp
 
     stars = any(not isinstance(star.parent, exp.Count) for star in tree.find_all(exp.Star))
     if stars or any(alias.columns for alias in tree.find_all(exp.TableAlias)):
         return tuple(COLUMNS)
-    named = {identifier.name.lower() for identifier in tree.find_all(exp.Identifier)}
-    return tuple(column for column in COLUMNS if column in named) or ("kafka_offset",)
+    names = {identifier.name.lower() for identifier in tree.find_all(exp.Identifier)}
+    return tuple(column for column in COLUMNS if column in names) or ("kafka_offset",)

@@ -1,4 +1,4 @@
-"""The text of a checked SELECT for each engine, and which functions it calls there."""
+"""Writes a checked SELECT for each engine, and checks the functions that the two texts call."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ if TYPE_CHECKING:
 
 
 def texts(tree: exp.Expr, sql: str) -> tuple[str, str, dict[str, str]]:
-    """The text for Spark and for DuckDB, and by engine a function that it has not.
+    """Write a SELECT for both engines; `sql` is the person's own text. Returns the text for Spark, the text
+    for DuckDB ("": DuckDB cannot run it), and engine -> a function that the engine lacks.
 
-    Raises UsageProblem for a function that is refused or that neither has, UnsupportedError for what each
-    engine alone knows.
+    Raises UsageProblem for a function that is refused or that neither engine has, UnsupportedError for a
+    SELECT of which each engine lacks a part.
     """
     import sqlglot
     from sqlglot import exp
@@ -38,22 +39,25 @@ def texts(tree: exp.Expr, sql: str) -> tuple[str, str, dict[str, str]]:
     try:
         duckdb = _write(for_duckdb(tree), "duckdb")
     except UnsupportedError:
-        foreign["duckdb"] = _unsupported(tree, sql)
-    own = _written(tree, sql)
-    words = sqlglot.tokenize(duckdb, dialect="duckdb")
-    by_spark, by_duckdb = _called(sqlglot.tokenize(spark, dialect="spark")), _called(words)
-    for name in sorted(by_spark | by_duckdb | own | _unquoted(words) & BARE):
+        foreign["duckdb"] = _unsupported_function(tree, sql)
+    sql_calls = _calls_in_sql(tree, sql)
+    tokens = sqlglot.tokenize(duckdb, dialect="duckdb")
+    spark_calls, duckdb_calls = (
+        _called_functions(sqlglot.tokenize(spark, dialect="spark")),
+        _called_functions(tokens),
+    )
+    for name in sorted(spark_calls | duckdb_calls | sql_calls | _unquoted_words(tokens) & BARE):
         if refused(name):
             raise wrong(
                 sql, word(sql, name), f"The function {name[:60]} is not allowed here.", _near_function(name)
             )
-    for name in sorted((by_spark | own) - SPARK):
-        if name not in _of_duckdb():
+    for name in sorted((spark_calls | sql_calls) - SPARK):
+        if name not in _duckdb_functions():
             raise wrong(sql, word(sql, name), f"There is no function {name[:60]}.", _near_function(name))
         foreign["spark"] = name
     if foreign.get("spark") and not duckdb:
         raise UnsupportedError
-    for name in sorted((by_duckdb | own) & ONLY_SPARK):
+    for name in sorted((duckdb_calls | sql_calls) & ONLY_SPARK):
         foreign["duckdb"] = name
     for view in tree.find_all(exp.Lateral):
         if view.args.get("outer") and not is_explode(view):
@@ -61,8 +65,8 @@ def texts(tree: exp.Expr, sql: str) -> tuple[str, str, dict[str, str]]:
     return spark, duckdb, foreign
 
 
-def _unsupported(tree: exp.Expr, sql: str) -> str:
-    """The innermost function that cannot be written for DuckDB, as the person wrote it."""
+def _unsupported_function(tree: exp.Expr, sql: str) -> str:
+    """Return the innermost function that cannot be written for DuckDB, as the person wrote it."""
     from sqlglot import exp
     from sqlglot.errors import UnsupportedError
 
@@ -72,50 +76,50 @@ def _unsupported(tree: exp.Expr, sql: str) -> str:
         try:
             _write(for_duckdb(call), "duckdb")
         except UnsupportedError:
-            return _asked(call, sql) or call.sql_name().lower()
+            return _written_name(call, sql) or call.sql_name().lower()
     return "This SQL"
 
 
-def _called(tokens: Sequence[Token]) -> set[str]:
-    """The names that stand before a parenthesis: functions, whatever a parser makes of them."""
+def _called_functions(tokens: Sequence[Token]) -> set[str]:
+    """Return the names before a parenthesis: these are functions, however a parser reads them."""
     import sqlglot
 
     kinds = sqlglot.TokenType
-    named = {
+    functions = {
         token.text.lower()
-        for token, after in pairwise(tokens)
-        if after.token_type is kinds.L_PAREN
+        for token, next_token in pairwise(tokens)
+        if next_token.token_type is kinds.L_PAREN
         and token.token_type not in (kinds.IDENTIFIER, kinds.STRING, kinds.NUMBER)
         and token.text[:1].isalpha()
     }
-    return named - WORDS
+    return functions - WORDS
 
 
-def _unquoted(tokens: Sequence[Token]) -> set[str]:
-    """All words that are not quoted."""
+def _unquoted_words(tokens: Sequence[Token]) -> set[str]:
+    """Return all words that are not quoted, in lower case."""
     import sqlglot
 
     quoted = (sqlglot.TokenType.IDENTIFIER, sqlglot.TokenType.STRING)
     return {token.text.lower() for token in tokens if token.token_type not in quoted}
 
 
-def _written(tree: exp.Expr, sql: str) -> set[str]:
-    """The functions of the person's own text, by the names that it has for them."""
+def _calls_in_sql(tree: exp.Expr, sql: str) -> set[str]:
+    """Return the functions that a SELECT calls, by their names in the person's own text."""
     from sqlglot import exp
 
-    names = {_asked(call, sql) for call in tree.find_all(exp.Func)} - WORDS
+    names = {_written_name(call, sql) for call in tree.find_all(exp.Func)} - WORDS
     return {name for name in names if name and NAME.fullmatch(name)}
 
 
-def _asked(call: exp.Expr, sql: str) -> str | None:
-    """A function's name as the person wrote it, where its place is known."""
+def _written_name(call: exp.Expr, sql: str) -> str | None:
+    """Return a function's name as the person wrote it; None where its place is not known."""
     span = span_of(call) if "start" in call.meta else None
     return sql[span[0] : span[1] + 1].lower() if span else None
 
 
 @cache
-def _of_duckdb() -> frozenset[str]:
-    """The functions that DuckDB has and that no list refuses."""
+def _duckdb_functions() -> frozenset[str]:
+    """Return the functions of DuckDB that are not refused."""
     import duckdb
 
     with duckdb.connect() as connection:
@@ -138,34 +142,36 @@ def _write(tree: exp.Expr, dialect: Any) -> str:
 
 
 def _tuples_by_element(tree: exp.Expr) -> None:
-    """(a, b) IN ((1, 2)) as a = 1 AND b = 2: Spark compares tuples of equal types alone."""
+    """Rewrite (a, b) IN ((1, 2)) as a = 1 AND b = 2: Spark compares only tuples of the same types."""
     from sqlglot import exp
 
     for node in list(tree.find_all(exp.In)):
-        given, tuples = node.this, node.expressions
-        if not isinstance(given, exp.Tuple) or not tuples:
+        operand, tuples = node.this, node.expressions
+        if not isinstance(operand, exp.Tuple) or not tuples:
             continue
         if any(
-            not isinstance(one, exp.Tuple) or len(one.expressions) != len(given.expressions) for one in tuples
+            not isinstance(row, exp.Tuple) or len(row.expressions) != len(operand.expressions)
+            for row in tuples
         ):
             continue
-        same = [
+        comparisons = [
             exp.and_(
                 *(
-                    exp.EQ(this=a.copy(), expression=b.copy())
-                    for a, b in zip(given.expressions, one.expressions, strict=True)
+                    exp.EQ(this=element.copy(), expression=value.copy())
+                    for element, value in zip(operand.expressions, row.expressions, strict=True)
                 )
             )
-            for one in tuples
+            for row in tuples
         ]
-        node.replace(exp.paren(exp.or_(*same)))
+        node.replace(exp.paren(exp.or_(*comparisons)))
 
 
 def _strict_casts(tree: exp.Expr) -> None:
-    """CAST fails on both engines for what it cannot cast, as in Spark 4; TRY_CAST gives NULL."""
+    """Let CAST fail on both engines for a value that it cannot convert, as in Spark 4; TRY_CAST returns
+    NULL."""
     from sqlglot import exp
 
-    for node in list(tree.find_all(exp.Sub)):  # INTERVAL 1 HOUR 30 MINUTES is one thing, also after a minus
+    for node in list(tree.find_all(exp.Sub)):  # INTERVAL 1 HOUR 30 MINUTES is one operand, also of a minus
         if isinstance(node.expression, exp.Add) and isinstance(node.expression.this, exp.Interval):
             node.set("expression", exp.Paren(this=node.expression))
     for cast in list(tree.find_all(exp.TryCast)):

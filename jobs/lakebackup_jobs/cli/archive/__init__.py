@@ -1,1 +1,1 @@
-"""`lakebackup archive …`: archives as cbbackup writes them. One file a verb."""
+"""`lakebackup archive …`: archives in cbbackup's format. One file for each verb."""

@@ -27,10 +27,10 @@ def export(
     """
     from lakebackup_jobs.archives.export import TARGET_BYTES, ArchiveExportRequest, run
 
-    size_of = size("--target-size", target_size) or TARGET_BYTES
+    target_bytes = size("--target-size", target_size) or TARGET_BYTES
     call.run(
         run,
         call.request(
-            ArchiveExportRequest, folder=check_folder("--to", to, "which folder?"), target_bytes=size_of
+            ArchiveExportRequest, folder=check_folder("--to", to, "which folder?"), target_bytes=target_bytes
         ),
     )

@@ -1,4 +1,4 @@
-"""Common flags of the archive verbs: what to read, and the folder to write."""
+"""Common flags of the archive verbs: the backup or source to read, and the folder to write."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""`lakebackup backup …`: take a backup. One file per verb."""
+"""`lakebackup backup …`: take a backup. One file for each verb."""

@@ -9,7 +9,7 @@ from lakebackup_jobs.cli.flags.options import argument, option, switch
 from lakebackup_jobs.cli.flags.values import instant
 from lakebackup_jobs.cli.verb import Call, verb
 
-_WHICH = "Which snapshot"
+_SNAPSHOT_PANEL = "Which snapshot"
 
 
 @verb(
@@ -30,26 +30,28 @@ def snapshot(
         "plain: the folder is the snapshot. yugabyte: the folders below rocksdb. Or a pattern with "
         "{scope} {region} {snapshot} and {name} at its end, such as 'db-{scope}/{snapshot}/{name}'.",
         "plain",
-        panel=_WHICH,
+        panel=_SNAPSHOT_PANEL,
     ),
     snapshots: list[str] | None = option(
         "--snapshot ID",
         "A snapshot by name; repeatable, a backup each, oldest first.",
         show_default="the newest",
-        panel=_WHICH,
+        panel=_SNAPSHOT_PANEL,
     ),
-    everything: bool = switch("--all", "Every snapshot since the last one that was backed up.", panel=_WHICH),
+    everything: bool = switch(
+        "--all", "Every snapshot since the last one that was backed up.", panel=_SNAPSHOT_PANEL
+    ),
     taken_at: int | None = option(
         "--taken-at TIME",
         "When the snapshot was taken.",
         show_default="when its folders were made, or now where none is named",
-        panel=_WHICH,
+        panel=_SNAPSHOT_PANEL,
         parser=instant,
     ),
     sidecar: list[str] | None = option(
         "--sidecar ROLE=FILE",
         "A file that a restore of the database needs: meta, schema or config; repeatable.",
-        panel=_WHICH,
+        panel=_SNAPSHOT_PANEL,
     ),
     mode: Literal["auto", "full"] = option(
         "--mode MODE",
@@ -96,15 +98,15 @@ def snapshot(
         lakebackup backup snapshot rocksdb --layout yugabyte --all --sidecar meta=SnapshotInfoPB --repo s3://b/yb
         lakebackup backup snapshot dbs --layout 'db-{scope}/{snapshot}/{name}' --repo ./backups --dry-run
     """
-    found = call.override(always=always or None, pack_below=pack_below, trust_mtime=trust_mtime or None)
+    settings = call.override(always=always or None, pack_below=pack_below, trust_mtime=trust_mtime or None)
     from lakebackup_jobs.snapshots.backup import SnapshotRequest, run
     from lakebackup_jobs.snapshots.find import roles
 
     request = call.request(
         SnapshotRequest,
-        always=found.always,
-        pack_below=int(found.pack_below),
-        trust_mtime=found.trust_mtime,
+        always=settings.always,
+        pack_below=int(settings.pack_below),
+        trust_mtime=settings.trust_mtime,
         sidecars=tuple(roles(sidecar or ())),
     )
     call.run(run, request)

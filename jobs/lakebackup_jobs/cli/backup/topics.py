@@ -20,7 +20,7 @@ OnFork = Literal["branch", "fail"]
 Isolation = Literal["read_committed", "read_uncommitted"]
 ModeName = Literal["auto", "full", "incr-diff", "incr-accu", "diff", "accu"]
 
-# Short names.
+# Short names of modes.
 _MODES = {"diff": "incr-diff", "accu": "incr-accu"}
 
 
@@ -101,10 +101,10 @@ def topics(
     if follow and call.dry_run:
         preview = "--explain" if call.explain else "--dry-run"
         raise UsageProblem(f"--follow and {preview} exclude each other.", hint="Give one of them.")
-    found = call.override(
+    settings = call.override(
         groups=groups, isolation=isolation, mode=_MODES.get(mode or "", mode), level=level, roll=roll
     )
-    if follow or (found.mode == "full" and found.runner != "local"):
+    if follow or (settings.mode == "full" and settings.runner != "local"):
         call.start_jvm(sql=follow)
     from lakebackup_jobs.topics.backup import run
     from lakebackup_jobs.topics.request import BackupRequest
@@ -112,13 +112,13 @@ def topics(
     request = call.request(
         BackupRequest,
         topics=tuple(topics or ()),
-        isolation=found.isolation,
-        roll_ms=None if found.roll is None else round(found.roll * 1000),
-        mode=found.mode,
-        # A level from a settings file is for incremental backups; a full that a person asks for has none.
-        level=level if mode == "full" else found.level,
-        growth=found.generation_growth,
-        groups=found.groups,
+        isolation=settings.isolation,
+        roll_ms=None if settings.roll is None else round(settings.roll * 1000),
+        mode=settings.mode,
+        # A level from a settings file is for incremental backups, so --mode full ignores it.
+        level=level if mode == "full" else settings.level,
+        growth=settings.generation_growth,
+        groups=settings.groups,
     )
     if follow:
         result = _follow(call, request, every)
@@ -130,18 +130,18 @@ def topics(
 
 
 def _approve_topics(call: Call, source: str) -> None:
-    """Who backs up further topics on this machine approves that its due backups take them too."""
+    """Approve the source's new topics: due backups here include topics that a person backed up here."""
     from lakebackup.store.reader import CatalogReader
     from lakebackup_jobs.upkeep.policies import approve_topics
 
     try:
         approve_topics(CatalogReader.require(*call.places), source)
-    except LakebackupError as problem:  # the backup is taken
+    except LakebackupError as problem:  # the backup itself succeeded
         call.warn(f"`due --run` will not take further topics here: {problem.message} {problem.hint or ''}")
 
 
 def _follow(call: Call, request: BackupRequest, every: str) -> dict[str, Any]:
-    """Follow until SIGINT or SIGTERM; a second one interrupts the batch."""
+    """Follow the topics until SIGINT or SIGTERM. A second signal interrupts the batch."""
     from lakebackup_jobs.topics.follow import follow
 
     stop = threading.Event()

@@ -20,14 +20,14 @@ def break_lease(
     Examples:
         lakebackup catalog break-lease source-prod --reason 'its machine is gone'
     """
-    where = call.where
+    repo = call.where
     from lakebackup.storage import open_storage
     from lakebackup.store import lease
     from lakebackup.store.caller import OK
     from lakebackup.store.writer import CatalogWriter
     from lakebackup_jobs.lifecycle.identity import audit_entry
 
-    broken = lease.break_lease(open_storage(where), name, reason)
+    broken = lease.break_lease(open_storage(repo), name, reason)
     detail = {"reason": reason, "holder": broken.holder, "since_ms": broken.since_ms}
     entry = audit_entry("break_lease", name, detail, outcome=OK)
     CatalogWriter(None, *call.places).append_audit(entry)

@@ -45,7 +45,7 @@ def import_(
     from lakebackup_jobs.upkeep.import_catalog import ImportRequest, run
 
     paths = {"backups": backups, "files": files, "departures": departures, "manifests": manifests}
-    given = {
+    input_paths = {
         name: path if "://" in path else str(Path(path).absolute()) for name, path in paths.items() if path
     }
-    call.run(run, call.request(ImportRequest, given=given))
+    call.run(run, call.request(ImportRequest, given=input_paths))

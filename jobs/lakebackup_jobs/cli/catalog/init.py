@@ -13,8 +13,8 @@ def init(call: Call) -> None:
     Examples:
         lakebackup catalog init --repo ./backups
     """
-    where, catalog = call.where, call.settings.catalog
+    repo, catalog = call.where, call.settings.catalog
     from lakebackup.store.writer import CatalogWriter
 
     CatalogWriter(None, *call.places).migrate()
-    call.report.result({"catalog": catalog or f"{where}/catalog"})
+    call.report.result({"catalog": catalog or f"{repo}/catalog"})

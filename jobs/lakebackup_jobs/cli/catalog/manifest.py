@@ -1,4 +1,4 @@
-"""`lakebackup catalog manifest` and `import-manifest`: manifests of snapshots for and from other tools."""
+"""`lakebackup catalog manifest` and `import-manifest`: exchange manifests of snapshots with other tools."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ def manifest(
         for piece in pieces:
             sys.stdout.write(piece)
         return
-    first = next(pieces)  # raises before the file is created
+    first_piece = next(pieces)  # raises before the file is created
     try:
         with out.open("x", encoding="utf-8") as file:
             try:
-                file.write(first)
+                file.write(first_piece)
                 file.writelines(pieces)
             except BaseException:
                 with suppress(OSError):
@@ -81,7 +81,7 @@ def import_manifest(
     """
     from lakebackup_jobs.snapshots.import_manifest import ManifestRequest, run
 
-    found = call.settings
-    required(found.source, "--source", "whose snapshot is it?", hint="Give --source NAME.")
-    request = call.request(ManifestRequest, remote=found.remote)
+    settings = call.settings
+    required(settings.source, "--source", "whose snapshot is it?", hint="Give --source NAME.")
+    request = call.request(ManifestRequest, remote=settings.remote)
     call.run(run, request)

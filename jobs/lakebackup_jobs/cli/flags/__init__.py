@@ -1,1 +1,1 @@
-"""Flags that verbs share, and how their texts become values."""
+"""Flags that verbs share, and the parsers of their values."""

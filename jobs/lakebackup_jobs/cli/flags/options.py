@@ -1,7 +1,7 @@
 """Flags that several verbs share, so that they have the same name, help and meaning everywhere.
 
-A verb takes a `Flag` through its decorator (see `verb`). Options and arguments at the end of this module are
-defaults of verbs' parameters.
+A verb takes a `Flag` through its decorator (see `verb`). The options and arguments at the end of this module
+are defaults of verbs' parameters.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ CodecName = Literal["null", "deflate", "snappy", "zstandard"]
 
 @dataclass(frozen=True, slots=True)
 class Flag:
-    """A shared flag. `name`: its key in `Call.flags`. `setting`: the setting that it overrides."""
+    """A shared flag. `name` is its key in `Call.flags`. `setting` is the setting that it overrides."""
 
     name: str
     kind: Any
@@ -42,9 +42,9 @@ class Flag:
     typer_arguments: Mapping[str, Any]
     setting: str | None
 
-    def variant(self, *options: str, **changed: Any) -> Flag:
-        """The same flag with other spellings or another help."""
-        typer_arguments = {**self.typer_arguments, **changed}
+    def variant(self, *options: str, **changed_arguments: Any) -> Flag:
+        """The same flag with other spellings, or with other arguments for typer."""
+        typer_arguments = {**self.typer_arguments, **changed_arguments}
         return replace(self, options=options or self.options, typer_arguments=typer_arguments)
 
     @property
@@ -58,7 +58,10 @@ class Flag:
         if value is True:
             return [self.options[0]]
         values = value if isinstance(value, list) else [value] if value else []
-        texts = [str(each.absolute() if isinstance(each, Path) else each) for each in values]
+        texts = [
+            str(single_value.absolute() if isinstance(single_value, Path) else single_value)
+            for single_value in values
+        ]
         return [part for text in texts for part in (self.options[0], text)]
 
 
@@ -70,29 +73,34 @@ def option(
     panel: str | None = None,
     show_default: str | bool | None = None,
     parser: Callable[[str], Any] | None = None,
-    **more: Any,
+    **typer_options: Any,
 ) -> Any:
     """An option of one verb. `spelled`: its spellings and the name of its value in help: `--to-time TIME`.
 
-    `default`: `...` makes the option required. `show_default`: the default's text in help. `parser`: makes
-    the value of a text; its errors name the option.
+    `default`: `...` makes the option required. `show_default`: the default's text in help. `parser` parses
+    the value's text, and its errors name the option. `typer_options` are passed to typer.
     """
     arguments, spellings = _typer_arguments(spelled, help_, panel, show_default), _spellings(spelled)
     if parser:
         arguments["parser"] = naming(spellings[0])(parser)
-    return typer.Option(default, *spellings, **{**arguments, **more})
+    return typer.Option(default, *spellings, **{**arguments, **typer_options})
 
 
 def switch(spelled: str, help_: str, *, panel: str | None = None) -> Any:
-    """An option of one verb without a value."""
+    """An option of one verb that has no value."""
     return option(spelled, help_, False, panel=panel)
 
 
 def argument(
-    metavar: str, help_: str, default: Any = None, *, show_default: str | bool | None = None, **more: Any
+    metavar: str,
+    help_: str,
+    default: Any = None,
+    *,
+    show_default: str | bool | None = None,
+    **typer_options: Any,
 ) -> Any:
-    """A positional argument of one verb; `default` and `show_default` as for `option`."""
-    return typer.Argument(default, **_typer_arguments(metavar, help_, None, show_default), **more)
+    """A positional argument of one verb. `default` and `show_default`: see `option`."""
+    return typer.Argument(default, **_typer_arguments(metavar, help_, None, show_default), **typer_options)
 
 
 def _spellings(spelled: str) -> tuple[str, ...]:
@@ -121,15 +129,15 @@ def _flag(
     setting: str | None = None,
     default: str | None = None,
 ) -> Flag:
-    """A shared flag, spelled as in `option`; without a value name it is a switch."""
+    """A shared flag, spelled as in `option`. Without the name of a value it is a switch."""
     spellings, arguments = _spellings(spelled), _typer_arguments(spelled, help_, panel, default)
     name = name or spellings[0].strip("-").replace("-", "_")
     return Flag(name, kind | None if "metavar" in arguments else bool, spellings, arguments, setting)
 
 
-def _setting(panel: str, spelled: str, help_: str, kind: Any = str, **more: str) -> Flag:
-    """A shared flag that overrides a setting: `setting`, or else the one with the flag's name."""
-    flag = _flag(panel, spelled, help_, kind, **more)
+def _setting(panel: str, spelled: str, help_: str, kind: Any = str, **arguments: str) -> Flag:
+    """A shared flag that overrides a setting: `setting`, or else the setting with the flag's name."""
+    flag = _flag(panel, spelled, help_, kind, **arguments)
     return flag if flag.setting else replace(flag, setting=flag.name)
 
 
@@ -205,7 +213,7 @@ ALL = (
     BOOTSTRAP, KAFKA_CONFIG, KAFKA_PROPERTY, BANDWIDTH, RUNNER, LOCAL_BELOW, REMOTE, MASTER, SPARK_CONF,
     JSON, CSV, WIDE, DEBUG,
 )  # fmt: skip
-"""Every shared flag in help's order; a verb's own options come first."""
+"""Every shared flag in the order of help. A verb's own options come before them."""
 
 EVERY_VERB = (CONFIG, JSON, WIDE, DEBUG)
 REPO = (REPO_URI, CATALOG)
@@ -221,12 +229,12 @@ ROWS = (AS_OF, *REPO, CSV)
 TOPICS_THAT_MATCH = "Topics whose whole name matches; repeatable. "
 PATTERN = option("--pattern REGEX", TOPICS_THAT_MATCH + "Name internal topics (__…) in full.")
 PORTS: Mapping[str, Any] = {"min": 1, "max": 65_535}
-"""The values of an option that is a port."""
+"""The range of an option whose value is a port."""
 SELECT = option("--select SQL", "Restore exactly the files this SELECT returns.")
 
 
 def backup_id(metavar: str = "ID") -> Any:
-    """A required argument that is the id of a backup."""
+    """A required argument whose value is the id of a backup."""
     return argument(
         metavar, "A backup's id, the beginning of one, or latest.", ..., autocompletion=completion.backups
     )
@@ -247,6 +255,6 @@ ZERO_TIMESTAMPS_AS_ONE = switch(
 
 
 def examples(lines: str) -> str | None:
-    """Help's epilog with example commands, one per line; an indented line continues the one above."""
+    """Help's epilog with example commands, one a line. An indented line continues the line above."""
     commands = re.sub(r"\n +", " ", dedent(lines)).splitlines()
     return "Examples:\n\n" + "\n\n".join(f"  {command}" for command in commands) if commands else None

@@ -24,7 +24,7 @@ _FILE_SCHEMES = ("csv:", "json:", "parquet:")
 
 @contextmanager
 def naming(flag: str) -> Iterator[None]:
-    """A UsageProblem of the block says first which flag it is about."""
+    """Put the flag's name in front of the message of a UsageProblem that the block raises."""
     try:
         yield
     except UsageProblem as problem:
@@ -32,41 +32,43 @@ def naming(flag: str) -> Iterator[None]:
 
 
 def instant(text: str) -> int | LocalTime:
-    """A time in ms since 1970 UTC; a day or a time of day alone as it is, for `in_policy_zone`."""
+    """Parse a time to ms since 1970 UTC. A day or a time of day alone becomes a LocalTime."""
     return read_time(text, now_ms())
 
 
 def in_policy_zone(call: Call, flag: str, moment: LocalTime) -> int:
-    """The instant in ms since 1970 UTC of a time that a flag gives without a date and a zone.
+    """The instant, in ms since 1970 UTC, of a flag's day or time of day without a zone.
 
-    It is in the time zone of the source's policy, or UTC, which is said on standard error.
+    It is read in the time zone of the source's policy, or in UTC. A note on standard error names the zone.
     """
-    zone, whose = _policy_zone(call)
+    zone, zone_origin = _policy_zone(call)
     instant_ms = moment.at(time_zone(zone), now_ms())
-    call.note(f"{flag} {moment.text!r} is {format_ts(instant_ms)}: read in {zone or 'UTC'}{whose}.")
+    call.note(f"{flag} {moment.text!r} is {format_ts(instant_ms)}: read in {zone or 'UTC'}{zone_origin}.")
     return instant_ms
 
 
 def _policy_zone(call: Call) -> tuple[str | None, str]:
-    """The time zone of the policy of the source that a call names, and whose it is, in words. A call that
-    names none has the zone in which all policies agree."""
+    """The time zone of the policy of the source that a call names, and a text that says whose zone it is.
+
+    If the call names no source, it is the zone in which all policies agree. None means no zone.
+    """
     from lakebackup.store.reader import CatalogReader
 
     reader = CatalogReader.open(*call.places) if call.settings.repo else None
     rows = reader.rows("list_policies", source=None) if reader else []
     zones = {str(row["source"]): row["time_zone"] for row in rows}
-    own = (call.own.get(name) for name in ("name", "source", "graph"))
-    named = [call.flags.get("source"), *own, call.settings.source]
-    for source in named:
+    own_values = (call.own.get(name) for name in ("name", "source", "graph"))
+    sources = [call.flags.get("source"), *own_values, call.settings.source]
+    for source in sources:
         if source and (zone := zones.get(source)):
             return zone, f", the time zone of the policy of {source}"
-    if not any(named) and len(agreed := set(zones.values())) == 1 and (zone := agreed.pop()):
+    if not any(sources) and len(agreed := set(zones.values())) == 1 and (zone := agreed.pop()):
         return zone, ", the time zone of all policies"
     return None, ""
 
 
 def now_ms() -> int:
-    """The present, in ms since 1970 UTC."""
+    """The present time in ms since 1970 UTC."""
     return time.time_ns() // 1_000_000
 
 
@@ -90,32 +92,38 @@ def size(flag: str, text: str | None) -> int | None:
 
 def one_of(flags: Mapping[str, bool], otherwise: str) -> str:
     """The name of the flag that is set, or `otherwise`. Raises UsageProblem if several are."""
-    given = [name for name, is_set in flags.items() if is_set]
-    if len(given) > 1:
-        names = " and ".join(f"--{name}" for name in given)
+    set_flags = [name for name, is_set in flags.items() if is_set]
+    if len(set_flags) > 1:
+        names = " and ".join(f"--{name}" for name in set_flags)
         raise UsageProblem(f"{names} exclude each other.", hint="Give one of them.")
-    return given[0] if given else otherwise
+    return set_flags[0] if set_flags else otherwise
 
 
 def required(value: T | None, flag: str, question: str, *, hint: str) -> T:
-    """The value of a required flag. Raises UsageProblem without one."""
+    """The value of a required flag. Raises UsageProblem when it is missing."""
     if not value:
         raise UsageProblem(f"Missing {flag}: {question}", hint=hint)
     return value
 
 
 def check_folder(flag: str, value: str | None, question: str) -> str:
-    """The folder that a required flag names, without `dir:`. Raises UsageProblem, for other targets too."""
+    """The folder that a required flag names, without `dir:`.
+
+    Raises UsageProblem when the flag is missing or names another kind of target.
+    """
     hint = f"Give {flag} FOLDER."
-    named = required(value, flag, question, hint=hint)
-    path = named.removeprefix("dir:")
+    target = required(value, flag, question, hint=hint)
+    path = target.removeprefix("dir:")
     if not path or path.startswith((*_SCHEMES, *_FILE_SCHEMES)):
-        raise UsageProblem(f"{flag} {named!r} is not a folder.", hint=hint)
+        raise UsageProblem(f"{flag} {target!r} is not a folder.", hint=hint)
     return path
 
 
 def check_target(to: str | None, *, files: bool = False) -> str:
-    """The value of --to, if a restore can write there; `files`: into one file too. Raises UsageProblem."""
+    """The value of --to. Raises UsageProblem when a restore cannot write there.
+
+    `files`: the restore can also write one file of rows.
+    """
     targets = f"{TARGETS} | {FILE_TARGETS}" if files else TARGETS
     target = required(to, "--to", "where do the records go?", hint=f"Give --to {targets}.")
     file_scheme = next((scheme for scheme in _FILE_SCHEMES if target.startswith(scheme)), None)

@@ -1,1 +1,1 @@
-"""Verbs that keep backups: fewer, larger, as long as a policy says. One file a verb."""
+"""Verbs that maintain backups, such as `prune`, `merge`, `verify` and `policy`. One file for each verb."""

@@ -1,4 +1,4 @@
-"""`lakebackup approve`: approve on this machine what rows of the catalog would have it do."""
+"""`lakebackup approve`: approve on this machine what rows of the catalog would make it do."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ def approve(
     from lakebackup_jobs.upkeep.approvals import rows_of, unapproved
 
     reader = CatalogReader.require(*call.places)
-    approved = Approvals(reader.catalog_uri)
+    approvals = Approvals(reader.catalog_uri)
     claims = unapproved(reader, names or (), lambda error: call.warn(error.message))
-    rows = rows_of(claims, approved)
+    rows = rows_of(claims, approvals)
     if call.dry_run or not claims:
         call.report.result({"unapproved": rows, **({"dry_run": True} if call.dry_run else {})})
         return
@@ -57,8 +57,8 @@ def approve(
             typer.echo(f"  {visible_lines(claim.reason)}")
         if yes or typer.confirm("Approve it?"):
             accepted.append(claim)
-    approved.approve(accepted)
-    call.report.result({"approved": rows_of(accepted, approved)})
+    approvals.approve(accepted)
+    call.report.result({"approved": rows_of(accepted, approvals)})
     if len(accepted) < len(claims):
         raise Refused(
             f"{len(claims) - len(accepted)} claims were not approved.", hint="They do not count here."

@@ -20,11 +20,11 @@ def config(call: Call) -> None:
     """
     from json import dumps
 
-    shown = call.settings.shown()
+    settings = call.settings.shown()
     if call.json:
-        typer.echo(dumps(shown))
+        typer.echo(dumps(settings))
         return
-    for name, value in shown.items():
+    for name, value in settings.items():
         table = (
             {f'{name}."{key}"': item for key, item in value.items()}
             if isinstance(value, dict)
@@ -32,4 +32,4 @@ def config(call: Call) -> None:
         )
         for key, item in table.items():
             if item is not None:
-                typer.echo(f"{key} = {dumps(item, ensure_ascii=False)}")  # TOML writes these values alike
+                typer.echo(f"{key} = {dumps(item, ensure_ascii=False)}")  # these values look the same in TOML

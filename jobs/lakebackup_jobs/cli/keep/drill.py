@@ -1,4 +1,4 @@
-"""`lakebackup drill`: does a restore bring back what was backed up, and how long does it take?"""
+"""`lakebackup drill`: test a restore, and measure how long it takes."""
 
 from __future__ import annotations
 
@@ -52,13 +52,13 @@ def drill(
         lakebackup drill orders-cluster --check no-orphans.sql --json
         lakebackup drill --dry-run
     """
-    given = [
+    given_flags = [
         flag
         for flag, value in {"--seed": seed, "--backup": backup, "--to-time": to_ts}.items()
         if value is not None
     ]
-    if len(given) > 1:
-        raise UsageProblem(f"{' and '.join(given)} exclude each other.", hint="Give one of them.")
+    if len(given_flags) > 1:
+        raise UsageProblem(f"{' and '.join(given_flags)} exclude each other.", hint="Give one of them.")
     from lakebackup_jobs.upkeep.drill import DrillRequest, require_good, run
 
     request = call.request(

@@ -1,4 +1,4 @@
-"""`lakebackup due`: show or take the backups and drills that are due by policy; for cron."""
+"""`lakebackup due`: show or run the backups and drills that are due by policy, for example from cron."""
 
 from __future__ import annotations
 
@@ -32,23 +32,23 @@ def due(call: Call, run: bool = switch("--run", "Run the backups that are due, o
     from dataclasses import asdict
 
     call.notifies = run
-    where, source = call.where, call.flags["source"]  # the setting must not hide other policies
+    repo, source = call.where, call.flags["source"]  # not from the settings, which would hide other policies
     from lakebackup.store.reader import CatalogReader
     from lakebackup_jobs.upkeep import policies
     from lakebackup_jobs.upkeep.next_run import from_future, next_run
 
     reader = CatalogReader.require(*call.places)
     unreadable: list[UsageProblem] = []
-    now = time.time_ns() // 1_000_000
-    backups = policies.due(reader, source, now, unreadable.append)
-    call.notifies = run and bool(unreadable)  # each backup does by itself
-    rows = [asdict(one) | {"command": shlex.join(one.command)} for one in backups]
+    now_ms = time.time_ns() // 1_000_000
+    backups = policies.due(reader, source, now_ms, unreadable.append)
+    call.notifies = run and bool(unreadable)  # each backup sends its own notification
+    rows = [asdict(due_run) | {"command": shlex.join(due_run.command)} for due_run in backups]
     if run and not backups and not call.json:
         # Not on standard output: cron would mail it.
         call.report.note("Nothing is due.")
     elif backups or not unreadable or call.json:
-        call.report.result({"due": rows, "next": next_run(reader, source, now)})
-    unapproved = list(dict.fromkeys(one.unapproved for one in backups if one.unapproved))
+        call.report.result({"due": rows, "next": next_run(reader, source, now_ms)})
+    unapproved = list(dict.fromkeys(due_run.unapproved for due_run in backups if due_run.unapproved))
     for text in [*unapproved, *from_future(reader, source)]:
         call.warn(text)
     if not run:
@@ -57,27 +57,28 @@ def due(call: Call, run: bool = switch("--run", "Run the backups that are due, o
     from lakebackup_jobs.cli import main
     from lakebackup_jobs.cli.interrupt import EXIT_CODES
 
-    shared = ["--repo", where, *call.passed_on("repo", "source", *_KAFKA)]
+    shared = ["--repo", repo, *call.passed_on("repo", "source", *_KAFKA)]
     kafka = call.passed_on(*(name for name in call.flags if name not in _KAFKA))
 
-    def taken(words: Sequence[str]) -> int:
+    def run_command(words: Sequence[str]) -> int:
         reads_kafka = words[:2] in (("backup", "topics"), ("backup", "queue"))
         code = main([*words, *shared, *(kafka if reads_kafka else ())], call.session)
         if code in EXIT_CODES:
-            raise KeyboardInterrupt  # the signal means all that is due
+            raise KeyboardInterrupt  # the signal ends all due runs
         return code
 
-    codes = [(one.source, taken(one.command)) for one in backups if not one.unapproved]
+    codes = [(due_run.source, run_command(due_run.command)) for due_run in backups if not due_run.unapproved]
     _require_good([(source, code) for source, code in codes if code], unreadable, unapproved)
 
 
 def _require_good(
     failed: Sequence[tuple[str, int]], unreadable: Sequence[UsageProblem], unapproved: Sequence[str]
 ) -> None:
-    """Raise for runs that failed, by their sources and exit codes, for policies that cannot be read, and for
-    those that were not approved here.
+    """Raise an error if runs failed, or if policies cannot be read or were not approved here.
 
-    Raises Incomplete, or the error of their exit code when all have the same: a scheduler knows what is busy.
+    `failed` has (source, exit code) of each failed run. The error is Incomplete. When all problems have the
+    same exit code, it is the error with that code, so that a scheduler sees, for example, that a source is
+    busy.
     """
     codes = {code for _, code in failed} | {problem.exit_code for problem in unreadable}
     codes |= {Unapproved.exit_code} if unapproved else set()

@@ -1,4 +1,4 @@
-"""`lakebackup notify`: does a notification arrive?"""
+"""`lakebackup notify`: send a test notification."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def notify(call: Call) -> None:
     from lakebackup_jobs.runtime.masking import secrets_of, without_secrets
     from lakebackup_jobs.runtime.notify import Event, send
 
-    settings, now = call.settings, time.time()
+    settings, now_s = call.settings, time.time()
     event = Event(
         event="test",
         verb="notify",
@@ -29,14 +29,14 @@ def notify(call: Call) -> None:
         outcome="ok",
         exit_code=0,
         error=None,
-        started=now,
-        finished=now,
+        started=now_s,
+        finished=now_s,
     )
-    sent = send(settings.notify, event)
-    if not sent:
+    problems = send(settings.notify, event)
+    if not problems:
         raise UsageProblem(
             "[notify] of the settings names nobody.", hint="Set on_failure, on_success or webhook there."
         )
-    call.report.result({place: problem or "sent" for place, problem in sent.items()})
-    if any(sent.values()):
+    call.report.result({channel: problem or "sent" for channel, problem in problems.items()})
+    if any(problems.values()):
         raise EnvironmentProblem("Not all could be notified.", hint="See above what went wrong.")

@@ -1,4 +1,4 @@
-"""`lakebackup policy …` and `lakebackup hold`: backup schedules, retention, and holds."""
+"""`lakebackup policy …` and `lakebackup hold`: backup schedules, retention and holds."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ COLUMNS = (
     "actor",
     "time",
 )
-_WHEN, _WHAT, _KEPT = "When to back up", "What to back up", "What to keep"
-# Of a count: more is a slip, and the catalog's numbers end.
-_MOST = 1_000_000
-_RULE: dict[str, Any] = {"min": 0, "max": _MOST, "panel": _KEPT}
-# What help calls the value of a flag that is a path.
-_PATHS = ("PATH", "FOLDER", "FILE")
-# What a due run says itself.
-_ITS_OWN = ("mode", "repo", "catalog", "dry_run", "explain", "json")
+_SCHEDULE_PANEL, _CONTENTS_PANEL, _RETENTION_PANEL = "When to back up", "What to back up", "What to keep"
+# The largest count in a policy. A larger one is a typing error, and may not fit the catalog's column.
+_MAX_COUNT = 1_000_000
+_RULE: dict[str, Any] = {"min": 0, "max": _MAX_COUNT, "panel": _RETENTION_PANEL}
+# The names that help gives to flags' values that are paths.
+_PATH_METAVARS = ("PATH", "FOLDER", "FILE")
+# The flags that a due run adds itself.
+_FLAGS_OF_DUE = ("mode", "repo", "catalog", "dry_run", "explain", "json")
 NAME = argument(
     "SOURCE", "A source by name, or a topic that only one source has.", ..., autocompletion=completion.sources
 )
@@ -59,35 +59,35 @@ def set_(
         "--full WHEN",
         "When to run fulls: 'daily 02:30', 'weekly sun 02:00', 'every 6h', or cron's '30 2 * * mon-fri'; "
         "none.",
-        panel=_WHEN,
+        panel=_SCHEDULE_PANEL,
     ),
     incremental: str | None = option(
-        "--incr WHEN", "When to run incrementals, written like --full.", panel=_WHEN
+        "--incr WHEN", "When to run incrementals, written like --full.", panel=_SCHEDULE_PANEL
     ),
     incr_mode: Literal["incr-diff", "incr-accu", "diff", "accu"] | None = option(
-        "--incr-mode MODE", "incr-diff or incr-accu.", show_default="incr-diff", panel=_WHEN
+        "--incr-mode MODE", "incr-diff or incr-accu.", show_default="incr-diff", panel=_SCHEDULE_PANEL
     ),
     level: int | None = option(
         "--level N",
         "Level of an incremental backup; a full is level 0.",
         min=1,
-        max=_MOST,
+        max=_MAX_COUNT,
         show_default="1",
-        panel=_WHEN,
+        panel=_SCHEDULE_PANEL,
     ),
     drill: str | None = option(
-        "--drill WHEN", "When to run restore drills, written like --full.", panel=_WHEN
+        "--drill WHEN", "When to run restore drills, written like --full.", panel=_SCHEDULE_PANEL
     ),
     time_zone: str | None = option(
         "--time-zone ZONE",
         "Time zone of schedules and keep rules, such as Europe/Berlin; none.",
         show_default="UTC",
-        panel=_WHEN,
+        panel=_SCHEDULE_PANEL,
     ),
     window: str | None = option(
         "--window SPAN",
         "Recovery window: how far back any time can be restored, such as 14d; none.",
-        panel=_KEPT,
+        panel=_RETENTION_PANEL,
     ),
     redundancy: int | None = option(
         "--redundancy N",
@@ -122,13 +122,13 @@ def set_(
         "--pattern REGEX",
         options.TOPICS_THAT_MATCH + "Also new ones; none: no patterns.",
         show_default="the topics in backups",
-        panel=_WHAT,
+        panel=_CONTENTS_PANEL,
     ),
     command: str | None = option(
         "--command 'VERB …'",
         "What a due run backs up, if not topics, as after `lakebackup backup`: 'snapshot FOLDER'; none. "
         "Its paths are stored as absolute ones.",
-        panel=_WHAT,
+        panel=_CONTENTS_PANEL,
     ),
     note: str | None = option("--note TEXT", "A note to store with it."),
 ) -> None:
@@ -177,11 +177,11 @@ def show(
     from lakebackup_jobs.cli.output.rows import Brief
 
     reader = call.reader()
-    found = reader.query("list_policies", source=source).read_all()
-    if source and not found.num_rows:
+    policies = reader.query("list_policies", source=source).read_all()
+    if source and not policies.num_rows:
         require_known(reader, source)
     brief = Brief(COLUMNS, ("time", "actor", "incremental_kind", "level", "note", "min_redundancy"))
-    call.write(found.to_reader(), brief=brief)
+    call.write(policies.to_reader(), brief=brief)
 
 
 @verb(options.REPO)
@@ -227,7 +227,7 @@ def hold(
 
 
 def _approve(call: Call, source: str) -> None:
-    """Who sets a policy on this machine approves what it runs here."""
+    """Approve the policy on this machine, because the user who set it here agrees to its runs."""
     from lakebackup.store.reader import CatalogReader
     from lakebackup_jobs.upkeep import policies
 
@@ -238,7 +238,7 @@ def _approve(call: Call, source: str) -> None:
 
 
 def _days(window: str | None) -> int | None:
-    """A window in whole days; 0 for "none", None for None. Raises UsageProblem."""
+    """A window in whole days; 0 for "none", None for None. Raises UsageProblem for other spans."""
     if window is None or window == "none":
         return None if window is None else 0
     ms = span("--window", window) or 0
@@ -248,7 +248,11 @@ def _days(window: str | None) -> int | None:
 
 
 def _arguments(text: str) -> tuple[str, ...]:
-    """The arguments of `lakebackup backup` in a text, as that would read them. Raises UsageProblem."""
+    """Split a text into arguments of `lakebackup backup`, and check them with its parser.
+
+    Paths become absolute. Raises UsageProblem when `lakebackup backup` would refuse the arguments, or when a
+    due run adds one of them itself.
+    """
     import shlex
 
     from lakebackup.rows.base import QUEUES
@@ -258,7 +262,7 @@ def _arguments(text: str) -> tuple[str, ...]:
 
     verbs = sorted(kind.scheduled for kind in KINDS.values() if kind.scheduled)
     try:
-        verb_, *rest = shlex.split(text) or [""]
+        verb_, *other_words = shlex.split(text) or [""]
     except ValueError as error:
         raise UsageProblem(f"--command {text!r} cannot be read: {error}.") from None
     if verb_ not in verbs:
@@ -266,35 +270,35 @@ def _arguments(text: str) -> tuple[str, ...]:
             f"--command {text!r} does not begin with {' or '.join(verbs)}.",
             hint="Write what follows `lakebackup backup`; topics are named by --pattern.",
         )
-    known = typer.main.get_command(app).commands["backup"].commands[verb_]  # type: ignore[attr-defined]
+    command = typer.main.get_command(app).commands["backup"].commands[verb_]  # type: ignore[attr-defined]
     try:
-        # With the settings of the program: a command keeps the help flags of its first context.
-        context = known.make_context(
-            f"lakebackup backup {verb_}", list(rest), **(app.info.context_settings or {})
+        # Passes the program's settings, because a command keeps the help flags of its first context.
+        context = command.make_context(
+            f"lakebackup backup {verb_}", list(other_words), **(app.info.context_settings or {})
         )
     except typer.TyperException as error:
         from lakebackup_jobs.cli.output.usage import usage_problem
 
         problem = usage_problem(error)
         raise UsageProblem(f"--command {text!r}: {problem.message}", hint=problem.hint) from None
-    own = _ITS_OWN if verb_ == KINDS[QUEUES].scheduled else (*_ITS_OWN, "source")
-    for name in own:
-        given = context.get_parameter_source(name)
-        if given is not None and given.name == "COMMANDLINE":
+    forbidden = _FLAGS_OF_DUE if verb_ == KINDS[QUEUES].scheduled else (*_FLAGS_OF_DUE, "source")
+    for name in forbidden:
+        parameter_source = context.get_parameter_source(name)
+        if parameter_source is not None and parameter_source.name == "COMMANDLINE":
             raise UsageProblem(
                 f"--command {text!r} has --{name.replace('_', '-')}, which a due run gives itself.",
                 hint="Leave it out.",
             )
-    words = (verb_, *_from_anywhere(known, context, rest))
+    words = (verb_, *_with_absolute_paths(command, context, other_words))
     require_schedulable(words)
     return words
 
 
-def _from_anywhere(known: Any, context: Any, words: Sequence[str]) -> Iterator[str]:
-    """Arguments of a verb with absolute paths: a due run starts in another folder."""
-    given, _, _ = known.make_parser(context).parse_args(list(words))
-    for parameter in known.params:
-        values = given.get(parameter.name, ())
+def _with_absolute_paths(command: Any, context: Any, words: Sequence[str]) -> Iterator[str]:
+    """Yields a verb's arguments with absolute paths, because a due run starts in another folder."""
+    values_by_name, _, _ = command.make_parser(context).parse_args(list(words))
+    for parameter in command.params:
+        values = values_by_name.get(parameter.name, ())
         for value in values if isinstance(values, list | tuple) else [values]:
             if parameter.param_type_name == "option":
                 yield parameter.opts[0]
@@ -308,4 +312,4 @@ def _absolute(value: str, metavar: str) -> str:
     if metavar == "ROLE=FILE":
         role, _, file = value.partition("=")
         return f"{role}={full_path(file)}" if file else value
-    return full_path(value) if metavar in _PATHS else value
+    return full_path(value) if metavar in _PATH_METAVARS else value

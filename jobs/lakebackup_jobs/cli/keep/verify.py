@@ -1,4 +1,4 @@
-"""`lakebackup verify`: are the backups what the catalog says?"""
+"""`lakebackup verify`: check stored files against the catalog."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""`lakebackup log …`: capture a change feed without an end. One file a verb."""
+"""`lakebackup log …`: capture a change feed continuously. One file for each verb."""

@@ -21,18 +21,23 @@ METRICS_PORT = option("--metrics-port PORT", "Serve Prometheus metrics on this p
 
 
 def place_of(call: Call, *, run: bool = False, metrics_port: int | None = None) -> Place:
-    """The place of the tasks. `run`: a job may start on this machine; it gets this command's flags."""
+    """How this machine reaches the log tasks of the repository.
+
+    `run`: a job may start on this machine. It gets this command's flags.
+    """
     from lakebackup_jobs.logs.control.verbs import Place
 
-    found = call.settings
+    settings = call.settings
     # `launch` adds the destination; the job's output goes to its log file.
     options = call.passed_on("repo", "catalog", "bootstrap_server", "json", "wide", "debug")
     options += [] if metrics_port is None else ["--metrics-port", str(metrics_port)]
-    return Place(call.where, found.catalog, dict(found.kafka), options if run else None, found.log.keys_file)
+    return Place(
+        call.where, settings.catalog, dict(settings.kafka), options if run else None, settings.log.keys_file
+    )
 
 
 def line(text: str) -> None:
-    """A line on standard output."""
+    """Print a line on standard output."""
     sys.stdout.write(f"{visible_lines(text)}\n")
     sys.stdout.flush()
 
@@ -40,9 +45,10 @@ def line(text: str) -> None:
 def progress(
     message: str, as_json: bool, work: Callable[[], dict[str, Any]], ended: Callable[[Mapping[str, Any]], str]
 ) -> None:
-    """Do the work, and show `message`, a line per store, and how it ended; or one JSON object.
+    """Do the work, and print `message`, a line for each store, and the text of `ended`.
 
-    Shows the stores of Failed, and raises it again.
+    With `as_json`, prints the result as one JSON object instead. When the work raises Failed, prints the
+    error's stores and raises it again.
     """
     from lakebackup_jobs.lifecycle.progress import event_line
     from lakebackup_jobs.logs.control.status import lines
@@ -51,16 +57,16 @@ def progress(
     if not as_json:
         line(f"{message}\n")
     try:
-        found = work()
+        status = work()
     except Failed as error:
         if not as_json:
             stores("\n".join(lines(error.found)))
         raise
     if as_json:
-        line(event_line("result", found))
+        line(event_line("result", status))
         return
-    stores("\n".join(lines(found)))
-    line(ended(found))
+    stores("\n".join(lines(status)))
+    line(ended(status))
 
 
 def stores(text: str) -> None:

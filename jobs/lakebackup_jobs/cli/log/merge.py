@@ -1,4 +1,4 @@
-"""`lakebackup log merge`: a new snapshot of an older one and the log after it."""
+"""`lakebackup log merge`: build a new snapshot from an older one and the log after it."""
 
 from __future__ import annotations
 

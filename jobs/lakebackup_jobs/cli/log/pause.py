@@ -1,4 +1,4 @@
-"""`lakebackup log pause`: a log task flushes and sleeps."""
+"""`lakebackup log pause`: make a log task flush and then read nothing more."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def pause(call: Call, name: str = common.NAME) -> None:
     """
     from lakebackup_jobs.logs.control import verbs as control
 
-    place = common.place_of(call)
-    common.progress(f"Pausing task {name}...", call.json, lambda: control.pause(place, name), _ended)
+    environment = common.place_of(call)
+    common.progress(f"Pausing task {name}...", call.json, lambda: control.pause(environment, name), _ended)
 
 
-def _ended(now: Mapping[str, Any]) -> str:
-    ts = now["checkpoint_ts"]
-    at = "; no checkpoint is known yet" if ts is None else f" at {ts}"
-    nothing = "" if now["at_work"] else " No job of it was at work: nothing was flushed."
-    return f"Paused{at}.{nothing}"
+def _ended(status: Mapping[str, Any]) -> str:
+    ts = status["checkpoint_ts"]
+    suffix = "; no checkpoint is known yet" if ts is None else f" at {ts}"
+    flush_note = "" if status["at_work"] else " No job of it was at work: nothing was flushed."
+    return f"Paused{suffix}.{flush_note}"

@@ -28,7 +28,10 @@ ALLOW_GAPS = switch("--allow-gaps", "Continue even if some data was never backed
 
 
 def end_of(call: Call, name: str, end_ts: int | None, to_ms: int | None) -> int | None:
-    """The end in the unit of the task's feed. Raises UsageProblem when it is given twice, NotFound."""
+    """The end of the range as a ts of the task's feed; None when neither flag is given.
+
+    Raises UsageProblem when both flags are given, and NotFound.
+    """
     from lakebackup_jobs.logs.upkeep.truncate import ts_of
 
     check_end(end_ts, to_ms)
@@ -36,7 +39,7 @@ def end_of(call: Call, name: str, end_ts: int | None, to_ms: int | None) -> int 
 
 
 def check_end(end_ts: int | None, to_ms: int | None) -> None:
-    """Raises UsageProblem when both --endts and --to-time are given."""
+    """Raise UsageProblem when both --endts and --to-time are given."""
     if end_ts is not None and to_ms is not None:
         raise UsageProblem(
             "--endts and --to-time exclude each other.", hint="Give one of them: both set the end."

@@ -1,4 +1,4 @@
-"""`lakebackup log restore`: what a log task captured of a span of time."""
+"""`lakebackup log restore`: restore a time span of a log task's log."""
 
 from __future__ import annotations
 

@@ -30,10 +30,10 @@ def resume(
     """
     from lakebackup_jobs.logs.control import verbs as control
 
-    place = common.place_of(call, run=not no_run, metrics_port=metrics_port)
+    environment = common.place_of(call, run=not no_run, metrics_port=metrics_port)
     common.progress(
         f"Resuming task {name}...",
         call.json,
-        lambda: control.resume(place, name, skip or ()),
-        lambda now: "Resumed!" + (f" Its log: {now['log']}" if now["log"] else ""),
+        lambda: control.resume(environment, name, skip or ()),
+        lambda status: "Resumed!" + (f" Its log: {status['log']}" if status["log"] else ""),
     )

@@ -35,32 +35,32 @@ def run(
         lakebackup log run prod --repo ./backups
         lakebackup log run prod --repo s3://bucket/log --master spark://host:7077 --metrics-port 9464
     """
-    where, found = call.where, call.settings
+    repo, settings = call.where, call.settings
     from lakebackup.store.reader import CatalogReader
     from lakebackup_jobs.logs.capture.flush import LogRequest
     from lakebackup_jobs.logs.capture.job import run as run_task
     from lakebackup_jobs.logs.task import LastError, client_of, require
 
-    reader = CatalogReader.require(where, found.catalog)
-    known = require(reader, name)
+    reader = CatalogReader.require(repo, settings.catalog)
+    task = require(reader, name)
     request = call.request(
         LogRequest,
-        kafka=client_of(reader.catalog_uri, name, known.settings, found.kafka),
-        settings=known.settings,
-        scratch=found.log.scratch,
-        tries=found.log.tries,
+        kafka=client_of(reader.catalog_uri, name, task.settings, settings.kafka),
+        settings=task.settings,
+        scratch=settings.log.scratch,
+        tries=settings.log.tries,
     )
 
-    def paused(error: LakebackupError) -> None:
-        """The job keeps its lease meanwhile."""
+    def notify_paused(error: LakebackupError) -> None:
+        """Send the notification in a thread. Meanwhile the job keeps its lease."""
         threading.Thread(target=call.notify, args=("log run", time.time(), error), daemon=True).start()
 
-    stop, last_error = threading.Event(), LastError(paused=paused)
+    stop, last_error = threading.Event(), LastError(paused=notify_paused)
     note = "Stops after this flush; Ctrl-C again interrupts it."
-    with stopped_by_signals(stop, note), ExitStack() as beside:
+    with stopped_by_signals(stop, note), ExitStack() as stack:
         if metrics_port is not None:
             from lakebackup_jobs.logs.control.metrics import LogCollector, registry, serve
 
-            collector = LogCollector(where, found.catalog, name, last_error)
-            beside.enter_context(serve(registry(collector), metrics_host, metrics_port))
+            collector = LogCollector(repo, settings.catalog, name, last_error)
+            stack.enter_context(serve(registry(collector), metrics_host, metrics_port))
         call.run(run_task, request, stop=stop, last_error=last_error)

@@ -61,7 +61,7 @@ def start(
         lakebackup log start shop --bootstrap-server localhost:9092 --feed debezium
             --pattern 'shop\..*' --repo s3://b/log -f 'public.*' -f '!public.tmp_*' --encrypt
     """
-    where, bootstrap = call.where, call.kafka["bootstrap.servers"]
+    repo, bootstrap = call.where, call.kafka["bootstrap.servers"]
     topics = required(pattern, "--pattern", "in which topics is the feed?", hint="Give --pattern REGEX.")
     from lakebackup.store.writer import CatalogWriter
     from lakebackup_jobs.logs.control import verbs as control
@@ -74,16 +74,16 @@ def start(
         flush_every_s=(span("--flush-every", flush_every) or 1) / 1000,
         flush_bytes=size("--flush-bytes", flush_bytes) or 1,
     )
-    CatalogWriter(None, where, call.settings.catalog).migrate()
-    place = common.place_of(call, run=not no_run, metrics_port=metrics_port)
-    newest = place.reader().one("log_newest", source=name)
-    first = newest["end_ts"] if newest else lastbackupts
-    begin = "the start of the feed" if first is None else f"ts={first}"
+    CatalogWriter(None, repo, call.settings.catalog).migrate()
+    environment = common.place_of(call, run=not no_run, metrics_port=metrics_port)
+    newest = environment.reader().one("log_newest", source=name)
+    start_ts = newest["end_ts"] if newest else lastbackupts
+    beginning = "the start of the feed" if start_ts is None else f"ts={start_ts}"
 
-    def ended(status: Any) -> str:
+    def outcome(status: Any) -> str:
         if status["detail"]:
             return f"Started, then paused: {status['detail']}"
         return "Started!" + (f" Its log: {status['log']}" if status["log"] else "")
 
-    message = f"Starting task {name} from {begin}..."
-    common.progress(message, call.json, lambda: control.start(place, name, task), ended)
+    message = f"Starting task {name} from {beginning}..."
+    common.progress(message, call.json, lambda: control.start(environment, name, task), outcome)

@@ -24,7 +24,7 @@ def status(
         lakebackup log status --repo ./backups
         lakebackup log status prod --repo ./backups --json
     """
-    where, settings = call.where, call.settings
+    repo, settings = call.where, call.settings
     from lakebackup.errors import Incomplete, NotFound
     from lakebackup.storage import open_storage
     from lakebackup.store.reader import CatalogReader
@@ -32,16 +32,14 @@ def status(
     from lakebackup_jobs.logs.control.status import lines, statuses, waiting
     from lakebackup_jobs.logs.task import require
 
-    reader = CatalogReader.require(where, settings.catalog)
+    reader = CatalogReader.require(repo, settings.catalog)
     if name and not call.json:
         common.line(f"Checking status of {name}...\n")
-    tasks = statuses(reader, open_storage(where), name)
+    tasks = statuses(reader, open_storage(repo), name)
     if not tasks and not call.json:
         raise NotFound("There is no log task.", hint="`lakebackup log start` creates one.")
     for task in tasks:
-        task["waiting"] = waiting(
-            where, settings.catalog, require(reader, task["task"]), dict(settings.kafka)
-        )
+        task["waiting"] = waiting(repo, settings.catalog, require(reader, task["task"]), dict(settings.kafka))
         if call.json:
             common.line(event_line("result", task))
             continue

@@ -23,19 +23,19 @@ def stop(call: Call, name: str = common.NAME) -> None:
     """
     from lakebackup_jobs.logs.control import verbs as control
 
-    place = common.place_of(call)
-    common.progress(f"Stopping task {name}...", call.json, lambda: control.stop(place, name), _ended)
+    environment = common.place_of(call)
+    common.progress(f"Stopping task {name}...", call.json, lambda: control.stop(environment, name), _ended)
 
 
 def _ended(status: Mapping[str, Any]) -> str:
-    lost = status["lost"]
-    if lost is None:
-        rest = "The number of events that are not flushed is unknown: Kafka does not report it here."
-    elif lost:
-        each = ", ".join(f"{count} of {topic}" for topic, count in lost.items())
-        rest = f"Not flushed, and lost unless the task resumes while the feed still has them: {each}."
+    lost_by_topic = status["lost"]
+    if lost_by_topic is None:
+        flush_note = "The number of events that are not flushed is unknown: Kafka does not report it here."
+    elif lost_by_topic:
+        counts = ", ".join(f"{count} of {topic}" for topic, count in lost_by_topic.items())
+        flush_note = f"Not flushed, and lost unless the task resumes while the feed still has them: {counts}."
     else:
-        rest = "Every event was flushed."
+        flush_note = "Every event was flushed."
     ts = status["checkpoint_ts"]
-    at = "; no checkpoint is known yet" if ts is None else f" at --startts={ts}"
-    return f"{rest}\nStopped{at}."
+    suffix = "; no checkpoint is known yet" if ts is None else f" at --startts={ts}"
+    return f"{flush_note}\nStopped{suffix}."

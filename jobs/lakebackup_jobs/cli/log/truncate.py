@@ -58,5 +58,7 @@ def _confirmed(preview: dict[str, Any]) -> bool:
     """Whether the user confirms the deletion. Raises UsageProblem without a terminal."""
     if not sys.stdin.isatty():
         raise UsageProblem("No terminal to confirm on.", hint="Give --yes, or preview with --dry-run.")
-    what = f"{preview['files']} of {preview['of_files']} files, {preview['bytes']:,} bytes"
-    return typer.confirm(f"Delete {what}; the rest stays restorable {preview['restorable']}?", err=True)
+    description = f"{preview['files']} of {preview['of_files']} files, {preview['bytes']:,} bytes"
+    return typer.confirm(
+        f"Delete {description}; the rest stays restorable {preview['restorable']}?", err=True
+    )

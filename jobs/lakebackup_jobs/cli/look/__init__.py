@@ -1,1 +1,1 @@
-"""Verbs that only look: they read the catalog with DuckDB and start no Java. One file a verb."""
+"""Verbs that only read the catalog, with DuckDB and without a JVM. One file for each verb."""

@@ -49,15 +49,15 @@ def diff(
 
 
 def _write_files(call: Call, request: DiffRequest) -> None:
-    found = _changes(call, request)
-    result, csv = {"a": found.a, "b": found.b, "totals": list(found.totals)}, call.flags["csv"]
+    file_diff = _changes(call, request)
+    result, csv = {"a": file_diff.a, "b": file_diff.b, "totals": list(file_diff.totals)}, call.flags["csv"]
     if not csv:
-        call.show(result, [_file_sentence(found)])
-    if found.totals or csv:
+        call.show(result, [_file_sentence(file_diff)])
+    if file_diff.totals or csv:
         from lakebackup_jobs.cli.output.rows import Brief
 
         brief = Brief(COLUMNS, ("entries", "old_bytes", "region"))
-        call.write(found.changes.query("diff_rows"), COLUMNS, brief)
+        call.write(file_diff.changes.query("diff_rows"), COLUMNS, brief)
 
 
 def _changes(call: Call, request: DiffRequest) -> FileDiff:
@@ -75,7 +75,7 @@ def _compared(call: Call, request: DiffRequest) -> Iterator[TopicDiff]:
     from lakebackup_jobs.lifecycle.progress import Reporter
     from lakebackup_jobs.query.record_diff import run
 
-    # The first line of --json are the totals, not events.
+    # The first line of --json has the totals, so events of the run are not printed as JSON.
     report = Reporter(sys.stdout, sys.stderr) if call.json else call.report
     return run(request, spark=call.planner(), reporter=report)
 
@@ -87,10 +87,14 @@ def _write_records(call: Call, request: DiffRequest) -> None:
 
     topics = _compared(call, request)
     if call.flags["csv"]:
-        first = next(topics, None)
-        if first is not None:  # one header for all
-            later = chain.from_iterable(topic.rows for topic in topics)
-            call.write(pa.RecordBatchReader.from_batches(first.rows.schema, chain(first.rows, later)))
+        first_topic = next(topics, None)
+        if first_topic is not None:  # all topics share one header
+            other_batches = chain.from_iterable(topic.rows for topic in topics)
+            call.write(
+                pa.RecordBatchReader.from_batches(
+                    first_topic.rows.schema, chain(first_topic.rows, other_batches)
+                )
+            )
         return
     for topic in topics:
         call.show(topic.totals(), [_record_sentence(topic)])
@@ -98,8 +102,8 @@ def _write_records(call: Call, request: DiffRequest) -> None:
             call.write(topic.rows)
 
 
-def _file_sentence(found: FileDiff) -> str:
-    """How many files differ between the backups, by how."""
+def _file_sentence(file_diff: FileDiff) -> str:
+    """A sentence with the number of files that differ between two backups, for each kind of change."""
     from lakebackup_jobs.cli.output.results.phrases import listed
     from lakebackup_jobs.lifecycle.progress import human_bytes
     from lakebackup_jobs.query.words import counted
@@ -108,14 +112,14 @@ def _file_sentence(found: FileDiff) -> str:
         size = row["old_bytes"] if row["change"] == "gone" else row["bytes"]
         return f"{counted(row['files'], 'file')} {row['change']} ({human_bytes(size)})"
 
-    between = f"from backup {found.a} to backup {found.b}"
-    if not found.totals:
-        return f"Nothing changed {between}."
-    return f"Changed {between}: {listed(map(part, found.totals))}."
+    backups = f"from backup {file_diff.a} to backup {file_diff.b}"
+    if not file_diff.totals:
+        return f"Nothing changed {backups}."
+    return f"Changed {backups}: {listed(map(part, file_diff.totals))}."
 
 
 def _record_sentence(topic: TopicDiff) -> str:
-    """How many keys of a topic differ."""
+    """A sentence with the number of keys of a topic that differ, for each kind of change."""
     from lakebackup_jobs.cli.output.results.phrases import listed
     from lakebackup_jobs.query.words import counted
 

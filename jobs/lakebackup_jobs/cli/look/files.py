@@ -1,4 +1,4 @@
-"""`lakebackup files`: a backup's manifest."""
+"""`lakebackup files`: the data files that a backup added."""
 
 from __future__ import annotations
 

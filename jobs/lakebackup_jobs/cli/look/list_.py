@@ -1,4 +1,4 @@
-"""`lakebackup list`: the backups there are."""
+"""`lakebackup list`: all backups."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def list_(call: Call) -> None:
     from lakebackup_jobs.cli.output.rows import Brief
 
     reader = call.reader()
-    source = call.flags["source"]  # the setting must not hide the others
+    source = call.flags["source"]  # not from the settings, which would hide other sources
     if source:
         require_known(reader, source)
     brief = Brief(COLUMNS, FIRST_OUT, call.short_ids(reader))

@@ -31,16 +31,16 @@ def report(
     from lakebackup_jobs.query.report.values import facts
     from lakebackup_jobs.runtime.terminal_text import visible
 
-    now = call.as_of // 1_000 if call.as_of is not None else time.time_ns() // 1_000_000
-    found = facts(call.reader(), now, internal=internal)
+    now_ms = call.as_of // 1_000 if call.as_of is not None else time.time_ns() // 1_000_000
+    report_values = facts(call.reader(), now_ms, internal=internal)
     if html:
         from lakebackup_jobs.query.report.page import page
         from lakebackup_jobs.query.whole_file import write_whole
 
-        write_whole(page(found), html, "The report")
+        write_whole(page(report_values), html, "The report")
     if call.json:
-        call.show(found)
+        call.show(report_values)
     elif html:
-        call.write_lines([f"Wrote {visible(str(html))}.\n", *results.findings(found)])
+        call.write_lines([f"Wrote {visible(str(html))}.\n", *results.findings(report_values)])
     else:
-        call.write_lines(results.lines(found, call.screen))
+        call.write_lines(results.lines(report_values, call.screen))

@@ -1,4 +1,4 @@
-"""`lakebackup serve …`: servers that other programs ask, until they are stopped."""
+"""`lakebackup serve …`: servers for other programs, which run until they are stopped."""
 
 from __future__ import annotations
 
@@ -46,19 +46,19 @@ def thrift(
 
     reader = CatalogReader.require(*call.places)
     roots = sorted(set(reader.destinations().readable.values()))
-    who = find_account(account)
+    run_as = find_account(account)
     _warn_if_open(call, host)
     server = thrift_server(
         reader.catalog_uri,
         roots,
-        who,
+        run_as,
         host=host,
         port=port,
         memory=call.settings.spark.get("spark.driver.memory"),
         warn=call.report.warning,
     )
     with server as runs:
-        _ready(call, f"jdbc:hive2://{host}:{port}/default", account=who.name)
+        _print_ready(call, f"jdbc:hive2://{host}:{port}/default", account=run_as.name)
         _until_stopped(runs)
 
 
@@ -76,13 +76,13 @@ def connect(
     Examples:
         lakebackup serve connect --port 15002
     """
-    found = call.settings
+    settings = call.settings
     from lakebackup_jobs.runtime.session import connect_server
 
-    extra = dict(found.spark) | ({"spark.master": found.master} if found.master else {})
+    extra = dict(settings.spark) | ({"spark.master": settings.master} if settings.master else {})
     _warn_if_open(call, host)
     with connect_server(host=host, port=port, extra=extra) as address:
-        _ready(call, address)
+        _print_ready(call, address)
         _until_stopped(lambda: True)
 
 
@@ -106,7 +106,7 @@ def metrics(
     CatalogReader.require(*call.places)
     _warn_if_open(call, host)
     with serve(of_destination(*call.places), host, port) as listening:
-        _ready(call, f"{url_of(host, listening)}/metrics")
+        _print_ready(call, f"{url_of(host, listening)}/metrics")
         _until_stopped(lambda: True)
 
 
@@ -135,14 +135,14 @@ def http(
 
     token = _token(token_file or call.settings.log.token_file, host)
     CatalogReader.require(*call.places)
-    place = place_of(call, run=True)
-    with serving(app_of(place, token), host, port) as (url, runs):
-        _ready(call, url)
+    environment = place_of(call, run=True)
+    with serving(app_of(environment, token), host, port) as (url, runs):
+        _print_ready(call, url)
         _until_stopped(runs)
 
 
 def _token(file: Path | str | None, host: str) -> str | None:
-    """The token that a file holds. Raises UsageProblem without one where others can connect."""
+    """The token in a file. Raises UsageProblem when there is no file and other machines can connect."""
     if file is None:
         if host not in _LOOPBACK:
             raise UsageProblem(
@@ -164,12 +164,12 @@ def _token(file: Path | str | None, host: str) -> str | None:
     return token
 
 
-def _ready(call: Call, url: str, **more: str) -> None:
+def _print_ready(call: Call, url: str, **fields: str) -> None:
     import sys
 
     from lakebackup_jobs.lifecycle.progress import event_line
 
-    line = event_line("ready", {"url": url, **more})
+    line = event_line("ready", {"url": url, **fields})
     sys.stdout.write(f"{line}\n" if call.json else f"Ready: {url}  (Ctrl-C stops it)\n")
     sys.stdout.flush()
 

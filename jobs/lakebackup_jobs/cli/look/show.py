@@ -1,4 +1,4 @@
-"""`lakebackup show`: everything about one backup, or how all of them depend on each other."""
+"""`lakebackup show`: the details of one backup, or the tree of all backups."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from lakebackup_jobs.cli.verb import Call, verb
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-# So many transactions are shown that were open at a backup's end; the view queue_transactions has them all.
-_OPEN = 20
+# How many of the transactions open at a backup's end are printed. The view queue_transactions has all.
+_OPEN_TRANSACTIONS = 20
 TABLE = ("scope", "regions", "files", "bytes", "new_files", "new_bytes")
 LOGGED = ("scope", "name", "regions", "files", "entries", "bytes", "min_ts", "max_ts")
 _ENGINE = ("first_tid", "last_tid", "snapshot_id", "open_transactions", "open")
@@ -65,26 +65,26 @@ def show(
         rows = reader.rows("show_log_tables", backup_id=backup_id)
     else:
         rows = reader.rows("show_scopes", backup_id=backup_id)
-    if backup["source_kind"] == QUEUES and (brought := reader.one("show_queue", backup_id=backup_id)):
-        backup |= brought
-        backup["open"] = reader.rows("show_open", backup_id=backup_id, rows=_OPEN)
+    if backup["source_kind"] == QUEUES and (queue_row := reader.one("show_queue", backup_id=backup_id)):
+        backup |= queue_row
+        backup["open"] = reader.rows("show_open", backup_id=backup_id, rows=_OPEN_TRANSACTIONS)
     if call.json:
         call.show({**backup, items: rows})
         return
     if call.wide:
-        # The same instants are there as numbers, which `show` writes as times.
+        # The row has the same instants as numbers, which `show` writes as times.
         plain = {name: value for name, value in backup.items() if not name.endswith("_time")}
         call.show({**plain, items: rows})
         return
     facts = dict(_facts(backup, rows))
     if backup["source_kind"] == SNAPSHOT and len(rows) <= 1:
-        call.show(facts)  # the line `files` says it
+        call.show(facts)  # the line `files` already has the table's figures
         return
     call.show({**facts, items: [{name: row[name] for name in columns} for row in rows]})
 
 
 def _facts(backup: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, Any]]:
-    """What matters of a backup, as texts under their labels; `rows`: of its topics or tables."""
+    """Yields the main facts of a backup as (label, text). `rows` are those of its topics or tables."""
     from lakebackup.rows.base import QUEUES, SNAPSHOT
     from lakebackup_jobs.cli.output.results.phrases import amount, duration, moment
 

@@ -1,4 +1,4 @@
-"""`lakebackup sql`: any question to the catalog, and the shell."""
+"""`lakebackup sql`: a SELECT over the catalog, and the shell."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def sql(
             raise UsageProblem("--explain explains one SELECT.", hint='Give it: lakebackup sql "SELECT …".')
         _explain(call, statement)
         return
-    span("--timeout", timeout)  # says which flag is wrong
+    span("--timeout", timeout)  # raises an error that names the flag
     connection = _connection(call, engine)
     if statement is None:
         _shell(call, connection, timeout)
@@ -82,11 +82,11 @@ def _connection(call: Call, engine: str) -> Connection:
         finally:
             call.report.clear()
 
-    def fallback(why: NeedsSpark) -> SparkSession:
+    def fallback(error: NeedsSpark) -> SparkSession:
         from lakebackup_jobs.runtime.terminal_text import visible
 
         if not call.json:
-            message = visible(why.message.splitlines()[0].rstrip("."))
+            message = visible(error.message.splitlines()[0].rstrip("."))
             call.report.clear()
             typer.echo(f"{message}. Starting Spark.", err=True)
         return session()
@@ -109,7 +109,7 @@ def _shell(call: Call, connection: Connection, timeout: str) -> None:
         raise UsageProblem("--json and --csv exclude each other.", hint="Give one of them.")
     mode: Mode = "json" if call.json else "csv" if call.flags["csv"] else "wide" if call.wide else "table"
     interactive = sys.stdin.isatty() and sys.stdout.isatty()
-    connection.catalog()  # says at once that there is none
+    connection.catalog()  # raises NotFound before the prompt if there is none
     call.report.clear()
     with Shell(connection, timeout=timeout, mode=mode, interactive=interactive, said=_note) as shell:
         if interactive:
@@ -121,7 +121,7 @@ def _shell(call: Call, connection: Connection, timeout: str) -> None:
 
 
 def _give_up(as_json: bool) -> Callable[[TimedOut], None]:
-    """The last resort against a query that does not let itself be stopped: end the process."""
+    """A function that ends the process: the last resort when a query cannot be stopped."""
     import os
     import sys
 
@@ -155,7 +155,7 @@ def _explain(call: Call, text: str) -> None:
 
 
 def _note(answer: Answer) -> None:
-    """Where the time went, for a person: not among the rows."""
+    """Print on standard error how many files and bytes a query of records read."""
     from lakebackup_jobs.lifecycle.progress import display
 
     for reading in answer.readings:

@@ -1,4 +1,4 @@
-"""`lakebackup status`: what somebody has to look after."""
+"""`lakebackup status`: the sources that need attention."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ COLUMNS = (
     "last_drill",
     "held_bytes",
 )
-# The lines below the table say what is in `detail`, and are not cut.
+# Without `detail`: the lines below the table have its text in full.
 _TERMINAL = tuple(name for name in COLUMNS if name != "detail")
 _REPOSITORY_FLAGS = {flag.name for flag in (*options.REPO, options.CONFIG)}
 FIRST_OUT = ("held_bytes", "last_drill", "verified_time", "due_time")
@@ -47,13 +47,13 @@ def status(
     from lakebackup_jobs.cli.output.rows import Brief
     from lakebackup_jobs.upkeep.approvals import unapproved
 
-    source = call.flags["source"]  # the setting must not hide the others
+    source = call.flags["source"]  # not from the settings, which would hide other sources
     reader = call.reader()
-    found = reader.query("list_status", source=source).read_all()
-    rows = found.to_pylist()
+    table = reader.query("list_status", source=source).read_all()
+    rows = table.to_pylist()
     if not rows and source:
         raise no_source(reader, source)
-    call.write(found.to_reader(), COLUMNS, Brief(_TERMINAL, FIRST_OUT))
+    call.write(table.to_reader(), COLUMNS, Brief(_TERMINAL, FIRST_OUT))
     if metrics:
         from lakebackup_jobs.query.source_metrics import write_file
 

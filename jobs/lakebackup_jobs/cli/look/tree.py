@@ -1,4 +1,7 @@
-"""A source's backups as a tree: what the newest of each chain needs is in one line, all else beside it."""
+"""Prints a source's backups as a tree. The backups that the newest one of a chain needs are in one line.
+
+`in_order` has the algorithm: it walks the tree depth first, with a stack.
+"""
 
 from __future__ import annotations
 
@@ -20,33 +23,39 @@ if TYPE_CHECKING:
     from lakebackup_jobs.runtime.terminal_table import Screen
 
 Row = dict[str, Any]
-_UNFOLDED = 100_000
-"""Width of a console that neither cuts nor folds: an id must stay one word, to copy it or to grep for it."""
+_UNLIMITED_WIDTH = 100_000
+"""Width of a console that neither cuts nor wraps, so that an id stays one word, to copy it or to grep for
+it."""
 
 
 def in_order(rows: Sequence[Row]) -> Iterator[tuple[int, Row]]:
-    """The rows of backup_tree, each with its depth.
+    """Yield the rows of backup_tree in the order of the tree, each with its depth.
 
-    A line is a backup and, one deeper, each that depends on the one before. Of several that depend on one,
-    the last continues the line; each of the others, which that one replaced or which lie behind a branch
-    point, begins a line of its own one deeper than its parent.
+    A line starts with a backup. One level deeper follow the backups that depend on each other, one after the
+    other. If several backups depend on the same one, the last of them continues the line. The others were
+    replaced by it, or lie behind a branch point. Each of them starts a line of its own, one level deeper than
+    its parent.
     """
-    known = {row["backup_id"] for row in rows}
+    backup_ids = {row["backup_id"] for row in rows}
     children: dict[str | None, list[Row]] = {}
     for row in rows:
-        children.setdefault(row["parent"] if row["parent"] in known else None, []).append(row)
-    waiting = [(0, 1, row) for row in reversed(children.get(None, []))]
-    while waiting:
-        depth, following, row = waiting.pop()
+        children.setdefault(row["parent"] if row["parent"] in backup_ids else None, []).append(row)
+    stack = [(0, 1, row) for row in reversed(children.get(None, []))]
+    while stack:
+        depth, line_depth, row = stack.pop()
         yield depth, row
-        on_it = children.get(row["backup_id"], [])
-        if on_it:
-            last = max(on_it, key=_lasting)
-            waiting.append((following, following, last))
-            waiting += [(depth + 1, depth + 2, other) for other in reversed(on_it) if other is not last]
+        dependents = children.get(row["backup_id"], [])
+        if dependents:
+            continuation = max(dependents, key=_line_rank)
+            stack.append((line_depth, line_depth, continuation))
+            stack += [
+                (depth + 1, depth + 2, dependent)
+                for dependent in reversed(dependents)
+                if dependent is not continuation
+            ]
 
 
-def _lasting(row: Row) -> tuple[bool, int, int]:
+def _line_rank(row: Row) -> tuple[bool, int, int]:
     return (row["state"] == "complete", row["place"], row["number"])
 
 
@@ -57,8 +66,10 @@ def write(
     screen: Screen | None = None,
     short: Callable[[str], str] | None = None,
 ) -> None:
-    """Draw the tree, or write a line of JSON a backup in the tree's order, with its depth. `short`: makes
-    ids short, and times become ages."""
+    """Print the tree, or with `as_json` a line of JSON for each backup, in the tree's order, with its depth.
+
+    `short` shortens ids. With it, times are printed as ages.
+    """
     with nullcontext() if as_json else paged(), reader_may_leave():
         if as_json:
             for depth, row in in_order(rows):
@@ -76,34 +87,34 @@ def _draw(rows: Sequence[Row], screen: Screen | None, short: Callable[[str], str
     width = screen.width if screen else None
     console = Console(
         file=sys.stdout,
-        width=width or _UNFOLDED,
+        width=width or _UNLIMITED_WIDTH,
         highlight=False,
         markup=False,
         force_terminal=screen is not None,
     )
-    now = time.time_ns() // 1_000_000 if short else None
+    now_ms = time.time_ns() // 1_000_000 if short else None
     for source in dict.fromkeys(row["source"] for row in rows):
-        top = Tree(visible(source))
-        last: list[Tree] = []  # at each depth
+        root = Tree(visible(source))
+        last_nodes: list[Tree] = []  # the last node at each depth
         for depth, row in in_order([row for row in rows if row["source"] == source]):
-            del last[depth:]
-            line = Text.from_ansi(_text(row, now, screen, short), no_wrap=True, overflow="ellipsis")
-            last.append((last[-1] if last else top).add(line))
+            del last_nodes[depth:]
+            line = Text.from_ansi(_text(row, now_ms, screen, short), no_wrap=True, overflow="ellipsis")
+            last_nodes.append((last_nodes[-1] if last_nodes else root).add(line))
         with console.capture() as text:
-            console.print(top)
+            console.print(root)
         sys.stdout.write(text.get())
 
 
 def _text(
-    row: Mapping[str, Any], now: int | None, screen: Screen | None, short: Callable[[str], str] | None
+    row: Mapping[str, Any], now_ms: int | None, screen: Screen | None, short: Callable[[str], str] | None
 ) -> str:
     state = row["state"] if row["state"] != "complete" or row["intact"] else "not intact"
-    shown = [
+    cells = [
         visible(short(row["backup_id"]) if short else row["backup_id"]),
         visible(f"{row['kind']} {row['level']}"),
-        display("end_ts", row["end_ts"], now),
+        display("end_ts", row["end_ts"], now_ms),
         screen.state(visible(state)) if screen else visible(state),
         f"{row['entries']} entries",
         display("bytes", row["bytes"]),
     ]
-    return "  ".join([*shown, f"branch {row['branch']}"] if row["branch"] else shown)
+    return "  ".join([*cells, f"branch {row['branch']}"] if row["branch"] else cells)

@@ -1,4 +1,4 @@
-"""A failure on standard error: the message and a hint, or one JSON object with --json."""
+"""Prints a failure on standard error: its message and a hint, or one JSON object with --json."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def report(error: LakebackupError, *, as_json: bool, debug: bool = False) -> int:
-    """Report an expected failure; returns its exit code."""
+    """Print an expected failure, and return its exit code."""
     return report_text(
         error, error.exit_code, type(error).__name__, error.message, error.hint, as_json=as_json, debug=debug
     )
@@ -22,7 +22,7 @@ def report(error: LakebackupError, *, as_json: bool, debug: bool = False) -> int
 def report_text(
     error: BaseException | None, code: int, kind: str, message: str, hint: str, *, as_json: bool, debug: bool
 ) -> int:
-    """Report a failure by its words; with `debug` the traceback too. Returns the exit code."""
+    """Print a failure from its parts, with `debug` also the traceback. Returns the exit code."""
     if debug and error is not None:
         print(visible_lines("".join(traceback.format_exception(error))), end="", file=sys.stderr)
     if as_json:

@@ -1,4 +1,4 @@
-"""`--explain`: the SQL that decides a plan, as it is asked, with its parameters; nothing is changed."""
+"""`--explain`: prints the SQL that decides a plan, with its parameters. Nothing is changed."""
 
 from __future__ import annotations
 
@@ -16,30 +16,34 @@ if TYPE_CHECKING:
 
 
 def explain(plan: Callable[[], Any], clear: Callable[[], None], *, as_json: bool) -> None:
-    """Run `plan`, which changes nothing, and print what it asked the catalog, also when it raises. `clear`
-    makes room for that."""
+    """Run `plan`, which changes nothing, and print its queries of the catalog, also when it raises.
+
+    `clear` removes progress from the terminal before that.
+    """
     from lakebackup.sql_engine import recording
 
-    with recording() as asked:
+    with recording() as queries:
         try:
             plan()
         finally:
             clear()
-            write(asked, as_json=as_json)
+            write(queries, as_json=as_json)
 
 
 def write(asked: Sequence[Asked], *, as_json: bool) -> None:
-    """Each statement once, in order: Spark SQL under comments on its parameters and inputs, and, where it
-    changes, on the engine that runs it."""
-    known: set[str] = set()
-    defined: set[str] = set()
-    before: str | None = None
+    """Write each statement once, in order.
+
+    The text is Spark SQL. Comments above it name the parameters, the inputs, and the engine if it changed.
+    """
+    written_keys: set[str] = set()
+    defined_names: set[str] = set()
+    last_engine: str | None = None
     for engine, name, text, parameters in asked:
         values = {key: parameters[key] for key in sorted(parameters)}
-        same = json.dumps([engine, name, text, values], default=str)
-        if same in known:
+        query_key = json.dumps([engine, name, text, values], default=str)
+        if query_key in written_keys:
             continue
-        known.add(same)
+        written_keys.add(query_key)
         if as_json:
             line = {
                 "v": JSON_VERSION,
@@ -50,12 +54,12 @@ def write(asked: Sequence[Asked], *, as_json: bool) -> None:
             }
             sys.stdout.write(json.dumps(line, default=str) + "\n")
         else:
-            notes = _notes(name, text, values, defined)
-            notes = notes if engine == before else [f"engine: {engine}", *notes]
+            notes = _notes(name, text, values, defined_names)
+            notes = notes if engine == last_engine else [f"engine: {engine}", *notes]
             sys.stdout.write("".join(f"-- {visible(line)}\n" for line in notes))
             sys.stdout.write(f"{text.strip()};\n\n")
-            before = engine
-        defined.add(name)
+            last_engine = engine
+        defined_names.add(name)
     sys.stdout.flush()
 
 
@@ -69,6 +73,6 @@ def _notes(name: str, text: str, values: dict[str, Any], defined: set[str]) -> l
     ]
     for relation in sorted(relations_in(text) - set(names("views"))):
         if not relation.startswith((RAW, "now_")):
-            where = "the statement above" if relation in defined else "rows that lakebackup computes itself"
-            lines.append(f"{relation}: {where}")
+            origin = "the statement above" if relation in defined else "rows that lakebackup computes itself"
+            lines.append(f"{relation}: {origin}")
     return lines

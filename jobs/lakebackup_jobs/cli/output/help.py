@@ -1,4 +1,4 @@
-"""Help as plain text with a section for each panel: rich takes longer to load than the rest of help."""
+"""Help as plain text with a section for each panel. `rich` is not used, because it is slow to load."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def write_sections(formatter: Any, rows: Iterable[tuple[str, tuple[str, str]]]) -> None:
-    """Write a section for each panel, in the order in which they come; a row is a name and what it is."""
+    """Write a section for each panel, in order of first appearance. A row is (panel, (name, help))."""
     sections: dict[str, list[tuple[str, str]]] = {}
     for panel, row in rows:
         sections.setdefault(panel, []).append(row)
@@ -24,18 +24,20 @@ class PlainHelp:
     """The help of a command or a group of commands."""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Arguments, options without a panel, then the panels in the order of their first options."""
+        """Write arguments, options without a panel, then panels in the order of their first options."""
         params = self.get_params(ctx)  # type: ignore[attr-defined]
-        usual = {"argument": "Arguments", "option": "Options"}
-        shown = [
-            (one.rich_help_panel or usual[one.param_type_name], record)
-            for one in params
-            if (record := one.get_help_record(ctx)) is not None
+        default_panels = {"argument": "Arguments", "option": "Options"}
+        rows = [
+            (param.rich_help_panel or default_panels[param.param_type_name], record)
+            for param in params
+            if (record := param.get_help_record(ctx)) is not None
         ]
-        write_sections(formatter, sorted(shown, key=lambda row: [*usual.values(), row[0]].index(row[0])))
+        write_sections(
+            formatter, sorted(rows, key=lambda row: [*default_panels.values(), row[0]].index(row[0]))
+        )
 
     def format_epilog(self, _ctx: Any, formatter: Any) -> None:
-        """Each example in a line of its own, to copy."""
+        """Write each example on a line of its own, so that it can be copied."""
         if self.epilog:  # type: ignore[attr-defined]
             formatter.write_paragraph()
             lines = self.epilog.split("\n\n")  # type: ignore[attr-defined]
@@ -43,4 +45,4 @@ class PlainHelp:
 
 
 class PlainCommand(PlainHelp, TyperCommand):
-    """A verb."""
+    """A verb's command, with plain help."""

@@ -1,4 +1,4 @@
-"""Long output page by page."""
+"""Sends long output to a pager."""
 
 from __future__ import annotations
 
@@ -16,14 +16,16 @@ if TYPE_CHECKING:
 
 @contextmanager
 def paged() -> Iterator[None]:
-    """Standard output, if it is a terminal, goes to $PAGER, else less, while the block runs. An empty $PAGER
-    and one that is not installed is none."""
+    """While the block runs, send standard output to $PAGER (default: less) if it is a terminal.
+
+    If $PAGER is empty or not installed, there is no pager.
+    """
     command = shlex.split(os.environ.get("PAGER", "less"))
     if not (sys.stdout.isatty() and command and shutil.which(command[0])):
         yield
         return
     sys.stdout.flush()
-    # Ends by itself when all fits the screen; keeps colours; cuts long lines.
+    # These options end less when all fits the screen (F), keep colours (R) and cut long lines (S).
     environment = {"LESS": "-FRSX", **os.environ}
     with subprocess.Popen(command, stdin=subprocess.PIPE, text=True, env=environment) as pager:
         try:

@@ -1,4 +1,4 @@
-"""Rows on their way out: as a table, JSON lines or CSV, batch by batch so that any number fits."""
+"""Writes rows as a table, JSON lines or CSV, batch by batch, so any number of rows fits in memory."""
 
 from __future__ import annotations
 
@@ -38,8 +38,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Brief:
-    """How a terminal shows a verb's rows: their `columns`, those of `first_out` left out before others where
-    there is no room, ids as short as `short` makes them."""
+    """How a terminal shows a verb's rows.
+
+    It shows `columns`. When there is no room for all, it leaves out those of `first_out` first. `short`
+    shortens ids.
+    """
 
     columns: Sequence[str]
     first_out: Sequence[str] = ()
@@ -57,12 +60,14 @@ def write(
     columns: Sequence[str] | None = None,
     brief: Brief | None = None,
 ) -> None:
-    """Write all rows to standard output; a table shows `columns` with units, or all of them as they are.
-    `vertical`: each column on a line of its own. `pages`: a terminal gets a pager.
+    """Write all rows to standard output: as a table, or with `as_json` or `as_csv` in that form.
 
-    On a terminal a table fits it: `brief`, or else all columns, and where these have no room, `vertical`.
-    `wide`: all columns in full. A reader that goes away (`| head`) ends it quietly. Raises UsageProblem when
-    both forms are asked for.
+    A table shows `columns` with units, or all columns without. `vertical` puts each column on a line of its
+    own. `pages` starts a pager on a terminal.
+
+    A table on a terminal fits the screen: it shows `brief`, or else all columns, or `vertical` if they have
+    no room. `wide` shows all columns in full. A reader that leaves (`| head`) ends the output quietly. Raises
+    UsageProblem when both forms are requested.
     """
     if as_json and as_csv:
         raise UsageProblem("--json and --csv exclude each other.", hint="Give one of them.")
@@ -71,9 +76,9 @@ def write(
         if as_json:
             sys.stdout.writelines(json_texts(rows, rows.schema.names))
         elif as_csv:
-            # A program gets the text as it is; a person's terminal must not obey it.
-            shown, hard = (visible, NOT_PRINTABLE_ASCII) if screen else (str, None)
-            sys.stdout.writelines(csv_texts(rows, rows.schema.names, shown=shown, hard=hard))
+            # A program gets the text unchanged. A terminal must not interpret control characters in it.
+            text_of, unsafe_pattern = (visible, NOT_PRINTABLE_ASCII) if screen else (str, None)
+            sys.stdout.writelines(csv_texts(rows, rows.schema.names, shown=text_of, hard=unsafe_pattern))
         elif vertical:
             _vertical(rows.schema.names, _rows(rows), screen)
         elif brief and screen and not wide:
@@ -87,7 +92,7 @@ def write(
 
 
 def json_line(row: Mapping[str, Any]) -> str:
-    """A row as one line of JSON: instants as ISO 8601, bytes as hex."""
+    """A row as one line of JSON. Instants are in ISO 8601, bytes in hex."""
     return json_text(row) + "\n"
 
 
@@ -103,27 +108,29 @@ def _vertical(columns: Sequence[str], rows: Iterable[Mapping[str, Any]], screen:
         sys.stdout.write(f"-[ row {number} ]-\n")
         for name, value in zip(names, row.values(), strict=True):
             text = visible(cell_text(value))
-            first, *more = [text] if screen is None else wrap(text, width + 3, screen.width) or [""]
-            shown = screen.state(first) if screen and is_state(name) else first
-            sys.stdout.write(f"{name:{width}} | {shown}\n")
-            sys.stdout.writelines(f"{'':{width}} | {line}\n" for line in more)
+            first_line, *other_lines = (
+                [text] if screen is None else wrap(text, width + 3, screen.width) or [""]
+            )
+            first_text = screen.state(first_line) if screen and is_state(name) else first_line
+            sys.stdout.write(f"{name:{width}} | {first_text}\n")
+            sys.stdout.writelines(f"{'':{width}} | {line}\n" for line in other_lines)
 
 
 def _table(rows: pa.RecordBatchReader, screen: Screen | None) -> None:
-    """All columns as they are."""
+    """Write all columns, without units."""
     names = rows.schema.names
-    shown = [*map(visible, names)]
+    headers = [*map(visible, names)]
     if screen is None:
         _aligned(rows, names, lambda _, value: visible(cell_text(value)), figures=True)
         return
-    every = _rows(rows)
+    all_rows = _rows(rows)
     if screen.width is not None:
-        first = list(islice(every, FIRST_ROWS))
-        every = chain(first, every)
-        if not has_room(shown, [_texts(row) for row in first], screen.width):
-            _vertical(names, every, screen)
+        first_rows = list(islice(all_rows, FIRST_ROWS))
+        all_rows = chain(first_rows, all_rows)
+        if not has_room(headers, [_texts(row) for row in first_rows], screen.width):
+            _vertical(names, all_rows, screen)
             return
-    lines = table(shown, map(_texts, every), numbers=_numbers(rows, names), screen=screen)
+    lines = table(headers, map(_texts, all_rows), numbers=_numbers(rows, names), screen=screen)
     sys.stdout.writelines(lines)
 
 
@@ -132,7 +139,7 @@ def _texts(row: Mapping[str, Any]) -> list[str]:
 
 
 def _units(rows: pa.RecordBatchReader, names: Sequence[str], screen: Screen | None) -> None:
-    """Some columns with their units."""
+    """Write some columns, with their units."""
     if screen is None:
         _aligned(rows, names, display)
         return
@@ -147,50 +154,52 @@ def _aligned(
     *,
     figures: bool = False,
 ) -> None:
-    """Lines for a file or a program: some columns in full, whose texts `cell` makes of a name and a value.
-    `figures`: it leaves numbers as they are."""
+    """Write some columns in full, for a file or a program. `cell` makes a text from a name and a value.
+
+    `figures`: `cell` does not change numbers.
+    """
     import pyarrow.compute as pc
 
     batches = (batch.select(names) for batch in pieces(rows))
-    first: list[pa.RecordBatch] = []
-    while sum(batch.num_rows for batch in first) < FIRST_ROWS and (batch := next(batches, None)):
-        first.append(batch)
-    shown = chain.from_iterable(batch.to_pylist() for batch in first)
-    some = [[cell(*value) for value in row.items()] for row in islice(shown, FIRST_ROWS)]
+    first_batches: list[pa.RecordBatch] = []
+    while sum(batch.num_rows for batch in first_batches) < FIRST_ROWS and (batch := next(batches, None)):
+        first_batches.append(batch)
+    first_rows = chain.from_iterable(batch.to_pylist() for batch in first_batches)
+    first_texts = [[cell(*value) for value in row.items()] for row in islice(first_rows, FIRST_ROWS)]
     right, header = _numbers(rows, names), [*map(visible, names)]
-    widths = widths_of([header, *some])
+    widths = widths_of([header, *first_texts])
     sys.stdout.writelines(table_lines([header], widths, right))
 
     def form(name: str, width: int, right: bool) -> Form:
-        def put(value: Any) -> str:
+        def padded_cell(value: Any) -> str:
             return padded(cell(name, value), width, right)
 
         fill = partial(pc.utf8_lpad if right else pc.utf8_rpad, width=width)
-        return Form(put, NOT_PRINTABLE_ASCII, fill, number=fill if figures else None)
+        return Form(padded_cell, NOT_PRINTABLE_ASCII, fill, number=fill if figures else None)
 
     forms = [*map(form, names, widths, right)]
-    for batch in chain(first, batches):
-        cells = [texts(values, how) for values, how in zip(batch.columns, forms, strict=True)]
+    for batch in chain(first_batches, batches):
+        cells = [texts(values, column_form) for values, column_form in zip(batch.columns, forms, strict=True)]
         line = pc.utf8_rtrim_whitespace(joined(*cells, between=" " * GAP))
         sys.stdout.write(whole(joined(line, "\n")))
 
 
-def _brief(rows: pa.RecordBatchReader, how: Brief, screen: Screen) -> None:
-    """What matters, at a glance."""
-    names, now = how.columns, time.time_ns() // 1_000_000
+def _brief(rows: pa.RecordBatchReader, brief: Brief, screen: Screen) -> None:
+    """Write the columns of `brief` as a table that fits the terminal."""
+    names, now_ms = brief.columns, time.time_ns() // 1_000_000
 
     def cell(name: str, value: Any) -> str:
-        if how.short and name == "backup_id":
-            return visible(how.short(value))
-        return display(name, value, now)
+        if brief.short and name == "backup_id":
+            return visible(brief.short(value))
+        return display(name, value, now_ms)
 
     cells = ([cell(name, row[name]) for name in names] for row in _rows(rows))
-    lines = table(names, cells, numbers=_numbers(rows, names), screen=screen, first_out=how.first_out)
+    lines = table(names, cells, numbers=_numbers(rows, names), screen=screen, first_out=brief.first_out)
     sys.stdout.writelines(lines)
 
 
 def _numbers(rows: pa.RecordBatchReader, names: Sequence[str]) -> list[bool]:
-    """Which columns are numbers, which are flush right."""
+    """For each column, whether it has numbers, which are aligned right."""
     from pyarrow import types
 
     kinds = [rows.schema.field(name).type for name in names]

@@ -1,4 +1,7 @@
-"""Ids of backups in as few letters as tell them apart; every verb takes them."""
+"""Shortens ids of backups to the fewest characters that tell them apart. Every verb takes short ids.
+
+An id is compared with its two neighbours in sorted order: no other id shares a longer prefix with it.
+"""
 
 from __future__ import annotations
 
@@ -9,23 +12,23 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-# An id is 20261121T140512Z-8174d834: to the minute, to the second, or more.
+# Lengths to cut an id such as 20261121T140512Z-8174d834 at: after the minute, after the second.
 _LENGTHS = (13, 15)
 
 
 class ShortIds:
-    """The short forms of `ids`, of which none begins like another."""
+    """Maps an id to its short form, with which no other of the `ids` begins."""
 
     def __init__(self, ids: Iterable[str]) -> None:
         self._ids = sorted(ids)
 
     def __call__(self, backup_id: str) -> str:
-        at = bisect_left(self._ids, backup_id)
-        neighbours = [*self._ids[max(at - 1, 0) : at], *self._ids[at + 1 : at + 2]]
-        shared = max((_shared(backup_id, other) for other in neighbours), default=0)
-        return backup_id[: next((length for length in _LENGTHS if length > shared), shared + 1)]
+        index = bisect_left(self._ids, backup_id)
+        neighbours = [*self._ids[max(index - 1, 0) : index], *self._ids[index + 1 : index + 2]]
+        shared_length = max((_shared_length(backup_id, neighbour) for neighbour in neighbours), default=0)
+        return backup_id[: next((length for length in _LENGTHS if length > shared_length), shared_length + 1)]
 
 
-def _shared(one: str, other: str) -> int:
-    """How many letters two texts have in common at their beginning."""
-    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
+def _shared_length(a: str, b: str) -> int:
+    """The length of the longest common prefix of two texts."""
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(a, b, strict=False)))

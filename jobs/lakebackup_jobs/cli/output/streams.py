@@ -1,6 +1,6 @@
-"""Standard input, output and error where they are closed, full, or have lost their reader.
+"""Makes standard input, output and error safe when they are closed, full, or have lost their reader.
 
-Files that a program opens get the numbers of closed streams. What it prints would then end in these files.
+Files that a program opens get the numbers of closed streams, so its output would go into these files.
 """
 
 from __future__ import annotations
@@ -17,14 +17,16 @@ _Stream = TypeVar("_Stream", bound=io.TextIOWrapper)
 
 
 class ResultStream(io.TextIOWrapper):
-    """Standard output. From its first failure on, each call raises: BrokenPipeError where nobody reads it any
-    more, OutputLost where it takes no more."""
+    """Standard output. From its first failure on, each call raises an error.
+
+    The error is BrokenPipeError when the reader left, and OutputLost when the stream accepts no more output.
+    """
 
     _failure: Exception | None = None
 
     @property
     def reader_left(self) -> bool:
-        """Whether nobody reads it any more."""
+        """Whether the reader left."""
         return isinstance(self._failure, BrokenPipeError)
 
     def write(self, text: str) -> int:
@@ -42,26 +44,26 @@ class ResultStream(io.TextIOWrapper):
             raise self._failed(error) from error
 
     def _require_no_failure(self) -> None:
-        # Typer tries out streams, and takes any error for an answer.
+        # Typer probes streams and swallows errors, so the first error is raised again.
         if self._failure is not None:
             raise self._failure
 
     def _failed(self, error: OSError) -> Exception:
         _discard(self)
         if isinstance(error, BrokenPipeError):
-            # Without a number, for which Typer would end the process.
+            # It has no errno, because Typer ends the process for one with EPIPE.
             self._failure = BrokenPipeError("nobody reads standard output")
         else:
-            why = os.strerror(error.errno or 0)
+            reason = os.strerror(error.errno or 0)
             self._failure = OutputLost(
-                f"Standard output takes no more: {why}. The command did its work; its output is cut off.",
+                f"Standard output takes no more: {reason}. The command did its work; its output is cut off.",
                 hint="Make room where the output goes, or send it elsewhere.",
             )
         return self._failure
 
 
 class MessageStream(io.TextIOWrapper):
-    """Standard error. Messages that it does not take are lost: no run fails because nobody can read them."""
+    """Standard error. Messages that cannot be written are dropped, so no run fails because of them."""
 
     def write(self, text: str) -> int:
         try:
@@ -78,32 +80,38 @@ class MessageStream(io.TextIOWrapper):
 
 
 def open_streams() -> None:
-    """Open closed streams on the null device; make standard output and error streams of this module."""
+    """Open closed streams on the null device, and put this module's streams in place of the others."""
     for number in range(3):
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # gets the lowest number that is free
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest free number, which is this one
     if sys.stdin is None:
-        sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115 - open as long as the process
+        sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115 - stays open until the process ends
     sys.stdout = _wrapped(ResultStream, sys.stdout, 1)
     sys.stderr = _wrapped(MessageStream, sys.stderr, 2)
 
 
 def _wrapped(kind: type[_Stream], stream: TextIO | None, number: int) -> _Stream:
-    """The stream of a number as a `kind`, with the encoding and buffering that Python gave it."""
+    """The stream with a number as a `kind`, with the encoding and buffering that Python chose for it."""
     if stream is None:
         return kind(open(number, "wb", closefd=False), encoding="utf-8")
     text = cast("io.TextIOWrapper", stream)
     text.flush()
-    lines, through = text.line_buffering, text.write_through
-    # The one before stays whole: others may have a reference to it.
-    data = open(number, "wb", buffering=0 if through else -1, closefd=False)  # noqa: SIM115
-    return kind(data, encoding=text.encoding, errors=text.errors, line_buffering=lines, write_through=through)
+    line_buffering, write_through = text.line_buffering, text.write_through
+    # The old stream stays open, because other code may have a reference to it.
+    buffer = open(number, "wb", buffering=0 if write_through else -1, closefd=False)  # noqa: SIM115
+    return kind(
+        buffer,
+        encoding=text.encoding,
+        errors=text.errors,
+        line_buffering=line_buffering,
+        write_through=write_through,
+    )
 
 
 def _discard(stream: io.TextIOWrapper) -> None:
-    """Send what a stream still holds, and what comes, to the null device."""
+    """Send a stream's buffered and later output to the null device."""
     with suppress(OSError):
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, stream.fileno())

@@ -1,4 +1,4 @@
-"""What typer has against a command line, in this program's words: the flag, what is wrong, what to do."""
+"""Turns typer's errors about a command line into this program's messages: the flag, the fault, and a hint."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _NO_VALUE = re.compile(r"Option '(?P<flag>.*)' does not take a value\.")
 
 
 def usage_problem(error: typer.TyperException) -> UsageProblem:
-    """The error to report in place of one of typer's."""
+    """The error to report in place of typer's error."""
     context: Any = getattr(error, "ctx", None)
     command = context.command_path if context is not None else "lakebackup"
     message, hint = _described(error, command, context)
@@ -33,15 +33,17 @@ def usage_problem(error: typer.TyperException) -> UsageProblem:
 def unknown_command(
     word: str, group: str, names: Iterable[str], groups: Mapping[str, Iterable[str]]
 ) -> UsageProblem:
-    """The error for a word that is no command of a group: `names` are its commands, and `groups` the commands
-    of the groups among them."""
-    elsewhere = [f"{group} {name} {word}" for name, verbs in groups.items() if word in verbs]
-    hint = suggestion(elsewhere) or did_you_mean(word, names)
+    """The error for a word that is not a command of a group.
+
+    `names` are the group's commands. `groups` are the groups among them, with their commands.
+    """
+    commands = [f"{group} {name} {word}" for name, verbs in groups.items() if word in verbs]
+    hint = suggestion(commands) or did_you_mean(word, names)
     return UsageProblem(f"There is no command `{group} {word}`.", hint=f"{hint} See: {group} --help".lstrip())
 
 
 def _described(error: typer.TyperException, command: str, context: Any) -> tuple[str, str]:
-    """A message, and a hint before the reference to the help."""
+    """The message for an error, and a hint."""
     text = error.format_message()
     if isinstance(error, NoSuchOption):
         return f"`{command}` has no flag {error.option_name}.", _similar_flags(error.option_name, context)
@@ -70,19 +72,19 @@ def _bad_value(name: str, reason: str) -> tuple[str, str]:
 def _similar_flags(flag: str, context: Any) -> str:
     if context is None or not flag.startswith("--"):
         return ""
-    known = [name for param in context.command.params for name in (*param.opts, *param.secondary_opts)]
-    long_names = sorted(name.removeprefix("--") for name in known if name.startswith("--"))
+    flags = [name for param in context.command.params for name in (*param.opts, *param.secondary_opts)]
+    long_names = sorted(name.removeprefix("--") for name in flags if name.startswith("--"))
     return suggestion([f"--{name}" for name in similar_names(flag.removeprefix("--"), long_names)])
 
 
 def _name(param: Any) -> str:
-    """A flag as it is typed, an argument as help names it."""
+    """The name of a flag as it is typed, or of an argument as help prints it."""
     if param.param_type_name == "option":
         return str(param.opts[0])
     return f"argument {param.metavar or str(param.name).upper()}"
 
 
 def _meaning(param: Any) -> str:
-    """The first sentence of its help."""
+    """The first sentence of a parameter's help, in lower case."""
     sentence = str(param.help or "").partition(". ")[0].rstrip(".")
     return f"{sentence[:1].lower()}{sentence[1:]}."

@@ -1,1 +1,1 @@
-"""`lakebackup restore …`: bring data back. One file a verb."""
+"""`lakebackup restore …`: restore data. One file for each verb."""

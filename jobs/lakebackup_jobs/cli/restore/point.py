@@ -1,4 +1,4 @@
-"""`lakebackup restore point`: all that a log task's tables held at a time."""
+"""`lakebackup restore point`: restore a log task's tables as of a time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`lakebackup restore queue`: an engine, with its snapshot, its configuration and its queues."""
+"""`lakebackup restore queue`: restore an engine's snapshot, configuration and queues."""
 
 from __future__ import annotations
 

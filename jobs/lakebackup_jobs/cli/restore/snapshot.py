@@ -1,4 +1,4 @@
-"""`lakebackup restore snapshot`: restore the files of a snapshot into a folder."""
+"""`lakebackup restore snapshot`: restore the files of a snapshot to a folder."""
 
 from __future__ import annotations
 
@@ -51,9 +51,9 @@ def snapshot(
 
     folder = check_folder("--to", to, "where do the files go?")
     selections = {"--to-time": to_ts, "--backup": backup, "--select": select}
-    given = [flag for flag, value in selections.items() if value is not None]
-    if len(given) > 1:
-        raise UsageProblem(f"{' and '.join(given)} exclude each other.", hint="Give one of them.")
+    given_flags = [flag for flag, value in selections.items() if value is not None]
+    if len(given_flags) > 1:
+        raise UsageProblem(f"{' and '.join(given_flags)} exclude each other.", hint="Give one of them.")
     if select is not None and (tables or tablets):
         raise UsageProblem(
             "--select excludes --table and --tablet.",

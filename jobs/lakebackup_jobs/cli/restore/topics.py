@@ -93,7 +93,7 @@ def topics(
     maps = parse_maps(map_ or ())
     if save_plan and (plan or not call.dry_run):
         raise UsageProblem("--save-plan keeps what --dry-run has planned.", hint="Give --dry-run too.")
-    target = check_target(to, files=True) if plan is None else _of_plan(plan, to, call)
+    target = check_target(to, files=True) if plan is None else _target_of_plan(plan, to, call)
     if from_ts is not None and to_ts is not None and from_ts >= to_ts:
         raise UsageProblem("--from-time is not before --to-time, so nothing lies between them.")
     if backup and (to_ts is not None or select is not None):
@@ -110,21 +110,21 @@ def topics(
     if call.explain:
         return
     refused, hint = result.pop("refused", None), result.pop("hint", "")
-    # The SQL is what --explain is for.
+    # Only --explain prints the SQL.
     call.report.result({k: v for k, v in result.items() if k not in ("selection", "parameters")})
     if refused:
         raise Refused(refused, hint=hint)
 
 
-def _of_plan(plan: str, to: str | None, call: Call) -> str:
-    """The target of a saved plan. Raises UsageProblem for flags that the plan decides."""
+def _target_of_plan(plan: str, to: str | None, call: Call) -> str:
+    """The target of a saved plan. Raises UsageProblem for flags that the plan sets."""
     from lakebackup.plan.topics import saved
 
-    twice = [name for name in call.given if name not in ("to", "plan", "save-plan")]
-    twice += ["source"] if call.flags["source"] else []
-    if twice:
+    conflicting_flags = [name for name in call.given if name not in ("to", "plan", "save-plan")]
+    conflicting_flags += ["source"] if call.flags["source"] else []
+    if conflicting_flags:
         raise UsageProblem(
-            f"--plan says already what to restore and how; it excludes {', '.join(twice)}.",
+            f"--plan says already what to restore and how; it excludes {', '.join(conflicting_flags)}.",
             hint="Leave them out, or plan once more.",
         )
     target: str = saved.read(Path(plan)).request["target"]

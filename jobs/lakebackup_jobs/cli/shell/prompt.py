@@ -1,4 +1,4 @@
-"""The shell on a terminal: keys, history, colours, completion."""
+"""The shell's prompt on a terminal: keys, history, colours, completion."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _FILE = re.compile(r"\s*\.(?:read|output)\s+(.*)")
 
 
 def interact(shell: Shell) -> None:
-    """Take statements from a person until she leaves. An error ends its statement alone."""
+    """Run the statements that a person types, until the person leaves. An error ends only its statement."""
     prompt: PromptSession[str] = PromptSession(
         "lakebackup> ",
         history=_history(),
@@ -62,7 +62,7 @@ def interact(shell: Shell) -> None:
     with _every_interrupt_raises():
         while True:
             try:
-                # Its own handler would swallow a Ctrl-C that comes after the text and before the statement.
+                # The prompt's own handler would swallow a Ctrl-C between the prompt's end and the statement.
                 shell.run(prompt.prompt(handle_sigint=False))
             except KeyboardInterrupt:
                 typer.secho("Cancelled.", dim=True, err=True)
@@ -73,7 +73,7 @@ def interact(shell: Shell) -> None:
 
 
 class Names(Completer):
-    """What the word before the cursor can become."""
+    """Completes the word before the cursor."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -83,30 +83,30 @@ class Names(Completer):
         document: Document,
         complete_event: CompleteEvent,
     ) -> Iterable[Completion]:
-        before = document.text_before_cursor
-        if file := _FILE.fullmatch(before):
+        text_before_cursor = document.text_before_cursor
+        if file := _FILE.fullmatch(text_before_cursor):
             path = Document(file[1], len(file[1]))
             yield from PathCompleter(expanduser=True).get_completions(path, complete_event)
             return
-        word, names = self._names(before, document.text)
+        word, names = self._names(text_before_cursor, document.text)
         for name in names:
             if name.lower().startswith(word.lower()):
                 yield Completion(name, -len(word))
 
-    def _names(self, before: str, text: str) -> tuple[str, Iterable[str]]:
-        """What was typed of a word, and names that could be meant."""
-        if is_command(before):
-            name, *words = before.split(" ")
+    def _names(self, text_before_cursor: str, text: str) -> tuple[str, Iterable[str]]:
+        """The typed part of the last word, and the names that can complete it."""
+        if is_command(text_before_cursor):
+            name, *words = text_before_cursor.split(" ")
             return (words[-1], self._arguments(name)) if words else (name.lstrip(), COMMANDS)
-        if before.count("'") % 2:
-            if topic := _TOPIC.search(before):
+        if text_before_cursor.count("'") % 2:
+            if topic := _TOPIC.search(text_before_cursor):
                 return topic[1], self._topics()
-            beginning = _TEXT.search(before)
+            beginning = _TEXT.search(text_before_cursor)
             word = beginning[1] if beginning else ""
             return word, self._ids(word)
-        found = _WORD.search(before)
-        word = found[0] if found else ""
-        if _RELATION.search(before):
+        match = _WORD.search(text_before_cursor)
+        word = match[0] if match else ""
+        if _RELATION.search(text_before_cursor):
             return word, [*_views(), "records("]
         return word, [*_columns(text), *_functions(), *_views(), *_KEYWORDS]
 
@@ -141,16 +141,20 @@ def _functions() -> tuple[str, ...]:
 
 
 def _columns(text: str) -> list[str]:
-    """The columns of the relations that a text names."""
+    """The columns of the views that a text names."""
     from lakebackup.sql_engine.duck import view_types
 
-    named = set(re.findall(r"\w+", text.lower()))
-    return list(dict.fromkeys(column for view in _views() if view in named for column in view_types(view)))
+    words_in_text = set(re.findall(r"\w+", text.lower()))
+    return list(
+        dict.fromkeys(column for view in _views() if view in words_in_text for column in view_types(view))
+    )
 
 
 def _history() -> History:
-    """What was typed before, in the user's state folder, for the user alone; in memory where that cannot
-    be."""
+    """The history of statements, in a file of the user's state folder that only the user can read.
+
+    It is in memory when there can be no such file.
+    """
     folder = state_folder()
     if folder is None:
         return InMemoryHistory()
@@ -165,14 +169,14 @@ def _history() -> History:
 
 @contextmanager
 def _every_interrupt_raises() -> Iterator[None]:
-    """Ctrl-C ends a statement, however often: the command's own handler would end the process the second
-    time. SIGTERM and SIGHUP end the shell, which holds no lease."""
+    """Within the block, every Ctrl-C ends a statement. The command's own handler would end the process at the
+    second one. SIGTERM and SIGHUP end the shell, which holds no lease."""
     handlers: dict[int, Callable[[int, FrameType | None], Any] | signal.Handlers] = {
         signal.SIGINT: signal.default_int_handler,
         signal.SIGTERM: signal.SIG_DFL,
         signal.SIGHUP: signal.SIG_DFL,
     }
-    before = {
+    old_handlers = {
         number: signal.signal(number, handler)
         for number, handler in handlers.items()
         if signal.getsignal(number) is not signal.SIG_IGN
@@ -180,5 +184,5 @@ def _every_interrupt_raises() -> Iterator[None]:
     try:
         yield
     finally:
-        for number, handler in before.items():
+        for number, handler in old_handlers.items():
             signal.signal(number, handler)

@@ -1,4 +1,4 @@
-"""What the shell does with statements and with commands of its own; it knows of no terminal's keys."""
+"""The shell: it runs SQL statements and its own commands, from any source of text."""
 
 from __future__ import annotations
 
@@ -47,12 +47,14 @@ COMMANDS = tuple(line.split()[0].rstrip(",") for line in HELP.splitlines() if li
 
 
 class Left(Exception):
-    """Somebody leaves the shell."""
+    """The user leaves the shell."""
 
 
 class Shell:
-    """Runs statements one after another on a connection. `said`: called with each answer once its rows are
-    out."""
+    """Runs statements one after another on a connection.
+
+    `said` is called with each answer after its rows were written.
+    """
 
     def __init__(
         self,
@@ -64,7 +66,7 @@ class Shell:
         said: Callable[[Answer], object] = lambda _: None,
     ) -> None:
         self.connection, self.mode = connection, mode
-        self._timeout, self._said = timeout, said
+        self._timeout, self._on_answer = timeout, said
         self.timing = self.pager = interactive
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="statement")
         self._output: TextIO | None = None
@@ -74,63 +76,63 @@ class Shell:
         return self
 
     def __exit__(self, *_: object) -> None:
-        with suppress(EnvironmentProblem):  # a statement before it has said so
-            self._to()
+        with suppress(EnvironmentProblem):  # an earlier statement has reported it
+            self._set_output()
         self.connection.close()
         self._thread.shutdown(wait=False)
 
     @property
     def greeting(self) -> str:
-        """What a person sees first."""
-        place = visible(self.connection.repo)
-        return f"SQL on the backups at {place}. help lists the commands, quit leaves."
+        """The first line of an interactive shell."""
+        repo = visible(self.connection.repo)
+        return f"SQL on the backups at {repo}. help lists the commands, quit leaves."
 
     def read(self, lines: Iterable[str]) -> None:
-        """Run what is on some lines, such as those of standard input; the last statement needs no semicolon.
+        """Run statements and commands from lines, such as those of standard input.
 
-        Ends at the first error, which it raises.
+        The last statement needs no semicolon. The first error ends the run and is raised.
         """
         with suppress(Left):
-            self._read(lines)
+            self._run_lines(lines)
 
-    def _read(self, lines: Iterable[str]) -> None:
-        waiting = ""
+    def _run_lines(self, lines: Iterable[str]) -> None:
+        pending = ""
         for line in lines:
-            if not waiting.strip() and is_command(line):
+            if not pending.strip() and is_command(line):
                 self.run(line)
                 continue
-            waiting += line
+            pending += line
             if any(sign in line for sign in (";", "--", "*/")):  # a comment alone is no statement
-                statements, waiting = split(waiting)
+                statements, pending = split(pending)
                 for statement in statements:
                     self._answer(statement)
-        self.run(waiting)
+        self.run(pending)
 
     def run(self, text: str) -> None:
-        """Run a command, or statements. Raises what they raise, and Left when somebody leaves."""
+        """Run a command or statements. Raises their errors, and Left when the user leaves."""
         if is_command(text):
             self._command(*_words(bare_command(text) or text))
             return
-        statements, rest = split(text)
-        for statement in [*statements, *([rest] if rest else [])]:
+        statements, unfinished = split(text)
+        for statement in [*statements, *([unfinished] if unfinished else [])]:
             self._answer(statement)
 
     def _answer(self, statement: str) -> None:
-        began = time.monotonic()
+        start_s = time.monotonic()
         answer = self._stoppable(lambda: self.connection.sql(statement, timeout=self._timeout))
         count = self._write(answer.batches())
-        self._said(answer)
+        self._on_answer(answer)
         if self.timing:
             rows = "1 row" if count == 1 else f"{count:,} rows"
-            typer.secho(f"{rows} in {time.monotonic() - began:.3f} s", dim=True, err=True)
+            typer.secho(f"{rows} in {time.monotonic() - start_s:.3f} s", dim=True, err=True)
 
     def _write(self, rows: pa.RecordBatchReader) -> int:
-        """Write rows as the mode says; returns how many were written."""
+        """Write rows in the current mode, and return their number."""
         import pyarrow as pa
 
         count = 0
 
-        def counted() -> Iterator[pa.RecordBatch]:
+        def counted_batches() -> Iterator[pa.RecordBatch]:
             nonlocal count
             while (batch := self._stoppable(lambda: next(rows, None))) is not None:
                 count += batch.num_rows
@@ -138,7 +140,7 @@ class Shell:
 
         with redirect_stdout(self._output) if self._output else nullcontext(), self._disk_errors():
             write(
-                pa.RecordBatchReader.from_batches(rows.schema, counted()),
+                pa.RecordBatchReader.from_batches(rows.schema, counted_batches()),
                 as_json=self.mode == "json",
                 as_csv=self.mode == "csv",
                 vertical=self.mode == "vertical",
@@ -149,7 +151,7 @@ class Shell:
 
     @contextmanager
     def _disk_errors(self) -> Iterator[None]:
-        """A file of `.output` that takes no more is a problem of the disk."""
+        """Report an error of the file of `.output` as an EnvironmentProblem, and close the file."""
         try:
             yield
         except OSError as error:
@@ -157,34 +159,34 @@ class Shell:
             if output is None:
                 raise
             with suppress(OSError):
-                output.close()  # it tries once more to write what it has
+                output.close()  # which tries once more to write the buffered rows
             raise EnvironmentProblem(
                 f"{output.name}: {error.strerror or error}.",
                 hint="Results go to the terminal again. Name another file with .output FILE.",
             ) from error
 
     def _stoppable(self, work: Callable[[], T]) -> T:
-        """What `work` returns. It runs in a thread: the engine's own code would not see Ctrl-C."""
+        """Run `work` in a thread and return its result, because the engine's own code does not see Ctrl-C."""
         future = self._thread.submit(work)
         try:
             return future.result()
         except KeyboardInterrupt:
-            while not future.done():  # it may have been about to start
+            while not future.done():  # the query may not have started yet, so one interrupt may not be enough
                 self.connection.interrupt()
                 wait([future], 0.1)
             raise
 
     def _command(self, name: str, *words: str) -> None:
-        taken = {
+        commands = {
             ".tables": (self._tables, 0), ".schema": (self._schema, 1), ".mode": (self._mode, 1),
             ".timing": (self._timing, 1), ".pager": (self._pager, 1), ".help": (self._help, 0),
-            ".quit": (self._quit, 0), ".read": (self._run_file, 1), ".output": (self._to, 1),
+            ".quit": (self._quit, 0), ".read": (self._run_file, 1), ".output": (self._set_output, 1),
         }  # fmt: skip
-        method, most = taken.get(name, (None, 0))
+        method, max_words = commands.get(name, (None, 0))
         if method is None:
             raise UsageProblem(f"There is no command {name}.", hint="`.help` shows all.")
-        if len(words) > most:
-            raise UsageProblem(f"{name} takes no {words[most]!r}.", hint="`.help` shows how it is used.")
+        if len(words) > max_words:
+            raise UsageProblem(f"{name} takes no {words[max_words]!r}.", hint="`.help` shows how it is used.")
         method(*words)
 
     def _tables(self) -> None:
@@ -217,7 +219,7 @@ class Shell:
         )
 
     def _list(self, rows: list[dict[str, str]]) -> None:
-        """Write names and, last, what they mean, which wraps where a terminal has no room for it."""
+        """Write rows of names whose last column is their meaning. A terminal wraps that column to fit."""
         import pyarrow as pa
 
         screen = screen_of(sys.stdout)
@@ -244,17 +246,19 @@ class Shell:
         self._files.append(path)
         try:
             with path.open(encoding="utf-8") as file:
-                self._read(numbered(file))
+                self._run_lines(numbered(file))
         except (OSError, UnicodeDecodeError) as error:
-            why = error.strerror if isinstance(error, OSError) and error.strerror else "it is no text"
-            raise NotFound(f"{name} cannot be read: {why}.", hint="Name a file of SQL statements.") from error
+            reason = error.strerror if isinstance(error, OSError) and error.strerror else "it is no text"
+            raise NotFound(
+                f"{name} cannot be read: {reason}.", hint="Name a file of SQL statements."
+            ) from error
         except LakebackupError as error:
             error.message = f"{name}, line {number}: {error.message}"
             raise
         finally:
             self._files.pop()
 
-    def _to(self, name: str = "") -> None:
+    def _set_output(self, name: str = "") -> None:
         if self._output:
             with self._disk_errors():
                 self._output.close()
@@ -269,8 +273,8 @@ class Shell:
 
     def _mode(self, mode: str = "") -> None:
         if mode not in get_args(Mode):
-            wrong = f"There is no mode {mode!r}." if mode else ".mode: which mode?"
-            raise UsageProblem(wrong, hint=f"Modes: {', '.join(get_args(Mode))}.")
+            message = f"There is no mode {mode!r}." if mode else ".mode: which mode?"
+            raise UsageProblem(message, hint=f"Modes: {', '.join(get_args(Mode))}.")
         self.mode = cast("Mode", mode)
 
     def _timing(self, word: str = "") -> None:
@@ -287,7 +291,7 @@ class Shell:
 
 
 def _words(command: str) -> list[str]:
-    """The words of a command; a name of a file that has blanks may be quoted."""
+    """The words of a command. A file name with blanks may be quoted."""
     try:
         return shlex.split(command)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""Where statements end in what was typed."""
+"""Finds the ends of statements in a text."""
 
 from __future__ import annotations
 
@@ -7,33 +7,33 @@ BARE_COMMANDS = {"help": ".help", "quit": ".quit", "exit": ".quit"}
 
 
 def split(text: str) -> tuple[list[str], str]:
-    """The statements that end with a semicolon, without it, and what follows the last of them."""
+    """Returns the statements that end with a semicolon, without it, and the text after the last one."""
     from sqlglot import TokenType, tokenize
     from sqlglot.errors import TokenError
 
     try:
         tokens = tokenize(text, dialect="spark")
-    except TokenError:  # a text or a comment that has no end yet
+    except TokenError:  # a string or a comment is not closed yet
         return [], text
-    found, start = [], 0
+    statements, start = [], 0
     for token in tokens:
         if token.token_type is TokenType.SEMICOLON:
-            found.append(text[start : token.start].strip())
+            statements.append(text[start : token.start].strip())
             start = token.end + 1
-    rest = text[start:] if any(token.start >= start for token in tokens) else ""
-    return [one for one in found if one], rest
+    open_text = text[start:] if any(token.start >= start for token in tokens) else ""
+    return [statement for statement in statements if statement], open_text
 
 
 def is_whole(text: str) -> bool:
-    """Whether what was typed can run: a command, or statements of which none is open."""
+    """Whether a text can run: it is empty, a command, or statements that all end."""
     return not text.strip() or is_command(text) or not split(text)[1]
 
 
 def is_command(text: str) -> bool:
-    """Whether it is a command of the shell, such as `.tables` or `help`."""
+    """Whether a text is a command of the shell, such as `.tables` or `help`."""
     return text.lstrip().startswith(".") or bare_command(text) is not None
 
 
 def bare_command(text: str) -> str | None:
-    """The command that a person means who writes its name like a word of SQL, such as `quit;`."""
+    """The command that a text means without a dot, such as `quit;`; None when it means none."""
     return BARE_COMMANDS.get(text.strip().removesuffix(";").rstrip().lower())

@@ -1,1 +1,1 @@
-"""A cluster's topics, groups and positions, and what a restore changes there (Admin API)."""
+"""A cluster's topics, groups and offsets, and the changes that a restore makes to them (Admin API)."""

@@ -1,4 +1,4 @@
-"""What a Kafka cluster reports of its topics, and the few changes a restore makes to them (Admin API)."""
+"""Reads the state of a Kafka cluster's topics, and makes the few changes that a restore needs (Admin API)."""
 
 from __future__ import annotations
 
@@ -47,28 +47,28 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 ADMIN_TIMEOUT_S = 30.0
-#: A commit is answered before its markers are in the partitions. They follow in milliseconds; after the loss
-#: of a broker it takes longer.
+#: How long to wait for transaction markers. The broker answers a commit before its markers are in the
+#: partitions. They follow within milliseconds, but later after the loss of a broker.
 MARKERS_S = 60.0
-#: So long a backup waits for transactions that are open at its instant; what they hide then is not in it.
+#: How long a backup waits for transactions that are open at its instant. It leaves out what they still hide.
 SETTLE_S = 1.0
-#: Once every broker refuses or drops connections; one that only answers slowly has the whole time above.
+#: How long to wait when every broker refuses or drops connections. Slow brokers have ADMIN_TIMEOUT_S.
 ALL_DOWN_S = 8.0
-#: A quota of topics created or changed recovers within seconds, or is too small for the request.
+#: How long to retry under a quota on topic changes. It recovers within seconds, or the request is too large.
 QUOTA_S = 30.0
 #: How long brokers may take to restart.
 RESTART_S = 60.0
 #: A client that was idle for longer is replaced. Brokers close idle connections (by default after 10 min),
-#: load balancers too (after 4 min), and librdkafka's requests to coordinators do not recover from that.
+#: and load balancers do too (after 4 min). librdkafka's requests to coordinators do not recover from that.
 IDLE_S = 60.0
 MIN_IN_SYNC = "min.insync.replicas"
-#: Offsets of a partition that the broker knows.
+#: Specifications of a partition's offsets at the broker.
 LOW = (OffsetSpec.earliest(), IsolationLevel.READ_UNCOMMITTED)  # type: ignore[no-untyped-call]
 HIGH = (OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)  # type: ignore[no-untyped-call]
 STABLE = (OffsetSpec.latest(), IsolationLevel.READ_COMMITTED)  # type: ignore[no-untyped-call]
 
-# Where a setting in force comes from, by its source at the broker. Brokers report DEFAULT_CONFIG also for
-# times that were configured in hours.
+# A setting's source at the broker -> its origin. Brokers also report DEFAULT_CONFIG for times that were
+# configured in hours.
 _ORIGINS = {
     ConfigSource.DYNAMIC_TOPIC_CONFIG: "topic",
     ConfigSource.DYNAMIC_BROKER_CONFIG: "broker",
@@ -76,8 +76,8 @@ _ORIGINS = {
     ConfigSource.STATIC_BROKER_CONFIG: "broker",
     ConfigSource.DEFAULT_CONFIG: "default",
 }
-# What brokers call a topic's settings of retention, the one that counts first, and its unit in the topic's.
-_AT_BROKER = {
+# A topic's retention setting -> the brokers' settings in order of precedence, with their unit in the topic's.
+_BROKER_NAMES = {
     "retention.ms": (
         ("log.retention.ms", 1),
         ("log.retention.minutes", 60_000),
@@ -89,9 +89,9 @@ _AT_BROKER = {
 _CHECK = "Check --bootstrap-server, the credentials and the ACLs, and that a broker is up."
 _TLS = "Check security.protocol, ssl.ca.location and the other ssl.* settings, and the broker's certificate."
 _RIGHTS_HINT = "Give this user the rights that are missing, or name another user."
-# What a backup does with a topic, beside describing it.
-_RIGHTS = {"Read": AclOperation.READ, "DescribeConfigs": AclOperation.DESCRIBE_CONFIGS}
-#: What brokers answer a user who lacks a right on the resource.
+# The rights on a topic that a backup needs besides Describe.
+_BACKUP_RIGHTS = {"Read": AclOperation.READ, "DescribeConfigs": AclOperation.DESCRIBE_CONFIGS}
+#: The brokers' error codes for a user who lacks a right on the resource.
 DENIALS = frozenset(
     {
         KafkaError.TOPIC_AUTHORIZATION_FAILED,
@@ -100,15 +100,15 @@ DENIALS = frozenset(
         KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     }
 )
-# While a leader or a coordinator begins its work, or when one was lost.
-_PASSING = (
+# Errors while a leader or a coordinator starts, or after one was lost.
+_RETRIABLE = (
     KafkaError.NOT_LEADER_FOR_PARTITION,
     KafkaError.LEADER_NOT_AVAILABLE,
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
     KafkaError.COORDINATOR_NOT_AVAILABLE,
     KafkaError.NOT_COORDINATOR,
 )
-# The cluster's own rules: it answers the same request in the same way until one of the two changes.
+# Errors from the cluster's own rules. The same request fails again until the request or the rules change.
 _REFUSALS = frozenset(
     {
         KafkaError.TOPIC_EXCEPTION,
@@ -126,17 +126,17 @@ _NO_ANSWER = (KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROK
 
 
 class Passing(EnvironmentProblem):
-    """It ends by itself in a moment."""
+    """An error that goes away by itself within moments."""
 
 
-#: For methods that only ask: right after a topic was created, or a leader was lost, brokers point at each
+#: For methods that only read. Right after a topic was created or a leader was lost, brokers refer to each
 #: other for a moment.
 patiently = retry(
     retry=retry_if_exception_type(Passing), wait=wait_fixed(0.1), stop=stop_after_delay(10), reraise=True
 )
 
 
-#: For requests in the middle of the work: they wait for brokers that restart.
+#: For requests in the middle of a run. They wait for brokers that restart.
 outlasting_restarts = retry(
     retry=retry_if_exception_type(Unanswered),
     wait=wait_fixed(1),
@@ -146,7 +146,7 @@ outlasting_restarts = retry(
 
 
 class QuotaExceeded(Refused):
-    """Topics are created or changed faster than the cluster's quota allows."""
+    """The run creates or changes topics faster than the cluster's quota allows."""
 
 
 within_quota = retry(
@@ -158,14 +158,14 @@ within_quota = retry(
 
 
 class Denied(EnvironmentProblem):
-    """The broker knows this user, and does not let it do that."""
+    """The broker knows this user but denies the operation."""
 
 
 class Cluster:
-    """One Kafka cluster, seen through its admin API.
+    """One Kafka cluster, through its admin API.
 
-    `config` is a map of librdkafka properties. Every method raises EnvironmentProblem when the brokers
-    cannot be reached or refuse; the message never shows the properties, which may hold secrets.
+    `config` is a map of librdkafka properties. Every method raises EnvironmentProblem when no broker can be
+    reached, or when a broker refuses. The message never shows the properties, which may hold secrets.
     """
 
     def __init__(self, config: Mapping[str, str]) -> None:
@@ -178,7 +178,7 @@ class Cluster:
 
     @property
     def _admin(self) -> AdminClient:
-        """The admin client; a new one after IDLE_S without a request."""
+        """The admin client. After IDLE_S without a request it is a new one."""
         if time.monotonic() - self._used_at_s > IDLE_S:
             self._connected = False
             self._events.clear()
@@ -187,7 +187,7 @@ class Cluster:
         return self._client
 
     def _new_client(self) -> AdminClient:
-        quiet: dict[str, Any] = {
+        properties: dict[str, Any] = {
             "log_level": 0,
             "socket.connection.setup.timeout.ms": "10000",
             "socket.timeout.ms": str(int(ADMIN_TIMEOUT_S * 1000)),  # of each request
@@ -195,7 +195,7 @@ class Cluster:
             "error_cb": self._events.append,
         }
         try:
-            return AdminClient(quiet)
+            return AdminClient(properties)
         except KafkaException as error:
             raise UsageProblem(
                 f"The Kafka client refuses its configuration: {error.args[0].str()}",
@@ -204,50 +204,52 @@ class Cluster:
 
     def cluster_id(self) -> str:
         """The cluster's own id, as its brokers report it."""
-        return self._id or str(self._described().cluster_id)
+        return self._id or str(self._describe_cluster().cluster_id)
 
     def brokers(self) -> int:
-        """How many brokers are up."""
-        return len(self._described().nodes)
+        """The number of brokers that are up."""
+        return len(self._describe_cluster().nodes)
 
     def topic_names(self) -> list[str]:
-        """Every topic that this user may see, sorted, internal ones too."""
+        """All topics that this user may see, internal ones too, sorted."""
         if not self._connected:
-            self.brokers()  # listing does not report what keeps the client from connecting
+            self.brokers()  # unlike a list request, this reports why the client cannot connect
         try:
             return sorted(self._admin.list_topics(timeout=ADMIN_TIMEOUT_S).topics)
         except KafkaException as error:
             raise self._unreachable("list the topics", error) from None
 
     def denied(self, names: Collection[str]) -> dict[str, str]:
-        """Those of `names` that this user may not back up, and why; one that is not there is none of them."""
+        """Topic that this user may not back up -> the reason. Skips `names` that do not exist."""
         if not names:
             return {}
         futures = self._admin.describe_topics(
             TopicCollection(sorted(names)), include_authorized_operations=True
         )
-        found = {}
+        reasons = {}
         for name, future in futures.items():
             try:
                 allowed = self._wait(future, f"describe topics ({name})").authorized_operations
             except NotFound:
                 continue
             except Denied:
-                found[name] = "this user may not see it (Describe)"
+                reasons[name] = "this user may not see it (Describe)"
                 continue
-            lacking = [right for right, operation in _RIGHTS.items() if operation not in allowed]
-            if allowed and lacking:  # an old broker does not report rights
-                found[name] = f"this user lacks the right {' and '.join(lacking)}"
-        return found
+            missing_rights = [
+                right for right, operation in _BACKUP_RIGHTS.items() if operation not in allowed
+            ]
+            if allowed and missing_rights:  # an old broker does not report rights
+                reasons[name] = f"this user lacks the right {' and '.join(missing_rights)}"
+        return reasons
 
     def require_readable(self, names: Collection[str]) -> None:
-        """Raise Denied, which names the rights, where this user may not back up one of `names`."""
+        """Raise Denied, with the missing rights, when this user may not back up one of the topics."""
         if reasons := self.denied(names):
-            topics = "; ".join(f"topic {name}: {why}" for name, why in sorted(reasons.items()))
+            topics = "; ".join(f"topic {name}: {reason}" for name, reason in sorted(reasons.items()))
             raise Denied(f"Nothing is written: {topics}.", hint=_RIGHTS_HINT)
 
     def describe(self, names: Collection[str]) -> list[TopicState]:
-        """Id, partitions, replication, settings of `names`, sorted; NotFound names the missing."""
+        """Id, partitions, replication and settings of topics, sorted. Raises NotFound for missing topics."""
         if not names:
             return []
         ordered = sorted(names)
@@ -255,8 +257,8 @@ class Cluster:
         resources = [ConfigResource(ResourceType.TOPIC, name) for name in ordered]
         settings = self._admin.describe_configs(resources)
         described = self._all(topics, "describe topics")
-        answers = self._all(settings, "read the topics' settings")
-        configs = {resource.name: entries for resource, entries in answers.items()}
+        entries_by_resource = self._all(settings, "read the topics' settings")
+        configs = {resource.name: entries for resource, entries in entries_by_resource.items()}
         return [
             TopicState(
                 scope=name,
@@ -265,9 +267,9 @@ class Cluster:
                 replication=min((len(p.replicas) for p in topic.partitions), default=1),
                 settings=_of_origin(configs[name], "topic"),
                 inherited={
-                    origin: found
+                    origin: inherited_settings
                     for origin in ("broker", "default")
-                    if (found := _of_origin(configs[name], origin))
+                    if (inherited_settings := _of_origin(configs[name], origin))
                 },
             )
             for name, topic in sorted(described.items())
@@ -275,11 +277,10 @@ class Cluster:
 
     @outlasting_restarts
     def require_same(self, epochs: Mapping[str, str]) -> None:
-        """Raise EnvironmentProblem when a topic (name -> id) that was read is another one by now; one that is
-        gone was there until then.
+        """Raise EnvironmentProblem when a topic (name -> id) was deleted and recreated while it was read.
 
-        The other one's offsets start at 0 again, and brokers are asked by the topic's name, so its records
-        would be stored as those of the deleted topic.
+        The new topic's offsets start at 0 again. Requests to brokers name the topic, so the new topic's
+        records would be stored as records of the deleted one. Raises nothing for one that is only deleted.
         """
         if not epochs:
             return
@@ -295,18 +296,21 @@ class Cluster:
                     )
 
     def positions(self, topics: Iterable[TopicState], isolation: str) -> tuple[int, list[RegionState]]:
-        """Where every partition begins and ends, and the instant (ms) before which all of it was written.
+        """The begin and end offsets of all partitions, and an instant (ms since 1970 UTC).
 
-        `end` is the last stable offset for read_committed, the high watermark for read_uncommitted. It is
-        below `high` only where a transaction is open that began before the instant.
+        Everything that was written before the instant lies below `end`, except what open transactions hide.
+        `end` is the last stable offset for read_committed, and the high watermark for read_uncommitted. It
+        is below `high` only while a transaction is open that began before the instant.
         """
         partitions = [(t, TopicPartition(t.scope, p)) for t in topics for p in range(t.regions)]
         instant = time.time_ns() // 1_000_000
-        places = [tp for _, tp in partitions]
-        stable, high, low = self._offsets(places, STABLE, HIGH, LOW)
-        # The answers may be of different moments, and most transactions end within milliseconds.
-        if committed := [tp for tp in places if isolation_of(tp.topic, isolation) == "read_committed"]:
-            stable |= self._settled(
+        topic_partitions = [tp for _, tp in partitions]
+        stable, high, low = self._offsets(topic_partitions, STABLE, HIGH, LOW)
+        # The two answers may be from different moments, and most transactions end within milliseconds.
+        if committed := [
+            tp for tp in topic_partitions if isolation_of(tp.topic, isolation) == "read_committed"
+        ]:
+            stable |= self._stable_offsets(
                 {tp: high[tp].offset for tp in committed if stable[tp].offset < high[tp].offset}
             )
 
@@ -320,56 +324,66 @@ class Cluster:
                 region=str(tp.partition),
                 low=low[tp].offset,
                 end=max(end(tp).offset, low[tp].offset),
-                high=max(high[tp].offset, stable[tp].offset),  # either may be answered first
+                high=max(high[tp].offset, stable[tp].offset),  # either answer may be the older one
                 leader_epoch=end(tp).leader_epoch,
             )
             for topic, tp in partitions
         ]
 
-    def _settled(self, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, Any]:
-        """The last stable offsets, after a wait of at most SETTLE_S until they have reached `ends`."""
-        waiting = Retrying(
-            retry=retry_if_result(lambda stable: any(stable[tp].offset < end for tp, end in ends.items())),
+    def _stable_offsets(self, wanted_offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, Any]:
+        """The last stable offsets, after a wait of at most SETTLE_S until they reach the wanted offsets."""
+        retrying = Retrying(
+            retry=retry_if_result(
+                lambda stable: any(stable[tp].offset < offset for tp, offset in wanted_offsets.items())
+            ),
             wait=wait_fixed(0.05),
             stop=stop_after_delay(SETTLE_S),
             retry_error_callback=lambda state: state.outcome.result() if state.outcome else {},
         )
-        return waiting(lambda: self._offsets(ends.keys(), STABLE)[0])
+        return retrying(lambda: self._offsets(wanted_offsets.keys(), STABLE)[0])
 
     def offsets_at(self, regions: Sequence[RegionState], ts: int) -> list[int]:
-        """Of each partition the first offset whose record is of the time `ts` (ms) or later; -1: none is."""
-        wanted = [TopicPartition(r.scope, int(r.region)) for r in regions]
-        (found,) = self._offsets(wanted, (OffsetSpec.for_timestamp(ts), IsolationLevel.READ_UNCOMMITTED))
-        return [int(found[partition].offset) for partition in wanted]
+        """For each partition, the offset of its first record at or after the time `ts` (ms); -1 if none."""
+        partitions = [TopicPartition(r.scope, int(r.region)) for r in regions]
+        (offsets,) = self._offsets(
+            partitions, (OffsetSpec.for_timestamp(ts), IsolationLevel.READ_UNCOMMITTED)
+        )
+        return [int(offsets[partition].offset) for partition in partitions]
 
     def ends(self, places: Collection[Place]) -> dict[Place, Ends]:
-        """Both ends of every place, `stable` first: what lies before it was written when `high` was asked."""
-        wanted = {place: TopicPartition(*place) for place in places}
-        (stable,) = self._offsets(wanted.values(), STABLE)
-        (high,) = self._offsets(wanted.values(), HIGH)
-        return {place: Ends(stable[tp].offset, high[tp].offset) for place, tp in wanted.items()}
+        """Both ends of each partition. `stable` is read first: all below it was written before `high`."""
+        topic_partitions = {partition: TopicPartition(*partition) for partition in places}
+        (stable,) = self._offsets(topic_partitions.values(), STABLE)
+        (high,) = self._offsets(topic_partitions.values(), HIGH)
+        return {
+            partition: Ends(stable[tp].offset, high[tp].offset) for partition, tp in topic_partitions.items()
+        }
 
     def seen(self, wanted: Mapping[Place, int]) -> dict[Place, Ends]:
-        """Wait at most MARKERS_S until readers of committed records see each place up to its offset.
+        """Wait at most MARKERS_S until readers of committed records see each partition up to its offset.
 
-        Returns the ends as they are then; callers that must know compare them.
+        Returns the ends at that time. A caller compares them to learn whether the wait succeeded.
         """
-        waiting = Retrying(
-            retry=retry_if_result(lambda found: any(found[p].stable < end for p, end in wanted.items())),
+        retrying = Retrying(
+            retry=retry_if_result(
+                lambda ends: any(ends[partition].stable < offset for partition, offset in wanted.items())
+            ),
             wait=wait_exponential(multiplier=0.001, max=0.1),
             stop=stop_after_delay(MARKERS_S),
             retry_error_callback=lambda state: state.outcome.result() if state.outcome else {},
         )
-        return waiting(self.ends, wanted.keys())
+        return retrying(self.ends, wanted.keys())
 
     def create_topic(self, name: str, partitions: int, replication: int, settings: Mapping[str, str]) -> None:
-        """Create a topic; returns when brokers serve it. Raises as `check_topic`."""
+        """Create a topic, and return when brokers serve it. Raises the same errors as `check_topic`."""
         self._create(name, partitions, replication, settings, validate_only=False)
-        self._until_described(name, partitions)
+        self._wait_until_served(name, partitions)
 
     def check_topic(self, name: str, partitions: int, replication: int, settings: Mapping[str, str]) -> None:
-        """Raise Refused, with the broker's words, when the cluster does not accept a new topic: its name, its
-        settings, their policy, or a limit. Nothing is created."""
+        """Raise Refused, with the broker's message, when the cluster would not accept a new topic.
+
+        The reason may be its name, its settings, a policy or a limit. Nothing is created.
+        """
         self._create(name, partitions, replication, settings, validate_only=True)
 
     @within_quota
@@ -382,59 +396,65 @@ class Cluster:
         *,
         validate_only: bool,
     ) -> None:
-        new = NewTopic(name, num_partitions=partitions, replication_factor=replication, config=dict(settings))
+        new_topic = NewTopic(
+            name, num_partitions=partitions, replication_factor=replication, config=dict(settings)
+        )
         try:
-            self._admin.create_topics([new], validate_only=validate_only)[name].result()
+            self._admin.create_topics([new_topic], validate_only=validate_only)[name].result()
         except KafkaException as error:
             raise self._unreachable(f"create topic {name}", error) from None
 
     def delete_topic(self, name: str) -> None:
-        """Delete a topic; one that is not there is no error."""
+        """Delete a topic. A topic that does not exist is no error."""
         with suppress(NotFound):
             self._wait(self._admin.delete_topics([name])[name], f"delete topic {name}")
 
-    def _until_described(self, name: str, partitions: int) -> None:
-        def served() -> bool:
+    def _wait_until_served(self, name: str, partitions: int) -> None:
+        def is_served() -> bool:
             (state,) = states = self.describe([name])
             return state.regions == partitions and bool(self.positions(states, "read_uncommitted"))
 
-        waiting = Retrying(
-            retry=retry_if_result(lambda there: not there)
+        retrying = Retrying(
+            retry=retry_if_result(lambda served: not served)
             | retry_if_exception_type((NotFound, EnvironmentProblem)),
             wait=wait_fixed(0.05),
             stop=stop_after_delay(ADMIN_TIMEOUT_S),
         )
         try:
-            waiting(served)
+            retrying(is_served)
         except RetryError:
             raise EnvironmentProblem(
                 f"Topic {name} was created, but the brokers do not serve it yet.", hint="Run it again."
             ) from None
 
     def retention_of_brokers(self) -> dict[str, str]:
-        """The settings of retention, by their names at a topic, of topics that do not override them.
+        """The retention settings for topics that do not override them, by the topics' names of the settings.
 
-        The description of a topic that overrides them lacks a time that its brokers have in hours or minutes.
-        Raises Denied without the right DescribeConfigs on the cluster.
+        They come from a broker, because the description of a topic that overrides them lacks a time that its
+        brokers have in hours or minutes. Raises Denied without the right DescribeConfigs on the cluster.
         """
         entries = self._broker_settings()
-        found = {}
-        for setting, names in _AT_BROKER.items():
+        settings = {}
+        for setting, names in _BROKER_NAMES.items():
             for name, unit in names:
                 value = entries[name].value if name in entries else None
                 if value:
-                    found[setting] = value if unit is None else str(max(int(value) * unit, -1))
+                    settings[setting] = value if unit is None else str(max(int(value) * unit, -1))
                     break
-        return found
+        return settings
 
     def least_in_sync(self) -> int:
-        """How many replicas a topic without a setting of its own needs in sync to be written (the brokers'
-        `min.insync.replicas`). Raises Denied without the right DescribeConfigs on the cluster."""
+        """The brokers' `min.insync.replicas`, for topics without a setting of their own.
+
+        Raises Denied without the right DescribeConfigs on the cluster.
+        """
         entry = self._broker_settings().get(MIN_IN_SYNC)
         return int(entry.value) if entry and entry.value else 1
 
     def _broker_settings(self) -> Mapping[str, ConfigEntry]:
-        resource = ConfigResource(ResourceType.BROKER, str(min(node.id for node in self._described().nodes)))
+        resource = ConfigResource(
+            ResourceType.BROKER, str(min(node.id for node in self._describe_cluster().nodes))
+        )
         (entries,) = self._all(self._admin.describe_configs([resource]), "read a broker's settings").values()
         settings: Mapping[str, ConfigEntry] = entries
         return settings
@@ -447,8 +467,10 @@ class Cluster:
         drop: Collection[str] = (),
         validate_only: bool = False,
     ) -> None:
-        """Set the overrides in `put` and remove those in `drop`; others stay as they are. Raises Refused when
-        the cluster does not accept them; `validate_only` asks that alone."""
+        """Set the overrides in `put` and remove those in `drop`. Others stay as they are.
+
+        Raises Refused when the cluster does not accept them. `validate_only` only checks that.
+        """
         changes = [
             ConfigEntry(k, v, incremental_operation=AlterConfigOpType.SET) for k, v in sorted(put.items())
         ]
@@ -460,30 +482,30 @@ class Cluster:
         self._all(futures, f"change the settings of topic {name}")
 
     def delete_group(self, group: str) -> None:
-        """Forget a consumer group; one that is not there is no error."""
+        """Delete a consumer group. A group that does not exist is no error."""
         try:
             self._admin.delete_consumer_groups([group])[group].result()
         except KafkaException as error:
             if error.args[0].code() not in (KafkaError.GROUP_ID_NOT_FOUND, KafkaError.NOT_COORDINATOR):
                 raise self._unreachable(f"delete consumer group {group}", error) from None
 
-    def _described(self) -> Any:
-        found = self._wait(self._admin.describe_cluster(), "describe the cluster")
-        self._id = str(found.cluster_id)
-        return found
+    def _describe_cluster(self) -> Any:
+        description = self._wait(self._admin.describe_cluster(), "describe the cluster")
+        self._id = str(description.cluster_id)
+        return description
 
     @patiently
     def _offsets(
-        self, places: Collection[TopicPartition], *wanted: tuple[OffsetSpec, IsolationLevel]
+        self, topic_partitions: Collection[TopicPartition], *specs: tuple[OffsetSpec, IsolationLevel]
     ) -> list[dict[TopicPartition, Any]]:
-        """Offsets of each kind `wanted`, which are asked for at the same time."""
-        if not places:
-            return [{} for _ in wanted]
-        asked = [
-            self._admin.list_offsets(dict.fromkeys(places, spec), isolation_level=level)
-            for spec, level in wanted
+        """The offsets for each of the `specs`. All requests run at the same time."""
+        if not topic_partitions:
+            return [{} for _ in specs]
+        futures_by_spec = [
+            self._admin.list_offsets(dict.fromkeys(topic_partitions, spec), isolation_level=level)
+            for spec, level in specs
         ]
-        return [self._all(futures, "read the partitions' offsets") for futures in asked]
+        return [self._all(futures, "read the partitions' offsets") for futures in futures_by_spec]
 
     def _all(self, futures: Mapping[T, Future[Any]], doing: str) -> dict[T, Any]:
         return {key: self._wait(future, f"{doing} ({key})") for key, future in futures.items()}
@@ -492,36 +514,36 @@ class Cluster:
         self._admin.poll(0)
         if (
             self._connected
-        ):  # else a refusal may have come before we got here, and the next comes in ten seconds
-            self._events.clear()  # of earlier calls
-        started = time.monotonic()
+        ):  # otherwise a refusal may have come already, and the next one comes only after ten seconds
+            self._events.clear()  # drops events of earlier calls
+        start_s = time.monotonic()
         while True:
             try:
                 answer = future.result(timeout=0.1)
             except KafkaException as error:
                 raise self._unreachable(doing, error) from None
             except TimeoutError:
-                self._listen(doing, time.monotonic() - started)
+                self._raise_fatal_events(doing, time.monotonic() - start_s)
             else:
                 self._connected = True
                 return answer
 
-    def _listen(self, doing: str, waited: float) -> None:
-        """Raise when what the client itself reports leaves no hope for an answer."""
+    def _raise_fatal_events(self, doing: str, waited_s: float) -> None:
+        """Raise an error when the client's own events show that no answer will come."""
         self._admin.poll(0)
         for event in self._events:
             if fatal_event(event.code()):
                 raise problem(event.code(), event.str(), f"Kafka at {self._servers}, could not {doing}")
-        down = [event for event in self._events if event.code() == KafkaError._ALL_BROKERS_DOWN]  # noqa: SLF001
-        if down and waited > ALL_DOWN_S:
-            if wrong := tls_problem(self._config):
-                raise EnvironmentProblem(f"Kafka could not {doing}: {wrong}.", hint=_TLS)
+        down_events = [event for event in self._events if event.code() == KafkaError._ALL_BROKERS_DOWN]  # noqa: SLF001
+        if down_events and waited_s > ALL_DOWN_S:
+            if cause := tls_problem(self._config):
+                raise EnvironmentProblem(f"Kafka could not {doing}: {cause}.", hint=_TLS)
             raise self._unanswered(doing, self._events[0])
-        if waited > ADMIN_TIMEOUT_S * 2:
+        if waited_s > ADMIN_TIMEOUT_S * 2:
             raise Unanswered(f"Kafka at {self._servers} did not answer: could not {doing}.")
 
     def _unanswered(self, doing: str, event: KafkaError) -> Unanswered:
-        # librdkafka adds in which state the connection was, and for how long.
+        # librdkafka adds the connection's state and how long it lasted. That is removed.
         reason = re.sub(r" \(after \d+ms in state \w+.*\)$", "", event.str())
         return Unanswered(f"No broker answers at {self._servers}: could not {doing} ({reason}).", hint=_CHECK)
 
@@ -536,18 +558,18 @@ class Cluster:
             )
         if reason.code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC):  # noqa: SLF001 - its public name
             return NotFound(f"Kafka at {self._servers} has no such topic: could not {doing}.")
-        if reason.code() in _PASSING:
+        if reason.code() in _RETRIABLE:
             return Passing(
                 f"Kafka at {self._servers} could not {doing}: {reason.str()}", hint="Run it again."
             )
         if reason.code() in DENIALS:
             return Denied(f"Kafka at {self._servers} does not allow this user to {doing}.", hint=_RIGHTS_HINT)
-        if wrong := tls_problem(self._config):
-            return EnvironmentProblem(f"Kafka could not {doing}: {wrong}.", hint=_TLS)
-        what = f"Kafka at {self._servers} could not {doing}: {reason.str()}"
+        if cause := tls_problem(self._config):
+            return EnvironmentProblem(f"Kafka could not {doing}: {cause}.", hint=_TLS)
+        message = f"Kafka at {self._servers} could not {doing}: {reason.str()}"
         if reason.code() in _NO_ANSWER:
             return self._unanswered(doing, reason)
-        return EnvironmentProblem(what, hint=_CHECK)
+        return EnvironmentProblem(message, hint=_CHECK)
 
 
 def _of_origin(entries: Mapping[str, ConfigEntry], origin: str) -> dict[str, str]:

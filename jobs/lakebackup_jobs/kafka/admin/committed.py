@@ -1,11 +1,11 @@
-"""The ends of a restore's target partition, and what the restore's group has committed for it.
+"""Reads the ends of a restore's target partitions, and the offsets that the restore's group has committed.
 
-A transaction is decided when its commit returns; the brokers write its marker into every partition it touched
-a moment later, and only then are its records, and its offsets, there for readers of what is committed. Some
-Kafka releases (4.3.1 among them, KAFKA-20734) lose markers that were still to be written when all brokers of
-a partition went down: while it has no leader its coordinator takes it for a deleted one, skips the marker and
-calls the transaction complete. What lacks its marker then stays open, and hides all that follows, until the
-same producer id ends another transaction there.
+A transaction is decided when its commit returns. The brokers write its marker into every partition that it
+touched a moment later. Only then do readers of committed records see its records and its offsets. Some Kafka
+releases (4.3.1 among them, KAFKA-20734) lose markers that were still to be written when all brokers of a
+partition went down. While the partition has no leader, the transaction's coordinator takes it for a deleted
+one, skips the marker, and calls the transaction complete. Without its marker the transaction stays open in
+the partition, and hides all records after it, until the same producer id ends another transaction there.
 """
 
 from __future__ import annotations
@@ -40,19 +40,20 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Place = tuple[str, int]
 
-# The client retries silently as long as a transaction is open; markers take milliseconds.
+# How long to wait for an offset that a transaction has not released. The client retries silently while the
+# transaction is open, but markers take only milliseconds.
 _MARKER_S = 5.0
 
 
 class Progress(NamedTuple):
-    """Next source position of a partition, and a note from the caller."""
+    """The next source position of a partition, and a note from the caller."""
 
     position: int
     note: str
 
 
 class Base(NamedTuple):
-    """The start of a transaction: the progress before it, and a target offset not after its first record."""
+    """The start of a transaction: the progress before it, and an offset at or before its first record."""
 
     before: Progress
     offset: int
@@ -60,27 +61,27 @@ class Base(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CommitNote:
-    """What an offset commit records. `repairing`: the records from `base` on are being repaired."""
+    """The contents of an offset commit. `repairing`: the records from `base` on are being repaired."""
 
     progress: Progress
     base: Base | None = None
     repairing: bool = False
 
     def note(self) -> str:
-        """As metadata of the offset commit."""
+        """The metadata of the offset commit."""
         base = [*self.base.before, self.base.offset] if self.base else None
         return json.dumps([self.progress.note, base, self.repairing], separators=(",", ":"))
 
     @staticmethod
     def parse(position: int, metadata: str | None) -> CommitNote:
-        """Read what `note` wrote."""
+        """Parse a position and the metadata that `note` returned."""
         # confluent-kafka ignores the text's length, and may return extra bytes after its end.
         (note, base, repairing), _ = json.JSONDecoder().raw_decode(metadata or "null")
         return CommitNote(Progress(position, note), base and Base(Progress(*base[:2]), base[2]), repairing)
 
 
 class Ends(NamedTuple):
-    """The last stable offset, where committed readers stop, and the high watermark."""
+    """The last stable offset, where readers of committed records stop, and the high watermark."""
 
     stable: int
     high: int
@@ -89,13 +90,13 @@ class Ends(NamedTuple):
 class Target:
     """The target partitions of a restore, and the offsets that its `group` committed. Close it after use.
 
-    Each request is retried for up to `patience` seconds; then EnvironmentProblem.
+    Each request is retried for up to `patience` seconds. Then it raises EnvironmentProblem.
     """
 
     def __init__(self, config: Mapping[str, str], group: str, patience: float) -> None:
         self._config, self._patience = config, patience
         settings: dict[str, Any] = {**config, "group.id": group, "log_level": 0}
-        # The first stops before open transactions, the second reads them.
+        # The first consumer stops before open transactions. The second reads them too.
         self._stable = Consumer({**settings, "isolation.level": "read_committed"})
         self._all = Consumer({**settings, "isolation.level": "read_uncommitted"})
 
@@ -109,11 +110,11 @@ class Target:
         return Ends(self._watermark(self._stable, place, 1), self._watermark(self._all, place, 1))
 
     def begin(self, place: Place) -> int:
-        """The offset that a partition begins at."""
+        """The first offset of a partition."""
         return self._watermark(self._all, place, 0)
 
     def committed(self, place: Place) -> CommitNote | None:
-        """The note of the last transaction with a written marker; None when there was none."""
+        """The note of the last transaction whose marker is written; None when there is none."""
         return self._committed(self._all, place, self._patience)
 
     def offsets_pending(self, place: Place) -> bool:
@@ -126,14 +127,17 @@ class Target:
         return False
 
     def wait(self, place: Place, *, high: int) -> None:
-        """Wait until no offset commit is pending and committed readers see all records below `high`."""
-        waiting = Retrying(
-            retry=retry_if_result(lambda done: not done),
+        """Wait until no offset commit is pending and readers of committed records see all below `high`.
+
+        Raises EnvironmentProblem after `patience` seconds.
+        """
+        retrying = Retrying(
+            retry=retry_if_result(lambda is_visible: not is_visible),
             wait=wait_exponential(multiplier=0.01, max=0.5),
             stop=stop_after_delay(self._patience),
         )
         try:
-            waiting(lambda: self.ends(place).stable >= high and not self.offsets_pending(place))
+            retrying(lambda: self.ends(place).stable >= high and not self.offsets_pending(place))
         except RetryError:
             raise EnvironmentProblem(
                 f"{place[0]}[{place[1]}]: Kafka accepted the records, but after {self._patience:g} s readers "
@@ -142,52 +146,54 @@ class Target:
                 "Run the same restore again: it resumes, and repairs what was lost.",
             ) from None
 
-    def _watermark(self, client: Consumer, place: Place, which: int) -> int:
-        wanted = TopicPartition(*place)
+    def _watermark(self, client: Consumer, partition: Place, index: int) -> int:
+        topic_partition = TopicPartition(*partition)
         return int(
-            self._retried(
-                place, self._patience, lambda left: client.get_watermark_offsets(wanted, timeout=left)
-            )[which]
+            self._with_retries(
+                partition,
+                self._patience,
+                lambda timeout_s: client.get_watermark_offsets(topic_partition, timeout=timeout_s),
+            )[index]
         )
 
-    def _committed(self, client: Consumer, place: Place, seconds: float) -> CommitNote | None:
-        wanted = [TopicPartition(*place)]
+    def _committed(self, client: Consumer, partition: Place, seconds: float) -> CommitNote | None:
+        topic_partitions = [TopicPartition(*partition)]
 
-        def ask(left: float) -> TopicPartition:
-            (found,) = client.committed(wanted, timeout=left)
-            if found.error is not None:
-                raise KafkaException(found.error)
-            return found
+        def read_offset(timeout_s: float) -> TopicPartition:
+            (answer,) = client.committed(topic_partitions, timeout=timeout_s)
+            if answer.error is not None:
+                raise KafkaException(answer.error)
+            return answer
 
-        found = self._retried(place, seconds, ask)
-        return None if found.offset < 0 else CommitNote.parse(found.offset, found.metadata)
+        committed = self._with_retries(partition, seconds, read_offset)
+        return None if committed.offset < 0 else CommitNote.parse(committed.offset, committed.metadata)
 
-    def _retried(self, place: Place, seconds: float, question: Callable[[float], T]) -> T:
-        topic, partition = place
+    def _with_retries(self, topic_partition: Place, seconds: float, request: Callable[[float], T]) -> T:
+        topic, partition = topic_partition
 
-        def passes(error: BaseException) -> bool:
+        def is_passing(error: BaseException) -> bool:
             if not isinstance(error, KafkaException):
                 return False
             code = error.args[0].code()
-            if code in UNKNOWN_TOPIC:  # clients say so too while the brokers are restarted
+            if code in UNKNOWN_TOPIC:  # clients also report this while brokers restart
                 return not partition_missing(self._config, topic, partition)
             return code in PASSING | COORDINATOR
 
-        waiting = Retrying(
-            retry=retry_if_exception(passes),
+        retrying = Retrying(
+            retry=retry_if_exception(is_passing),
             wait=wait_exponential(multiplier=0.05, max=1),
             stop=stop_after_delay(seconds),
         )
-        where = f"{topic}[{partition}]"
+        location = f"{topic}[{partition}]"
         try:
-            return waiting(question, seconds)
+            return retrying(request, seconds)
         except KafkaException as error:
-            raise problem(error.args[0].code(), error.args[0].str(), where) from None
-        except RetryError as late:
-            last = cast("KafkaException", late.last_attempt.exception()).args[0]
-            if last.code() in UNKNOWN_TOPIC:
+            raise problem(error.args[0].code(), error.args[0].str(), location) from None
+        except RetryError as timeout:
+            last_error = cast("KafkaException", timeout.last_attempt.exception()).args[0]
+            if last_error.code() in UNKNOWN_TOPIC:
                 raise Unanswered(
-                    f"{where}: no broker answers any more: {last.str()} (code {last.code()}).",
+                    f"{location}: no broker answers any more: {last_error.str()} (code {last_error.code()}).",
                     hint="Nothing of this run is visible. Run it again when the brokers are back.",
                 ) from None
-            raise problem(last.code(), last.str(), where) from None
+            raise problem(last_error.code(), last_error.str(), location) from None

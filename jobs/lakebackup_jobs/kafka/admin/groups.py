@@ -1,4 +1,4 @@
-"""Consumer groups of a cluster and the offsets they committed (Admin API)."""
+"""Reads and writes the offsets that consumer groups committed (Admin API)."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
     from lakebackup.plan.partitions import TopicState
 
-#: Groups in which restores keep how far they are: of no use to anyone else.
+#: The prefix of groups in which restores store their progress. Nobody else needs these groups.
 OWN_GROUPS = "lakebackup-restore-"
 _DENIED = (KafkaError.GROUP_AUTHORIZATION_FAILED, KafkaError.TOPIC_AUTHORIZATION_FAILED)
-_GONE = (KafkaError.GROUP_ID_NOT_FOUND,)
-# What brokers answer for a group that has members: classic ones, and those of the new protocol.
+_NOT_FOUND = (KafkaError.GROUP_ID_NOT_FOUND,)
+# The brokers' errors for a group that has members, of the classic and of the new protocol.
 _HAS_MEMBERS = (
     KafkaError.UNKNOWN_MEMBER_ID,
     KafkaError.NON_EMPTY_GROUP,
@@ -42,9 +42,10 @@ _HAS_MEMBERS = (
 
 @dataclass(frozen=True, slots=True)
 class GroupsRead:
-    """What could be read, sorted by group; `denied` maps a group that could not be to the broker's words.
-    `share_groups`: those whose positions no client can read. `hidden`: why there may be others that the
-    brokers leave out of their lists; None: there are none.
+    """The groups that could be read, sorted.
+
+    `denied`: group that could not be read -> the broker's message. `share_groups`: groups whose positions no
+    client can read. `hidden`: why brokers may leave groups out of their lists; None when they do not.
     """
 
     groups: tuple[GroupState, ...]
@@ -54,20 +55,20 @@ class GroupsRead:
 
 
 class Groups(Cluster):
-    """The groups of one cluster. Methods raise EnvironmentProblem as those of `Cluster`."""
+    """The groups of one cluster. Methods raise EnvironmentProblem like those of `Cluster`."""
 
     @patiently
     def names(self) -> list[str]:
-        """Every group, sorted, of whatever protocol; those of our own restores left out."""
+        """The names of all groups of any protocol, sorted, without the groups of lakebackup's restores."""
         answer = self._wait(self._admin.list_consumer_groups(), "list the consumer groups")
-        for error in answer.errors:  # of one broker; its groups would be missing without a word
+        for error in answer.errors:  # one broker failed, so its groups would be missing silently
             error = error if isinstance(error, KafkaException) else KafkaException(error)
             raise self._unreachable("list the consumer groups", error)
-        names = {group.group_id for group in answer.valid} | self._listed()
+        names = {group.group_id for group in answer.valid} | self._listed_groups()
         return sorted(name for name in names if not name.startswith(OWN_GROUPS))
 
-    def _listed(self) -> set[str]:
-        """Groups of every protocol: the newer call lists no share groups and no streams groups."""
+    def _listed_groups(self) -> set[str]:
+        """Groups of all protocols. The newer call lists neither share groups nor streams groups."""
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", DeprecationWarning)
@@ -78,65 +79,73 @@ class Groups(Cluster):
 
     @patiently
     def read(self, names: Collection[str] | None = None, earlier: Collection[str] = ()) -> GroupsRead:
-        """State and committed offsets of `names` (of all: None). A group that is not there is left out.
+        """Read the state and the committed offsets of groups; None reads all groups.
 
-        `earlier`: groups that there were. Those that lists leave out by now, since this user may not describe
-        them, are denied.
-        Offsets of open transactions do not show: what was committed before counts.
+        A group that does not exist is left out. `earlier` are groups that existed before. If lists leave them
+        out now because this user may not describe them, they are in `denied`. Offsets in open transactions
+        are not visible, so the earlier committed offsets are returned.
         """
         ordered = self.names() if names is None else sorted(names)
         hidden = self._hidden() if names is None else None
         denied: dict[str, str] = {}
-        if absent := sorted(set(earlier) - set(ordered)):
-            self._asked(self._admin.describe_consumer_groups(absent), "describe consumer group", denied)
+        if missing_groups := sorted(set(earlier) - set(ordered)):
+            self._results(
+                self._admin.describe_consumer_groups(missing_groups), "describe consumer group", denied
+            )
         if not ordered:
             return GroupsRead((), denied, hidden=hidden)
-        described = self._asked(
+        described = self._results(
             self._admin.describe_consumer_groups(ordered), "describe consumer group", denied
         )
         offsets: dict[str, Any] = {}
         for name in described:
-            # The broker takes one group a request; the answers come in parallel.
+            # A request can name only one group. The requests run in parallel.
             offsets |= self._admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(name)])
-        committed = self._asked(offsets, "read the offsets of consumer group", denied)
+        committed = self._results(offsets, "read the offsets of consumer group", denied)
         states = [
             GroupState(
                 group_id=name,
-                protocol=_protocol(about),
-                state=about.state.name.lower(),
-                members=len(about.members),
+                protocol=_protocol(description),
+                state=description.state.name.lower(),
+                members=len(description.members),
                 offsets=_committed(committed[name].topic_partitions),
             )
-            for name, about in sorted(described.items())
+            for name, description in sorted(described.items())
             if name in committed
         ]
-        # To the broker, a group that never was is a dead one, and so is one of a protocol that the request
-        # does not know; of those only streams groups commit offsets.
+        # The broker reports a group as dead if it never existed, or if the request does not know its
+        # protocol. Among the latter only streams groups commit offsets.
         groups = tuple(g for g in states if g.offsets or g.state != "dead")
-        strange = {g.group_id for g in states} - {g.group_id for g in groups} if names is None else set()
-        unreadable = tuple(sorted(strange & self._listed())) if strange else ()
+        dead_groups = {g.group_id for g in states} - {g.group_id for g in groups} if names is None else set()
+        unreadable = tuple(sorted(dead_groups & self._listed_groups())) if dead_groups else ()
         return GroupsRead(groups, denied, unreadable, hidden)
 
     def _hidden(self) -> str | None:
-        """The broker's words where this user may not describe any group: lists then leave out those groups,
-        and say nothing. A group that nobody has tells."""
+        """The broker's message if this user may not describe all groups; None otherwise.
+
+        In that case lists silently leave out such groups. Describing a group that does not exist reveals it.
+        """
         denied: dict[str, str] = {}
         name = f"lakebackup-probe-{secrets.token_hex(8)}"
-        self._asked(self._admin.describe_consumer_groups([name]), "describe consumer group", denied)
+        self._results(self._admin.describe_consumer_groups([name]), "describe consumer group", denied)
         return denied.get(name)
 
     def alter(self, offsets: Mapping[str, Sequence[Committed]]) -> set[str]:
-        """Commit offsets for groups, which are created where they are missing; returns those with members.
+        """Commit offsets for groups, and return the groups that have members.
 
-        A group is altered whole or, when it has members, not at all.
+        A missing group is created. A group with members is not changed at all.
         """
-        asked: dict[str, Future[Any]] = {}
+        futures: dict[str, Future[Any]] = {}
         for group, committed in sorted(offsets.items()):
-            # The leader epoch is the old cluster's and would mean something else here.
-            wanted = [TopicPartition(c.scope, int(c.region), c.position, c.metadata or "") for c in committed]
-            asked |= self._admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, wanted)])
+            # The leader epoch is omitted: it is the old cluster's, and has another meaning in this one.
+            topic_partitions = [
+                TopicPartition(c.scope, int(c.region), c.position, c.metadata or "") for c in committed
+            ]
+            futures |= self._admin.alter_consumer_group_offsets(
+                [ConsumerGroupTopicPartitions(group, topic_partitions)]
+            )
         active = set()
-        for group, future in asked.items():
+        for group, future in futures.items():
             try:
                 answer = future.result(timeout=cluster.ADMIN_TIMEOUT_S * 2)
                 errors = [p.error for p in answer.topic_partitions if p.error is not None]
@@ -150,26 +159,26 @@ class Groups(Cluster):
                 )
         return active
 
-    def _asked(
+    def _results(
         self, futures: Mapping[str, Future[Any]], doing: str, denied: dict[str, str]
     ) -> dict[str, Any]:
-        found = {}
+        results = {}
         for name, future in futures.items():
             try:
-                found[name] = future.result(timeout=cluster.ADMIN_TIMEOUT_S * 2)
+                results[name] = future.result(timeout=cluster.ADMIN_TIMEOUT_S * 2)
             except KafkaException as error:
                 code = error.args[0].code()
                 if code in _DENIED:
                     denied[name] = error.args[0].str()
-                elif code not in _GONE:
+                elif code not in _NOT_FOUND:
                     raise self._unreachable(f"{doing} {name}", error) from None
-        return found
+        return results
 
 
-def _protocol(about: Any) -> str:
-    if about.state == ConsumerGroupState.DEAD:
+def _protocol(description: Any) -> str:
+    if description.state == ConsumerGroupState.DEAD:
         return "streams"
-    return "consumer" if about.type.name == "CONSUMER" else "classic"
+    return "consumer" if description.type.name == "CONSUMER" else "classic"
 
 
 def _committed(partitions: Sequence[Any]) -> tuple[Committed, ...]:
@@ -195,13 +204,14 @@ def group_rows(
     topics: Sequence[TopicState],
     existing: Collection[str],
 ) -> tuple[Group, ...]:
-    """Rows of `groups`: what was committed for the topics of a backup, and for topics that are gone; and one
-    of each share group, without a topic.
+    """The rows of `groups` for a backup.
 
-    `existing` are all topics of the cluster; `ts` the instant in ms at which the groups were read.
+    There is a row for each offset that was committed for a topic of the backup, or for a deleted topic. Each
+    share group has a row without a topic. `existing` are all topics of the cluster. `ts` is the instant, in
+    ms since 1970 UTC, at which the groups were read.
     """
     epochs = {topic.scope: topic.epoch for topic in topics}
-    there = set(existing)
+    existing_topics = set(existing)
     row = partial(Group, backup_id=backup_id, source=source, ts=ts)
     rows = [
         row(
@@ -213,8 +223,8 @@ def group_rows(
         )
         for group in read.groups
         for c in group.offsets
-        if c.scope in epochs or c.scope not in there
+        if c.scope in epochs or c.scope not in existing_topics
     ]
-    nowhere = partial(row, state="unknown", scope=NO_TOPIC, epoch=None, region="", position=0)
-    rows += [nowhere(group_id=name, protocol="share") for name in read.share_groups]
+    share_group_row = partial(row, state="unknown", scope=NO_TOPIC, epoch=None, region="", position=0)
+    rows += [share_group_row(group_id=name, protocol="share") for name in read.share_groups]
     return tuple(rows)

@@ -1,4 +1,4 @@
-"""What a Kafka error code means to the person who runs a backup or a restore."""
+"""Translates Kafka's error codes into errors for the person who runs a backup or a restore."""
 
 from __future__ import annotations
 
@@ -16,37 +16,37 @@ if TYPE_CHECKING:
 PARTITION_EOF = -191
 #: The coordinator is loading, not available, or has moved.
 COORDINATOR = frozenset({14, 15, 16})
-#: Passing troubles that the client retries by itself; only too long a wait makes them an error.
+#: Temporary problems that the client retries by itself. They become an error only after too long a wait.
 PASSING = frozenset({-195, -187, -185, -193, 3, 5, 6, 7, 8, 9, 13, 56, 74, 75, 76, 78, 100, -188})
 #: A topic or partition does not exist.
 UNKNOWN_TOPIC = frozenset({3, -188, -190, 100})
 ANSWER_S = 5.0
-#: A broker that has just come up may not know all topics for a moment.
+#: How long brokers must report a partition as missing. A broker that just started may not know all topics.
 GONE_S = 3.0
 _AUTHENTICATION = frozenset({-169, 58, -181})
-#: Records that an abort threw away: a consequence, never a cause.
+#: Codes of records that an abort dropped. They are consequences of another error, never the cause.
 CONSEQUENCES = frozenset({-151, -152})
 
 
 class Purged(EnvironmentProblem):
-    """Records to be read are gone from the broker: retention, deletion or compaction overtook the reader."""
+    """The broker no longer has records to read: retention, deletion or compaction overtook the reader."""
 
 
 class Unanswered(EnvironmentProblem):
-    """The brokers did not answer for as long as a client waits; they may be back by now."""
+    """The brokers did not answer for as long as a client waits. They may be back now."""
 
 
 class TransactionTooLong(UsageProblem):
-    """The cluster accepts no transactions of that length."""
+    """The cluster accepts no transaction timeout of that length."""
 
 
 class Fenced(EnvironmentProblem):
-    """Another restore with the same transactional id took over; this one may write no more."""
+    """Another restore with the same transactional id took over. This one must not write any more."""
 
     retryable = False
 
 
-# Codes, the type of error, what they mean, and what to do next.
+# Codes, the type of the error, the start of its message, and the hint.
 _MEANINGS: tuple[tuple[Collection[int], type[LakebackupError], str, str], ...] = (
     (
         {1, -140},
@@ -89,12 +89,12 @@ _MEANINGS: tuple[tuple[Collection[int], type[LakebackupError], str, str], ...] =
 
 
 def fatal_event(code: int) -> bool:
-    """Whether a client-wide event ends the work at once instead of being waited out."""
+    """Whether a client-wide event ends the run at once, without a wait for the event to pass."""
     return code in _AUTHENTICATION
 
 
 def problem(code: int, text: str, where: str) -> LakebackupError:
-    """The error to raise for a librdkafka code; `where` names topic, partition and offset."""
+    """The error to raise for a librdkafka code. `where` names topic, partition and offset."""
     reason = f"{text.rstrip('.')} (code {code})"
     for codes, kind, meaning, hint in _MEANINGS:
         if code in codes:
@@ -104,38 +104,40 @@ def problem(code: int, text: str, where: str) -> LakebackupError:
 
 
 def partition_missing(config: Mapping[str, str], topic: str, partition: int) -> bool:
-    """Whether brokers answer, and go on to answer for GONE_S, that a partition is not there.
+    """Whether brokers report for GONE_S that a partition does not exist.
 
-    While brokers are restarted none answers, and clients report unknown partitions by themselves.
+    While brokers restart, none of them answers, and clients report unknown partitions by themselves.
     """
     admin = AdminClient({**config, "log_level": 0})
 
-    def missing() -> bool:
+    def is_missing() -> bool:
         try:
             topics = admin.list_topics(timeout=ANSWER_S).topics
         except KafkaException:
             return False
         return topic not in topics or partition not in topics[topic].partitions
 
-    waiting = Retrying(
+    retrying = Retrying(
         retry=retry_if_result(bool),
         wait=wait_fixed(0.5),
         stop=stop_after_delay(GONE_S),
         retry_error_callback=lambda _: True,
     )
-    return bool(waiting(missing))
+    return bool(retrying(is_missing))
 
 
 def stalled(
     seconds: float, last: tuple[int, str] | None, where: str, delays: Collection[str] = ()
 ) -> LakebackupError:
-    """The error after `seconds` without a record, an end or a change; `last`: the client's last report;
-    `delays`: what is known to delay it."""
+    """The error to raise after `seconds` without a record, an end or a change.
+
+    `last`: code and text of the client's last report. `delays`: texts on what is known to delay the reader.
+    """
     if last and (last[0] in UNKNOWN_TOPIC or last[0] not in PASSING | {PARTITION_EOF}):
         return problem(*last, where)
-    reported = f" The client's last word: {last[1]}." if last else ""
-    reported += "".join(f" Meanwhile, {text}." for text in delays)
+    details = f" The client's last word: {last[1]}." if last else ""
+    details += "".join(f" Meanwhile, {text}." for text in delays)
     return Unanswered(
-        f"{where}: nothing came for {seconds:g} s.{reported}",
+        f"{where}: nothing came for {seconds:g} s.{details}",
         hint="Is the broker up and can this machine reach the address it advertises?",
     )

@@ -1,8 +1,8 @@
-"""The rights that writing into a cluster needs, asked before anything is written; asking leaves nothing.
+"""Checks the rights for a restore into a cluster, before anything is written. The checks change nothing.
 
-Brokers report what a user may do with topics and groups that they describe. Of a topic that is not there yet,
-they are asked to create and to change it without doing so. Of a transactional id they are asked to use it
-with a time limit that they refuse, which they look at after the right.
+Brokers report the user's rights on topics and groups that they describe. For a topic that does not exist yet,
+they are asked to validate its creation and a change, without doing either. For a transactional id, they are
+asked for a transaction timeout that they refuse; they check the right before the timeout.
 """
 
 from __future__ import annotations
@@ -29,44 +29,47 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
     from concurrent.futures import Future
 
-#: What to do about rights that are missing.
+#: The hint for missing rights.
 GRANT = "Grant these rights (kafka-acls.sh), or name another user."
-#: What a restore does with a topic.
-_OF_TOPICS = {
+#: The rights on a topic that a restore needs.
+_TOPIC_RIGHTS = {
     "Describe": AclOperation.DESCRIBE,
     "DescribeConfigs": AclOperation.DESCRIBE_CONFIGS,
     "AlterConfigs": AclOperation.ALTER_CONFIGS,
     "Write": AclOperation.WRITE,
     "Read": AclOperation.READ,
 }
-# What a consumer group does with the topics that it reads.
-_OF_READ_TOPICS = ("Describe", "Read")
+# The rights that a consumer group needs on the topics that it reads.
+_GROUP_RIGHTS = ("Describe", "Read")
 _PROBE_S = 30.0
-# Beyond what any cluster accepts (`transaction.max.timeout.ms`, 15 minutes unless configured): its answer is
-# INVALID_TRANSACTION_TIMEOUT, and it registers nothing.
+# Longer than any cluster accepts (`transaction.max.timeout.ms`, by default 15 minutes). The cluster answers
+# INVALID_TRANSACTION_TIMEOUT and registers nothing.
 _REFUSED_TIMEOUT_MS = 2_000_000_000
-# The client writes a denied transaction to standard error, whatever its level of logging.
+# Without a logger, the client reports a denied transaction on standard error, whatever its log level.
 _SILENT = logging.Logger("rights")
 _SILENT.disabled = True
 
 
 class Rights(Cluster):
-    """What the user of a client may do for a restore.
+    """The rights of a client's user for a restore.
 
-    `prefix` begins the names of its consumer groups and transactional ids. `alters`: whether it changes the
-    settings of topics.
+    The names of the restore's consumer groups and transactional ids start with `prefix`. `alters`: whether
+    the restore changes settings of topics.
     """
 
     def __init__(self, config: Mapping[str, str], prefix: str = OWN_GROUPS, *, alters: bool = True) -> None:
         super().__init__(config)
         self._prefix = prefix
-        # A group and a transactional id which no restore uses.
+        # The name of a group and of a transactional id that no restore uses.
         self._probe = f"{prefix}rights"
-        self._of_topics = [right for right in _OF_TOPICS if alters or right != "AlterConfigs"]
+        self._of_topics = [right for right in _TOPIC_RIGHTS if alters or right != "AlterConfigs"]
 
     def missing(self, topics: Collection[str], existing: Collection[str]) -> list[str]:
-        """The rights that a restore into topics lacks, each with its resource: on `topics`, on its consumer
-        groups and its transactional ids. It creates those topics that are not among the `existing` ones."""
+        """The missing rights for a restore into topics, each with its resource.
+
+        They are rights on the topics, on the restore's consumer groups, and on its transactional ids. The
+        restore creates the topics that are not in `existing`.
+        """
         present = set(topics) & set(existing)
         return [
             *self.of_topics(present),
@@ -75,43 +78,45 @@ class Rights(Cluster):
         ]
 
     def of_topics(self, names: Collection[str]) -> list[str]:
-        """The rights that are missing on topics that are there."""
-        return self._lacking(names, self._of_topics)
+        """The missing rights on topics that exist."""
+        return self._missing_rights(names, self._of_topics)
 
     def of_groups(self, groups: Collection[str], topics: Collection[str]) -> list[str]:
-        """The rights that are missing to commit offsets of `topics` for consumer groups."""
-        lacking = [f"Read on group {group}" for group in sorted(groups) if not self._may_read_group(group)]
-        return [*lacking, *self._lacking(topics, _OF_READ_TOPICS)]
+        """The missing rights to commit offsets of `topics` for consumer groups."""
+        missing_rights = [
+            f"Read on group {group}" for group in sorted(groups) if not self._may_read_group(group)
+        ]
+        return [*missing_rights, *self._missing_rights(topics, _GROUP_RIGHTS)]
 
-    def _lacking(self, names: Collection[str], rights: Sequence[str]) -> list[str]:
+    def _missing_rights(self, names: Collection[str], rights: Sequence[str]) -> list[str]:
         if not names:
             return []
         answers = self._admin.describe_topics(
             TopicCollection(sorted(names)), include_authorized_operations=True
         )
-        lacking = []
+        missing_rights = []
         for name, future in answers.items():
             try:
                 operations = self._wait(future, f"describe topics ({name})").authorized_operations
             except Denied:
-                lacking.append(f"Describe on topic {name}")
+                missing_rights.append(f"Describe on topic {name}")
                 continue
-            lacking += [
+            missing_rights += [
                 f"{right} on topic {name}"
                 for right in rights
-                if operations and _OF_TOPICS[right] not in operations  # old brokers report none
+                if operations and _TOPIC_RIGHTS[right] not in operations  # old brokers report none
             ]
-        return lacking
+        return missing_rights
 
     def _of_new_topics(self, names: Collection[str]) -> list[str]:
-        """As `of_topics`, of topics that are not there; who may write into them shows when they are."""
-        lacking = []
+        """Like `of_topics`, for topics that do not exist. The right Write shows only once they exist."""
+        missing_rights = []
         for name in sorted(names):
-            with suppress(Refused):  # what the cluster thinks of its settings is asked elsewhere
+            with suppress(Refused):  # another check covers the topic's settings
                 try:
                     self.check_topic(name, 1, -1, {})
                 except Denied:
-                    lacking.append(f"Create on topic {name}")
+                    missing_rights.append(f"Create on topic {name}")
             change = ConfigEntry("retention.ms", "-1", incremental_operation=AlterConfigOpType.SET)
             described = ConfigResource(ResourceType.TOPIC, name)
             altered = ConfigResource(ResourceType.TOPIC, name, incremental_configs=[change])
@@ -120,23 +125,23 @@ class Rights(Cluster):
                 "DescribeConfigs": partial(self._admin.describe_configs, [described]),
                 "Describe": partial(self._admin.describe_topics, TopicCollection([name])),
             }
-            for right, ask in probes.items():
+            for right, send_request in probes.items():
                 if right not in self._of_topics:
                     continue
                 try:
-                    self._all(ask(), f"ask for the right {right} on topic {name}")
+                    self._all(send_request(), f"ask for the right {right} on topic {name}")
                 except Denied:
-                    lacking.append(f"{right} on topic {name}")
+                    missing_rights.append(f"{right} on topic {name}")
                 except (NotFound, Refused):  # the answer to a user who has the right
                     continue
-        return lacking
+        return missing_rights
 
     def _of_own_names(self) -> list[str]:
-        """What is missing on the groups and transactional ids in which a restore keeps its progress."""
-        lacking = [] if self._may_read_group(self._probe) else [f"Read on groups {self._prefix}*"]
+        """The missing rights on the groups and transactional ids that hold a restore's progress."""
+        missing_rights = [] if self._may_read_group(self._probe) else [f"Read on groups {self._prefix}*"]
         if not self._may_begin_transaction():
-            lacking.append(f"Write on transactional ids {self._prefix}*")
-        return lacking
+            missing_rights.append(f"Write on transactional ids {self._prefix}*")
+        return missing_rights
 
     @patiently
     def _may_read_group(self, group: str) -> bool:
@@ -148,7 +153,7 @@ class Rights(Cluster):
         return not operations or AclOperation.READ in operations
 
     def _may_begin_transaction(self) -> bool:
-        quiet: dict[str, Any] = {
+        properties: dict[str, Any] = {
             **self._config,
             "transactional.id": self._probe,
             "transaction.timeout.ms": _REFUSED_TIMEOUT_MS,
@@ -156,7 +161,7 @@ class Rights(Cluster):
             "logger": _SILENT,
         }
         try:
-            Producer(quiet).init_transactions(_PROBE_S)
+            Producer(properties).init_transactions(_PROBE_S)
         except KafkaException as error:
             if error.args[0].code() in DENIALS:
                 return False
@@ -166,11 +171,11 @@ class Rights(Cluster):
 
 
 def lacks(rights: Sequence[str]) -> str:
-    """A sentence, without its end, on rights that are missing."""
+    """A clause that lists missing rights."""
     return f"this user lacks the right{'s' if len(rights) > 1 else ''} {', '.join(rights)}"
 
 
 def require(missing: Sequence[str], *, outcome: str = "Nothing is written") -> None:
-    """Raise Denied, which says the `outcome`, where rights are missing."""
+    """Raise Denied, with the `outcome` in its message, when rights are missing."""
     if missing:
         raise Denied(f"{outcome}: {lacks(missing)}.", hint=GRANT)

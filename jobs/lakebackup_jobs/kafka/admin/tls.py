@@ -1,7 +1,7 @@
-"""Why a broker and this client cannot agree on TLS.
+"""Finds out why a broker and this client cannot agree on TLS.
 
-It is asked with Python's own client: librdkafka's words are the same for an unknown authority, an expired
-certificate and another host's name.
+It connects with Python's own TLS client, because librdkafka has the same message for an unknown authority, an
+expired certificate and another host's name.
 """
 
 from __future__ import annotations
@@ -20,14 +20,13 @@ _ALERT_S = 1.0
 
 
 def tls_problem(config: Mapping[str, str]) -> str | None:
-    """What is wrong between the first server and librdkafka's properties; None: nothing that TLS is to blame
-    for."""
+    """The TLS problem between the first server and librdkafka's properties; None when there is none."""
     host, _, port = config.get("bootstrap.servers", "").partition(",")[0].strip().rpartition(":")
     if not host or not port.isdigit():
         return None
     host, address = host.strip("[]"), f"{host}:{port}"
-    if wrong := _own_certificate_problem(config):
-        return wrong
+    if cause := _own_certificate_problem(config):
+        return cause
     encrypts = config.get("security.protocol", "PLAINTEXT").upper() in ("SSL", "SASL_SSL")
     try:
         with socket.create_connection((host, int(port)), timeout=_CONNECT_S) as plain:
@@ -46,8 +45,11 @@ def tls_problem(config: Mapping[str, str]) -> str | None:
 
 
 def _own_certificate_problem(config: Mapping[str, str]) -> str | None:
-    """Why the client's own certificate is not valid now; None: it is, or there is none that can be read."""
-    from cryptography import x509  # late: few clients have one
+    """Why the client's own certificate is not valid now.
+
+    Returns None when it is valid, or when there is none that can be read.
+    """
+    from cryptography import x509  # imported late, because few clients have a certificate
     from cryptography.hazmat.primitives.serialization import pkcs12
 
     store, file = config.get("ssl.keystore.location"), config.get("ssl.certificate.location")
@@ -58,7 +60,7 @@ def _own_certificate_problem(config: Mapping[str, str]) -> str | None:
         else:
             text = Path(file).read_bytes() if file else config.get("ssl.certificate.pem", "").encode()
             certificate = x509.load_pem_x509_certificate(text) if text else None
-    except (OSError, ValueError):  # librdkafka says what is wrong with it
+    except (OSError, ValueError):  # librdkafka reports the cause
         return None
     if certificate is None:
         return None

@@ -1,6 +1,7 @@
-"""From a range of offsets in Kafka to finished Avro files, with no Python object per record.
+"""Copies a range of offsets of a Kafka partition into Avro files, with no Python object per record.
 
-`copy_range` is what a backup's task calls. Compiled code encodes the batches that librdkafka hands out.
+A backup's task calls `copy_range`. A `Reader` fetches batches of messages from librdkafka, and compiled code
+encodes them into blocks. Another thread compresses the blocks while the next ones are read.
 """
 
 from __future__ import annotations
@@ -46,23 +47,24 @@ if TYPE_CHECKING:
 
 BLOCK_BYTES = 4 << 20
 TARGET_BYTES = 128 << 20
-#: A range is cut by time at most so often: timestamps may be anything.
+#: The most times that one range is cut by time: timestamps may be in any order.
 MOST_ROLLS = 100
 LATEST = 2**63 - 1
-#: Seconds of silence after which the broker is asked whether the partition still exists.
+#: Seconds without a message after which a reader asks the broker whether the partition still exists.
 ASK_AFTER = 5.0
-#: A block ends where its keys' hashes have no more room; records have more bytes than this.
+#: A block has room for one key's hash per this many bytes, and ends when it has no more. Records are larger.
 BYTES_A_HASH = 16
 Progress = Callable[[int, int], None]
-#: Called with each block on its way into a file; returns what is written in its place, None: nothing.
+#: Called with each block before it is written to a file. It returns the block to write instead, or None to
+#: write none.
 Look = Callable[[Block], Block | None]
 
 
 class Roll:
-    """When a file is closed because of time: at a record more than `span_ms` younger than its first one.
+    """Decides where a file ends by time: before a record that is more than `span_ms` younger than its first.
 
-    Old records among young ones close nothing: a file whose timestamps go up spans at most `span_ms`, and
-    timestamps that jump to and fro do not make a file of each record.
+    Old records among young ones end no file. So a file whose timestamps rise spans at most `span_ms`, and
+    timestamps that jump to and fro do not give each record its own file. With None, no file ends by time.
     """
 
     def __init__(self, span_ms: int | None) -> None:
@@ -71,19 +73,19 @@ class Roll:
         self.due = False
 
     def over(self, ts: int) -> None:
-        """A record of time `ts`, which is above `youngest`, begins another file."""
+        """Begin another file with a record whose timestamp, `ts` (ms), is above `youngest`."""
         self._rolls += 1
         self.due = True
         self.youngest = LATEST if self._rolls > MOST_ROLLS else min(LATEST, ts + (self._span_ms or 0))
 
     def take(self) -> bool:
-        """Whether the next block opens a file; asked once for each block."""
+        """Return whether the next block begins a file. Call it once for each block: it resets `due`."""
         due, self.due = self.due, False
         return due
 
 
 class Reader:
-    """A client of one cluster that serves one range after another, through librdkafka's own functions."""
+    """A client of one cluster that reads one range after another, through librdkafka's own functions."""
 
     def __init__(self, config: Mapping[str, str], isolation: str) -> None:
         self._config = config
@@ -91,16 +93,16 @@ class Reader:
         self._library = librdkafka.load()
         hard = {**READING, "isolation.level": isolation}
         self._handle = librdkafka.new_client(librdkafka.CONSUMER, {**READING_TUNING, **config}, hard=hard)
-        self._word: tuple[int, str] | None = None
+        self._last_error: tuple[int, str] | None = None
 
     def close(self) -> None:
-        if self._handle and self._process == os.getpid():  # a fork has none of its threads
+        if self._handle and self._process == os.getpid():  # a forked process lacks the client's threads
             self._library.rd_kafka_destroy(self._handle)
         self._handle = 0
 
     __del__ = close
 
-    def blocks(  # noqa: C901 (one loop over what a batch may bring)
+    def blocks(  # noqa: C901 (one loop over all that a batch can contain)
         self,
         topic: str,
         partition: int,
@@ -111,11 +113,11 @@ class Reader:
         on_progress: Progress | None = None,
         roll_ms: int | None = None,
     ) -> Generator[Block, None, None]:
-        """The records with offsets in [start, end) as version 2 blocks of about BLOCK_BYTES, in order.
+        """Yield the records with offsets in [start, end) as version 2 blocks of about BLOCK_BYTES, in order.
 
-        With `roll_ms`, a block that `opens` a file begins where `Roll` closes the one before.
+        With `roll_ms`, a block begins wherever `Roll` ends a file, and has `opens` set.
         Offsets may be missing (control records, aborted transactions, compaction). Raises
-        Purged, NotFound, EnvironmentProblem; the last too after `patience` seconds without any progress.
+        Purged, NotFound, EnvironmentProblem; the last also after `patience` seconds without any progress.
         Raises Refused where a header's name is not text.
         """
         from lakebackup_jobs.kafka.client import native as n
@@ -130,79 +132,89 @@ class Reader:
         prefix: Bytes = np.frombuffer(record_prefix(topic, partition), np.uint8).copy()
         block: Bytes = np.empty(BLOCK_BYTES, np.uint8)
         hashes: Longs = np.empty(BLOCK_BYTES // BYTES_A_HASH, np.int64)
-        counted = Tally()
-        batch, got, moved, seen = 256, 0, time.monotonic(), start
-        asked = moved - ASK_AFTER
-        self._word = None
+        counts = Tally()
+        batch_size, count, progress_s, last_position = 256, 0, time.monotonic(), start
+        check_s = progress_s - ASK_AFTER
+        self._last_error = None
         with self._consuming(topic, partition, start) as queue:
             try:
                 while state[n.WHY] != n.ENDED:
-                    waiting = rd.rd_kafka_queue_length(queue)
-                    size, wait = (min(batch, waiting), 0) if waiting else (1, 100)
+                    queue_length = rd.rd_kafka_queue_length(queue)
+                    limit, wait_ms = (min(batch_size, queue_length), 0) if queue_length else (1, 100)
                     state[n.TAKEN], state[n.WHY] = 0, n.USED_UP
-                    got = rd.rd_kafka_consume_batch_queue(queue, wait, messages.ctypes.data, size)
-                    if got <= 0:
-                        got = 0
+                    count = rd.rd_kafka_consume_batch_queue(queue, wait_ms, messages.ctypes.data, limit)
+                    if count <= 0:
+                        count = 0
                         position = self._position(topic, partition)
                         if position >= end:
                             break
                         if on_progress is not None:
-                            on_progress(0, 0)  # where a task is stopped
-                        now = time.monotonic()
-                        if position > seen:
-                            seen, moved = position, now
-                        where = f"{topic}[{partition}] at offset {state[n.NEXT]}"
-                        self._listen(where, moved, patience)
-                        if now - moved > min(ASK_AFTER, patience / 2) and now > asked + ASK_AFTER:
-                            asked = now
-                            self._ask(topic, partition, where)
+                            on_progress(0, 0)  # it raises when the task shall stop
+                        time_s = time.monotonic()
+                        if position > last_position:
+                            last_position, progress_s = position, time_s
+                        location = f"{topic}[{partition}] at offset {state[n.NEXT]}"
+                        self._check_events(location, progress_s, patience)
+                        if (
+                            time_s - progress_s > min(ASK_AFTER, patience / 2)
+                            and time_s > check_s + ASK_AFTER
+                        ):
+                            check_s = time_s
+                            self._check_partition(topic, partition, location)
                         continue
-                    records, filled = int(counted.sums[0]), int(state[n.POSITION])
-                    done = flushed = 0
+                    earlier_records, earlier_bytes = int(counts.sums[0]), int(state[n.POSITION])
+                    batch_records = batch_bytes = 0
                     while True:
                         n.encode(
-                            messages, got, block, state, prefix, scratch, counted.sums, counted.low,
-                            counted.high, hashes
+                            messages, count, block, state, prefix, scratch, counts.sums, counts.low,
+                            counts.high, hashes
                         )  # fmt: skip
-                        why = int(state[n.WHY])
-                        if why == n.FAILED:
-                            self._refuse(int(messages[state[n.TAKEN]]), topic, partition, int(state[n.NEXT]))
+                        reason = int(state[n.WHY])
+                        if reason == n.FAILED:
+                            self._handle_error(
+                                int(messages[state[n.TAKEN]]), topic, partition, int(state[n.NEXT])
+                            )
                             n.destroy(messages, state[n.TAKEN], state[n.TAKEN] + 1)
                             state[n.TAKEN] += 1
-                        elif why == n.BLOCK_SMALL:
+                        elif reason == n.BLOCK_SMALL:
                             block = np.empty(int(state[n.NEED]), np.uint8)
-                        elif why == n.BLOCK_FULL or (why == n.TOO_YOUNG and state[n.POSITION]):
-                            stats = cast("BlockStats", counted.stats())
-                            done, flushed = done + stats.entries, flushed + int(state[n.POSITION])
-                            keys = hashes[: stats.entries - stats.null_keys]
-                            yield Block(block[: state[n.POSITION]], stats, roll.take(), keys)
-                            block, counted = np.empty(BLOCK_BYTES, np.uint8), Tally()
+                        elif reason == n.BLOCK_FULL or (reason == n.TOO_YOUNG and state[n.POSITION]):
+                            stats = cast("BlockStats", counts.stats())
+                            batch_records, batch_bytes = (
+                                batch_records + stats.entries,
+                                batch_bytes + int(state[n.POSITION]),
+                            )
+                            key_hashes = hashes[: stats.entries - stats.null_keys]
+                            yield Block(block[: state[n.POSITION]], stats, roll.take(), key_hashes)
+                            block, counts = np.empty(BLOCK_BYTES, np.uint8), Tally()
                             hashes = np.empty(len(hashes), np.int64)
                             state[n.POSITION] = 0
-                        elif why == n.TOO_YOUNG:
+                        elif reason == n.TOO_YOUNG:
                             roll.over(int(state[n.NEED]))
                             state[n.YOUNGEST] = roll.youngest
-                        elif why == n.NOT_TEXT:
+                        elif reason == n.NOT_TEXT:
                             raise _not_text(topic, partition, int(state[n.NEED]))
                         else:
                             break
-                    done += int(counted.sums[0]) - records
-                    flushed += int(state[n.POSITION]) - filled
-                    if done:
-                        moved = time.monotonic()
-                        batch = max(8, min(len(messages), BLOCK_BYTES * done // max(1, flushed)))
+                    batch_records += int(counts.sums[0]) - earlier_records
+                    batch_bytes += int(state[n.POSITION]) - earlier_bytes
+                    if batch_records:
+                        progress_s = time.monotonic()
+                        batch_size = max(
+                            8, min(len(messages), BLOCK_BYTES * batch_records // max(1, batch_bytes))
+                        )
                         if on_progress is not None:
-                            on_progress(done, flushed)
-                rest = counted.stats()
-                if rest is not None:
-                    keys = hashes[: rest.entries - rest.null_keys]
-                    yield Block(block[: state[n.POSITION]], rest, roll.take(), keys)
+                            on_progress(batch_records, batch_bytes)
+                last_stats = counts.stats()
+                if last_stats is not None:
+                    key_hashes = hashes[: last_stats.entries - last_stats.null_keys]
+                    yield Block(block[: state[n.POSITION]], last_stats, roll.take(), key_hashes)
             finally:
-                n.destroy(messages, state[n.TAKEN], got)
+                n.destroy(messages, state[n.TAKEN], count)
 
     @contextmanager
     def _consuming(self, topic: str, partition: int, start: int) -> Iterator[int]:
-        """The queue that a partition's messages from `start` on arrive in."""
+        """Consume a partition from offset `start` on while the block runs; yields its message queue."""
         rd = self._library
         handle = rd.rd_kafka_topic_new(self._handle, topic.encode(), None)
         if not handle:
@@ -223,42 +235,50 @@ class Reader:
             rd.rd_kafka_topic_destroy(handle)
 
     def _position(self, topic: str, partition: int) -> int:
-        """The next offset to be handed out; control records, which are never seen, move it too."""
+        """The offset after the last one consumed, -1 if unknown. Control records, which no batch contains,
+        advance it too."""
         rd = self._library
-        wanted = rd.rd_kafka_topic_partition_list_new(1)
+        partitions = rd.rd_kafka_topic_partition_list_new(1)
         try:
-            element = rd.rd_kafka_topic_partition_list_add(wanted, topic.encode(), partition)
-            return -1 if rd.rd_kafka_position(self._handle, wanted) else int(element.contents.offset)
+            element = rd.rd_kafka_topic_partition_list_add(partitions, topic.encode(), partition)
+            return -1 if rd.rd_kafka_position(self._handle, partitions) else int(element.contents.offset)
         finally:
-            rd.rd_kafka_topic_partition_list_destroy(wanted)
+            rd.rd_kafka_topic_partition_list_destroy(partitions)
 
-    def _listen(self, where: str, moved: float, patience: float) -> None:
-        """Raise when what the client reports leaves no hope, or `patience` has passed since it `moved`."""
+    def _check_events(self, location: str, progress_s: float, patience: float) -> None:
+        """Raise a fatal error that the client reports, or an error after `patience` seconds without progress.
+
+        `progress_s`: when the client last made progress (monotonic seconds).
+        """
         for code, text in librdkafka.drain_events(self._handle):
-            self._word = (code, text)
+            self._last_error = (code, text)
             if fatal_event(code):
-                raise problem(code, text, where)
-        if time.monotonic() - librdkafka.silent_since(self._handle, moved) > patience:
-            raise stalled(patience, self._word, where, librdkafka.delays())
+                raise problem(code, text, location)
+        if time.monotonic() - librdkafka.silent_since(self._handle, progress_s) > patience:
+            raise stalled(patience, self._last_error, location, librdkafka.delays())
 
-    def _ask(self, topic: str, partition: int, where: str) -> None:
-        """A topic deleted before reading began gives no error by itself, only silence."""
+    def _check_partition(self, topic: str, partition: int, location: str) -> None:
+        """Raise an error if the partition no longer exists.
+
+        For a topic that was deleted before reading began, the client reports no error and gets no messages.
+        """
         ends = (ctypes.c_int64 * 2)()
         low, high = ctypes.byref(ends, 0), ctypes.byref(ends, 8)
         code = self._library.rd_kafka_query_watermark_offsets(
             self._handle, topic.encode(), partition, low, high, 1000
         )
         if code in UNKNOWN_TOPIC and partition_missing(self._config, topic, partition):
-            raise problem(code, self._library.rd_kafka_err2str(code).decode(), where)
+            raise problem(code, self._library.rd_kafka_err2str(code).decode(), location)
 
-    def _refuse(self, address: int, topic: str, partition: int, offset: int) -> None:
+    def _handle_error(self, address: int, topic: str, partition: int, offset: int) -> None:
+        """Raise the error that the message at `address` carries, unless it may pass."""
         code = librdkafka.Message.from_address(address).err
         text = (self._library.rd_kafka_message_errstr(address) or b"").decode(errors="replace")
         if code in UNKNOWN_TOPIC:
             if not partition_missing(self._config, topic, partition):
-                return  # the client reads on when the brokers are back
+                return  # the client continues when the brokers are back
         else:
-            self._word = (code, text)
+            self._last_error = (code, text)
             if code in PASSING:
                 return
         raise problem(code, text, f"{topic}[{partition}] at offset {offset}")
@@ -274,12 +294,15 @@ def _not_text(topic: str, partition: int, offset: int) -> Refused:
 
 
 class _Clients(local):
-    """The clients of this thread, which end with it. `read`: the ids of the topics that each has read."""
+    """The clients of this thread, which end with it, by their settings.
+
+    `topic_ids`: for each client, the id of each topic that it has read, by name.
+    """
 
     def __init__(self) -> None:
         self.process = os.getpid()
         self.readers: dict[tuple[object, ...], Reader] = {}
-        self.read: dict[tuple[object, ...], dict[str, str]] = {}
+        self.topic_ids: dict[tuple[object, ...], dict[str, str]] = {}
 
 
 _clients = _Clients()
@@ -288,23 +311,24 @@ _clients = _Clients()
 def reader(
     config: Mapping[str, str], isolation: str = "read_committed", topic: tuple[str, str] | None = None
 ) -> Reader:
-    """This thread's client for these settings, created at first use, closed when the thread ends.
+    """Return this thread's client for these settings, which is created at first use.
 
-    Two ranges of one partition cannot be read at once through one client. `topic`: the name and the id of the
-    one to be read. A client that has read another one of that name is replaced: it takes the new one's leader
-    epochs, which begin at 0 again, for outdated ones and gets no records.
+    It is closed when the thread ends. One client cannot read two ranges of one partition at once. `topic`:
+    name and id of the topic to read. A client that has read another topic of that name is replaced: in the
+    new topic leader epochs begin at 0 again, so the client would take them for outdated and get no records.
+    Raises UsageProblem for an unknown isolation.
     """
     if isolation not in ("read_committed", "read_uncommitted"):
         raise UsageProblem(f"isolation is read_committed or read_uncommitted, not {isolation!r}.")
     key = (isolation, *sorted(config.items()))
     if _clients.process != os.getpid():
         _clients.__init__()  # type: ignore[misc]
-    read = _clients.read.setdefault(key, {})
-    if topic and read.setdefault(*topic) != topic[1]:
+    topic_ids = _clients.topic_ids.setdefault(key, {})
+    if topic and topic_ids.setdefault(*topic) != topic[1]:
         if key in _clients.readers:
             _clients.readers.pop(key).close()
-        read.clear()
-        read.setdefault(*topic)
+        topic_ids.clear()
+        topic_ids.setdefault(*topic)
     if key not in _clients.readers:
         _clients.readers[key] = Reader(config, isolation)
     return _clients.readers[key]
@@ -320,20 +344,22 @@ def close_readers() -> None:
 def bytes_of(
     config: Mapping[str, str], isolation: str, positions: Sequence[Position], most: int
 ) -> int | None:
-    """How many bytes the new records of some partitions have, before compression; None: more than `most`, of
-    which no more than that is read. Raises what Reader.blocks does."""
+    """Return the size in bytes, before compression, of the records in `positions`; None if above `most`.
+
+    Reading stops above `most`. Raises what Reader.blocks raises.
+    """
     if sum(p.end_position - p.start_position for p in positions) * BYTES_A_HASH > most:
         return None
-    found = 0
+    total = 0
     for p in positions:
-        source = reader(config, isolation_of(p.scope, isolation), (p.scope, p.epoch))
-        blocks = source.blocks(p.scope, int(p.region), p.start_position, p.end_position)
+        client = reader(config, isolation_of(p.scope, isolation), (p.scope, p.epoch))
+        blocks = client.blocks(p.scope, int(p.region), p.start_position, p.end_position)
         with closing(blocks):
             for block in blocks:
-                found += len(block.data)
-                if found > most:
+                total += len(block.data)
+                if total > most:
                     return None
-    return found
+    return total
 
 
 def copy_range(
@@ -355,55 +381,57 @@ def copy_range(
     topic_id: str | None = None,
     look: Look | None = None,
 ) -> Iterator[FileStats]:
-    """Copy the records with offsets in [start, end) into Avro files of about `target_bytes`, one by one; with
-    `roll_ms`, also closed by time (see Roll).
+    """Copy the records with offsets in [start, end) into Avro files of about `target_bytes`, one by one.
 
-    `new_file` is asked for a sink when a file's first block is ready; when its figures are yielded, every
-    byte is in the sink, which the caller then commits before going on. No record, no file.
-    `on_progress(records, raw bytes)` is called per batch. `config`: librdkafka properties. `look` is called
-    with each block in order, beside reading, see Look. Raises what Reader.blocks does, and what it does.
+    With `roll_ms`, files also end by time (see Roll). `new_file` makes a file's sink when the first block is
+    ready. When the figures of a file are yielded, every byte is in its sink, and the caller commits the sink
+    before it continues. Without records there is no file.
+
+    `on_progress(records, raw bytes)` is called for each batch. `config`: librdkafka properties. `look` (see
+    Look) is called with each block in order, on the thread that compresses. Raises what Reader.blocks and
+    `look` raise.
     """
     compress = compressor(codec, compression_level)
-    source = reader(config, isolation, (topic, topic_id) if topic_id else None)
+    client = reader(config, isolation, (topic, topic_id) if topic_id else None)
 
     def prepare(block: Block) -> tuple[Block, bytes] | None:
-        seen = block if look is None else look(block)
-        return None if seen is None else (seen, compress(seen.data))
+        file_block = block if look is None else look(block)
+        return None if file_block is None else (file_block, compress(file_block.data))
 
     file: FileWriter | None = None
     opens = False
-    # Compression runs beside reading, hashing and writing; at most two blocks are on their way.
+    # One thread compresses while this one reads, hashes and writes. At most two blocks wait for that thread.
     with (
         closing(
-            source.blocks(
+            client.blocks(
                 topic, partition, start, end, patience=patience, on_progress=on_progress, roll_ms=roll_ms
             )
         ) as blocks,
         ThreadPoolExecutor(1, "compress") as worker,
     ):
-        ahead: deque[tuple[Block, Future[tuple[Block, bytes] | None]]] = deque()
-        more = True
-        while more or ahead:
-            block = next(blocks, None) if more else None
-            more = block is not None
+        pending: deque[tuple[Block, Future[tuple[Block, bytes] | None]]] = deque()
+        reading = True
+        while reading or pending:
+            block = next(blocks, None) if reading else None
+            reading = block is not None
             if block is not None:
-                ahead.append((block, worker.submit(prepare, block)))
-            while ahead and (not more or len(ahead) > 2):
-                read, made = ahead.popleft()
-                opens |= read.opens
-                ready = made.result()
-                if ready is None:
+                pending.append((block, worker.submit(prepare, block)))
+            while pending and (not reading or len(pending) > 2):
+                source_block, future = pending.popleft()
+                opens |= source_block.opens
+                compressed_block = future.result()
+                if compressed_block is None:
                     continue
                 if file is not None and opens:
-                    finished, file = file.finish(), None
-                    yield finished
+                    stats, file = file.finish(), None
+                    yield stats
                 if file is None:
                     sink = new_file()
                     file = FileWriter(sink, codec=codec, level=compression_level, metadata=metadata)
-                file.write_compressed(*ready)
+                file.write_compressed(*compressed_block)
                 opens = False
                 if file.bytes >= target_bytes:
-                    finished, file = file.finish(), None
-                    yield finished
+                    stats, file = file.finish(), None
+                    yield stats
     if file is not None:
         yield file.finish()

@@ -1,8 +1,9 @@
-"""The history of a Kafka cluster's logs: where an epoch's records end, and single records.
+"""Reads the history of a Kafka cluster's logs: where each leader epoch's records end, and single records.
 
-librdkafka has no call of its own for the request OffsetForLeaderEpoch, but sends it when a partition is
-assigned with a leader epoch, and reports in an error where the epoch's records end when that is before the
-position asked for. So the position asked for is one that no log reaches.
+librdkafka has no call for the request OffsetForLeaderEpoch. It sends the request when a partition is assigned
+with a leader epoch. If the epoch's records end before the assigned position, it reports an error that names
+their end. So partitions are assigned at a position that no log reaches, and the ends are read from the
+errors.
 """
 
 from __future__ import annotations
@@ -30,30 +31,31 @@ if TYPE_CHECKING:
     from lakebackup.plan.topics.forks import BackupEnd
     from lakebackup.storage import Storage
 
-# What is asked about a partition.
+# What a request is about: the end of a backup in a partition, or the partition's state.
 P = TypeVar("P", "BackupEnd", "RegionState")
 
+#: An offset that no log reaches.
 BEYOND = 2**62
 PATIENCE_S = 30.0
 #: Data files read at once.
 _READERS = 8
-#: Partitions asked for at once.
-_AT_ONCE = 500
+#: Partitions assigned to one client.
+_BATCH_PARTITIONS = 500
 _ENDS = re.compile(r"broker end offset is (-?\d+) \(offset leader epoch (-?\d+)\)")
-# A record is all that is wanted of a partition. By default a client whose queue is full pauses for a second.
-_LITTLE = {
+# One record of each partition is enough. By default a client whose queue is full pauses for a second.
+_ONE_RECORD = {
     "fetch.message.max.bytes": "65536",
     "queued.min.messages": "1",
     "fetch.queue.backoff.ms": "1",
     "fetch.wait.max.ms": "10",
 }
-# Read of a file's end at first, then four times as much until a block begins in it.
+# Bytes read first from a file's end. Each further read takes four times as many, until the last block fits.
 _TAIL = 1 << 17
 _HEADER = 1 << 16
 
 
 class Place(NamedTuple):
-    """The data file that a backup ended with in a partition; `end` is behind its last record."""
+    """The last data file of a backup in a partition. `end` is the offset after its last record."""
 
     storage: Storage
     path: str
@@ -62,9 +64,9 @@ class Place(NamedTuple):
 
 
 class Logs:
-    """The logs of one cluster; `config`: librdkafka properties. See plan.forks.Log.
+    """The logs of one cluster, see plan.topics.forks.Log. `config`: librdkafka properties.
 
-    `files`: for each end of a backup the last data file before it.
+    `files`: returns the last data file before each end of a backup.
     """
 
     def __init__(
@@ -75,54 +77,66 @@ class Logs:
         self._config, self._files = config, files
 
     def ends(self, asked: Collection[BackupEnd]) -> Mapping[BackupEnd, EpochEnd]:
-        """Where the records of each leader epoch end. Raises EnvironmentProblem when no answer comes."""
-        found = {}
+        """Return where the records of each backup end's leader epoch end.
 
-        def take(asked_end: BackupEnd, message: Any) -> None:
+        Ends that the log does not know are left out. Raises EnvironmentProblem when a leader does not answer.
+        """
+        epoch_ends = {}
+
+        def store_end(backup_end: BackupEnd, message: Any) -> None:
             error = message.error()
             end = _ENDS.search(error.str()) if error else None
             if end and int(end[1]) >= 0:
-                found[asked_end] = EpochEnd(leader_epoch=int(end[2]), position=int(end[1]))
+                epoch_ends[backup_end] = EpochEnd(leader_epoch=int(end[2]), position=int(end[1]))
 
-        self._each({asked_end: (BEYOND, asked_end.leader_epoch or 0) for asked_end in asked}, take)
-        return found
+        self._first_messages(
+            {backup_end: (BEYOND, backup_end.leader_epoch or 0) for backup_end in asked}, store_end
+        )
+        return epoch_ends
 
     def compared(self, asked: Collection[BackupEnd]) -> Mapping[BackupEnd, bool | None]:
-        """Whether the log's record at the last offset of each one's data file is the one in the file; None:
-        the log lacks it, compacted or deleted since. Left out: those that have no file that can be read."""
+        """Return whether the last record of each backup end's data file is the log's record at its offset.
+
+        None: the log lacks the record, which was compacted or deleted since. Backup ends without a readable
+        file are left out. Raises EnvironmentProblem when a leader does not answer.
+        """
         files = self._files(asked)
-        found: dict[BackupEnd, bool | None] = dict.fromkeys(files)
+        matches: dict[BackupEnd, bool | None] = dict.fromkeys(files)
         with ThreadPoolExecutor(_READERS) as readers:
-            compared: dict[BackupEnd, Future[bool | None]] = {}
+            comparisons: dict[BackupEnd, Future[bool | None]] = {}
 
-            def take(asked_end: BackupEnd, message: Any) -> None:
-                place = files[asked_end]
-                if not message.error() and message.offset() == place.end - 1:
-                    compared[asked_end] = readers.submit(_ends_with, place, message)
+            def compare(backup_end: BackupEnd, message: Any) -> None:
+                file = files[backup_end]
+                if not message.error() and message.offset() == file.end - 1:
+                    comparisons[backup_end] = readers.submit(_ends_with, file, message)
 
-            self._each({asked_end: (place.end - 1, None) for asked_end, place in files.items()}, take)
-            for asked_end, result in compared.items():
-                if (same := result.result()) is None:
-                    del found[asked_end]
+            self._first_messages(
+                {backup_end: (file.end - 1, None) for backup_end, file in files.items()}, compare
+            )
+            for backup_end, comparison in comparisons.items():
+                if (is_same := comparison.result()) is None:
+                    del matches[backup_end]
                 else:
-                    found[asked_end] = same
-        return found
+                    matches[backup_end] = is_same
+        return matches
 
-    def _each(self, asked: Mapping[P, tuple[int, int | None]], take: Callable[[P, Any], None]) -> None:
-        """The first message of each partition from (offset, leader epoch) on, or the error in its place."""
-        rest = list(asked.items())
-        while rest:
-            some, rest = dict(rest[:_AT_ONCE]), rest[_AT_ONCE:]
+    def _first_messages(
+        self, starts: Mapping[P, tuple[int, int | None]], handle: Callable[[P, Any], None]
+    ) -> None:
+        """Call `handle` with each partition's first message from (offset, leader epoch) on, or its error."""
+        remaining = list(starts.items())
+        while remaining:
+            batch, remaining = dict(remaining[:_BATCH_PARTITIONS]), remaining[_BATCH_PARTITIONS:]
             with closing(self._client()) as client:
-                _first(client, some, take)
+                _consume_first(client, batch, handle)
 
     def _client(self) -> Consumer:
-        own = {
-            **_LITTLE, **READING, "isolation.level": "read_uncommitted", "group.id": "lakebackup-reader",
+        settings = {
+            **_ONE_RECORD, **READING, "isolation.level": "read_uncommitted", "group.id": "lakebackup-reader",
             "log_level": 0,
         }  # fmt: skip
         try:
-            return Consumer({**self._config, **own})
+            return Consumer({**self._config, **settings})
         except KafkaException as error:
             raise UsageProblem(
                 f"The Kafka client could not be set up: {error.args[0].str()}.",
@@ -131,87 +145,91 @@ class Logs:
 
 
 def record_times(config: Mapping[str, str], regions: Collection[RegionState]) -> dict[RegionState, int]:
-    """The time (ms) of the record at the `end` of each partition, which an open transaction hides from
-    readers of committed records; -1 or left out: it has none. Raises EnvironmentProblem without an answer."""
+    """Return the timestamp (ms) of the record at the `end` of each partition.
+
+    An open transaction hides this record from readers of committed records. -1: the record has no timestamp;
+    partitions without a record there are left out. Raises EnvironmentProblem when a leader does not answer.
+    """
     times = {}
 
-    def take(region: RegionState, message: Any) -> None:
+    def store_time(region: RegionState, message: Any) -> None:
         if not message.error() and message.offset() == region.end:
             kind, ts = message.timestamp()
             times[region] = ts if kind else -1
 
-    Logs(config, lambda _: {})._each({region: (region.end, None) for region in regions}, take)  # noqa: SLF001
+    Logs(config, lambda _: {})._first_messages({region: (region.end, None) for region in regions}, store_time)  # noqa: SLF001
     return times
 
 
-def _first(
-    client: Consumer, asked: Mapping[P, tuple[int, int | None]], take: Callable[[P, Any], None]
+def _consume_first(
+    client: Consumer, starts: Mapping[P, tuple[int, int | None]], handle: Callable[[P, Any], None]
 ) -> None:
-    waiting = {(asked_end.scope, int(asked_end.region)): asked_end for asked_end in asked}
-    places = [
-        TopicPartition(asked_end.scope, int(asked_end.region), at)
+    pending = {(region.scope, int(region.region)): region for region in starts}
+    assignments = [
+        TopicPartition(region.scope, int(region.region), offset)
         if epoch is None
-        else TopicPartition(asked_end.scope, int(asked_end.region), at, leader_epoch=epoch)
-        for asked_end, (at, epoch) in asked.items()
+        else TopicPartition(region.scope, int(region.region), offset, leader_epoch=epoch)
+        for region, (offset, epoch) in starts.items()
     ]
-    client.assign(places)
+    client.assign(assignments)
     deadline = time.monotonic() + PATIENCE_S
-    last: KafkaError | None = None
-    while waiting:
+    last_error: KafkaError | None = None
+    while pending:
         answered = []
-        # No more than are waited for: it would wait for those too.
-        for message in client.consume(len(waiting), 0.1):
+        # Asks for no more messages than are pending: the call would wait for the others too.
+        for message in client.consume(len(pending), 0.1):
             error = message.error()
             topic, partition = message.topic(), message.partition()
             if error and error.code() in PASSING and error.code() != PARTITION_EOF:
-                last = error
+                last_error = error
                 continue
             if error and fatal_event(error.code()):
                 raise problem(error.code(), error.str(), f"{topic}[{partition}]")
             if topic is not None and partition is not None:
-                asked_end = waiting.pop((topic, partition), None)
-                if asked_end is not None:
-                    take(asked_end, message)
+                region = pending.pop((topic, partition), None)
+                if region is not None:
+                    handle(region, message)
                     answered.append(TopicPartition(topic, partition))
         if answered:
-            client.pause(answered)  # no more of what else its batches hold
+            client.pause(answered)  # drops the rest of their batches
             deadline = time.monotonic() + PATIENCE_S
-        if waiting and time.monotonic() > deadline:
-            topic, partition = next(iter(waiting))
+        if pending and time.monotonic() > deadline:
+            topic, partition = next(iter(pending))
             raise EnvironmentProblem(
                 f"{topic}[{partition}]: its leader did not report the history of the log within "
-                f"{PATIENCE_S:.0f} s{f' ({last.str()})' if last else ''}.",
+                f"{PATIENCE_S:.0f} s{f' ({last_error.str()})' if last_error else ''}.",
                 hint="Run it again when all brokers are up.",
             )
 
 
-def _ends_with(place: Place, message: Any) -> bool | None:
-    """Whether a message is in the last block of a data file; None: the file cannot be read.
+def _ends_with(file: Place, message: Any) -> bool | None:
+    """Return whether a message is in the last block of a data file; None if the file cannot be read.
 
-    It is written as it would be in the file, but for its headers, and looked for: nothing is decoded.
+    Encodes the message as in the file, without its headers, and searches the block's bytes for it. So no
+    record of the block is decoded.
     """
-    storage, path, size, _ = place
+    storage, path, size, _ = file
     try:
         header = storage.get(path, start=0, length=min(size, _HEADER))
-        begins = FileReader(io.BytesIO(header), path).position
-        mark = header[begins - 16 : begins]
-        tail = _TAIL
+        header_end = FileReader(io.BytesIO(header), path).position
+        sync = header[header_end - 16 : header_end]
+        tail_size = _TAIL
         while True:
-            start = max(begins - 16, size - tail)
+            start = max(header_end - 16, size - tail_size)
             data = storage.get(path, start=start, length=size - start)
-            # Blocks stand between marks, and a mark ends the file.
-            at = data.rfind(mark, 0, len(data) - 16)
-            if at >= 0 or start == begins - 16:
+            # A sync marker follows the header and each block, so the last one ends the file.
+            sync_start = data.rfind(sync, 0, len(data) - 16)
+            if sync_start >= 0 or start == header_end - 16:
                 break
-            tail *= 4
-        if at < 0 or not data.endswith(mark):
+            tail_size *= 4
+        if sync_start < 0 or not data.endswith(sync):
             return None
-        file = FileReader(io.BytesIO(header[:begins] + data[at + 16 :]), path)
+        reader = FileReader(io.BytesIO(header[:header_end] + data[sync_start + 16 :]), path)
         kind, ts = message.timestamp()
         record = record_start(
-            file.fmt, message.topic(), message.partition(), message.offset(), ts if kind else -1, kind,
+            reader.fmt, message.topic(), message.partition(), message.offset(), ts if kind else -1, kind,
             message.key(), message.value(),
         )  # fmt: skip
-        return any(record in decompress(file.codec, block).tobytes() for _, _, block in file.stored())
+        return any(record in decompress(reader.codec, block).tobytes() for _, _, block in reader.stored())
     except LakebackupError:
         return None  # `verify` reports damaged files; they prove nothing about the source's history

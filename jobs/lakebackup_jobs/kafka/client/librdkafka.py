@@ -1,7 +1,7 @@
-"""librdkafka itself: the C library inside confluent-kafka's wheel, loaded by ctypes and checked before use.
+"""Loads librdkafka, the C library inside confluent-kafka's wheel, by ctypes, and checks it before use.
 
 The Python client makes one object per message, which costs ten times what the bytes do. The library's own
-functions (rdkafka.h, its public and ABI-stable header) hand out arrays of message pointers instead, with
+functions (rdkafka.h, its public and ABI-stable header) return arrays of message pointers instead, with
 the same TLS, SASL, compression, transactions and retries.
 """
 
@@ -19,22 +19,22 @@ from lakebackup.errors import EnvironmentProblem, UsageProblem
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-#: Versions whose header was read: rd_kafka_message_t, rd_kafka_vu_t and the codes below are the same in
-#: all of them, and 2.x promises not to change them.
+#: The versions that this code supports. rd_kafka_message_t, rd_kafka_vu_t and the codes below are the same in
+#: their headers, and 2.x promises not to change them.
 OLDEST, MAJOR = 0x020A0000, 0x02
 CONSUMER, PRODUCER = 1, 0
 EVENT_DELIVERY, EVENT_LOG, EVENT_ERROR = 0x1, 0x4, 0x8
 
 #: Seconds without any progress after which a client gives up.
 PATIENCE = 60.0
-#: How long a client that its brokers throttle waits without any progress.
+#: Seconds without any progress after which a client gives up while its brokers throttle it.
 THROTTLED_S = 600.0
-#: How long `delays` reports a cause after it last occurred.
+#: Seconds for which `delays` reports a cause after it last occurred.
 _REPORTED_S = 10.0
 _THROTTLED = "the brokers throttle this client (a quota of the cluster): it goes on as fast as they allow"
 _UNANSWERED = "no broker answers: the work waits for them to come back"
 _ALL_BROKERS_DOWN = -187
-#: What makes the reading right.
+#: Settings that correct reading depends on. A user's own settings cannot change them.
 READING: Mapping[str, str] = {
     "enable.partition.eof": "true",
     "enable.auto.commit": "false",
@@ -42,15 +42,16 @@ READING: Mapping[str, str] = {
     "auto.offset.reset": "error",
     "allow.auto.create.topics": "false",
 }
-#: What makes the writing right.
+#: Settings that correct writing depends on. A user's own settings cannot change them.
 WRITING: Mapping[str, str] = {
     "enable.idempotence": "true",
     "acks": "all",
     "delivery.report.only.error": "true",
     "allow.auto.create.topics": "false",
 }
-#: What a user's own settings may change. The queue bounds memory; waiting before fetching again halved the
-#: speed. What is read is there already; a fetch that waits at the end of a partition delays the next one.
+#: Defaults for reading, which a user's own settings may change. The queue bounds memory. Waiting before the
+#: next fetch halved the speed. The records to read exist already, and a fetch that waits at the end of a
+#: partition delays the next one.
 READING_TUNING: Mapping[str, str] = {
     "fetch.queue.backoff.ms": "1",
     "fetch.wait.max.ms": "1",
@@ -61,12 +62,13 @@ READING_TUNING: Mapping[str, str] = {
     "queued.max.messages.kbytes": str(8 << 10),
     "topic.metadata.propagation.max.ms": "5000",
     "check.crcs": "true",
-    # Brokers that throttle leave requests waiting.
+    # Brokers that throttle delay their responses.
     "socket.timeout.ms": "300000",
 }
-#: What a user's own settings may change. A batch is bounded by bytes, below what topics allow by default,
-#: so that many large records never make one too large; a single larger record still goes alone. A transaction
-#: may take as long as clusters allow by default: brokers may throttle it, or restart in its middle.
+#: Defaults for writing, which a user's own settings may change. A batch is bounded by bytes, below what
+#: topics allow by default, so that many large records never make one too large. A single larger record still
+#: goes in a batch of its own. A transaction may take as long as clusters allow by default: brokers may
+#: throttle it, or restart in its middle.
 WRITING_TUNING: Mapping[str, str] = {
     "linger.ms": "100",
     "reconnect.backoff.ms": "20",
@@ -80,18 +82,26 @@ WRITING_TUNING: Mapping[str, str] = {
 }
 
 
-#: WRITING_TUNING where a cluster accepts no transactions of that length (`transaction.max.timeout.ms`).
+#: Replaces WRITING_TUNING's setting in a cluster that limits transactions to a shorter time
+#: (`transaction.max.timeout.ms`).
 SHORT_TRANSACTIONS: Mapping[str, str] = {"transaction.timeout.ms": "60000"}
 
 
 def writing_tuning(patience: float, config: Mapping[str, str]) -> dict[str, str]:
-    """WRITING_TUNING for one client. Left alone, librdkafka lets requests of a transaction wait for a dead
-    broker as long as transaction.timeout.ms, whatever timeout the call itself is given. Brokers that throttle
-    leave requests waiting for longer than `patience`. It accepts none longer than a transaction."""
-    tuned = {**WRITING_TUNING, **config}
-    longest = tuned["transaction.timeout.ms"]
-    limits = [int(patience * 5000), 300_000, *([int(longest)] if longest.isdecimal() else [])]
-    return {"socket.timeout.ms": str(min(limits)), **tuned}
+    """Return WRITING_TUNING and `config` for one client, with a timeout of requests that fits them.
+
+    By default, librdkafka lets a transaction's requests wait for a dead broker for transaction.timeout.ms,
+    whatever timeout the call has. Brokers that throttle delay responses for longer than `patience` (seconds).
+    librdkafka accepts no timeout of requests that is longer than a transaction's.
+    """
+    properties = {**WRITING_TUNING, **config}
+    transaction_ms = properties["transaction.timeout.ms"]
+    limits = [
+        int(patience * 5000),
+        300_000,
+        *([int(transaction_ms)] if transaction_ms.isdecimal() else []),
+    ]
+    return {"socket.timeout.ms": str(min(limits)), **properties}
 
 
 class Message(c.Structure):
@@ -129,24 +139,24 @@ ARGUMENT_BYTES: Final = 72  # rd_kafka_vu_t: the tag, padded to 8, and a union o
 
 _P, _I, _S, _Z = c.c_void_p, c.c_int, c.c_char_p, c.c_size_t
 _ON_THROTTLE = c.CFUNCTYPE(None, _P, _S, c.c_int32, _I, _P)
-# Client -> until when (monotonic seconds) its brokers hold their answers back.
+# Client -> until when (monotonic seconds) its brokers delay their responses.
 _throttled_until: dict[int, float] = {}
 # Cause -> until when (monotonic seconds) `delays` reports it.
 _delays: dict[str, float] = {}
 
 
 def _record_throttle(handle: int, _name: bytes, _node: int, milliseconds: int, _opaque: int) -> None:
-    ends = time.monotonic() + milliseconds / 1000
-    _throttled_until[handle] = max(ends, _throttled_until.get(handle, 0.0))
+    end_s = time.monotonic() + milliseconds / 1000
+    _throttled_until[handle] = max(end_s, _throttled_until.get(handle, 0.0))
     if milliseconds:
-        _delays[_THROTTLED] = ends + _REPORTED_S
+        _delays[_THROTTLED] = end_s + _REPORTED_S
 
 
-# The module needs a reference to it: librdkafka has only its address.
+# The module keeps a reference to the callback: librdkafka has only its address.
 _record_throttle_callback = _ON_THROTTLE(_record_throttle)
 
 
-# Compiled code calls others too (native.py).
+# Compiled code calls further functions (native.py).
 _FUNCTIONS: dict[str, tuple[object, tuple[object, ...]]] = {
     "version": (_I, ()),
     "err2str": (_S, (_I,)),
@@ -198,8 +208,10 @@ _FUNCTIONS: dict[str, tuple[object, tuple[object, ...]]] = {
 
 
 def find() -> Path | None:
-    """The file of the library that the installed confluent-kafka carries, or None (a build against the
-    system's)."""
+    """Return the library's file inside the installed confluent-kafka.
+
+    None: confluent-kafka was built against the system's librdkafka.
+    """
     for entry in metadata.files("confluent-kafka") or ():
         if entry.name.startswith(("librdkafka-", "librdkafka.")) and (
             ".so" in entry.name or ".dylib" in entry.name
@@ -210,10 +222,9 @@ def find() -> Path | None:
 
 @lru_cache(maxsize=1)
 def load() -> c.CDLL:
-    """The checked library, its functions declared as `rd_kafka_…`; also visible to compiled code by those
-    names.
+    """Load and check the library, and declare its functions as `rd_kafka_…`, also for compiled code.
 
-    Raises EnvironmentProblem when it is missing or is not what this code was written against.
+    Raises EnvironmentProblem when the library is missing or its version is not supported.
     """
     path = find()
     if path is None:
@@ -238,26 +249,27 @@ def load() -> c.CDLL:
 
 
 def new_client(kind: int, config: Mapping[str, str], *, hard: Mapping[str, str]) -> int:
-    """An `rd_kafka_t *` with `config` and, above it, `hard`; its events wait on the main queue.
+    """Create a client, an `rd_kafka_t *`, with `config` and with `hard`, which overrides it.
 
-    Raises UsageProblem naming the property that librdkafka does not accept, and never a secret's value.
+    The client puts its events on its main queue. Raises UsageProblem, which names the property that
+    librdkafka does not accept, and never a secret's value.
     """
-    from lakebackup.config import is_secret  # late: it takes a task's process a while to load
+    from lakebackup.config import is_secret  # here, since it takes a task's process a while to load
 
     library = load()
     conf = library.rd_kafka_conf_new()
-    text = c.create_string_buffer(512)
+    buffer = c.create_string_buffer(512)
     for name, value in {**config, **hard, "log.queue": "true"}.items():
-        if library.rd_kafka_conf_set(conf, name.encode(), str(value).encode(), text, len(text)):
+        if library.rd_kafka_conf_set(conf, name.encode(), str(value).encode(), buffer, len(buffer)):
             library.rd_kafka_conf_destroy(conf)
-            reason = "" if is_secret(name) else f": {text.value.decode(errors='replace')}"
+            reason = "" if is_secret(name) else f": {buffer.value.decode(errors='replace')}"
             raise UsageProblem(f"Kafka client setting {name} was not accepted{reason}.")
     library.rd_kafka_conf_set_events(conf, EVENT_DELIVERY | EVENT_LOG | EVENT_ERROR)
     library.rd_kafka_conf_set_throttle_cb(conf, _record_throttle_callback)
-    handle = library.rd_kafka_new(kind, conf, text, len(text))
+    handle = library.rd_kafka_new(kind, conf, buffer, len(buffer))
     if not handle:
         library.rd_kafka_conf_destroy(conf)
-        reason = text.value.decode(errors="replace")
+        reason = buffer.value.decode(errors="replace")
         for name, value in config.items():
             if is_secret(name) and value:
                 reason = reason.replace(str(value), "***")
@@ -265,45 +277,46 @@ def new_client(kind: int, config: Mapping[str, str], *, hard: Mapping[str, str])
             f"The Kafka client could not be set up: {reason}.",
             hint="Correct the setting that it names, in the file of --kafka-config.",
         )
-    main = library.rd_kafka_queue_get_main(handle)
-    library.rd_kafka_set_log_queue(handle, main)
-    library.rd_kafka_queue_destroy(main)
-    _throttled_until.pop(int(handle), None)  # of an earlier client at that address
+    main_queue = library.rd_kafka_queue_get_main(handle)
+    library.rd_kafka_set_log_queue(handle, main_queue)
+    library.rd_kafka_queue_destroy(main_queue)
+    _throttled_until.pop(int(handle), None)  # an earlier client may have had this address
     return int(handle)
 
 
 def silent_since(handle: int, moved: float) -> float:
-    """Since when (monotonic seconds) a client that last `moved` then has been silent for no known reason.
+    """Return since when (monotonic seconds) a client has been silent for no known reason.
 
-    Brokers that throttle it hold their answers back, and `drain_events` reports that. It excuses at most
-    THROTTLED_S of silence, since a quota below the size of a batch never lets the batch pass.
+    `moved`: when it last made progress (monotonic seconds). Brokers that throttle a client delay their
+    responses, which `drain_events` records. That excuses at most THROTTLED_S of silence, since a quota below
+    the size of a batch never lets the batch pass.
     """
     return min(max(moved, _throttled_until.get(handle, 0.0)), moved + THROTTLED_S)
 
 
 def delays() -> list[str]:
-    """The causes that delay the clients of this process, a sentence each."""
+    """Return the causes that delay the clients of this process, one sentence each."""
     present_s = time.monotonic()
     return [text for text, until in _delays.items() if present_s < until]
 
 
 def connect(handle: int, wait_ms: int = 1000) -> None:
-    """Let a client find the cluster's brokers, or give up after `wait_ms`."""
-    library, found = load(), c.c_void_p()
-    if not library.rd_kafka_metadata(handle, 0, None, c.byref(found), wait_ms):
-        library.rd_kafka_metadata_destroy(found)
+    """Let a client find the cluster's brokers. Gives up after `wait_ms`, and raises nothing."""
+    library, response = load(), c.c_void_p()
+    if not library.rd_kafka_metadata(handle, 0, None, c.byref(response), wait_ms):
+        library.rd_kafka_metadata_destroy(response)
 
 
 def drain_events(handle: int, wait_ms: int = 0) -> list[tuple[int, str]]:
-    """Take what the client reported since the last call, waiting for the first at most `wait_ms`.
+    """Take the client's events since the last call, and wait for the first one at most `wait_ms`.
 
-    Gives (error code, text) in order, of failed deliveries too; log lines are dropped.
+    Returns (error code, text) of each error and failed delivery, in order. Log lines are dropped.
     """
     library = load()
-    main = library.rd_kafka_queue_get_main(handle)
+    main_queue = library.rd_kafka_queue_get_main(handle)
     errors: list[tuple[int, str]] = []
     try:
-        while event := library.rd_kafka_queue_poll(main, wait_ms):
+        while event := library.rd_kafka_queue_poll(main_queue, wait_ms):
             wait_ms = 0
             kind = library.rd_kafka_event_type(event)
             if kind == EVENT_ERROR:
@@ -316,12 +329,12 @@ def drain_events(handle: int, wait_ms: int = 0) -> list[tuple[int, str]]:
                     errors.append((code, library.rd_kafka_err2str(code).decode()))
             library.rd_kafka_event_destroy(event)
     finally:
-        library.rd_kafka_queue_destroy(main)
+        library.rd_kafka_queue_destroy(main_queue)
     return errors
 
 
 def take_error(error: int) -> tuple[int, str]:
-    """Code and text of an `rd_kafka_error_t *`, which is freed."""
+    """Return code and text of an `rd_kafka_error_t *`, and free it."""
     library = load()
     try:
         text = (library.rd_kafka_error_string(error) or b"").decode(errors="replace")

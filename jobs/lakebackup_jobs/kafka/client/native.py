@@ -1,4 +1,4 @@
-"""Between librdkafka's messages and blocks of Avro version 2, in compiled code."""
+"""Converts between librdkafka's messages and blocks of records in Avro version 2, in compiled code."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ _PAYLOAD, _LENGTH, _KEY, _KEY_LENGTH, _OFFSET = (
 )
 #: Why `encode` stopped.
 USED_UP, BLOCK_FULL, BLOCK_SMALL, ENDED, FAILED, TOO_YOUNG, NOT_TEXT = range(7)
-#: Slots of its state: bytes in the block; next offset; end of the range; why; bytes needed, or the timestamp
-#: that is too young, or the offset of a record whose header's name is not text; first unread message; the
-#: youngest timestamp to take.
+#: Slots of `encode`'s state: bytes in the block; next offset; end of the range; why it stopped; bytes needed,
+#: or the timestamp that is too young, or the offset of a record with a header whose name is not text; first
+#: unread message; the youngest timestamp that the file may contain.
 POSITION, NEXT, STOP, WHY, NEED, TAKEN, YOUNGEST, STATE = range(8)
-#: More than a record needs beside its topic, key, value and headers.
+#: At least the bytes that a record needs beside its topic, key, value and headers.
 _ROOM = 128
 _HEADER_ROOM = 24
 
@@ -67,7 +67,7 @@ def _text_length(address: int) -> int:
 
 @compiled
 def is_utf8(address: int, length: int) -> bool:
-    """Whether bytes are UTF-8 as the Unicode standard has it: shortest forms, no surrogates."""
+    """Return whether bytes are UTF-8 as the Unicode standard defines it: shortest forms, no surrogates."""
     i = 0
     while i < length:
         lead = load8(address + i) & 0xFF
@@ -92,14 +92,15 @@ def is_utf8(address: int, length: int) -> bool:
 
 
 @compiled
-def _is_cut(headers: int, name: int, value: int, aside: int) -> bool:
-    """Whether a header's name goes on behind a NUL byte, where a C string ends.
+def _is_cut(headers: int, name: int, value: int, results: int) -> bool:
+    """Return whether a header's name continues behind a NUL byte, where a C string ends.
 
-    librdkafka looks headers up by their whole names: it does not give this one's value for the part before.
+    librdkafka finds headers by their whole names. So if the part before the NUL byte does not find this
+    header's value, the name continues. `results`: the address that librdkafka writes its results to.
     """
     i = 0
-    while _header_by_name(headers, i, name, aside, aside + 8) == 0:
-        if load64(aside) == value:
+    while _header_by_name(headers, i, name, results, results + 8) == 0:
+        if load64(results) == value:
             return False
         i += 1
     return True
@@ -110,35 +111,36 @@ def encode(  # noqa: C901 (one pass over each message)
     messages: Longs, count: int, block: Bytes, state: Longs, prefix: Bytes, scratch: Longs, sums: Longs,
     low: Bytes, high: Bytes, hashes: Longs
 ) -> None:  # fmt: skip
-    """Append the records of `messages[state[TAKEN]:count]` to `block` and free each message that was taken.
+    """Append the records of `messages[state[TAKEN]:count]` to `block`, and free each message that was read.
 
-    `prefix`: the record's bytes up to the offset; `hashes` gets the keys' hashes.
+    `prefix`: the record's bytes before the offset. `hashes` receives the keys' hashes.
 
-    `state[WHY]` is why it stopped: all taken; the block is full (or `hashes`); it is too small for even one
-    record (`state[NEED]`); the range's end was met; message `state[TAKEN]` is an error, which is left to the
-    caller; its timestamp is above `state[YOUNGEST]`; or a header's name is not text, which Avro cannot hold.
+    `state[WHY]` is why it stopped: all messages were read; the block or `hashes` is full; the block is too
+    small for one record (`state[NEED]` bytes); the end of the range was reached; message `state[TAKEN]` is an
+    error, which the caller handles; its timestamp is above `state[YOUNGEST]`; or one of its headers has a
+    name that is not text, which Avro cannot contain.
     """
     base = block.ctypes.data
-    at = state[POSITION]
-    aside = scratch.ctypes.data
-    why = USED_UP
+    position = state[POSITION]
+    results = scratch.ctypes.data
+    reason = USED_UP
     i = state[TAKEN]
     while i < count:
         message = messages[i]
         offset = load64(message + _OFFSET)
-        err = load32(message)
-        if err != 0:
-            if err != _PARTITION_EOF:
-                why = FAILED
+        error = load32(message)
+        if error != 0:
+            if error != _PARTITION_EOF:
+                reason = FAILED
                 break
             if offset >= state[STOP]:
-                why = ENDED
+                reason = ENDED
                 break
             _destroy(message)
             i += 1
             continue
         if offset >= state[STOP]:
-            why = ENDED
+            reason = ENDED
             break
         if offset < state[NEXT]:
             _destroy(message)
@@ -148,47 +150,47 @@ def encode(  # noqa: C901 (one pass over each message)
         key, key_length = load64(message + _KEY), load64(message + _KEY_LENGTH)
         headers = 0
         header_count = 0
-        need = _ROOM + prefix.shape[0] + key_length + value_length
-        if _headers(message, aside) == 0:
+        needed_bytes = _ROOM + prefix.shape[0] + key_length + value_length
+        if _headers(message, results) == 0:
             headers = scratch[0]
             header_count = _header_count(headers)
             for j in range(header_count):
-                _header(headers, j, aside, aside + 8, aside + 16)
+                _header(headers, j, results, results + 8, results + 16)
                 length = _text_length(scratch[0])
-                need += length + scratch[2] + _HEADER_ROOM
-                if not is_utf8(scratch[0], length) or _is_cut(headers, scratch[0], scratch[1], aside + 24):
-                    why = NOT_TEXT
+                needed_bytes += length + scratch[2] + _HEADER_ROOM
+                if not is_utf8(scratch[0], length) or _is_cut(headers, scratch[0], scratch[1], results + 24):
+                    reason = NOT_TEXT
                     break
-            if why == NOT_TEXT:
+            if reason == NOT_TEXT:
                 state[NEED] = offset
                 break
-        if need > block.shape[0] - at or sums[ENTRIES] - sums[NULL_KEYS] == hashes.shape[0]:
-            why = BLOCK_FULL if at > 0 else BLOCK_SMALL
-            state[NEED] = need
+        if needed_bytes > block.shape[0] - position or sums[ENTRIES] - sums[NULL_KEYS] == hashes.shape[0]:
+            reason = BLOCK_FULL if position > 0 else BLOCK_SMALL
+            state[NEED] = needed_bytes
             break
         scratch[3] = 0
-        ts = _timestamp(message, aside + 24)
+        ts = _timestamp(message, results + 24)
         kind = scratch[3] & 0x7FFFFFFF
         if kind == 0:
             ts = -1
         if ts > state[YOUNGEST]:
-            why = TOO_YOUNG
+            reason = TOO_YOUNG
             state[NEED] = ts
             break
-        copy_bytes(base + at, prefix.ctypes.data, prefix.shape[0])
-        at = put_long(block, at + prefix.shape[0], offset)
-        at = put_long(block, at, ts)
-        at = put_long(block, at, kind)
-        at = put_nullable(block, base, at, key, key_length)
-        at = put_nullable(block, base, at, value, value_length)
+        copy_bytes(base + position, prefix.ctypes.data, prefix.shape[0])
+        position = put_long(block, position + prefix.shape[0], offset)
+        position = put_long(block, position, ts)
+        position = put_long(block, position, kind)
+        position = put_nullable(block, base, position, key, key_length)
+        position = put_nullable(block, base, position, value, value_length)
         if header_count > 0:
-            at = put_long(block, at, header_count)
+            position = put_long(block, position, header_count)
             for j in range(header_count):
-                _header(headers, j, aside, aside + 8, aside + 16)
-                at = put_bytes(block, base, at, scratch[0], _text_length(scratch[0]))
-                at = put_nullable(block, base, at, scratch[1], scratch[2])
-        block[at] = 0
-        at += 1
+                _header(headers, j, results, results + 8, results + 16)
+                position = put_bytes(block, base, position, scratch[0], _text_length(scratch[0]))
+                position = put_nullable(block, base, position, scratch[1], scratch[2])
+        block[position] = 0
+        position += 1
         tally(
             sums,
             low,
@@ -204,20 +206,20 @@ def encode(  # noqa: C901 (one pass over each message)
         state[NEXT] = offset + 1
         _destroy(message)
         i += 1
-    state[POSITION] = at
+    state[POSITION] = position
     state[TAKEN] = i
-    state[WHY] = why
+    state[WHY] = reason
 
 
 def preload() -> None:
-    """Load `encode` from the cache of compiled code: processes forked from this one then share it."""
-    longs, data, counted = np.zeros(STATE, np.int64), np.zeros(_ROOM, np.uint8), Tally()
-    encode(longs, 0, data, longs, data, longs, counted.sums, counted.low, counted.high, longs)
+    """Load `encode` from the cache of compiled code, so that processes forked from this one share it."""
+    longs, data, counts = np.zeros(STATE, np.int64), np.zeros(_ROOM, np.uint8), Tally()
+    encode(longs, 0, data, longs, data, longs, counts.sums, counts.low, counts.high, longs)
 
 
 @compiled
 def destroy(messages: Longs, first: int, count: int) -> None:
-    """Free the messages that were not taken."""
+    """Free `messages[first:count]`, which were not read."""
     for i in range(first, count):
         _destroy(messages[i])
 
@@ -233,9 +235,9 @@ def send(
     arguments: Longs,
     place: Longs,
 ) -> int:
-    """Queue the records `rows[place[0]:]`; `place[1]` is the number of headers used up before them.
+    """Queue the records `rows[place[0]:]`; `place[1]` is the number of headers of the records before them.
 
-    Returns 0 when all are queued, else the address of the error, `place` being where to continue.
+    Returns 0 when all are queued. Otherwise returns the error's address, and `place` is where to continue.
     """
     base = block.ctypes.data
     a = arguments
@@ -251,32 +253,32 @@ def send(
         a[2 * _WIDE + 2] = max(row[VALUE_LENGTH], 0)
         a[3 * _WIDE + 1] = base + row[KEY] if row[KEY_LENGTH] >= 0 else 0
         a[3 * _WIDE + 2] = max(row[KEY_LENGTH], 0)
-        # The library takes 0, and no timestamp at all, for "now": the caller has agreed to the next
-        # millisecond of the one, and a record without a time is sent with -1, as brokers store it.
+        # The library replaces timestamp 0, and a missing one, by the present time. So 0 becomes 1 ms, which
+        # the caller has agreed to, and a record without a timestamp is sent with -1, as brokers store it.
         ts = row[TIMESTAMP]
         a[5 * _WIDE + 1] = ts if ts != 0 else 1
-        used = 6
-        count = row[HEADER_COUNT]
-        added = 0
-        if count > 0:
-            added = _headers_new(count)
-            for j in range(place[1], place[1] + count):
+        argument_count = 6
+        header_count = row[HEADER_COUNT]
+        record_headers = 0
+        if header_count > 0:
+            record_headers = _headers_new(header_count)
+            for j in range(place[1], place[1] + header_count):
                 length = headers[j, 3]
                 _header_add(
-                    added,
+                    record_headers,
                     base + headers[j, 0],
                     headers[j, 1],
                     base + headers[j, 2] if length >= 0 else 0,
                     max(length, 0),
                 )
-            a[used * _WIDE] = _V_HEADERS
-            a[used * _WIDE + 1] = added
-            used += 1
-        error = _produce(client, a.ctypes.data, used)
+            a[argument_count * _WIDE] = _V_HEADERS
+            a[argument_count * _WIDE + 1] = record_headers
+            argument_count += 1
+        error = _produce(client, a.ctypes.data, argument_count)
         if error != 0:
-            if added != 0:
-                _headers_destroy(added)
+            if record_headers != 0:
+                _headers_destroy(record_headers)
             return int(error)
         place[0] = i + 1
-        place[1] += count
+        place[1] += header_count
     return 0

@@ -1,4 +1,4 @@
-"""Decoded blocks as Arrow record batches, for tables and for comparing."""
+"""Converts decoded blocks to Arrow record batches, for tables and for comparisons."""
 
 from __future__ import annotations
 
@@ -45,41 +45,41 @@ RECORD = pa.schema(
 
 
 @compiled
-def _gather(block: Bytes, at: Longs, ends: Longs, out: Bytes) -> None:
-    begin = 0
-    for i in range(at.shape[0]):
+def _gather(block: Bytes, positions: Longs, ends: Longs, target: Bytes) -> None:
+    start = 0
+    for i in range(positions.shape[0]):
         end = ends[i]
-        for j in range(end - begin):
-            out[begin + j] = block[at[i] + j]
-        begin = end
+        for j in range(end - start):
+            target[start + j] = block[positions[i] + j]
+        start = end
 
 
 def binary(block: Bytes, at: Longs, lengths: Longs) -> Any:
-    """A pa.binary() array of the pieces of `block`; a length of -1 is null.
+    """Return a pa.binary() array of the pieces of `block` at the positions `at`; a length of -1 is null.
 
-    A block is below 2 GiB, so 32-bit offsets do.
+    A block is below 2 GiB, so 32-bit offsets are enough.
     """
     ends = np.cumsum(np.maximum(lengths, 0))
-    out: Bytes = np.empty(int(ends[-1]) if len(ends) else 0, np.uint8)
-    _gather(block, np.ascontiguousarray(at), ends, out)
+    data: Bytes = np.empty(int(ends[-1]) if len(ends) else 0, np.uint8)
+    _gather(block, np.ascontiguousarray(at), ends, data)
     offsets = np.zeros(len(at) + 1, np.int32)
     offsets[1:] = ends
     valid = pa.array(lengths >= 0).buffers()[1] if (lengths < 0).any() else None
-    return pa.Array.from_buffers(pa.binary(), len(at), [valid, pa.py_buffer(offsets), pa.py_buffer(out)])
+    return pa.Array.from_buffers(pa.binary(), len(at), [valid, pa.py_buffer(offsets), pa.py_buffer(data)])
 
 
 def keys(columns: Columns) -> Any:
-    """The keys of some records, null or not."""
+    """Return the keys of some records, null or not, as a pa.binary() array."""
     return binary(columns.data, columns.rows[:, KEY], columns.rows[:, KEY_LENGTH])
 
 
 def values(columns: Columns) -> Any:
-    """Their values, null or not."""
+    """Return the values of some records, null or not, as a pa.binary() array."""
     return binary(columns.data, columns.rows[:, VALUE], columns.rows[:, VALUE_LENGTH])
 
 
 def as_text(array: Any, decode: Callable[[bytes], str | None]) -> Any:
-    """Bytes as text; where not all are UTF-8, `decode` makes it of each."""
+    """Convert a binary array to text. If some values are not UTF-8, `decode` is called with each value."""
     try:
         return array.cast(pa.string())
     except pa.ArrowInvalid:
@@ -89,22 +89,22 @@ def as_text(array: Any, decode: Callable[[bytes], str | None]) -> Any:
 
 
 def _replaced(piece: bytes) -> str:
-    # Kafka does not check that a header's key is UTF-8; a table's text must be.
+    # Kafka does not check that a header's key is UTF-8, but a table's text must be.
     return piece.decode(errors="replace")
 
 
 def to_arrow(columns: Columns) -> pa.RecordBatch:
-    """The block's records with the columns of RECORD, one row each, in order.
+    """Return the block's records in order, one row each, with the columns of RECORD.
 
-    topic, partition, offset, timestamp (ms, -1 none), timestamp_type (NOT_AVAILABLE, CREATE_TIME or
-    LOG_APPEND_TIME; version 1 files do not know it: NOT_AVAILABLE), key, value, headers.
+    These are topic, partition, offset, timestamp (ms, -1: none), timestamp_type (NOT_AVAILABLE, CREATE_TIME
+    or LOG_APPEND_TIME; always NOT_AVAILABLE in version 1 files), key, value and headers.
     """
     block, rows = columns.data, columns.rows
-    found = columns.headers()
+    headers = columns.headers()
     pairs = pa.StructArray.from_arrays(
         [
-            as_text(binary(block, found[:, 0], found[:, 1]), _replaced),
-            binary(block, found[:, 2], found[:, 3]),
+            as_text(binary(block, headers[:, 0], headers[:, 1]), _replaced),
+            binary(block, headers[:, 2], headers[:, 3]),
         ],
         fields=list(RECORD.field("headers").type.value_type),
     )
@@ -127,7 +127,7 @@ def to_arrow(columns: Columns) -> pa.RecordBatch:
 
 
 def records_of(block: Block, where: str) -> pa.RecordBatch:
-    """The block's records, in order: offset, timestamp (ms), key, value. `where`: for errors."""
+    """Return the block's records in order: offset, timestamp (ms), key, value. `where` is for errors."""
     rows = block.columns(where).rows
     return pa.RecordBatch.from_pydict(
         {

@@ -1,7 +1,8 @@
-"""Avro object container files: the frame around blocks, hashed while written, distrusted when read.
+"""Writes and reads Avro object container files: a header, then blocks of compressed records.
 
-Their four codecs are null, deflate (raw zlib), snappy (with its big-endian CRC-32) and zstandard. What counts
-records is compiled, and imported where it is used: a run that has nothing to back up needs none of it.
+A file is hashed while it is written, and each size in it is checked when it is read. The four codecs are
+null, deflate (raw zlib), snappy (with its big-endian CRC-32) and zstandard. Compiled code counts records. It
+is imported where it is used, since a run that has nothing to back up does not need it.
 """
 
 from __future__ import annotations
@@ -39,14 +40,14 @@ DEFAULT_CODEC: Final = "zstandard"
 _LEVELS: Final = {"deflate": (6, 0, 9), "zstandard": (1, -5, 22)}
 #: Kafka's largest message is below 10**9 bytes; no block this project writes or reads is larger than this.
 MAX_BLOCK: Final = (1 << 30) + (1 << 26)
-# A name of its own: inside FileWriter, `bytes` is a property.
+# An alias, since inside FileWriter `bytes` is a property.
 Stored = bytes
 
 
 def compressor(codec: str, level: int | None = None) -> Callable[[Bytes], bytes]:
-    """The function that turns a block's bytes into what is stored.
+    """Return the function that compresses a block's bytes with a codec; `level` None is its default.
 
-    Raises UsageProblem for an unknown codec, or a level where there is none or out of its range.
+    Raises UsageProblem for an unknown codec, a level that is out of range, or one for a codec without levels.
     """
     if codec not in CODECS:
         raise UsageProblem(f"There is no codec {codec!r}.", hint=f"One of {', '.join(CODECS)}.")
@@ -54,11 +55,11 @@ def compressor(codec: str, level: int | None = None) -> Callable[[Bytes], bytes]
         default, least, most = _LEVELS[codec]
         if level is not None and not least <= level <= most:
             raise UsageProblem(f"{codec} has levels {least} to {most}, not {level}.")
-        chosen = default if level is None else level
+        actual_level = default if level is None else level
         if codec == "deflate":
-            return lambda raw: zlib.compress(raw.data, chosen, wbits=-15)
+            return lambda raw: zlib.compress(raw.data, actual_level, wbits=-15)
         options: dict[int, int] = {
-            zstd.CompressionParameter.compression_level: chosen,
+            zstd.CompressionParameter.compression_level: actual_level,
             zstd.CompressionParameter.checksum_flag: 1,
         }
         return lambda raw: zstd.compress(raw.data, options=options)
@@ -72,16 +73,18 @@ def _snappy(raw: Bytes) -> bytes:
 
 
 def decompress(codec: str, stored: bytes, limit: int = MAX_BLOCK) -> Bytes:
-    """The block's bytes again, at most `limit` of them; raises Damaged when they cannot be had."""
+    """Decompress a block, to at most `limit` bytes. Raises Damaged when it is damaged or larger than that."""
     try:
         if codec == "null":
             raw: bytes = stored
         elif codec == "deflate":
             inflater = zlib.decompressobj(-15)
             raw = inflater.decompress(stored, limit)
-            # Some writers (fastavro) leave part of zlib's checksum at the end.
+            # Some writers (fastavro) append part of zlib's checksum.
             checksum = zlib.adler32(raw).to_bytes(4, "big")
-            _whole(inflater.eof, b"" if checksum.startswith(inflater.unused_data) else inflater.unused_data)
+            _check_end(
+                inflater.eof, b"" if checksum.startswith(inflater.unused_data) else inflater.unused_data
+            )
         elif codec == "snappy":
             if len(stored) < 5 or cramjam.snappy.decompress_raw_len(stored[:-4]) > limit:
                 raise ValueError("its declared size cannot be")
@@ -91,7 +94,7 @@ def decompress(codec: str, stored: bytes, limit: int = MAX_BLOCK) -> Bytes:
         elif codec == "zstandard":
             expander = zstd.ZstdDecompressor()
             raw = expander.decompress(stored, limit)
-            _whole(expander.eof, expander.unused_data)
+            _check_end(expander.eof, expander.unused_data)
         else:
             raise Damaged(f"there is no codec {codec!r}.")
     except (ValueError, EOFError, zlib.error, zstd.ZstdError, cramjam.DecompressionError) as error:
@@ -99,27 +102,28 @@ def decompress(codec: str, stored: bytes, limit: int = MAX_BLOCK) -> Bytes:
     return np.frombuffer(raw, np.uint8)
 
 
-def _whole(ended: bool, rest: bytes) -> None:
-    if not ended:
+def _check_end(complete: bool, trailing: bytes) -> None:
+    """Raise ValueError unless compressed data was complete and has no bytes after its end."""
+    if not complete:
         raise ValueError("it ends too early or is larger than any block may be")
-    if rest:
+    if trailing:
         raise ValueError("there are bytes behind its end")
 
 
 class FileSink(Protocol):
-    """Where a file's bytes go; a storage's ObjectWriter is one."""
+    """What a file's bytes are written to, such as a storage's ObjectWriter."""
 
     def write(self, data: bytes, /) -> object: ...
 
 
 def _long(value: int) -> bytes:
-    rest = (value << 1) ^ (value >> 63)
-    out = bytearray()
-    while rest > 0x7F:
-        out.append(rest & 0x7F | 0x80)
-        rest >>= 7
-    out.append(rest)
-    return bytes(out)
+    zigzag = (value << 1) ^ (value >> 63)
+    buffer = bytearray()
+    while zigzag > 0x7F:
+        buffer.append(zigzag & 0x7F | 0x80)
+        zigzag >>= 7
+    buffer.append(zigzag)
+    return bytes(buffer)
 
 
 def _sized(data: bytes) -> bytes:
@@ -127,7 +131,7 @@ def _sized(data: bytes) -> bytes:
 
 
 def record_prefix(topic: str, partition: int) -> bytes:
-    """The bytes every record of a partition begins with: topic and partition."""
+    """Return the bytes that every record of a partition begins with: topic and partition."""
     return _sized(topic.encode()) + _long(partition)
 
 
@@ -141,7 +145,7 @@ def record_start(
     key: bytes | None,
     value: bytes | None,
 ) -> bytes:
-    """A record up to its headers, in either version; `kind`: the place in TIMESTAMP_TYPES."""
+    """Return a record's bytes before its headers, in either version. `kind`: the index in TIMESTAMP_TYPES."""
     start = record_prefix(topic, partition) + _long(offset) + _long(ts)
     if fmt == FORMAT_V1:
         return start + (b"\2" if key is None else b"\0" + _sized(key)) + _sized(value or b"")
@@ -150,10 +154,10 @@ def record_start(
 
 
 class Frame:
-    """A container file on its way to `sink`, block by block, as they are stored; hashed while written.
+    """Writes a container file to `sink`, one compressed block after another, and hashes it.
 
-    Nothing is written before the first block. `metadata`: more entries for the file's header (names in the
-    `avro.` space are Avro's own).
+    Nothing is written before the first block. `metadata`: more entries for the file's header (names that
+    begin with `avro.` are Avro's own).
     """
 
     def __init__(
@@ -174,23 +178,23 @@ class Frame:
     def write(self, entries: int, stored: bytes) -> None:
         """Write a block of `entries` records, compressed with the file's codec."""
         head = _long(entries) + _long(len(stored))
-        self._put(head if self.bytes else self._header + head)
-        self._put(stored)
-        self._put(self._sync)
+        self._append(head if self.bytes else self._header + head)
+        self._append(stored)
+        self._append(self._sync)
 
     @property
     def sha256(self) -> str:
-        """Of every byte so far, as lower hex."""
+        """The sha256 of every byte written so far, in lower hex."""
         return self._hash.hexdigest()
 
-    def _put(self, data: bytes) -> None:
+    def _append(self, data: bytes) -> None:
         self._hash.update(data)
         self._sink.write(data)
         self.bytes += len(data)
 
 
 class FileWriter:
-    """One data file on its way to `sink`, from blocks of records; arguments as `Frame` has them."""
+    """Writes one data file to `sink` from blocks of records. The arguments are those of `Frame`."""
 
     def __init__(
         self,
@@ -211,7 +215,7 @@ class FileWriter:
 
     @property
     def bytes(self) -> int:
-        """Written so far."""
+        """The number of bytes written so far."""
         return self._frame.bytes
 
     def write_block(self, block: Block) -> None:
@@ -230,7 +234,7 @@ class FileWriter:
             self._keys.add(block.hashes)
 
     def finish(self) -> FileStats:
-        """The file's figures; every byte is in the sink. Raises ValueError when no block was written."""
+        """Return the file's figures; every byte is in the sink. Raises ValueError if no block was written."""
         from lakebackup_jobs.kafka.format.records import FileStats
 
         if self._stats is None:
@@ -243,11 +247,12 @@ class FileWriter:
 
 
 class FileReader:
-    """A data file of either version and any of the codecs, read block by block from `stream`.
+    """Reads a data file of either version and any of the codecs block by block from `stream`.
 
-    `name` is what errors call the file. Iterating gives each block's Columns. All errors are Damaged and
-    name the position. A file cut exactly between two blocks reads without error, as Avro files do: compare
-    the size and the sha256 with the catalog's, and give the number of records, `entries`, that it must hold.
+    `name` is what errors call the file. Iterating gives each block's Columns. All errors are Damaged and name
+    the position. Like any Avro file, one that is cut exactly between two blocks reads without error. So
+    compare its size and sha256 with the catalog's, and pass the number of records that it must contain,
+    `entries`.
     """
 
     def __init__(self, stream: BinaryIO, name: str, entries: int | None = None) -> None:
@@ -271,28 +276,28 @@ class FileReader:
             raise Damaged(f"{name}: its codec {self.codec[:40]!r} is not one of {', '.join(CODECS)}.")
 
     def __iter__(self) -> Iterator[Columns]:
-        for where, count, stored in self.stored():
-            yield self.decode(where, count, stored)
+        for location, count, content in self.stored():
+            yield self.decode(location, count, content)
 
     def stored(self) -> Iterator[tuple[str, int, bytes]]:
-        """Each block as it is stored: what errors call it, its number of records, its compressed bytes."""
-        total = 0
-        while first := self._stream.read(1):
+        """Yield each block as stored: what errors call it, its number of records, its compressed bytes."""
+        record_count = 0
+        while first_byte := self._stream.read(1):
             start = self.position
-            count = self._number(first)
+            count = self._number(first_byte)
             size = self._number()
             if count < 0:
                 raise Damaged(f"{self.name}: byte {start}: a block of {count} records.")
-            stored = self._exactly(size, MAX_BLOCK)
+            content = self._exactly(size, MAX_BLOCK)
             if self._exactly(16) != self._sync:
                 raise Damaged(f"{self.name}: byte {self.position - 16}: the mark between blocks is another.")
-            total += count
-            yield f"{self.name}: byte {start}", count, stored
-        if self._entries not in (None, total):
-            raise Damaged(f"{self.name} holds {total} records, its manifest says {self._entries}.")
+            record_count += count
+            yield f"{self.name}: byte {start}", count, content
+        if self._entries not in (None, record_count):
+            raise Damaged(f"{self.name} holds {record_count} records, its manifest says {self._entries}.")
 
     def decode(self, where: str, count: int, stored: bytes) -> Columns:
-        """The records of a block that `stored` gave."""
+        """Return the records of a block that `stored` yielded."""
         from lakebackup_jobs.kafka.format.records import decode_block
 
         try:
@@ -302,7 +307,7 @@ class FileReader:
         return decode_block(data, count, self.fmt, where)
 
     def _exactly(self, size: int, limit: int = _PIECE) -> bytes:
-        """Read `size` bytes; a declared size is never allocated before the bytes are there."""
+        """Read exactly `size` bytes, in pieces: a wrong size allocates no memory ahead of the bytes."""
         if not 0 <= size <= limit:
             raise Damaged(f"{self.name}: byte {self.position}: a size of {size} cannot be.")
         pieces = []
@@ -316,12 +321,12 @@ class FileReader:
             missing -= len(piece)
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
-    def _number(self, first: bytes = b"") -> int:
-        self.position += len(first)
+    def _number(self, first_byte: bytes = b"") -> int:
+        self.position += len(first_byte)
         result = 0
         for shift in range(0, 70, 7):
-            byte = (first or self._exactly(1))[0]
-            first = b""
+            byte = (first_byte or self._exactly(1))[0]
+            first_byte = b""
             result |= (byte & 0x7F) << shift
             if byte < 0x80:
                 break

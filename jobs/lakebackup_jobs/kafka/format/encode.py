@@ -1,4 +1,4 @@
-"""Rows of Arrow columns as records in Avro's binary form: no Python object per record but for headers."""
+"""Encodes rows of Arrow columns as records in Avro's binary form. Only headers become Python objects."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _CREATE_TIME = TIMESTAMP_TYPES.index("CREATE_TIME")
-# Offset, timestamp, its type, and the branch and length of key and value at their longest.
+# The most bytes of offset, timestamp, its type, and the branch and length of key and value.
 _ROOM = 10 + 10 + 1 + 2 * 11
 _NO_HEADERS = b"\0"
 
@@ -31,65 +31,68 @@ def _encode(
     kind: int,
     ts: Longs,
     keys: Bytes,
-    key_places: Longs,
+    key_spans: Longs,
     values: Bytes,
-    value_places: Longs,
+    value_spans: Longs,
     headers: Bytes,
-    header_places: Longs,
-    out: Bytes,
+    header_spans: Longs,
+    block: Bytes,
     sums: Longs,
     low: Bytes,
     high: Bytes,
 ) -> int:
-    base = out.ctypes.data
-    at = 0
+    base = block.ctypes.data
+    position = 0
     for i in range(rows.shape[0]):
         row = rows[i]
-        key_length, value_length = key_places[row, 1], value_places[row, 1]
-        key = keys.ctypes.data + key_places[row, 0] if key_length >= 0 else 0
-        value = values.ctypes.data + value_places[row, 0] if value_length >= 0 else 0
-        copy_bytes(base + at, prefix.ctypes.data, prefix.shape[0])
-        at = put_long(out, at + prefix.shape[0], offset + i)
-        at = put_long(out, at, ts[row])
-        at = put_long(out, at, kind)
-        at = put_nullable(out, base, at, key, key_length)
-        at = put_nullable(out, base, at, value, value_length)
-        copy_bytes(base + at, headers.ctypes.data + header_places[row, 0], header_places[row, 1])
-        at += header_places[row, 1]
+        key_length, value_length = key_spans[row, 1], value_spans[row, 1]
+        key = keys.ctypes.data + key_spans[row, 0] if key_length >= 0 else 0
+        value = values.ctypes.data + value_spans[row, 0] if value_length >= 0 else 0
+        copy_bytes(base + position, prefix.ctypes.data, prefix.shape[0])
+        position = put_long(block, position + prefix.shape[0], offset + i)
+        position = put_long(block, position, ts[row])
+        position = put_long(block, position, kind)
+        position = put_nullable(block, base, position, key, key_length)
+        position = put_nullable(block, base, position, value, value_length)
+        copy_bytes(base + position, headers.ctypes.data + header_spans[row, 0], header_spans[row, 1])
+        position += header_spans[row, 1]
         tally(sums, low, high, offset + i, ts[row], key, key_length, value_length)
-    return at
+    return position
 
 
 class Rows:
-    """A batch of columns key and value (bytes), headers (text, as records(…) has them) and ts (ms)."""
+    """A batch with the columns key and value (bytes), headers (text, as in records(…)) and ts (ms)."""
 
     def __init__(self, batch: pa.RecordBatch) -> None:
-        self._keys, self._key_places = _places(batch["key"])
-        self._values, self._value_places = _places(batch["value"])
-        self._headers, self._header_places = _places(_encoded(batch["headers"]))
-        # Kafka's number for no timestamp. All others, also negative ones, stay as they are.
+        self._keys, self._key_spans = _spans(batch["key"])
+        self._values, self._value_spans = _spans(batch["value"])
+        self._headers, self._header_spans = _spans(_header_column(batch["headers"]))
+        # -1 is Kafka's number for no timestamp. All others, also negative ones, are not changed.
         self._ts: Longs = batch["ts"].fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
 
     def block(self, topic: str, partition: int, rows: Longs, offset: int) -> Block:
-        """Some of the rows, by number, as records of a partition with offsets from `offset` on."""
+        """Encode the rows with the numbers `rows` as records of a partition, with offsets from `offset` on.
+
+        Raises ValueError when there are no rows.
+        """
         prefix: Bytes = np.frombuffer(record_prefix(topic, partition), np.uint8)
-        places = (self._key_places, self._value_places, self._header_places)
-        size = sum(int(np.maximum(place[rows, 1], 0).sum()) for place in places)
-        out: Bytes = np.empty(size + len(rows) * (len(prefix) + _ROOM), np.uint8)
-        counted = Tally()
+        spans = (self._key_spans, self._value_spans, self._header_spans)
+        size = sum(int(np.maximum(part_spans[rows, 1], 0).sum()) for part_spans in spans)
+        buffer: Bytes = np.empty(size + len(rows) * (len(prefix) + _ROOM), np.uint8)
+        counts = Tally()
         end = _encode(
-            prefix, rows, offset, _CREATE_TIME, self._ts, self._keys, self._key_places, self._values,
-            self._value_places, self._headers, self._header_places, out,
-            counted.sums, counted.low, counted.high,
+            prefix, rows, offset, _CREATE_TIME, self._ts, self._keys, self._key_spans, self._values,
+            self._value_spans, self._headers, self._header_spans, buffer,
+            counts.sums, counts.low, counts.high,
         )  # fmt: skip
-        stats = counted.stats()
+        stats = counts.stats()
         if stats is None:
             raise ValueError("a block holds at least one record")
-        return Block(out[:end], stats)
+        return Block(buffer[:end], stats)
 
 
-def _places(column: Any) -> tuple[Bytes, Longs]:
-    """A binary column's bytes, and int64[rows, 2] of where each value begins and its length, -1: null."""
+def _spans(column: Any) -> tuple[Bytes, Longs]:
+    """Return a binary column's bytes, and int64[rows, 2] of each value's position and length (-1: null)."""
     _, ends, data = column.buffers()
     offsets = np.frombuffer(ends, np.int32)[column.offset : column.offset + len(column) + 1].astype(np.int64)
     lengths = np.where(column.is_valid().to_numpy(zero_copy_only=False), np.diff(offsets), -1)
@@ -97,7 +100,8 @@ def _places(column: Any) -> tuple[Bytes, Longs]:
     return content, np.column_stack((offsets[:-1], lengths)).astype(np.int64)
 
 
-def _encoded(headers: Any) -> Any:
+def _header_column(headers: Any) -> Any:
+    """Encode a column of headers as records(…) has them: a binary column of Avro."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -107,7 +111,7 @@ def _encoded(headers: Any) -> Any:
 
 
 def encode_headers(text: str | None) -> bytes:
-    """Headers as records(…) shows them, a JSON array of [name, value], as Avro; None: there are none.
+    """Encode headers as Avro from a JSON array of [name, value], as in records(…). None: no headers.
 
     Raises Refused for another text.
     """

@@ -1,11 +1,11 @@
-"""Key filters: for each data file a Bloom filter over its keys, so that a query for a key opens few files.
+"""Key filters: each data file has a Bloom filter over its keys, so that a query for a key opens few files.
 
-The filter is Apache Parquet's split-block Bloom filter (its format's BloomFilter.md): blocks of eight 32-bit
-words, the block chosen by the upper half of the key's XXH64 (seed 0; xxHash's published specification), one
-bit a word by the lower half. It is filled at one size and folded: two neighbouring blocks, OR'ed, are the
-block of a filter half as large. In storage a CRC-32 follows each block, over the data file's sha256, the
-block's number and the block, so that a probe is one read of 36 bytes that verifies itself. Records without a
-key are not in it.
+The filter is Apache Parquet's split-block Bloom filter (its format's BloomFilter.md). It consists of blocks
+of eight 32-bit words. Of a key's XXH64 (seed 0; xxHash's published specification), the upper half chooses the
+block, and the lower half sets one bit in each word. A filter is filled at one size and then folded: two
+neighbouring blocks, OR'ed, are one block of a filter half as large. In storage a CRC-32 follows each block.
+It covers the data file's sha256, the block's number and the block, so a probe is one read of 36 bytes that
+verifies itself. Records without a key are not in the filter.
 """
 
 from __future__ import annotations
@@ -33,25 +33,26 @@ if TYPE_CHECKING:
 
 Words = npt.NDArray[np.uint32]
 
-#: An open file's filter: 4 MiB, good for 3 million keys at MOST_FALSE, for 11 million at USELESS.
+#: Blocks of the filter of a file that is being written: 4 MiB, enough for 3 million keys at MOST_FALSE, for
+#: 11 million at USELESS.
 MOST_BLOCKS = 1 << 17
 #: Files of fewer keys (4 MiB of hashes) get a filter of the size they need, which fits a processor's cache.
 HELD_HASHES = 1 << 19
-#: A filter is folded as long as it lets no more keys through that are not in it...
+#: A filter is folded as long as its rate of false positives stays within this limit.
 MOST_FALSE = 0.01
-#: ...which is so with this many keys a block.
+#: Keys per block at which a filter has that rate.
 KEYS_A_BLOCK = 24
-#: Filters of several files become one as long as it lets no more through than this.
+#: Filters of several files are joined only if the joined filter's rate is within this limit.
 JOINED_FALSE = 0.03
-#: A filter that lets through more is not kept.
+#: A filter with a higher rate is not stored.
 USELESS = 0.3
-# One read of the whole filter costs less than many of a block.
+# One more read costs as much as reading this many bytes more.
 _READ_COST = 4096
 
 _SALT = (
     0x47B6137B, 0x44974D91, 0x8824AD5B, 0xA2B7289D, 0x705495C7, 0x2DF1424B, 0x9EFC4947, 0x5C6BFB31,
 )  # fmt: skip
-# XXH64's primes as signed numbers: compiled integers wrap around.
+# XXH64's primes as signed numbers, since compiled integers are signed and wrap around.
 _P1, _P2, _P3, _P4, _P5 = (
     prime - (1 << 64) if prime >> 63 else prime
     for prime in (
@@ -62,7 +63,7 @@ _log = logging.getLogger(__name__)
 
 
 class Filtered(Protocol):
-    """A data file's row, as far as its filter goes."""
+    """The columns of a data file's row that concern its filter."""
 
     @property
     def sha256(self) -> str: ...
@@ -78,8 +79,8 @@ class Filtered(Protocol):
 
 
 @compiled
-def _rotate(value: int, by: int) -> int:
-    return (value << by) | ((value >> (64 - by)) & ((1 << by) - 1))
+def _rotate(value: int, bits: int) -> int:
+    return (value << bits) | ((value >> (64 - bits)) & ((1 << bits) - 1))
 
 
 @compiled
@@ -89,35 +90,35 @@ def _round(lane: int) -> int:
 
 @compiled
 def hash_key(address: int, length: int) -> int:
-    """XXH64 with seed 0 of the bytes at an address, as a signed number."""
+    """Return XXH64 with seed 0 of the bytes at an address, as a signed number."""
     end = address + length
-    at = address
+    position = address
     if length >= 32:
         a, b, c, d = _P1 + _P2, _P2, 0, -_P1
-        while at <= end - 32:
-            a = _rotate(a + load64(at) * _P2, 31) * _P1
-            b = _rotate(b + load64(at + 8) * _P2, 31) * _P1
-            c = _rotate(c + load64(at + 16) * _P2, 31) * _P1
-            d = _rotate(d + load64(at + 24) * _P2, 31) * _P1
-            at += 32
-        found = _rotate(a, 1) + _rotate(b, 7) + _rotate(c, 12) + _rotate(d, 18)
+        while position <= end - 32:
+            a = _rotate(a + load64(position) * _P2, 31) * _P1
+            b = _rotate(b + load64(position + 8) * _P2, 31) * _P1
+            c = _rotate(c + load64(position + 16) * _P2, 31) * _P1
+            d = _rotate(d + load64(position + 24) * _P2, 31) * _P1
+            position += 32
+        digest = _rotate(a, 1) + _rotate(b, 7) + _rotate(c, 12) + _rotate(d, 18)
         for lane in (a, b, c, d):
-            found = (found ^ _round(lane)) * _P1 + _P4
+            digest = (digest ^ _round(lane)) * _P1 + _P4
     else:
-        found = _P5
-    found += length
-    while at <= end - 8:
-        found = _rotate(found ^ _round(load64(at)), 27) * _P1 + _P4
-        at += 8
-    if at <= end - 4:
-        found = _rotate(found ^ (load32(at) & 0xFFFFFFFF) * _P1, 23) * _P2 + _P3
-        at += 4
-    while at < end:
-        found = _rotate(found ^ (load8(at) & 0xFF) * _P5, 11) * _P1
-        at += 1
-    found = (found ^ ((found >> 33) & 0x7FFFFFFF)) * _P2
-    found = (found ^ ((found >> 29) & 0x7FFFFFFFF)) * _P3
-    return found ^ ((found >> 32) & 0xFFFFFFFF)
+        digest = _P5
+    digest += length
+    while position <= end - 8:
+        digest = _rotate(digest ^ _round(load64(position)), 27) * _P1 + _P4
+        position += 8
+    if position <= end - 4:
+        digest = _rotate(digest ^ (load32(position) & 0xFFFFFFFF) * _P1, 23) * _P2 + _P3
+        position += 4
+    while position < end:
+        digest = _rotate(digest ^ (load8(position) & 0xFF) * _P5, 11) * _P1
+        position += 1
+    digest = (digest ^ ((digest >> 33) & 0x7FFFFFFF)) * _P2
+    digest = (digest ^ ((digest >> 29) & 0x7FFFFFFFF)) * _P3
+    return digest ^ ((digest >> 32) & 0xFFFFFFFF)
 
 
 @compiled
@@ -132,16 +133,16 @@ def _hash_rows(block: Bytes, rows: Longs, hashes: Longs) -> int:
 
 
 def hashes_of(columns: Columns) -> Longs:
-    """The hashes of the keys of some records, those without a key left out."""
+    """Return the hashes of the keys of some records. Records without a key have none."""
     hashes: Longs = np.empty(len(columns.rows), np.int64)
     return hashes[: _hash_rows(columns.data, columns.rows, hashes)]
 
 
 @lru_cache(maxsize=8)
 def _hashes(keys: tuple[bytes, ...]) -> Longs:
-    # The byte more keeps the address of an empty key valid.
+    # The additional byte gives an empty key a valid address.
     arrays = [np.frombuffer(key + b"\0", np.uint8) for key in keys]
-    return np.array([hash_key(a.ctypes.data, len(a) - 1) for a in arrays], np.int64)
+    return np.array([hash_key(array.ctypes.data, len(array) - 1) for array in arrays], np.int64)
 
 
 # --- filling
@@ -159,7 +160,7 @@ def _insert(words: Words, hashes: Longs) -> None:
 
 @compiled
 def _false_rate(words: Words, step: int) -> float:
-    """Which part of all other keys gets through, when `step` neighbouring blocks are folded into one."""
+    """Return the rate of false positives after folding each `step` neighbouring blocks into one."""
     total = 0.0
     for first in range(0, words.shape[0], step):
         through = 1.0
@@ -176,56 +177,60 @@ def _false_rate(words: Words, step: int) -> float:
 
 
 class KeyFilter:
-    """The filter of a file that is being written; holds at most 4 MiB and some hashes."""
+    """The filter of a file that is being written. Takes at most 4 MiB of memory, beside some hashes."""
 
     def __init__(self) -> None:
-        self._held: list[Longs] = []
+        self._batches: list[Longs] = []
         self._count = 0
         self._words: Words | None = None
 
     @classmethod
     def joined(cls, filters: Iterable[tuple[bytes, str]]) -> KeyFilter | None:
-        """The filter of all keys of some files, from theirs as stored, each with its data file's digest.
+        """Join the filters of some files, given as stored, each with its data file's digest.
 
-        None when one is not as it was written, or when what comes of it lets more than JOINED_FALSE of
-        other keys through: one of twice as many keys would need twice as many blocks.
+        Returns None when one is damaged, or when the joined filter's rate of false positives is above
+        JOINED_FALSE: a filter of twice as many keys needs twice as many blocks, and a joined one has no more
+        than the largest.
         """
         words: Words = np.zeros((1, BLOCK_WORDS), np.uint32)
         for sealed, sha256 in filters:
             if not sealed or not whole(sealed, sha256):
                 return None
             blocks = words_of(sealed)
-            # A block stands for as many as a larger filter has for the same keys: the inverse of folding.
+            # Repeating a block is the inverse of folding: a larger filter has several blocks for its keys.
             size = max(len(words), len(blocks))
             words = np.repeat(words, size // len(words), 0) | np.repeat(blocks, size // len(blocks), 0)
         if _false_rate(words, 1) > JOINED_FALSE:
             return None
-        found = cls()
-        found._words = words
-        return found
+        key_filter = cls()
+        key_filter._words = words
+        return key_filter
 
     def add(self, hashes: Longs) -> None:
-        """Put keys in; the array may be used again afterwards."""
+        """Add keys by their hashes. The caller may reuse the array."""
         if self._words is None and self._count + len(hashes) > HELD_HASHES:
             self._words = np.zeros((MOST_BLOCKS, BLOCK_WORDS), np.uint32)
-            for held in self._held:
-                _insert(self._words, held)
-            self._held = []
+            for batch in self._batches:
+                _insert(self._words, batch)
+            self._batches = []
         if self._words is None:
-            self._held.append(hashes.copy())
+            self._batches.append(hashes.copy())
         else:
             _insert(self._words, hashes)
         self._count += len(hashes)
 
     def sealed(self, sha256: str) -> bytes | None:
-        """The filter as stored, for a data file with this digest; None when it would keep out too little."""
+        """Return the filter as stored, for a data file with this digest.
+
+        None: its rate of false positives is above USELESS.
+        """
         words = self._words
         if words is None:
-            # Keys that come again need less; folding finds out.
+            # Enough blocks if no key repeats. If keys repeat, the filter is folded below.
             blocks = 1 << max(0, (self._count - 1) // KEYS_A_BLOCK).bit_length()
             words = np.zeros((blocks, BLOCK_WORDS), np.uint32)
-            for held in self._held:
-                _insert(words, held)
+            for batch in self._batches:
+                _insert(words, batch)
         elif _false_rate(words, 1) > USELESS:
             return None
         while len(words) > 1 and _false_rate(words, 2) <= MOST_FALSE:
@@ -234,17 +239,17 @@ class KeyFilter:
 
 
 class KeyFilters:
-    """The object with the filters of the files that one task writes; none is put when no file has one."""
+    """The object with the filters of the files that one task writes. Without a filter there is no object."""
 
     def __init__(self, storage: Storage, source: str, backup_id: str, task: int) -> None:
         self._storage = storage
-        # An attempt has a name of its own: the rows of the one that counts name its filters.
+        # Each attempt of the task has its own object, which the rows of the successful attempt name.
         self._path = layout.keys_path(source, backup_id, task, secrets.token_hex(4))
         self._writer: ObjectWriter | None = None
         self._size = 0
 
     def add(self, sealed: bytes | None) -> dict[str, Any]:
-        """Append a file's filter; returns its columns of the file's row."""
+        """Append a file's filter; returns the columns that the file's row has for it."""
         if sealed is None:
             return {}
         if self._writer is None:
@@ -259,7 +264,7 @@ class KeyFilters:
         }
 
     def commit(self) -> None:
-        """Put the object, before the rows that name it."""
+        """Write the object. Call it before the rows that name it are written."""
         if self._writer is not None:
             self._writer.commit(self._path)
 
@@ -273,7 +278,7 @@ class KeyFilters:
             self._writer.__exit__(kind, error, trace)
 
 
-# --- asking
+# --- probing
 
 
 def may_hold(
@@ -282,34 +287,37 @@ def may_hold(
     keys: Sequence[bytes],
     warn: Callable[[str], object] = _log.warning,
 ) -> bool:
-    """Whether the file may hold a record with one of these keys; False is certain.
+    """Return whether the file may contain a record with one of these keys; False is certain.
 
-    A file without a filter may hold any key, and so may one whose filter is gone or damaged, which is passed
-    to `warn`. Never raises because of a filter. With a handful of keys it reads 36 bytes for each.
+    A file without a filter may contain any key. So may one whose filter is missing or damaged, and `warn` is
+    called with a text about that. Never raises because of a filter. For few keys it reads 36 bytes per key.
     """
     path, start, blocks = file.keys_path, file.keys_start, file.keys_blocks
     if path is None or start is None or blocks is None or blocks < 1:
         return True
-    wanted = _hashes(tuple(keys))
-    numbers = (((wanted >> 32) & 0xFFFFFFFF) * blocks) >> 32
+    hashes = _hashes(tuple(keys))
+    numbers = (((hashes >> 32) & 0xFFFFFFFF) * blocks) >> 32
     order = np.argsort(numbers, kind="stable")
-    wanted, numbers = wanted[order], numbers[order]
-    chosen = np.unique(numbers)
-    whole = len(chosen) * _READ_COST >= blocks * SEALED_BYTES
+    hashes, numbers = hashes[order], numbers[order]
+    block_numbers = np.unique(numbers)
+    reads_all = len(block_numbers) * _READ_COST >= blocks * SEALED_BYTES
     try:
-        data = storage.get(path, start=start, length=blocks * SEALED_BYTES) if whole else b""
-        for number in chosen.tolist():
-            at = number * SEALED_BYTES
+        data = storage.get(path, start=start, length=blocks * SEALED_BYTES) if reads_all else b""
+        for number in block_numbers.tolist():
+            offset = number * SEALED_BYTES
             sealed = (
-                data[at : at + SEALED_BYTES]
-                if whole
-                else storage.get(path, start=start + at, length=SEALED_BYTES)
+                data[offset : offset + SEALED_BYTES]
+                if reads_all
+                else storage.get(path, start=start + offset, length=SEALED_BYTES)
             )
             if not intact(sealed, number, file.sha256):
-                warn(f"{path}, byte {start + at}: this key filter is not as it was written; it is not used.")
+                warn(
+                    f"{path}, byte {start + offset}: this key filter is not as it was written; "
+                    "it is not used."
+                )
                 return True
             words = np.frombuffer(sealed, "<u4", BLOCK_WORDS).astype(np.int64)
-            low = wanted[numbers == number] & 0xFFFFFFFF
+            low = hashes[numbers == number] & 0xFFFFFFFF
             bits = ((low[:, None] * np.array(_SALT)) & 0xFFFFFFFF) >> 27
             if ((words >> bits) & 1).all(axis=1).any():
                 return True

@@ -1,7 +1,7 @@
-"""Records of `__consumer_offsets` as rows: bytes in, fields out, whatever the bytes are.
+"""Decodes records of `__consumer_offsets` into rows, from any bytes.
 
 The layouts are those of Apache Kafka's group coordinator (its OffsetCommit…, GroupMetadata… and
-ConsumerGroup… message definitions). A key's version gives the kind of the record.
+ConsumerGroup… message definitions). The version in a key determines the kind of the record.
 """
 
 from __future__ import annotations
@@ -17,27 +17,32 @@ OFFSETS_TOPIC = "__consumer_offsets"
 
 OFFSET_KEYS = (0, 1)
 GROUP_KEY = 2
-# Of offsets and of classic groups; in it, lengths are varints and fields may follow that not all have.
+# The newest version of values of offsets and of classic groups. It is the first in which lengths are varints
+# and optional (tagged) fields may follow.
 NEWEST_VALUE = _FLEXIBLE = 4
 
 
 def isolation_of(topic: str, asked: str) -> str:
-    """How a topic is read: offsets that an aborted transaction committed were never a group's."""
+    """Return the isolation with which a topic is read.
+
+    It is read_committed for the offsets topic: a group never had the offsets of an aborted transaction. For
+    all other topics it is `asked`.
+    """
     return "read_committed" if topic == OFFSETS_TOPIC else asked
 
 
-class _Torn(Exception):
-    """The bytes are not of the layout they claim."""
+class _Malformed(Exception):
+    """The bytes do not have the layout that their version names."""
 
 
-class _Bytes:
-    """A cursor over a record's key or value; `compact`: lengths are varints, one more than the length."""
+class _Cursor:
+    """Reads the fields of a record's key or value. `compact`: lengths are stored as varints, plus one."""
 
     def __init__(self, data: bytes) -> None:
-        self._data, self._at, self.compact = data, 0, False
+        self._data, self._position, self.compact = data, 0, False
 
     def _number(self, size: int) -> int:
-        return int.from_bytes(self._take(size), signed=True)
+        return int.from_bytes(self._read(size), signed=True)
 
     int8 = partialmethod(_number, 1)
     int16 = partialmethod(_number, 2)
@@ -45,117 +50,119 @@ class _Bytes:
     int64 = partialmethod(_number, 8)
 
     def uuid(self) -> str:
-        return self._take(16).hex()
+        return self._read(16).hex()
 
     def varint(self) -> int:
         value = 0
         for shift in range(0, 35, 7):
-            byte = self._take(1)[0]
+            byte = self._read(1)[0]
             value |= (byte & 0x7F) << shift
             if byte < 0x80:
                 return value
-        raise _Torn("a number is too long")
+        raise _Malformed("a number is too long")
 
     def text(self) -> str | None:
         size = self.varint() - 1 if self.compact else self.int16()
         if size == -1:
             return None
         try:
-            return self._take(size).decode()
+            return self._read(size).decode()
         except UnicodeDecodeError:
-            raise _Torn("a text is not UTF-8") from None
+            raise _Malformed("a text is not UTF-8") from None
 
-    def named(self) -> str:
-        found = self.text()
-        if found is None:
-            raise _Torn("a name is missing")
-        return found
+    def required_text(self) -> str:
+        text = self.text()
+        if text is None:
+            raise _Malformed("a name is missing")
+        return text
 
-    def blob(self) -> int:
-        """The size of bytes that are passed over."""
+    def skip_bytes(self) -> int:
+        """Skip a field of bytes; returns its size."""
         size = self.varint() - 1 if self.compact else self.int32()
         if size > 0:
-            self._take(size)
+            self._read(size)
         return max(size, 0)
 
-    def many(self, item: Callable[[], Any]) -> list[Any]:
+    def array(self, parse: Callable[[], Any]) -> list[Any]:
         count = self.varint() - 1 if self.compact else self.int32()
-        # An item has a byte at least: a torn count must not make a list of billions.
-        if count > len(self._data) - self._at:
-            raise _Torn(f"{count} items do not fit")
-        return [item() for _ in range(count)]
+        # An item has at least one byte. A damaged count must not create a list of billions.
+        if count > len(self._data) - self._position:
+            raise _Malformed(f"{count} items do not fit")
+        return [parse() for _ in range(count)]
 
     def tags(self) -> dict[int, bytes]:
         if not self.compact:
             return {}
-        found = {}
+        tags = {}
         for _ in range(self.varint()):
             tag = self.varint()
-            found[tag] = self._take(self.varint())
-        return found
+            tags[tag] = self._read(self.varint())
+        return tags
 
     def end(self) -> None:
-        left = len(self._data) - self._at
-        if left:
-            raise _Torn(f"{left} bytes are left over")
+        remaining = len(self._data) - self._position
+        if remaining:
+            raise _Malformed(f"{remaining} bytes are left over")
 
-    def _take(self, size: int) -> bytes:
-        end = self._at + size
+    def _read(self, size: int) -> bytes:
+        end = self._position + size
         if size < 0 or end > len(self._data):
-            raise _Torn(f"it ends at byte {len(self._data)}, {size} bytes are expected at {self._at}")
-        piece = self._data[self._at : end]
-        self._at = end
+            raise _Malformed(
+                f"it ends at byte {len(self._data)}, {size} bytes are expected at {self._position}"
+            )
+        piece = self._data[self._position : end]
+        self._position = end
         return piece
 
 
 def decode(key: bytes | None, value: bytes | None) -> dict[str, Any]:
-    """The columns of `group_commits` that a record's bytes give; those that are missing are null.
+    """Decode a record's bytes into columns of `group_commits`. Columns that are missing are null.
 
     `kind`: offset, group (classic), consumer_group, consumer_member, consumer_target,
     consumer_target_member, consumer_assignment (groups of the newer protocol), unknown. A record without a
-    value erases what its key names. Never raises: what cannot be decoded is named in `problem`.
+    value erases what its key names. Never raises: `problem` says what cannot be decoded.
     """
     row: dict[str, Any] = {"kind": "unknown"}
     try:
         if key is None:
-            raise _Torn("there is none")
-        _key(_Bytes(key), row)
-    except _Torn as torn:
-        return {"kind": "unknown", "key_version": row.get("key_version"), "problem": f"key: {torn}"}
+            raise _Malformed("there is none")
+        _key(_Cursor(key), row)
+    except _Malformed as error:
+        return {"kind": "unknown", "key_version": row.get("key_version"), "problem": f"key: {error}"}
     if value is not None and row["kind"] != "unknown":
         try:
-            _value(_Bytes(value), row)
-        except _Torn as torn:
-            row["problem"] = f"value: {torn}"
+            _value(_Cursor(value), row)
+        except _Malformed as error:
+            row["problem"] = f"value: {error}"
     return row
 
 
-def _key(data: _Bytes, row: dict[str, Any]) -> None:
+def _key(data: _Cursor, row: dict[str, Any]) -> None:
     version = row["key_version"] = data.int16()
     if version in OFFSET_KEYS:
-        row["group_id"] = data.named()
-        row["scope"] = data.named()
+        row["group_id"] = data.required_text()
+        row["scope"] = data.required_text()
         row["region"] = str(data.int32())
         row["kind"] = "offset"
     elif version == GROUP_KEY:
-        row["group_id"] = data.named()
+        row["group_id"] = data.required_text()
         row["kind"] = "group"
-    elif version in _NEWER:
-        kind, with_member, _ = _NEWER[version]
-        row["group_id"] = data.named()
+    elif version in _CONSUMER_RECORDS:
+        kind, with_member, _ = _CONSUMER_RECORDS[version]
+        row["group_id"] = data.required_text()
         if with_member:
-            row["detail"] = json.dumps({"member": data.named()})
+            row["detail"] = json.dumps({"member": data.required_text()})
         row["kind"] = kind
     else:
-        return  # of a kind that is not known here: share groups, streams groups, what is to come
+        return  # an unknown kind: share groups, streams groups, future ones
     data.end()
 
 
-def _value(data: _Bytes, row: dict[str, Any]) -> None:
+def _value(data: _Cursor, row: dict[str, Any]) -> None:
     version = row["value_version"] = data.int16()
-    named = {"offset": "an offset", "group": "a group"}.get(row["kind"])
-    if not 0 <= version <= (NEWEST_VALUE if named else 0):
-        raise _Torn(f"version {version} of {named or row['kind']} is not known")
+    label = {"offset": "an offset", "group": "a group"}.get(row["kind"])
+    if not 0 <= version <= (NEWEST_VALUE if label else 0):
+        raise _Malformed(f"version {version} of {label or row['kind']} is not known")
     if row["kind"] == "offset":
         row |= _offset(data, version)
         return
@@ -163,13 +170,13 @@ def _value(data: _Bytes, row: dict[str, Any]) -> None:
         detail = _group(data, version)
     else:
         data.compact = True
-        detail = json.loads(row.get("detail", "{}")) | _NEWER[row["key_version"]][2](data)
+        detail = json.loads(row.get("detail", "{}")) | _CONSUMER_RECORDS[row["key_version"]][2](data)
         data.tags()
         data.end()
     row["detail"] = json.dumps(detail)
 
 
-def _offset(data: _Bytes, version: int) -> dict[str, Any]:
+def _offset(data: _Cursor, version: int) -> dict[str, Any]:
     data.compact = version >= _FLEXIBLE
     position = data.int64()
     leader_epoch = data.int32() if version >= 3 else -1
@@ -188,23 +195,23 @@ def _offset(data: _Bytes, version: int) -> dict[str, Any]:
     }
 
 
-def _group(data: _Bytes, version: int) -> dict[str, Any]:
+def _group(data: _Cursor, version: int) -> dict[str, Any]:
     data.compact = version >= _FLEXIBLE
 
-    def member() -> dict[str, Any]:
-        found: dict[str, Any] = {
+    def parse_member() -> dict[str, Any]:
+        member: dict[str, Any] = {
             "member": data.text(),
             "instance": data.text() if version >= 3 else None,
             "client": data.text(),
             "host": data.text(),
         }
         if version >= 1:
-            found["rebalance_timeout_ms"] = data.int32()
-        found["session_timeout_ms"] = data.int32()
-        data.blob()
-        data.blob()
+            member["rebalance_timeout_ms"] = data.int32()
+        member["session_timeout_ms"] = data.int32()
+        data.skip_bytes()
+        data.skip_bytes()
         data.tags()
-        return found
+        return member
 
     detail = {
         "protocol_type": data.text(),
@@ -213,37 +220,37 @@ def _group(data: _Bytes, version: int) -> dict[str, Any]:
         "leader": data.text(),
         "state_ts": data.int64() if version >= 2 else None,
     }
-    members = data.many(member)
+    members = data.array(parse_member)
     data.tags()
     data.end()
     return {**detail, "members": len(members), "clients": sorted({m["client"] or "" for m in members})}
 
 
-def _partitions(data: _Bytes) -> dict[str, list[int]]:
-    """Topic id -> partitions."""
+def _partitions(data: _Cursor) -> dict[str, list[int]]:
+    """Read a list of partitions; returns topic id -> partitions."""
 
-    def topic() -> tuple[str, list[int]]:
-        found = data.uuid(), data.many(data.int32)
+    def parse_topic() -> tuple[str, list[int]]:
+        topic = data.uuid(), data.array(data.int32)
         data.tags()
-        return found
+        return topic
 
-    return dict(data.many(topic))
+    return dict(data.array(parse_topic))
 
 
-def _member(data: _Bytes) -> dict[str, Any]:
+def _member(data: _Cursor) -> dict[str, Any]:
     return {
         "instance": data.text(),
         "rack": data.text(),
         "client": data.text(),
         "host": data.text(),
-        "topics": data.many(data.text),
+        "topics": data.array(data.text),
         "topics_regex": data.text(),
         "rebalance_timeout_ms": data.int32(),
         "assignor": data.text(),
     }
 
 
-def _assignment(data: _Bytes) -> dict[str, Any]:
+def _assignment(data: _Cursor) -> dict[str, Any]:
     return {
         "epoch": data.int32(),
         "previous_epoch": data.int32(),
@@ -253,8 +260,8 @@ def _assignment(data: _Bytes) -> dict[str, Any]:
     }
 
 
-# Key version -> kind, whether the key names a member, and the value's fields.
-_NEWER: dict[int, tuple[str, bool, Callable[[_Bytes], dict[str, Any]]]] = {
+# Key version -> kind, whether the key names a member, and the function that reads the value's fields.
+_CONSUMER_RECORDS: dict[int, tuple[str, bool, Callable[[_Cursor], dict[str, Any]]]] = {
     3: ("consumer_group", False, lambda data: {"epoch": data.int32()}),
     5: ("consumer_member", True, _member),
     6: ("consumer_target", False, lambda data: {"epoch": data.int32()}),

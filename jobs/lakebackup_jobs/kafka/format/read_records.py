@@ -1,7 +1,7 @@
-"""Records out of data files as rows of `records(…)`: only the wanted ones, only the columns asked for.
+"""Reads records from data files as rows of `records(…)`: only matching records, and only selected columns.
 
-A file is opened when its key filter does not rule it out, verified before its first record is used, and
-read block by block.
+A file is opened unless its key filter excludes all wanted keys. It is verified before its first record is
+used, and read block by block.
 """
 
 from __future__ import annotations
@@ -34,11 +34,12 @@ if TYPE_CHECKING:
     from lakebackup_jobs.kafka.format.values import Decoder
     from lakebackup_jobs.kafka.memory import Longs
 
-_ROWS_AT_ONCE = 10_000
-# Hex doubles the bytes, and a batch's text has 32-bit offsets.
+_BATCH_ROWS = 10_000
+# A block of at least this size is converted row by row: hex doubles the bytes, and a batch's text has 32-bit
+# offsets.
 _LARGE_BLOCK = 256 << 20
 _MOST_TEXT = 2**31 - 1
-#: Columns of record_diff's own: a digest of the value, "" for a tombstone.
+#: Columns that only record_diff has: a digest of the value, "" for a tombstone.
 OWN = {"value_digest": "STRING"}
 _COLUMNS = COLUMNS | OWN
 _TYPES = {"STRING": pa.string(), "INT": pa.int32(), "BIGINT": pa.int64(), "TIMESTAMP": pa.timestamp("us")}
@@ -48,7 +49,7 @@ _HEX: Any = np.frombuffer("".join(f"{byte:02x}" for byte in range(256)).encode()
 
 @dataclass(frozen=True, slots=True)
 class RecordFile(StoredFile):
-    """A row of the query record_files: offsets from `to_position` on are in another file."""
+    """A row of the query record_files. Offsets from `to_position` on are read from another file."""
 
     backup_id: str
     source: str
@@ -62,12 +63,12 @@ class RecordFile(StoredFile):
 
 
 def spark_schema(columns: Iterable[str]) -> str:
-    """The same columns as Spark reads a schema."""
+    """Return the schema of some columns of records(…) as text for Spark."""
     return ", ".join(f"{name} {_COLUMNS[name]}" for name in columns)
 
 
 def schema_of(columns: Iterable[str], zone: str | None = None) -> pa.Schema:
-    """The Arrow schema of some columns of records(…); instants carry the zone, if any."""
+    """Return the Arrow schema of some columns of records(…). Times have the time zone `zone`, if any."""
     return pa.schema(
         [
             (name, pa.timestamp("us", zone) if _COLUMNS[name] == "TIMESTAMP" else _TYPES[_COLUMNS[name]])
@@ -78,11 +79,12 @@ def schema_of(columns: Iterable[str], zone: str | None = None) -> pa.Schema:
 
 @dataclass(frozen=True, slots=True)
 class ReadRecords:
-    """For `mapInArrow` over rows of record_files: the wanted records, with `columns`.
+    """Reads the records that match `wanted`, with `columns`: a function for `mapInArrow` over record_files.
 
-    `to_ts`: records after it are left out. `exact`: key and value are texts of all their bytes, also of those
-    that are not UTF-8, which Spark passes on as they are. `counters`: makes, for a task's name, what counts
-    its files and their bytes. Raises Damaged (a file that differs from the catalog).
+    `to_ts`: later records (ms) are left out. `exact`: key and value are texts of all their bytes, also of
+    those that are not UTF-8, which Spark does not change. `counters`: returns, for a task's name, the
+    function that counts the task's files and their bytes. Raises Damaged for a file that differs from the
+    catalog.
     """
 
     columns: tuple[str, ...]
@@ -109,73 +111,73 @@ class ReadRecords:
         settle()
 
     def may_hold(self, file: RecordFile) -> bool:
-        """Whether a file can hold a wanted record: its bounds and its key filter."""
+        """Return whether a file can contain a matching record, by its bounds of keys and its key filter."""
         if self.wanted.keys is None:
             return True
-        keys = [key for key in self.wanted.keys if _between(file, key.hex())]
+        keys = [key for key in self.wanted.keys if _is_in_key_range(file, key.hex())]
         return bool(keys) and key_filter.may_hold(self.roots.open(file.destination), file, keys)
 
     def open(self, file: RecordFile) -> FileReader | None:
-        """A file's reader, its size and sha256 compared; None when it cannot hold a wanted record."""
+        """Return the reader of a verified file; None when it cannot contain a matching record."""
         return open_verified(self.roots, file) if self.may_hold(file) else None
 
     def read(self, file: RecordFile, reader: FileReader) -> Iterator[pa.RecordBatch]:
-        """The wanted records of a file."""
+        """Yield the matching records of a file."""
         schema = schema_of(self.columns, self.zone)
         for block in reader:
-            kept = self._kept(file, block)
-            step = _ROWS_AT_ONCE if block.data.shape[0] < _LARGE_BLOCK else 1
-            for begin in range(0, len(kept), step):
-                part = replace(block, rows=kept[begin : begin + step])
+            matching_rows = self._matching_rows(file, block)
+            step = _BATCH_ROWS if block.data.shape[0] < _LARGE_BLOCK else 1
+            for start in range(0, len(matching_rows), step):
+                part = replace(block, rows=matching_rows[start : start + step])
                 rows = _Rows(file, part, self.decoder, self.zone, exact=self.exact)
                 yield pa.RecordBatch.from_arrays([rows.column(name) for name in self.columns], schema=schema)
 
-    def _kept(self, file: RecordFile, block: Columns) -> Longs:
-        """The rows of a block that are wanted."""
-        wanted, rows = self.wanted, block.rows
-        chosen = rows[:, OFFSET] < file.to_position
+    def _matching_rows(self, file: RecordFile, block: Columns) -> Longs:
+        """Return the rows of a block's matching records."""
+        criteria, rows = self.wanted, block.rows
+        mask = rows[:, OFFSET] < file.to_position
         if self.to_ts is not None:
-            chosen &= rows[:, TIMESTAMP] <= self.to_ts
-        chosen &= _within(rows[:, OFFSET], wanted.offset) & _within(rows[:, TIMESTAMP], wanted.ts)
-        if wanted.no_key:
-            chosen &= rows[:, KEY_LENGTH] < 0
-        kept = rows if chosen.all() else rows[chosen]
-        if wanted.keys is not None and len(kept):
-            keys = arrow.keys(replace(block, rows=kept))
-            found = pc.is_in(keys, value_set=pa.array(list(wanted.keys), pa.binary()))
-            kept = kept[found.to_numpy(zero_copy_only=False)]
-        return kept
+            mask &= rows[:, TIMESTAMP] <= self.to_ts
+        mask &= _is_in_span(rows[:, OFFSET], criteria.offset) & _is_in_span(rows[:, TIMESTAMP], criteria.ts)
+        if criteria.no_key:
+            mask &= rows[:, KEY_LENGTH] < 0
+        matching_rows = rows if mask.all() else rows[mask]
+        if criteria.keys is not None and len(matching_rows):
+            keys = arrow.keys(replace(block, rows=matching_rows))
+            key_mask = pc.is_in(keys, value_set=pa.array(list(criteria.keys), pa.binary()))
+            matching_rows = matching_rows[key_mask.to_numpy(zero_copy_only=False)]
+        return matching_rows
 
 
-def _within(numbers: Longs, span: Span) -> Any:
+def _is_in_span(numbers: Longs, span: Span) -> Any:
     least, greatest = span.least, span.greatest
-    found = np.ones(len(numbers), bool)
+    mask = np.ones(len(numbers), bool)
     if least is not None:
-        found &= numbers >= least
+        mask &= numbers >= least
     if greatest is not None:
-        found &= numbers <= greatest
-    return found
+        mask &= numbers <= greatest
+    return mask
 
 
-def _between(file: RecordFile, key: str) -> bool:
-    """Whether a key, in hex, lies between a file's least and greatest, which are cut; None is no bound."""
+def _is_in_key_range(file: RecordFile, key: str) -> bool:
+    """Return whether a key, in hex, is within a file's inclusive bounds of keys. A bound may be missing."""
     return (file.start_key is None or file.start_key <= key) and (file.end_key is None or key <= file.end_key)
 
 
 class _Rows:
-    """Some records of a block as Arrow arrays, each built when it is first used."""
+    """Converts some records of a block to Arrow arrays, one per column. Arrays used twice are cached."""
 
     def __init__(
         self, file: RecordFile, block: Columns, decoder: Decoder | None, zone: str | None, *, exact: bool
     ) -> None:
         self._file, self._block, self._decoder, self._zone = file, block, decoder, zone
         self._exact = exact
-        self._made: dict[str, Any] = {}
+        self._cache: dict[str, Any] = {}
 
     def column(self, name: str) -> Any:
-        """The array of a column."""
-        own: dict[str, Callable[[], Any]] = {
-            "partition": lambda: self._same(int(self._file.region), pa.int32()),
+        """Return the array of a column."""
+        getters: dict[str, Callable[[], Any]] = {
+            "partition": lambda: self._constant(int(self._file.region), pa.int32()),
             "kafka_offset": lambda: pa.array(np.ascontiguousarray(self._block.rows[:, OFFSET])),
             "ts": lambda: pa.array(np.ascontiguousarray(self._block.rows[:, TIMESTAMP])),
             "time": self._time,
@@ -189,40 +191,43 @@ class _Rows:
             "headers": self._headers,
             "value_digest": self._digests,
         }
-        return own[name]() if name in own else self._same(getattr(self._file, name), pa.string())
+        return getters[name]() if name in getters else self._constant(getattr(self._file, name), pa.string())
 
-    def _same(self, value: Any, kind: pa.DataType) -> Any:
+    def _constant(self, value: Any, kind: pa.DataType) -> Any:
         return pa.repeat(pa.scalar(value, kind), len(self._block.rows))
 
-    def _text(self, which: str) -> Any:
-        data = self._bytes(which)
+    def _text(self, part: str) -> Any:
+        data = self._bytes(part)
         return data.view(pa.string()) if self._exact else arrow.as_text(data, _utf8)
 
-    def _bytes(self, which: str) -> Any:
-        if which not in self._made:
-            self._made[which] = (arrow.keys if which == "key" else arrow.values)(self._block)
-        return self._made[which]
+    def _bytes(self, part: str) -> Any:
+        if part not in self._cache:
+            self._cache[part] = (arrow.keys if part == "key" else arrow.values)(self._block)
+        return self._cache[part]
 
     def _time(self) -> Any:
         ts = np.ascontiguousarray(self._block.rows[:, TIMESTAMP])
-        known = (ts >= 0) & (ts <= LAST_MS)
-        micros = pa.array(np.where(known, ts, 0) * 1000, mask=~known)
+        valid = (ts >= 0) & (ts <= LAST_MS)
+        micros = pa.array(np.where(valid, ts, 0) * 1000, mask=~valid)
         return micros.cast(pa.timestamp("us", self._zone))
 
-    def _json(self, which: Part) -> tuple[Any, list[str | None]]:
-        made = f"{which}_json"
-        if made not in self._made:
-            header_rows = self._named_by_header(which)
-            found = [
-                _BY_HEADER if row in header_rows else self._decoded(data, which)
-                for row, data in enumerate(self._bytes(which).to_pylist())
+    def _json(self, part: Part) -> tuple[Any, list[str | None]]:
+        cache_key = f"{part}_json"
+        if cache_key not in self._cache:
+            header_rows = self._named_by_header(part)
+            pairs = [
+                _BY_HEADER if row in header_rows else self._decoded(data, part)
+                for row, data in enumerate(self._bytes(part).to_pylist())
             ]
-            self._made[made] = pa.array([text for text, _ in found], pa.string()), [why for _, why in found]
-        held: tuple[Any, list[str | None]] = self._made[made]
-        return held
+            self._cache[cache_key] = (
+                pa.array([text for text, _ in pairs], pa.string()),
+                [problem for _, problem in pairs],
+            )
+        result: tuple[Any, list[str | None]] = self._cache[cache_key]
+        return result
 
     def _named_by_header(self, part: Part) -> set[int]:
-        """The rows whose schema a header names: what their bytes begin with is no id."""
+        """Return the rows whose schema a header names: their bytes do not begin with an id."""
         block, name = self._block, f"__{part}_schema_id".encode()
         headers = block.headers()
         if not len(headers):
@@ -239,13 +244,16 @@ class _Rows:
     def _decoded(self, data: bytes | None, part: Part) -> tuple[str | None, str | None]:
         decoder, topic = self._decoder, self._file.scope
         text, problem = decoder.decode(data, topic, part) if decoder else (None, None)
-        return (text if text or problem else _own_json(data)), problem
+        return (text if text or problem else _text_if_json(data)), problem
 
     def _problem(self) -> Any:
         pairs = zip(self._json("key")[1], self._json("value")[1], strict=True)
         return pa.array(
             [
-                "; ".join(f"{which}: {why}" for which, why in (("key", key), ("value", value)) if why) or None
+                "; ".join(
+                    f"{part}: {problem}" for part, problem in (("key", key), ("value", value)) if problem
+                )
+                or None
                 for key, value in pairs
             ],
             pa.string(),
@@ -258,9 +266,9 @@ class _Rows:
         )
 
     def _headers(self) -> Any:
-        found, block, at = self._block.headers(), self._block.data, 0
-        if not len(found):
-            return self._same("[]", pa.string())
+        headers, block, start = self._block.headers(), self._block.data, 0
+        if not len(headers):
+            return self._constant("[]", pa.string())
         texts = []
         for count in self._block.rows[:, HEADER_COUNT].tolist():
             pairs = [
@@ -268,15 +276,15 @@ class _Rows:
                     text_or_hex(bytes(block[key : key + key_length])),
                     None if length < 0 else text_or_hex(bytes(block[value : value + length])),
                 ]
-                for key, key_length, value, length in found[at : at + count].tolist()
+                for key, key_length, value, length in headers[start : start + count].tolist()
             ]
             texts.append(json.dumps(pairs, ensure_ascii=False))
-            at += count
+            start += count
         return pa.array(texts, pa.string())
 
 
-def _own_json(data: bytes | None) -> str | None:
-    """The text itself when it is JSON."""
+def _text_if_json(data: bytes | None) -> str | None:
+    """Return the bytes as text if that is JSON."""
     try:
         text = "" if data is None else data.decode()
         strict_json(text)
@@ -286,7 +294,7 @@ def _own_json(data: bytes | None) -> str | None:
 
 
 def text_or_hex(data: bytes) -> str | dict[str, str]:
-    """Bytes of a header as JSON has them: a text, or an object with their hex where they are not UTF-8."""
+    """Return a header's bytes for JSON: a text, or an object with their hex if they are not UTF-8."""
     try:
         return data.decode()
     except UnicodeDecodeError:
@@ -301,7 +309,7 @@ def _utf8(piece: bytes) -> str | None:
 
 
 def _hex(array: Any) -> Any:
-    """Bytes as lower hex, of an array that begins at its buffers' beginning."""
+    """Convert a binary array to lower hex. The array must begin where its buffers begin."""
     valid, offsets, data = array.buffers()
     if 2 * (data.size if data else 0) > _MOST_TEXT:
         raise EnvironmentProblem(

@@ -1,7 +1,8 @@
-"""Kafka records in Avro's binary form: write one, find every part of many, count, cut out.
+"""Kafka records in Avro's binary form: writes one, finds the parts of many, counts them, copies some of them.
 
-A block is the uncompressed bytes of some records one after another. Nothing here makes a Python object per
-record. Every read is checked against the block's end, so that damaged bytes give Damaged, not a crash.
+A block is the uncompressed bytes of some records, one after another. `decode` walks a block once and fills a
+table with the position and length of each part of each record, so no record becomes a Python object. Every
+read is checked against the block's end, so that damaged bytes give Damaged, not a crash.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ from lakebackup_jobs.kafka.memory import Bytes, Longs, compiled, copy_bytes, loa
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-#: Columns of the table that `decode_block` fills, one row a record; positions are into the block, length -1
-#: is null.
+#: Columns of the table that `decode_block` fills, one row per record. Positions count from the block's start;
+#: length -1 is null.
 PARTITION, OFFSET, TIMESTAMP, TIMESTAMP_TYPE, TOPIC, TOPIC_LENGTH, KEY, KEY_LENGTH = range(8)
 VALUE, VALUE_LENGTH, HEADERS, HEADER_COUNT, START, END, WIDTH = range(8, 15)
-#: A tally's slots.
+#: The slots of a tally's `sums`.
 ENTRIES, MIN_TS, MAX_TS, FIRST, LAST, NULL_KEYS, TOMBSTONES, LOW, HIGH, TALLY = range(10)
 KEY_LIMIT = 64
 KEY_KEPT = KEY_LIMIT + 1
@@ -33,7 +34,7 @@ _FILE_COLUMNS = (
     "entries", "bytes", "raw_bytes", "sha256", "min_ts", "max_ts", "start_position", "end_position",
     "start_key", "end_key", "null_keys", "tombstones", "min_tid", "max_tid",
 )  # fmt: skip
-# A name of its own: inside FileStats, `bytes` is a field.
+# An alias, since inside FileStats `bytes` is a field.
 Filter = bytes
 
 
@@ -42,19 +43,22 @@ Filter = bytes
 
 @compiled
 def put_long(block: Bytes, at: int, value: int) -> int:
-    """Write a zigzag varint; returns the position after it."""
-    rest = (value << 1) ^ (value >> 63)
-    while rest & ~0x7F:
-        block[at] = (rest & 0x7F) | 0x80
+    """Write a zigzag varint at position `at`; returns the position after it."""
+    zigzag = (value << 1) ^ (value >> 63)
+    while zigzag & ~0x7F:
+        block[at] = (zigzag & 0x7F) | 0x80
         at += 1
-        rest = (rest >> 7) & 0x01FFFFFFFFFFFFFF
-    block[at] = rest
+        zigzag = (zigzag >> 7) & 0x01FFFFFFFFFFFFFF
+    block[at] = zigzag
     return at + 1
 
 
 @compiled
 def put_bytes(block: Bytes, base: int, at: int, source: int, length: int) -> int:
-    """Write a length and as many bytes from the address `source`; `base` is the block's address."""
+    """Write a length, and as many bytes from the address `source`; returns the position after them.
+
+    `base`: the block's address.
+    """
     at = put_long(block, at, length)
     copy_bytes(base + at, source, length)
     return at + length
@@ -62,7 +66,7 @@ def put_bytes(block: Bytes, base: int, at: int, source: int, length: int) -> int
 
 @compiled
 def put_nullable(block: Bytes, base: int, at: int, source: int, length: int) -> int:
-    """Write ["null", "bytes"]; the address 0 is null."""
+    """Like put_bytes, for Avro's union ["null", "bytes"]; the address 0 is null."""
     if source == 0:
         block[at] = 0
         return at + 1
@@ -75,7 +79,7 @@ def put_nullable(block: Bytes, base: int, at: int, source: int, length: int) -> 
 
 @compiled
 def compare(kept: Bytes, length: int, key: int, key_length: int) -> int:
-    """Byte order of a kept key and the one at the address `key`: negative, 0 or positive."""
+    """Compare the key in `kept` with the one at the address `key` by bytes: negative, 0 or positive."""
     for i in range(min(length, key_length)):
         difference = np.int64(kept[i]) - (load8(key + i) & 0xFF)
         if difference != 0:
@@ -87,7 +91,7 @@ def compare(kept: Bytes, length: int, key: int, key_length: int) -> int:
 def tally(
     sums: Longs, low: Bytes, high: Bytes, offset: int, ts: int, key: int, key_length: int, value_length: int
 ) -> None:
-    """Count one record; lengths are -1 for null, `key` is an address."""
+    """Count one record. Lengths are -1 for null; `key` is an address. Copies keys to `low` and `high`."""
     if sums[ENTRIES] == 0:
         sums[MIN_TS], sums[MAX_TS], sums[FIRST], sums[LOW], sums[HIGH] = ts, ts, offset, -1, -1
     sums[ENTRIES] += 1
@@ -101,22 +105,22 @@ def tally(
     if key_length < 0:
         sums[NULL_KEYS] += 1
         return
-    kept = min(key_length, KEY_KEPT)
-    if sums[LOW] < 0 or compare(low, sums[LOW], key, kept) > 0:
-        copy_bytes(low.ctypes.data, key, kept)
-        sums[LOW] = kept
-    if sums[HIGH] < 0 or compare(high, sums[HIGH], key, kept) < 0:
-        copy_bytes(high.ctypes.data, key, kept)
-        sums[HIGH] = kept
+    length = min(key_length, KEY_KEPT)
+    if sums[LOW] < 0 or compare(low, sums[LOW], key, length) > 0:
+        copy_bytes(low.ctypes.data, key, length)
+        sums[LOW] = length
+    if sums[HIGH] < 0 or compare(high, sums[HIGH], key, length) < 0:
+        copy_bytes(high.ctypes.data, key, length)
+        sums[HIGH] = length
 
 
 @dataclass(frozen=True, slots=True)
 class BlockStats:
-    """Figures of `entries` > 0 records.
+    """Figures of at least one record; `entries` is their number.
 
-    Timestamps in ms (-1: none), least and greatest. Positions: [first offset, last offset + 1) in reading
-    order. `low_key` and `high_key`: least and greatest non-null key in byte order, each cut at KEY_LIMIT + 1
-    bytes; None if all are null. `min_tid`, `max_tid`: of an engine's messages; None where they were not read.
+    `min_ts`, `max_ts`: in ms (-1: none). Positions: [first offset, last offset + 1) in reading order.
+    `low_key` and `high_key`: least and greatest non-null key in byte order, each cut at KEY_LIMIT + 1 bytes;
+    None if all are null. `min_tid`, `max_tid`: of an engine's messages; None where they were not read.
     """
 
     entries: int
@@ -132,7 +136,7 @@ class BlockStats:
     max_tid: int | None = None
 
     def __add__(self, later: BlockStats) -> BlockStats:
-        """The figures of both runs, `later` being the one read afterwards."""
+        """The figures of these records and of `later` ones, which were read after them."""
         low = [key for key in (self.low_key, later.low_key) if key is not None]
         high = [key for key in (self.high_key, later.high_key) if key is not None]
         bounds = (self.min_tid, self.max_tid, later.min_tid, later.max_tid)
@@ -153,7 +157,7 @@ class BlockStats:
 
     @property
     def start_key(self) -> str | None:
-        """A lower bound of the keys in lower hex, cut at 64 bytes; None when there is no key."""
+        """A lower bound (inclusive) of the keys in lower hex, cut at 64 bytes; None when there is no key."""
         return None if self.low_key is None else self.low_key[:KEY_LIMIT].hex()
 
     @property
@@ -164,15 +168,16 @@ class BlockStats:
         """
         if self.high_key is None or len(self.high_key) <= KEY_LIMIT:
             return None if self.high_key is None else self.high_key.hex()
-        kept = self.high_key[:KEY_LIMIT].rstrip(b"\xff")
-        return (kept[:-1] + bytes([kept[-1] + 1])).hex() if kept else None
+        prefix = self.high_key[:KEY_LIMIT].rstrip(b"\xff")
+        return (prefix[:-1] + bytes([prefix[-1] + 1])).hex() if prefix else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileStats(BlockStats):
-    """One data file as the catalog's `files` describes it: its size in bytes, stored and before compression.
+    """Figures of one data file, as the catalog's `files` has them.
 
-    `keys`: its key filter as it is stored; None when there is none.
+    `bytes`: the file's size. `raw_bytes`: the size of its blocks before compression. `keys`: its key filter
+    as stored; None when there is none.
     """
 
     bytes: int
@@ -181,12 +186,12 @@ class FileStats(BlockStats):
     keys: Filter | None = field(default=None, repr=False)
 
     def columns(self) -> dict[str, Any]:
-        """The columns of the file's row: all but the filter, of which a row has only the place."""
+        """The columns of the file's row. The filter is none of them: a row only has its location."""
         return {name: getattr(self, name) for name in _FILE_COLUMNS}
 
 
 class Tally:
-    """The arrays compiled code counts in."""
+    """The arrays that compiled code counts records in: see `tally`."""
 
     def __init__(self) -> None:
         self.sums: Longs = np.zeros(TALLY, np.int64)
@@ -194,7 +199,7 @@ class Tally:
         self.high: Bytes = np.zeros(KEY_KEPT, np.uint8)
 
     def stats(self) -> BlockStats | None:
-        """What was counted; None when no record was."""
+        """Return the figures of the counted records; None when none was counted."""
         sums = self.sums.tolist()
         if not sums[ENTRIES]:
             return None
@@ -216,8 +221,8 @@ class Tally:
 
 @compiled
 def take_long(block: Bytes, at: int, end: int) -> tuple[int, int]:
-    """A zigzag varint at `at` and the position after it, which is -1 if it is cut off or too long."""
-    # Written so that it is compiled into its callers, with the short numbers first.
+    """Read a zigzag varint; returns it and the position after it, or -1 if it is cut off or too long."""
+    # In this form it is inlined into its callers. One-byte numbers come first, since they are frequent.
     if at >= end:
         return 0, -1
     byte = int(block[at])
@@ -240,7 +245,7 @@ def take_long(block: Bytes, at: int, end: int) -> tuple[int, int]:
 
 @compiled
 def take_bytes(block: Bytes, at: int, end: int) -> tuple[int, int]:
-    """Length and position of bytes or a string at `at`; position -1 if they pass the end."""
+    """Return length and position of the bytes or string at `at`; position -1 if they exceed the end."""
     length, at = take_long(block, at, end)
     if at < 0 or length < 0 or length > end - at:
         return 0, -1
@@ -249,8 +254,10 @@ def take_bytes(block: Bytes, at: int, end: int) -> tuple[int, int]:
 
 @compiled
 def take_optional(block: Bytes, at: int, end: int, null: int) -> tuple[int, int, int]:
-    """A union of null (branch number `null`) and bytes: length (-1: null), position, position after; -1 if
-    wrong."""
+    """Read a union of bytes and null, whose branch has the number `null`.
+
+    Returns the length (-1: null), the position and the position after; the latter two are -1 if it is wrong.
+    """
     branch, at = take_long(block, at, end)
     if at < 0 or branch < 0 or branch > 1:
         return 0, -1, -1
@@ -266,9 +273,9 @@ def take_optional(block: Bytes, at: int, end: int, null: int) -> tuple[int, int,
 def take_headers(  # noqa: C901 (calls between compiled functions cost)
     block: Bytes, at: int, end: int, v1: bool, found: Longs, row: int
 ) -> tuple[int, int]:
-    """Walk one record's headers: their count and the position after them, -1 if wrong.
+    """Read one record's headers; returns their number and the position after them, -1 if they are wrong.
 
-    Fills `found[row:]` (key position, key length, value position, value length) if it has rows at all.
+    Fills `found[row:]` (key position, key length, value position, value length) unless it has no rows.
     """
     total = 0
     if v1:
@@ -312,48 +319,52 @@ def take_headers(  # noqa: C901 (calls between compiled functions cost)
 
 @compiled
 def decode(block: Bytes, v1: bool, rows: Longs, nothing: Longs) -> int:
-    """Fill `rows`, one a record; -1 when the records are exactly the block, else where reading stopped."""
+    """Fill `rows`, one per record. `nothing`: an array without rows.
+
+    Returns -1 when the records are exactly the block. Otherwise returns the position of the first record that
+    is wrong, or of bytes after the last.
+    """
     end = block.shape[0]
-    at = 0
+    position = 0
     for i in range(rows.shape[0]):
-        start = at
+        start = position
         row = rows[i]
-        length, at = take_bytes(block, at, end)
-        if at < 0:
+        length, position = take_bytes(block, position, end)
+        if position < 0:
             return start
-        row[TOPIC], row[TOPIC_LENGTH] = at, length
-        partition, at = take_long(block, at + length, end)
-        if at < 0 or partition < 0 or partition > 0x7FFFFFFF:
+        row[TOPIC], row[TOPIC_LENGTH] = position, length
+        partition, position = take_long(block, position + length, end)
+        if position < 0 or partition < 0 or partition > 0x7FFFFFFF:
             return start
         row[PARTITION] = partition
-        row[OFFSET], at = take_long(block, at, end)
-        if at < 0:
+        row[OFFSET], position = take_long(block, position, end)
+        if position < 0:
             return start
-        row[TIMESTAMP], at = take_long(block, at, end)
-        if at < 0:
+        row[TIMESTAMP], position = take_long(block, position, end)
+        if position < 0:
             return start
         kind = 0
         if not v1:
-            kind, at = take_long(block, at, end)
-            if at < 0 or kind < 0 or kind > 2:
+            kind, position = take_long(block, position, end)
+            if position < 0 or kind < 0 or kind > 2:
                 return start
         row[TIMESTAMP_TYPE] = kind
-        row[KEY_LENGTH], row[KEY], at = take_optional(block, at, end, 1 if v1 else 0)
-        if at < 0:
+        row[KEY_LENGTH], row[KEY], position = take_optional(block, position, end, 1 if v1 else 0)
+        if position < 0:
             return start
         if v1:
-            row[VALUE_LENGTH], row[VALUE] = take_bytes(block, at, end)
-            at = row[VALUE] + row[VALUE_LENGTH] if row[VALUE] >= 0 else -1
+            row[VALUE_LENGTH], row[VALUE] = take_bytes(block, position, end)
+            position = row[VALUE] + row[VALUE_LENGTH] if row[VALUE] >= 0 else -1
         else:
-            row[VALUE_LENGTH], row[VALUE], at = take_optional(block, at, end, 0)
-        if at < 0:
+            row[VALUE_LENGTH], row[VALUE], position = take_optional(block, position, end, 0)
+        if position < 0:
             return start
-        row[HEADERS] = at
-        row[HEADER_COUNT], at = take_headers(block, at, end, v1, nothing, 0)
-        if at < 0:
+        row[HEADERS] = position
+        row[HEADER_COUNT], position = take_headers(block, position, end, v1, nothing, 0)
+        if position < 0:
             return start
-        row[START], row[END] = start, at
-    return -1 if at == end else at
+        row[START], row[END] = start, position
+    return -1 if position == end else position
 
 
 @compiled
@@ -367,37 +378,37 @@ def find_headers(block: Bytes, v1: bool, rows: Longs, found: Longs) -> None:
 
 @compiled
 def pack(block: Bytes, rows: Longs, out: Bytes, sums: Longs, low: Bytes, high: Bytes) -> int:
-    """Count the records, and copy them to `out` if it has room.
+    """Count the records, and copy them to `out` unless it is empty.
 
-    Neighbours are copied in one go. Returns the bytes that were copied.
+    Adjacent records are copied together. Returns the number of bytes copied.
     """
     base = block.ctypes.data
     target = out.ctypes.data
     size = 0
-    begin = -1
-    finish = -1
+    run_start = -1
+    run_end = -1
     for i in range(rows.shape[0]):
         row = rows[i]
         key_length, value_length = row[KEY_LENGTH], row[VALUE_LENGTH]
         tally(sums, low, high, row[OFFSET], row[TIMESTAMP], base + row[KEY], key_length, value_length)
         if out.shape[0] > 0:
-            if finish != row[START]:
-                if begin >= 0:
-                    copy_bytes(target + size, base + begin, finish - begin)
-                    size += finish - begin
-                begin = row[START]
-            finish = row[END]
-    if begin >= 0:
-        copy_bytes(target + size, base + begin, finish - begin)
-        size += finish - begin
+            if run_end != row[START]:
+                if run_start >= 0:
+                    copy_bytes(target + size, base + run_start, run_end - run_start)
+                    size += run_end - run_start
+                run_start = row[START]
+            run_end = row[END]
+    if run_start >= 0:
+        copy_bytes(target + size, base + run_start, run_end - run_start)
+        size += run_end - run_start
     return size
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Uncompressed Avro bytes of some records, and what is known of them; `opens`: a file begins with it.
+    """The uncompressed Avro bytes of some records, and their figures. `opens`: a file begins with this block.
 
-    `hashes`: of the keys, as key_filter.hash_key gives them; None where they are not needed.
+    `hashes`: those of the keys, by key_filter.hash_key; None where no key filter is needed.
     """
 
     data: Bytes
@@ -406,13 +417,13 @@ class Block:
     hashes: Longs | None = None
 
     def columns(self, where: str = "block") -> Columns:
-        """The records of a version 2 block, as a `Reader` gives it; see decode_block."""
+        """The records of a version 2 block, which is what a `Reader` yields; see decode_block."""
         return decode_block(self.data, self.stats.entries, FORMAT_V2, where)
 
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Where every part of every record of a block is: `rows` is int64[records, WIDTH]."""
+    """Where each part of each record of a block is: `rows` is int64[records, WIDTH]."""
 
     data: Bytes
     rows: Longs
@@ -423,54 +434,55 @@ class Columns:
         return self.fmt == FORMAT_V1
 
     def headers(self) -> Longs:
-        """All records' headers in order: int64[headers, 4] of key position, length, value position,
-        length."""
+        """All records' headers in order: int64[headers, 4] of position and length of key and value."""
         total = int(self.rows[:, HEADER_COUNT].sum())
-        found: Longs = np.empty((total, 4), np.int64)
+        headers: Longs = np.empty((total, 4), np.int64)
         if total:
-            find_headers(self.data, self.v1, self.rows, found)
-        return found
+            find_headers(self.data, self.v1, self.rows, headers)
+        return headers
 
     def stats(self) -> BlockStats | None:
-        """The figures of the records; None when there is none."""
+        """The figures of the records; None when there are no records."""
         return self._pack(np.empty(0, np.uint8))[1]
 
     def packed(self) -> Block | None:
-        """The records as a block of the same format; None when there is none."""
-        out: Bytes = np.empty(self.data.shape[0], np.uint8)
-        size, stats = self._pack(out)
-        return None if stats is None else Block(out[:size], stats)
+        """The records as a block of the same format; None when there are no records."""
+        buffer: Bytes = np.empty(self.data.shape[0], np.uint8)
+        size, stats = self._pack(buffer)
+        return None if stats is None else Block(buffer[:size], stats)
 
-    def _pack(self, out: Bytes) -> tuple[int, BlockStats | None]:
-        counted = Tally()
-        size = pack(self.data, self.rows, out, counted.sums, counted.low, counted.high)
-        return size, counted.stats()
+    def _pack(self, buffer: Bytes) -> tuple[int, BlockStats | None]:
+        counts = Tally()
+        size = pack(self.data, self.rows, buffer, counts.sums, counts.low, counts.high)
+        return size, counts.stats()
 
 
 def decode_block(
     data: bytes | bytearray | memoryview | Bytes, count: int, fmt: str = FORMAT_V2, where: str = "block"
 ) -> Columns:
-    """Find the parts of the `count` records that `data` is; raises Damaged (naming `where` and the byte) if
-    it is not."""
+    """Find the parts of the `count` records in `data`.
+
+    Raises Damaged, which names `where` and the byte, when `data` is not exactly that many records.
+    """
     block: Bytes = np.frombuffer(data, np.uint8) if not isinstance(data, np.ndarray) else data
     if count < 0 or count * SMALLEST_RECORD > block.shape[0]:
         raise Damaged(f"{where}: {count} records cannot be in {block.shape[0]} bytes.")
     rows: Longs = np.empty((count, WIDTH), np.int64)
-    stopped = decode(block, fmt == FORMAT_V1, rows, np.empty((0, 4), np.int64))
-    if stopped >= 0:
-        raise Damaged(f"{where}: byte {stopped} of this block of {count} records is not a record of {fmt}.")
+    position = decode(block, fmt == FORMAT_V1, rows, np.empty((0, 4), np.int64))
+    if position >= 0:
+        raise Damaged(f"{where}: byte {position} of this block of {count} records is not a record of {fmt}.")
     return Columns(block, rows, fmt)
 
 
 def within(columns: Columns, after: int | None, until: int | None, least: int = 0) -> Columns:
-    """The records with timestamp in (after, until] and offset >= least, over the same bytes."""
+    """Return the records with timestamp (ms) in (after, until] and offset >= least. They share the bytes."""
     rows = columns.rows
-    chosen = rows[:, OFFSET] >= least
+    mask = rows[:, OFFSET] >= least
     if after is not None:
-        chosen &= rows[:, TIMESTAMP] > after
+        mask &= rows[:, TIMESTAMP] > after
     if until is not None:
-        chosen &= rows[:, TIMESTAMP] <= until
-    return columns if chosen.all() else replace(columns, rows=rows[chosen])
+        mask &= rows[:, TIMESTAMP] <= until
+    return columns if mask.all() else replace(columns, rows=rows[mask])
 
 
 def encode_record(
@@ -483,14 +495,14 @@ def encode_record(
     value: bytes | None,
     headers: Iterable[tuple[str, bytes | None]],
 ) -> bytes:
-    """One record in version 2; `kind`: the place in TIMESTAMP_TYPES."""
+    """Return one record in version 2. `ts`: in ms. `kind`: its type's index in TIMESTAMP_TYPES."""
     import fastavro
 
-    out = io.BytesIO()
-    row = {
+    stream = io.BytesIO()
+    record = {
         "topic": topic, "partition": partition, "offset": offset, "timestamp": ts,
         "timestamp_type": TIMESTAMP_TYPES[kind], "key": key, "value": value,
         "headers": [{"key": name, "value": content} for name, content in headers],
     }  # fmt: skip
-    fastavro.schemaless_writer(out, json.loads(SCHEMA_V2), row)
-    return out.getvalue()
+    fastavro.schemaless_writer(stream, json.loads(SCHEMA_V2), record)
+    return stream.getvalue()

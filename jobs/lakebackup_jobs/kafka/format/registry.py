@@ -1,6 +1,6 @@
-"""Records of a schema registry's topic (`_schemas`) as rows, and the id that a value carries.
+"""Decodes records of a schema registry's topic (`_schemas`) into rows, and reads the schema id in a value.
 
-Keys and values are JSON, as registries of Confluent's form write them. A key's `keytype` gives its kind.
+Keys and values are JSON, as registries compatible with Confluent's write them. A key's `keytype` is its kind.
 """
 
 from __future__ import annotations
@@ -12,48 +12,47 @@ SCHEMAS_TOPIC = "_schemas"
 
 _MAGIC = 0
 _HEAD = 5
-_KNOWN = frozenset({"subject", "version", "id", "schemaType", "schema", "references", "deleted"})
+_SCHEMA_FIELDS = frozenset({"subject", "version", "id", "schemaType", "schema", "references", "deleted"})
 
 
-class _Wrong(Exception):
-    """Not what a registry writes."""
+class _Malformed(Exception):
+    """The bytes are not what a registry writes."""
 
 
 def schema_id_of(value: bytes | None) -> int | None:
-    """The schema id at the beginning of a record's value: a byte 0, then four bytes, big endian.
+    """Return the schema id at the beginning of a record's value: a byte 0, then four bytes, big endian.
 
-    None when the value does not begin so.
+    None: the value does not begin so.
     """
     if value is None or len(value) < _HEAD or value[0] != _MAGIC:
         return None
-    found = int.from_bytes(value[1:_HEAD], signed=True)
-    return found if found >= 0 else None
+    schema_id = int.from_bytes(value[1:_HEAD], signed=True)
+    return schema_id if schema_id >= 0 else None
 
 
 def decode(key: bytes | None, value: bytes | None) -> dict[str, Any]:
-    """The columns of `schemas` that a record's bytes give; those that are missing are null.
+    """Decode a record's bytes into columns of `schemas`. Columns that are missing are null.
 
-    `kind` is the key's type in lower case (schema, config, mode, delete_subject, ...), or unknown. A record
-    without a value, or with an empty one, has `erased`. Never raises: what cannot be decoded is named in
-    `problem`.
+    `kind` is the key's type in lower case (schema, config, mode, delete_subject, ...), or unknown. `erased`:
+    the record has no value, or an empty one. Never raises: `problem` says what cannot be decoded.
     """
     row: dict[str, Any] = {"kind": "unknown", "deleted": False, "erased": not value}
     try:
-        name = _object(key, "key")
-        row["kind"] = (_text(name, "keytype") or "unknown").lower()
-        # A record that creates a context names no subject; as its prefix the context is told from others.
-        context = _text(name, "context") if row["kind"] == "context" else None
-        row["subject"] = f":{context}:" if context else _text(name, "subject")
-        row["version"] = _number(name, "version")
+        key_fields = _object(key, "key")
+        row["kind"] = (_text(key_fields, "keytype") or "unknown").lower()
+        # A record that creates a context names no subject. The context's prefix serves as its subject.
+        context = _text(key_fields, "context") if row["kind"] == "context" else None
+        row["subject"] = f":{context}:" if context else _text(key_fields, "subject")
+        row["version"] = _number(key_fields, "version")
         if value:
-            row |= _schema(_object(value, "value")) if row["kind"] == "schema" else _other(value)
-    except _Wrong as wrong:
-        row["problem"] = str(wrong)
+            row |= _schema(_object(value, "value")) if row["kind"] == "schema" else _other_value(value)
+    except _Malformed as error:
+        row["problem"] = str(error)
     return row
 
 
 def _schema(value: dict[str, Any]) -> dict[str, Any]:
-    more = {name: field for name, field in value.items() if name not in _KNOWN}
+    other_fields = {name: field for name, field in value.items() if name not in _SCHEMA_FIELDS}
     references = value.get("references")
     return {
         "schema_id": _number(value, "id"),
@@ -61,31 +60,31 @@ def _schema(value: dict[str, Any]) -> dict[str, Any]:
         "schema_text": _text(value, "schema"),
         "schema_references": json.dumps(references) if references else None,
         "deleted": value.get("deleted") is True,
-        "detail": json.dumps(more) if more else None,
+        "detail": json.dumps(other_fields) if other_fields else None,
     }
 
 
-def _other(value: bytes) -> dict[str, Any]:
-    found = _object(value, "value")
-    # A deletion of a subject names its last version.
-    version = {"version": _number(found, "version")} if "version" in found else {}
-    return {"detail": json.dumps(found), **version}
+def _other_value(value: bytes) -> dict[str, Any]:
+    content = _object(value, "value")
+    # The record of a deleted subject names the subject's last version.
+    version = {"version": _number(content, "version")} if "version" in content else {}
+    return {"detail": json.dumps(content), **version}
 
 
-def _object(data: bytes | None, what: str) -> dict[str, Any]:
+def _object(data: bytes | None, part: str) -> dict[str, Any]:
     if not data:
-        raise _Wrong(f"{what}: there is none")
+        raise _Malformed(f"{part}: there is none")
     try:
-        found = strict_json(data.decode())
+        content = strict_json(data.decode())
     except (ValueError, RecursionError) as error:
-        raise _Wrong(f"{what}: it is not JSON: {str(error)[:200]}") from None
-    if not isinstance(found, dict):
-        raise _Wrong(f"{what}: it is JSON, but no object")
-    return found
+        raise _Malformed(f"{part}: it is not JSON: {str(error)[:200]}") from None
+    if not isinstance(content, dict):
+        raise _Malformed(f"{part}: it is JSON, but no object")
+    return content
 
 
 def strict_json(text: str) -> Any:
-    """What a JSON text holds; raises ValueError also for NaN and the infinities, RecursionError."""
+    """Parse a JSON text. Raises ValueError, also for NaN and the infinities, and RecursionError."""
 
     def refuse(name: str) -> None:
         raise ValueError(f"{name} is no JSON")
@@ -93,23 +92,23 @@ def strict_json(text: str) -> Any:
     return json.loads(text, parse_constant=refuse)
 
 
-def _text(found: dict[str, Any], name: str) -> str | None:
-    text = found.get(name)
+def _text(fields: dict[str, Any], name: str) -> str | None:
+    text = fields.get(name)
     if text is None:
         return None
     if not isinstance(text, str):
-        raise _Wrong(f"{name} is no text")
+        raise _Malformed(f"{name} is no text")
     try:
         text.encode()
     except UnicodeEncodeError:  # half of a surrogate pair, which JSON can write
-        raise _Wrong(f"{name} is no valid text") from None
+        raise _Malformed(f"{name} is no valid text") from None
     return text
 
 
-def _number(found: dict[str, Any], name: str) -> int | None:
-    number = found.get(name)
+def _number(fields: dict[str, Any], name: str) -> int | None:
+    number = fields.get(name)
     if number is None:
         return None
     if type(number) is not int or not -(2**31) <= number < 2**31:
-        raise _Wrong(f"{name} is no number of 32 bits")
+        raise _Malformed(f"{name} is no number of 32 bits")
     return number

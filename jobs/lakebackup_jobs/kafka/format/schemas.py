@@ -1,7 +1,7 @@
 """The two Avro schemas of data files: version 2, which is written, and version 1, which is read and restored.
 
-Version 1 cannot hold null values (tombstones) nor null header values, has headers as a map, in which a name
-occurs once, and no timestamp type.
+Version 1 contains no null values (tombstones), no null header values and no timestamp type. Its headers are a
+map, so each name occurs once.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ SCHEMA_V2 = json.dumps(
 
 
 def _shape(schema: Any) -> Any:
-    """A schema without what does not change the bytes: names of nested types, docs, defaults, properties."""
+    """A schema reduced to what determines the bytes: without names of types, docs, defaults, properties."""
     if isinstance(schema, list):
         return [_shape(branch) for branch in schema]
     if not isinstance(schema, dict):
@@ -88,13 +88,16 @@ _SHAPES = {fmt: _shape(json.loads(text)) for fmt, text in ((FORMAT_V1, SCHEMA_V1
 
 
 def format_of(schema: str | bytes, where: str) -> str:
-    """FORMAT_V1 or FORMAT_V2 for a file's `avro.schema`; raises Damaged (naming `where`) for any other."""
+    """Return FORMAT_V1 or FORMAT_V2 for a file's `avro.schema`.
+
+    Raises Damaged, which names `where`, for any other schema.
+    """
     try:
         shape = _shape(json.loads(schema))
     except (ValueError, LookupError, TypeError, RecursionError) as error:
         raise Damaged(f"{where}: its Avro schema cannot be read: {error}.") from None
-    for fmt, known in _SHAPES.items():
-        if shape == known:
+    for fmt, format_shape in _SHAPES.items():
+        if shape == format_shape:
             return fmt
     raise Damaged(
         f"{where}: its Avro schema is neither version of the Kafka record.",

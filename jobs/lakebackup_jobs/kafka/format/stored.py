@@ -1,4 +1,4 @@
-"""Data files as tasks read them: verified before the first record, counted at the end."""
+"""Opens data files for tasks: a file is verified before its first record is read, and counted at its end."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ class StoredFile(Partition):
 
 
 def open_verified(roots: Roots, file: StoredFile) -> FileReader:
-    """The file's reader, after its size and sha256 were found to be the catalog's; Damaged otherwise.
+    """Return a file's reader. Raises Damaged unless its size and sha256 are the catalog's.
 
-    Holds the file in memory: what was hashed is what is read.
+    Keeps the file in memory, so that the bytes that are read are those that were hashed.
     """
-    from lakebackup_jobs.kafka.format.container import FileReader  # late: plans name files without reading
+    from lakebackup_jobs.kafka.format.container import FileReader  # here, since plans read no files
 
     try:
         data = roots.open(file.destination).get(file.path)

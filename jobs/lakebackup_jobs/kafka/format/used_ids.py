@@ -1,4 +1,4 @@
-"""The ids of schemas that keys and values carry, found in blocks of records without looking at each."""
+"""Finds the schema ids that the keys and values of a block contain, without a Python object per record."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _COLUMNS: dict[Part, tuple[int, int]] = {"key": (KEY, KEY_LENGTH), "value": (VAL
 
 
 def used_ids(block: Columns, part: Part) -> set[int]:
-    """The ids at the beginning of the keys or values of a block: a byte 0, then four bytes, big endian.
+    """Return the ids at the beginning of a block's keys or values: a byte 0, then four bytes, big endian.
 
-    Ids begin with 1, so 0 is none.
+    Ids begin at 1, so 0 is not an id.
     """
     start, length = _COLUMNS[part]
     starts = block.rows[block.rows[:, length] >= _HEAD, start]
     starts = starts[block.data[starts] == 0]
-    heads: Any = block.data[starts[:, None] + np.arange(1, _HEAD)]
-    numbers = np.unique(np.ascontiguousarray(heads).view(">i4"))
-    return {int(number) for number in numbers if number > 0}
+    id_bytes: Any = block.data[starts[:, None] + np.arange(1, _HEAD)]
+    ids = np.unique(np.ascontiguousarray(id_bytes).view(">i4"))
+    return {int(schema_id) for schema_id in ids if schema_id > 0}

@@ -1,14 +1,14 @@
-"""Keys and values that carry the id of a schema, as JSON text.
+"""Decodes keys and values that contain the id of a schema to JSON text.
 
-They begin with a byte 0 and the schema's id in four bytes, big endian, as serializers of Confluent's form
-write them. A value is read with the schema of its own id, never with a newer one. As JSON:
+They begin with a byte 0 and the schema's id in four bytes, big endian, as serializers compatible with
+Confluent's write them. A value is read with the schema of its own id, never with a newer one. As JSON:
 
-- Avro records and maps are objects, with their fields in the schema's order; a union is its value alone;
+- Avro records and maps are objects; a record's fields have the schema's order; a union is only its value;
 - bytes and fixed are base64; NaN and the infinities are strings;
-- decimals are strings with all their digits; instants are ISO 8601 in UTC with as many digits as their unit
-  has, local ones without Z, dates and times alike; those that no calendar has (beyond the year 9999) stay
-  numbers; UUIDs are strings;
-- values of a JSON schema are the text that stands behind the id, as it was written.
+- decimals are strings with all their digits; UUIDs are strings;
+- timestamps are ISO 8601 in UTC, with as many digits as their unit has, and local timestamps lack the Z;
+  dates and times of day are ISO 8601 too; values that no calendar has (beyond the year 9999) stay numbers;
+- values of a JSON schema are the text after the id, as it was written.
 """
 
 from __future__ import annotations
@@ -35,24 +35,26 @@ if TYPE_CHECKING:
 
 #: Longer values are not decoded.
 MOST_BYTES = 4 << 20
-# Compiled code reads types nested so deep; deeper ones, and those that hold themselves, could overflow its
-# stack, and are read by fastavro's Python code, which Python's own limit stops.
+# Types that are nested at most this deep are read by fastavro's compiled code. Deeper ones, and those that
+# contain themselves, could overflow its stack. Its Python code reads those, and Python limits the recursion.
 _DEEPEST = 200
 _HEAD = 5
 _PRIMITIVES = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
 _DROPPED = frozenset({"default", "doc", "logicalType"})
 _MOST_SCALE = 10_000
-_ZERO = datetime(1970, 1, 1, tzinfo=UTC)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DAY_S = 86_400
 
 
-class _Wrong(Exception):
-    """Why a value cannot be decoded."""
+class _Undecodable(Exception):
+    """Says why a value cannot be decoded."""
 
 
 class Decoder:
-    """Decodes keys and values by what their ids mean in their topic; each schema is parsed once, when it is
-    first met."""
+    """Decodes keys and values with the schemas that their ids name in their topic.
+
+    Each schema is parsed once, at its first use.
+    """
 
     def __init__(self, ids: SchemaIds) -> None:
         self._ids = ids
@@ -64,7 +66,7 @@ class Decoder:
     def decode(self, data: bytes | None, topic: str, part: Part) -> tuple[str | None, str | None]:
         """Decode the key or value (`part`) of a record of the topic.
 
-        Returns (JSON text, None), or (None, what is wrong); (None, None) when the bytes carry no id. Never
+        Returns (JSON text, None), or (None, the problem), or (None, None) if the bytes contain no id. Never
         raises.
         """
         number = schema_id_of(data)
@@ -79,12 +81,12 @@ class Decoder:
             return None, reader
         try:
             return reader(data[_HEAD:]), None
-        except Exception as wrong:  # noqa: BLE001 (what garbage makes a library raise cannot be listed)
-            return None, f"schema {number}: {_reason(wrong)}"
+        except Exception as error:  # noqa: BLE001 (damaged bytes make a library raise anything)
+            return None, f"schema {number}: {_reason(error)}"
 
 
 def _reader(number: int, meaning: Meaning | str) -> Callable[[bytes], str] | str:
-    """What decodes the bytes behind an id, or why nothing does."""
+    """Return the function that decodes the bytes after an id, or a text that says why there is none."""
     if isinstance(meaning, str):
         return meaning
     schema = meaning.schema
@@ -96,17 +98,17 @@ def _reader(number: int, meaning: Meaning | str) -> Callable[[bytes], str] | str
         return f"schema {number} is of the kind {schema.kind[:40]}, which is not decoded"
     try:
         return _avro_reader(schema)
-    except Exception as wrong:  # noqa: BLE001 (as above)
-        return f"schema {number} cannot be used: {_reason(wrong)}"
+    except Exception as error:  # noqa: BLE001 (as above)
+        return f"schema {number} cannot be used: {_reason(error)}"
 
 
-def _reason(wrong: Exception) -> str:
-    text = str(wrong)[:200]
-    if isinstance(wrong, _Wrong):
+def _reason(error: Exception) -> str:
+    text = str(error)[:200]
+    if isinstance(error, _Undecodable):
         return text
-    if isinstance(wrong, EOFError):
+    if isinstance(error, EOFError):
         return "the bytes end too early"
-    return f"{type(wrong).__name__}: {text}" if text else type(wrong).__name__
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 # --- JSON
@@ -119,22 +121,22 @@ def _json_text(payload: bytes) -> str:
 
 
 def _no_number(name: str) -> None:
-    raise _Wrong(f"{name} is no JSON")
+    raise _Undecodable(f"{name} is no JSON")
 
 
 # --- Avro
 
 
 def _avro_reader(schema: Schema) -> Callable[[bytes], str]:
-    named: dict[str, Any] = {}
+    types: dict[str, Any] = {}
     for reference in _in_order(schema.references):
-        fastavro.parse_schema(_prepared(json.loads(reference.text)), named)
+        fastavro.parse_schema(_prepared(json.loads(reference.text)), types)
     field = {"name": "value", "type": _prepared(json.loads(schema.text))}
-    # The types that a schema names come along with a record only; around the value it takes no bytes.
+    # fastavro keeps the types that a schema names only in a record. A record adds no bytes to the value.
     root: Any = fastavro.parse_schema(
-        {"type": "record", "name": "lakebackup_value", "fields": [field]}, named
+        {"type": "record", "name": "lakebackup_value", "fields": [field]}, types
     )
-    deep = _Shape(named).of(root)[0] > _DEEPEST
+    deep = _Shape(types).of(root)[0] > _DEEPEST
     read: Any = _read_py.schemaless_reader if deep else fastavro.schemaless_reader
     return partial(_avro_text, read, root)
 
@@ -143,7 +145,7 @@ def _avro_text(read: Any, root: Any, payload: bytes) -> str:
     stream = BytesIO(payload)
     value = read(stream, root, None)["value"]
     if stream.tell() != len(payload):
-        raise _Wrong(f"{len(payload) - stream.tell()} bytes are left over")
+        raise _Undecodable(f"{len(payload) - stream.tell()} bytes are left over")
     try:
         return _dumped(value)
     except ValueError:
@@ -166,37 +168,37 @@ def _finite(value: Any) -> Any:
     return [_finite(item) for item in value] if isinstance(value, list) else value
 
 
-def _in_order(references: Iterable[Schema], seen: set[Schema] | None = None) -> Iterator[Schema]:
-    """The schemas that a schema needs, each once, behind what it needs itself."""
-    seen = set() if seen is None else seen
+def _in_order(references: Iterable[Schema], visited: set[Schema] | None = None) -> Iterator[Schema]:
+    """Yield the schemas that a schema needs, each once, and each after those that it needs itself."""
+    visited = set() if visited is None else visited
     for reference in references:
-        if reference not in seen:
-            seen.add(reference)
+        if reference not in visited:
+            visited.add(reference)
             if reference.problem:
-                raise _Wrong(reference.problem)
-            yield from _in_order(reference.references, seen)
+                raise _Undecodable(reference.problem)
+            yield from _in_order(reference.references, visited)
             yield reference
 
 
 def _prepared(schema: Any) -> Any:
-    """A schema with our own names for the logical types, and without defaults, which only readers use."""
+    """Return a schema with lakebackup's names of the logical types, and without docs and defaults."""
     if isinstance(schema, list):
         return [_prepared(item) for item in schema]
     if not isinstance(schema, dict):
         return schema
-    kept = {name: _prepared(item) for name, item in schema.items() if name not in _DROPPED}
-    own = f"lakebackup-{schema.get('logicalType')}"
-    if f"{schema.get('type')}-{own}" in LOGICAL_READERS:
-        kept["logicalType"] = own
-    return kept
+    prepared = {name: _prepared(item) for name, item in schema.items() if name not in _DROPPED}
+    logical_type = f"lakebackup-{schema.get('logicalType')}"
+    if f"{schema.get('type')}-{logical_type}" in LOGICAL_READERS:
+        prepared["logicalType"] = logical_type
+    return prepared
 
 
 class _Shape:
-    """How deep values of a parsed schema can be nested, and whether they may take no bytes at all."""
+    """Finds how deep values of a parsed schema can be nested, and whether they can be empty (zero bytes)."""
 
-    def __init__(self, named: Mapping[str, Any]) -> None:
-        self._named = named
-        self._known: dict[str, tuple[float, bool]] = {}
+    def __init__(self, types: Mapping[str, Any]) -> None:
+        self._types = types
+        self._shapes: dict[str, tuple[float, bool]] = {}
 
     def of(self, schema: Any) -> tuple[float, bool]:
         if isinstance(schema, list):
@@ -207,15 +209,17 @@ class _Shape:
         if isinstance(schema, dict) and kind in ("array", "map"):
             depth, empty = self.of(schema["items" if kind == "array" else "values"])
             if empty and kind == "array":
-                raise _Wrong("it has arrays of items that take no bytes, of which any number could follow")
+                raise _Undecodable(
+                    "it has arrays of items that take no bytes, of which any number could follow"
+                )
             return 1 + depth, False
         name = schema["name"] if isinstance(schema, dict) and "name" in schema else kind
-        if name not in self._known:
-            self._known[name] = math.inf, False  # what is met again inside holds itself
-            self._known[name] = self._of_named(self._named.get(name, schema))
-        return self._known[name]
+        if name not in self._shapes:
+            self._shapes[name] = math.inf, False  # a type that occurs within itself finds this
+            self._shapes[name] = self._of_named_type(self._types.get(name, schema))
+        return self._shapes[name]
 
-    def _of_named(self, schema: Any) -> tuple[float, bool]:
+    def _of_named_type(self, schema: Any) -> tuple[float, bool]:
         if schema["type"] == "enum":
             return 1, False
         if schema["type"] == "fixed":
@@ -224,27 +228,27 @@ class _Shape:
         return 1 + max((depth for depth, _ in fields), default=0), all(empty for _, empty in fields)
 
 
-# --- logical types: fastavro's own round decimals and end at the year 9999
+# --- logical types: fastavro's own readers round decimals and support no year after 9999
 
 
 def _decimal(data: bytes, schema: Any, _reader: Any = None) -> str:
     scale = schema.get("scale", 0)
     if type(scale) is not int or not 0 <= scale <= _MOST_SCALE:
-        raise _Wrong(f"a decimal with the scale {scale!r:.20}")
+        raise _Undecodable(f"a decimal with the scale {scale!r:.20}")
     number = int.from_bytes(data, signed=True)
     digits = str(abs(number)).rjust(scale + 1, "0")
     text = f"{digits[:-scale]}.{digits[-scale:]}" if scale else digits
     return f"-{text}" if number < 0 else text
 
 
-def _instant(digits: int, end: str) -> Callable[..., str | int]:
+def _instant(digits: int, suffix: str) -> Callable[..., str | int]:
     def read(value: int, _schema: Any = None, _reader: Any = None) -> str | int:
-        seconds, rest = divmod(value, 10**digits)
+        seconds, fraction = divmod(value, 10**digits)
         try:
-            at = _ZERO + timedelta(seconds=seconds)
+            instant = _EPOCH + timedelta(seconds=seconds)
         except OverflowError:
             return value
-        return f"{at:%Y-%m-%dT%H:%M:%S}".rjust(19, "0") + f".{rest:0{digits}d}{end}"
+        return f"{instant:%Y-%m-%dT%H:%M:%S}".rjust(19, "0") + f".{fraction:0{digits}d}{suffix}"
 
     return read
 
@@ -258,10 +262,10 @@ def _date(value: int, _schema: Any = None, _reader: Any = None) -> str | int:
 
 def _time(digits: int) -> Callable[..., str | int]:
     def read(value: int, _schema: Any = None, _reader: Any = None) -> str | int:
-        seconds, rest = divmod(value, 10**digits)
+        seconds, fraction = divmod(value, 10**digits)
         if not 0 <= seconds < _DAY_S:
             return value
-        return f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}.{rest:0{digits}d}"
+        return f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}.{fraction:0{digits}d}"
 
     return read
 

@@ -1,6 +1,7 @@
-"""Deletion by tombstone: what it names stops counting, then its objects are deleted, then it is done.
+"""Deletion by tombstone: the files that a tombstone names stop counting, then their objects are deleted, then
+the tombstone is finished.
 
-Each step may have been taken before, by a run that was interrupted.
+An interrupted run may have taken any of these steps before, so each can be repeated.
 """
 
 from __future__ import annotations
@@ -43,22 +44,23 @@ if TYPE_CHECKING:
     from lakebackup.store.writer import CatalogWriter
     from lakebackup_jobs.lifecycle.workspace import Workspace
 
-# Rows of the catalog's tables of files up to which the command itself deletes.
-_MOST_HERE = 100_000
-# The name of no object.
+# Up to this many rows in the catalog's tables of files, this process deletes, without Spark.
+_MOST_LOCAL_ROWS = 100_000
+# A name that no object has.
 _NO_OBJECT = "none"
-# Backups whose state one commit changes.
-_STATES = 1000
+# The most backups whose state one commit changes.
+_STATES_PER_COMMIT = 1000
 
 
 def is_large(reader: CatalogReader) -> bool:
-    """Whether a catalog has so many rows of files that Spark deletes."""
-    return reader.count("files", "snapshot_files") > _MOST_HERE
+    """Whether a catalog has so many rows of files that Spark does the deletion."""
+    return reader.count("files", "snapshot_files") > _MOST_LOCAL_ROWS
 
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """Objects that are left for a later run: restores read them, or they could not be deleted."""
+    """The objects that remain for a later run: `spared` for restores that read them, or `failed` to be
+    deleted; `first` is the first error."""
 
     spared: int = 0
     failed: int = 0
@@ -68,7 +70,7 @@ class Left:
         return Left(self.spared + other.spared, self.failed + other.failed, self.first or other.first)
 
     def require_none(self, result: dict[str, Any]) -> None:
-        """Raises Incomplete, which has the result, when something is left."""
+        """Raise Incomplete, with the result, when any object remains."""
         if self.failed:
             raise Incomplete(
                 f"{self.failed} files could not be deleted; they do not count any more, but are still there. "
@@ -84,16 +86,16 @@ class Left:
 
 
 def foreign_destinations(reader: CatalogReader, home: Storage) -> frozenset[str]:
-    """Ids of the destinations in which this run deletes nothing: all but its own repository and those that
-    this machine's settings name. A row of the catalog can say of any place that it is a destination."""
+    """The ids of the destinations in which this run deletes nothing: all except its own repository and those
+    that this machine's settings name. A row of the catalog could name any place as a destination."""
     own = {home.uri} | trust.local().delete_in
     return frozenset(name for name, uri in reader.destinations().uris.items() if uri not in own)
 
 
 @dataclass(frozen=True, slots=True)
 class Removals:
-    """Files to delete, as rows of removals: those of a statement of `sql/queries`, about so many `files`, and
-    a few `more`. `reader` asks for them, and for the proof."""
+    """The files to delete, as rows of removals: those of a `statement` in `sql/queries` (about `files` rows),
+    and a few `more`. `reader` runs the statement, and the proof that the rest can be restored."""
 
     reader: CatalogReader
     statement: str
@@ -102,7 +104,7 @@ class Removals:
     more: Sequence[Removal] = ()
 
     def spread(self, rows: DataFrame) -> DataFrame:
-        """The rows as Spark's tasks take them, the newest backups' first."""
+        """Distribute the rows over Spark's tasks, those of the newest backups first."""
         count = min(MOST_TASKS, 1 + self.files // tombstones.CHUNK_ROWS)
         if count == 1:
             return rows.coalesce(1)
@@ -111,7 +113,7 @@ class Removals:
 
 @dataclass(frozen=True)
 class Deletion:
-    """Deletes what tombstones of a source name. `action`: what the audit log calls it; `spared`: the
+    """Deletes what the tombstones of a source name. `action`: its name in the audit log. `spared` returns the
     partitions (topic, epoch, number) whose objects stay for now."""
 
     workspace: Workspace
@@ -121,33 +123,34 @@ class Deletion:
 
     @cached_property
     def spark(self) -> SparkSession | None:
-        """What deletes: Spark where the catalog is large; None: this process."""
+        """The session that deletes, if the catalog is large; None: this process deletes."""
         work = self.workspace
         return work.spark if is_large(work.reader()) else None
 
     @cached_property
     def writer(self) -> CatalogWriter:
-        """The catalog, to write to."""
+        """The writer of the catalog."""
         return self.workspace.writer(here=self.spark is None)
 
     def run(self, plan: Callable[[], tuple[dict[str, Any], Prune | None]]) -> dict[str, Any]:
-        """Complete what was interrupted, then delete what `plan` records; its summary with the outcome.
+        """Complete interrupted deletions, then carry out the prune that `plan` records. Returns the plan's
+        summary with the outcome.
 
-        Raises NoPermission, before anything is done, where this account may delete nothing; Incomplete, after
-        the result was reported, when objects are left.
+        Raises NoPermission, before anything is done, if this account may not delete; Incomplete, with the
+        result, if objects remain.
         """
         self._require_right()
-        resumed, left = self.resume()
-        summary, recorded = plan()
-        if recorded:
-            left += self.carry_out(recorded)
-        done = {"deleted": True, "prune_id": recorded.prune_id if recorded else None, "resumed": resumed}
-        result = self.workspace.timed({**done, **summary})
-        left.require_none(result)
+        resumed, remaining = self.resume()
+        summary, prune = plan()
+        if prune:
+            remaining += self.carry_out(prune)
+        status = {"deleted": True, "prune_id": prune.prune_id if prune else None, "resumed": resumed}
+        result = self.workspace.timed({**status, **summary})
+        remaining.require_none(result)
         return result
 
     def _require_right(self) -> None:
-        """Delete an object that is not there, which needs the same right as one that is."""
+        """Check the right to delete: delete an object that does not exist, which needs the same right."""
         storage = self.workspace.storage
         try:
             storage.delete(layout.source_folder(self.workspace.source) + _NO_OBJECT)
@@ -158,33 +161,35 @@ class Deletion:
             ) from error
 
     def resume(self) -> tuple[int, Left]:
-        """Complete interrupted deletions; how many. Objects of those that never came to exist are deleted."""
+        """Complete interrupted deletions. Returns their number, and the objects that remain. Objects of
+        deletions without `prune.json` are deleted."""
         storage, source = self.workspace.storage, self.workspace.source
-        left, resumed = Left(), 0
+        remaining, resumed = Left(), 0
         tombstones.discard_unrecorded(storage, source)
         for name in tombstones.incomplete(storage):
-            found = tombstones.read_prune(storage, name)
-            if found.source == source:
+            prune = tombstones.read_prune(storage, name)
+            if prune.source == source:
                 self.workspace.reporter.note(f"resuming {self.action} {name}, which did not finish")
-                left += self.carry_out(found)
+                remaining += self.carry_out(prune)
                 resumed += 1
-        return resumed, left
+        return resumed, remaining
 
     def reader(self) -> CatalogReader:
-        """The catalog as it is now, asked by what deletes."""
-        found = self.workspace.reader()
-        return found.on(self.spark) if self.spark else found
+        """The catalog as it is now, on the engine that deletes."""
+        reader = self.workspace.reader()
+        return reader.on(self.spark) if self.spark else reader
 
     def record(self, prune: Prune, removals: Removals, prove: Callable[[], None]) -> Prune:
-        """Write the removals, prove that what stays can be restored, and write `prune.json`.
+        """Write the removals, prove that what stays can be restored, and write `prune.json`. Returns the
+        recorded prune.
 
-        `prune` is without chunks. `prove` asks the removals' reader, which has their destination and path as
-        the relation `doomed`, and raises Refused. Before the last step the prune does not exist: when one
-        fails, its removals are deleted.
+        `prune` has no chunks yet. `prove` queries the removals' reader, where the relation `doomed` has the
+        destinations and paths of the removals; it raises Refused. The prune exists only after the last step:
+        when an earlier one fails, the removals are deleted.
         """
         try:
             recorded = replace(prune, chunks=self._write_removals(prune.prune_id, removals))
-            self._show_doomed(removals.reader, recorded.chunks)
+            self._define_doomed(removals.reader, recorded.chunks)
             prove()
             self.lease.renew()
             tombstones.write_prune(self.workspace.storage, recorded)
@@ -194,51 +199,54 @@ class Deletion:
         return recorded
 
     def _write_removals(self, prune_id: str, removals: Removals) -> tuple[Chunk, ...]:
-        """Write rows of removals beside the data, the newest backups' in the first of the chunks."""
+        """Write the rows of removals beside the data, those of the newest backups in the first chunks."""
         write = RemovalWriter(self.workspace.storage.uri, prune_id)
-        more = in_batches(map(as_row, removals.more), ARROW_SCHEMAS["removals"], tombstones.CHUNK_ROWS)
+        batches = in_batches(map(as_row, removals.more), ARROW_SCHEMAS["removals"], tombstones.CHUNK_ROWS)
         if self.spark:
-            # A row for each 20,000 files.
+            # The driver gets one row for each chunk of 20,000 files.
             chunks = removals.reader.map(
                 write, tombstones.WRITTEN, removals.statement, spread=removals.spread, **removals.parameters
             )
         else:
-            found = removals.reader.query(removals.statement, **removals.parameters).read_all()
-            newest_first = found.sort_by([("backup_id", "descending"), ("path", "descending")])
-            more, chunks = chain(newest_first.to_batches(), more), []
-        chunks += [row for batch in write(more) for row in batch.to_pylist()]
+            table = removals.reader.query(removals.statement, **removals.parameters).read_all()
+            newest_first = table.sort_by([("backup_id", "descending"), ("path", "descending")])
+            batches, chunks = chain(newest_first.to_batches(), batches), []
+        chunks += [row for batch in write(batches) for row in batch.to_pylist()]
         return tuple(Chunk(**row) for row in chunks)
 
-    def _show_doomed(self, reader: CatalogReader, chunks: tuple[Chunk, ...]) -> None:
-        """Give what asks the proof the files that go, as they were written."""
+    def _define_doomed(self, reader: CatalogReader, chunks: tuple[Chunk, ...]) -> None:
+        """Define the relation `doomed` for the proof: the files to delete, read from the written chunks."""
         import pyarrow as pa
 
         columns = ["destination", "path"]
-        written = RemovalReader(self.workspace.storage.uri, chunks)
+        removals = RemovalReader(self.workspace.storage.uri, chunks)
         if self.spark:
-            rows = written.over(self.spark, range(len(chunks)), spark_columns("removals"))
+            rows = removals.over(self.spark, range(len(chunks)), spark_columns("removals"))
             rows.select(*columns).createOrReplaceTempView("doomed")
         else:
             schema = pa.schema([ARROW_SCHEMAS["removals"].field(name) for name in columns])
-            batches = [rows.select(columns) for number in range(len(chunks)) for rows in written.rows(number)]
+            batches = [
+                rows.select(columns) for number in range(len(chunks)) for rows in removals.rows(number)
+            ]
             reader.give("doomed", pa.Table.from_batches(batches, schema))
 
     def carry_out(self, prune: Prune) -> Left:
-        """All steps after `prune.json`, each of which may have been taken before; which objects stay.
+        """Take all steps after `prune.json`, each of which may have been taken before. Returns the objects
+        that remain.
 
-        Raises Busy, before the first of them, when a restore of an engine's queues is on record.
+        Raises Busy, before the first step, if a restore of an engine's queues is recorded as running.
         """
         name = f"prune-{prune.prune_id}"
-        # A catalog that was rebuilt has them in commits of other names.
+        # Looks for the rows themselves: in a rebuilt catalog, they are in commits with other names.
         reader = self.workspace.reader()
-        (there,) = reader.rows("prune_on_record", prune_id=prune.prune_id)
+        (on_record,) = reader.rows("prune_on_record", prune_id=prune.prune_id)
         if prune.backups:
             self._require_unread(prune, reader)
-        if not there["floors"]:
+        if not on_record["floors"]:
             self.writer.append(prune.floors, f"{name}-floors")
         self._mark_deleted(prune, reader)
         self._release(prune)
-        if prune.chunks and not there["removals"]:
+        if prune.chunks and not on_record["removals"]:
             rows = RemovalReader(self.workspace.storage.uri, prune.chunks)
             self.writer.append_read("removals", rows, len(prune.chunks), name)
         detail = {"files": prune.files, "bytes": prune.bytes, "partitions": len(prune.floors)}
@@ -255,15 +263,16 @@ class Deletion:
             prune.prune_id.rpartition("-")[2],
         )
         self.lease.renew()
-        # Only now: a restore that comes on record later does not plan with these files any more.
-        left = self._delete(prune, self.spared())
-        if not left.spared and not left.failed:
+        # `spared` is read only now: a restore that is recorded later does not plan with these files any more.
+        remaining = self._delete(prune, self.spared())
+        if not remaining.spared and not remaining.failed:
             tombstones.finish(self.workspace.storage, prune.prune_id)
-        return left
+        return remaining
 
     def _require_unread(self, prune: Prune, reader: CatalogReader) -> None:
-        """Raise Busy while a restore of an engine is on record: it reads files of the whole chain, of any
-        topic, and the snapshot beneath. One that starts later finds `prune.json`, and leaves these out."""
+        """Raise Busy while a restore of an engine is recorded as running: it may read any file of the chain,
+        and the snapshot below it. A restore that starts later finds `prune.json`, and does not use these
+        backups."""
         kinds = {row["source_kind"] for row in reader.rows("source_kinds", source=prune.source)}
         if QUEUES in kinds and self.spared():
             raise Busy(
@@ -274,22 +283,22 @@ class Deletion:
             )
 
     def _mark_deleted(self, prune: Prune, reader: CatalogReader) -> None:
-        """Set the state of backups that are deleted whole, each with its entry in the audit log."""
-        gone = {row["backup_id"] for row in reader.rows("deleted_backups", source=prune.source)}
-        still = [(name, reason) for name, reason in prune.backups if name not in gone]
-        for reason, some in groupby(still, key=itemgetter(1)):
-            names = [name for name, _ in some]
-            for first in range(0, len(names), _STATES):
+        """Set the state of backups that are deleted as a whole, each with an entry in the audit log."""
+        deleted_ids = {row["backup_id"] for row in reader.rows("deleted_backups", source=prune.source)}
+        pending = [(name, reason) for name, reason in prune.backups if name not in deleted_ids]
+        for reason, group in groupby(pending, key=itemgetter(1)):
+            names = [name for name, _ in group]
+            for start in range(0, len(names), _STATES_PER_COMMIT):
                 self.lease.renew()
                 self.writer.set_states(
-                    names[first : first + _STATES],
+                    names[start : start + _STATES_PER_COMMIT],
                     "deleted",
                     actor=prune.actor,
                     reason=f"{self.action} {prune.prune_id}: {reason}",
                 )
 
     def _release(self, prune: Prune) -> None:
-        """Release the holds on an engine's snapshots that only deleted fulls depended on."""
+        """Release the holds on an engine's snapshots on which only deleted fulls depended."""
         if not prune.backups:
             return
         reader = self.workspace.reader()
@@ -317,15 +326,15 @@ class Deletion:
         work.reporter.start(prune.files, prune.bytes, self.action, "files")
         with work.task_progress(folder).watched(work.reporter.update), task_errors():
             rows = run_all(job, range(len(prune.chunks)), self.spark, MOST_TASKS)
-            # A row a batch.
-            gone = reader.map(
+            # The driver gets one row for each batch.
+            key_deletions = reader.map(
                 DeleteKeys(roots, foreign), KEYS_DELETED, "unused_key_filters", prune_id=prune.prune_id
             )
-        raise_first(row["error"] for row in gone)
+        raise_first(row["error"] for row in key_deletions)
         work.reporter.update(prune.files, prune.bytes)
-        if kept := sum(row.foreign for row in rows):
+        if count := sum(row.foreign for row in rows):
             work.reporter.note(
-                f"{kept} files were not deleted: they are in other repositories, where this machine may not "
+                f"{count} files were not deleted: they are in other repositories, where this machine may not "
                 "delete. To allow it, name them as delete_in under [approved] in lakebackup.toml."
             )
         return sum((Left(row.spared, row.failed, row.first or "") for row in rows), Left())

@@ -1,4 +1,5 @@
-"""Keep a prune from files that a restore reads: a row of `restores` and a lease, until the restore ends."""
+"""Protect the files that a restore reads from a prune: by a row of `restores` and a lease, until the restore
+ends."""
 
 from __future__ import annotations
 
@@ -40,17 +41,19 @@ def recorded_restore(
     to_ts: int | None = None,
     audit: Audit | None = None,
 ) -> Iterator[tuple[Scratch, dict[str, Any]]]:
-    """Record a restore while the block reads backups of a source; a prune of the source is Busy meanwhile.
+    """Record a restore while the block reads backups of a source. Meanwhile a prune of the source raises
+    Busy.
 
-    The last row of `restores` takes `entries` and `bytes` from the yielded dict. `audit` goes into the audit
-    log. For restores that cannot be resumed. Raises Busy when a prune ran since `planned` was read.
+    This is for restores that cannot be resumed. The last row of `restores` gets `entries` and `bytes` from
+    the yielded dict. `audit` is appended to the audit log. Raises Busy if a prune ran since `planned` was
+    read.
     """
     restore_id = layout.new_backup_id(datetime.now(UTC))
-    made = _Selected(source, selection, from_ts, to_ts)
+    selected = _SelectedFiles(source, selection, from_ts, to_ts)
     with open_scratch(work, f"restore-{restore_id}") as scratch:
         writer = scratch.writer()
         # A prune finds the lease by this digest.
-        log = RestoreLog(writer, restore_id, made, target, {"digest": restore_id})
+        log = RestoreLog(writer, restore_id, selected, target, {"digest": restore_id})
         log.row("running")
         if audit:
             writer.append_audit(audit)
@@ -65,10 +68,10 @@ def recorded_restore(
 
 
 def refuse_pruned_meanwhile(work: Workspace, source: str, planned: CatalogReader, *needed: str) -> None:
-    """Busy when a prune came between the plan and the row that says that this restore is at work; Refused
-    when one that was interrupted deletes a backup that is `needed`.
+    """Raise Busy if a prune ran between the plan and the row that records this restore as running; Refused if
+    an interrupted prune deletes a `needed` backup.
 
-    One that comes later sees the row, and spares what the restore reads.
+    A later prune sees the row, and does not delete what the restore reads.
     """
     if work.reader().one("latest_prune", source=source) != planned.one("latest_prune", source=source):
         raise Busy(
@@ -80,7 +83,7 @@ def refuse_pruned_meanwhile(work: Workspace, source: str, planned: CatalogReader
 
 
 class Selected(Protocol):
-    """The files that a plan chose: `selection` is the SQL, times in ms."""
+    """The files that a plan chose. `selection` is the SQL; times are ms."""
 
     @property
     def source(self) -> str: ...
@@ -93,8 +96,8 @@ class Selected(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class _Selected:
-    """What is read, without a plan of its own."""
+class _SelectedFiles:
+    """The files that a restore without a plan reads."""
 
     source: str
     selection: str
@@ -130,7 +133,10 @@ class RestoreLog:
         self._writer.append([self._row(state, problem, **counts)])
 
     def finish(self, outcomes: Sequence[RegionOutcome]) -> None:
-        regions = [replace(self._started, at=_now(), state="region_done", **asdict(one)) for one in outcomes]
+        regions = [
+            replace(self._started, at=_time_us(), state="region_done", **asdict(outcome))
+            for outcome in outcomes
+        ]
         self._writer.append([*regions, self._row("complete")])
 
     def audit(self, action: str, detail: list[str]) -> None:
@@ -138,15 +144,15 @@ class RestoreLog:
 
     def _row(self, state: State, problem: str | None = None, **counts: Any) -> Restore:
         detail = json.dumps({**self._detail, **({"problem": problem} if problem else {})})
-        return replace(self._started, at=_now(), state=state, detail=detail, **counts)
+        return replace(self._started, at=_time_us(), state=state, detail=detail, **counts)
 
 
-def _now() -> int:
+def _time_us() -> int:
     return time.time_ns() // 1000
 
 
 def unfinished(reader: CatalogReader, digest: str) -> str | None:
-    """The id of the restore with this digest that started and is not complete; None when there is none."""
+    """The id of the restore with this digest that was started and is not complete; None if there is none."""
     for row in reader.rows("open_restores"):
         if object_of(row["detail"]).get("digest") == digest:
             return str(row["restore_id"])

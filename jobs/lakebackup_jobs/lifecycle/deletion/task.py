@@ -25,7 +25,8 @@ KEYS_DELETED = "objects BIGINT, error STRING"
 
 @dataclass(frozen=True, slots=True)
 class DeleteKeys:
-    """For `mapInArrow` over rows of unused_key_filters: deletes the objects, but not in `foreign` roots."""
+    """For `mapInArrow` over rows of unused_key_filters: deletes the objects, except in `foreign`
+    destinations."""
 
     roots: Roots
     foreign: frozenset[str]
@@ -45,8 +46,9 @@ class DeleteKeys:
 class DeleteObjects(Task):
     """Deletes the files of a chunk, those of the newest backup first.
 
-    Skips files of `spared` partitions (topic, epoch, partition), for now, and files in `foreign` destinations
-    (ids), for good. It counts objects that it fails to delete and continues; `first` is the first error.
+    Skips the files of `spared` partitions (topic, epoch, partition) for now, and files in `foreign`
+    destinations (ids) for good. If it fails to delete an object, it counts it and continues; the column
+    `first` is the first error.
     """
 
     COLUMNS = (
@@ -64,22 +66,22 @@ class DeleteObjects(Task):
         home = open_storage(self.home)
         count = TaskProgress(home, self.folder).counter(f"{number:06d}")
         rows = read_removals(home, self.chunks[number])
-        found = dict.fromkeys(("files", "bytes", "spared", "foreign", "failed"), 0)
-        first = None
+        counts = dict.fromkeys(("files", "bytes", "spared", "foreign", "failed"), 0)
+        first_error = None
         for row in sorted(rows, key=lambda row: (row.backup_id, row.path), reverse=True):
             if (row.scope, row.epoch, row.region) in self.spared:
-                found["spared"] += 1
+                counts["spared"] += 1
                 continue
             if row.destination in self.foreign:
-                found["foreign"] += 1
+                counts["foreign"] += 1
                 continue
             try:
                 self.roots.open(row.destination).delete(row.path)
             except LakebackupError as problem:
-                found["failed"] += 1
-                first = first or problem.message
+                counts["failed"] += 1
+                first_error = first_error or problem.message
                 continue
-            found["files"] += 1
-            found["bytes"] += row.bytes
+            counts["files"] += 1
+            counts["bytes"] += row.bytes
             count(1, row.bytes)
-        return {**found, "first": first}
+        return {**counts, "first": first_error}

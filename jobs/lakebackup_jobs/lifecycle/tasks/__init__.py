@@ -1,1 +1,1 @@
-"""What the tasks of a run share: parts, rows, splits of the work, totals, progress and errors."""
+"""What the tasks of all kinds of runs share: parts, rows, splits of the work, totals, progress and errors."""

@@ -1,4 +1,4 @@
-"""Planned files recorded as Arrow in splits of about the same weight, in this process or in tasks."""
+"""Planned files, recorded as Arrow in splits of about equal weight, by this process or by tasks."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-#: Columns of what a writer returns.
+#: The columns that ArrowSplitWriter returns.
 WRITTEN = "path STRING"
 
 
 @dataclass(frozen=True, slots=True)
 class ArrowSplitWriter:
-    """Writes rows, in order, into splits of about `size`, and returns their paths, which begin with `name`.
+    """Writes rows, in order, into splits of about the weight `size`. Returns their paths, which begin with
+    `name`.
 
-    A row weighs `each` plus its column `weight`. Rows of one object (destination, and the column `path`)
+    A row weighs `each` plus its column `weight`. Rows of one object (destination and the column `path`)
     follow one another, and go into one split.
     """
 
@@ -55,20 +56,22 @@ class ArrowSplitWriter:
         import numpy as np
         import pyarrow.compute as pc
 
-        weight = split = 0
-        before = None
+        total = split = 0
+        previous_object = None
         for batch in filter(len, batches):
             objects = pc.binary_join_element_wise(batch.column("destination"), batch.column(self.path), "\0")
             starts = np.ones(len(batch), bool)
-            starts[0] = objects[0].as_py() != before
+            starts[0] = objects[0].as_py() != previous_object
             starts[1:] = pc.not_equal(objects[1:], objects[:-1])
-            own = np.full(len(batch), self.each)
+            row_weights = np.full(len(batch), self.each)
             if self.weight:
-                own += batch.column(self.weight).fill_null(0).to_numpy()
-            weights = weight + np.cumsum(own)
-            # The row at which each row's object starts; -1: in the previous batch.
-            first = np.maximum.accumulate(np.where(starts, np.arange(len(batch)), -1))
-            splits = np.where(first < 0, split, ((weights - own) // self.size)[first])
-            weight, split, before = int(weights[-1]), int(splits[-1]), objects[-1].as_py()
+                row_weights += batch.column(self.weight).fill_null(0).to_numpy()
+            cumulative = total + np.cumsum(row_weights)
+            # For each row, the row at which its object starts; -1: in the previous batch.
+            starts_of_objects = np.maximum.accumulate(np.where(starts, np.arange(len(batch)), -1))
+            splits = np.where(
+                starts_of_objects < 0, split, ((cumulative - row_weights) // self.size)[starts_of_objects]
+            )
+            total, split, previous_object = int(cumulative[-1]), int(splits[-1]), objects[-1].as_py()
             for start, stop in pairwise([*np.flatnonzero(np.diff(splits, prepend=-1)), len(batch)]):
                 yield int(splits[start]), batch.slice(start, stop - start)

@@ -1,4 +1,4 @@
-"""Expected failures of Spark tasks travel to the driver as rows, so that their types survive."""
+"""Expected errors of Spark tasks: they go to the driver as rows, so that their types survive."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-# What a task of a restore reports of each partition.
+# The columns of the row that a task of a restore reports for each partition.
 RESTORED = "scope STRING, region STRING, entries BIGINT, bytes BIGINT, position BIGINT, error STRING"
 _ARROW = {"INT": "int32", "BIGINT": "int64", "STRING": "string", "BOOLEAN": "bool", "BINARY": "binary"}
 
 
 @cache
 def arrow_schema(columns: str) -> pa.Schema:
-    """The Arrow schema of a Spark column list of plain types, exactly as wide as Spark wants them."""
+    """The Arrow schema for a list of Spark columns of plain types, with the exact widths that Spark
+    expects."""
     import pyarrow as pa
 
     pairs = [column.split() for column in columns.split(", ")]
@@ -30,9 +31,9 @@ def arrow_schema(columns: str) -> pa.Schema:
 
 
 def guarded(columns: str, work: Callable[[], Mapping[str, Any]]) -> pa.RecordBatch:
-    """One row of `work`'s result; when it fails as expected, a row of nothing but the error instead.
+    """The result of `work` as one row. When it fails with an expected error, the row holds only the error.
 
-    `columns` must have a column `error STRING`. Unexpected failures are raised to Spark.
+    `columns` must have a column `error STRING`. Unexpected errors are raised to Spark.
     """
     import pyarrow as pa
 
@@ -48,7 +49,7 @@ def guarded(columns: str, work: Callable[[], Mapping[str, Any]]) -> pa.RecordBat
 
 def encode_error(error: LakebackupError) -> str:
     """An error as one line of text, for `raise_first` in another process."""
-    # A more special error than the shared ones goes as the shared one it is.
+    # An error that another module defines is encoded as its base class in `lakebackup.errors`.
     kind = next(k for k in type(error).__mro__ if k.__module__ == errors.__name__)
     return json.dumps({"kind": kind.__name__, "message": error.message, "hint": error.hint})
 

@@ -1,4 +1,4 @@
-"""Numbers that the next backup of a source takes."""
+"""The numbers of the next backup of a source, and of its files."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from lakebackup.rows.backups import Scope
     from lakebackup.store.reader import CatalogReader
 
-# So many of the last backups are looked at first, and then.
-_RECENT = (8, 256)
+# How many of the last backups are searched for the newest files, first and second.
+_RECENT_BACKUPS = (8, 256)
 
 
 def latest_number(reader: CatalogReader, source: str) -> int:
-    """The number of a source's last backup, 0 without one."""
+    """The number of a source's last backup, or a higher number that departures name; 0 without any."""
     (committed,) = reader.rows("latest_number", source=source)
     number = committed["number"] or 0
     (departed,) = reader.rows("departed_number", source=source, number=number)
@@ -29,9 +29,9 @@ def latest_number(reader: CatalogReader, source: str) -> int:
 
 
 def next_backup(reader: CatalogReader, source: str) -> tuple[str, int, int]:
-    """Id, number and start (us since 1970 UTC) of the backup that a source takes now."""
-    now = datetime.now(UTC)
-    return layout.new_backup_id(now), latest_number(reader, source) + 1, micros(now)
+    """The id, the number and the start (us since 1970 UTC) of a source's next backup."""
+    start = datetime.now(UTC)
+    return layout.new_backup_id(start), latest_number(reader, source) + 1, micros(start)
 
 
 def newest_files(
@@ -42,23 +42,23 @@ def newest_files(
 ) -> list[NewestFile]:
     """The newest data file of each partition that has one.
 
-    `places`: the topics and partitions that matter. Most have a file in one of the last backups, so that the
-    rows of all need not be read.
+    `places`: the (topic, partition) pairs that matter; None: all. Most of them have a file in one of the last
+    backups, so that the rows of older ones need not be read. The result may have other partitions too.
     """
     epochs = {topic.scope: topic.epoch for topic in topics}
     if places is None:
         return _newest_files(reader, source, epochs, since=0)
-    newest, left = latest_number(reader, source), set(places)
-    found: dict[tuple[str, str], NewestFile] = {}
-    for recent in (*_RECENT, newest):
-        scopes = ",".join(sorted({scope for scope, _ in left}))
-        rows = _newest_files(reader, source, epochs, since=max(newest - recent, 0), scopes=scopes)
-        # Those of a topic's other partitions say how large records of it are.
-        found = {(file.scope, file.region): file for file in rows} | found
-        left -= found.keys()
-        if not left or recent >= newest:
+    last_number, missing = latest_number(reader, source), set(places)
+    files: dict[tuple[str, str], NewestFile] = {}
+    for recent in (*_RECENT_BACKUPS, last_number):
+        scopes = ",".join(sorted({scope for scope, _ in missing}))
+        rows = _newest_files(reader, source, epochs, since=max(last_number - recent, 0), scopes=scopes)
+        # The result also has files of the topics' other partitions: they show how large the records are.
+        files = {(file.scope, file.region): file for file in rows} | files
+        missing -= files.keys()
+        if not missing or recent >= last_number:
             break
-    return list(found.values())
+    return list(files.values())
 
 
 def _newest_files(
@@ -79,7 +79,7 @@ def next_sequences(
     topics: Iterable[Scope | StoredTopic],
     places: Set[tuple[str, str]] | None = None,
 ) -> dict[tuple[str, str], int]:
-    """The first number that no file in the catalog has, by topic and partition; 0 where there is none.
-    `places`: as for `newest_files`."""
+    """The first file number that is free in the catalog, by topic and partition; partitions without files are
+    left out. `places`: see `newest_files`."""
     files = newest_files(reader, source, topics, places)
     return {(file.scope, file.region): file.next_sequence for file in files}

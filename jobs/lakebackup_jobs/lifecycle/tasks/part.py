@@ -1,7 +1,7 @@
-"""What the tasks of a backup have in common: each writes its files once and lists them in its part.
+"""What the tasks of a backup have in common: each writes its files once, and lists them in its manifest part.
 
-The part is the task's commit: of two attempts the first counts, and a task that ran before is not run again.
-No row of a file goes through the driver.
+The part is the task's commit: of two attempts the first to write it counts, and a task that has one is not
+run again. The rows of files never go through the driver.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Parts:
-    """The backup that tasks write parts of. `uri`: of the destination, whose id is `destination`."""
+    """The backup whose parts tasks write. `uri` is that of the destination, `destination` its id."""
 
     uri: str
     destination: str
@@ -43,11 +43,12 @@ class Parts:
 
     @property
     def folder(self) -> str:
-        """Where the backup describes itself."""
+        """The folder of the backup's manifest."""
         return layout.backup_folder(self.source, self.backup_id)
 
     def once(self, storage: Storage, task: int, write: Callable[[], list[DataFile]]) -> list[DataFile]:
-        """The rows of a task's part, which `write` makes if no attempt has put it yet."""
+        """The rows of a task's part. If no attempt has written the part yet, `write` writes the files and
+        returns their rows, which become the part."""
         part = layout.parts_path(self.source, self.backup_id, task)
         try:
             rows = read_part(storage, part)
@@ -57,14 +58,14 @@ class Parts:
         return rows
 
     def check(self, storage: Storage, rows: list[DataFile]) -> None:
-        """Raise Damaged when what an earlier attempt wrote cannot be used."""
+        """Raise Damaged when the files of an earlier attempt cannot be used."""
 
     def progress(self, storage: Storage, task: int, prefix: str = "") -> Callable[[int, int], None]:
-        """Reports records and bytes that one task is done with."""
+        """A function with which one task reports the records and bytes that it has processed."""
         return TaskProgress(storage, self.folder).counter(f"{prefix}{task:06d}")
 
     def row(self, **columns: Any) -> DataFile:
-        """The row of a file of this backup."""
+        """The row of a file of this backup, with these columns."""
         constant = {
             "destination": self.destination,
             "backup_id": self.backup_id,
@@ -76,7 +77,7 @@ class Parts:
         return DataFile(**{**constant, **columns})
 
     def listing(self, table: str, path: str, size: int, sha256: str, **columns: Any) -> DataFile:
-        """The row of an object that holds rows of a table."""
+        """The row of an object that holds rows of the catalog's `table`."""
         constant: dict[str, Any] = {
             "path": path,
             "scope": "",
@@ -98,7 +99,7 @@ class Parts:
 
 
 def parts_of(work: Workspace, draft: Draft, level: int = 0, parent: Parent | None = None) -> dict[str, Any]:
-    """The fields of the Parts of a draft; `parent`: the backup that it continues."""
+    """The values for the fields of a draft's Parts. `parent`: the backup that it continues."""
     return {
         "uri": work.storage.uri,
         "destination": work.destination,
@@ -112,7 +113,7 @@ def parts_of(work: Workspace, draft: Draft, level: int = 0, parent: Parent | Non
 
 @dataclass(frozen=True, kw_only=True)
 class PartTask(Parts, Task):
-    """What every task of one backup does, on Spark or in this process."""
+    """A task of a backup, on Spark or in this process: it writes files and their part."""
 
     COLUMNS = OUTCOME
 
@@ -122,22 +123,22 @@ class PartTask(Parts, Task):
 
     @abstractmethod
     def write(self, storage: Storage, task: int) -> list[DataFile]:
-        """Write the files of a task; their rows."""
+        """Write the files of a task, and return their rows."""
 
 
 def run_tasks(workspace: Workspace, job: PartTask, tasks: range, *, at_once: int | None = None) -> Totals:
-    """Run tasks on the workspace's runner; what they wrote. `at_once`: no more than so many side by side.
+    """Run tasks on the workspace's runner, at most `at_once` in parallel. Returns the totals of their files.
 
     Raises the first error that a task reported.
     """
-    found, report = Totals(), workspace.reporter
+    sums, reporter = Totals(), workspace.reporter
     if not tasks:
-        return found
-    with workspace.task_progress(job.folder).watched(report.update, report.warning):
+        return sums
+    with workspace.task_progress(job.folder).watched(reporter.update, reporter.warning):
         if workspace.runner == "local":
             processors = os.cpu_count() or 1
-            found.add(run_all(job, tasks, None, min(at_once or processors, processors)))
+            sums.add(run_all(job, tasks, None, min(at_once or processors, processors)))
         else:
-            found.add(run_all(job, tasks, workspace.cluster, at_once))
-    report.update(found.entries, found.bytes)
-    return found
+            sums.add(run_all(job, tasks, workspace.cluster, at_once))
+    reporter.update(sums.entries, sums.bytes)
+    return sums

@@ -1,7 +1,7 @@
-"""Progress of a job's tasks, reported through the destination, so that it works on any cluster.
+"""The progress of a job's tasks. It is reported through the destination, so it works on any cluster.
 
-A task writes its count to `<folder>progress/<task>` about once a second, with what delays it; the driver adds
-up the counts.
+About once a second, a task writes its counts, and what delays it, to `<folder>progress/<task>`. The driver
+adds up the counts.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _in_thread = threading.local()
 
 
 class Stopped(Exception):
-    """The task's run has ended by an error of another task, or by Ctrl-C."""
+    """The run has ended through an error of another task or Ctrl-C, so this task stops."""
 
 
 def stopped_by(event: threading.Event) -> None:
@@ -44,9 +44,9 @@ class TaskProgress:
         self._prefix = f"{folder}progress/"
 
     def counter(self, task: str) -> Callable[[int, int], None]:
-        """A function for one task that adds (records, bytes) and writes the sums at most every EVERY_S.
+        """A function for one task: it adds (records, bytes), and writes the sums at most every EVERY_S.
 
-        Where there is a limit of bytes a second, it waits until as many may have been done.
+        If there is a limit of bytes a second, it waits until the task may continue.
         """
         records = size = 0
         due = time.monotonic() + EVERY_S
@@ -72,11 +72,11 @@ class TaskProgress:
         return sum(report[0] for report in reports), sum(report[1] for report in reports)
 
     def _reports(self) -> list[Any]:
-        """Of each task its records, its bytes, and a sentence on each thing that delays it."""
-        return [json.loads(self._storage.get(found.path)) for found in self._storage.list(self._prefix)]
+        """For each task, a list of its records, its bytes, and a sentence on each cause of delay."""
+        return [json.loads(self._storage.get(entry.path)) for entry in self._storage.list(self._prefix)]
 
     def clear(self) -> None:
-        """Delete the objects when the job has finished."""
+        """Delete the progress objects. Call it when the job has finished."""
         with suppress(EnvironmentProblem):
             working.empty(self._storage, self._prefix)
 
@@ -84,9 +84,9 @@ class TaskProgress:
     def watched(
         self, update: Callable[[int, int], None], delayed: Callable[[str], None] | None = None
     ) -> Iterator[None]:
-        """While the block runs, call `update(records, bytes)` about once a second; then clear.
+        """While the block runs, call `update(records, bytes)` about once a second; then delete the objects.
 
-        `delayed` hears once of each thing that delays tasks.
+        `delayed` is called once for each cause that delays tasks.
         """
         finished = threading.Event()
         texts: set[str] = set()
@@ -115,7 +115,7 @@ class TaskProgress:
 
 @dataclass(frozen=True, slots=True)
 class TaskCounters:
-    """Makes a task's counter where the task runs, for code that knows nothing of progress."""
+    """Creates a task's counter where the task runs, for code that does not know TaskProgress."""
 
     uri: str
     folder: str

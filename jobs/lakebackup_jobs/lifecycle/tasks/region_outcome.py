@@ -1,4 +1,4 @@
-"""What a restore did of one partition."""
+"""The result of a restore for one partition."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class RegionOutcome:
-    """What was restored of one partition; `position` is the source position reached."""
+    """What was restored of one partition. `position` is the source position up to which it was restored."""
 
     scope: str
     region: str

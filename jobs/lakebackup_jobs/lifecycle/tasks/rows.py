@@ -1,4 +1,4 @@
-"""Rows on their way between the steps of a run: Parquet objects in the destination."""
+"""Rows that one step of a run passes to the next one, as Parquet objects in the destination."""
 
 from __future__ import annotations
 
@@ -31,9 +31,10 @@ class Written:
 def write_rows(
     storage: Storage, path: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch]
 ) -> tuple[int, int, str]:
-    """Put rows as a Parquet object in place of an older one: its bytes, how many rows, its SHA-256.
+    """Put rows as a Parquet object, in place of an older one. Returns its bytes, the number of rows, its
+    SHA-256.
 
-    The compressed object is held in memory, the rows are not.
+    The compressed object is held in memory; the rows are not.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -49,7 +50,7 @@ def write_rows(
 
 
 def read_rows(storage: Storage, path: str) -> Iterator[pa.RecordBatch]:
-    """The rows of such an object, in batches. Raises NotFound."""
+    """The rows of an object of `write_rows`, in batches. Raises NotFound."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -58,7 +59,8 @@ def read_rows(storage: Storage, path: str) -> Iterator[pa.RecordBatch]:
 
 
 def read_table(storage: Storage, path: str) -> pa.Table:
-    """All rows of such an object, with the metadata of its schema. Raises NotFound, or Arrow's errors."""
+    """All rows of an object of `write_rows`, with its schema's metadata. Raises NotFound, or Arrow's
+    errors."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -67,7 +69,7 @@ def read_table(storage: Storage, path: str) -> pa.Table:
 
 @dataclass(frozen=True, slots=True)
 class _QueryWriter:
-    """Over the rows of a statement, in one task: writes them as an object; returns the fields of Written."""
+    """Writes the rows of a query as one object, in one task; returns the fields of Written except `path`."""
 
     uri: str
     path: str
@@ -85,13 +87,13 @@ class _QueryWriter:
 def write_query(
     reader: CatalogReader, uri: str, path: str, schema: pa.Schema, query: str, **parameters: Any
 ) -> Written:
-    """Write the rows that a statement gives as one object, whichever engine runs it."""
-    found = reader.map(
+    """Write the rows of a query as one object, whichever engine runs the query."""
+    summaries = reader.map(
         _QueryWriter(uri, path, schema),
         "bytes BIGINT, rows BIGINT, sha256 STRING",
         query,
         spread=lambda rows: rows.coalesce(1),
         **parameters,
     )
-    # Spark leaves a task out that it knows to have no row.
-    return Written(path, **found[0]) if found else Written(path, 0, 0, "")
+    # Spark does not run a task that it knows to have no row.
+    return Written(path, **summaries[0]) if summaries else Written(path, 0, 0, "")

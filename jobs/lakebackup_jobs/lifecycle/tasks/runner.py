@@ -1,6 +1,6 @@
-"""What the tasks of a backup run on: Spark, or threads of this process. The one place that decides it.
+"""Decides what the tasks of a backup run on: Spark, or threads of this process. No other module decides it.
 
-Starting Spark takes longer than copying what a small increment holds. The tasks are the same.
+To start Spark takes longer than to copy a small increment. The tasks are the same on both.
 """
 
 from __future__ import annotations
@@ -18,27 +18,31 @@ if TYPE_CHECKING:
     from lakebackup.rows.backups import Runner
 
 
-# What a byte of a record costs, which is read, encoded and compressed, copies so much of a file.
-_FILE_BYTES = 4
-# A message of a queue counts for so little that two million are small: its plan has read the ends anyway.
-_MESSAGE = 8
+# This many bytes of a file are copied in the time that it takes to read, encode and compress one byte of
+# records.
+_FILE_BYTES_PER_RECORD_BYTE = 4
+# The weight of one message of a queue. Two million messages still count as small: the plan has read the ends
+# of the queues anyway.
+_MESSAGE_BYTES = 8
 
 
 def of_files(cost: int) -> int:
-    """The size of an increment of files, whose copying costs as much as that of `cost` bytes."""
-    return cost // _FILE_BYTES
+    """The size of an increment of files with `cost` bytes, as the bytes of records that take as long to back
+    up."""
+    return cost // _FILE_BYTES_PER_RECORD_BYTE
 
 
 def of_messages(count: int) -> int:
-    """The size of an increment of `count` messages of queues."""
-    return count * _MESSAGE
+    """The size of an increment of `count` messages of queues, in the same unit."""
+    return count * _MESSAGE_BYTES
 
 
 def choose(asked: RunRequest, size: int | None, *, session: SparkSession | None) -> Runner:
-    """The runner of a backup of `size` bytes of records; None: it is a full, or nobody knows.
+    """The runner of a backup of `size` bytes of records; None: the backup is a full, or its size is not
+    known.
 
-    `auto` is Spark where it is there already (`session`, a Spark Connect server, spark-submit).
-    Without a Java to start Spark with it is threads of this process.
+    With `auto` this is Spark if Spark runs already (`session`, a Spark Connect server, spark-submit), and
+    otherwise depends on the size. Without Java, it is threads of this process.
     """
     if asked.runner == "local":
         return "local"
@@ -49,16 +53,16 @@ def choose(asked: RunRequest, size: int | None, *, session: SparkSession | None)
 
 
 def by_size(asked: RunRequest, session: SparkSession | None) -> bool:
-    """Whether it is the size of a backup that decides on its runner."""
+    """Whether the size of a backup decides on its runner."""
     return asked.runner == "auto" and not has_spark(asked.remote, session)
 
 
 def is_small(size: int, asked: Request, session: SparkSession | None) -> bool:
-    """Whether this process reads `size` bytes to check them: Spark is not there, and would take longer to
-    start."""
+    """Whether this process reads `size` bytes to check them, because Spark does not run yet, and would take
+    longer to start."""
     return size <= LOCAL_BELOW and not has_spark(asked.remote, session)
 
 
 def has_spark(remote: str | None, session: SparkSession | None) -> bool:
-    """Whether Spark is there already: a session, a Spark Connect server, or spark-submit."""
+    """Whether Spark runs already: as a session, a Spark Connect server, or spark-submit."""
     return session is not None or remote is not None or jvm.SUBMITTED

@@ -1,7 +1,8 @@
-"""The recorded plan of a restore: one split for each partition, read by the task that restores it.
+"""The recorded plan of a restore: one split for each partition, which lists its files. The task that restores
+the partition reads it.
 
-A restore that was interrupted and is resumed after a newer backup still restores the files that were planned.
-The driver holds no list of them: rows stream from DuckDB to storage, or Spark's tasks write them.
+So a restore that is resumed still restores the files that were planned, whatever newer backups there are. The
+driver never holds the list of files: its rows stream from DuckDB to storage, or Spark's tasks write them.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ if TYPE_CHECKING:
     from lakebackup.plan.topics.restore import RestorePlan
     from lakebackup.storage import Storage
 
-#: Columns of what a SplitWriter returns.
+#: The columns that a SplitWriter returns.
 WRITTEN = "number BIGINT"
 # A task takes one split; when there are more splits than this, a task takes several.
 MOST_TASKS = 200
 _INDEX = "plan/tasks.json"
-# What the run that wrote the splits knew beside them, for one that resumes it.
-_RESUMED = "plan/resume.json"
+# What else a resumed run needs to know from the run that wrote the splits.
+_RESUME = "plan/resume.json"
 T = TypeVar("T")
 #: The columns that identify a partition of a topic.
 PARTITION = ("scope", "epoch", "region")
@@ -40,7 +41,8 @@ PARTITION = ("scope", "epoch", "region")
 
 @dataclass(frozen=True, slots=True)
 class Rows(Generic[T]):
-    """The rows of a split after the `first` ones, converted by `convert`. Each iteration reads them again."""
+    """The rows of a split, without its `first` rows, each converted by `convert`. Each iteration reads them
+    again."""
 
     read: Callable[[], Iterator[dict[str, Any]]]
     convert: Callable[[dict[str, Any]], T]
@@ -52,7 +54,7 @@ class Rows(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Splits:
-    """The stored splits of a restore: `tasks[i]` has the paths of those that Spark task i restores."""
+    """The stored splits of a restore. `tasks[i]` holds the paths of the splits that task i restores."""
 
     uri: str
     folder: str
@@ -64,7 +66,8 @@ class Splits:
         return range(len(self.tasks))
 
     def partition_files(self, number: int) -> Iterator[tuple[StoredFile, Iterable[StoredFile]]]:
-        """For each partition of a task: its first file, and all its files, which can be read again."""
+        """For each partition of a task: its first file, and all of its files, which can be iterated
+        repeatedly."""
         for rows in self.lines(number):
             files = Rows(rows.read, lambda row: StoredFile(**row))
             yield next(iter(files)), files
@@ -80,7 +83,7 @@ class Splits:
         return TaskProgress(open_storage(self.uri), self.folder)
 
     def clear(self) -> None:
-        """Delete the splits, the index first: the restore is done."""
+        """Delete the splits, the index first. Call it when the restore is complete."""
         storage = open_storage(self.uri)
         working.retire(storage, f"{self.folder}{_INDEX}")
         clear(storage, self.folder)
@@ -88,10 +91,11 @@ class Splits:
 
 @dataclass(frozen=True, slots=True)
 class SplitWriter:
-    """Writes one split per partition from rows grouped by partition, and returns its number. Runs in this
-    process or in a Spark task.
+    """Writes one split for each partition, from rows grouped by partition, and returns its number. Runs in
+    this process or in a Spark task.
 
-    `numbers`: a split's number by the values of the columns `key`. `heads`: by number, a split's first row.
+    `numbers` maps the values of the columns `key` to a split's number. `heads[number]` is the first row of
+    the split.
     """
 
     uri: str
@@ -104,9 +108,9 @@ class SplitWriter:
         import pyarrow as pa
 
         rows = chain.from_iterable(batch.to_pylist() for batch in batches)
-        for partition, some in groupby(rows, key=itemgetter(*self.key)):
+        for partition, partition_rows in groupby(rows, key=itemgetter(*self.key)):
             number = self.numbers[partition]
-            self.write(number, some)
+            self.write(number, partition_rows)
             yield pa.RecordBatch.from_pydict({"number": pa.array([number], pa.int64())})
 
     def write(self, number: int, rows: Iterable[Mapping[str, Any]]) -> None:
@@ -116,7 +120,7 @@ class SplitWriter:
 
 
 def write_splits(storage: Storage, plan: RestorePlan, folder: str) -> Splits:
-    """Write the splits of a planned restore below `folder`, or find those of the run that was interrupted.
+    """Write the splits of a planned restore below `folder`, unless an interrupted run has written them.
 
     Raises EnvironmentProblem (storage).
     """
@@ -132,39 +136,39 @@ def write_splits(storage: Storage, plan: RestorePlan, folder: str) -> Splits:
             *PARTITION, "start_position", "path"
         ),
     )
-    storage.put(f"{folder}{_RESUMED}", plan.to_resume().encode())
+    storage.put(f"{folder}{_RESUME}", plan.to_resume().encode())
     # The largest partitions start first.
     return Splits(storage.uri, folder, write_index(storage, folder, range(len(parts))))
 
 
 def resumed_plan(storage: Storage, folder: str, plan: RestorePlan) -> RestorePlan | None:
-    """The plan of the run whose splits are below `folder`, from the one of the run that resumes it; None when
-    they were not all written."""
+    """The plan of the interrupted run whose splits are below `folder`; None if it did not write them all.
+    `plan` is that of the run that resumes it."""
     if read_index(storage, folder) is None:
         return None
     try:
-        return plan.resumed(storage.get(f"{folder}{_RESUMED}").decode())
+        return plan.resumed(storage.get(f"{folder}{_RESUME}").decode())
     except NotFound:
         return plan.resumed(None)
 
 
 def regions_of(storage: Storage, folder: str) -> list[tuple[str, str, str]] | None:
-    """The partitions (topic, epoch, number) with a split below `folder`; None when there is no plan, or none
-    any more: a restore that is done deletes it."""
+    """The partitions (topic, epoch, number) with a split below `folder`; None if there is no plan. A complete
+    restore deletes its plan."""
     tasks = read_index(storage, folder)
     if tasks is None:
         return None
     try:
-        firsts = [_first(storage, path) for path in chain.from_iterable(tasks)]
+        first_rows = [_first_row(storage, path) for path in chain.from_iterable(tasks)]
     except NotFound:
         return None
-    return [(row["scope"], row["epoch"], row["region"]) for row in firsts]
+    return [(row["scope"], row["epoch"], row["region"]) for row in first_rows]
 
 
-def _first(storage: Storage, path: str) -> dict[str, Any]:
+def _first_row(storage: Storage, path: str) -> dict[str, Any]:
     with storage.open(path) as stream:
-        found: dict[str, Any] = json.loads(next(stream))
-    return found
+        row: dict[str, Any] = json.loads(next(stream))
+    return row
 
 
 def split_path(folder: str, number: int) -> str:
@@ -173,21 +177,22 @@ def split_path(folder: str, number: int) -> str:
 
 
 def batched(items: Iterable[T], *limits: tuple[Callable[[T], int], int]) -> Iterator[list[T]]:
-    """Items in lists. A limit is the weight of an item, and the sum of weights at which a list is full."""
-    held: list[T] = []
+    """Group items into lists. Each limit is a function for an item's weight, and the sum of weights at which
+    a list is full."""
+    batch: list[T] = []
     sums = [0 for _ in limits]
     for item in items:
-        held.append(item)
+        batch.append(item)
         sums = [total + weight(item) for total, (weight, _) in zip(sums, limits, strict=True)]
-        if any(total >= most for total, (_, most) in zip(sums, limits, strict=True)):
-            yield held
-            held, sums = [], [0 for _ in limits]
-    if held:
-        yield held
+        if any(total >= limit for total, (_, limit) in zip(sums, limits, strict=True)):
+            yield batch
+            batch, sums = [], [0 for _ in limits]
+    if batch:
+        yield batch
 
 
 def write_lines(storage: Storage, path: str, rows: Iterable[Any]) -> None:
-    """Write rows as JSON lines; replaces an older object."""
+    """Write rows as JSON lines. Replaces an older object."""
     with storage.writer() as writer:
         for row in rows:
             writer.write(f"{json.dumps(row)}\n".encode())
@@ -203,12 +208,13 @@ def read_lines(storage: Storage, path: str) -> Iterator[Any]:
 def clear(storage: Storage, folder: str) -> None:
     """Delete the splits below `folder`."""
     index = f"{folder}{_INDEX}"
-    working.delete(storage, [found.path for found in storage.list(f"{folder}plan/") if found.path != index])
+    working.delete(storage, [entry.path for entry in storage.list(f"{folder}plan/") if entry.path != index])
     working.retire(storage, index)
 
 
 def write_index(storage: Storage, folder: str, numbers: Sequence[int]) -> tuple[tuple[str, ...], ...]:
-    """Assign splits to tasks round-robin, and write the index. Call it when all splits are written."""
+    """Assign splits to tasks round-robin, and write the index. Returns the paths of each task's splits. Call
+    it when all splits are written."""
     count = min(len(numbers), MOST_TASKS)
     tasks = [tuple(split_path(folder, number) for number in numbers[task::count]) for task in range(count)]
     storage.put(f"{folder}{_INDEX}", json.dumps(tasks).encode())
@@ -216,7 +222,7 @@ def write_index(storage: Storage, folder: str, numbers: Sequence[int]) -> tuple[
 
 
 def read_index(storage: Storage, folder: str) -> tuple[tuple[str, ...], ...] | None:
-    """The paths of each task's splits; None when they were not all written."""
+    """The paths of each task's splits; None if they were not all written."""
     try:
         return tuple(tuple(paths) for paths in json.loads(working.get(storage, f"{folder}{_INDEX}")))
     except NotFound:

@@ -1,4 +1,4 @@
-"""The tasks of a job: each does the work of its number and reports rows, on Spark or in this process."""
+"""The tasks of a job. Each does the work of its number and reports rows, on Spark or in this process."""
 
 from __future__ import annotations
 
@@ -26,17 +26,18 @@ if TYPE_CHECKING:
 
 
 class Task(PerNumber):
-    """What the task of a number does. An expected error is reported as a row, so that its type survives."""
+    """The task of a job. Spark's tasks report expected errors as rows, so that their types survive."""
 
-    #: Of the rows that are reported. The last one is `error STRING`.
+    #: The columns of the rows that the task reports. The last one is `error STRING`.
     COLUMNS: ClassVar[str]
 
     def run(self, number: int) -> Mapping[str, Any]:
-        """Do it, in any process: values of COLUMNS but for the error, which is raised."""
+        """Do the work of a number, in any process. Returns the values of COLUMNS except `error`; raises
+        errors."""
         raise NotImplementedError
 
     def works(self, number: int) -> Iterator[Work]:
-        """What is done for a number, each with a row of its own: `run`, if nothing else is said here."""
+        """The pieces of work of a number, each of which reports one row. By default, only `run`."""
         yield partial(self.run, number)
 
     def rows(self, number: int) -> Iterator[pa.RecordBatch]:
@@ -45,34 +46,35 @@ class Task(PerNumber):
 
 
 def run_all(job: Task, numbers: range, cluster: Cluster | None, at_once: int | None = None) -> list[Any]:
-    """Run tasks, at most `at_once` side by side; returns what they report, with COLUMNS as attributes.
+    """Run tasks, at most `at_once` in parallel. Returns the rows that they report, with COLUMNS as
+    attributes.
 
-    Without a cluster threads of this process do it; an error or Ctrl-C stops them when they next report
-    progress. Raises the first error that a task reported.
+    Without a cluster, threads of this process run the tasks; an error or Ctrl-C stops them when they next
+    report progress. Raises the first error that a task reported.
     """
     if not numbers:
         return []
     if cluster is None:
-        return _here(job, numbers, at_once or os.cpu_count() or 1)
+        return _run_in_process(job, numbers, at_once or os.cpu_count() or 1)
     with task_errors():
         rows = [SimpleNamespace(**row) for row in job.reports(cluster, numbers, job.COLUMNS, at_once)]
     raise_first(row.error for row in rows)
     return rows
 
 
-def _here(job: Task, numbers: range, at_once: int) -> list[Any]:
-    rate = rate_of_one(min(len(numbers), at_once))
+def _run_in_process(job: Task, numbers: range, most_threads: int) -> list[Any]:
+    rate = rate_of_one(min(len(numbers), most_threads))
 
-    def done(number: int) -> list[Any]:
+    def run_task(number: int) -> list[Any]:
         with paced(rate):
             return [SimpleNamespace(**{"error": None, **work()}) for work in job.works(number)]
 
-    if len(numbers) == 1:  # on this thread, which may have a client of the cluster already
-        return done(numbers[0])
+    if len(numbers) == 1:  # this thread may have a client of the Kafka cluster already
+        return run_task(numbers[0])
     stop = threading.Event()
-    with ThreadPoolExecutor(at_once, "task", stopped_by, (stop,)) as pool:
+    with ThreadPoolExecutor(most_threads, "task", stopped_by, (stop,)) as pool:
         try:
-            return [row for rows in pool.map(done, numbers) for row in rows]
+            return [row for rows in pool.map(run_task, numbers) for row in rows]
         except BaseException:
             stop.set()
             pool.shutdown(cancel_futures=True)

@@ -1,4 +1,4 @@
-"""What the tasks of a backup report of the files they wrote, and the sums."""
+"""What the tasks of a backup report about the files that they wrote, and the sums of that."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ OUTCOME = (
 
 
 def totals(task: int, rows: Sequence[DataFile]) -> dict[str, object]:
-    """What a task reports of the files it wrote: columns of OUTCOME."""
+    """What a task reports about the files that it wrote: values for the columns OUTCOME."""
     digest = Digest()
     for row in rows:
         digest.add(json_line(row))
@@ -39,14 +39,14 @@ def totals(task: int, rows: Sequence[DataFile]) -> dict[str, object]:
 
 
 class Totals:
-    """What the tasks of a backup wrote, added up."""
+    """The sums of what the tasks of a backup wrote."""
 
     def __init__(self) -> None:
         self.files = self.bytes = self.entries = 0
         self.digest = Digest()
 
     def add(self, rows: Iterable[Any]) -> None:
-        """Add what tasks reported (rows of OUTCOME). Raises the first error among them."""
+        """Add the rows of OUTCOME that tasks reported. Raises the first error among them."""
         rows = list(rows)
         raise_first(row.error for row in rows)
         for row in rows:
@@ -56,14 +56,15 @@ class Totals:
             self.digest.add_lanes([row.lane0, row.lane1, row.lane2, row.lane3])
 
     def merge(self, other: Totals) -> None:
-        """Add what other tasks of the same backup wrote."""
+        """Add the sums of other tasks of the same backup."""
         self.files += other.files
         self.bytes += other.bytes
         self.entries += other.entries
         self.digest.add_lanes(list(other.digest.lanes))
 
     def columns(self) -> dict[str, Any]:
-        """Of the row of a backup that ends now: what it holds, and who wrote it with what."""
+        """The columns of the row of a backup that ends now: its totals, when it ended, who wrote it, and the
+        tool."""
         return {
             "files": self.files,
             "bytes": self.bytes,

@@ -1,8 +1,8 @@
-"""Spark's daemon of Python workers, with what our tasks import in memory before it forks them.
+"""Spark's daemon of Python workers. It imports what our tasks need before it forks the workers.
 
-A worker that imports by itself costs half a second of a core and 100 MB, each of them. A command starts the
-daemon beside its JVM, so that it imports meanwhile. What the JVM starts then hands its streams and its
-environment over to it; it is the daemon itself where there is none, or none any more.
+Imports by each worker would cost half a second of a core and 100 MB every time. A command starts the daemon
+beside its JVM, so that it imports while the JVM starts. The process that the JVM then starts as its daemon
+hands its streams and environment over to the waiting one. If none waits, it becomes the daemon itself.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from lakebackup_jobs.runtime import AHEAD
 
 
 def main() -> None:
-    """Be the daemon that waits for the JVM's call, or what the JVM calls."""
+    """Run as the daemon that waits for the JVM (the argument is a socket's number), or as the process that
+    the JVM starts."""
     if sys.argv[1].isdigit():
         _wait(socket.socket(fileno=int(sys.argv[1])))
     elif not _hand_over(os.environ.pop(AHEAD, "")):
@@ -29,30 +30,31 @@ def main() -> None:
 
 def _wait(listener: socket.socket) -> None:
     _preload()
-    ready, *_ = select.select([listener, sys.stdin], [], [])
-    if listener not in ready:
+    readable, *_ = select.select([listener, sys.stdin], [], [])
+    if listener not in readable:
         return  # the command has ended
-    caller, _ = listener.accept()
+    connection, _ = listener.accept()
     listener.close()
     path = Path(os.environ[AHEAD])
     path.unlink()
     with suppress(OSError):
         path.parent.rmdir()
-    _, streams, *_ = socket.recv_fds(caller, 1, 3)
-    with caller.makefile("rb") as text:
+    _, streams, *_ = socket.recv_fds(connection, 1, 3)
+    with connection.makefile("rb") as text:
         variables = json.load(text)
     os.environ.clear()
     os.environ.update(variables)
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
         os.close(stream)
-    if os.fork():  # the child has none of the pages of libraries that only loading needed
+    if os.fork():  # the child does not have the pages that only the loading of libraries needed
         os._exit(0)
     _serve()
 
 
 def _hand_over(path: str) -> bool:
-    """Let the daemon that waits at `path` be the JVM's; returns when it has ended, False if there is none."""
+    """Make the daemon that waits at `path` the JVM's daemon, and wait until it ends. Returns False if none
+    waits."""
     with socket.socket(socket.AF_UNIX) as daemon, suppress(OSError):
         daemon.connect(path)
         socket.send_fds(daemon, [b" "], [0, 1, 2])
@@ -83,7 +85,7 @@ def _serve() -> None:
 
     from pyspark.daemon import manager
 
-    gc.freeze()  # else the collector of each worker copies the pages that all could share
+    gc.freeze()  # otherwise the garbage collector of each worker would copy the pages that all share
     manager()  # type: ignore[no-untyped-call]
 
 

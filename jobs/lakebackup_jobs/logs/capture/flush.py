@@ -1,4 +1,8 @@
-"""When a log task flushes, and what: reads the cluster and the catalog, and lets `plan.logs.flush` decide."""
+"""Plans the flushes of a log task: reads the cluster and the catalog, and lets `plan.logs.flush` decide.
+
+A flush is due at intervals, and earlier once enough bytes wait. When a flush captured nothing, because no
+transaction is complete yet, the next one is planned after half an interval.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +46,7 @@ if TYPE_CHECKING:
 
 # How long a list of the cluster's topics is reused while no flush is due.
 _TOPICS_S = 10.0
-# Events are taken to be at least as large, however small the last ones were.
+# The least mean size of an event that is assumed, however small the last events were.
 _LEAST_BYTES = 128
 
 
@@ -50,8 +54,8 @@ _LEAST_BYTES = 128
 class LogRequest(Request):
     """A task as its job runs it. `kafka`: librdkafka properties with bootstrap.servers; may hold secrets.
 
-    `scratch`: folder of tasks' temporary files. `tries`: how often what fails for a while is tried, each time
-    after twice the wait, before the task pauses.
+    `scratch`: folder of the Spark tasks' temporary files. `tries`: after so many passing errors in a row the
+    task pauses. The wait doubles after each.
     """
 
     name: str
@@ -64,84 +68,94 @@ class LogRequest(Request):
 
 
 class Planner:
-    """Plans one flush after another, each when it is due; remembers between them what it has read."""
+    """Plans one flush after another, each when it is due. Caches the state of the cluster and catalog."""
 
     def __init__(self, request: LogRequest) -> None:
         self._request = request
         self._feed = feed_of(request.settings, request.kafka)
         self._cluster = Cluster(request.kafka)
         self._topics: list[TopicState] = []
-        self._asked = -_TOPICS_S
+        self._topics_time = -_TOPICS_S
         self._stale = True
         self._due = 0.0  # on the monotonic clock
-        self._stood: tuple[str | None, int] | None = None
+        self._planned_state: tuple[str | None, int] | None = None
         self._idle = False
-        self._ends: dict[tuple[str, str, str], int] | None = None
+        self._first_ends: dict[tuple[str, str, str], int] | None = None
         self._newest: Newest | None = None
-        self._known: dict[Place, int] = {}
-        self._epochs: dict[Place, int | None] = {}  # of the leader when it was read up to there
-        self._uncut: set[tuple[Place, int, int | None]] = set()
-        self._mean: float = FIRST_BYTES
-        self._before: str | None = None
+        self._end_offsets: dict[Place, int] = {}
+        self._epochs: dict[Place, int | None] = {}  # leader's epoch at the end offset
+        self._uncut_ends: set[tuple[Place, int, int | None]] = set()
+        self._mean_bytes: float = FIRST_BYTES
+        self._last_backup_id: str | None = None
 
     def plan(self, *, now: bool = False) -> Flush | None:
-        """The next flush when it is due; None when it is not, or nothing is new. With `now` one after the
-        other, whether due or not, until all that existed at the first call is flushed.
+        """The next flush, or None when it is not due or there are no new events.
 
-        Raises Refused (events are gone), NotFound (no topic), EnvironmentProblem.
+        With `now`, flushes follow each other whether they are due or not, until all events that existed at
+        the first call are flushed. Raises Refused (Kafka lost events), NotFound (no topic) and
+        EnvironmentProblem.
         """
         if self._stale:
-            self._look()
+            self._read_catalog()
         settings = self._request.settings
-        if not now and time.monotonic() - self._asked < _TOPICS_S and self._topics:
+        if not now and time.monotonic() - self._topics_time < _TOPICS_S and self._topics:
             topics = self._topics
         else:
-            topics = self._ask()
+            topics = self._describe_topics()
         instant, regions = self._cluster.positions(topics, ISOLATION)
-        cuts = self._cut(regions)
-        regions = self._as_first_seen(regions) if now else regions
-        waits = log_flush.waiting(regions, {**self._known, **cuts})
-        at_once = (now or waits * self._mean >= settings.flush_bytes) and not self._idle
-        # A cut cannot wait: once the partition has grown again, new events are where others were read.
-        if cuts or (waits and (at_once or (not now and time.monotonic() >= self._due))):
-            return self._flush(topics, regions, instant, cuts)
+        cuts = self._find_cuts(regions)
+        regions = self._limit_to_first_ends(regions) if now else regions
+        waiting_count = log_flush.waiting(regions, {**self._end_offsets, **cuts})
+        is_immediate = (now or waiting_count * self._mean_bytes >= settings.flush_bytes) and not self._idle
+        # A cut cannot wait: once the partition grows again, new events have the offsets of old ones.
+        if cuts or (waiting_count and (is_immediate or (not now and time.monotonic() >= self._due))):
+            return self._new_flush(topics, regions, instant, cuts)
         return None
 
-    def _cut(self, regions: Sequence[RegionState]) -> dict[Place, int]:
-        """The partitions that were cut back behind what was read of them, and where."""
-        now = {region.place: region for region in regions}
+    def _find_cuts(self, regions: Sequence[RegionState]) -> dict[Place, int]:
+        """The partitions whose log was cut back behind what was read of them, and the offset of the cut."""
+        current_regions = {region.place: region for region in regions}
         ends = [
-            BackupEnd(0, *place, end, self._epochs[place])
-            for place, end in self._known.items()
-            if place in now
-            and ((place, end, now[place].leader_epoch) not in self._uncut or end > now[place].high)
+            BackupEnd(0, *partition, end, self._epochs[partition])
+            for partition, end in self._end_offsets.items()
+            if partition in current_regions
+            and (
+                (partition, end, current_regions[partition].leader_epoch) not in self._uncut_ends
+                or end > current_regions[partition].high
+            )
         ]
-        cuts = cut_back(ends, now, Logs(self._request.kafka, lambda _: {}))
-        # Of a new leader's partition the log is asked once.
-        self._uncut |= {(s.where, s.position, now[s.where].leader_epoch) for s in ends if s.where not in cuts}
+        cuts = cut_back(ends, current_regions, Logs(self._request.kafka, lambda _: {}))
+        # The log of a partition with a new leader is asked only once.
+        self._uncut_ends |= {
+            (e.where, e.position, current_regions[e.where].leader_epoch) for e in ends if e.where not in cuts
+        }
         return cuts
 
-    def _as_first_seen(self, regions: Sequence[RegionState]) -> list[RegionState]:
-        """What has arrived since the first call is left for later."""
-        keys = [(region.scope, region.epoch, region.region) for region in regions]
-        if self._ends is None:
-            self._ends = {key: region.end for key, region in zip(keys, regions, strict=True)}
-        ends = [self._ends.get(key, 0) for key in keys]
+    def _limit_to_first_ends(self, regions: Sequence[RegionState]) -> list[RegionState]:
+        """The regions, each cut to its end at the first call."""
+        partitions = [(region.scope, region.epoch, region.region) for region in regions]
+        if self._first_ends is None:
+            self._first_ends = {
+                partition: region.end for partition, region in zip(partitions, regions, strict=True)
+            }
+        ends = [self._first_ends.get(partition, 0) for partition in partitions]
         return [
             replace(region, end=min(region.end, max(region.low, end)))
             for region, end in zip(regions, ends, strict=True)
         ]
 
     def waits_by_topic(self) -> dict[str, int]:
-        """How many events of each topic are not flushed yet; topics with none are left out."""
-        self._look()
-        _, regions = self._cluster.positions(self._ask(), ISOLATION)
-        found: dict[str, int] = {}
+        """The number of events of each topic that are not flushed yet, without topics that have none."""
+        self._read_catalog()
+        _, regions = self._cluster.positions(self._describe_topics(), ISOLATION)
+        counts: dict[str, int] = {}
         for region in regions:
-            found[region.scope] = found.get(region.scope, 0) + log_flush.waiting([region], self._known)
-        return {topic: count for topic, count in sorted(found.items()) if count}
+            counts[region.scope] = counts.get(region.scope, 0) + log_flush.waiting(
+                [region], self._end_offsets
+            )
+        return {topic: count for topic, count in sorted(counts.items()) if count}
 
-    def _flush(
+    def _new_flush(
         self,
         topics: Sequence[TopicState],
         regions: Sequence[RegionState],
@@ -149,30 +163,30 @@ class Planner:
         cuts: Mapping[Place, int],
     ) -> Flush:
         request, settings, source = self._request, self._request.settings, self._request.name
-        now = datetime.now(UTC)
-        backup_id = layout.new_backup_id(now)
+        start_time = datetime.now(UTC)
+        backup_id = layout.new_backup_id(start_time)
         self._stale = True
         rows = BackupRows(backup_id, source, instant)
         gaps = log_flush.gaps(
-            rows, regions, self._known, self._newest, allowed=settings.allow_gaps, cuts=cuts
+            rows, regions, self._end_offsets, self._newest, allowed=settings.allow_gaps, cuts=cuts
         )
         floor = self._floor(regions) if self._newest is None else None
         context = self._feed.prepare(
             open_storage(request.destination),
             layout.backup_folder(source, backup_id),
-            layout.backup_folder(source, self._before) if self._before else None,
+            layout.backup_folder(source, self._last_backup_id) if self._last_backup_id else None,
             self._newest.checkpoint if self._newest else floor,
         )
-        most = max(1, int(settings.flush_bytes / self._mean))
-        positions = log_flush.positions(rows, regions, {**self._known, **cuts}, most, cuts)
+        most_offsets = max(1, int(settings.flush_bytes / self._mean_bytes))
+        positions = log_flush.positions(rows, regions, {**self._end_offsets, **cuts}, most_offsets, cuts)
         reader = self._reader()
-        gaps += self._skipped(rows, positions, reader)
+        gaps += self._skipped_gaps(rows, positions, reader)
         number = latest_number(reader, source)
-        self._stood = (self._newest.backup_id if self._newest else None, number)
+        self._planned_state = (self._newest.backup_id if self._newest else None, number)
         return Flush(
             backup_id=backup_id,
             number=number + 1,
-            started_at=micros(now),
+            started_at=micros(start_time),
             instant=instant,
             newest=self._newest,
             floor=floor,
@@ -185,10 +199,10 @@ class Planner:
             context=context,
         )
 
-    def _skipped(
+    def _skipped_gaps(
         self, rows: BackupRows, positions: Sequence[Position], reader: CatalogReader
     ) -> tuple[Gap, ...]:
-        """The gaps of the messages that a person left out, as far as no flush recorded them."""
+        """The gaps of messages that a person told the task to skip, and that no flush recorded yet."""
         texts, source = self._request.settings.skip, self._request.name
         if not texts:
             return ()
@@ -202,24 +216,28 @@ class Planner:
         return tuple(skips.gaps(rows, texts, positions, recorded, from_ts))
 
     def _floor(self, regions: Sequence[RegionState]) -> int | None:
-        settings, lost = self._request.settings, []
+        settings, late_partitions = self._request.settings, []
         if settings.lastbackupts is not None:
-            cut = [region for region in regions if region.low]
-            since = log_flush.physical_ms(settings.lastbackupts, self._feed.domain)
-            # Events carry when they were sent, which is after they were committed.
-            for region, first in zip(cut, self._cluster.offsets_at(cut, since), strict=True):
-                # -1: none is as young, or none is left, and their age is unknown.
-                if first == region.low or (first < 0 and region.low == region.end):
-                    lost.append(f"topic {region.scope}, partition {region.region}")
-        return log_flush.first_floor(regions, settings.lastbackupts, lost, allowed=settings.allow_gaps)
+            purged_regions = [region for region in regions if region.low]
+            since_ms = log_flush.physical_ms(settings.lastbackupts, self._feed.domain)
+            # The times of messages are when they were sent, which is after they were committed.
+            for region, first_offset in zip(
+                purged_regions, self._cluster.offsets_at(purged_regions, since_ms), strict=True
+            ):
+                # -1: no message is that new. If the partition is empty, the age of deleted events is unknown.
+                if first_offset == region.low or (first_offset < 0 and region.low == region.end):
+                    late_partitions.append(f"topic {region.scope}, partition {region.region}")
+        return log_flush.first_floor(
+            regions, settings.lastbackupts, late_partitions, allowed=settings.allow_gaps
+        )
 
-    def _ask(self) -> list[TopicState]:
+    def _describe_topics(self) -> list[TopicState]:
         names = self._feed.topics(self._cluster.topic_names())
-        self._topics, self._asked = self._cluster.describe(names), time.monotonic()
+        self._topics, self._topics_time = self._cluster.describe(names), time.monotonic()
         return self._topics
 
-    def _look(self) -> None:
-        """Read from the catalog how far the log is."""
+    def _read_catalog(self) -> None:
+        """Read from the catalog up to which offsets the log reaches, and when the next flush is due."""
         reader, source = self._reader(), self._request.name
         row = reader.one("log_newest", source=source)
         self._newest = Newest(**row) if row else None
@@ -227,29 +245,30 @@ class Planner:
             (row["scope"], row["epoch"], row["region"]): row
             for row in reader.rows("log_positions", source=source)
         }
-        self._known = {place: row["end_position"] for place, row in rows.items()}
-        self._epochs = {place: row["leader_epoch"] for place, row in rows.items()}
-        self._uncut = {one for one in self._uncut if self._known.get(one[0]) == one[1]}
-        read = reader.one("log_read", source=source)
-        self._before = read["backup_id"] if read else None
-        last = (read["started_at"], read["finished_at"]) if read else None
-        if read and read["offsets"]:
-            self._mean = max((read["raw_bytes"] or 0) / read["offsets"], _LEAST_BYTES)
-        # The last plan captured nothing, and nothing else took its number: no transaction is whole yet.
-        stood = (self._newest.backup_id if self._newest else None, latest_number(reader, source))
-        self._idle = stood == self._stood
+        self._end_offsets = {partition: row["end_position"] for partition, row in rows.items()}
+        self._epochs = {partition: row["leader_epoch"] for partition, row in rows.items()}
+        self._uncut_ends = {e for e in self._uncut_ends if self._end_offsets.get(e[0]) == e[1]}
+        last_flush = reader.one("log_read", source=source)
+        self._last_backup_id = last_flush["backup_id"] if last_flush else None
+        last_times = (last_flush["started_at"], last_flush["finished_at"]) if last_flush else None
+        if last_flush and last_flush["offsets"]:
+            self._mean_bytes = max((last_flush["raw_bytes"] or 0) / last_flush["offsets"], _LEAST_BYTES)
+        # Idle: the last planned flush captured nothing, as no transaction is complete yet. No backup has its
+        # number.
+        state = (self._newest.backup_id if self._newest else None, latest_number(reader, source))
+        self._idle = state == self._planned_state
         every_s = self._request.settings.flush_every_s
-        wait_s = every_s / 2 if self._idle else log_flush.due_in(last, every_s, time.time())
+        wait_s = every_s / 2 if self._idle else log_flush.due_in(last_times, every_s, time.time())
         self._due = time.monotonic() + wait_s
         self._stale = False
 
     def _reader(self) -> CatalogReader:
-        """The catalog as it is now."""
+        """A reader of the catalog as it is now."""
         return CatalogReader(self._request.destination, self._request.catalog)
 
 
 def left_out(request: LogRequest, reader: CatalogReader, backup_id: str) -> str | None:
-    """Write the ids of the tables that never had a name in the filter, for the tasks; the object's path."""
+    """Write the ids of the tables that never had a name in the filter; returns the object's path, if any."""
     filters = request.settings.filters
     if not filters:
         return None
@@ -264,19 +283,22 @@ def left_out(request: LogRequest, reader: CatalogReader, backup_id: str) -> str 
 
 
 def chosen_tables(filters: Sequence[str], names: Sequence[Mapping[str, Any]]) -> set[int]:
-    """Ids of the tables with a name in the filter; `names`: rows of log_names."""
+    """The ids of the tables that have or had a name in the filter. `names`: rows of log_names."""
     tables = TableFilter(filters)
     return {row["table_id"] for row in names if tables.takes(row["db"], row["name"])}
 
 
 def is_wanted(request: LogRequest, flush: Flush) -> bool:
-    """Whether a flush was planned with the task's present settings. Else another one takes its place: it may
-    have left out what the task is to capture now, or have captured what later flushes leave out."""
+    """Whether a flush was planned with the task's present settings.
+
+    If not, another flush takes its place: it may lack events that the task is to capture now, or hold events
+    that later flushes drop.
+    """
     return all(settings_of(scope.settings) == request.settings for scope in flush.scopes)
 
 
 def capture_job(request: LogRequest, flush: Flush) -> CaptureJob:
-    """What the tasks of a flush do. Raises NotFound and UsageProblem of the file of keys."""
+    """The job of a flush's capture tasks. Raises NotFound and UsageProblem for the key file."""
     settings = request.settings
     ranges = [
         Range(p.scope, int(p.region), p.epoch, p.start_position, p.end_position) for p in flush.positions
@@ -295,7 +317,7 @@ def capture_job(request: LogRequest, flush: Flush) -> CaptureJob:
 
 
 def fold_job(request: LogRequest, flush: Flush) -> FoldJob:
-    """What the last task of a flush does. Raises as `capture_job`."""
+    """The job of a flush's last task. Raises as `capture_job`."""
     return FoldJob(
         **_parts(request, flush),
         catalog=request.catalog,
@@ -310,7 +332,7 @@ def fold_job(request: LogRequest, flush: Flush) -> FoldJob:
 
 
 def _parts(request: LogRequest, flush: Flush) -> dict[str, Any]:
-    """What all tasks of a flush know."""
+    """The fields that both jobs of a flush have."""
     storage = open_storage(request.destination)
     return {
         "uri": storage.uri,

@@ -1,7 +1,7 @@
-"""What a Spark task of a flush does: read its ranges of a change feed, decode them, write log files.
+"""The Spark task of a flush: it reads its ranges of a change feed, decodes them and writes log files.
 
 The part is the task's commit: of two attempts the first counts. All events of a region are in one partition,
-and a partition is in one task, so no two tasks write files of one (region, table).
+and one task reads a whole partition, so no two tasks write files of one (region, table).
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ if TYPE_CHECKING:
     from lakebackup.rows.backups import DataFile
     from lakebackup_jobs.logs.feeds import Feed, Range
 
-#: A row a task. ends: JSON [[topic, partition, start, end], …], what was captured of each range: less than
-#: planned where the feed's transactions are not whole yet.
+#: One row for each task. ends: JSON [[topic, partition, start, end], …], the captured offsets of each range.
+#: They are fewer than planned where a transaction of the feed is not complete yet.
 CAPTURED = f"{OUTCOME}, ends STRING"
 
-# Events are small and alike: an answer of the broker is ten times as large once it is decompressed, and what
-# the client keeps of each event is several times its bytes.
+# Events are small and similar. An answer of the broker is ten times as large once it is decompressed, and the
+# client needs several times an event's bytes to hold it.
 _TUNING = {
     "fetch.message.max.bytes": str(2 << 20),
     "fetch.max.bytes": str(8 << 20),
@@ -55,14 +55,14 @@ _TUNING = {
 
 @dataclass(frozen=True, kw_only=True)
 class CaptureJob(Parts, Task):
-    """The same for every task of one flush.
+    """Captures the offsets of one flush. All its tasks share this job.
 
-    client: librdkafka's settings. context: what the feed's `prepare` gave. tasks: the ranges that each task
-    reads; all ranges of a partition are one. codec: of logfile.CODECS. cipher: None: files
-    are not encrypted. left_out: path of a Parquet object with a column `table_id`: tables that were never in
-    the filter; unknown ids are captured. after_ts: writes with commit_ts <= it are left out (meta keys never
-    are); until_ts: what begins or commits after it is left out; None: no limit. scratch: folder for temporary
-    files of a task. held_bytes: bytes of records held in memory.
+    client: librdkafka's settings. context: what the feed's `prepare` returned. tasks: the ranges that each
+    task reads, one for each partition. codec: one of logfile.CODECS. cipher: None: files are not encrypted.
+    left_out: path of a Parquet object whose column `table_id` has the tables that were never in the filter,
+    and that the tasks drop; unknown ids are captured. after_ts: writes with commit_ts <= it are dropped (meta
+    keys never are). until_ts: events with a later ts are dropped. None: no limit. scratch: folder for
+    temporary files of a task. held_bytes: most bytes of records in memory.
     """
 
     COLUMNS = CAPTURED
@@ -81,10 +81,10 @@ class CaptureJob(Parts, Task):
     held_bytes: int = HELD_BYTES
 
     def run(self, number: int) -> dict[str, Any]:
-        """Capture the ranges of a task.
+        """Capture the ranges of a task; returns its row (CAPTURED).
 
-        Raises EnvironmentProblem (broker, disk, storage), Damaged (an event that cannot be read), NotFound (a
-        topic is gone). Nothing of it is visible then.
+        Raises EnvironmentProblem (broker, disk, storage), Damaged (an event cannot be read) and NotFound (a
+        topic was deleted). Then nothing of the task is visible.
         """
         storage = open_storage(self.uri)
         attempt = _Attempt(self, storage, number)
@@ -95,62 +95,66 @@ class CaptureJob(Parts, Task):
 
 
 class _Attempt:
-    """One attempt of a task."""
+    """One attempt at a task."""
 
     def __init__(self, job: CaptureJob, storage: Storage, task: int) -> None:
         self._job, self._storage, self._task = job, storage, task
-        self._left_out = _ids(storage, job.left_out) if job.left_out else None
+        self._excluded_ids = _ids(storage, job.left_out) if job.left_out else None
         self._marks = region_marks.Marks()
         self._files: list[dict[str, Any]] = []
         self._finished: list[Mapping[str, Any]] = []
         self._ends: list[tuple[str, int, int, int]] = []
-        self._left_ts: int | None = None
+        self._max_excluded_ts: int | None = None
 
     def capture(self) -> list[DataFile]:
-        """Capture the ranges; the rows of the files."""
+        """Capture the ranges; returns the rows of the files."""
         try:
             with Scratch(self._job.scratch) as scratch:
                 spool = Spool(partial(self._open, scratch), self._publish, held_bytes=self._job.held_bytes)
-                for part_of_feed in self._job.tasks[self._task]:
-                    self._capture(part_of_feed, spool)
+                for feed_range in self._job.tasks[self._task]:
+                    self._capture(feed_range, spool)
                 spool.finish()
-            Cluster(self._job.client).require_same({of.topic: of.epoch for of in self._job.tasks[self._task]})
+            Cluster(self._job.client).require_same({r.topic: r.epoch for r in self._job.tasks[self._task]})
             return self._rows()
         except BaseException:
             self.discard(set())
             raise
 
-    def _capture(self, of: Range, spool: Spool) -> None:
+    def _capture(self, feed_range: Range, spool: Spool) -> None:
         job = self._job
-        decoder = job.feed.decoder(self._storage, of, job.context)
-        end = of.end
-        if of.start < of.end:
-            source = reader({**_TUNING, **job.client}, ISOLATION, (of.topic, of.epoch))
-            found = source.blocks(of.topic, of.partition, of.start, of.end)
-            with closing(found) as blocks:
+        decoder = job.feed.decoder(self._storage, feed_range, job.context)
+        end = feed_range.end
+        if feed_range.start < feed_range.end:
+            source = reader({**_TUNING, **job.client}, ISOLATION, (feed_range.topic, feed_range.epoch))
+            block_iterator = source.blocks(
+                feed_range.topic, feed_range.partition, feed_range.start, feed_range.end
+            )
+            with closing(block_iterator) as blocks:
                 for block in blocks:
                     spend(block.data.nbytes)
-                    records = records_of(block, f"{of.topic}[{of.partition}]")
-                    records, skipped = split(records, job.feed.skipped, of.topic, of.partition)
+                    records = records_of(block, f"{feed_range.topic}[{feed_range.partition}]")
+                    records, skipped = split(
+                        records, job.feed.skipped, feed_range.topic, feed_range.partition
+                    )
                     if skipped is not None:
                         decoder.skip(skipped)
                         if not len(records):
                             continue
                     decoded = decoder.decode(records)
                     self._marks.add(decoded.marks)
-                    spool.add(self._wanted(decoded.records))
+                    spool.add(self._filter(decoded.records))
                     if decoded.upto is not None:
                         end = decoded.upto
                         break
-        self._ends.append((of.topic, of.partition, of.start, end))
+        self._ends.append((feed_range.topic, feed_range.partition, feed_range.start, end))
         finished = decoder.finish()
         if finished is not None:
             self._finished.append(finished)
 
-    def _wanted(self, records: pa.RecordBatch) -> pa.RecordBatch:
-        """Without the records of tables that are left out and those outside of the task's span."""
+    def _filter(self, records: pa.RecordBatch) -> pa.RecordBatch:
+        """Drop the records of excluded tables and those outside of the task's span."""
         job = self._job
-        if not len(records) or (self._left_out is None and job.after_ts is None and job.until_ts is None):
+        if not len(records) or (self._excluded_ids is None and job.after_ts is None and job.until_ts is None):
             return records
         ts = pc.coalesce(records["commit_ts"], records["start_ts"]).to_numpy()
         tables = records["table_id"].to_numpy()
@@ -160,39 +164,43 @@ class _Attempt:
             keep &= ~writes | (ts > job.after_ts) | (tables == META_TABLE)
         if job.until_ts is not None:
             keep &= ts <= job.until_ts
-        if self._left_out is not None:
-            left = np.isin(tables, self._left_out) & keep
-            if left.any():
-                self._left_ts = max(int(ts[left].max()), self._left_ts or 0)
-                keep &= ~left
+        if self._excluded_ids is not None:
+            is_excluded = np.isin(tables, self._excluded_ids) & keep
+            if is_excluded.any():
+                self._max_excluded_ts = max(int(ts[is_excluded].max()), self._max_excluded_ts or 0)
+                keep &= ~is_excluded
         return records if keep.all() else records.filter(pa.array(keep))
 
     def _open(self, scratch: Scratch, group: Group) -> LogFileWriter:
         job = self._job
         self._marks.see(group.region, group.store)
-        place = LogPlace(
+        location = LogPlace(
             job.source, job.backup_id, group.table_id, group.region, group.cf, group.op, group.store
         )
-        return LogFileWriter(place, scratch, job.codec)
+        return LogFileWriter(location, scratch, job.codec)
 
     def _publish(self, writer: LogFileWriter) -> None:
         self._files.append(writer.publish(self._storage, self._job.cipher))
 
     def _rows(self) -> list[DataFile]:
-        """The rows of the files, once it is known how far their regions are; writes what the fold needs."""
+        """The rows of the files, with the resolved ts of their regions; writes the report for the fold."""
         job, marks = self._job, self._marks.table()
-        report = {"ends": self._ends, "left_ts": self._left_ts, "finished": self._finished}
+        report = {"ends": self._ends, "left_ts": self._max_excluded_ts, "finished": self._finished}
         region_marks.put(self._storage, job.source, job.backup_id, self._task, marks, report)
-        known = region_marks.resolved(marks)
+        resolved_by_region = region_marks.resolved(marks)
         return [
             job.row(
-                **{**columns, "ts_domain": job.feed.domain, "resolved_ts": known.get(int(columns["region"]))}
+                **{
+                    **columns,
+                    "ts_domain": job.feed.domain,
+                    "resolved_ts": resolved_by_region.get(int(columns["region"])),
+                }
             )
             for columns in sorted(self._files, key=lambda columns: str(columns["path"]))
         ]
 
     def discard(self, counted: set[str]) -> None:
-        """Delete files of this attempt that no part names."""
+        """Delete the files of this attempt whose paths are not in `counted`, as no part names them."""
         for columns in self._files:
             if columns["path"] not in counted:
                 with suppress(LakebackupError):

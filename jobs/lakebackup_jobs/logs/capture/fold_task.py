@@ -1,8 +1,8 @@
-"""The last task of a flush, which combines what the others captured.
+"""The last task of a flush, which combines what the capture tasks reported.
 
-From the marks of the capture's tasks and the regions before: how far each region is now, and up to which ts
-the log is whole. From the meta keys: which tables exist, under which names. Both are written as listings,
-whose rows the commit puts into the catalog.
+It takes the newest mark of each region from the reports and the catalog, and from them the checkpoint: the ts
+up to which the log is complete. It takes the names of new tables from the meta keys and the events. It writes
+both as listings, whose rows the commit adds to the catalog.
 """
 
 from __future__ import annotations
@@ -40,18 +40,18 @@ if TYPE_CHECKING:
     from lakebackup.rows.backups import DataFile
     from lakebackup_jobs.logs.feeds import Feed
 
-#: One row. checkpoint: up to which ts the log is whole once this flush is in the catalog, never less than
-#: `resolved_ts` of the job; NULL: not known yet.
+#: One row. checkpoint: the ts up to which the log is complete once this flush is in the catalog, never less
+#: than `resolved_ts` of the job; NULL: not known yet.
 FOLDED = f"{OUTCOME}, checkpoint BIGINT"
 
 
 @dataclass(frozen=True, kw_only=True)
 class FoldJob(Parts, Task):
-    """Run once, when all capture tasks are done. Its part comes after theirs: number `tasks`.
+    """Runs once, when all capture tasks are done. Its part has the number `tasks`, after theirs.
 
-    catalog: where the catalog is, None: below the destination; it has regions and tables as they were. feed,
-    context: as the CaptureJob's. tasks: how many capture tasks there were. resolved_ts: the checkpoint
-    before, None: none yet. filters: as the task's settings. keys: for meta files that are encrypted.
+    catalog: URI of the catalog, which has the regions and tables as they were; None: below the destination.
+    feed, context: as the CaptureJob's. tasks: number of capture tasks. resolved_ts: the previous checkpoint,
+    None: none yet. filters: as in the task's settings. keys: for meta files that are encrypted.
     """
 
     COLUMNS = FOLDED
@@ -65,94 +65,94 @@ class FoldJob(Parts, Task):
     filters: tuple[str, ...] = ()
     keys: LogKeys | None = None
 
-    def run(self, number: int = 0) -> dict[str, Any]:  # noqa: ARG002 - there is one
-        """Combine what the capture tasks found.
+    def run(self, number: int = 0) -> dict[str, Any]:  # noqa: ARG002 - there is only one task
+        """Combine the reports of the capture tasks; returns the row of the task (FOLDED).
 
-        Raises EnvironmentProblem (storage), Damaged (marks, meta keys, what the feed kept), UsageProblem
+        Raises EnvironmentProblem (storage), Damaged (marks, meta keys, objects of the feed) and UsageProblem
         (keys).
         """
         storage = open_storage(self.uri)
         rows = self.once(storage, self.tasks, lambda: _Fold(self, storage).listings())
-        # The listing of regions has it: a part that is there is not folded again.
+        # Read from the listing of regions, because a part that exists is not folded again.
         checkpoint = next(row.resolved_ts for row in rows if row.format == LISTED["log_regions"])
         return totals(self.tasks, rows) | {"checkpoint": checkpoint}
 
 
 class _Fold:
-    """One attempt."""
+    """One attempt at the task."""
 
     def __init__(self, job: FoldJob, storage: Storage) -> None:
         self._job, self._storage = job, storage
         self._catalog = CatalogReader(job.uri, job.catalog)
         self._attempt = secrets.token_hex(4)
-        seen = self._catalog.one("log_seen", source=job.source)
-        self._seen_ts: int = (seen or {}).get("seen_ts") or 0
-        self._seen_before = self._seen_ts
+        seen_row = self._catalog.one("log_seen", source=job.source)
+        self._seen_ts: int = (seen_row or {}).get("seen_ts") or 0
+        self._old_seen_ts = self._seen_ts
 
     def listings(self) -> list[DataFile]:
-        """Write both; their rows."""
+        """Write the listings of regions and tables; returns their rows."""
         job = self._job
-        reports, marks = self._read()
-        known = self._regions(marks)
-        finished = [one for report in reports for one in report["finished"]]
+        reports, marks = self._read_reports()
+        known_regions = self._regions(marks)
+        finished = [partition_report for report in reports for partition_report in report["finished"]]
         checkpoint = job.feed.checkpoint(
             self._storage,
             job.context,
             iter(finished),
-            region_marks.mappings(known),
+            region_marks.mappings(known_regions),
             job.resolved_ts,
         )
-        before = self._catalog.rows("log_namings", source=job.source)
+        namings = self._catalog.rows("log_namings", source=job.source)
         files = self._meta_files()
         names = [
-            *self._entered(before, checkpoint),
-            *self._named(before, checkpoint, files),
-            *self._met(before, finished),
+            *self._newly_covered(namings, checkpoint),
+            *self._named_by_meta_keys(namings, checkpoint, files),
+            *self._named_by_events(namings, finished),
         ]
-        regions = self._region_rows(known, marks)
-        listed = [self._listing("log_regions", regions, checkpoint)]
+        regions = self._region_rows(known_regions, marks)
+        listing_files = [self._write_listing("log_regions", regions, checkpoint)]
         if names:
             rows = pa.RecordBatch.from_pylist([as_row(row) for row in names], ARROW_SCHEMAS["log_tables"])
-            listed.append(self._listing("log_tables", [rows], checkpoint))
-        return listed
+            listing_files.append(self._write_listing("log_tables", [rows], checkpoint))
+        return listing_files
 
-    def _read(self) -> tuple[list[dict[str, Any]], pa.Table]:
-        """The reports of the capture's tasks, and the marks of all."""
+    def _read_reports(self) -> tuple[list[dict[str, Any]], pa.Table]:
+        """The reports of the capture tasks, and the newest mark of each of their regions."""
         job, reports, marks = self._job, [], [region_marks.SCHEMA.empty_table()]
         for task in range(job.tasks):
             rows, report = region_marks.get(self._storage, job.source, job.backup_id, task)
             marks.append(rows)
             reports.append(report)
-            self._see(report["left_ts"])
-        found = region_marks.newest(pa.concat_tables(marks))
-        self._see(pc.max(found["resolved_ts"]).as_py())
-        return reports, found
+            self._note_ts(report["left_ts"])
+        newest_marks = region_marks.newest(pa.concat_tables(marks))
+        self._note_ts(pc.max(newest_marks["resolved_ts"]).as_py())
+        return reports, newest_marks
 
-    def _see(self, ts: int | None) -> None:
+    def _note_ts(self, ts: int | None) -> None:
         self._seen_ts = max(self._seen_ts, ts or 0)
 
     def _regions(self, marks: pa.Table) -> pa.Table:
-        """How far every known region is, this flush included (region_marks.SCHEMA)."""
-        before = []
+        """The newest mark of every known region (region_marks.SCHEMA), with those of this flush."""
+        catalog_regions = []
         for batch in self._catalog.query("log_known_regions", source=self._job.source):
-            after = [json.loads(text) if text else None for text in batch["successors"].to_pylist()]
+            successors = [json.loads(text) if text else None for text in batch["successors"].to_pylist()]
             columns = [
                 batch["region"].cast(pa.int64()),
                 *(batch[name] for name in ("store", "resolved_ts", "closed")),
-                pa.array(after, region_marks.SCHEMA.field("successors").type),
+                pa.array(successors, region_marks.SCHEMA.field("successors").type),
                 pa.array([True] * len(batch)),
             ]
-            before.append(pa.table(columns, schema=region_marks.SCHEMA))
-        seen, marked = (marks.filter(chosen) for chosen in (pc.invert(marks["marked"]), marks["marked"]))
-        return region_marks.newest(pa.concat_tables([seen, *before, marked]))
+            catalog_regions.append(pa.table(columns, schema=region_marks.SCHEMA))
+        unmarked, marked = (marks.filter(mask) for mask in (pc.invert(marks["marked"]), marks["marked"]))
+        return region_marks.newest(pa.concat_tables([unmarked, *catalog_regions, marked]))
 
-    def _region_rows(self, known: pa.Table, marks: pa.Table) -> Iterator[pa.RecordBatch]:
-        """Rows of log_regions, of the regions in this flush."""
+    def _region_rows(self, known_regions: pa.Table, marks: pa.Table) -> Iterator[pa.RecordBatch]:
+        """Rows of log_regions for the regions in this flush."""
         job = self._job
-        rows = known.filter(pc.is_in(known["region"], marks["region"].combine_chunks()))
+        rows = known_regions.filter(pc.is_in(known_regions["region"], marks["region"].combine_chunks()))
         schema = ARROW_SCHEMAS["log_regions"]
         for batch in rows.to_batches(max_chunksize=50_000):
-            after = batch["successors"].to_pylist()
+            successors = batch["successors"].to_pylist()
             columns = {
                 "backup_id": pa.repeat(job.backup_id, len(batch)),
                 "number": pa.repeat(job.number, len(batch)),
@@ -161,44 +161,44 @@ class _Fold:
                 "store": batch["store"],
                 "resolved_ts": batch["resolved_ts"],
                 "closed": batch["closed"],
-                "successors": pa.array([json.dumps(ids) if ids else None for ids in after], pa.string()),
+                "successors": pa.array([json.dumps(ids) if ids else None for ids in successors], pa.string()),
             }
             yield pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
 
-    def _entered(self, before: list[dict[str, Any]], checkpoint: int | None) -> Iterator[LogTable]:
-        """Tables that entered the filter before this flush, which captures them, and so are covered now.
+    def _newly_covered(self, namings: list[dict[str, Any]], checkpoint: int | None) -> Iterator[LogTable]:
+        """Rows for tables that entered the filter, and that are covered now because this flush captures them.
 
-        Only once the checkpoint is beyond all that was read while they were left out: until then, values that
-        were prewritten meanwhile may be committed.
+        There are none until the checkpoint is beyond all that was read while the tables were left out. Until
+        then, values that were prewritten in that time may still be committed.
         """
-        job, meant = self._job, TableFilter(self._job.filters)
-        if checkpoint is None or checkpoint < self._seen_before:
+        job, table_filter = self._job, TableFilter(self._job.filters)
+        if checkpoint is None or checkpoint < self._old_seen_ts:
             return
-        for row in before:
+        for row in namings:
             if (
                 row["covered_from"] == NEVER
                 and row["action"] != "drop"
-                and meant.takes(row["db"], row["name"])
+                and table_filter.takes(row["db"], row["name"])
             ):
                 row["covered_from"] = max(self._seen_ts, row["from_ts"])
                 yield LogTable(backup_id=job.backup_id, source=job.source, **row)
 
-    def _named(
-        self, before: list[dict[str, Any]], checkpoint: int | None, files: list[Any]
+    def _named_by_meta_keys(
+        self, namings: list[dict[str, Any]], checkpoint: int | None, files: list[Any]
     ) -> list[LogTable]:
-        """Rows from the meta keys."""
+        """Rows for the names in meta keys."""
         job = self._job
-        least = since(before, job.resolved_ts)
-        writes = [file for file in files if file.cf == WRITE and file.max_ts > least]
-        writes += self._earlier(WRITE, least + 1)
-        begins = [file.min_begin_ts for file in writes if file.min_begin_ts is not None]
+        least_ts = since(namings, job.resolved_ts)
+        writes = [file for file in files if file.cf == WRITE and file.max_ts > least_ts]
+        writes += self._earlier_meta_files(WRITE, least_ts + 1)
+        begin_ts = [file.min_begin_ts for file in writes if file.min_begin_ts is not None]
         values = [file for file in files if file.cf == DEFAULT]
-        if begins:
-            values += self._earlier(DEFAULT, min(begins))
+        if begin_ts:
+            values += self._earlier_meta_files(DEFAULT, min(begin_ts))
         records = ((file.cf, batch) for file in [*writes, *values] for batch in self._contents(file))
         return names_of(
             records,
-            before,
+            namings,
             source=job.source,
             backup_id=job.backup_id,
             after=job.resolved_ts,
@@ -207,17 +207,17 @@ class _Fold:
         )
 
     def _meta_files(self) -> list[Any]:
-        """This flush's files of put meta keys; sees the greatest ts of all its files."""
-        job, found = self._job, []
+        """This flush's files of put meta keys; notes the greatest ts of all its files."""
+        job, meta_files = self._job, []
         for row in read_parts(self._storage, job.source, job.backup_id, job.tasks):
             if row.format == FORMAT:
-                self._see(row.max_ts)
+                self._note_ts(row.max_ts)
                 if row.role == "schema" and row.op == PUT:
-                    found.append(row)
-        return found
+                    meta_files.append(row)
+        return meta_files
 
-    def _earlier(self, cf: str, least_ts: int) -> list[Any]:
-        """Files of meta keys of earlier flushes, from a ts on."""
+    def _earlier_meta_files(self, cf: str, least_ts: int) -> list[Any]:
+        """Files of put meta keys of earlier flushes, with a `max_ts` of `least_ts` or later."""
         rows = self._catalog.rows("log_meta_files", source=self._job.source, cf=cf, least_ts=least_ts)
         return [SimpleNamespace(**row) for row in rows]
 
@@ -227,17 +227,21 @@ class _Fold:
             storage = self._catalog.destinations().open(file.destination)
         return read_log_file(storage, file, job.keys)
 
-    def _met(self, before: list[dict[str, Any]], finished: Iterable[Mapping[str, Any]]) -> Iterator[LogTable]:
-        """Tables that the feed's events name themselves, when first seen."""
-        job, meant = self._job, TableFilter(self._job.filters)
-        known = {row["table_id"] for row in before}
-        met: dict[int, tuple[str, str, int]] = {}
-        for table_id, db, name, ts in (table for one in finished for table in one.get("tables", ())):
-            if table_id not in known:
-                least = min(ts, met[table_id][2]) if table_id in met else ts
-                met[table_id] = (db, name, least)
-        for table_id, (db, name, ts) in sorted(met.items()):
-            covered = min(job.resolved_ts or 0, ts) if meant.takes(db, name) else NEVER
+    def _named_by_events(
+        self, namings: list[dict[str, Any]], finished: Iterable[Mapping[str, Any]]
+    ) -> Iterator[LogTable]:
+        """Rows for tables that the feed's events name, the first time that they do."""
+        job, table_filter = self._job, TableFilter(self._job.filters)
+        known_ids = {row["table_id"] for row in namings}
+        new_tables: dict[int, tuple[str, str, int]] = {}
+        for table_id, db, name, ts in (
+            table for partition_report in finished for table in partition_report.get("tables", ())
+        ):
+            if table_id not in known_ids:
+                first_ts = min(ts, new_tables[table_id][2]) if table_id in new_tables else ts
+                new_tables[table_id] = (db, name, first_ts)
+        for table_id, (db, name, ts) in sorted(new_tables.items()):
+            covered_from = min(job.resolved_ts or 0, ts) if table_filter.takes(db, name) else NEVER
             yield LogTable(
                 backup_id=job.backup_id,
                 source=job.source,
@@ -246,16 +250,16 @@ class _Fold:
                 name=name,
                 from_ts=ts,
                 action="create",
-                covered_from=covered,
+                covered_from=covered_from,
             )
 
-    def _listing(
+    def _write_listing(
         self,
         table: Literal["log_regions", "log_tables"],
         batches: Iterable[pa.RecordBatch],
         checkpoint: int | None,
     ) -> DataFile:
-        """Write rows of a table beside the backup, where its commit, and a rebuild, find them."""
+        """Write rows of a table beside the backup, where its commit and a catalog rebuild find them."""
         job = self._job
         path = f"{job.folder}listing/{job.tasks:06d}-{self._attempt}.{table[4:]}.parquet"
         size, _, sha256 = write_rows(self._storage, path, ARROW_SCHEMAS[table], batches)
@@ -265,7 +269,7 @@ class _Fold:
             size,
             sha256,
             ts_domain=job.feed.domain,
-            # No start or commit ts that the task has read so far is greater, whether it was kept or not.
+            # The greatest start or commit ts that the task has read so far, of dropped events too.
             min_ts=self._seen_ts,
             max_ts=self._seen_ts,
             resolved_ts=checkpoint,

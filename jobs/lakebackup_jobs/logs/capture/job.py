@@ -1,8 +1,8 @@
 """The job of a log task: it captures while the task runs, sleeps while it is paused, and ends with it.
 
 Spark Structured Streaming runs the flushes. The catalog is the only state: a flush starts where the last
-backup ends, and is dropped when another backup of the task took its number. The job watches the task's state
-in the catalog (see TaskWatch).
+backup ends, and is discarded when another backup of the task took its number. The job watches the task's
+state in the catalog (see TaskWatch).
 """
 
 from __future__ import annotations
@@ -56,8 +56,9 @@ def run(
 ) -> dict[str, Any]:
     """Run the task until it is stopped or complete, or `stop` is set; returns the totals.
 
-    A flush in progress is finished first. An error pauses the task. It is in `last_error` at once, and in the
-    catalog as soon as it is writable. Raises NotFound (no such task), Busy (another job of it runs).
+    The job finishes a flush in progress first. An error pauses the task. The error is in `last_error` at
+    once, and in the catalog as soon as that is writable. Raises NotFound (no such task) and Busy (another job
+    of the task runs).
     """
     reader = CatalogReader.open(request.destination, request.catalog)
     task.require(reader, request.name)
@@ -68,7 +69,7 @@ def run(
         work = Workspace(request, request.name, reporter, spark)
         work.start_sql()
         destination_id(job.storage)
-        # Flushes follow each other too fast to list at each.
+        # Once for each job, as flushes follow each other too fast to list the storage for each.
         notice_lost_objects(work, work.reader())
         return job.run(work.spark)
     finally:
@@ -76,7 +77,7 @@ def run(
 
 
 class LogJob:
-    """The driver's side of one task."""
+    """Runs one task in Spark's driver."""
 
     def __init__(
         self, request: LogRequest, reporter: Reporter, stop: threading.Event, last_error: LastError
@@ -113,13 +114,13 @@ class LogJob:
         """Follow the task's state until it changes; returns whether the task has ended."""
         self.keep_lease()
         self.watch.forget()
-        found = self.watch.look()
-        if found.state == "running":
-            self.capture(spark, found)
+        current_task = self.watch.look()
+        if current_task.state == "running":
+            self.capture(spark, current_task)
             self.finish_pause(spark)
-        elif found.state == "paused":
+        elif current_task.state == "paused":
             self.sleep()
-        return found.over
+        return current_task.over
 
     def capture(self, spark: SparkSession, started: Task) -> None:
         """Flush repeatedly until the task changes."""
@@ -142,15 +143,15 @@ class LogJob:
         """Flush the events from before the pause, then record that the task is paused."""
         from lakebackup_jobs.logs.capture.stream import Capture
 
-        found = self.task()
-        if found.state != "paused":
+        paused_task = self.task()
+        if paused_task.state != "paused":
             return
         try:
             Capture(self.request, spark, self, now=True).drain()
         except LakebackupError as error:
             self.pause(error)
         else:
-            self.record("paused", asked=found)  # it may have been resumed meanwhile
+            self.record("paused", asked=paused_task)  # It may have been resumed meanwhile.
 
     def sleep(self) -> None:
         """Wait until the task is no longer paused."""
@@ -158,7 +159,7 @@ class LogJob:
             self.lease.check()
             if self.watch.look().state != "paused":
                 self.last_error.text = None
-                self.lease.renew()  # `log resume` waits for this sign of life
+                self.lease.renew()  # `log resume` waits for the lease's next generation.
                 return
             self.failures = 0
 
@@ -182,7 +183,7 @@ class LogJob:
                 return
 
     def way_past(self, error: LakebackupError) -> str:
-        """How the task can go on without the message that an error names; empty when it names none."""
+        """How the task can continue without the message that an error names; empty when it names none."""
         message = skips.named_in(error.message)
         if message is None or error.retryable:
             return ""
@@ -192,19 +193,19 @@ class LogJob:
         )
 
     def flushed(self, done: Mapping[str, Any]) -> None:
-        """Count a committed flush, whose summary is `done`. Like `failed_before`, runs on a Spark thread."""
+        """Count a committed flush; `done`: its summary. Runs on a Spark thread, as `failed_before` does."""
         self.failures, self.last_error.text, self.last = 0, None, done["backup_id"]
         self.totals["flushes"] += 1
         for name in ("files", "bytes", "entries"):
             self.totals[name] += done[name]
         self.reporter.update(self.totals["entries"], self.totals["bytes"])
-        took = f"{done['entries']} records in {done['seconds']} s"
-        self.reporter.note(f"flush {self.last}: {took}, checkpoint {done['end_ts']}")
+        summary = f"{done['entries']} records in {done['seconds']} s"
+        self.reporter.note(f"flush {self.last}: {summary}, checkpoint {done['end_ts']}")
 
     def failed_before(self, backup_id: str) -> bool:
         """Whether this flush has failed before; records that it failed."""
-        before, self.failed = self.failed, backup_id
-        return before == backup_id
+        last_failed, self.failed = self.failed, backup_id
+        return last_failed == backup_id
 
     def acquire_lease(self) -> Lease:
         """Acquire the lease of the task. Raises JobRunning, EnvironmentProblem."""
@@ -222,21 +223,21 @@ class LogJob:
             self.lease = self.acquire_lease()
 
     def task(self) -> Task:
-        """The task as of now in the catalog; updates the request's settings.
+        """The task as it is now in the catalog; updates the request's settings.
 
-        Raises Unapproved where they were changed, and not on this machine.
+        Raises Unapproved unless this machine's settings name what the task does or a person approved it here.
         """
-        found = self.recorded_task()
-        task.require_approved(self.catalog_uri, found.name, found.settings)
-        self.request = replace(self.request, settings=found.settings)
-        return found
+        current_task = self.recorded_task()
+        task.require_approved(self.catalog_uri, current_task.name, current_task.settings)
+        self.request = replace(self.request, settings=current_task.settings)
+        return current_task
 
     def recorded_task(self) -> Task:
-        """The task as of now in the catalog."""
+        """The task as it is now in the catalog."""
         return task.require(CatalogReader(self.request.destination, self.request.catalog), self.request.name)
 
     def watched_task(self) -> Task:
-        """The task as of now. Retries, so that passing errors do not disturb the flush in progress."""
+        """The task as `watch` sees it. Retries, so that passing errors do not disturb a flush in progress."""
         retrying = Retrying(
             retry=retry_if_exception(lambda error: isinstance(error, LakebackupError) and error.retryable),
             wait=wait_fixed(_POLL_S),
@@ -249,8 +250,8 @@ class LogJob:
 
     def record(self, state: State, detail: str | None = None, *, asked: Task | None = None) -> None:
         """Record the state of the task, unless it has ended or was changed since `asked`."""
-        now, request = self.recorded_task(), self.request
-        if not now.over:
-            where = (request.destination, request.catalog, now.name)
-            task.record(*where, state, now.settings, detail, asked=asked or now)
+        current_task, request = self.recorded_task(), self.request
+        if not current_task.over:
+            location = (request.destination, request.catalog, current_task.name)
+            task.record(*location, state, current_task.settings, detail, asked=asked or current_task)
             self.watch.forget()

@@ -1,4 +1,4 @@
-"""Which tables a change feed has, under which names, from a flush's meta keys. In a task."""
+"""Follows the names of a change feed's tables, from the meta keys of a flush. Runs in a Spark task."""
 
 from __future__ import annotations
 
@@ -28,46 +28,50 @@ def names_of(
     until: int | None,
     tables: TableFilter,
 ) -> list[LogTable]:
-    """Rows for what was committed in (after, until]: up to the checkpoint every transaction is whole.
+    """The rows of log_tables for meta keys that were committed in (after, until].
 
-    While nothing has a name (`before` is empty) it is what was committed up to `until`: a feed describes its
-    tables before anything else, so also before the ts at which a log begins.
+    Up to the checkpoint `until` every transaction is complete. While nothing has a name (`before` is empty),
+    the span has no lower bound: a feed describes its tables first, even before the ts at which a log begins.
 
-    `records`: column family and batch (columns of events.stored_schema()) of put meta keys, in any order: the
-    writes of that span, also those that an earlier flush read ahead of its checkpoint, and the values that
-    they name. `before`: rows of the query log_namings. `after`, `until`: the checkpoint before and the new
-    one; `after` None: from the beginning, `until` None: nothing is whole yet. A table that gets into the
-    filter is captured from the next flush on; that one records since when it is covered. Raises Damaged for a
-    value without a name, or that is missing, unless the log begins after it.
+    `records`: column family and batch (columns of events.stored_schema()) of put meta keys, in any order.
+    They hold the writes of the span, also those that an earlier flush read ahead of its checkpoint, and the
+    values that these writes name. `before`: rows of the query log_namings. `after`, `until`: the previous
+    checkpoint and the new one. `after` None: from the beginning; `until` None: no transaction is complete
+    yet. A table that enters the filter is captured from the next flush on, which records since when it is
+    covered.
+
+    Raises Damaged for a value without a name, and for a missing value unless the log begins after it.
     """
-    known = list(before)
+    last_namings = list(before)
     if until is None or until == after:
         return []
-    begins = until if after is None else after
-    names = Names(_naming(row) for row in known)
-    covered: dict[int, int] = {row["table_id"]: row["covered_from"] for row in known}
-    namings = list(names.apply(_writes(records, since(known, after), until, begins)))
-    for one in namings:
-        table_id = one.table_id
-        if table_id not in covered:
-            # Events of ids that are not known yet are captured.
-            ever = table_id < 0 or any(_meant(n, tables) for n in namings if n.table_id == table_id)
-            covered[table_id] = one.from_ts - 1 if ever else NEVER
+    log_start_ts = until if after is None else after
+    names = Names(_naming(row) for row in last_namings)
+    covered_from: dict[int, int] = {row["table_id"]: row["covered_from"] for row in last_namings}
+    namings = list(names.apply(_writes(records, since(last_namings, after), until, log_start_ts)))
+    for new_naming in namings:
+        table_id = new_naming.table_id
+        if table_id not in covered_from:
+            # Events of unknown table ids are captured.
+            is_covered = table_id < 0 or any(
+                _is_in_filter(n, tables) for n in namings if n.table_id == table_id
+            )
+            covered_from[table_id] = new_naming.from_ts - 1 if is_covered else NEVER
     return [
         LogTable(
-            backup_id=backup_id, source=source, covered_from=covered[naming.table_id], **naming._asdict()
+            backup_id=backup_id, source=source, covered_from=covered_from[naming.table_id], **naming._asdict()
         )
         for naming in namings
     ]
 
 
 def since(before: Sequence[Any], after: int | None) -> int:
-    """Writes of meta keys after this ts count; see `names_of`."""
+    """The ts after which writes of meta keys count, as `names_of` describes it."""
     return -1 if after is None or not before else after
 
 
-def _meant(naming: Naming, tables: TableFilter) -> bool:
-    return naming.action != "drop" and tables.takes(naming.db, naming.name)
+def _is_in_filter(naming: Naming, table_filter: TableFilter) -> bool:
+    return naming.action != "drop" and table_filter.takes(naming.db, naming.name)
 
 
 def _naming(row: Mapping[str, Any]) -> Naming:
@@ -75,7 +79,7 @@ def _naming(row: Mapping[str, Any]) -> Naming:
 
 
 def _writes(
-    records: Iterable[tuple[str, pa.RecordBatch]], after: int, until: int, begins: int
+    records: Iterable[tuple[str, pa.RecordBatch]], after_ts: int, until_ts: int, log_start_ts: int
 ) -> Iterator[MetaWrite]:
     writes: list[dict[str, Any]] = []
     values: dict[tuple[bytes, int], bytes] = {}
@@ -83,14 +87,14 @@ def _writes(
         for row in batch.to_pylist():
             if family != WRITE:
                 values[row["key"], row["start_ts"]] = row["value"]
-            elif row["type"] in (PUTS, DELETES) and after < row["commit_ts"] <= until:
+            elif row["type"] in (PUTS, DELETES) and after_ts < row["commit_ts"] <= until_ts:
                 writes.append(row)
     for row in writes:
         value = row["value"]
         if row["type"] == PUTS and value is None:
             value = values.get((row["key"], row["start_ts"]))
-            if value is None and row["commit_ts"] <= begins:
-                continue  # it is older than what the feed still holds
+            if value is None and row["commit_ts"] <= log_start_ts:
+                continue  # The feed no longer holds the value.
             if value is None:
                 key = row["key"].decode(errors="replace")
                 raise Damaged(

@@ -1,4 +1,4 @@
-"""The rows of a flush whose log files and parts are stored."""
+"""Builds the catalog rows of a flush whose log files and parts are stored."""
 
 from __future__ import annotations
 
@@ -31,20 +31,23 @@ Ends = dict[tuple[str, str], int]
 
 
 def ends_of(texts: Sequence[str]) -> Ends:
-    """The offset up to which the tasks captured each partition: (topic, partition) -> end."""
+    """The offset up to which the tasks captured each partition: (topic, partition) -> end.
+
+    `texts`: the column `ends` of the tasks' rows.
+    """
     return {(topic, str(partition)): end for text in texts for topic, partition, _, end in json.loads(text)}
 
 
 def captured(flush: Flush, ends: Ends) -> tuple[Position, ...]:
-    """What a flush covers: what was planned, as far as it was captured."""
+    """The planned positions of a flush, cut to the offsets that its tasks captured."""
     return tuple(
-        replace(row, end_position=ends.get((row.scope, row.region), row.start_position))
-        for row in flush.positions
+        replace(position, end_position=ends.get((position.scope, position.region), position.start_position))
+        for position in flush.positions
     )
 
 
 def passed(gaps: Sequence[Gap], ends: Ends) -> tuple[Gap, ...]:
-    """The planned gaps but those of skipped messages that the flush did not come to."""
+    """The planned gaps, without those of skipped messages that the flush did not reach."""
     return tuple(
         gap
         for gap in gaps
@@ -54,29 +57,30 @@ def passed(gaps: Sequence[Gap], ends: Ends) -> tuple[Gap, ...]:
 
 
 def bridged(gaps: Sequence[Gap], end_ts: int, seen_ts: int) -> tuple[Gap, ...]:
-    """The gaps of a flush with their times. `seen_ts`: the greatest ts that the task has read so far.
+    """The gaps of a flush with their `to_ts`. `seen_ts`: the greatest ts that the task has read so far.
 
-    The lost events may have been committed after the checkpoint, which another region holds back: they were
-    sent before what was read of their partition now. Until any of it is read, the next flush finds the gap
-    again.
+    Another region may hold back the checkpoint, so the lost events may have been committed after it. They
+    were sent before the events that this flush read of their partition. As long as no flush reads any of
+    those, the next flush plans the gap again.
     """
     return tuple(replace(gap, to_ts=max(end_ts, seen_ts, gap.from_ts + 1)) for gap in gaps)
 
 
 def idle(flush: Flush, ends: Ends) -> bool:
-    """Whether there is nothing to publish: nothing was captured, since no transaction is whole."""
-    moved = any(row.end_position > row.start_position for row in captured(flush, ends))
-    return flush.newest is not None and not passed(flush.gaps, ends) and not moved
+    """Whether a flush has nothing to publish. It captured nothing because no transaction is complete."""
+    has_new_offsets = any(row.end_position > row.start_position for row in captured(flush, ends))
+    return flush.newest is not None and not passed(flush.gaps, ends) and not has_new_offsets
 
 
 def row_of(
     request: LogRequest, work: Workspace, flush: Flush, totals: Totals, checkpoint: int | None, domain: Domain
 ) -> Backup:
-    """The flush as a backup: its log reaches from the end of the one before to the checkpoint.
+    """The row of a flush as a backup. Its log reaches from the previous checkpoint to `checkpoint`.
 
-    Without a checkpoint, `start_ts` is None and nothing is covered; the first checkpoint becomes both ends.
+    While there is no checkpoint, `start_ts` is None and nothing is covered. The first checkpoint becomes both
+    `start_ts` and `end_ts`.
     """
-    endts, before = request.settings.endts, flush.resolved_ts
+    endts, old_checkpoint = request.settings.endts, flush.resolved_ts
     if checkpoint is not None and endts is not None:
         checkpoint = min(checkpoint, endts)
     return backup_row(
@@ -88,15 +92,15 @@ def row_of(
         kind="log",
         level=1,
         ts_domain=domain,
-        start_ts=checkpoint if before is None else before,
-        end_ts=checkpoint or before or 0,
+        start_ts=checkpoint if old_checkpoint is None else old_checkpoint,
+        end_ts=checkpoint or old_checkpoint or 0,
         isolation=ISOLATION,
         codec=request.settings.codec,
     )
 
 
 def manifest(work: Workspace, flush: Flush, backup: Backup, ends: Ends) -> Manifest:
-    """The rows of a flush whose log files and parts are stored; writes the stream's meta file."""
+    """The manifest of a flush whose log files and parts are stored; writes the stream's meta file."""
     storage, source, parts = work.storage, work.source, len(flush.tasks) + 1
     rows = sidecar.read_parts(storage, source, flush.backup_id, parts)
     write_stream_meta(storage, source, flush.backup_id, backup.end_ts, rows)

@@ -1,7 +1,7 @@
-"""How far regions are: the newest mark of each, in Arrow, since there may be millions.
+"""The newest mark of each region of a feed. In Arrow, as there may be millions of regions.
 
-A capture task writes what it saw to one object in the backup's folder, which the fold reads; it is not a file
-of the backup. Writing it again replaces it by the same.
+A capture task writes its marks and its report to one object in the backup's folder, which the fold reads. The
+object is not a file of the backup. A second attempt replaces it by the same contents.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from lakebackup.storage import Storage
 
-#: marked: it had a mark; otherwise only events of it were seen.
+#: marked: the region had a mark. Otherwise only events of it were read.
 SCHEMA = pa.schema(
     [
         pa.field("region", pa.int64(), nullable=False),
@@ -37,52 +37,52 @@ _MANY = 200_000
 
 
 def newest(rows: pa.Table) -> pa.Table:
-    """Of each region's rows (SCHEMA) the last, with the greatest resolved_ts of them; ordered by region.
+    """The last row (SCHEMA) of each region, with the greatest resolved_ts of its rows; ordered by region.
 
-    A region that was closed stays so: what a feed sends again may come behind it.
+    A closed region stays closed, because a feed may repeat older marks after the one that closed it.
     """
     regions = rows["region"].to_numpy()
     if not len(regions):
         return rows
     order = np.lexsort((rows["closed"].to_numpy(), regions))
-    begins = np.flatnonzero(np.diff(regions[order], prepend=regions[order[0]] - 1))
-    lasts = np.append(begins[1:], len(order)) - 1
-    resolved = np.maximum.reduceat(rows["resolved_ts"].to_numpy()[order], begins)
-    at = SCHEMA.get_field_index("resolved_ts")
-    return rows.take(pa.array(order[lasts])).set_column(at, SCHEMA.field(at), pa.array(resolved))
+    starts = np.flatnonzero(np.diff(regions[order], prepend=regions[order[0]] - 1))
+    lasts = np.append(starts[1:], len(order)) - 1
+    resolved = np.maximum.reduceat(rows["resolved_ts"].to_numpy()[order], starts)
+    index = SCHEMA.get_field_index("resolved_ts")
+    return rows.take(pa.array(order[lasts])).set_column(index, SCHEMA.field(index), pa.array(resolved))
 
 
 class Marks:
-    """Marks as they come, the newest of each region kept."""
+    """Collects marks in bounded memory: only the newest mark of each region has to stay."""
 
     def __init__(self) -> None:
-        self._held: list[pa.Table] = []
+        self._tables: list[pa.Table] = []
         self._count, self._limit = 0, _MANY
         self._stores: dict[int, str] = {}
 
     def add(self, marks: pa.RecordBatch) -> None:
-        """More of them (`events.marks_schema()`), in the order of their partition."""
+        """Add marks (`events.marks_schema()`), in the order of their partition."""
         if not len(marks):
             return
         marked = pa.array(np.ones(len(marks), bool))
         columns = [*(marks[name] for name in SCHEMA.names[:-1]), marked]
-        self._held.append(pa.table(columns, schema=SCHEMA))
+        self._tables.append(pa.table(columns, schema=SCHEMA))
         self._count += len(marks)
         if self._count > self._limit:
-            self._held = [newest(pa.concat_tables(self._held))]
-            self._count = len(self._held[0])
+            self._tables = [newest(pa.concat_tables(self._tables))]
+            self._count = len(self._tables[0])
             self._limit = _MANY + 2 * self._count
 
     def see(self, region: int, store: str) -> None:
-        """An event of this region was seen."""
+        """Record that there was an event of a region, which `store` sent."""
         self._stores[region] = store
 
     def table(self) -> pa.Table:
-        """A row a region (SCHEMA); resolved_ts is 0 where there was no mark."""
-        nothing = {"resolved_ts": 0, "closed": False, "marked": False}
-        rows = [{"region": region, "store": store, **nothing} for region, store in self._stores.items()]
-        seen = pa.Table.from_pylist(rows, SCHEMA)
-        return newest(pa.concat_tables([seen, *self._held]))
+        """One row (SCHEMA) for each region; resolved_ts is 0 where there was no mark."""
+        no_mark = {"resolved_ts": 0, "closed": False, "marked": False}
+        rows = [{"region": region, "store": store, **no_mark} for region, store in self._stores.items()]
+        regions_with_events = pa.Table.from_pylist(rows, SCHEMA)
+        return newest(pa.concat_tables([regions_with_events, *self._tables]))
 
 
 def resolved(rows: pa.Table) -> dict[int, int]:
@@ -94,13 +94,13 @@ def resolved(rows: pa.Table) -> dict[int, int]:
 def put(
     storage: Storage, source: str, backup_id: str, task: int, rows: pa.Table, report: Mapping[str, Any]
 ) -> None:
-    """Write what a capture task saw, and its report (JSON)."""
+    """Write the marks of a capture task, and its report (JSON values)."""
     schema = rows.schema.with_metadata({"told": json.dumps(report)})
     write_rows(storage, layout.marks_path(source, backup_id, task), schema, rows.to_batches())
 
 
 def get(storage: Storage, source: str, backup_id: str, task: int) -> tuple[pa.Table, dict[str, Any]]:
-    """What `put` wrote. Raises Damaged when it is missing or torn."""
+    """The marks and the report that `put` wrote. Raises Damaged when the object is missing or torn."""
     path = layout.marks_path(source, backup_id, task)
     try:
         rows = read_table(storage, path)
@@ -114,11 +114,11 @@ def get(storage: Storage, source: str, backup_id: str, task: int) -> tuple[pa.Ta
 
 
 def clear(storage: Storage, source: str, backup_id: str) -> None:
-    """Delete those objects; they are of no use once the backup is committed."""
+    """Delete the objects of a backup that `put` wrote. Nothing reads them once the backup is committed."""
     working.empty(storage, layout.marks_folder(source, backup_id))
 
 
 def mappings(rows: pa.Table) -> Iterator[dict[str, Any]]:
-    """Rows one by one, a batch of them in memory as objects."""
+    """The rows one by one, as mappings; only one batch at a time is in memory as Python objects."""
     for batch in rows.to_batches(max_chunksize=10_000):
         yield from batch.to_pylist()

@@ -1,7 +1,8 @@
 """Write the records of a change feed into one log file per group, in bounded memory.
 
-Records are buffered. Above HELD_BYTES, the largest groups are written to temporary files until half is left:
-one busy region needs as much memory as ten thousand quiet ones, and few frames are small.
+The spool buffers records. When they exceed HELD_BYTES, it writes the largest groups to temporary files until
+half of that is left. So one busy region needs as much memory as ten thousand quiet ones, and few frames are
+small.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class Group(NamedTuple):
 
 @dataclass(slots=True)
 class _Buffer:
-    """A group's records in memory, and its log file with the records that were written before."""
+    """A group's records in memory, and the unfinished log file with its earlier records."""
 
     batches: list[pa.RecordBatch] = field(default_factory=list)
     bytes: int = 0
@@ -50,7 +51,7 @@ class _Buffer:
         self.batches.append(batch)
         self.bytes += batch.nbytes
 
-    def take(self) -> pa.RecordBatch:
+    def drain(self) -> pa.RecordBatch:
         """Remove all records; returns them copied into one batch."""
         return next(self.frames(self.bytes + 1))
 
@@ -60,17 +61,18 @@ class _Buffer:
         self.batches, self.bytes = [], 0
         while slices:
             frame = [slices.popleft()]
-            size = frame[0].nbytes
-            while slices and size + slices[0].nbytes <= most:
-                size += slices[0].nbytes
+            frame_bytes = frame[0].nbytes
+            while slices and frame_bytes + slices[0].nbytes <= most:
+                frame_bytes += slices[0].nbytes
                 frame.append(slices.popleft())
             yield pa.concat_batches(frame)
 
 
 class Spool:
-    """Distributes records over log files. `open_file` opens one, `publish` stores a complete one.
+    """Distributes records over log files. `open_file` opens a file, `publish` stores a complete one.
 
-    `publish` runs on several threads at once.
+    `publish` runs on several threads at once. `held_bytes`: most bytes of records in memory. `most_raw`: most
+    bytes of a file before compression.
     """
 
     def __init__(
@@ -87,7 +89,7 @@ class Spool:
         self._bytes = 0
 
     def add(self, records: pa.RecordBatch) -> None:
-        """More records: columns of `events.captured_schema()`. Raises EnvironmentProblem, Damaged."""
+        """Add records (`events.captured_schema()`). Raises EnvironmentProblem and Damaged."""
         for group, piece in split(records):
             self._groups.setdefault(group, _Buffer()).add(piece)
         self._bytes += records.nbytes
@@ -114,15 +116,15 @@ class Spool:
 
     def _spill(self) -> None:
         """Write the largest groups to their files until half the limit is left."""
-        left = self._bytes = sum(buffer.bytes for buffer in self._groups.values())
-        buffered = [(group, buffer) for group, buffer in self._groups.items() if buffer.batches]
-        for group, buffer in sorted(buffered, key=lambda item: -item[1].bytes):
-            if left > self._limit // 2:
-                left -= buffer.bytes
+        buffered_bytes = self._bytes = sum(buffer.bytes for buffer in self._groups.values())
+        groups = [(group, buffer) for group, buffer in self._groups.items() if buffer.batches]
+        for group, buffer in sorted(groups, key=lambda pair: -pair[1].bytes):
+            if buffered_bytes > self._limit // 2:
+                buffered_bytes -= buffer.bytes
                 buffer.writer = self._write(group, buffer)
             elif len(buffer.batches) > 1 or _is_slice(buffer.batches[0]):
                 # A slice keeps its whole batch in memory; a copy does not.
-                buffer.add(buffer.take())
+                buffer.add(buffer.drain())
         self._bytes = sum(buffer.bytes for buffer in self._groups.values())
 
     def _write(self, group: Group, buffer: _Buffer) -> LogFileWriter:
@@ -139,30 +141,32 @@ class Spool:
 
 
 def split(records: pa.RecordBatch) -> Iterator[tuple[Group, pa.RecordBatch]]:
-    """Records of `events.captured_schema()` by group, in their order, without the group's columns."""
+    """Split records of `events.captured_schema()` by group, in their order; drops the group's columns."""
     if not len(records):
         return
-    coded = [records[name].dictionary_encode() for name in ("store", "cf", "op")]
-    codes = [np.asarray(array.indices) for array in coded]
+    encoded = [records[name].dictionary_encode() for name in ("store", "cf", "op")]
+    codes = [np.asarray(array.indices) for array in encoded]
     columns = [codes[0], np.asarray(records["region"]), np.asarray(records["table_id"]), *codes[1:]]
     order = np.lexsort(columns[::-1])
-    same = np.ones(len(order) - 1, bool)
+    is_same_group = np.ones(len(order) - 1, bool)
     for column in columns:
         ordered = column[order]
-        same &= ordered[1:] == ordered[:-1]
-    starts = [0, *(np.flatnonzero(~same) + 1).tolist(), len(order)]
-    rest = records.select([name for name in records.schema.names if name not in Group._fields])
+        is_same_group &= ordered[1:] == ordered[:-1]
+    starts = [0, *(np.flatnonzero(~is_same_group) + 1).tolist(), len(order)]
+    events = records.select([name for name in records.schema.names if name not in Group._fields])
     if not (order[1:] > order[:-1]).all():
-        rest = rest.take(pa.array(order))
-    firsts = order[starts[:-1]]
-    stores, families, ops = (array.dictionary.take(array.indices.take(firsts)).to_pylist() for array in coded)
-    regions, tables = (column[firsts].tolist() for column in columns[1:3])
+        events = events.take(pa.array(order))
+    first_rows = order[starts[:-1]]
+    stores, families, ops = (
+        array.dictionary.take(array.indices.take(first_rows)).to_pylist() for array in encoded
+    )
+    regions, tables = (column[first_rows].tolist() for column in columns[1:3])
     for i, group in enumerate(map(Group, stores, regions, tables, families, ops)):
-        yield group, rest.slice(starts[i], starts[i + 1] - starts[i])
+        yield group, events.slice(starts[i], starts[i + 1] - starts[i])
 
 
 def _slices(batch: pa.RecordBatch, most: int) -> Iterator[pa.RecordBatch]:
-    """Slices of about `most` bytes."""
+    """Slices of a batch, of about `most` bytes each."""
     count = min(len(batch), -(-batch.nbytes // most))
     step = -(-len(batch) // max(1, count))
     for begin in range(0, len(batch), step):
@@ -170,5 +174,5 @@ def _slices(batch: pa.RecordBatch, most: int) -> Iterator[pa.RecordBatch]:
 
 
 def _is_slice(batch: pa.RecordBatch) -> bool:
-    """Whether a batch is a small part of the memory that it keeps."""
+    """Whether a batch is a small part of the memory that it keeps allocated."""
     return bool(batch.get_total_buffer_size() > 2 * batch.nbytes)

@@ -31,18 +31,18 @@ if TYPE_CHECKING:
 
 
 class FlushPlanner(Planner[Flush]):
-    """Plans the flushes of one task; `now`: of what has arrived, whether due or not."""
+    """Plans the flushes of one task. `now`: flush what has arrived, whether a flush is due or not."""
 
     DRAFT = TypeAdapter(Flush)
     COLUMNS = CAPTURED
 
     def __init__(self, request: LogRequest, now: bool) -> None:
-        self._request, self._now = request, now
+        self._request, self._immediate = request, now
         self._planner: flushes.Planner | None = None
 
     def plan(self) -> Flush | None:
         self._planner = self._planner or flushes.Planner(self._request)
-        return self._planner.plan(now=self._now)
+        return self._planner.plan(now=self._immediate)
 
     def job(self, draft: Flush) -> tuple[Job, int] | None:
         request = self._request
@@ -53,7 +53,10 @@ class FlushPlanner(Planner[Flush]):
 
 
 class Capture(Stream[Flush]):
-    """`now`: flush what has arrived. `over`: the checkpoint has reached the task's `endts`."""
+    """Runs the flushes of one task and publishes each as a backup.
+
+    `now`: flush what has arrived, whether due or not. `over`: the checkpoint has reached the task's `endts`.
+    """
 
     def __init__(self, request: LogRequest, spark: SparkSession, job: LogJob, *, now: bool) -> None:
         self._request, self._job = request, job
@@ -61,7 +64,8 @@ class Capture(Stream[Flush]):
         super().__init__(work, f"lakebackup_log_{request.name}", FlushPlanner(request, now), every_ms=1_000)
 
     def failed(self, draft: Flush, error: LakebackupError) -> None:
-        # It is resumed with the tasks that were done; when it fails again, another one is planned.
+        # A flush that failed once runs again and keeps its finished tasks. After a second failure another
+        # flush is planned.
         if not self._job.failed_before(draft.backup_id):
             raise error
         self.error = error
@@ -74,9 +78,9 @@ class Capture(Stream[Flush]):
         if not flushes.is_wanted(request, draft) or publish.idle(draft, ends):
             return
         fold = flushes.fold_job(request, draft)
-        last = run_all(fold, range(1), batch.sparkSession)
-        totals.add(last)
-        [checkpoint] = [row.checkpoint for row in last]
+        fold_rows = run_all(fold, range(1), batch.sparkSession)
+        totals.add(fold_rows)
+        [checkpoint] = [row.checkpoint for row in fold_rows]
         backup = publish.row_of(request, self.workspace, draft, totals, checkpoint, fold.feed.domain)
         publish_backup(self.workspace, publish.manifest(self.workspace, draft, backup, ends), lease)
         self.finished(draft)

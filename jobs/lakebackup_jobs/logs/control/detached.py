@@ -1,4 +1,4 @@
-"""The job of a log task as a process of its own on this machine, which outlives the one that starts it."""
+"""Starts the job of a log task on this machine, as a process that outlives the one that starts it."""
 
 from __future__ import annotations
 
@@ -17,36 +17,39 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-# Children of this process, which may run for long: polled now and then, so that none stays a zombie.
-_started: list[subprocess.Popen[bytes]] = []
+# Children of this process, which may run for long. Each launch polls them, so that none stays a zombie.
+_children: list[subprocess.Popen[bytes]] = []
 
 
 @dataclass(frozen=True)
 class Launched:
-    """A job that was started; it prints to `log`, after the first `before` bytes."""
+    """A job that was started. It appends its output to `log`, which had `before` bytes at the start."""
 
     process: subprocess.Popen[bytes]
     log: Path
     before: int
 
     def ended(self) -> bool:
-        """Whether it has ended."""
+        """Whether the job has ended."""
         return self.process.poll() is not None
 
     def output(self) -> str:
-        """The last lines that it printed."""
+        """The last lines that the job printed."""
         return tail(self.log, since=self.before)
 
 
 def launch(destination: str, catalog: str | None, name: str, options: Sequence[str]) -> Launched:
-    """`lakebackup log run NAME` in a session of its own. Secrets come by its environment and files alone."""
-    at = sha256(normalized(destination).encode()).hexdigest()[:8]  # names are of one destination
-    log = work_folder() / "logs" / f"log-{name}-{at}.log"
+    """Start `lakebackup log run NAME` in a session of its own; returns the job.
+
+    `options`: more flags. They hold no secrets: the job reads those from its environment and from files.
+    """
+    digest = sha256(normalized(destination).encode()).hexdigest()[:8]  # Destinations may share names.
+    log = work_folder() / "logs" / f"log-{name}-{digest}.log"
     log.parent.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-P", "-m", "lakebackup_jobs", "log", "run", name, "--repo", destination]
     command += ["--catalog", catalog] if catalog else []
     with log.open("ab") as output:
-        before = output.tell()
+        log_size = output.tell()
         process = subprocess.Popen(
             [*command, *options],
             stdin=subprocess.DEVNULL,
@@ -54,5 +57,5 @@ def launch(destination: str, catalog: str | None, name: str, options: Sequence[s
             stderr=output,
             start_new_session=True,
         )
-    _started[:] = [one for one in _started if one.poll() is None] + [process]
-    return Launched(process, log, before)
+    _children[:] = [child for child in _children if child.poll() is None] + [process]
+    return Launched(process, log, log_size)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from lakebackup_jobs.logs.control.verbs import Place
 
 
-# A request and its body come in at once: they are short.
+# Requests are short, so a request and its body arrive at once.
 _REQUEST_S = 10.0
 _MOST_CONNECTIONS = 100
 
@@ -54,52 +54,53 @@ class Resume(BaseModel, extra="forbid"):
 
 
 def app_of(place: Place, token: str | None) -> FastAPI:
-    """The API for the tasks of a place; `token`: the bearer token of requests, None: they need none.
+    """The API for the tasks of a place. `token`: the bearer token that requests must send; None: no token.
 
-    Errors are {"error", "message", "hint"}, with the status of a task in `task` where it is the reason.
+    Errors are {"error", "message", "hint"}. Where the state of a task is the reason, `task` has its status.
     """
     app = FastAPI(title="lakebackup", docs_url=None, redoc_url=None)
-    app.include_router(_tasks(place), dependencies=[Depends(HTTPBearer(auto_error=False))])  # described alone
+    # The dependency only describes the token in OpenAPI. Gate checks it.
+    app.include_router(_tasks(place), dependencies=[Depends(HTTPBearer(auto_error=False))])
     app.add_middleware(Gate, token=token)
     answer_errors(app)
     return app
 
 
-def _tasks(place: Place) -> APIRouter:
+def _tasks(log_tasks: Place) -> APIRouter:
     routes = APIRouter()
 
     @routes.get("/log/tasks")
     def tasks() -> list[dict[str, Any]]:
         """Every task, as `lakebackup log status --json` shows it."""
-        return statuses(place.reader(), open_storage(place.destination))
+        return statuses(log_tasks.reader(), open_storage(log_tasks.destination))
 
     @routes.post("/log/tasks", status_code=201)
     def start(wanted: Start) -> dict[str, Any]:
         """Start a task, or resume one that was stopped; its job is started on this machine."""
-        _check_servers(place, wanted.settings)
-        return control.start(place, wanted.name, wanted.settings)
+        _check_servers(log_tasks, wanted.settings)
+        return control.start(log_tasks, wanted.name, wanted.settings)
 
     @routes.get("/log/tasks/{name}")
     def task(name: str) -> dict[str, Any]:
         """One task."""
-        return place.status(name)
+        return log_tasks.status(name)
 
     @routes.post("/log/tasks/{name}/pause")
     def pause(name: str) -> dict[str, Any]:
         """Flush what has arrived, then sleep."""
-        return control.pause(place, name)
+        return control.pause(log_tasks, name)
 
     @routes.post("/log/tasks/{name}/resume")
     def resume(name: str, options: Resume | None = None) -> dict[str, Any]:
         """Continue where it ended."""
-        return control.resume(place, name, options.skip if options else ())
+        return control.resume(log_tasks, name, options.skip if options else ())
 
     @routes.post("/log/tasks/{name}/stop")
     def stop(name: str) -> dict[str, Any]:
         """Stop the task; `lost`: events of each topic that are not flushed."""
-        return control.stop(place, name)
+        return control.stop(log_tasks, name)
 
-    figures = of_destination(place.destination, place.catalog)
+    figures = of_destination(log_tasks.destination, log_tasks.catalog)
 
     @routes.get("/metrics")
     def metrics() -> Response:
@@ -109,18 +110,20 @@ def _tasks(place: Place) -> APIRouter:
     return routes
 
 
-def _check_servers(place: Place, settings: TaskSettings) -> None:
-    """Send the passwords of the server's settings only to the brokers of its settings."""
-    own = place.kafka.get("bootstrap.servers")
-    if settings.bootstrap != own and len(place.kafka) > ("bootstrap.servers" in place.kafka):
+def _check_servers(log_tasks: Place, settings: TaskSettings) -> None:
+    """Raise UsageProblem if a task would send the passwords of this server's settings to other brokers."""
+    own_servers = log_tasks.kafka.get("bootstrap.servers")
+    if settings.bootstrap != own_servers and len(log_tasks.kafka) > ("bootstrap.servers" in log_tasks.kafka):
         raise UsageProblem(
             f"The Kafka settings of this server are not for {settings.bootstrap}.",
-            hint=f"Over HTTP tasks read from {own}." if own else "Set bootstrap.servers beside them.",
+            hint=f"Over HTTP tasks read from {own_servers}."
+            if own_servers
+            else "Set bootstrap.servers beside them.",
         )
 
 
 class _BoundedProtocol(H11Protocol):
-    """HTTP for clients that may mean no good: so many connections, and so long for a request to come in."""
+    """HTTP for clients that may be hostile: limits the connections, and the time for a request to arrive."""
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
@@ -142,25 +145,25 @@ class _BoundedProtocol(H11Protocol):
 
 @contextmanager
 def serving(app: FastAPI, host: str, port: int) -> Iterator[tuple[str, Callable[[], bool]]]:
-    """Serve an app while the block runs: its URL, and whether the server still runs.
+    """Serve an app while the block runs; yields its URL, and a function that tells if the server still runs.
 
-    Raises EnvironmentProblem when it cannot listen there.
+    Raises EnvironmentProblem when the server cannot listen at the host and port.
     """
     try:
-        listening = socket.create_server(
+        listener = socket.create_server(
             (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET
         )
     except OSError as error:
         raise EnvironmentProblem(
             f"Cannot listen at {host}:{port}: {error.strerror or error}.", hint="Give another --port."
         ) from None
-    with listening:
+    with listener:
         config = uvicorn.Config(app, http=_BoundedProtocol, log_level="warning", access_log=False)
         server = uvicorn.Server(config)
-        thread = threading.Thread(target=server.run, args=([listening],), name="http", daemon=True)
+        thread = threading.Thread(target=server.run, args=([listener],), name="http", daemon=True)
         thread.start()
         try:
-            yield url_of(host, listening.getsockname()[1]), thread.is_alive
+            yield url_of(host, listener.getsockname()[1]), thread.is_alive
         finally:
             server.should_exit = True
             thread.join()

@@ -1,4 +1,4 @@
-"""Who may use the HTTP service, how large a request may be, and the one form of its errors."""
+"""Access control of the HTTP service, the largest size of a request, and the form of its errors."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 MOST_BYTES = 1 << 20
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
-# A refusal is a conflict with the state of the task.
+# Refused and Busy are conflicts with the state of the task.
 _STATUS: Mapping[type[LakebackupError], int] = {
     UsageProblem: 422,
     NotFound: 404,
@@ -44,10 +44,11 @@ _STATUS: Mapping[type[LakebackupError], int] = {
 
 
 class Gate:
-    """Refuses a request before its body is read, and caps the body.
+    """Checks a request before its body is read, and caps the size of the body.
 
-    `token`: the bearer token of requests. Without one, only programs of this machine are answered: no page in
-    a browser, which sends its origin, and no foreign host name that resolves to this machine.
+    `token`: the bearer token that requests must send. Without a token, only programs of this machine get an
+    answer. The gate refuses pages in a browser, which send their origin, and foreign host names that resolve
+    to this machine.
     """
 
     def __init__(self, app: ASGIApp, token: str | None) -> None:
@@ -73,25 +74,25 @@ class Gate:
             return answer(
                 403, "Forbidden", "Without a token only programs of this machine are answered.", hint
             )
-        scheme, given = get_authorization_scheme_param(request.headers.get("authorization"))
-        if scheme.lower() == "bearer" and secrets.compare_digest(given.encode(), self._token.encode()):
+        scheme, token = get_authorization_scheme_param(request.headers.get("authorization"))
+        if scheme.lower() == "bearer" and secrets.compare_digest(token.encode(), self._token.encode()):
             return None
-        refused = answer(
+        response = answer(
             401, "Unauthorized", "The token is missing or wrong.", "Send: Authorization: Bearer TOKEN"
         )
-        refused.headers["WWW-Authenticate"] = "Bearer"
-        return refused
+        response.headers["WWW-Authenticate"] = "Bearer"
+        return response
 
 
 def _host(request: Request) -> str | None:
     try:
         return request.url.hostname
-    except ValueError:  # a Host that is no name
+    except ValueError:  # The Host header is not a valid name.
         return None
 
 
 def _capped(receive: Receive) -> Receive:
-    """Receive up to the cap."""
+    """`receive`, which raises HTTPException 413 once a request's body is larger than MOST_BYTES."""
     received = 0
 
     async def capped() -> Message:
@@ -106,23 +107,23 @@ def _capped(receive: Receive) -> Receive:
 
 
 def answer(status: int, error: str, message: str, hint: str = "", **more: Any) -> JSONResponse:
-    """An error as every one is answered."""
+    """The response to an error, as JSON with `error`, `message`, `hint` and the fields of `more`."""
     return JSONResponse({"error": error, "message": message, "hint": hint, **more}, status)
 
 
 def answer_errors(app: FastAPI) -> None:
-    """Have an app answer all errors in that form, those of the framework too."""
+    """Make an app answer all errors in the form of `answer`, those of the framework too."""
 
     @app.exception_handler(LakebackupError)
     def expected(_request: Request, error: LakebackupError) -> Response:
         code = next((code for kind, code in _STATUS.items() if isinstance(error, kind)), 500)
-        more = {"task": dict(error.found)} if isinstance(error, Failed) else {}
-        return answer(code, type(error).__name__, error.message, error.hint, **more)
+        extra = {"task": dict(error.found)} if isinstance(error, Failed) else {}
+        return answer(code, type(error).__name__, error.message, error.hint, **extra)
 
     @app.exception_handler(RequestValidationError)
     def not_understood(_request: Request, error: RequestValidationError) -> Response:
         problems = [
-            f"{'.'.join(map(str, found['loc'][1:])) or 'body'}: {found['msg']}" for found in error.errors()
+            f"{'.'.join(map(str, detail['loc'][1:])) or 'body'}: {detail['msg']}" for detail in error.errors()
         ]
         hint = "GET /openapi.json describes what a request may hold."
         return answer(422, UsageProblem.__name__, "; ".join(problems), hint)
@@ -133,9 +134,9 @@ def answer_errors(app: FastAPI) -> None:
             text = f"A request may have {MOST_BYTES:,} bytes."
             return answer(413, "TooLarge", text, "Send the settings of one task.")
         kind = error.detail.title().replace(" ", "")  # NotFound, MethodNotAllowed
-        found = answer(error.status_code, kind, f"{error.detail}.", "GET /openapi.json lists the paths.")
-        found.headers.update(error.headers or {})
-        return found
+        response = answer(error.status_code, kind, f"{error.detail}.", "GET /openapi.json lists the paths.")
+        response.headers.update(error.headers or {})
+        return response
 
     @app.exception_handler(Exception)
     def defect(_request: Request, error: Exception) -> Response:

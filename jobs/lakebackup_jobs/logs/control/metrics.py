@@ -1,4 +1,4 @@
-"""Log tasks for Prometheus. Each scrape reads the catalog, so that every process reports the same."""
+"""Prometheus metrics of log tasks. Each scrape reads the catalog, so that every process reports the same."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
 _PREFIX = "lakebackup_log_"
-# Name -> what it is, and the field of a task's status. Counters count what is in the catalog.
+# Name of a metric -> its description, and the field of a task's status. Counters count rows of the catalog.
 _GAUGES = {
     "checkpoint_ts": ("Up to which ts the log is whole, in the feed's own unit", "checkpoint_ts"),
     "checkpoint_lag_seconds": ("How long ago the checkpoint was", "checkpoint_lag_s"),
@@ -37,13 +37,16 @@ _COUNTERS = {
     "flushes": ("Flushes", "flushes"),
     "errors": ("How often the task paused itself", "errors"),
 }
-#: Why a task is paused: on request, or by an error that `log status` shows.
+#: The reasons for which a task is paused: a request, or an error that `log status` shows.
 REASONS = ("asked", "error")
 
 
 @dataclass(frozen=True, eq=False)
 class LogCollector(Collector):
-    """The tasks of a destination, or the one called `name`; `last_error`: what the catalog may not know."""
+    """The metrics of a destination's tasks, or of the task `name`.
+
+    `last_error`: the error of this process's own job, which the catalog may not have.
+    """
 
     destination: str
     catalog: str | None
@@ -51,19 +54,19 @@ class LogCollector(Collector):
     last_error: LastError = field(default_factory=LastError)
 
     def collect(self) -> Iterable[Metric]:
-        """One scrape. Raises NotFound, EnvironmentProblem: the scrape fails."""
+        """The metrics of one scrape. The scrape fails if this raises NotFound or EnvironmentProblem."""
         reader = CatalogReader.require(self.destination, self.catalog)
         tasks = statuses(reader, open_storage(self.destination), self.name)
-        for name, (what, column) in _GAUGES.items():
-            gauge = GaugeMetricFamily(_PREFIX + name, what, labels=["task"])
-            for found in tasks:
-                if found[column] is not None:
-                    gauge.add_metric([found["task"]], float(found[column]))
+        for name, (description, column) in _GAUGES.items():
+            gauge = GaugeMetricFamily(_PREFIX + name, description, labels=["task"])
+            for status in tasks:
+                if status[column] is not None:
+                    gauge.add_metric([status["task"]], float(status[column]))
             yield gauge
-        for name, (what, column) in _COUNTERS.items():
-            counter = CounterMetricFamily(_PREFIX + name, what, labels=["task"])
-            for found in tasks:
-                counter.add_metric([found["task"]], found[column])
+        for name, (description, column) in _COUNTERS.items():
+            counter = CounterMetricFamily(_PREFIX + name, description, labels=["task"])
+            for status in tasks:
+                counter.add_metric([status["task"]], status[column])
             yield counter
         success = GaugeMetricFamily(
             f"{_PREFIX}last_success_timestamp_seconds", "When the last flush was done", labels=["task"]
@@ -71,46 +74,46 @@ class LogCollector(Collector):
         paused = GaugeMetricFamily(
             f"{_PREFIX}paused", "1: the task is paused; reason: asked or error", labels=["task", "reason"]
         )
-        for found in tasks:
-            if found["last_flush_at"] is not None:
-                success.add_metric([found["task"]], found["last_flush_at"] / 1e6)
+        for status in tasks:
+            if status["last_flush_at"] is not None:
+                success.add_metric([status["task"]], status["last_flush_at"] / 1e6)
             for reason in REASONS:
-                paused.add_metric([found["task"], reason], float(self._paused(found) == reason))
+                paused.add_metric([status["task"], reason], float(self._pause_reason(status) == reason))
         yield from (success, paused)
 
-    def _paused(self, found: Mapping[str, Any]) -> str | None:
-        if self.last_error.text or found["detail"]:
+    def _pause_reason(self, status: Mapping[str, Any]) -> str | None:
+        if self.last_error.text or status["detail"]:
             return "error"
-        return "asked" if found["state"] == "paused" else None
+        return "asked" if status["state"] == "paused" else None
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing is read before the first scrape."""
+        """No descriptions, so that registration reads nothing."""
         return []
 
 
 def registry(*collectors: Collector) -> CollectorRegistry:
-    """A registry of these metrics alone."""
-    found = CollectorRegistry()
+    """A registry that holds only these collectors."""
+    metrics = CollectorRegistry()
     for collector in collectors:
-        found.register(collector)
-    return found
+        metrics.register(collector)
+    return metrics
 
 
 def of_destination(destination: str, catalog: str | None) -> CollectorRegistry:
-    """The metrics of every task and every source."""
+    """The metrics of every task and every source of a destination."""
     return registry(LogCollector(destination, catalog), of_catalog(destination, catalog))
 
 
 def url_of(host: str, port: int) -> str:
-    """Where a server answers that listens there."""
+    """The URL of a server that listens at a host and port."""
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
 
 @contextmanager
 def serve(metrics: CollectorRegistry, host: str, port: int) -> Iterator[int]:
-    """Metrics at http://host:port/metrics while the block runs; gives the port.
+    """Serve metrics at http://host:port/metrics while the block runs; yields the port.
 
-    Raises EnvironmentProblem when it cannot listen there.
+    Raises EnvironmentProblem when the server cannot listen at the host and port.
     """
     try:
         server, thread = start_http_server(port, host, metrics)

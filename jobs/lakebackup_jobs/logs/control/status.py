@@ -1,4 +1,4 @@
-"""The status of log tasks: what they are to do, whether a job runs, how far each store is. No Java."""
+"""The status of log tasks: what they are to do, whether a job runs, the progress of each store. No Java."""
 
 from __future__ import annotations
 
@@ -24,13 +24,16 @@ GONE = "task completed or not found"
 
 
 def status_of(reader: CatalogReader, storage: Storage, row: Mapping[str, Any]) -> dict[str, Any]:
-    """One task: a row of log_status, whether a job is at work, `checkpoint_lag_s`, and its `stores`."""
+    """The status of one task, with the columns of `row`, which is a row of log_status.
+
+    It adds whether a job is at work, `checkpoint_lag_s` and the task's `stores`.
+    """
     try:
         settings: dict[str, Any] = asdict(task.settings_of(row["settings"]))
         detail = row["detail"]
-    except Damaged as error:  # one row that cannot be read must not hide the others
+    except Damaged as error:  # A row that cannot be read must not hide the others.
         settings, detail = {"feed": None, "topics": [], "filters": []}, error.message
-    found: dict[str, Any] = {
+    status: dict[str, Any] = {
         "task": row["source"],
         "state": row["state"],
         "running": row["state"] == "running",
@@ -51,25 +54,25 @@ def status_of(reader: CatalogReader, storage: Storage, row: Mapping[str, Any]) -
         "errors": row["errors"],
         "last_flush_at": row["finished_at"],
     }
-    if found["checkpoint_ts"] is not None:
-        ms = physical_ms(found["checkpoint_ts"], row["ts_domain"])
-        found["checkpoint_time"] = format_ts(ms)
-        found["checkpoint_lag_s"] = round(max(0.0, time.time() - ms / 1000), 3)
-    why = problem(found)
-    found["stores"] = [
+    if status["checkpoint_ts"] is not None:
+        ms = physical_ms(status["checkpoint_ts"], row["ts_domain"])
+        status["checkpoint_time"] = format_ts(ms)
+        status["checkpoint_lag_s"] = round(max(0.0, time.time() - ms / 1000), 3)
+    error_text = problem(status)
+    status["stores"] = [
         {
             "store": store["store"],
-            "ok": why is None,
+            "ok": error_text is None,
             "next_backup_ts": store["next_backup_ts"],
-            "error": why,
+            "error": error_text,
         }
         for store in reader.rows("log_stores", source=row["source"])
     ]
-    return found
+    return status
 
 
 def problem(found: Mapping[str, Any]) -> str | None:
-    """What is wrong with a task as seen from its stores, None when nothing is."""
+    """What is wrong with all stores of a task, by the task's status; None when nothing is."""
     if found["state"] in ("stopped", "complete"):
         return GONE
     if found["detail"]:
@@ -80,7 +83,7 @@ def problem(found: Mapping[str, Any]) -> str | None:
 
 
 def statuses(reader: CatalogReader, storage: Storage, name: str | None = None) -> list[dict[str, Any]]:
-    """Every task, or the one of a name. Raises NotFound for a name that is none."""
+    """The status of every task, or of the one called `name`. Raises NotFound for an unknown name."""
     if name is not None:
         task.require(reader, name)
     return [status_of(reader, storage, row) for row in reader.rows("log_status", source=name)]
@@ -89,8 +92,10 @@ def statuses(reader: CatalogReader, storage: Storage, name: str | None = None) -
 def waiting(
     destination: str, catalog: str | None, found: Task, kafka: Mapping[str, str]
 ) -> dict[str, int] | None:
-    """How many events of each topic are not flushed; None: Kafka cannot be read from here, or not as a task
-    that was not approved here says."""
+    """The number of events of each topic that are not flushed.
+
+    None: Kafka cannot be read from here, or this machine did not approve the task.
+    """
     uri = Catalog(destination, catalog).catalog_uri
     try:
         client = task.client_of(uri, found.name, found.settings, kafka)
@@ -101,10 +106,10 @@ def waiting(
 
 
 def lines(found: Mapping[str, Any]) -> list[str]:
-    """A line a store, as people who ran TiDB's backup know them."""
+    """A line for each store, in the form of TiDB's log backup."""
     return [
-        f"Store {one['store']}: ok (next_backup_ts ={one['next_backup_ts']})."
-        if one["ok"]
-        else f"Store {one['store']}: error, {one['error']}."
-        for one in found["stores"]
+        f"Store {store['store']}: ok (next_backup_ts ={store['next_backup_ts']})."
+        if store["ok"]
+        else f"Store {store['store']}: error, {store['error']}."
+        for store in found["stores"]
     ]

@@ -1,7 +1,7 @@
 """Start, pause, resume and stop log tasks, on the command line and over HTTP. No Java.
 
-A verb records what the task is to do and waits until its job does it. It returns what `status.status_of`
-does, and more where documented.
+A verb records what the task is to do, and waits until its job does it. It returns the task's status, as
+`status.status_of` does, and more fields where documented.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from lakebackup_jobs.logs.skips import Message
     from lakebackup_jobs.logs.task import State, Task, TaskSettings
 
-#: How long a job may take to follow a verb; it finishes its flush first.
+#: How long a job may take to follow a verb, as it finishes its flush first.
 PATIENCE_S = 120.0
 _KILLED = "A job that was killed counts as running until its lease ends, --lease-ttl after it."
 _LOOK_S = 0.3
@@ -46,10 +46,11 @@ _ASK_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where tasks are kept. `kafka`: librdkafka properties; those with secrets are for its servers alone.
+    """The tasks of a destination, and how this machine reads Kafka for them and starts their jobs.
 
-    `options`: flags of `log run` for a job started here, no secrets; None: no job is started here.
-    `keys_file`: the keys of such a job.
+    `kafka`: librdkafka properties; those with secrets are only for its own servers. `options`: flags of
+    `log run` for a job that is started here, without secrets; None: no job is started here. `keys_file`: the
+    keys of such a job.
     """
 
     destination: str
@@ -59,15 +60,15 @@ class Place:
     keys_file: str | None = None
 
     def reader(self) -> CatalogReader:
-        """The catalog as it is now. Raises NotFound."""
+        """A reader of the catalog as it is now. Raises NotFound."""
         return CatalogReader.require(self.destination, self.catalog)
 
     def task(self, name: str) -> Task:
-        """Raises NotFound."""
+        """The task as of its last row. Raises NotFound."""
         return task.require(CatalogReader.open(self.destination, self.catalog), name)
 
     def status(self, name: str) -> dict[str, Any]:
-        """Raises NotFound."""
+        """The status of a task. Raises NotFound."""
         return statuses(self.reader(), open_storage(self.destination), name)[0]
 
     def client(self, found: Task) -> dict[str, str]:
@@ -83,12 +84,12 @@ class Place:
         return self.lease(name) is not None
 
     def record(self, name: str, state: State, settings: TaskSettings) -> Task:
-        """Record what a task is to do."""
+        """Record what a task is to do; returns the task."""
         return task.record(self.destination, self.catalog, name, state, settings)
 
 
 class Failed(Refused):
-    """A verb that does not fit the task's state; `found`: its status."""
+    """A verb that does not fit the task's state. `found`: the status of the task."""
 
     found: Mapping[str, Any]
 
@@ -101,37 +102,41 @@ class Failed(Refused):
 
 
 def start(place: Place, name: str, settings: TaskSettings) -> dict[str, Any]:
-    """Start a task, or resume a stopped one where it ended; `log`: where its job's output goes.
+    """Start a task, or resume a stopped one where it ended; returns its status.
 
-    Raises Failed (it runs, is paused, or complete), Refused (its source is another one; it cannot start
-    there), NotFound (no such topic), UsageProblem (an expression), EnvironmentProblem (the job ended).
+    `log` of the status: path of the output of the job that was started here, None when none was.
+    `topics_now`: the topics that the settings match.
+
+    Raises Failed (it runs, is paused, or complete), Refused (its name is another source's, or its log cannot
+    continue with these settings), NotFound (no such topic), UsageProblem (a wrong expression) and
+    EnvironmentProblem (the job ended).
     """
     TableFilter(settings.filters)  # raises for a wrong rule
     if settings.encrypt and place.options is not None:
         task.keys_of(name, place.keys_file)
     reader = place.reader()
-    before = task.find(reader, name)
+    last_task = task.find(reader, name)
     require_kind_of(reader, name, CHANGES, hint="Choose another name for the task.")
-    if before and not before.over and (before.state == "paused" or place.at_work(name)):
-        how = "runs already" if before.state == "running" else "is paused"
+    if last_task and not last_task.over and (last_task.state == "paused" or place.at_work(name)):
+        state_text = "runs already" if last_task.state == "running" else "is paused"
         raise Failed(
-            f"Failed to start the task: it {how}.",
+            f"Failed to start the task: it {state_text}.",
             place.status(name),
-            hint=_KILLED if before.state == "running" else f"See: lakebackup log resume {quote(name)}",
+            hint=_KILLED if last_task.state == "running" else f"See: lakebackup log resume {quote(name)}",
         )
     newest = reader.one("log_newest", source=name)
-    if before and before.state == "complete":
+    if last_task and last_task.state == "complete":
         raise Failed(
-            f"Failed to start the task: it is complete up to {before.settings.endts}.",
+            f"Failed to start the task: it is complete up to {last_task.settings.endts}.",
             place.status(name),
             hint="Its log ends there. Start a task with another name.",
         )
-    # What was skipped stays so: flags do not name it.
-    settings = replace(settings, skip=before.settings.skip if before else ())
+    # Messages that were skipped stay skipped, as the flags of a start do not name them.
+    settings = replace(settings, skip=last_task.settings.skip if last_task else ())
     if newest:
         # An imported log may have no row with its first settings.
-        was = before.settings if before else replace(settings, lastbackupts=None)
-        _check_continues(name, was, settings, newest, reader.rows("log_names", source=name))
+        last_settings = last_task.settings if last_task else replace(settings, lastbackupts=None)
+        _check_continues(name, last_settings, settings, newest, reader.rows("log_names", source=name))
     client = {**place.kafka, "bootstrap.servers": settings.bootstrap}
     cluster = Cluster(client)
     topics = feed_of(settings, client).topics(cluster.topic_names())
@@ -143,187 +148,192 @@ def start(place: Place, name: str, settings: TaskSettings) -> dict[str, Any]:
         )
     cluster.require_readable(topics)
     approved = Approvals(reader.catalog_uri)
-    with suppress(EnvironmentProblem):  # without a place to record it, the settings have to name the servers
+    with suppress(EnvironmentProblem):  # No approval can be recorded: the settings have to name the servers.
         approved.approve([task.claim_of(name, settings, approved)])
-    seen = place.lease(name)
+    generation = place.lease(name)
     place.record(name, "running", settings)
-    return _launched(place, name, seen) | {"topics_now": topics}
+    return _launched(place, name, generation) | {"topics_now": topics}
 
 
 def pause(place: Place, name: str) -> dict[str, Any]:
-    """Flush what has arrived, then sleep. Raises NotFound, Failed (it does not run), EnvironmentProblem."""
-    found = place.task(name)
-    if found.state != "running":
-        raise Failed(f"Failed to pause the task: it is {found.state}.", place.status(name))
+    """Have a task flush what has arrived, then sleep; returns its status.
+
+    Raises NotFound, Failed (it does not run) and EnvironmentProblem.
+    """
+    current_task = place.task(name)
+    if current_task.state != "running":
+        raise Failed(f"Failed to pause the task: it is {current_task.state}.", place.status(name))
     at_work = place.at_work(name)
-    asked = place.record(name, "paused", found.settings)
+    paused_task = place.record(name, "paused", current_task.settings)
     if at_work:
-        # Its job records the state too, after the last flush.
-        _until(lambda: place.task(name).at > asked.at or not place.at_work(name), f"{name} sleeps")
+        # The job records the state again, after its last flush.
+        _until(lambda: place.task(name).at > paused_task.at or not place.at_work(name), f"{name} sleeps")
     return place.status(name)
 
 
 def resume(place: Place, name: str, skip: Sequence[str] = ()) -> dict[str, Any]:
-    """Continue where it ended, with what arrived since.
+    """Resume a task where it ended, with what has arrived since; returns its status, with `log` as `start`.
 
-    `skip`: messages that are left out from now on, as `skips.parse` reads them; each is audited, and a gap of
-    the log once it is passed. Raises as `pause` does, UsageProblem and Refused (no message that waits).
+    `skip`: messages to skip from now on, as `skips.parse` reads them. Each is audited, and becomes a gap of
+    the log once a flush passes it. Raises NotFound, Failed (it is not paused, or its job runs), UsageProblem,
+    Refused (a message of no topic of the task, or one that was captured) and EnvironmentProblem.
     """
-    found = place.task(name)
-    if found.state != "paused" and not (found.state == "running" and not place.at_work(name)):
-        hint = _KILLED if found.state == "running" else ""
-        raise Failed(f"Failed to resume the task: it is {found.state}.", place.status(name), hint=hint)
-    settings = found.settings
-    client = place.client(found)
+    current_task = place.task(name)
+    if current_task.state != "paused" and not (current_task.state == "running" and not place.at_work(name)):
+        hint = _KILLED if current_task.state == "running" else ""
+        raise Failed(f"Failed to resume the task: it is {current_task.state}.", place.status(name), hint=hint)
+    settings = current_task.settings
+    client = place.client(current_task)
     if skip:
-        settings = _skipping(place, found, client, [skips.parse(text) for text in skip])
-    seen = place.lease(name)
+        settings = _add_skips(place, current_task, client, [skips.parse(text) for text in skip])
+    generation = place.lease(name)
     place.record(name, "running", settings)
-    return _launched(place, name, seen)
+    return _launched(place, name, generation)
 
 
-def _skipping(
-    place: Place, last: Task, client: Mapping[str, str], messages: Sequence[Message]
+def _add_skips(
+    tasks: Place, last_task: Task, client: Mapping[str, str], messages: Sequence[Message]
 ) -> TaskSettings:
-    """The settings of a task that leaves messages out; audits it."""
-    settings = last.settings
+    """The settings of a task with more messages to skip; writes an audit entry for each new one."""
+    settings = last_task.settings
     feed = feed_of(settings, client)
-    read = {
+    end_positions = {
         (row["scope"], row["region"]): row["end_position"]
-        for row in place.reader().rows("log_positions", source=last.name)
+        for row in tasks.reader().rows("log_positions", source=last_task.name)
     }
     names = Cluster(client).topic_names()
     topics = {*feed.topics(names), *feed.own_topics(names)}
     for message in messages:
         if message.topic not in topics:
             raise Refused(
-                f"Topic {message.topic} is none of the task {last.name}.",
+                f"Topic {message.topic} is none of the task {last_task.name}.",
                 hint="`lakebackup log status` names the message that cannot be read.",
             )
-        if message.offset < read.get((message.topic, str(message.partition)), 0):
+        if message.offset < end_positions.get((message.topic, str(message.partition)), 0):
             raise Refused(
                 f"Message {message.text} was captured already.",
                 hint="A message is skipped before it is read: `lakebackup log status` names it.",
             )
-    new = [message.text for message in messages if message.text not in settings.skip]
-    writer = CatalogWriter(None, place.destination, place.catalog)
-    for text in new:
-        detail = {"message": text, "paused_by": last.detail}
-        writer.append_audit(audit_entry("skip message", last.name, detail))
-    return replace(settings, skip=(*settings.skip, *new))
+    new_texts = [message.text for message in messages if message.text not in settings.skip]
+    writer = CatalogWriter(None, tasks.destination, tasks.catalog)
+    for text in new_texts:
+        detail = {"message": text, "paused_by": last_task.detail}
+        writer.append_audit(audit_entry("skip message", last_task.name, detail))
+    return replace(settings, skip=(*settings.skip, *new_texts))
 
 
 def stop(place: Place, name: str) -> dict[str, Any]:
-    """Stop a task. `lost`: events of each topic that are not flushed (None: Kafka cannot be read).
+    """Stop a task; returns its status, in which the stores are as they were before.
 
-    Raises NotFound, Failed (it has ended already), EnvironmentProblem.
+    `lost` of the status: number of events of each topic that are not flushed (None: Kafka cannot be read).
+    Raises NotFound, Failed (it has ended already) and EnvironmentProblem.
     """
-    found = place.task(name)
-    if found.over:
+    current_task = place.task(name)
+    if current_task.over:
         raise Failed(
             "Failed to stop the task, maybe it is already stopped.",
             place.status(name),
             hint=f"See: lakebackup log status {quote(name)}",
         )
-    before = place.status(name)  # its stores are all right until it is stopped
-    place.record(name, "stopped", found.settings)
+    status_before = place.status(name)  # A stopped task reports an error for each store.
+    place.record(name, "stopped", current_task.settings)
     _until(lambda: not place.at_work(name), f"the job of {name} ends")
-    lost = waiting(place.destination, place.catalog, found, place.kafka)
-    after = place.status(name)
+    lost = waiting(place.destination, place.catalog, current_task, place.kafka)
+    status_after = place.status(name)
     stores = [
-        {**one, "ok": was["ok"], "error": was["error"]}
-        for was, one in zip(before["stores"], after["stores"], strict=False)
+        {**store, "ok": previous["ok"], "error": previous["error"]}
+        for previous, store in zip(status_before["stores"], status_after["stores"], strict=False)
     ]
-    return after | {"stores": stores, "lost": lost}
+    return status_after | {"stores": stores, "lost": lost}
 
 
 def _check_continues(
     name: str,
-    was: TaskSettings,
-    now: TaskSettings,
+    old: TaskSettings,
+    new: TaskSettings,
     newest: Mapping[str, Any],
     names: Sequence[Mapping[str, Any]],
 ) -> None:
-    """Refuse settings with which the log of a continued task would miss changes that it claims to hold.
+    """Raise Refused for settings with which the log of a continued task would miss changes it claims to hold.
 
     `newest`: a row of log_newest; `names`: rows of log_names.
     """
-    if was.feed != now.feed:
-        raise Refused(f"{name} is a task of the feed {was.feed}.", hint="Choose another name.")
-    old_topics, new_topics = set(was.topics), set(now.topics)
+    if old.feed != new.feed:
+        raise Refused(f"{name} is a task of the feed {old.feed}.", hint="Choose another name.")
+    old_topics, new_topics = set(old.topics), set(new.topics)
     added = new_topics - old_topics
     if old_topics - new_topics or any(not text.startswith("!") for text in added):
         raise Refused(
-            f"{name} is a task of the topics {', '.join(was.topics)}.",
+            f"{name} is a task of the topics {', '.join(old.topics)}.",
             hint="Give these, or choose another name. Topics may be left out too: --pattern '!REGEX'.",
         )
-    if was.endts is not None and now.endts != was.endts:
-        # Flushes have left out what they read of later changes.
-        raise Refused(f"{name} is to end at {was.endts}.", hint=f"Give --endts {was.endts}.")
-    if now.endts is not None and now.endts < newest["end_ts"]:
+    if old.endts is not None and new.endts != old.endts:
+        # Flushes have dropped the later changes that they read.
+        raise Refused(f"{name} is to end at {old.endts}.", hint=f"Give --endts {old.endts}.")
+    if new.endts is not None and new.endts < newest["end_ts"]:
         raise Refused(
-            f"The log of {name} reaches up to {newest['end_ts']} already; it cannot end at {now.endts}.",
+            f"The log of {name} reaches up to {newest['end_ts']} already; it cannot end at {new.endts}.",
             hint="Give a later --endts, or none.",
         )
-    if now.lastbackupts is not None and now.lastbackupts not in (newest["end_ts"], was.lastbackupts):
+    if new.lastbackupts is not None and new.lastbackupts not in (newest["end_ts"], old.lastbackupts):
         raise Refused(
             f"The log of {name} reaches up to {newest['end_ts']}; "
-            f"it cannot continue from {now.lastbackupts}.",
+            f"it cannot continue from {new.lastbackupts}.",
             hint="Leave --startts out, or choose another name.",
         )
-    lost = chosen_tables(was.filters, names) - chosen_tables(now.filters, names)
-    if lost:
-        table = min(f"{row['db']}.{row['name']}" for row in names if row["table_id"] in lost)
-        more = f" and {len(lost) - 1} more tables" if len(lost) > 1 else ""
+    lost_table_ids = chosen_tables(old.filters, names) - chosen_tables(new.filters, names)
+    if lost_table_ids:
+        table = min(f"{row['db']}.{row['name']}" for row in names if row["table_id"] in lost_table_ids)
+        extra = f" and {len(lost_table_ids) - 1} more tables" if len(lost_table_ids) > 1 else ""
         raise Refused(
-            f"{name} captures {table}{more}, which these filters leave out: nothing in its log would show "
+            f"{name} captures {table}{extra}, which these filters leave out: nothing in its log would show "
             "that it ends there.",
             hint="Include them, or choose another name.",
         )
 
 
-def _launched(place: Place, name: str, seen: int | None) -> dict[str, Any]:
-    """Wait until a job runs, and start one here if none does and `place` starts jobs.
+def _launched(tasks: Place, name: str, old_generation: int | None) -> dict[str, Any]:
+    """Wait until a job runs; returns the status. Starts a job here if none runs and `tasks` starts jobs.
 
-    `seen`: the lease before the task was changed: a killed job's stays the same until it ends.
+    `old_generation`: the lease's before the task was changed. A killed job's lease keeps it until it ends.
     """
-    if place.options is not None and seen is not None:
-        _until(lambda: place.lease(name) != seen, f"the job of {name} answers, or its lease ends")
+    if tasks.options is not None and old_generation is not None:
+        _until(lambda: tasks.lease(name) != old_generation, f"the job of {name} answers, or its lease ends")
     log = None
-    if place.options is not None and not place.at_work(name):
-        started = launch(place.destination, place.catalog, name, place.options)
-        log = str(started.log)
-        _until(lambda: place.at_work(name) or started.ended(), f"the job of {name} is at work")
-        if not place.at_work(name):
-            raise EnvironmentProblem(f"The job of {name} ended:\n{started.output()}", hint=f"Its log: {log}")
-        flushed = time.monotonic() + PATIENCE_S
+    if tasks.options is not None and not tasks.at_work(name):
+        job = launch(tasks.destination, tasks.catalog, name, tasks.options)
+        log = str(job.log)
+        _until(lambda: tasks.at_work(name) or job.ended(), f"the job of {name} is at work")
+        if not tasks.at_work(name):
+            raise EnvironmentProblem(f"The job of {name} ended:\n{job.output()}", hint=f"Its log: {log}")
+        deadline = time.monotonic() + PATIENCE_S
         _until(
-            lambda: _has_begun(place, name) or started.ended() or time.monotonic() > flushed,
+            lambda: _first_flush_is_over(tasks, name) or job.ended() or time.monotonic() > deadline,
             "the first flush",
             look_s=_ASK_S,
         )
-    return place.status(name) | {"log": log}
+    return tasks.status(name) | {"log": log}
 
 
-def _has_begun(place: Place, name: str) -> bool:
-    """Whether the stores of a task are known, or there are no events yet to know them from, or it paused."""
-    found = place.status(name)
-    if found["stores"] or found["state"] != "running":
+def _first_flush_is_over(tasks: Place, name: str) -> bool:
+    """Whether a task has stores from its first flush, has no events to flush yet, or is not running."""
+    status = tasks.status(name)
+    if status["stores"] or status["state"] != "running":
         return True
-    now = place.task(name)
-    return not any((waiting(place.destination, place.catalog, now, place.kafka) or {}).values())
+    running_task = tasks.task(name)
+    return not any((waiting(tasks.destination, tasks.catalog, running_task, tasks.kafka) or {}).values())
 
 
-def _until(done: Callable[[], bool], what: str, look_s: float = _LOOK_S) -> None:
-    waits = Retrying(
-        retry=retry_if_result(lambda there: not there),
+def _until(condition: Callable[[], bool], description: str, look_s: float = _LOOK_S) -> None:
+    retrying = Retrying(
+        retry=retry_if_result(lambda is_met: not is_met),
         wait=wait_fixed(look_s),
         stop=stop_after_delay(PATIENCE_S),
     )
     try:
-        waits(done)
+        retrying(condition)
     except RetryError:
         raise EnvironmentProblem(
-            f"Waited {PATIENCE_S:.0f} s in vain until {what}.",
+            f"Waited {PATIENCE_S:.0f} s in vain until {description}.",
             hint="It is recorded, and the job follows as soon as it can: see `lakebackup log status`.",
         ) from None

@@ -1,7 +1,7 @@
-"""What a log task needs of a kind of change feed; `feed_of` gives the one in a task's settings.
+"""The interface between a log task and its change feed. `feed_of` returns the feed of a task's settings.
 
-A feed is in Kafka topics. All events of a region come in one partition, in order, and before the mark that
-completes them.
+A feed is a set of Kafka topics. All events of a region are in one partition, in order, and before the mark
+that completes them.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """What a batch of a partition's records is: `events.captured_schema()` and `events.marks_schema()`.
+    """A decoded batch of a partition's records: `events.captured_schema()` and `events.marks_schema()`.
 
-    `upto`: None, or the offset at which this flush must stop in the partition: the records from there on
-    belong to a transaction that is not whole yet.
+    `upto`: None, or the offset at which this flush must stop in the partition, because the records from there
+    on belong to a transaction that is not complete yet.
     """
 
     records: pa.RecordBatch
@@ -54,18 +54,18 @@ class Decoder(Protocol):
     """Decodes one partition's records within one flush, batch after batch."""
 
     def decode(self, records: pa.RecordBatch) -> Decoded:
-        """`records`: as of kafka.format.arrow.records_of, in order.
+        """Decode a batch of records, as kafka.format.arrow.records_of returns them, in order.
 
-        Raises Damaged, naming topic, partition and offset, for an event that cannot be read.
+        Raises Damaged for an event that cannot be read. The error names its topic, partition and offset.
         """
         ...
 
     def skip(self, records: pa.RecordBatch) -> None:
-        """Records of the partition that a person left out: what can be known of them counts as captured."""
+        """Take records that a person told the task to skip. What can be read of them counts as captured."""
         ...
 
     def finish(self) -> Mapping[str, Any] | None:
-        """After the last batch: what else the fold needs of this partition (JSON), None: nothing."""
+        """Called after the last batch; returns what else the fold needs of the partition (JSON), or None."""
         ...
 
 
@@ -74,34 +74,35 @@ class Feed(Protocol):
 
     @property
     def domain(self) -> Domain:
-        """The unit of its timestamps."""
+        """The unit of the feed's timestamps."""
         ...
 
     @property
     def skipped(self) -> Skipped:
-        """The messages that a person left out."""
+        """The messages that a person told the task to skip."""
         ...
 
     def topics(self, known: Sequence[str]) -> list[str]:
-        """Which of the cluster's topics hold events; `prepare` reads any others itself."""
+        """The topics, of all those of the cluster, that hold events. `prepare` reads any others itself."""
         ...
 
     def own_topics(self, names: Sequence[str]) -> list[str]:
-        """Which of the cluster's topics `prepare` reads."""
+        """The topics, of all those of the cluster, that `prepare` reads."""
         ...
 
     def prepare(
         self, storage: Storage, folder: str, before: str | None, resolved_ts: int | None
     ) -> Mapping[str, Any]:
-        """Before a flush is planned, after its ends were read: what else decoders must know (JSON).
+        """Prepare a flush; returns what else its decoders must know (JSON).
 
-        `folder`: of this flush's backup, for objects of its own; `before`: the folder of the last one, None
-        for the first flush. `resolved_ts`: the checkpoint before. Few bytes: long data goes into objects.
+        Called before a flush is planned and after the ends of its partitions were read. `folder`: of this
+        flush's backup, for objects of the feed. `before`: the folder of the last flush, None for the first
+        one. `resolved_ts`: the previous checkpoint. The answer is small: long data goes into objects.
         """
         ...
 
     def decoder(self, storage: Storage, of: Range, context: Mapping[str, Any]) -> Decoder:
-        """For one partition, in a task. `context`: what `prepare` gave."""
+        """The decoder of one partition, in a Spark task. `context`: what `prepare` returned."""
         ...
 
     def checkpoint(
@@ -112,10 +113,10 @@ class Feed(Protocol):
         regions: Iterator[Mapping[str, Any]],
         resolved_ts: int | None,
     ) -> int | None:
-        """Up to which ts the log is whole, once a flush was read; None: not known yet. In a task.
+        """The ts up to which the log is complete once a flush was read, None: not known yet. In a Spark task.
 
-        `finished`: what the decoders' `finish` returned; `regions`: rows as of `region_marks`, of this flush
-        and earlier ones.
+        `finished`: what the decoders' `finish` returned. `regions`: rows of `region_marks.SCHEMA`, of this
+        flush and earlier ones. `resolved_ts`: the previous checkpoint.
         """
         ...
 
@@ -123,8 +124,8 @@ class Feed(Protocol):
 def feed_of(settings: TaskSettings, client: Mapping[str, str]) -> Feed:
     """The feed of a task. `client`: librdkafka's settings.
 
-    Raises Refused for a Debezium feed with gaps: transactions are whole when all of their events are there.
-    Raises UsageProblem for a placeholder that is none.
+    Raises Refused for a Debezium feed with gaps, as its transactions are complete only with all their events.
+    Raises UsageProblem for an invalid placeholder.
     """
     if settings.feed == "debezium":
         if settings.allow_gaps:

@@ -1,6 +1,6 @@
-"""The key-value change feed: what a transactional store writes below its transactions, in Avro.
+"""The key-value change feed: the events that a transactional store writes below its transactions, in Avro.
 
-Event format and what producers promise: docs/change-logs-feed.md.
+docs/change-logs-feed.md describes the format of events and what producers promise.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _OP_NAMES = pa.array(KINDS[: ev.RESOLVED])
 _LETTERS = pa.array([chr(code) for code in range(128)])
 
 
-def _words(codes: Longs, names: Any) -> Any:
+def _names_of(codes: Longs, names: Any) -> Any:
     return pa.DictionaryArray.from_arrays(codes.astype(np.int8), names).cast(pa.string())
 
 
@@ -46,12 +46,12 @@ def _numbers(column: Longs) -> Any:
 
 @dataclass(slots=True)
 class BrDecoder:
-    """Decodes one partition; keeps nothing from batch to batch."""
+    """Decodes one partition. It has no state between batches."""
 
     of: Range
 
     def decode(self, records: pa.RecordBatch) -> Decoded:
-        """Changes and marks; locks are left out, and meta keys that describe nothing. Raises Damaged."""
+        """See Decoder. Drops locks, and meta keys that describe no database or table. Raises Damaged."""
         values, offsets = records.column("value"), records.column("offset").to_numpy()
         if values.null_count:
             first = int(np.flatnonzero(values.is_null().to_numpy(zero_copy_only=False))[0])
@@ -61,132 +61,136 @@ class BrDecoder:
         bad, wrong = ev.read_events(data, ends, rows, np.empty(0, np.int64))
         if bad >= 0:
             raise self._damaged(offsets, bad, ev.WRONG[wrong])
-        marks = np.flatnonzero(rows[:, ev.KIND] >= ev.RESOLVED)
-        taken = np.flatnonzero((rows[:, ev.KIND] < ev.RESOLVED) & (rows[:, ev.CF] != ev.LOCK_CF))
-        kept = self._without_other_meta(data, rows, taken)
+        mark_rows = np.flatnonzero(rows[:, ev.KIND] >= ev.RESOLVED)
+        changes = np.flatnonzero((rows[:, ev.KIND] < ev.RESOLVED) & (rows[:, ev.CF] != ev.LOCK_CF))
+        captured = self._without_other_meta(data, rows, changes)
         return Decoded(
-            self._records(data, rows, kept, offsets),
-            self._marks(data, ends, rows, marks, offsets),
+            self._records(data, rows, captured, offsets),
+            self._marks(data, ends, rows, mark_rows, offsets),
         )
 
     def skip(self, records: pa.RecordBatch) -> None:
-        """Nothing: what they say is lost."""
+        """Does nothing: the changes and marks of skipped messages are lost."""
 
     def finish(self) -> None:
-        """Nothing: the marks are enough."""
+        """Returns None: the fold needs only the marks."""
 
-    def _damaged(self, offsets: Longs, at: int, why: str) -> Damaged:
-        place = f"topic {self.of.topic}, partition {self.of.partition}, offset {offsets[at]}"
+    def _damaged(self, offsets: Longs, index: int, reason: str) -> Damaged:
+        location = f"topic {self.of.topic}, partition {self.of.partition}, offset {offsets[index]}"
         return Damaged(
-            f"The event at {place} cannot be read: {why}.",
+            f"The event at {location} cannot be read: {reason}.",
             hint="Its producer must send the byte 1, then the event in Avro. Debezium needs --feed debezium.",
         )
 
     @staticmethod
-    def _without_other_meta(data: Bytes, rows: Longs, taken: Longs) -> Longs:
-        meta = rows[taken, ev.TABLE] == events.META_TABLE
-        if not meta.any():
-            return taken
-        found = rows[taken[meta]]
-        keys = binary(data, found[:, ev.KEY], found[:, ev.KEY_LENGTH])
-        kept = ~meta
-        named: Any = pc.match_substring_regex(keys, CAPTURED_KEYS)
-        kept[meta] = named.to_numpy(zero_copy_only=False)
-        left: Longs = taken[kept]
-        return left
+    def _without_other_meta(data: Bytes, rows: Longs, changes: Longs) -> Longs:
+        is_meta = rows[changes, ev.TABLE] == events.META_TABLE
+        if not is_meta.any():
+            return changes
+        meta_rows = rows[changes[is_meta]]
+        keys = binary(data, meta_rows[:, ev.KEY], meta_rows[:, ev.KEY_LENGTH])
+        is_captured = ~is_meta
+        has_name: Any = pc.match_substring_regex(keys, CAPTURED_KEYS)
+        is_captured[is_meta] = has_name.to_numpy(zero_copy_only=False)
+        captured: Longs = changes[is_captured]
+        return captured
 
-    def _stores(self, data: Bytes, rows: Longs, chosen: Longs, offsets: Longs) -> Any:
-        names = binary(data, rows[chosen, ev.STORE], rows[chosen, ev.STORE_LENGTH])
+    def _stores(self, data: Bytes, rows: Longs, indices: Longs, offsets: Longs) -> Any:
+        names = binary(data, rows[indices, ev.STORE], rows[indices, ev.STORE_LENGTH])
         try:
             return names.cast(pa.string())
         except pa.ArrowInvalid:
-            for at, name in zip(chosen.tolist(), names.to_pylist(), strict=True):
+            for index, name in zip(indices.tolist(), names.to_pylist(), strict=True):
                 try:
                     name.decode()
                 except UnicodeDecodeError:
-                    raise self._damaged(offsets, at, ev.WRONG[ev.BAD_STORE]) from None
+                    raise self._damaged(offsets, index, ev.WRONG[ev.BAD_STORE]) from None
             raise
 
-    def _records(self, data: Bytes, rows: Longs, chosen: Longs, offsets: Longs) -> pa.RecordBatch:
-        found, count = rows[chosen], len(chosen)
-        letters = found[:, ev.LETTER]
+    def _records(self, data: Bytes, rows: Longs, indices: Longs, offsets: Longs) -> pa.RecordBatch:
+        selected, count = rows[indices], len(indices)
+        letters = selected[:, ev.LETTER]
         kinds = pa.DictionaryArray.from_arrays(pa.array(letters.astype(np.int8), mask=letters == 0), _LETTERS)
         return pa.RecordBatch.from_arrays(
             [
-                self._stores(data, rows, chosen, offsets),
-                _numbers(found[:, ev.REGION]),
-                _numbers(found[:, ev.TABLE]),
-                _words(found[:, ev.CF], _CF_NAMES),
-                _words(found[:, ev.KIND], _OP_NAMES),
-                binary(data, found[:, ev.KEY], found[:, ev.KEY_LENGTH]),
-                binary(data, found[:, ev.VALUE], found[:, ev.VALUE_LENGTH]),
-                _numbers(found[:, ev.START_TS]),
-                _numbers(found[:, ev.COMMIT_TS]),
+                self._stores(data, rows, indices, offsets),
+                _numbers(selected[:, ev.REGION]),
+                _numbers(selected[:, ev.TABLE]),
+                _names_of(selected[:, ev.CF], _CF_NAMES),
+                _names_of(selected[:, ev.KIND], _OP_NAMES),
+                binary(data, selected[:, ev.KEY], selected[:, ev.KEY_LENGTH]),
+                binary(data, selected[:, ev.VALUE], selected[:, ev.VALUE_LENGTH]),
+                _numbers(selected[:, ev.START_TS]),
+                _numbers(selected[:, ev.COMMIT_TS]),
                 kinds.cast(pa.string()),
-                # A key is written once at a commit ts.
+                # seq and sub are 0, as a key is written only once at a commit ts.
                 pa.array(np.zeros(count, np.int64)),
                 pa.array(np.zeros(count, np.int32)),
-                pa.array(offsets[chosen]),
+                pa.array(offsets[indices]),
             ],
             schema=events.captured_schema(),
         )
 
-    def _marks(self, data: Bytes, ends: Longs, rows: Longs, chosen: Longs, offsets: Longs) -> pa.RecordBatch:
-        found = rows[chosen]
-        after = np.zeros(len(chosen) + 1, np.int32)
-        after[1:] = np.cumsum(found[:, ev.AFTER_COUNT])
-        successors: Longs = np.empty(int(after[-1]), np.int64)
+    def _marks(self, data: Bytes, ends: Longs, rows: Longs, indices: Longs, offsets: Longs) -> pa.RecordBatch:
+        selected = rows[indices]
+        successor_offsets = np.zeros(len(indices) + 1, np.int32)
+        successor_offsets[1:] = np.cumsum(selected[:, ev.AFTER_COUNT])
+        successors: Longs = np.empty(int(successor_offsets[-1]), np.int64)
         if len(successors):
-            ev.find_successors(data, ends, rows, chosen, successors)
+            ev.find_successors(data, ends, rows, indices, successors)
         return pa.RecordBatch.from_arrays(
             [
-                self._stores(data, rows, chosen, offsets),
-                _numbers(found[:, ev.REGION]),
-                _numbers(found[:, ev.RESOLVED_TS]),
-                pa.array(found[:, ev.KIND] == ev.CLOSED),
-                pa.ListArray.from_arrays(pa.array(after), pa.array(successors)),
-                pa.array(offsets[chosen]),
+                self._stores(data, rows, indices, offsets),
+                _numbers(selected[:, ev.REGION]),
+                _numbers(selected[:, ev.RESOLVED_TS]),
+                pa.array(selected[:, ev.KIND] == ev.CLOSED),
+                pa.ListArray.from_arrays(pa.array(successor_offsets), pa.array(successors)),
+                pa.array(offsets[indices]),
             ],
             schema=events.marks_schema(),
         )
 
 
 def _buffers(values: Any) -> tuple[Bytes, Longs]:
-    """The bytes of a binary array, and the positions where its values begin and the last one ends."""
+    """The bytes of a binary array, and the positions in them where its values begin and the last one ends."""
     if not len(values):
         return np.empty(0, np.uint8), np.zeros(1, np.int64)
     _, ends, data = values.buffers()
     width = np.int64 if pa.types.is_large_binary(values.type) else np.int32
-    places = np.frombuffer(ends, width)[values.offset : values.offset + len(values) + 1].astype(np.int64)
-    return np.frombuffer(data or b"", np.uint8), places
+    positions = np.frombuffer(ends, width)[values.offset : values.offset + len(values) + 1].astype(np.int64)
+    return np.frombuffer(data or b"", np.uint8), positions
 
 
 @dataclass(frozen=True, slots=True)
 class BrFeed:
-    """`names`: topics, or regular expressions that match whole names. `skipped`: messages that are left
-    out."""
+    """The key-value change feed in some topics.
+
+    `names`: topics, or regular expressions that match whole names. `skipped`: messages that a person told the
+    task to skip.
+    """
 
     names: tuple[str, ...]
     domain: Domain = "tso"
     skipped: Skipped = field(default_factory=dict)
 
     def topics(self, known: Sequence[str]) -> list[str]:
-        """Internal topics match only by name."""
-        found = [compile_pattern(name) for name in self.names]
+        """The topics that `names` match. Internal topics match only by their full name."""
+        patterns = [compile_pattern(name) for name in self.names]
         return sorted(
             topic
             for topic in known
-            if topic in self.names or (not is_internal(topic) and any(one.fullmatch(topic) for one in found))
+            if topic in self.names
+            or (not is_internal(topic) and any(pattern.fullmatch(topic) for pattern in patterns))
         )
 
     def own_topics(self, names: Sequence[str]) -> list[str]:
-        """None."""
+        """Returns no topics."""
         return []
 
     def prepare(
         self, storage: Storage, folder: str, before: str | None, resolved_ts: int | None
     ) -> Mapping[str, Any]:
-        """Nothing: events are complete in themselves."""
+        """Returns an empty context, as events are complete in themselves."""
         return {}
 
     def decoder(self, storage: Storage, of: Range, context: Mapping[str, Any]) -> BrDecoder:
@@ -200,10 +204,10 @@ class BrFeed:
         regions: Iterator[Mapping[str, Any]],
         resolved_ts: int | None,
     ) -> int | None:
-        """The least ts that a region is resolved up to, never less than `resolved_ts`.
+        """The least resolved ts of all regions, but never less than `resolved_ts`.
 
-        A region counts until it is closed and all its successors are known; so does the root, which is
-        resolved up to 0.
+        A region counts until it is closed and all its successors are known. The root, whose resolved ts is 0,
+        counts too.
         """
         resolved: dict[int, int] = {}
         closed: dict[int, list[int]] = {}
@@ -214,6 +218,8 @@ class BrFeed:
                 closed[region] = row["successors"] or []
         if ROOT_REGION not in closed:
             return resolved_ts
-        over = {region for region, after in closed.items() if resolved.keys() >= set(after)}
-        least = min((ts for region, ts in resolved.items() if region not in over), default=0)
-        return max(least, resolved_ts or 0) if least else resolved_ts
+        ended_regions = {
+            region for region, successors in closed.items() if resolved.keys() >= set(successors)
+        }
+        least_ts = min((ts for region, ts in resolved.items() if region not in ended_regions), default=0)
+        return max(least_ts, resolved_ts or 0) if least_ts else resolved_ts

@@ -1,7 +1,8 @@
-"""Events of the key-value change feed in Avro's binary form: every part of many is found, none is copied.
+"""Parses events of the key-value change feed in Avro's binary form, many at once and without copies.
 
-In compiled code; no record becomes a Python object, and no byte behind a record's end is looked at. What the
-fields mean: docs/change-logs-feed.md.
+For each event it fills one row of a table of numbers, in which texts are positions and lengths. The code is
+compiled: no record becomes a Python object, and no byte behind a record's end is read.
+docs/change-logs-feed.md describes the fields.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from lakebackup.formats.logs.br_event import FAMILIES, KINDS, VERSION
 from lakebackup_jobs.kafka.format.records import take_bytes, take_long, take_optional
 from lakebackup_jobs.kafka.memory import Bytes, Longs, compiled
 
-#: Columns of the table that `read_events` fills, one row an event; positions are into the batch's bytes,
-#: lengths -1 are null, numbers MISSING are null. LETTER: a write's type, 0: none.
+#: Columns of the table that `read_events` fills, with one row for each event. Positions are in the batch's
+#: bytes. A length of -1 and a number MISSING mean null. LETTER: a write's type, 0: none.
 KIND, REGION, TABLE, CF, LETTER, START_TS, COMMIT_TS, RESOLVED_TS = range(8)
 STORE, STORE_LENGTH, KEY, KEY_LENGTH, VALUE, VALUE_LENGTH, AFTER, AFTER_COUNT, WIDTH = range(8, 17)
 MISSING = -(2**63)
@@ -40,104 +41,107 @@ WRONG = (
     "table id 0 is of meta keys, which begin with `m`",
     "the name of a store is UTF-8, of 1 to 200 bytes",
 )  # fmt: skip
-_VERSION, _AVRO, _ID, _MARK, _PLACE, _TS, _VALUE, _START, _META_ID, BAD_STORE = range(1, len(WRONG))
+_VERSION, _AVRO, _ID, _MARK, _CHANGE, _TS, _VALUE, _START, _META_ID, BAD_STORE = range(1, len(WRONG))
 
 
 @compiled
-def _optional_long(data: Bytes, at: int, end: int) -> tuple[int, int]:
-    branch, at = take_long(data, at, end)
-    if at < 0 or branch < 0 or branch > 1:
+def _optional_long(data: Bytes, position: int, end: int) -> tuple[int, int]:
+    branch, position = take_long(data, position, end)
+    if position < 0 or branch < 0 or branch > 1:
         return 0, -1
     if branch == 0:
-        return MISSING, at
-    return take_long(data, at, end)
+        return MISSING, position
+    return take_long(data, position, end)
 
 
 @compiled
-def _longs(data: Bytes, at: int, end: int, found: Longs, place: int) -> tuple[int, int]:
-    """An Avro array of longs: how many, and the position after it, -1 if wrong; fills `found[place:]`."""
+def _longs(data: Bytes, position: int, end: int, numbers: Longs, start: int) -> tuple[int, int]:
+    """Read an Avro array of longs: their count, and the position after the array, -1 if it is invalid.
+
+    Fills `numbers[start:]`, unless `numbers` is empty.
+    """
     total = 0
     while True:
-        items, at = take_long(data, at, end)
-        if at < 0:
+        items, position = take_long(data, position, end)
+        if position < 0:
             return 0, -1
         if items == 0:
-            return total, at
+            return total, position
         if items < 0:
             items = -items
-            size, at = take_long(data, at, end)
-            if at < 0 or size < 0:
+            size, position = take_long(data, position, end)
+            if position < 0 or size < 0:
                 return 0, -1
-        if items < 0 or items > end - at:
+        if items < 0 or items > end - position:
             return 0, -1
         for _ in range(items):
-            number, at = take_long(data, at, end)
-            if at < 0:
+            number, position = take_long(data, position, end)
+            if position < 0:
                 return 0, -1
-            if found.shape[0] > 0:
-                found[place + total] = number
+            if numbers.shape[0] > 0:
+                numbers[start + total] = number
             total += 1
 
 
 @compiled
-def _read_event(data: Bytes, at: int, end: int, row: Longs, nothing: Longs) -> int:
-    """Fill one row; 0, or what is wrong with the bytes as such."""
-    if at >= end or data[at] != VERSION:
+def _read_event(data: Bytes, position: int, end: int, row: Longs, nothing: Longs) -> int:
+    """Fill one row; returns 0, or the index in WRONG of an encoding error. `nothing`: an empty array."""
+    if position >= end or data[position] != VERSION:
         return _VERSION
-    row[KIND], at = take_long(data, at + 1, end)
-    if at < 0 or row[KIND] < 0 or row[KIND] > CLOSED:
+    row[KIND], position = take_long(data, position + 1, end)
+    if position < 0 or row[KIND] < 0 or row[KIND] > CLOSED:
         return _AVRO
-    row[REGION], at = take_long(data, at, end)
-    if at < 0:
+    row[REGION], position = take_long(data, position, end)
+    if position < 0:
         return _AVRO
-    row[STORE_LENGTH], row[STORE] = take_bytes(data, at, end)
+    row[STORE_LENGTH], row[STORE] = take_bytes(data, position, end)
     if row[STORE] < 0:
         return _AVRO
-    row[TABLE], at = take_long(data, row[STORE] + row[STORE_LENGTH], end)
-    if at < 0:
+    row[TABLE], position = take_long(data, row[STORE] + row[STORE_LENGTH], end)
+    if position < 0:
         return _AVRO
-    row[CF], at = _optional_long(data, at, end)
-    if at < 0 or row[CF] > LOCK_CF or (row[CF] < 0 and row[CF] != MISSING):
+    row[CF], position = _optional_long(data, position, end)
+    if position < 0 or row[CF] > LOCK_CF or (row[CF] < 0 and row[CF] != MISSING):
         return _AVRO
-    row[KEY_LENGTH], row[KEY], at = take_optional(data, at, end, 0)
-    if at < 0:
+    row[KEY_LENGTH], row[KEY], position = take_optional(data, position, end, 0)
+    if position < 0:
         return _AVRO
-    row[VALUE_LENGTH], row[VALUE], at = take_optional(data, at, end, 0)
-    if at < 0:
+    row[VALUE_LENGTH], row[VALUE], position = take_optional(data, position, end, 0)
+    if position < 0:
         return _AVRO
-    row[START_TS], at = _optional_long(data, at, end)
-    if at < 0:
+    row[START_TS], position = _optional_long(data, position, end)
+    if position < 0:
         return _AVRO
-    row[COMMIT_TS], at = _optional_long(data, at, end)
-    if at < 0:
+    row[COMMIT_TS], position = _optional_long(data, position, end)
+    if position < 0:
         return _AVRO
-    row[RESOLVED_TS], at = _optional_long(data, at, end)
-    if at < 0:
+    row[RESOLVED_TS], position = _optional_long(data, position, end)
+    if position < 0:
         return _AVRO
-    row[AFTER] = at
-    row[AFTER_COUNT], at = _longs(data, at, end, nothing, 0)
-    return 0 if at == end else _AVRO
+    row[AFTER] = position
+    row[AFTER_COUNT], position = _longs(data, position, end, nothing, 0)
+    return 0 if position == end else _AVRO
 
 
 @compiled
 def _check_write(data: Bytes, row: Longs) -> int:
-    """Take a put write's value apart; 0, or what is wrong with it."""
-    length, at = row[VALUE_LENGTH], row[VALUE]
+    """Split a put write's value into its parts; returns 0, or the index in WRONG of an error in it."""
+    length, position = row[VALUE_LENGTH], row[VALUE]
     if length < _WRITE_BYTES:
         return _VALUE
-    letter = np.int64(data[at])
+    letter = np.int64(data[position])
     if letter not in (_P, _D, _L, _R, _T):
         return _VALUE
     start = np.int64(0)
     for i in range(1, _WRITE_BYTES):
-        start = (start << 8) | np.int64(data[at + i])
+        start = (start << 8) | np.int64(data[position + i])
     if start < 0 or start > row[COMMIT_TS] or (row[START_TS] != MISSING and row[START_TS] != start):
         return _START
     row[LETTER], row[START_TS] = letter, start
     if length == _WRITE_BYTES:
         row[VALUE_LENGTH] = -1
-    elif letter == _P and data[at + _WRITE_BYTES] == _SHORT:
-        row[VALUE], row[VALUE_LENGTH] = at + _WRITE_BYTES + 1, length - _WRITE_BYTES - 1
+    elif letter == _P and data[position + _WRITE_BYTES] == _SHORT:
+        row[VALUE], row[VALUE_LENGTH] = position + _WRITE_BYTES + 1, length - _WRITE_BYTES - 1
     else:
         return _VALUE
     return 0
@@ -145,7 +149,7 @@ def _check_write(data: Bytes, row: Longs) -> int:
 
 @compiled
 def _check(data: Bytes, row: Longs) -> int:  # noqa: C901 (calls between compiled functions cost)
-    """What a readable event must be besides; 0, or what is wrong."""
+    """Check and normalise an event that was parsed; returns 0, or the index in WRONG of an error in it."""
     row[LETTER] = 0
     if row[REGION] < 0 or row[TABLE] < 0:
         return _ID
@@ -154,7 +158,7 @@ def _check(data: Bytes, row: Longs) -> int:  # noqa: C901 (calls between compile
     if row[KIND] >= RESOLVED:
         return _MARK if row[RESOLVED_TS] < 0 else 0
     if row[CF] == MISSING or row[KEY_LENGTH] < 0:
-        return _PLACE
+        return _CHANGE
     if row[CF] == LOCK_CF:
         return 0
     if row[TABLE] == 0 and (row[KEY_LENGTH] == 0 or data[row[KEY]] != _META):
@@ -164,7 +168,7 @@ def _check(data: Bytes, row: Longs) -> int:  # noqa: C901 (calls between compile
         if row[KIND] == DELETE_KIND:
             row[VALUE_LENGTH] = -1
         elif row[VALUE_LENGTH] < 0:
-            return _PLACE
+            return _CHANGE
         return _TS if row[START_TS] < 0 else 0
     if row[COMMIT_TS] < 0:
         return _TS
@@ -178,7 +182,10 @@ def _check(data: Bytes, row: Longs) -> int:  # noqa: C901 (calls between compile
 
 @compiled
 def read_events(data: Bytes, ends: Longs, rows: Longs, nothing: Longs) -> tuple[int, int]:
-    """Fill `rows`; event i is `data[ends[i]:ends[i + 1]]`. (-1, 0), or which one is bad and why."""
+    """Fill `rows`. Event i is `data[ends[i]:ends[i + 1]]`. `nothing`: an empty array.
+
+    Returns (-1, 0), or the first invalid event and its index in WRONG.
+    """
     for i in range(rows.shape[0]):
         wrong = _read_event(data, ends[i], ends[i + 1], rows[i], nothing)
         if wrong == 0:
@@ -190,7 +197,7 @@ def read_events(data: Bytes, ends: Longs, rows: Longs, nothing: Longs) -> tuple[
 
 @compiled
 def find_successors(data: Bytes, ends: Longs, rows: Longs, chosen: Longs, found: Longs) -> None:
-    place = 0
+    total = 0
     for i in chosen:
-        count, _ = _longs(data, rows[i, AFTER], ends[i + 1], found, place)
-        place += count
+        count, _ = _longs(data, rows[i, AFTER], ends[i + 1], found, total)
+        total += count

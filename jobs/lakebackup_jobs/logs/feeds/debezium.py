@@ -1,7 +1,11 @@
-"""Debezium's change events as JSON, from any of its connectors that provide transaction metadata.
+"""The feed of Debezium's change events as JSON, from any of its connectors that provide transaction metadata.
 
 The envelope (before, after, source, op, transaction) and the topic of the transactions' ends are as Debezium
-documents them; Kafka Connect's JsonConverter wraps both in `payload` when messages bring their schemas.
+documents them. Kafka Connect's JsonConverter wraps both in `payload` when messages contain their schemas.
+
+Each flush first reads the transactions and schema changes that were added since the last one, and stores them
+for its tasks. The decoders then capture only events of transactions whose end is known. After the flush,
+`checkpoint` adds up which events were captured, and stores what the next flush must know.
 """
 
 from __future__ import annotations
@@ -47,24 +51,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What the tasks of a flush know beside the transactions, as of its plan."""
+    """What the tasks of a flush know besides the transactions, as of the flush's plan."""
 
     outlook: Outlook
     changes: SchemaChanges = field(default_factory=SchemaChanges)
 
     def write(self, storage: Storage, path: str) -> None:
-        """Put it as JSON."""
+        """Write the view as JSON."""
         storage.put(path, _VIEWS.dump_json(self))
 
 
 _VIEWS = TypeAdapter(View)
-# Of a flush that an earlier version planned.
+# The view of a flush that an earlier version planned.
 _EARLIER_VIEW = View(Outlook(tables=Tables(by_parts=False)))
 
 
 @lru_cache(maxsize=1)
 def view_of(uri: str, path: str) -> View:
-    """What View.write stored: read once for all partitions of a flush in a process. Raises Damaged."""
+    """The view that View.write stored, read once by a process for all partitions. Raises Damaged."""
     try:
         return _VIEWS.validate_json(open_storage(uri).get(path))
     except NotFound as cause:
@@ -75,9 +79,10 @@ def view_of(uri: str, path: str) -> View:
 
 @dataclass(frozen=True, slots=True)
 class DebeziumFeed:
-    """All tables of one connector. `client`: librdkafka's settings; `chosen`: its topic.prefix, or topics.
+    """The change feed of all tables of one connector.
 
-    `skipped`: the messages that a person left out. `placeholder`: the connector's
+    `client`: librdkafka's settings. `chosen`: the connector's topic.prefix, or patterns of its topics.
+    `skipped`: the messages that a person told the task to skip. `placeholder`: the connector's
     unavailable.value.placeholder.
     """
 
@@ -88,62 +93,65 @@ class DebeziumFeed:
     placeholder: Placeholder = field(default_factory=Placeholder)
 
     def topics(self, known: Sequence[str]) -> list[str]:
-        """Every topic of the connector that is not left out: a transaction's events are counted over all of
-        them.
+        """Every topic of the connector that no pattern excludes: transactions count events in all of them.
 
         Raises Refused without transaction metadata, UsageProblem for several connectors.
         """
         return list(connector_of(self.chosen, known).topics)
 
     def own_topics(self, names: Sequence[str]) -> list[str]:
-        """The one of the connector's transactions. Raises as `topics`."""
+        """The topic of the connector's transactions. Raises as `topics`."""
         return [connector_of(self.chosen, names).prefix + TRANSACTIONS]
 
     def prepare(
         self, storage: Storage, folder: str, before: str | None, resolved_ts: int | None
     ) -> Mapping[str, Any]:
-        """See Feed. Reads the transactions that ended since the last flush. Raises Refused, Damaged."""
+        """See Feed. Reads the transactions that ended since the last flush. Raises Refused and Damaged."""
         cluster = Cluster(self.client)
         names = cluster.topic_names()
         if before is None:
             self._check_begins(cluster, names)
         connector = connector_of(self.chosen, names)
         topic = connector.prefix + TRANSACTIONS
-        _, places = cluster.positions(cluster.describe([topic]), ISOLATION)
-        [place, *more] = places
-        if more:
+        _, topic_ends = cluster.positions(cluster.describe([topic]), ISOLATION)
+        [topic_end, *extra] = topic_ends
+        if extra:
             raise Refused(
-                f"{topic} has {len(places)} partitions: the order of the transactions is lost.",
+                f"{topic} has {len(topic_ends)} partitions: the order of the transactions is lost.",
                 hint="The connector creates it with one; start with a new topic.prefix.",
             )
-        known = Transactions.read(storage, carried(before)) if before else Transactions.none(place.epoch)
-        if known.epoch != place.epoch or known.next < place.low:
+        transactions = (
+            Transactions.read(storage, carried(before)) if before else Transactions.none(topic_end.epoch)
+        )
+        if transactions.epoch != topic_end.epoch or transactions.next < topic_end.low:
             raise Refused(
-                f"{topic} does not hold the transactions from offset {known.next} on any more.",
+                f"{topic} does not hold the transactions from offset {transactions.next} on any more.",
                 hint="Its retention.ms must be -1. Start a new task, after a new snapshot of the connector.",
             )
-        self._check_cut(known, place)
+        self._check_cut(transactions, topic_end)
         if before:
             tidy(storage, before)
-        earlier = known.rows
-        known, ends = self._read_ends(replace(known, leader_epoch=place.leader_epoch), topic, place.end)
+        earlier_rows = transactions.rows
+        transactions, ends = self._read_ends(
+            replace(transactions, leader_epoch=topic_end.leader_epoch), topic, topic_end.end
+        )
         path = prepared(folder)
-        known.write(storage, path)
-        promised = resolved_ts if before else None
-        changes = self._schema_changes(storage, cluster, connector, before, earlier)
-        changes = changes.placed(known, as_sent(earlier, ends), connector.prefix, promised)
+        transactions.write(storage, path)
+        promised_ts = resolved_ts if before else None
+        changes = self._schema_changes(storage, cluster, connector, before, earlier_rows)
+        changes = changes.placed(transactions, as_sent(earlier_rows, ends), connector.prefix, promised_ts)
         _, regions = cluster.positions(cluster.describe(connector.topics), ISOLATION)
         outlook = Outlook(
             connector,
             changes.first_sent,
-            promised,
+            promised_ts,
             {f"{region.scope}/{region.region}": region.end for region in regions},
             changes.settled if changes.settled or before is None else None,
             changes.tables,
         )
-        view = f"{path.removesuffix('.parquet')}.json"
-        View(outlook, changes).write(storage, view)
-        return {"folder": folder, "transactions": path, "view": view}
+        view_path = f"{path.removesuffix('.parquet')}.json"
+        View(outlook, changes).write(storage, view_path)
+        return {"folder": folder, "transactions": path, "view": view_path}
 
     def _schema_changes(
         self,
@@ -153,7 +161,7 @@ class DebeziumFeed:
         last_folder: str | None,
         ends: pa.Table,
     ) -> SchemaChanges:
-        """Those that are not captured yet, read up to where their topic is now."""
+        """The schema changes that are not captured yet; reads their topic up to its end."""
         state = SchemaChanges.read(storage, state_path(last_folder)) if last_folder else None
         changes = state or SchemaChanges(tables=Tables(by_parts=last_folder is None))
         topic = connector.prefix
@@ -172,7 +180,7 @@ class DebeziumFeed:
                 f"{topic} does not hold the schema changes from offset {changes.next} on any more.",
                 hint="Its retention.ms must be -1. Start a new task on a connector with a new topic.prefix.",
             )
-        # An earlier version read none of them.
+        # An earlier version read no schema changes.
         after_ms = pc.max(ends["sent"]).as_py() if last_folder and state is None else None
         location, messages = f"{topic}[0]", []
         client = reader(self.client, ISOLATION, (topic, topic_end.epoch))
@@ -184,56 +192,60 @@ class DebeziumFeed:
 
     def _check_begins(self, cluster: Cluster, names: Sequence[str]) -> None:
         _, regions = cluster.positions(cluster.describe(self.topics(names)), ISOLATION)
-        lost = next((region for region in regions if region.low), None)
-        if lost:
+        trimmed = next((region for region in regions if region.low), None)
+        if trimmed:
             raise Refused(
-                f"Topic {lost.scope}, partition {lost.region}, begins at offset {lost.low}: transactions "
-                "that lost an event are never whole, and the log would end before them.",
+                f"Topic {trimmed.scope}, partition {trimmed.region}, begins at offset {trimmed.low}: "
+                "transactions that lost an event are never whole, and the log would end before them.",
                 hint="Start with a connector with a new topic.prefix, whose topics have retention.ms=-1.",
             )
 
-    def _check_cut(self, known: Transactions, place: RegionState) -> None:
-        read = BackupEnd(0, *place.place, known.next, known.leader_epoch)
-        cut = cut_back([read], {read.where: place}, Logs(self.client, lambda _: {}))
-        if cut or known.next > place.end:
+    def _check_cut(self, transactions: Transactions, topic_end: RegionState) -> None:
+        backup_end = BackupEnd(0, *topic_end.place, transactions.next, transactions.leader_epoch)
+        cuts = cut_back([backup_end], {backup_end.where: topic_end}, Logs(self.client, lambda _: {}))
+        if cuts or transactions.next > topic_end.end:
             raise Refused(
-                f"{place.scope} was cut back behind offset {known.next}, up to which it was read, as by an "
-                "unclean election of its leader: ends of transactions were lost.",
+                f"{topic_end.scope} was cut back behind offset {transactions.next}, up to which it was read, "
+                "as by an unclean election of its leader: ends of transactions were lost.",
                 hint="Start a new task on a connector with a new topic.prefix, which takes a new snapshot; "
                 "what this one captured stays restorable.",
             )
 
-    def _read_ends(self, known: Transactions, topic: str, end: int) -> tuple[Transactions, pa.Table | None]:
-        """With the transactions that ended since; and what was read, as of debezium_json.ENDS."""
-        where, found, next_offset = f"{topic}[0]", [], end
-        client = reader(self.client, ISOLATION, (topic, known.epoch))
-        with closing(client.blocks(topic, 0, known.next, end)) as blocks:
+    def _read_ends(
+        self, transactions: Transactions, topic: str, end: int
+    ) -> tuple[Transactions, pa.Table | None]:
+        """Read the ends up to an offset; returns the updated transactions, and the answer to ENDS, if any."""
+        location, tables, next_offset = f"{topic}[0]", [], end
+        client = reader(self.client, ISOLATION, (topic, transactions.epoch))
+        with closing(client.blocks(topic, 0, transactions.next, end)) as blocks:
             for block in blocks:
-                records = records_of(block, where)
-                ends = ask(ENDS, self._messages(records, topic), where)
-                check_ends(ends, where)
-                found.append(ends)
-                if sum(map(len, found)) > MOST:
+                records = records_of(block, location)
+                ends = ask(ENDS, self._messages(records, topic), location)
+                check_ends(ends, location)
+                tables.append(ends)
+                if sum(map(len, tables)) > MOST:
                     next_offset = records["offset"][-1].as_py() + 1
                     break
-        if not found:
-            return replace(known, next=next_offset), None
-        ends = pa.concat_tables(found)
-        return known.with_ends(ends, next_offset), ends
+        if not tables:
+            return replace(transactions, next=next_offset), None
+        ends = pa.concat_tables(tables)
+        return transactions.with_ends(ends, next_offset), ends
 
     def _messages(self, records: pa.RecordBatch, topic: str) -> pa.RecordBatch:
-        """Records of a topic of one partition, but those that are left out, and those without a value."""
+        """The records of a topic of one partition, without skipped ones and those without a value."""
         records, _ = split(records, self.skipped, topic, 0)
         return without_tombstones(records)
 
     def decoder(self, storage: Storage, of: Range, context: Mapping[str, Any]) -> Decoder:
         """See Feed."""
-        known, index = indexed(storage.uri, context["transactions"])
+        transactions, index = indexed(storage.uri, context["transactions"])
         view = view_of(storage.uri, context["view"]) if "view" in context else _EARLIER_VIEW
         connector = view.outlook.connector
         if connector and of.topic == connector.prefix:
             return SchemaDecoder(of, view.changes)
-        return DebeziumDecoder(storage, of, context["folder"], known, index, view.outlook, self.placeholder)
+        return DebeziumDecoder(
+            storage, of, context["folder"], transactions, index, view.outlook, self.placeholder
+        )
 
     def checkpoint(
         self,
@@ -243,7 +255,7 @@ class DebeziumFeed:
         regions: Iterator[Mapping[str, Any]],
         resolved_ts: int | None,
     ) -> int | None:
-        """See Feed. Writes to the flush's folder what the next flush must know."""
+        """See Feed. Writes the state that the next flush must know to the folder of this one."""
         reports = list(finished)
         waits = [report["waits"] for report in reports if report.get("waits") is not None]
         if "view" in context:
@@ -253,7 +265,7 @@ class DebeziumFeed:
             changes.write(storage, state_path(context["folder"]))
             waits += [change.ts for change in changes.waiting if change.ts is not None]
         events = [report for report in reports if "place" in report]
-        known = Transactions.read(storage, context["transactions"]).counted(events, storage)
-        known.kept().write(storage, carried(context["folder"]))
-        reached = known.checkpoint(waits)
-        return resolved_ts if reached is None else max(reached, resolved_ts or 0)
+        transactions = Transactions.read(storage, context["transactions"]).counted(events, storage)
+        transactions.kept().write(storage, carried(context["folder"]))
+        checkpoint = transactions.checkpoint(waits)
+        return resolved_ts if checkpoint is None else max(checkpoint, resolved_ts or 0)

@@ -1,6 +1,6 @@
-"""Events of Debezium that a log cannot take: malformed ones, and changes without the whole row. Pure.
+"""Refuses events of Debezium that a log cannot hold: malformed ones, and changes without the whole row. Pure.
 
-Each error names topic, partition and offset, so that a person can look at the message, or leave it out.
+Each error names topic, partition and offset, so that a person can look at the message, or skip it.
 """
 
 from __future__ import annotations
@@ -16,14 +16,15 @@ if TYPE_CHECKING:
     from lakebackup_jobs.logs.feeds.unavailable import Placeholder
 
 _OPERATIONS = pa.array(["c", "u", "d", "r", "t", "m"])
-# Operations that need no transaction: a snapshot's rows, and truncates of connectors that report them alone.
+# Operations that need no transaction: a snapshot's rows, and truncates, which some connectors report without
+# one.
 _UNTIED = pa.array(["r", "t"])
-# Operations that bring a row.
+# Operations whose events hold a row.
 _WITH_ROW = pa.array(["c", "u", "r"])
 
 
 def check_form(events: pa.Table, origin: str, hint: str) -> None:
-    """Raise Damaged with `hint` for what is no event, Refused for one without its transaction.
+    """Raise Damaged with `hint` for a message that is no event, Refused for an event without its transaction.
 
     `events`: the answer to debezium_json.EVENTS.
     """
@@ -81,7 +82,7 @@ def check_rows(events: pa.Table, origin: str, placeholder: Placeholder) -> None:
 
 
 def check_ends(ends: pa.Table, origin: str) -> None:
-    """Raise Damaged for what is no begin or end of a transaction, Refused for an end without its time.
+    """Raise Damaged for a message that is no begin or end of a transaction, Refused for an end with no time.
 
     `ends`: the answer to debezium_json.ENDS.
     """
@@ -107,5 +108,5 @@ def check_ends(ends: pa.Table, origin: str) -> None:
 
 
 def first(rows: pa.Table, condition: Any) -> int:
-    """The offset of the first of the chosen rows."""
+    """The least offset of the rows for which `condition` is true."""
     return int(pc.min(rows["offset"].filter(condition)).as_py())

@@ -1,9 +1,9 @@
-"""What a connector's schema changes mean for rows that were captured before them. Pure.
+"""Finds the effect of a connector's schema changes on rows that were captured before them. Pure.
 
 The connectors for MySQL, MariaDB, Oracle, SQL Server and Db2 report DDL in the topic `<topic.prefix>`. A
 message has `tableChanges` with the tables that were created, altered or dropped, and in `ddl` the statement,
-if the database has one: truncates and renames stand there alone. The statement is split into words, not
-understood.
+if the database has one. Truncates and renames are only in `ddl`. The statement is split into words, and not
+parsed: its verb, the words after it and the names of tables tell its effect.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any
 
 from lakebackup_jobs.logs.feeds.debezium_tables import TableName
 
-#: offset, sent (ms), snapshot, ms (when the database did it), db, schema, ddl, changes (JSON), source (JSON),
-#: gtid, file, pos: messages of the topic; null what is not there.
+#: Messages of the topic: offset, sent (ms), snapshot, ms (when the database did it), db, schema, ddl, changes
+#: (JSON), source (JSON), gtid, file, pos; null where the message has no value.
 SCHEMA_CHANGES = r"""
     SELECT "offset", sent, x[1] AS snapshot, TRY_CAST(x[2] AS BIGINT) AS ms, x[3] AS db, x[4] AS schema,
         x[5] AS ddl, x[6] AS changes, x[7] AS source, x[8] AS gtid, x[9] AS file,
@@ -30,13 +30,13 @@ SCHEMA_CHANGES = r"""
         FROM records
     )
 """
-# Words that come between the statement's verb and the names of its tables.
+# Words between the statement's verb and the names of its tables.
 _BEFORE_NAMES = {"TABLE", "TABLES", "IF", "EXISTS", "NOWAIT", "WAIT", "ONLINE", "IGNORE", "ONLY"}
-# What `ALTER TABLE … RENAME` may rename beside the table.
+# What `ALTER TABLE … RENAME` may rename instead of the table.
 _PARTS = {"COLUMN", "INDEX", "KEY", "CONSTRAINT", "PARTITION", "SUBPARTITION", "TRIGGER"}
 # Words before the name of a column, which may be any word.
 _NAMES_COLUMN = {"ADD", "COLUMN", "MODIFY", "CHANGE", "DROP", "AFTER"}
-# Words with which `ALTER TABLE … PARTITION` takes rows away, or puts rows in, of which no event comes.
+# Words with which `ALTER TABLE … PARTITION` removes or adds rows without events.
 _MOVES_ROWS = {"DROP", "TRUNCATE", "EXCHANGE", "DISCARD", "IMPORT", "DETACH", "ATTACH"}
 # A comment, a text, a name in quotes, a name, or a sign.
 _PIECE = re.compile(
@@ -50,8 +50,8 @@ _WORD = re.compile(r"`([^`]+)`|\"([^\"]+)\"|\[([^\]]+)\]|([\w$@][\w$#@]*|[.,])")
 class Effect:
     """What a schema change does to rows.
 
-    `emptied`: tables that have none any more. `moved`: tables whose rows changed without an event of theirs,
-    and the `change`. `dropped_db`: a database that is gone with all of its tables.
+    `emptied`: tables that lost all rows. `moved`: tables whose rows changed without events. `change`: how
+    they changed, for a person. `dropped_db`: a database that was dropped with all of its tables.
     """
 
     emptied: tuple[TableName, ...] = ()
@@ -64,7 +64,10 @@ class Effect:
 
 
 def effect_of(db: str | None, schema: str | None, ddl: str | None, changes: str | None) -> Effect:
-    """What a message does: its databaseName, schemaName, ddl and tableChanges (JSON)."""
+    """The effect of a message with these databaseName, schemaName, ddl and tableChanges (JSON).
+
+    Raises ValueError, AttributeError or TypeError for a message of another form.
+    """
     changed_tables = [
         (table.get("type"), _names(table.get("id"), db, schema))
         for table in json.loads(changes or "[]") or ()
@@ -75,7 +78,7 @@ def effect_of(db: str | None, schema: str | None, ddl: str | None, changes: str 
         return Effect(emptied=dropped, moved=altered, change="renamed")
     words = _words(ddl)
     statement = _statement(words, db, schema)
-    if dropped:  # the ids of the tables are exact, names in a statement may differ in case
+    if dropped:  # Table ids are exact; names in a statement may differ in case.
         return Effect(emptied=dropped, moved=statement.moved, change=statement.change)
     if statement.moved and altered and statement.change != "renamed":
         return Effect(moved=altered, change=statement.change)
@@ -83,8 +86,7 @@ def effect_of(db: str | None, schema: str | None, ddl: str | None, changes: str 
 
 
 def identity(row: dict[str, Any]) -> str:
-    """What two messages of one schema change have in common: connectors send again what they may have
-    sent."""
+    """A text that all messages of one schema change share, as connectors may send a message again."""
     source = json.loads(row["source"] or "{}") or {}
     for name in ("ts_us", "ts_ns", "query"):
         source.pop(name, None)
@@ -92,7 +94,7 @@ def identity(row: dict[str, Any]) -> str:
 
 
 def _statement(words: list[str], db: str | None, schema: str | None) -> Effect:
-    """What a statement says, as words."""
+    """The effect of a statement, which is given as words."""
     upper = [word.upper() for word in words]
     verb, following = (upper[0], upper[1:]) if upper else ("", [])
     match verb:
@@ -113,33 +115,33 @@ def _statement(words: list[str], db: str | None, schema: str | None) -> Effect:
 
 
 def _altered(words: list[str], db: str | None, schema: str | None) -> Effect:
-    own = _name(words, db, schema)
+    table = _name(words, db, schema)
     upper = [word.upper() for word in words]
-    if own is None:
+    if table is None:
         return Effect()
     for index, word in enumerate(upper):
         following = upper[index + 1] if index + 1 < len(upper) else ""
         is_column = upper[index - 1] in _NAMES_COLUMN
         if word == "RENAME" and following and following not in _PARTS and not is_column:
-            new = [w for w in words[index + 1 :] if w.upper() not in ("TO", "AS", "=")]
-            names = (own, _name(new, own.db, own.schema))
+            new_words = [w for w in words[index + 1 :] if w.upper() not in ("TO", "AS", "=")]
+            names = (table, _name(new_words, table.db, table.schema))
             return Effect(moved=tuple(filter(None, names)), change="renamed")
         if word in _MOVES_ROWS and following in ("PARTITION", "SUBPARTITION", "TABLESPACE"):
-            return Effect(moved=(own,), change=f"changed by {word} {following}")
+            return Effect(moved=(table,), change=f"changed by {word} {following}")
     return Effect()
 
 
 def _words(ddl: str | None) -> list[str]:
-    """The words of a statement without comments; names without quotes; dots and commas are words."""
+    """The words of a statement without its comments. Names lose their quotes; dots and commas are words."""
     text = (ddl or "").strip()
-    if text.startswith("/*!"):  # MySQL runs what is in such a comment
+    if text.startswith("/*!"):  # MySQL runs the contents of such a comment.
         text = text[3:].lstrip("M0123456789").replace("*/", " ", 1)
     pieces = (_WORD.match(piece[0]) for piece in _PIECE.finditer(text))
     return [next(filter(None, word.groups())) for word in pieces if word]
 
 
 def _pieces(words: list[str]) -> list[list[str]]:
-    """Words between commas."""
+    """Split words at commas."""
     return _split(words, ",")
 
 
@@ -162,7 +164,7 @@ def _listed(words: list[str], db: str | None, schema: str | None) -> tuple[Table
 
 
 def _name(words: list[str], db: str | None, schema: str | None) -> TableName | None:
-    """The name at the beginning of words."""
+    """The name of the table at the beginning of words, None when there is none."""
     index = 0
     while index < len(words) and words[index].upper() in _BEFORE_NAMES:
         index += 1
@@ -176,24 +178,24 @@ def _name(words: list[str], db: str | None, schema: str | None) -> TableName | N
 
 
 def _names(text: str | None, db: str | None, schema: str | None) -> tuple[TableName, ...]:
-    """The tables of an id as `"db"."table"`; of a rename it has both names, with a comma between."""
-    names, parts, quoted, part = [], [], False, ""
+    """The tables of an id such as `"db"."table"`. The id of a rename has both names, with a comma between."""
+    names, parts, quoted, name_part = [], [], False, ""
     for letter in f"{text or ''},":
         if letter == '"':
             quoted = not quoted
         elif letter in ".," and not quoted:
-            parts.append(part)
-            part = ""
+            parts.append(name_part)
+            name_part = ""
             if letter == ",":
                 names.append(parts)
                 parts = []
         else:
-            part += letter
+            name_part += letter
     return tuple(_table(parts, db, schema) for parts in names if parts[-1])
 
 
 def _table(parts: list[str], db: str | None, schema: str | None) -> TableName:
-    """A name of one to three parts, whose others are the message's."""
+    """A table by the one to three parts of its name; missing parts are those of the message."""
     *qualifiers, table = parts
     if schema is None:
         return TableName(qualifiers[-1] if qualifiers else db, None, table)

@@ -1,4 +1,13 @@
-"""Change events of Debezium as records of a change feed."""
+"""Decodes change events of Debezium into records of a change feed.
+
+Each change gets a version (ts, seq, sub), by which a restore orders the changes of a key. An event of a
+transaction has the ts and seq of the transaction, and its number within it as sub. An event without a
+transaction gets the ts and seq of the change before it in its partition, or of the place that its time of
+sending gives it (Moments). Its sub is BEHIND plus a number that rises with its offset.
+
+A flush stops in a partition at the first event of a transaction whose end is not known. The decoder counts
+events as runs of their numbers, from which the feed later finds out which transactions are complete.
+"""
 
 from __future__ import annotations
 
@@ -27,19 +36,20 @@ from lakebackup_jobs.logs.feeds.unavailable import Placeholder
 if TYPE_CHECKING:
     from lakebackup.storage import Storage
 
-#: Rows of a snapshot come right after the change before them: above all numbers of a transaction's events.
+#: The least `sub` of events without a transaction, above all numbers of a transaction's events. So rows of a
+#: snapshot follow the change before them.
 BEHIND = 1 << 30
 _FEW_RUNS = 500
 
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """What a flush knows beside the transactions.
+    """What a flush knows besides the transactions.
 
-    `connector`: None: not known. `first_sent`: when the first end was sent.
-    `resolved_ts`: the checkpoint before. `ends`: by `topic/partition`, up to where there are events.
-    `settled`: the partitions (`topic/partition`) that had changes, or rows of the first snapshot; None: not
-    known. `tables`: those that had events before.
+    `connector`: None: not known. `first_sent`: when the first end of a transaction was sent. `resolved_ts`:
+    the previous checkpoint. `ends`: the end offset of each partition, by `topic/partition`. `settled`: the
+    partitions (`topic/partition`) that had changes or rows of the first snapshot; None: not known. `tables`:
+    those that had events before.
     """
 
     connector: Connector | None = None
@@ -50,11 +60,14 @@ class Outlook:
     tables: Tables = field(default_factory=Tables)
 
 
-_NO_OUTLOOK, _USUAL = Outlook(), Placeholder()
+_NO_OUTLOOK, _DEFAULT_PLACEHOLDER = Outlook(), Placeholder()
 
 
 class DebeziumDecoder:
-    """Decodes one partition's change events; see Decoder. `known`, `index`: of `transactions.indexed`."""
+    """Decodes one partition's change events; see Decoder.
+
+    `known`, `index`: what `transactions.indexed` returns. `folder`: of the flush, for long reports.
+    """
 
     def __init__(
         self,
@@ -64,7 +77,7 @@ class DebeziumDecoder:
         known: Transactions,
         index: Mapping[str, int],
         outlook: Outlook = _NO_OUTLOOK,
-        placeholder: Placeholder = _USUAL,
+        placeholder: Placeholder = _DEFAULT_PLACEHOLDER,
     ) -> None:
         self._storage, self._folder, self._begin = storage, folder, known.begin
         self._connector = outlook.connector
@@ -72,86 +85,99 @@ class DebeziumDecoder:
         self._unread = of.end < outlook.ends.get(f"{of.topic}/{of.partition}", of.end)
         self._last_sent: int | None = None
         self._topic = of.topic
-        self._origin, self._place = f"{of.topic}[{of.partition}]", f"{of.topic}/{of.partition}"
+        self._origin, self._partition = f"{of.topic}[{of.partition}]", f"{of.topic}/{of.partition}"
         self._region = region_of(of.topic, of.partition)
         self._ends = known.rows
         self._index = index
-        last = known.places.get(self._place)
-        self._last: tuple[int, int, int] = tuple(last) if last else (known.begin or 0, 0, BEHIND)  # type: ignore[assignment]
+        last = known.places.get(self._partition)
+        self._last_version: tuple[int, int, int] = tuple(last) if last else (known.begin or 0, 0, BEHIND)  # type: ignore[assignment]
         # Whether the partition had changes, or rows of the first snapshot.
-        self._settled = last is not None and (outlook.settled is None or self._place in outlook.settled)
+        self._settled = last is not None and (outlook.settled is None or self._partition in outlook.settled)
         self._runs: list[pa.Table] = []
-        # The numbers of a transaction's events start again when the connector does: the later one is greater.
-        self._highest = {self._last[1]: self._last[2]} if self._last[2] < BEHIND else {}
+        # The highest event number of the last transaction. Numbers start again at 1 when the connector
+        # restarts; later events must still get greater ones.
+        self._highest = (
+            {self._last_version[1]: self._last_version[2]} if self._last_version[2] < BEHIND else {}
+        )
         self._beyond: set[int] = set()
         self._known_tables = outlook.tables
         self._placeholder = placeholder
         self._tables: dict[int, list[Any]] = {}
-        self._met: dict[int, CapturedTable] = {}
+        self._flush_tables: dict[int, CapturedTable] = {}
         self._key_structure: str | None = None
-        self._any = False
-        self._waits: int | None = None
+        self._has_events = False
+        self._waits_ms: int | None = None
 
     def decode(self, records: pa.RecordBatch) -> Decoded:
-        """See Decoder. Raises Damaged for what is no change event, Refused for what cannot be restored."""
+        """See Decoder. Raises Damaged for messages that are no change events, Refused as the checks do."""
         messages = without_tombstones(records)
         if len(messages):
             self._last_sent = messages["timestamp"][-1].as_py()
         try:
             events = ask(EVENTS, messages, self._origin)
             events = own_changes(events, messages, self._topic, self._origin, self._connector)
-            # A logical message that was written outside of a transaction is no part of one.
+            # Drops logical messages that were written outside of transactions.
             untied = pc.and_(pc.equal(events["op"], "m"), events["transaction"].is_null())
             events = _without(events, untied)
             check_form(events, self._origin, self._hint())
         except Damaged as error:
             error.hint = error.hint or self._hint()
             raise
-        events = self._tied(events)
-        events, upto = self._whole(events)
-        order = self._in_order(events)
-        events = events.append_column("commit_ts", pa.array(order[0], pa.int64()))
-        events = events.append_column("order", pa.array(order[1], pa.int64()))
+        events = self._with_transactions(events)
+        events, upto = self._before_unfinished(events)
+        versions = self._versions(events)
+        events = events.append_column("commit_ts", pa.array(versions[0], pa.int64()))
+        events = events.append_column("order", pa.array(versions[1], pa.int64()))
         events = events.set_column(
-            events.schema.get_field_index("sub"), "sub", pa.array(order[2], pa.int32())
+            events.schema.get_field_index("sub"), "sub", pa.array(versions[2], pa.int32())
         )
-        events = _without(events, events["done"])  # they are sent again
-        self._count(events)
+        events = _without(events, events["done"])  # the connector sent them again
+        self._count_events(events)
         changed = _without(events, pc.equal(events["op"], "m"))
         check_rows(changed, self._origin, self._placeholder)
         return Decoded(self._records(self._with_digests(changed, messages)), self._marks(events), upto)
 
     def skip(self, records: pa.RecordBatch) -> None:
-        """See Decoder: events that name their transaction count among its events."""
+        """See Decoder. Skipped events that name their transaction count as captured."""
         for index in range(len(records)):
-            with suppress(Damaged, EnvironmentProblem):  # it is no event, and so counted by none
-                events = self._tied(ask(EVENTS, records.slice(index, 1), self._origin))
+            with suppress(Damaged, EnvironmentProblem):  # It is no event, so no transaction counts it.
+                events = self._with_transactions(ask(EVENTS, records.slice(index, 1), self._origin))
                 counted = pc.and_(events["seq"].is_valid(), events["sub"].is_valid())
-                self._count(events.filter(counted))
-                self._any = True
+                self._count_events(events.filter(counted))
+                self._has_events = True
 
     def finish(self) -> Mapping[str, Any] | None:
-        """See Decoder. `tables`: [id, db, name, least ts] of the tables that occurred; `names`: [id, parts of
-        the name, form of the key]. `beyond`: transactions with an event whose number is above the count of
-        their end. `unread`: whether there are events that this flush does not read.
+        """See Decoder. Returns a report for `Transactions.counted` and the fold, None when there is nothing.
 
-        `waits`: the time (ms) of the change that waits for the end of its transaction, None: none does.
-        Where events are left for later flushes, those without a transaction are of that time or a later one.
+        `place`: the partition. `last`: the version of its last change. `tables`: [id, db, name, least ts] of
+        the tables that occurred. `names`: [id, parts of the name, form of the key]. `beyond`: the
+        transactions with an event whose number is above the count of their end. `unread`: whether there are
+        events that this flush does not read. `runs`, or `path` of an object with them: the numbers of the
+        captured events.
+
+        `waits`: the time (ms) of the change that waits for the end of its transaction, None: none does. If
+        events are left for later flushes, those without a transaction have that time or a later one.
         """
         if self._unread and self._last_sent is not None:
             least_ts = self._moments.ts_before(self._last_sent)
-            self._waits = least_ts if self._waits is None else min(self._waits, least_ts)
-        if not self._any and self._waits is None:
+            self._waits_ms = least_ts if self._waits_ms is None else min(self._waits_ms, least_ts)
+        if not self._has_events and self._waits_ms is None:
             return None
         runs = pa.concat_tables([SEEN.empty_table(), *self._runs])
-        report: dict[str, Any] = {"place": self._place, "last": list(self._last), "waits": self._waits}
+        report: dict[str, Any] = {
+            "place": self._partition,
+            "last": list(self._last_version),
+            "waits": self._waits_ms,
+        }
         report |= {"settled": self._settled, "unread": self._unread, "beyond": sorted(self._beyond)}
-        report["names"] = [[number, list(table.name), table.key] for number, table in self._met.items()]
+        report["names"] = [
+            [number, list(table.name), table.key] for number, table in self._flush_tables.items()
+        ]
         if len(runs) > _FEW_RUNS:
             report["path"] = put_seen(self._storage, self._folder, runs)
         else:
             report["runs"] = [list(row.values()) for row in runs.to_pylist()]
-        return report | {"tables": [[table, *rest] for table, rest in sorted(self._tables.items())]}
+        return report | {"tables": [[table, *fields] for table, fields in sorted(self._tables.items())]}
 
     def _hint(self) -> str:
         return (
@@ -160,8 +186,8 @@ class DebeziumDecoder:
             f"--pattern '!{re.escape(self._topic)}'."
         )
 
-    def _tied(self, events: pa.Table) -> pa.Table:
-        """With what is known of the transactions, null where one is not known; `number`: that within it."""
+    def _with_transactions(self, events: pa.Table) -> pa.Table:
+        """Add the columns of the events' transactions, null for unknown ones, and `number` within them."""
         ends: pa.Array | None = None
         for column in ("transaction", "transaction_db"):
             if ends is not None and events[column].null_count == len(events):
@@ -174,94 +200,100 @@ class DebeziumDecoder:
             events = events.append_column(name, self._ends[name].take(ends))
         return events.append_column("number", events["sub"])
 
-    def _whole(self, events: pa.Table) -> tuple[pa.Table, int | None]:
-        """Those before the first one of a transaction that has not ended, and the offset of that one."""
+    def _before_unfinished(self, events: pa.Table) -> tuple[pa.Table, int | None]:
+        """The events before the first one of an unfinished transaction, and the offset of that event."""
         if self._begin is None:
-            found = 0 if len(events) else -1  # it is not known yet where a snapshot belongs
+            first = 0 if len(events) else -1  # The place of a snapshot is not known yet.
         else:
             waits = pc.and_(events["transaction"].is_valid(), events["seq"].is_null())
-            # What has no transaction waits for the end of the next one.
-            untied = self._moves(events) & ~self._moments.locate(*_instants(events))[2]
-            found = pc.index(pc.or_(waits, pa.array(untied)), True).as_py()
-        if found < 0:
+            # An event without a transaction waits for the end of the next transaction.
+            untied = self._placed_by_time(events) & ~self._moments.locate(*_instants(events))[2]
+            first = pc.index(pc.or_(waits, pa.array(untied)), True).as_py()
+        if first < 0:
             return events, None
-        if self._begin is not None and events["transaction"][found].is_valid:
-            self._waits = events["source_ms"][found].as_py()
-        return events.slice(0, found), events["offset"][found].as_py()
+        if self._begin is not None and events["transaction"][first].is_valid:
+            self._waits_ms = events["source_ms"][first].as_py()
+        return events.slice(0, first), events["offset"][first].as_py()
 
-    def _moves(self, events: pa.Table) -> Any:
-        """Which events have no transaction, and came after the first one: all but the first snapshot's
-        rows."""
+    def _placed_by_time(self, events: pa.Table) -> Any:
+        """Whether each event has no transaction and is placed by when it was sent.
+
+        These are all events without a transaction but the rows of the first snapshot, which precede every
+        end.
+        """
         untied = events["transaction"].is_null().to_numpy()
         incremental = pc.fill_null(pc.equal(events["snapshot"], "incremental"), fill_value=False).to_numpy()
         truncates = pc.equal(events["op"], "t").to_numpy()
         return untied & (incremental | truncates | ~self._moments.is_initial(events["sent"].to_numpy()))
 
-    def _in_order(self, events: pa.Table) -> tuple[Any, Any, Any]:
-        """ts, seq and sub of each: what has no transaction comes after the change before it in its partition,
-        and between the ends between which it was sent."""
+    def _versions(self, events: pa.Table) -> tuple[Any, Any, Any]:
+        """The versions of the events: ts, seq and sub.
+
+        An event without a transaction comes after the change before it in its partition, and between the two
+        ends between which it was sent.
+        """
         seq = pc.fill_null(events["seq"], -1).to_numpy()
-        changed = seq >= 0
-        moves = self._moves(events)
-        self._check_snapshots(events, changed, moves)
-        at = np.maximum.accumulate(np.where(changed, np.arange(len(seq)), -1))
-        ts0, seq0, _ = self._last
-        ts = np.where(at < 0, ts0, pc.fill_null(events["ts"], 0).to_numpy()[at])
-        order = np.where(at < 0, seq0, seq[at])
-        if moves.any():
+        has_seq = seq >= 0
+        by_time = self._placed_by_time(events)
+        self._check_snapshots(events, has_seq, by_time)
+        last_changed = np.maximum.accumulate(np.where(has_seq, np.arange(len(seq)), -1))
+        ts0, seq0, _ = self._last_version
+        ts = np.where(last_changed < 0, ts0, pc.fill_null(events["ts"], 0).to_numpy()[last_changed])
+        order = np.where(last_changed < 0, seq0, seq[last_changed])
+        if by_time.any():
             placed_ts, placed_seq, _ = self._moments.locate(*_instants(events))
-            for column, placed in ((ts, placed_ts), (order, placed_seq)):
-                column[moves] = np.maximum(column, placed)[moves]
+            for column, located in ((ts, placed_ts), (order, placed_seq)):
+                column[by_time] = np.maximum(column, located)[by_time]
         for column in (ts, order):
-            column[~changed] = np.maximum.accumulate(column[~changed])
+            column[~has_seq] = np.maximum.accumulate(column[~has_seq])
         untied_sub = BEHIND + 1 + events["offset"].to_numpy() % (BEHIND - 2)
-        number = self._ascending(seq, pc.fill_null(events["number"], 0).to_numpy(), changed)
-        sub = np.where(changed, number, untied_sub)
+        number = self._ascending(seq, pc.fill_null(events["number"], 0).to_numpy(), has_seq)
+        sub = np.where(has_seq, number, untied_sub)
         if len(seq):
-            self._last = (int(ts[-1]), int(order[-1]), int(sub[-1]))
-            self._any = True
+            self._last_version = (int(ts[-1]), int(order[-1]), int(sub[-1]))
+            self._has_events = True
         return ts, order, sub
 
-    def _ascending(self, seq: Any, number: Any, changed: Any) -> Any:
-        """The numbers of events within their transactions, greater for what is later in the partition."""
-        at = np.flatnonzero(changed)
-        if not len(at):
+    def _ascending(self, seq: Any, number: Any, has_seq: Any) -> Any:
+        """The numbers of events within their transactions, raised so that later events have greater ones."""
+        rows = np.flatnonzero(has_seq)
+        if not len(rows):
             return number
-        own, numbers = seq[at], number[at]
-        continues = own[1:] == own[:-1]
-        highest = self._highest.get(int(own[0]), 0)
+        own_seq, numbers = seq[rows], number[rows]
+        continues = own_seq[1:] == own_seq[:-1]
+        highest = self._highest.get(int(own_seq[0]), 0)
         if (continues & (numbers[1:] <= numbers[:-1])).any() or numbers[0] <= highest:
             numbers = numbers.copy()
-            for i in range(len(at)):
+            for i in range(len(rows)):
                 previous = numbers[i - 1] if i and continues[i - 1] else highest if i == 0 else 0
                 numbers[i] = max(numbers[i], previous + 1)
             number = number.copy()
-            number[at] = numbers
-        self._highest = {int(own[-1]): int(numbers[-1])}
+            number[rows] = numbers
+        self._highest = {int(own_seq[-1]): int(numbers[-1])}
         return number
 
-    def _check_snapshots(self, events: pa.Table, changed: Any, moves: Any) -> None:
-        """Raise Refused for rows of a snapshot after which deleted rows would stay."""
+    def _check_snapshots(self, events: pa.Table, has_seq: Any, by_time: Any) -> None:
+        """Raise Refused for rows of a new snapshot, as rows that were deleted before it would stay."""
         kind = pc.fill_null(events["snapshot"], "")
         rows = pc.equal(events["op"], "r").to_numpy() & pc.not_equal(kind, "incremental").to_numpy()
         if not rows.any():
-            self._settled |= bool(changed.any())
+            self._settled |= bool(has_seq.any())
             return
-        initial = rows & ~moves
-        settled = _earlier(changed | initial, self._settled)
-        deletable = np.where(moves, settled, _earlier(changed, self._last[1] > 0))
-        starts = pc.starts_with(kind, "first").to_numpy() & _earlier(rows, self._last[2] > BEHIND)
-        again = np.flatnonzero(rows & (deletable | starts))
-        if len(again):
+        initial = rows & ~by_time
+        settled = _any_before(has_seq | initial, self._settled)
+        deletable = np.where(by_time, settled, _any_before(has_seq, self._last_version[1] > 0))
+        starts = pc.starts_with(kind, "first").to_numpy() & _any_before(rows, self._last_version[2] > BEHIND)
+        refused = np.flatnonzero(rows & (deletable | starts))
+        if len(refused):
             raise Refused(
-                f"{self._origin} offset {events['offset'][again[0]]}: the connector started a new snapshot, "
-                "which does not show the rows that were deleted before it.",
+                f"{self._origin} offset {events['offset'][refused[0]]}: the connector started a new "
+                "snapshot, which does not show the rows that were deleted before it.",
                 hint="Start a new task on a connector with a new topic.prefix.",
             )
-        self._settled |= bool((changed | initial).any())
+        self._settled |= bool((has_seq | initial).any())
 
-    def _count(self, events: pa.Table) -> None:
-        """Remember which events of which transactions occurred, as runs of their numbers."""
+    def _count_events(self, events: pa.Table) -> None:
+        """Note which events of which transactions occurred, as runs of their numbers."""
         numbers = events.select(["seq", "number", "count", "sent", "begun_again"])
         tied = numbers.filter(events["transaction"].is_valid())
         since = pc.fill_null(pc.greater_equal(tied["sent"], tied["begun_again"]), fill_value=True)
@@ -279,22 +311,23 @@ class DebeziumDecoder:
         )
 
     def _with_digests(self, events: pa.Table, messages: pa.RecordBatch) -> pa.Table:
-        """With what tells rows without a key from others."""
+        """Add the digests that tell rows without a key apart."""
         keyless = events["key"].is_null()
         column = pa.chunked_array([pa.nulls(len(events), pa.string())])
         if pc.any(keyless).as_py():
             offsets = events["offset"].filter(keyless).combine_chunks()
             digests = ask(DIGESTS, messages.filter(pc.is_in(messages["offset"], offsets)), self._origin)
-            at = pc.index_in(events["offset"], digests["offset"].combine_chunks())
-            column = digests["digest"].combine_chunks().take(at.combine_chunks())
+            indices = pc.index_in(events["offset"], digests["offset"].combine_chunks())
+            column = digests["digest"].combine_chunks().take(indices.combine_chunks())
         return events.append_column("digest", column)
 
     def _records(self, events: pa.Table) -> pa.RecordBatch:
         n, op = len(events), events["op"]
         truncates = pc.equal(op, "t")
         kind = pc.if_else(truncates, TRUNCATES, pc.if_else(pc.equal(op, "d"), DELETES, PUTS))
-        # What has no key can only be added: each row is one of its own. A connector that was killed sends
-        # some again with the same numbers, or goes on with numbers that others had before.
+        # Rows without a key can only be added, so each gets a key of its own. It holds a digest because a
+        # connector that was killed sends some events again, and may give the numbers of earlier events to
+        # others.
         order, sub, number = (events[name].cast(pa.string()) for name in ("order", "sub", "number"))
         numbered = pc.binary_join_element_wise("#", order, number, events["digest"], ".")
         own = pc.if_else(
@@ -321,7 +354,7 @@ class DebeziumDecoder:
         return pa.RecordBatch.from_arrays([_flat(columns[f.name], f.type) for f in schema], schema=schema)
 
     def _table_ids(self, events: pa.Table) -> pa.Array:
-        """The number of the table of each event. Raises Refused for a table that got another key."""
+        """The number of the table of each event. Raises Refused for a table whose key changed."""
         structures = key_structures(events["key"], self._key_structure)
         columns = [events[name] for name in ("store", "kind", "db", "schema", "name")]
         kinds = _row_numbers([*columns, structures, pc.equal(events["op"], "t")])
@@ -338,16 +371,16 @@ class DebeziumDecoder:
             self._known_tables = self._known_tables.with_tables(
                 [(number, CapturedTable(name, key))], message_name
             )
-            self._met[number] = self._known_tables.by_number[number]
-            database, least = self._known_tables.database(first["kind"], name), int(ts[rows].min())
-            row = self._tables.setdefault(number, [database, name.table, least])
-            row[2] = min(row[2], least)
+            self._flush_tables[number] = self._known_tables.by_number[number]
+            database, least_ts = self._known_tables.database(first["kind"], name), int(ts[rows].min())
+            row = self._tables.setdefault(number, [database, name.table, least_ts])
+            row[2] = min(row[2], least_ts)
             ids.append(number)
         return pa.array(ids, pa.int64()).take(kinds.indices)
 
     def _marks(self, events: pa.Table) -> pa.RecordBatch:
         rows: list[dict[str, Any]] = []
-        if len(events):  # of the ts of the last one more may come
+        if len(events):  # More events of the last ts may follow.
             rows.append(
                 {
                     "store": events["store"][-1].as_py(),
@@ -362,19 +395,19 @@ class DebeziumDecoder:
 
 
 def region_of(topic: str, partition: int) -> int:
-    """The number by which log files know a partition."""
+    """The number that identifies a partition as a region in log files."""
     digest = hashlib.sha256(topic.encode()).digest()
     return (int.from_bytes(digest[:8], "big") & (2**63 - 1)) ^ partition
 
 
 def _without(events: pa.Table, excluded: Any) -> pa.Table:
-    """Without some rows, which most batches do not have; null: it stays."""
-    some = pc.any(excluded).as_py()
-    return events.filter(pc.invert(pc.fill_null(excluded, fill_value=False))) if some else events
+    """Drop the excluded rows, which most batches do not have. Rows for which `excluded` is null stay."""
+    has_excluded = pc.any(excluded).as_py()
+    return events.filter(pc.invert(pc.fill_null(excluded, fill_value=False))) if has_excluded else events
 
 
 def _row_numbers(columns: list[Any]) -> pa.DictionaryArray:
-    """Numbers of rows, the same for those that are equal in all columns, as a dictionary."""
+    """A number for each row, as a dictionary. Rows that are equal in all columns have the same number."""
     numbers = pa.array(np.zeros(len(columns[0]), np.int64)).dictionary_encode()
     for column in columns:
         encoded = _encoded(column)
@@ -389,13 +422,13 @@ def _encoded(column: Any) -> pa.DictionaryArray:
     return flat if pa.types.is_dictionary(flat.type) else flat.dictionary_encode(null_encoding="encode")
 
 
-def _earlier(flags: Any, before: bool) -> Any:
-    """Whether one of the flags before each is set, or `before`."""
-    return np.logical_or.accumulate(np.concatenate([[before], flags]))[:-1]
+def _any_before(flags: Any, initial: bool) -> Any:
+    """Whether any flag before each one is set, or `initial` is."""
+    return np.logical_or.accumulate(np.concatenate([[initial], flags]))[:-1]
 
 
 def _instants(events: pa.Table) -> tuple[Any, Any]:
-    """When events were sent, and the times that they name."""
+    """The times (ms) when events were sent, and those that the events name."""
     return events["sent"].to_numpy(), pc.fill_null(events["source_ms"], 0).to_numpy()
 
 

@@ -1,4 +1,4 @@
-"""The JSON text of Debezium's messages, read by DuckDB: no Python object is made of an event."""
+"""Queries the JSON text of Debezium's messages with DuckDB, so that no event becomes a Python object."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ import pyarrow.compute as pc
 
 from lakebackup.errors import Damaged, EnvironmentProblem
 
-# How a message begins that may bring its schema: JsonConverter writes two fields then, and the event is in
-# `payload`. A row may have columns of these names too, so both are looked at.
+# The beginning of a message that may contain its schema. JsonConverter then writes two fields, and the event
+# is in `payload`. A row may have columns of these names too, so _WRAPPED checks both fields.
 _BEGINS_WITH_SCHEMA = r'^\s*\{\s*"schema"\s*:'
 _INSIDE = re.compile(r"(?<=[\[\s])'/")
 
-#: Begins and ends: offset, sent (ms), status, id, key (as events name it), own (ids like PostgreSQL's), ts
-#: (ms), count. The ids of PostgreSQL's transactions are followed by a position in its log, another one in
-#: every message. Those of SQL Server are positions in the log of one database: others may have the same.
+#: Begins and ends of transactions: offset, sent (ms), status, id, key (the id as events name it), own (ids
+#: like PostgreSQL's), ts (ms), count. PostgreSQL's ids are followed by a position in its log, which differs
+#: in each message. SQL Server's ids are positions in the log of one database, so another database may have
+#: the same id.
 ENDS = r"""
     SELECT "offset", sent, x[1] AS status, x[2] AS id,
         CASE WHEN regexp_matches(x[2], '^[0-9a-f]{8}:[0-9a-f]{8}:[0-9a-f]{4}$') AND x[5] LIKE '%.%.%'
@@ -37,8 +38,8 @@ ENDS = r"""
 """
 #: Change events: offset, sent (ms), key, op, store, kind (of the connector), db, schema, name, snapshot,
 #: transaction, transaction_db (SQL Server: the same with its database, as ENDS has it), sub, after,
-#: source_ms; null what is not there. Each path costs time, so what few events need is asked by DIGESTS and
-#: `key_structures`.
+#: source_ms; null where the event has no value. Each path costs time, so DIGESTS and `key_structures` query
+#: what few events need.
 EVENTS = r"""
     SELECT "offset", sent,
         CAST(key AS VARCHAR) AS key, x[1] AS op,
@@ -63,7 +64,7 @@ EVENTS = r"""
         FROM records
     )
 """
-#: What tells a row without a key from others: offset, digest.
+#: A digest that tells rows without a key apart: offset, digest.
 DIGESTS = r"""
     SELECT "offset", left(md5(concat_ws('|', x[1], x[2], x[3], x[4], x[5], x[6], x[7])), 12) AS digest
     FROM (
@@ -76,13 +77,13 @@ DIGESTS = r"""
     )
 """
 _STRUCTURES = "SELECT CAST(json_structure(key) AS VARCHAR) AS structure FROM records"
-# The text of a value of each type of a key that is common.
+# Expressions for the JSON text of a value, for the types that are common in keys.
 _TEXTS = {
     **dict.fromkeys(("UBIGINT", "BIGINT"), r"-?\d{1,18}"),
     "VARCHAR": r'"[^"\\]*"',
     "BOOLEAN": "(?:true|false)",
 }
-# Of messages that begin with a schema: which of them JsonConverter wrapped.
+# Whether JsonConverter wrapped a message that begins with a schema.
 _WRAPPED = r"""
     SELECT json_keys(value) = ['schema', 'payload'] AND json_type(value, '$.payload') = 'OBJECT' AS wrapped
     FROM records
@@ -91,9 +92,10 @@ _BAD = "SELECT NOT json_valid(value) OR NOT coalesce(json_valid(key), true) AS b
 
 
 def ask(query: str, records: pa.RecordBatch, origin: str) -> pa.Table:
-    """The answer over records (offset, timestamp, key, value) of JSON text, in their order.
+    """Run a query over records (offset, timestamp, key, value) of JSON text; returns its rows in their order.
 
-    Raises Damaged, naming the offset of one that is none, or that no answer can be given about.
+    Raises Damaged for a record that is not JSON or that the query cannot read; the error names its offset.
+    Raises EnvironmentProblem when DuckDB fails otherwise.
     """
     numbers = {name: records[name] for name in ("offset", "timestamp")}
     texts = pa.table({**numbers, **{name: _text(records, name, origin) for name in ("key", "value")}})
@@ -109,16 +111,16 @@ def ask(query: str, records: pa.RecordBatch, origin: str) -> pa.Table:
 
 
 def without_tombstones(records: pa.RecordBatch) -> pa.RecordBatch:
-    """The records that have a value; a converter may write none as JSON's null."""
+    """The records that have a value. A converter may write a missing value as JSON's null."""
     valued = pc.fill_null(pc.not_equal(records["value"], b"null"), fill_value=False)
     return records if pc.all(valued).as_py() else records.filter(valued)
 
 
 def key_structures(keys: pa.ChunkedArray, expected: str | None) -> pa.DictionaryArray:
-    """The structure of each key (JSON text) as DuckDB gives it: names and types. Null where there is no key.
+    """The structure of each key (JSON text) as DuckDB returns it: names and types. Null: there is no key.
 
-    Integers of all sizes may be one type. Nearly all keys of a partition have the structure that is expected,
-    which an expression tells in a fraction of the time.
+    Integers of all sizes may be one type. Nearly all keys of a partition have the structure `expected`, which
+    a regular expression verifies in a fraction of the time.
     """
     texts = _array(keys)
     valid = texts.is_valid()
@@ -150,7 +152,7 @@ def _array(column: pa.ChunkedArray | pa.Array) -> pa.Array:
 
 @lru_cache(maxsize=1000)
 def _expression(structure: str) -> str:
-    """Fits keys of a structure, and no others; none at all where it has a type that is not common."""
+    """An expression that matches only keys of a structure, or none if the structure has an uncommon type."""
     columns = json.loads(structure)
     if not isinstance(columns, dict) or not all(
         isinstance(kind, str) and kind in _TEXTS for kind in columns.values()
@@ -161,7 +163,7 @@ def _expression(structure: str) -> str:
 
 
 def _wrapped(texts: pa.Table, origin: str) -> pa.ChunkedArray:
-    """Which messages bring their schema."""
+    """Whether each message contains its schema."""
     begins = pc.fill_null(pc.match_substring_regex(texts["value"], _BEGINS_WITH_SCHEMA), fill_value=False)
     if not pc.any(begins).as_py():
         return begins
@@ -174,9 +176,9 @@ def _wrapped(texts: pa.Table, origin: str) -> pa.ChunkedArray:
 def _answer(query: str, texts: pa.Table, origin: str) -> pa.Table:
     try:
         return _run(query, texts)
-    except duckdb.OutOfMemoryException as problem:
-        raise EnvironmentProblem(f"{origin}: DuckDB cannot read the events: {_words(problem)}") from problem
-    except duckdb.Error as problem:
+    except duckdb.OutOfMemoryException as error:
+        raise EnvironmentProblem(f"{origin}: DuckDB cannot read the events: {_words(error)}") from error
+    except duckdb.Error as error:
         for index in range(len(texts)):
             try:
                 _run(query, texts.slice(index, 1))
@@ -185,7 +187,7 @@ def _answer(query: str, texts: pa.Table, origin: str) -> pa.Table:
                 if _run(_BAD, texts.slice(index, 1))["bad"][0].as_py():
                     raise Damaged(f"{origin} offset {offset} is not JSON.") from None
                 raise Damaged(f"{origin} offset {offset} cannot be read: {_words(cause)}") from cause
-        raise EnvironmentProblem(f"{origin}: DuckDB cannot read the events: {_words(problem)}") from problem
+        raise EnvironmentProblem(f"{origin}: DuckDB cannot read the events: {_words(error)}") from error
 
 
 def _run(query: str, texts: pa.Table) -> pa.Table:
@@ -194,8 +196,8 @@ def _run(query: str, texts: pa.Table) -> pa.Table:
         return base.sql(query).to_arrow_table()
 
 
-def _words(problem: duckdb.Error) -> str:
-    return re.sub(r"\s+", " ", str(problem))[:300]
+def _words(error: duckdb.Error) -> str:
+    return re.sub(r"\s+", " ", str(error))[:300]
 
 
 @cache

@@ -1,8 +1,9 @@
-"""Which tables a Debezium feed has, by the parts of their names, and the columns of their keys. Pure.
+"""The tables of a Debezium feed: their numbers, names, and the columns of their keys. Pure.
 
-An event names its table by connector, database, schema and table or collection. The log knows it by a number
-made of these parts. A log that an earlier version started has numbers made of `schema.table`, or
-`database.table` where there is no schema. It continues with them, unless two tables have the same one.
+An event names its table by connector, database, schema and table or collection. The log identifies the table
+by a number, which is a hash of these parts. A log that an earlier version started has hashes of
+`schema.table`, or of `database.table` where there is no schema. It keeps these numbers, but refuses two
+tables with the same one.
 """
 
 from __future__ import annotations
@@ -26,15 +27,15 @@ NEW_TASK = (
 )
 #: The form of the key of a table whose rows have none.
 KEYLESS = "no key"
-#: A part of a key that was NULL so far: its type is not known.
+# The type of a column of a key whose values were NULL so far.
 _UNKNOWN = "NULL"
 _INTEGERS = ("UBIGINT", "BIGINT", "HUGEINT", "UHUGEINT")
-#: Connectors whose tables are in several databases, each with schemas.
+# Connectors whose tables are in several databases, each with schemas.
 _SEVERAL_DATABASES = ("sqlserver",)
 
 
 class TableName(NamedTuple):
-    """A table as events name it in their source: None where the connector has no such part."""
+    """A table as events name it in their `source`. A part is None if the connector has no such part."""
 
     db: str | None
     schema: str | None
@@ -42,21 +43,22 @@ class TableName(NamedTuple):
 
     @property
     def text(self) -> str:
-        """For a person."""
+        """The name for a person: its parts with dots between them, quoted where needed."""
         return ".".join(quoted(part) for part in self if part)
 
 
 @dataclass(frozen=True, slots=True)
 class CapturedTable:
-    """A table that had events. `key`: the form of its keys, as of `key_form`; None: not known."""
+    """A table that had events. `key`: the form of its keys, as `key_form` returns it; None: not known."""
 
     name: TableName
     key: Any = None
 
     def with_events(self, table: CapturedTable, origin: str) -> CapturedTable:
-        """With events of the same number. Raises Refused for another table or another key.
+        """Combine with a table of the same number that had events; merges the forms of their keys.
 
-        `origin`: the message or partition, with which the error begins.
+        `origin`: the message or partition, with which an error begins. Raises Refused if the name or the key
+        is another one.
         """
         if table.name != self.name:
             raise Refused(
@@ -77,13 +79,13 @@ class CapturedTable:
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """The tables of a log by their numbers. `by_parts`: whether these are made of all parts of the names."""
+    """The tables of a log by their numbers. `by_parts`: the numbers are hashes of all parts of a name."""
 
     by_number: Mapping[int, CapturedTable] = field(default_factory=dict)
     by_parts: bool = True
 
     def number(self, connector: str, name: TableName) -> int:
-        """The number by which the log's files know a table."""
+        """The number that identifies a table in the log's files."""
         if self.by_parts:
             text = json.dumps([connector, *name])
         else:
@@ -91,15 +93,15 @@ class Tables:
         return int.from_bytes(sha256(text.encode()).digest()[:8], "big") & (2**63 - 1)
 
     def database(self, kind: str | None, name: TableName) -> str:
-        """What the catalog shows as the database of a table of a connector for `kind`."""
+        """The database of a table as the catalog shows it. `kind`: the database system of the connector."""
         parts = name.db, name.schema
         if self.by_parts and kind in _SEVERAL_DATABASES:
             return ".".join(quoted(part) for part in parts if part)
-        own = name.db if name.schema is None else name.schema
-        return quoted(own or "") if self.by_parts else own or ""
+        schema_or_db = name.db if name.schema is None else name.schema
+        return quoted(schema_or_db or "") if self.by_parts else schema_or_db or ""
 
     def with_tables(self, tables: Iterable[tuple[int, CapturedTable]], origin: str) -> Tables:
-        """With those that a flush met. Raises Refused as `CapturedTable.with_events`."""
+        """Add tables that had events. Raises Refused as `CapturedTable.with_events` does."""
         by_number = dict(self.by_number)
         for number, table in tables:
             known_table = by_number.get(number)
@@ -113,18 +115,21 @@ def _form(structure: str) -> Any:
 
 
 def key_form(structure: str | None) -> Any:
-    """The form of a key, of its structure as DuckDB's json_structure gives it: names and types, in order."""
+    """The form of a key: the names and types of its columns, in order. KEYLESS for None.
+
+    `structure`: of the key, as DuckDB's json_structure returns it.
+    """
     return KEYLESS if structure is None else _form(structure)
 
 
 def common_form(left: Any, right: Any) -> Any:
-    """The form that keys of both forms have; None when they differ. A type that is not known fits any."""
+    """The form that keys of both forms have, None when they differ. An unknown type matches every type."""
     if left is None or left == _UNKNOWN:
         return right
     if right is None or right == _UNKNOWN:
         return left
     if isinstance(left, dict) and isinstance(right, dict):
-        if list(left) != list(right):  # the text of a key has its columns in their order
+        if list(left) != list(right):  # The text of a key depends on the order of its columns.
             return None
         merged = {name: common_form(left[name], right[name]) for name in left}
         return None if None in merged.values() else merged
@@ -134,7 +139,7 @@ def common_form(left: Any, right: Any) -> Any:
 
 
 def _without_sizes(structure: Any) -> Any:
-    """Integers of all sizes are one type: how large a key is says nothing of its column."""
+    """Make integers of all sizes one type, as the size of a value does not tell the type of its column."""
     if isinstance(structure, dict):
         return {name: _without_sizes(part) for name, part in structure.items()}
     if isinstance(structure, list):

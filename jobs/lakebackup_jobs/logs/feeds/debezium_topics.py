@@ -1,4 +1,4 @@
-"""Which topics are a Debezium connector's, and which of their messages are no change of its tables. Pure."""
+"""Finds the topics of a Debezium connector, and drops messages that are no changes of its tables. Pure."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from lakebackup_jobs.logs.feeds.debezium_json import ask
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-#: The topic of a connector's transactions is its prefix and this.
+#: The suffix of the topic of a connector's transactions, after the connector's prefix.
 TRANSACTIONS = ".transaction"
-#: Begins a pattern of topics that are left out.
+#: The prefix of a pattern that excludes topics.
 EXCLUDES = "!"
 
-# Offsets of messages that Debezium itself writes beside changes: the metadata of transactions, heartbeats,
-# the schema history, schema changes and notifications. Each is recognised by several of its fields: a row
-# that was taken out of its envelope may have a column of any name.
+# Selects the offsets of messages that Debezium itself writes beside changes: the metadata of transactions,
+# heartbeats, the schema history, schema changes and notifications. Each kind is recognised by several of its
+# fields, because a row that a transform took out of its envelope may have a column of any name.
 _BESIDE_CHANGES = r"""
     SELECT "offset" FROM (
         SELECT "offset",
@@ -45,10 +45,11 @@ _BESIDE_CHANGES = r"""
 
 @dataclass(frozen=True, slots=True)
 class Connector:
-    """A connector among a cluster's topics.
+    """A connector and its topics.
 
-    `prefix`: its topic.prefix. `topics`: those that may have changes of its tables, and the one of its schema
-    changes, if there is one. `related`: prefixes that begin with this one and a dot, or the other way round.
+    `prefix`: its topic.prefix. `topics`: those that may have changes of its tables, and the topic of its
+    schema changes, if there is one. `related`: prefixes of other connectors that begin with this prefix and a
+    dot, or with which, and a dot, this prefix begins.
     """
 
     prefix: str
@@ -57,10 +58,10 @@ class Connector:
 
 
 def connector_of(patterns: Sequence[str], topic_names: Sequence[str]) -> Connector:
-    """The connector that `patterns` mean: its prefix, or expressions for its topics.
+    """The connector that `patterns` select by its prefix, or by expressions that match its topics.
 
-    Expressions that begin with `!` leave topics out. Raises Refused without transaction metadata,
-    UsageProblem for several connectors, or an expression that is none.
+    Expressions that begin with `!` exclude topics. Raises Refused without transaction metadata, UsageProblem
+    for several connectors and for an invalid expression.
     """
     names = [text for text in patterns if not text.startswith(EXCLUDES)]
     excluded = [compile_pattern(text[1:]) for text in patterns if text.startswith(EXCLUDES)]
@@ -81,7 +82,8 @@ def connector_of(patterns: Sequence[str], topic_names: Sequence[str]) -> Connect
 
 
 def _prefix(names: Sequence[str], topic_names: Sequence[str], prefixes: Sequence[str]) -> str:
-    # A table may be called `transaction`: only who names such a prefix in full means a connector by it.
+    # A table may be called `transaction`. So such a topic only counts as a connector's if the prefix is named
+    # in full.
     matching = [prefix for prefix in prefixes if prefix in names]
     if not matching:
         patterns = [compile_pattern(name) for name in names]
@@ -106,7 +108,7 @@ def _prefix(names: Sequence[str], topic_names: Sequence[str], prefixes: Sequence
 def own_changes(
     events: pa.Table, records: pa.RecordBatch, topic: str, origin: str, connector: Connector | None
 ) -> pa.Table:
-    """Without what Debezium writes beside changes, and without changes of other connectors.
+    """Drop messages that Debezium writes beside changes, and changes of other connectors.
 
     `events`: the answer to debezium_json.EVENTS over `records` of `topic`. Messages of an unknown form stay.
     """
@@ -124,6 +126,6 @@ def own_changes(
 
 
 def _is_other(name: str, topic: str, connector: Connector) -> bool:
-    """Whether the source of an event is another connector, to whose prefix its topic belongs."""
+    """Whether the source of an event is another connector, whose prefix the topic's name has."""
     below = name.startswith(f"{connector.prefix}.") and topic.startswith(f"{name}.")
     return name != connector.prefix and (below or name in connector.related)

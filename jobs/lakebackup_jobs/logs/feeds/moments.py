@@ -1,9 +1,9 @@
-"""Where messages that belong to no transaction have their place among the transactions. Pure.
+"""Finds the place among the transactions of messages that belong to none. Pure.
 
-A connector sends one message after the other, and Kafka's timestamps say when. What it sends between the ends
-of two transactions comes after the first and before the second: the rows of an incremental snapshot,
-truncates without a transaction, changes of a table's definition. Its time is the one that the message names,
-within the times of those two.
+Such messages are rows of an incremental snapshot, truncates without a transaction, and schema changes. A
+connector sends one message after the other, and Kafka's timestamps say when. So a message that was sent
+between the ends of two transactions belongs after the first and before the second. Its ts is the time that it
+names, limited to the span between the ts of those two.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Moments:
     """The ends of the known transactions (`ends`: transactions.SCHEMA).
 
     `begin`: the ts just before the first transaction. `first_sent`: when the first end of all was sent, None:
-    not known. `resolved_ts`: up to there the log is promised to be whole, None: nothing is promised yet.
+    not known. `resolved_ts`: the checkpoint, up to which the log was promised to be complete; None: not yet.
     """
 
     ends: pa.Table
@@ -31,27 +31,27 @@ class Moments:
     resolved_ts: int | None = None
 
     def ends_before(self, sent_ms: Any) -> Any:
-        """How many ends were sent before each of these instants (ms)."""
-        # An end that was sent again has its last time: those after it count as sent later, which is only
-        # early.
+        """The number of ends that were sent before each of these instants (ms)."""
+        # `sent` is when an end was sent the last time. So an end that was sent again makes later ends count
+        # as sent after it, which can only place a message earlier.
         times = np.maximum.accumulate(self.ends["sent"].to_numpy())
         return np.searchsorted(times, sent_ms, "left")
 
     def is_initial(self, sent_ms: Any) -> Any:
-        """Whether what was sent at these instants came before every transaction."""
+        """Whether messages that were sent at these instants (ms) came before every transaction."""
         early = self.ends_before(sent_ms) == 0
         return early if self.first_sent is None else early & (sent_ms <= self.first_sent)
 
     def locate(self, sent_ms: Any, own_ms: Any) -> tuple[Any, Any, Any]:
-        """ts and seq of the place of each message, and whether it is known: an end that was sent later is.
+        """The ts and seq of each message, and whether they are known, as an end was sent after the message.
 
-        `own_ms`: the time that the message names. A place is never within what is promised to be whole: every
-        change that follows the message has its transaction after that, and so stays behind it.
+        `own_ms`: the time that the message names. The ts is always after `resolved_ts`: every change that
+        follows the message has its transaction after that ts too, and so stays behind the message.
         """
         count = len(self.ends)
         if not count:
-            nothing = np.zeros(len(sent_ms), np.int64)
-            return nothing, nothing, np.zeros(len(sent_ms), bool)
+            zeros = np.zeros(len(sent_ms), np.int64)
+            return zeros, zeros, np.zeros(len(sent_ms), bool)
         ts, seq = (self.ends[name].to_numpy() for name in ("ts", "seq"))
         count_before = self.ends_before(sent_ms)
         earliest = np.where(count_before > 0, ts[np.maximum(count_before - 1, 0)], self.begin or 0)
@@ -63,6 +63,6 @@ class Moments:
         return own_ts, last_seq, count_before < count
 
     def ts_before(self, sent_ms: int) -> int:
-        """The ts of the last end that was sent before an instant (ms)."""
+        """The ts of the last transaction whose end was sent before an instant (ms)."""
         count_before = int(self.ends_before(sent_ms))
         return int(self.ends["ts"][count_before - 1].as_py()) if count_before else self.begin or 0

@@ -1,8 +1,8 @@
-"""The schema changes of a connector that a log still has to apply, and where they belong among transactions.
+"""The schema changes of a connector that a log still has to apply, and their places among the transactions.
 
-The messages carry no transaction, and their topic is no other's: each is placed between the ends of the two
+A message names no transaction, and has a topic of its own. So it is placed between the ends of the two
 transactions between which it was sent. A table that was dropped or truncated gets a write that ends all of
-its rows. What cannot be told by such a write is refused.
+its rows. A change that such a write cannot express is refused.
 """
 
 from __future__ import annotations
@@ -29,17 +29,20 @@ if TYPE_CHECKING:
     from lakebackup_jobs.logs.feeds.transactions import Transactions
 
 _STATE = "schema-changes.json"
-#: How many schema changes are known again when a connector sends them once more.
+# The number of newest schema changes that are recognised when a connector sends them again.
 _REMEMBERED = 1000
-# Ids of transactions of MySQL and MariaDB, whose last numbers rise while what is before them stays.
+# Transaction ids of MySQL and MariaDB. Their last numbers rise while the text before them stays the same.
 _POSITIONS = (re.compile(r"^(file=.*?)(\d+),pos=(\d+)$"), re.compile(r"^(.+[:-])(\d+)$"))
 _ILLEGAL = re.compile(r"[^a-zA-Z0-9._-]")
 
 
 @dataclass(frozen=True, slots=True)
 class Emptied:
-    """A schema change that ends all rows of `tables` (numbers). `ts`, `seq`: its place, None: not known
-    yet."""
+    """A schema change that ends all rows of `tables` (their numbers).
+
+    `sent_ms`: when the message was sent. `ms`: when the database made the change. `position`: in the
+    database's log. `ts`, `seq`: its place among the transactions, None: not known yet.
+    """
 
     offset: int
     sent_ms: int
@@ -52,9 +55,11 @@ class Emptied:
 
 @dataclass(frozen=True, slots=True)
 class SchemaChanges:
-    """`next`: the first offset of the topic (id `epoch`) that was not read. `waiting`: those that were not
-    captured yet. `hashes`: of the newest. `tables`: those that had events. `first_sent`: when the first end
-    of a transaction was sent. `settled`: see Outlook.
+    """The schema changes that a flush knows, and how far their topic was read.
+
+    `next`: the first offset of the topic (id `epoch`) that was not read. `waiting`: the changes that were not
+    captured yet. `hashes`: of the newest changes. `tables`: those that had events. `first_sent`: when the
+    first end of a transaction was sent. `settled`: see Outlook.
     """
 
     epoch: str | None = None
@@ -74,22 +79,23 @@ class SchemaChanges:
         *,
         after_ms: int | None = None,
     ) -> SchemaChanges:
-        """With rows of debezium_ddl.SCHEMA_CHANGES. `topics`: those of the connector, whose prefix is
-        `topic`.
+        """Add messages: rows of debezium_ddl.SCHEMA_CHANGES up to offset `next_offset`.
 
-        `after_ms`: what was sent up to then was not read by the version that captured what came before it.
-        Raises Refused for one that moves rows in a way that no write can tell.
+        `topic`: the connector's prefix, and the topic of the messages. `topics`: of the connector.
+        `after_ms`: messages that were sent up to then are ignored, since the log was captured by a version
+        that did not read them. Raises Damaged for an invalid message, Refused for a change that no write can
+        express.
         """
         waiting, hashes = list(self.waiting), list(self.hashes)
         for row in messages:
             if after_ms is not None and row["sent"] <= after_ms:
                 continue
-            if (row["snapshot"] or "false") != "false":  # the statements with which a snapshot begins
+            if (row["snapshot"] or "false") != "false":  # a statement with which a snapshot begins
                 continue
-            mark = sha256(identity(dict(row)).encode()).hexdigest()[:16]
-            if mark in hashes:
+            digest = sha256(identity(dict(row)).encode()).hexdigest()[:16]
+            if digest in hashes:
                 continue
-            hashes.append(mark)
+            hashes.append(digest)
             tables = self._emptied(row, topic, topics)
             if tables:
                 position = _position(row)
@@ -113,7 +119,7 @@ class SchemaChanges:
         return tuple(sorted({*filter(None, numbers), *self._of_database(effect, location, topic, topics)}))
 
     def _number_of_captured(self, name: TableName, topic: str, topics: Sequence[str]) -> int | None:
-        """The number of a table that had events, or has a topic; None for one that is not captured."""
+        """The number of a table that had events or has a topic, None for a table that is not captured."""
         number = self.tables.number(topic, name)
         if number in self.tables.by_number:
             return number
@@ -136,8 +142,8 @@ class SchemaChanges:
             for number, table in self.tables.by_number.items()
             if dropped in ((table.name.db or "").casefold(), (table.name.schema or "").casefold())
         ]
-        begins = _ILLEGAL.sub("_", f"{topic}.{dropped}.").casefold()
-        if sum(name.casefold().startswith(begins) for name in topics) > len(numbers):
+        topic_prefix = _ILLEGAL.sub("_", f"{topic}.{dropped}.").casefold()
+        if sum(name.casefold().startswith(topic_prefix) for name in topics) > len(numbers):
             raise Refused(
                 f"{location}: database {effect.dropped_db} was dropped, and tables of it were not captured "
                 "yet.",
@@ -148,19 +154,18 @@ class SchemaChanges:
     def placed(
         self, transactions: Transactions, ends: pa.Table, topic: str, resolved_ts: int | None
     ) -> SchemaChanges:
-        """With the places of those after which another transaction ended.
+        """Set the places of the changes after which another transaction ended.
 
-        `known`: the transactions, with those that ended last; `ends`: the same ends as their topic has them,
-        the earlier ones too, in its order: offset, sent, key, ts. Raises Refused for one whose place cannot
-        be told.
+        `transactions`: with those that ended last. `ends`: the ends of the same transactions in the order of
+        their topic, as `as_sent` returns them. Raises Refused for a change whose place is ambiguous.
         """
         waiting = tuple(
             self._located(change, transactions, ends, topic, resolved_ts) for change in self.waiting
         )
-        first = (
+        first_sent = (
             int(pc.min(ends["sent"]).as_py()) if self.first_sent is None and len(ends) else self.first_sent
         )
-        return replace(self, waiting=waiting, first_sent=first)
+        return replace(self, waiting=waiting, first_sent=first_sent)
 
     def _located(
         self, change: Emptied, transactions: Transactions, ends: pa.Table, topic: str, resolved_ts: int | None
@@ -189,15 +194,18 @@ class SchemaChanges:
         return replace(change, ts=ts, seq=int(rows["seq"][index - 1].as_py()) if index else 0)
 
     def captured(self, up_to: int, reports: Iterable[Mapping[str, Any]]) -> SchemaChanges:
-        """After a flush that captured the topic up to an offset. `reports`: what its decoders' `finish`
-        returned."""
+        """Update the state after a flush that captured the topic up to an offset.
+
+        `reports`: what the flush's decoders returned from `finish`. Raises Refused as `Tables.with_tables`
+        does.
+        """
         tables, settled = self.tables, set(self.settled)
         for report in reports:
-            met = [
+            report_tables = [
                 (number, CapturedTable(TableName(*name), key))
                 for number, name, key in report.get("names", ())
             ]
-            tables = tables.with_tables(met, f"A change in {report.get('place')}")
+            tables = tables.with_tables(report_tables, f"A change in {report.get('place')}")
             if report.get("settled"):
                 settled.add(report["place"])
         waiting = tuple(change for change in self.waiting if change.offset >= up_to)
@@ -208,7 +216,7 @@ class SchemaChanges:
 
     @classmethod
     def read(cls, storage: Storage, path: str) -> SchemaChanges | None:
-        """What `write` stored, None: an earlier version stored nothing. Raises Damaged."""
+        """Read what `write` stored; None: an earlier version stored nothing. Raises Damaged."""
         try:
             return _STATES.validate_json(storage.get(path))
         except NotFound:
@@ -221,14 +229,15 @@ _STATES = TypeAdapter(SchemaChanges)
 
 
 def state_path(folder: str) -> str:
-    """Where a flush keeps its schema changes for the next one."""
+    """The path of the schema changes that a flush stores for the next one."""
     return f"{folder}{_STATE}"
 
 
 def as_sent(rows: pa.Table, ends: pa.Table | None) -> pa.Table:
-    """The ends of transactions in the order of their topic: offset, sent, key, ts. `rows`: those known
-    before
-    (transactions.SCHEMA); `ends`: the answer to debezium_json.ENDS over what was read since, None: nothing.
+    """The ends of transactions in the order of their topic: offset, sent, key, ts.
+
+    `rows`: the transactions that were known before (transactions.SCHEMA). `ends`: the answer to
+    debezium_json.ENDS over the messages that were read since, None: none were.
     """
     columns = ["offset", "sent", "key", "ts"]
     offsets = pc.subtract(rows["seq"], 1)
@@ -240,9 +249,9 @@ def as_sent(rows: pa.Table, ends: pa.Table | None) -> pa.Table:
     )
 
 
-def _is_same(left: TableName, right: TableName) -> bool:
-    """Whether two names mean one table: statements write names in other cases, and leave out parts."""
-    parts = zip(left, right, strict=True)
+def _is_same(name: TableName, other_name: TableName) -> bool:
+    """Whether two names mean one table: statements write names in another case, and leave out parts."""
+    parts = zip(name, other_name, strict=True)
     return all(a is None or b is None or a.casefold() == b.casefold() for a, b in parts)
 
 
@@ -262,7 +271,7 @@ def _is_before(key: str, ts: int, change: Emptied, topic: str) -> bool:
 
 
 def _position(row: Mapping[str, Any]) -> str | None:
-    """Where a schema change is in the database's log, in the form of the ids of transactions."""
+    """The position of a schema change in the database's log, in the form of a transaction id."""
     if row["gtid"]:
         return str(row["gtid"])
     return f"file={row['file']},pos={row['pos']}" if row["file"] and row["pos"] is not None else None

@@ -1,4 +1,4 @@
-"""The topic of a connector's schema changes as records: a write that ends all rows of a table."""
+"""Decodes the topic of a connector's schema changes into writes that end all rows of a table."""
 
 from __future__ import annotations
 
@@ -15,17 +15,19 @@ if TYPE_CHECKING:
 
     from lakebackup_jobs.logs.feeds.schema_changes import Emptied, SchemaChanges
 
-# Behind all events of a transaction, and all rows of snapshots that were sent before the next one.
+# The `sub` of these writes: after all events of a transaction, and after the rows of snapshots that follow
+# it.
 _LAST = 2**31 - 2
 
 
 class SchemaDecoder:
-    """Decodes the topic `of` of the connector's schema changes; see Decoder. `changes`: as of this flush."""
+    """Decodes the range `of` of the topic; see Decoder. `changes`: the schema changes of this flush."""
 
     def __init__(self, of: Range, changes: SchemaChanges) -> None:
         self._of = of
         self._placed = {change.offset: change for change in changes.waiting if change.ts is not None}
-        # What cannot be placed yet is left for a later flush, and what came after the topic was read.
+        # Later flushes capture the changes whose place is not known yet, and those that the plan did not
+        # read.
         self._limit = min([changes.next, *(change.offset for change in changes.waiting if change.ts is None)])
         self._up_to = of.end
 
@@ -43,7 +45,7 @@ class SchemaDecoder:
         )
 
     def skip(self, records: pa.RecordBatch) -> None:
-        """Nothing: the schema changes were read without them."""
+        """Does nothing: the plan of the flush read the topic without skipped messages."""
 
     def finish(self) -> Mapping[str, Any]:
         """See Decoder. `schema_up_to`: the offset up to which the topic is captured."""

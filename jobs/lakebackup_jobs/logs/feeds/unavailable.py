@@ -1,9 +1,11 @@
-"""Values that the database left out of a change, for which Debezium puts a placeholder.
+"""Finds the placeholders that Debezium writes for values that the database left out of a change.
 
-PostgreSQL leaves out large values that a change did not touch, and Oracle large objects. The event has the
-connector's `unavailable.value.placeholder` instead, in the form of the column's type: as text, as bytes in
-base64 or hexadecimal digits, as the only element of an array of texts, as an array of its bytes where the
-elements are numbers, as the key and the value of a map.
+PostgreSQL leaves out large values that a change did not touch, and Oracle large objects. The event then has
+the connector's `unavailable.value.placeholder` in the form of the column's type: as text, as bytes in base64
+or hexadecimal digits, as the only element of an array of texts, as an array of its bytes where the elements
+are numbers, or as the key and the value of a map.
+
+An expression over the JSON text first selects the rows that may have a placeholder. Only these are parsed.
 """
 
 from __future__ import annotations
@@ -21,15 +23,15 @@ import pyarrow.compute as pc
 
 from lakebackup.errors import UsageProblem
 
-#: What connectors have when nothing else is configured.
+#: The default of `unavailable.value.placeholder` in connectors.
 DEFAULT = "__debezium_unavailable_value"
-# Begins a placeholder that is given as bytes.
+# The prefix of a placeholder that is given as bytes.
 _HEX = "hex:"
 
 
 @dataclass(frozen=True)
 class Placeholder:
-    """A connector's `unavailable.value.placeholder`. Raises UsageProblem for one that is none."""
+    """A connector's `unavailable.value.placeholder`. Raises UsageProblem for an invalid text."""
 
     text: str = DEFAULT
 
@@ -52,7 +54,7 @@ class Placeholder:
 
     @cached_property
     def _texts(self) -> frozenset[str]:
-        """As one text: itself, its bytes in the forms of binary.handling.mode, with and without padding."""
+        """Its forms as a text: itself, and its bytes as of binary.handling.mode, with and without padding."""
         forms = [
             base64.b64encode(self._bytes),
             base64.urlsafe_b64encode(self._bytes),
@@ -66,7 +68,7 @@ class Placeholder:
 
     @cached_property
     def _suspect(self) -> str:
-        """An expression that fits the JSON text of every row with a placeholder, and few others."""
+        """An expression that matches the JSON text of every row with a placeholder, and few others."""
         texts = {re.escape(form) for text in self._texts for form in _json_forms(text)}
         first = [_number(byte) for byte in self._bytes[:4]]
         return "|".join([*sorted(texts), r"\s*,\s*".join(first)])
@@ -78,10 +80,10 @@ class Placeholder:
         return [index for index in positions if self._is_in(rows[index].as_py())]
 
     def _is_in(self, text: str) -> bool:
-        # Only the connector makes these texts: not deeper than the columns of a table.
+        # Only the connector writes these texts, so they are no deeper than the columns of a table.
         try:
             parts: list[Any] = [json.loads(text)]
-        except ValueError:  # a row that is no JSON, with the text of a placeholder
+        except ValueError:  # The row is not JSON, but has the text of a placeholder.
             return True
         while parts:
             part = parts.pop()
@@ -110,6 +112,6 @@ def _json_forms(text: str) -> set[str]:
 
 
 def _number(byte: int) -> str:
-    """An expression for a byte as a number, signed or not."""
+    """An expression that matches a byte as a number, signed or not."""
     numbers = [str(byte)] if byte < 128 else [str(byte), str(byte - 256)]
     return rf'"?(?:{"|".join(numbers)})(?:\.0+)?"?'

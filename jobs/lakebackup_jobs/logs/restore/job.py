@@ -1,5 +1,8 @@
-"""Restore a change feed: Spark tasks read and check the planned log files, Spark finds the latest committed
-value of each key, and the target takes all of them at once."""
+"""Restores a change feed.
+
+Spark tasks read and check the planned log files, Spark finds the latest committed value of each key, and the
+target commits all values at once.
+"""
 
 from __future__ import annotations
 
@@ -38,8 +41,8 @@ if TYPE_CHECKING:
     from lakebackup_jobs.targets.change_topics import ChangeTopics
 
 _TABLES_SHOWN = 50
-# Begins the names of the lease and of the plan's folder of a restore.
-_TARGET = "target-"
+# The prefix of the name that a restore's lease and its plan's folder share. The rest is a hash of the target.
+_NAME_PREFIX = "target-"
 
 
 def run(
@@ -47,68 +50,69 @@ def run(
 ) -> dict[str, Any]:
     """Restore what was committed in a span, or all that existed at its end; returns the summary.
 
-    Raises NotFound, Refused (outside what is covered, gaps, damaged files, a target that holds something
-    else), Damaged (a file, or a value that is not in the log), UsageProblem (keys), Busy, EnvironmentProblem.
+    Raises NotFound, Refused (a span that is not covered, gaps, damaged files, a target that holds something
+    else), Damaged (a file, or a value that is not in the log), UsageProblem (keys), Busy and
+    EnvironmentProblem.
     """
     work = Workspace(request, "", reporter, spark)
     reader = work.current()
     target = open_target(request, request.target, partial(_change_topics, request))
     if not request.dry_run:
         work.start_jvm()
-    before = target.held()
-    if upon := _upon(request):
+    old_contents = target.held()
+    if base_contents := _base_contents(request):
         request = replace(
             request,
-            start_ts=upon.to_ts,
-            filters=tuple(upon.filters),
-            first_key=upon.first_key,
-            beyond_key=upon.beyond_key,
+            start_ts=base_contents.to_ts,
+            filters=tuple(base_contents.filters),
+            first_key=base_contents.first_key,
+            beyond_key=base_contents.beyond_key,
         )
-    if before:
-        require_same(before, request)
-    base = upon or before
-    plan = partial(
+    if old_contents:
+        require_same(old_contents, request)
+    start_contents = base_contents or old_contents
+    make_plan = partial(
         plan_restore,
         request,
-        whole_from=base.from_ts if base else None,
-        base=(base.to_ts, base.filters) if base else None,
+        whole_from=start_contents.from_ts if start_contents else None,
+        base=(start_contents.to_ts, start_contents.filters) if start_contents else None,
     )
-    made = planned(reader, request, spark, reporter, plan)
-    after = Held.after(base, made, request)
-    summary = {**summary_of(made), "target": target.place}
-    for note in made.notes:
+    plan = planned(reader, request, spark, reporter, make_plan)
+    new_contents = Held.after(start_contents, plan, request)
+    summary = {**summary_of(plan), "target": target.place}
+    for note in plan.notes:
         reporter.note(note)
-    alone = upon is not None
-    if is_done(before, after, alone=alone):
+    has_base = base_contents is not None
+    if is_done(old_contents, new_contents, alone=has_base):
         return {"done_before": True, **summary}
-    missing = target.missing_rights(made)
+    missing = target.missing_rights(plan)
     if request.dry_run:
         refused = {"refused_because": lacks(missing)} if missing else {}
-        return {"dry_run": True, **summary, **refused, "parameters": dict(made.parameters)}
-    require_restorable(made, allow_gaps=request.allow_gaps)
+        return {"dry_run": True, **summary, **refused, "parameters": dict(plan.parameters)}
+    require_restorable(plan, allow_gaps=request.allow_gaps)
     require(missing)
-    if made.full or before or upon:
+    if plan.full or old_contents or base_contents:
         work.start_sql()
     else:
         work.start_spark()
-    name = f"{_TARGET}{hashlib.sha256(target.place.encode()).hexdigest()[:32]}"
+    name = f"{_NAME_PREFIX}{hashlib.sha256(target.place.encode()).hexdigest()[:32]}"
     with open_scratch(work, name):
-        # Another restore may have finished meanwhile.
-        before = target.held()
-        if is_done(before, after, alone=alone):
+        # Read again under the lease, as another restore may have finished meanwhile.
+        old_contents = target.held()
+        if is_done(old_contents, new_contents, alone=has_base):
             return {"done_before": True, **summary}
-        # One that is killed leaves its plan there, until the next into the target.
+        # A restore that is killed leaves its plan there, until the next restore into the target.
         folder = layout.restore_folder(name)
-        written = bring(request, work, reader, made, target, before, after, folder)
+        target_counts = bring(request, work, reader, plan, target, old_contents, new_contents, folder)
     for note in target.forget():
         reporter.warning(note)
-    return work.timed({**summary, **written})
+    return work.timed({**summary, **target_counts})
 
 
-def _change_topics(request: LogRestoreRequest, rest: str) -> ChangeTopics:
+def _change_topics(request: LogRestoreRequest, address: str) -> ChangeTopics:
     from lakebackup_jobs.targets.change_topics import ChangeTopics
 
-    return ChangeTopics(request, rest)
+    return ChangeTopics(request, address)
 
 
 def bring(
@@ -121,11 +125,12 @@ def bring(
     after: Held,
     folder: str,
 ) -> dict[str, int]:
-    """Read the planned files and write the target, while no prune may delete them; the target's summary.
+    """Read the planned files, which no prune deletes meanwhile, and write the target; returns its summary.
 
-    `folder`: where the plan is written, which no other run uses meanwhile.
+    `made`: the plan of the restore. `before`, `after`: what the target holds before and after it. `folder`:
+    where the splits are written; no other run may use it meanwhile. Raises as `run`.
     """
-    # They load pyspark and numba; a dry run does without.
+    # Imported here, because a dry run does not need pyspark and numba, which these load.
     from lakebackup_jobs.logs.restore import apply
     from lakebackup_jobs.logs.restore.splits import write_splits
 
@@ -148,20 +153,20 @@ def bring(
             watched = splits.task_progress().watched(reporter.update, reporter.warning)
             with watched, apply.sized(work.cluster, made.raw_bytes):
                 full = _full(work, reader, made, request)
-                written: dict[str, int] = target.write(
+                target_counts: dict[str, int] = target.write(
                     apply.Changes(work.cluster, splits, made, full, before, after)
                 )
         finally:
             splits.clear()
         reporter.update(made.entries, made.bytes)
-        counts.update(entries=written["entries"], bytes=made.bytes)
-    return written
+        counts.update(entries=target_counts["entries"], bytes=made.bytes)
+    return target_counts
 
 
 def sweep(work: Workspace) -> None:
-    """Delete the plans of restores that were killed and have not been repeated."""
+    """Delete the plans of restores that were killed and not repeated."""
     for name in list(work.storage.folders(f"{layout.RESTORES_FOLDER}/")):
-        if name.startswith(_TARGET):
+        if name.startswith(_NAME_PREFIX):
             with suppress(Busy), work.lease(name):
                 _clear(work.storage, layout.restore_folder(name))
 
@@ -171,45 +176,45 @@ def _clear(storage: Storage, folder: str) -> None:
     TaskProgress(storage, folder).clear()
 
 
-def _upon(request: LogRestoreRequest) -> Held | None:
-    """What the table holds that the restore starts from; None without one. Raises Refused, NotFound."""
+def _base_contents(request: LogRestoreRequest) -> Held | None:
+    """What the table holds on which the restore is based, None without one. Raises Refused and NotFound."""
     if request.upon is None:
         return None
-    held = DeltaTarget(request.upon).held(others_as_of=(request.name, request.start_ts))
-    if held is None:
+    contents = DeltaTarget(request.upon).held(others_as_of=(request.name, request.start_ts))
+    if contents is None:
         raise NotFound(f"There is no table at {request.upon}.", hint="Check --read-snapshot-storage.")
-    if held.source != request.name or request.start_ts not in (None, held.to_ts):
+    if contents.source != request.name or request.start_ts not in (None, contents.to_ts):
         raise Refused(
-            f"{request.upon} holds what {held.source} had in ({held.from_ts}, {held.to_ts}].",
-            hint=f"Give --startts {held.to_ts}, or leave it out.",
+            f"{request.upon} holds what {contents.source} had in ({contents.from_ts}, {contents.to_ts}].",
+            hint=f"Give --startts {contents.to_ts}, or leave it out.",
         )
-    return held
+    return contents
 
 
 def _full(
-    work: Workspace, reader: CatalogReader, made: LogRestorePlan, request: LogRestoreRequest
+    work: Workspace, reader: CatalogReader, plan: LogRestorePlan, request: LogRestoreRequest
 ) -> DataFrame | None:
     from lakebackup_jobs.logs.restore import apply
     from lakebackup_jobs.logs.restore.splits import RESULT
 
     if request.upon is not None:
         rows = work.spark.read.format("delta").load(request.upon)
-        if lacks := [column for column in apply.COLUMNS if column not in rows.columns]:
+        if missing := [column for column in apply.COLUMNS if column not in rows.columns]:
             raise Refused(
-                f"The table at {request.upon} has no columns {', '.join(lacks)}.",
+                f"The table at {request.upon} has no columns {', '.join(missing)}.",
                 hint=f"The log can be applied to one with {RESULT}.",
             )
         return rows.select(*apply.COLUMNS)
-    if made.full is None:
+    if plan.full is None:
         return None
-    root = reader.destinations().uri(made.full.destination)
+    root = reader.destinations().uri(plan.full.destination)
     return work.spark.read.format("delta").load(
-        f"{root}/{layout.full_folder(made.source, made.full.backup_id)}"
+        f"{root}/{layout.full_folder(plan.source, plan.full.backup_id)}"
     )
 
 
 def summary_of(made: LogRestorePlan) -> dict[str, Any]:
-    """The summary of a plan."""
+    """The summary of a restore by its plan `made`."""
     return {
         "source": made.source,
         "from_ts": shown_ts(made.start_ts, made.domain),
@@ -227,5 +232,5 @@ def summary_of(made: LogRestorePlan) -> dict[str, Any]:
     }
 
 
-def _audit(made: LogRestorePlan, place: str) -> Audit:
-    return audit_entry("restore with gaps", made.source, {"target": place, "gaps": list(made.gaps)})
+def _audit(plan: LogRestorePlan, target: str) -> Audit:
+    return audit_entry("restore with gaps", plan.source, {"target": target, "gaps": list(plan.gaps)})

@@ -1,6 +1,6 @@
-"""A small log, restored by one Spark task without SQL, whose planning takes a cold command seconds.
+"""Restores a small log by one Spark task without SQL, because planning SQL takes seconds in a cold process.
 
-`apply.Changes` does the same for any log, by SQL.
+`apply.Changes` does the same for any log, with SQL.
 """
 
 from __future__ import annotations
@@ -37,38 +37,38 @@ if TYPE_CHECKING:
     from lakebackup.plan.logs.restore import NamedTable
     from lakebackup_jobs.logs.restore.splits import LogSplits
 
-#: The only file of changes.
+#: The name of the only file that WriteChanges writes.
 FILE = "part-00000.parquet"
-# As in a log's own rows: columns by which readers of a restored table choose files.
-_OF_FILES = {"delta.dataSkippingStatsColumns": "table_id,start_ts,commit_ts"}
+# The columns by whose statistics readers of a restored table skip files.
+_STATISTICS = {"delta.dataSkippingStatsColumns": "table_id,start_ts,commit_ts"}
 
 
 @dataclass(frozen=True, slots=True)
-class _Small(Task):
-    """What the task knows; `uri`: the folder that it writes to."""
+class _SmallRestore(Task):
+    """The task that restores a small log. `uri`: the folder that it writes to."""
 
     splits: LogSplits
     tables: Sequence[NamedTable]
     uri: str
 
     def changes(self, *, whole: bool = False) -> pa.Table:
-        """The latest change of each key, columns CHANGES; `whole`: and the last truncation of each table.
+        """The latest change of each key (CHANGES). With `whole`, also the last truncation of each table.
 
         Raises Damaged when a committed value is missing from the log.
         """
         writes = _table(latest_of(self._read(WRITE)), WRITES)
         ends = last_of_tables(_table(self._read(ENDS), WRITES))
         values = _table(self._read(DEFAULT), VALUES)
-        found = with_values(behind_ends(writes, ends), values)
-        return named(pa.concat_tables([found, ends]) if whole else found, self.tables)
+        changes = with_values(behind_ends(writes, ends), values)
+        return named(pa.concat_tables([changes, ends]) if whole else changes, self.tables)
 
     def _read(self, kind: str) -> list[pa.RecordBatch]:
         job = ReadJob(self.splits, kind)
         return [batch for number in range(len(self.splits.paths.get(kind, ()))) for batch in job.rows(number)]
 
 
-class WriteTable(_Small):
-    """Writes the value of each key at the end of the span as a file of a Delta table, for a commit to add."""
+class WriteTable(_SmallRestore):
+    """Writes the rows at the end of the span as a file of a Delta table; a commit has to add it."""
 
     COLUMNS = "entries BIGINT, added STRING, error STRING"
 
@@ -76,12 +76,12 @@ class WriteTable(_Small):
         changes = self.changes()
         rows = changes.filter(pc.equal(changes["type"], PUTS)).select(arrow_schema(RESULT).names)
         storage = open_storage(self.uri, private=False)
-        added = put_rows(storage, "", rows.sort_by(_in_order("table_id", "key")), _OF_FILES)
+        added = put_rows(storage, "", rows.sort_by(_in_order("table_id", "key")), _STATISTICS)
         return {"entries": len(rows), "added": added}
 
 
 @dataclass(frozen=True, slots=True)
-class WriteChanges(_Small):
+class WriteChanges(_SmallRestore):
     """Writes the latest change of each key as FILE."""
 
     COLUMNS = "entries BIGINT, error STRING"
@@ -95,47 +95,52 @@ class WriteChanges(_Small):
 
 
 def last_of_tables(ends: pa.Table) -> pa.Table:
-    """Of the truncations of tables the last of each, with the ts at which it was committed as start ts."""
-    nothing = pa.nulls(len(ends), pa.binary())
-    alike = ends.set_column(1, "key", pa.nulls(len(ends), pa.binary()).fill_null(b""))
-    alike = alike.set_column(2, "value", nothing).set_column(3, "start_ts", ends["commit_ts"])
-    return _table(latest_of(alike.to_batches()), WRITES)
+    """The last truncation (WRITES) of each table, with its commit ts also as start ts."""
+    nulls = pa.nulls(len(ends), pa.binary())
+    truncations = ends.set_column(1, "key", pa.nulls(len(ends), pa.binary()).fill_null(b""))
+    truncations = truncations.set_column(2, "value", nulls).set_column(3, "start_ts", ends["commit_ts"])
+    return _table(latest_of(truncations.to_batches()), WRITES)
 
 
 def behind_ends(rows: pa.Table, ends: pa.Table) -> pa.Table:
-    """Rows later than the last truncation of their table; `ends` has one row a table."""
+    """The rows that are later than the last truncation of their table. `ends`: one row for each table."""
     if not len(ends):
         return rows
-    at = pc.index_in(rows["table_id"], ends["table_id"].combine_chunks())
-    later: Any = pa.scalar(False)
+    indices = pc.index_in(rows["table_id"], ends["table_id"].combine_chunks())
+    is_later: Any = pa.scalar(False)
     for name in reversed(LATER):
-        mine, end = rows[name], ends[name].take(at)
-        later = pc.or_(pc.greater(mine, end), pc.and_(pc.equal(mine, end), later))
-    return rows.filter(pc.if_else(pc.is_null(at), True, later))
+        row_value, end_value = rows[name], ends[name].take(indices)
+        is_later = pc.or_(pc.greater(row_value, end_value), pc.and_(pc.equal(row_value, end_value), is_later))
+    return rows.filter(pc.if_else(pc.is_null(indices), True, is_later))
 
 
 def with_values(rows: pa.Table, values: pa.Table) -> pa.Table:
-    """Changes (WRITES) with the values that transactions wrote before they committed; none of a deletion."""
-    found = rows["value"]
+    """Add to changes (WRITES) the values (VALUES) that their transactions prewrote; a deletion has none.
+
+    Raises Damaged when the value of a put is missing.
+    """
+    value = rows["value"]
     if len(values):
-        by = [*KEY, "start_ts"]
-        rows = rows.join(values.group_by(by).aggregate([("value", "max")]), by, join_type="left outer")
-        found = pc.coalesce(rows["value"], rows["value_max"])
+        join_columns = [*KEY, "start_ts"]
+        rows = rows.join(
+            values.group_by(join_columns).aggregate([("value", "max")]), join_columns, join_type="left outer"
+        )
+        value = pc.coalesce(rows["value"], rows["value_max"])
     columns = arrow_schema(WRITES).names
-    found = pc.if_else(pc.equal(rows["type"], DELETES), pa.scalar(None, pa.binary()), found)
-    rows = rows.select(columns).set_column(columns.index("value"), "value", found)
-    lost = rows.filter(pc.and_(pc.equal(rows["type"], PUTS), pc.is_null(found)))
-    for row in lost.slice(0, 1).to_pylist():
+    value = pc.if_else(pc.equal(rows["type"], DELETES), pa.scalar(None, pa.binary()), value)
+    rows = rows.select(columns).set_column(columns.index("value"), "value", value)
+    missing = rows.filter(pc.and_(pc.equal(rows["type"], PUTS), pc.is_null(value)))
+    for row in missing.slice(0, 1).to_pylist():
         raise Damaged(LOST % (row["key"].hex(), row["table_id"], row["start_ts"], row["commit_ts"]))
     return rows
 
 
 def named(rows: pa.Table, tables: Sequence[NamedTable]) -> pa.Table:
-    """Rows as CHANGES, with the names of their tables; null: the log has none."""
-    at = pc.index_in(rows["table_id"], pa.array([table.table_id for table in tables], pa.int64()))
+    """Add the names of the rows' tables; returns columns CHANGES. Null: the log has no name."""
+    indices = pc.index_in(rows["table_id"], pa.array([table.table_id for table in tables], pa.int64()))
     for name in ("db", "name"):
         names = pa.array([getattr(table, name) for table in tables], pa.string())
-        rows = rows.append_column(name, names.take(at))
+        rows = rows.append_column(name, names.take(indices))
     return rows.select(arrow_schema(CHANGES).names)
 
 

@@ -1,4 +1,7 @@
-"""The log files that a restore reads, recorded in splits: tasks read them, no list of them is held."""
+"""Records the log files that a restore reads in splits, and reads their records in Spark tasks.
+
+A split lists the files that one task reads, so no process holds the whole list.
+"""
 
 from __future__ import annotations
 
@@ -38,31 +41,33 @@ RESULT = (
     "table_id BIGINT, db STRING, name STRING, key BINARY, value BINARY, start_ts BIGINT, commit_ts BIGINT, "
     "seq BIGINT, sub INT"
 )
-#: What is written for a target that keeps changes.
+#: A row that is written to a target of changes.
 CHANGES = f"{RESULT}, type STRING"
 KEY = ("table_id", "key")
-#: Of two changes of a key, the later one has the greater.
+#: The version of a change: the later of two changes of a key has the greater one.
 LATER = ("commit_ts", "seq", "sub")
-#: Says which value is missing: key (hex), table id, start ts, commit ts.
+#: The error for a missing value, to be filled with key (hex), table id, start ts and commit ts.
 LOST = (
     "The value of key %s of table %s, written by the transaction of start ts %s and committed at %s, "
     "is not in the log."
 )
-#: Files that may hold the end of a whole table.
+#: The kind of the files that may hold truncations of whole tables.
 ENDS = "ends"
-# Uncompressed bytes that a task reads; more of a huge log.
+# Uncompressed bytes that a task reads. It reads more of a log that would need more than _MOST_SHARES tasks.
 _SHARE = 64 << 20
 _MOST_SHARES = 4_000
-# What a task holds before it drops what is not the latest, and how many rows it returns at a time.
-_HELD = 256 << 20
+# Bytes that a task collects before it drops all but the latest changes, and rows that it returns at a time.
+_MOST_BYTES = 256 << 20
 _ROWS = 16_384
 
 
 @dataclass(frozen=True, slots=True)
 class LogSplits:
-    """Splits of a planned restore below `folder` of the storage at `uri`; `paths`: those of each kind.
+    """The splits of a planned restore, below `folder` of the storage at `uri`.
 
-    `roots`: destination id -> URI. Records outside `(start_ts, end_ts]` or the keys are left out.
+    `paths`: the splits of each kind (WRITE, DEFAULT, ENDS). `roots`: destination id -> URI. Tasks drop
+    records outside `(start_ts, end_ts]` and outside `[first_key, beyond_key)`. `begin_ts`: the least start ts
+    of a value. `checksum`: whether the files are checked. `keys`: of encrypted files.
     """
 
     uri: str
@@ -83,7 +88,7 @@ class LogSplits:
         return ReadJob(self, kind).over(spark, numbers, VALUES if kind == DEFAULT else WRITES)
 
     def task_progress(self) -> TaskProgress:
-        """Where the tasks report how far they are."""
+        """The progress that the tasks report."""
         return TaskProgress(open_storage(self.uri), self.folder)
 
     def clear(self) -> None:
@@ -94,7 +99,7 @@ class LogSplits:
 def write_splits(
     storage: Storage, plan: LogRestorePlan, folder: str, *, keys: LogKeys | None, checksum: bool
 ) -> LogSplits:
-    """Write the splits of a planned restore below `folder`."""
+    """Write the splits of a planned restore below `folder`; returns them."""
     size = max(_SHARE, plan.raw_bytes // _MOST_SHARES)
     paths = {
         kind: _deal(storage, plan, f"{folder}plan/{kind}-", size, cf=cf, ends=kind == ENDS)
@@ -134,7 +139,7 @@ def _deal(
 
 @dataclass(frozen=True, slots=True)
 class ReadJob(PerNumber):
-    """The records of each split that the restore is about."""
+    """Reads the records of splits that belong to the restore."""
 
     splits: LogSplits
     kind: str
@@ -150,19 +155,19 @@ class ReadJob(PerNumber):
                     count(row["entries"], row["bytes"])
 
     def _read(self, row: Mapping[str, Any]) -> Iterator[pa.RecordBatch]:
-        """Of a file: a row of the query log_restore_order."""
+        """The records of a file, which is a row of the query log_restore_order."""
         splits = self.splits
         storage, file = splits.roots.open(row["destination"]), SimpleNamespace(**row)
         names = [column.split()[0] for column in (VALUES if self.kind == DEFAULT else WRITES).split(", ")]
-        held = []
+        batches = []
         for batch in read_log_file(storage, file, splits.keys, checksum=splits.checksum):
-            kept = batch.filter(self._wanted(batch))
-            if len(kept):
-                table = pa.repeat(pa.scalar(int(row["scope"]), pa.int64()), len(kept))
-                columns = [table if name == "table_id" else kept[name] for name in names]
-                held.append(pa.RecordBatch.from_arrays(columns, names))
-        # Only now: the whole file has been checked.
-        yield from latest_of(held) if self.kind == WRITE else held
+            selected = batch.filter(self._wanted(batch))
+            if len(selected):
+                table = pa.repeat(pa.scalar(int(row["scope"]), pa.int64()), len(selected))
+                columns = [table if name == "table_id" else selected[name] for name in names]
+                batches.append(pa.RecordBatch.from_arrays(columns, names))
+        # Only here, because the whole file has been checked now.
+        yield from latest_of(batches) if self.kind == WRITE else batches
 
     def _wanted(self, batch: pa.RecordBatch) -> pa.Array:
         splits = self.splits
@@ -172,43 +177,43 @@ class ReadJob(PerNumber):
         else:
             ts, low = batch["commit_ts"], splits.start_ts
             kinds = (TRUNCATES,) if self.kind == ENDS else (PUTS, DELETES)
-        wanted = pc.and_(pc.greater(ts, low), pc.less_equal(ts, splits.end_ts))
+        mask = pc.and_(pc.greater(ts, low), pc.less_equal(ts, splits.end_ts))
         if kinds is not None:
-            wanted = pc.and_(wanted, pc.is_in(batch["type"], pa.array(kinds)))
+            mask = pc.and_(mask, pc.is_in(batch["type"], pa.array(kinds)))
         if self.kind != ENDS and splits.first_key is not None:
-            wanted = pc.and_(wanted, pc.greater_equal(batch["key"], bytes.fromhex(splits.first_key)))
+            mask = pc.and_(mask, pc.greater_equal(batch["key"], bytes.fromhex(splits.first_key)))
         if self.kind != ENDS and splits.beyond_key is not None:
-            wanted = pc.and_(wanted, pc.less(batch["key"], bytes.fromhex(splits.beyond_key)))
-        return wanted
+            mask = pc.and_(mask, pc.less(batch["key"], bytes.fromhex(splits.beyond_key)))
+        return mask
 
 
 @dataclass(frozen=True, slots=True)
 class Latest:
-    """For `mapInArrow` over all writes of some keys (columns WRITES): the latest of each key."""
+    """For `mapInArrow` over all writes (WRITES) of some keys: yields the latest write of each key."""
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        held: list[pa.RecordBatch] = []
-        size, most = 0, _HELD
+        pending: list[pa.RecordBatch] = []
+        size, limit = 0, _MOST_BYTES
         for batch in batches:
-            held.append(batch)
+            pending.append(batch)
             size += batch.nbytes
-            if size > most:
-                held = latest_of(held)
-                size = sum(one.nbytes for one in held)
-                most = max(_HELD, 2 * size)
-        yield from latest_of(held)
+            if size > limit:
+                pending = latest_of(pending)
+                size = sum(b.nbytes for b in pending)
+                limit = max(_MOST_BYTES, 2 * size)
+        yield from latest_of(pending)
         settle()
 
 
 def latest_of(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
-    """Of each key (table_id, key) the row with the greatest (commit_ts, seq, sub)."""
+    """The row with the greatest (commit_ts, seq, sub) of each key (table_id, key)."""
     if not batches:
         return []
     rows = pa.Table.from_batches(batches)
     keys = rows["key"].combine_chunks().dictionary_encode().indices.to_numpy()
-    tables, *later = (rows[name].to_numpy() for name in ("table_id", "commit_ts", "seq", "sub"))
-    order = np.lexsort((*reversed(later), keys, tables))
-    last = np.ones(len(order), bool)
-    last[:-1] = np.diff(tables[order]).astype(bool) | np.diff(keys[order]).astype(bool)
-    found: list[pa.RecordBatch] = rows.take(np.sort(order[last])).to_batches(max_chunksize=_ROWS)
-    return found
+    tables, *versions = (rows[name].to_numpy() for name in ("table_id", "commit_ts", "seq", "sub"))
+    order = np.lexsort((*reversed(versions), keys, tables))
+    is_last = np.ones(len(order), bool)
+    is_last[:-1] = np.diff(tables[order]).astype(bool) | np.diff(keys[order]).astype(bool)
+    latest: list[pa.RecordBatch] = rows.take(np.sort(order[is_last])).to_batches(max_chunksize=_ROWS)
+    return latest

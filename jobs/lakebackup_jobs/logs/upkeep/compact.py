@@ -1,8 +1,8 @@
 """Compact the many small log files of a change feed into few large ones, sorted by key.
 
-The result is a log backup like any other: restores give the same and read less. The old files leave the log
-with it and are deleted by `log truncate`. Flushes continue meanwhile: only publishing takes the lease of the
-source.
+The result is a log backup like any other. Restores return the same rows, and read less. Once it is published,
+the old files are no longer part of the log, and `log truncate` deletes them. Flushes continue meanwhile,
+because only publishing takes the lease of the source.
 """
 
 from __future__ import annotations
@@ -49,10 +49,11 @@ _LISTED_ROWS = 200_000
 
 @dataclass(frozen=True, slots=True)
 class CompactLogRequest(Request):
-    """What a person asked for. `until`: of flushes that end by then (the feed's unit), None: all.
+    """The options of a compaction. `until`: compact only flushes that end by this ts, None: all.
 
-    `most_raw`: bytes of records in a file; files with less than half of that are compacted. `keys_file`: path
-    of the file of keys; with `encrypt` its current key encrypts what is written.
+    `most_raw`: most bytes of records in a file; files with less than half of that are compacted. `encrypt`:
+    None: if an old file is encrypted. `keys_file`: path of the key file; with encryption, its current key
+    encrypts the new files.
     """
 
     name: str
@@ -66,10 +67,10 @@ class CompactLogRequest(Request):
 def run(
     request: CompactLogRequest, *, spark: SparkSession | None = None, reporter: Reporter
 ) -> dict[str, Any]:
-    """Compact; returns the summary.
+    """Compact the log; returns the summary.
 
-    Raises NotFound (no such log), Damaged (a file is not what the catalog says; nothing was written), Busy
-    (another run deletes files of the log), UsageProblem (keys), EnvironmentProblem.
+    Raises NotFound (no such log), Damaged (a file differs from the catalog; nothing was written), Busy
+    (another run deletes files of the log), UsageProblem (keys) and EnvironmentProblem.
     """
     layout.check_source(request.name)
     reader = current_catalog(request.destination, request.catalog)
@@ -79,10 +80,10 @@ def run(
         )
     if request.dry_run:
         reader.define(
-            "to_compact", "log_compact_files", **_asked(request, latest_number(reader, request.name))
+            "to_compact", "log_compact_files", **_parameters(request, latest_number(reader, request.name))
         )
-        (found,) = reader.rows("log_compact_totals")
-        return {"dry_run": True, "source": request.name, **found}
+        (totals,) = reader.rows("log_compact_totals")
+        return {"dry_run": True, "source": request.name, **totals}
     work = Workspace(request, request.name, reporter, spark)
     with work.running("compact", lease=keep_lease(request.name)) as lease:
         log = LogCompaction(work, request)
@@ -95,7 +96,7 @@ def run(
 
 
 class LogCompaction(Derived):
-    """One log. `found`: the totals of what is compacted."""
+    """The compaction of one log. `found`: the totals of the files that are compacted."""
 
     DRAFT = TypeAdapter(InProgress)
     WORD = "compaction"
@@ -120,10 +121,11 @@ class LogCompaction(Derived):
     def plan(self) -> InProgress | None:
         work, reader = self.workspace, self.workspace.reader()
         self._domain = reader.rows("log_truncate_state", source=work.source)[0]["ts_domain"]
-        asked = _asked(self.request, latest_number(reader, work.source))
-        chosen = self._engine.query("log_compact_files", **asked)
-        # Fixed: what is read is what leaves the log, whatever is held or found damaged meanwhile.
-        chosen.localCheckpoint(eager=True).createOrReplaceTempView("to_compact")
+        parameters = _parameters(self.request, latest_number(reader, work.source))
+        files = self._engine.query("log_compact_files", **parameters)
+        # The checkpoint fixes the selection: the files that are read are those that leave the log, even if
+        # holds or damage change meanwhile.
+        files.localCheckpoint(eager=True).createOrReplaceTempView("to_compact")
         (self.found,) = self._engine.rows("log_compact_totals")
         if not self.found["files"]:
             return None
@@ -132,9 +134,9 @@ class LogCompaction(Derived):
     def copy(self, draft: InProgress) -> Totals:
         from pyspark.sql import functions as sf
 
-        work, request, found = self.workspace, self.request, self.found
-        encrypted = bool(found["encrypted"]) if request.encrypt is None else request.encrypt
-        count = max(1, min(_MOST_TASKS, found["raw_bytes"] // request.most_raw + 1))
+        work, request, selection = self.workspace, self.request, self.found
+        encrypted = bool(selection["encrypted"]) if request.encrypt is None else request.encrypt
+        count = max(1, min(_MOST_TASKS, selection["raw_bytes"] // request.most_raw + 1))
         write = WriteLog(
             **parts_of(self.workspace, draft),
             ts_domain=self._domain,
@@ -143,40 +145,42 @@ class LogCompaction(Derived):
             most_raw=request.most_raw,
         )
         read = ReadLog(work.storage.uri, write.folder, work.reader().destinations(), self.keys)
-        work.reporter.start(found["entries"], found["bytes"], "compact", "events")
+        work.reporter.start(selection["entries"], selection["bytes"], "compact", "events")
         records = work.spark.table("to_compact").repartition(count).mapInArrow(read, RECORDS)
         sorted_ = records.repartitionByRange(count, *(sf.col(name) for name in ORDER))
         sorted_ = sorted_.sortWithinPartitions(*ORDER)
-        written = Totals()
+        totals = Totals()
         with work.task_progress(write.folder).watched(work.reporter.update), task_errors():
-            written.add(sorted_.mapInArrow(write, OUTCOME).collect())  # a row a task
-        if written.entries != found["entries"]:
-            raise AssertionError(f"{written.entries} records were written of {found['entries']}")
-        work.reporter.update(found["entries"], found["bytes"])
-        return written
+            totals.add(sorted_.mapInArrow(write, OUTCOME).collect())  # one row for each task
+        if totals.entries != selection["entries"]:
+            raise AssertionError(f"{totals.entries} records were written of {selection['entries']}")
+        work.reporter.update(selection["entries"], selection["bytes"])
+        return totals
 
     def manifest(self, draft: InProgress, totals: Totals) -> Manifest:  # noqa: ARG002
-        """Give the backup its number, and list what leaves the log with it."""
+        """Give the backup its number, and list the files that leave the log when it is published."""
         work, files = self.workspace, self.found["files"]
         newest = work.reader().one("log_newest", source=work.source)
         if newest is None:
             raise NotFound(f"The catalog holds no log of {work.source} any more.")
-        draft, parts, made = self.numbered(draft)
+        draft, parts, new_totals = self.numbered(draft)
         job = ListDepartures(**parts_of(self.workspace, draft), first=parts)
         count = 1 + files // _LISTED_ROWS
         with task_errors():
-            made.add(work.spark.table("to_compact").repartition(count).mapInArrow(job, OUTCOME).collect())
-        written = sidecar.read_parts(work.storage, work.source, draft.backup_id, parts)
-        write_stream_meta(work.storage, work.source, draft.backup_id, newest["end_ts"], written)
+            new_totals.add(
+                work.spark.table("to_compact").repartition(count).mapInArrow(job, OUTCOME).collect()
+            )
+        rows = sidecar.read_parts(work.storage, work.source, draft.backup_id, parts)
+        write_stream_meta(work.storage, work.source, draft.backup_id, newest["end_ts"], rows)
         return self.described(
             draft,
             parts + count,
-            made,
+            new_totals,
             SimpleNamespace(**newest),
             kind="log",
             level=1,
             ts_domain=self._domain,
-            # No checkpoint is known yet where the log before it has none.
+            # While the log has no checkpoint, neither has its compaction.
             start_ts=None if newest["start_ts"] is None else newest["end_ts"],
             end_ts=newest["end_ts"],
             codec=self.request.codec,
@@ -185,9 +189,9 @@ class LogCompaction(Derived):
 
     def discard(self, draft: InProgress) -> int:
         storage, source = self.workspace.storage, self.workspace.source
-        for found in list(storage.list(layout.stream_metas_folder(source))):
-            if draft.backup_id in found.path:
-                working.delete(storage, [found.path])
+        for entry in list(storage.list(layout.stream_metas_folder(source))):
+            if draft.backup_id in entry.path:
+                working.delete(storage, [entry.path])
         return self.workspace.empty(layout.log_folder(source, draft.backup_id))
 
     def result(self, draft: InProgress, backup: Backup) -> dict[str, Any]:
@@ -200,7 +204,7 @@ class LogCompaction(Derived):
         }
 
 
-def _asked(request: CompactLogRequest, newest: int) -> dict[str, Any]:
+def _parameters(request: CompactLogRequest, newest: int) -> dict[str, Any]:
     return {
         "source": request.name,
         "until": request.until,

@@ -1,4 +1,4 @@
-"""Spark tasks of a log's compaction: read log files, write their records into few, list the old ones."""
+"""The Spark tasks of a log's compaction: read log files, merge them into few, and list the old files."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ if TYPE_CHECKING:
     from lakebackup.formats.logs.cipher import Cipher, LogKeys
     from lakebackup.store.roots import Roots
 
-#: A record with its future file. place: table id, column family and operation, separated by blanks.
+#: A record and the kind of its new file. place: table id, column family and operation, separated by blanks.
 RECORDS = (
     "place STRING, key BINARY, value BINARY, start_ts BIGINT, commit_ts BIGINT, type STRING, "
     "seq BIGINT, sub INT"
 )
-#: Records of a file are sorted by these.
+#: The columns by which the records of a file are sorted.
 ORDER = ("place", "key", "commit_ts", "start_ts", "seq", "sub")
 
 
 @dataclass(frozen=True, slots=True)
 class ReadLog:
-    """For `mapInArrow` over rows of log_compact_files: their records, columns RECORDS."""
+    """For `mapInArrow` over rows of log_compact_files: yields the records of these files (RECORDS)."""
 
     progress_uri: str
     folder: str
@@ -61,15 +61,15 @@ class ReadLog:
 
     def _records(self, row: Mapping[str, Any]) -> Iterator[pa.RecordBatch]:
         storage = self.roots.open(row["destination"])
-        place = f"{row['scope']} {row['cf']} {row['op']}"
+        group = f"{row['scope']} {row['cf']} {row['op']}"
         for batch in read_log_file(storage, SimpleNamespace(**row), self.keys):
-            places = pa.repeat(pa.scalar(place), len(batch))
-            yield pa.RecordBatch.from_arrays([places, *batch.columns], ["place", *stored_schema().names])
+            groups = pa.repeat(pa.scalar(group), len(batch))
+            yield pa.RecordBatch.from_arrays([groups, *batch.columns], ["place", *stored_schema().names])
 
 
 @dataclass(frozen=True, kw_only=True)
 class WriteLog(WithoutNumber):
-    """For `mapInArrow` over records in ORDER: writes them as log files, one row of OUTCOME a task."""
+    """For `mapInArrow` over records in ORDER: writes them to log files; yields one row of OUTCOME."""
 
     ts_domain: str
     codec: str
@@ -83,30 +83,31 @@ class WriteLog(WithoutNumber):
     def _write(self, task: int, batches: Iterable[pa.RecordBatch]) -> Mapping[str, Any]:
         rows: list[DataFile] = []
         with Scratch() as scratch:
-            for place, some in groupby(runs(batches, "place"), itemgetter(0)):
-                writer = LogFileWriter(self._place(place, task), scratch, self.codec)
-                for _, records in some:
+            for group, pieces in groupby(runs(batches, "place"), itemgetter(0)):
+                writer = LogFileWriter(self._log_place(group, task), scratch, self.codec)
+                for _, records in pieces:
                     if writer.entries and writer.raw_bytes + records.nbytes > self.most_raw:
-                        rows.append(self._published(writer))
-                        writer = LogFileWriter(self._place(place, task), scratch, self.codec)
+                        rows.append(self._publish(writer))
+                        writer = LogFileWriter(self._log_place(group, task), scratch, self.codec)
                     writer.add(records)
-                rows.append(self._published(writer))
+                rows.append(self._publish(writer))
         return totals(task, self.keep_apart(open_storage(self.uri), task, rows))
 
-    def _place(self, place: str, task: int) -> LogPlace:
-        scope, cf, op = place.split(" ")
+    def _log_place(self, group: str, task: int) -> LogPlace:
+        scope, cf, op = group.split(" ")
         return LogPlace(self.source, self.backup_id, int(scope), task, cf, op, "compacted")
 
-    def _published(self, writer: LogFileWriter) -> DataFile:
-        found = writer.publish(open_storage(self.uri), self.cipher) | {"region": "-"}
-        return DataFile(destination=self.destination, added_in=0, ts_domain=self.ts_domain, **found)
+    def _publish(self, writer: LogFileWriter) -> DataFile:
+        columns = writer.publish(open_storage(self.uri), self.cipher) | {"region": "-"}
+        return DataFile(destination=self.destination, added_in=0, ts_domain=self.ts_domain, **columns)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ListDepartures(Parts):
-    """For `mapInArrow` over rows of log_compact_files: lists them as departures, one row of OUTCOME a task.
+    """For `mapInArrow` over rows of log_compact_files: lists them as departures; yields one row of OUTCOME.
 
-    A task writes one Parquet object, and lists it in its part; `first`: the number of the first of these.
+    Each task writes one Parquet object, and lists it in its part. `first`: the number of the first of these
+    parts.
     """
 
     first: int
@@ -117,11 +118,11 @@ class ListDepartures(Parts):
 
     def _list(self, task: int, batches: Iterable[pa.RecordBatch]) -> Mapping[str, Any]:
         storage, schema = open_storage(self.uri), ARROW_SCHEMAS["departures"]
-        gone = (
+        departures = (
             pa.RecordBatch.from_pylist([{**row, "gone_in": self.number} for row in batch.to_pylist()], schema)
             for batch in batches
         )
         path = f"{self.folder}listing/{task:06d}-{secrets.token_hex(4)}.gone.parquet"
-        size, _, sha256 = write_rows(storage, path, schema, gone)
+        size, _, sha256 = write_rows(storage, path, schema, departures)
         row = self.listing("departures", path, size, sha256, scope="-", region="-", codec="none")
         return totals(task, self.once(storage, task, lambda: [row]))

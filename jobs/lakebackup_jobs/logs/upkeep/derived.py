@@ -1,7 +1,7 @@
-"""What fulls and compactions of a log have in common: they are made from the log while flushes continue.
+"""The base of the backups that are derived from a log while flushes continue: its fulls and compactions.
 
-Such a backup gets its number when it is published, since flushes take numbers meanwhile. Until then its tasks
-keep the rows of their files apart (`made/` in its folder).
+Such a backup gets its number only when it is published, as flushes take numbers meanwhile. Until then, its
+tasks store the rows of their files in `made/` in its folder.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from lakebackup.store.lease import Lease
     from lakebackup_jobs.lifecycle.tasks.totals import Totals
 
-# As long as a flush may take.
+# How long publishing waits for the lease: as long as a flush may take.
 _WAIT_S = 900.0
 
 
@@ -44,25 +44,25 @@ class InProgress:
 
     @classmethod
     def begin(cls) -> InProgress:
-        """One that starts now."""
-        now = datetime.now(UTC)
-        return cls(layout.new_backup_id(now), started_at=micros(now))
+        """A new backup that starts now."""
+        start_time = datetime.now(UTC)
+        return cls(layout.new_backup_id(start_time), started_at=micros(start_time))
 
 
 @dataclass(frozen=True, kw_only=True)
 class WithoutNumber(Parts):
-    """The backup as its tasks know it before it has a number."""
+    """A backup whose tasks write files before it has a number."""
 
     number: int = 0
 
     def keep_apart(self, storage: Storage, task: int, rows: list[DataFile]) -> list[DataFile]:
-        """Put the rows of a task's files aside, once; the rows that count."""
+        """Store the rows of a task's files until the backup has a number; returns those of the first try."""
         return sidecar.write_part(storage, layout.made_path(self.source, self.backup_id, task), rows)
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Number(PartTask):
-    """The parts of the backup, from the rows that were kept apart."""
+    """Writes the parts of a backup that has a number, from the rows that `keep_apart` stored."""
 
     def write(self, storage: Storage, task: int) -> list[DataFile]:
         rows = sidecar.read_part(storage, layout.made_path(self.source, self.backup_id, task))
@@ -70,19 +70,19 @@ class _Number(PartTask):
 
 
 class Derived(Source[InProgress]):
-    """A backup made from the log. One that was interrupted starts over."""
+    """A backup that is derived from the log. A run that was interrupted starts over."""
 
     def resume_blocker(self, draft: InProgress) -> str | None:  # noqa: ARG002
         return f"a {self.WORD} starts over"
 
     @contextmanager
     def publishing(self, lease: Lease) -> Iterator[Lease]:  # noqa: ARG002
-        """Flushes wait while the backup gets its number and is published."""
-        with self.workspace.lease(wait_s=_WAIT_S) as held:
-            yield held
+        """Hold the source's lease, so that flushes wait while the backup gets its number and is published."""
+        with self.workspace.lease(wait_s=_WAIT_S) as source_lease:
+            yield source_lease
 
     def numbered(self, draft: InProgress) -> tuple[InProgress, int, Totals]:
-        """The draft with its number, how many parts it has now, and what these hold."""
+        """Give the draft its number and write its parts; returns the draft, their number and their totals."""
         work = self.workspace
         draft = replace(draft, number=latest_number(work.reader(), work.source) + 1)
         count = len(list(work.storage.list(layout.made_folder(work.source, draft.backup_id))))
@@ -91,7 +91,10 @@ class Derived(Source[InProgress]):
     def described(
         self, draft: InProgress, parts: int, totals: Totals, continues: Parent | None, **columns: Any
     ) -> Manifest:
-        """The manifest. It covers no offsets: the next flush continues where the last one ended."""
+        """The manifest of the backup. Without positions, the next flush continues where the last one ended.
+
+        `continues`: the backup that this one follows in its chain. `columns`: more columns of its row.
+        """
         backup = backup_row(
             self.workspace,
             draft,

@@ -1,6 +1,6 @@
-"""A full of a change feed: a Delta table of the latest committed values at an instant, beside the log.
+"""Writes a full of a change feed: a Delta table of the latest committed values at an instant, beside the log.
 
-It is restored from the newest full before it and the log since. Its objects become rows of `files`.
+The table is the restore of the previous full and the log since then. Its objects become rows of `files`.
 """
 
 from __future__ import annotations
@@ -53,9 +53,10 @@ def run(
     spark: SparkSession | None = None,
     reporter: Reporter,
 ) -> dict[str, Any]:
-    """Make the full as of the end of the request; returns its summary.
+    """Write the full as of the end of the request; returns its summary.
 
-    `plain`: also of encrypted log files, though a full is not encrypted. Raises as a restore, and Busy.
+    `plain`: write it even if log files are encrypted, although a full is not. Raises as a restore does, and
+    Busy.
     """
     work = Workspace(request, request.name, reporter, spark)
     request = replace(request, on_full=True, filters=())
@@ -65,32 +66,32 @@ def run(
         return {"dry_run": True, **_summary(full, _planned(request, work, catalog))}
     with work.running("full", CHANGES, lease=_lease_name(full.backup_id)) as lease:
         work.start_jvm()
-        made = _planned(request, work, catalog)
-        _check(request, made, plain=plain)
+        plan = _planned(request, work, catalog)
+        _check(request, plan, plain=plain)
         work.start_spark()
         sweep(work)
-        done = Life(LogFull(work, request, catalog, made), lease).take(full)
-    return work.timed({**_summary(full, made), **done})
+        result = Life(LogFull(work, request, catalog, plan), lease).take(full)
+    return work.timed({**_summary(full, plan), **result})
 
 
 def _planned(request: LogRestoreRequest, work: Workspace, catalog: CatalogReader) -> LogRestorePlan:
-    made = plan_restore(request, catalog, leave_uncovered=True)
-    for note in made.notes:
+    plan = plan_restore(request, catalog, leave_uncovered=True)
+    for note in plan.notes:
         work.reporter.warning(note)
-    return made
+    return plan
 
 
-def _summary(full: InProgress, made: LogRestorePlan) -> dict[str, Any]:
-    return {"backup_id": full.backup_id, **summary_of(made), "time_ms": made.to_ms}
+def _summary(full: InProgress, plan: LogRestorePlan) -> dict[str, Any]:
+    return {"backup_id": full.backup_id, **summary_of(plan), "time_ms": plan.to_ms}
 
 
-def _check(request: LogRestoreRequest, made: LogRestorePlan, *, plain: bool) -> None:
-    if made.encrypted and not plain:
+def _check(request: LogRestoreRequest, plan: LogRestorePlan, *, plain: bool) -> None:
+    if plan.encrypted and not plain:
         raise Refused(
-            f"{made.encrypted} log files of {made.source} are encrypted; a full would show their values.",
+            f"{plan.encrypted} log files of {plan.source} are encrypted; a full would show their values.",
             hint="Give --plain if they may lie beside the log as they are.",
         )
-    require_restorable(made, allow_gaps=request.allow_gaps)
+    require_restorable(plan, allow_gaps=request.allow_gaps)
 
 
 def _lease_name(backup_id: str) -> str:
@@ -98,8 +99,11 @@ def _lease_name(backup_id: str) -> str:
 
 
 def sweep(work: Workspace) -> None:
-    """Delete what is left of fulls that were interrupted before they existed, and mark those that were
-    interrupted after it: a rebuilt catalog would not restore them."""
+    """Clean up after fulls that were interrupted.
+
+    If the catalog has the full, write its marker, without which a rebuilt catalog would not restore it.
+    Otherwise delete its objects.
+    """
     source = work.source
     for backup_id in list(work.storage.folders(layout.fulls_folder(source))):
         # In this order: a run writes the marker before it releases its lease.
@@ -107,18 +111,18 @@ def sweep(work: Workspace) -> None:
             layout.marker_path(source, backup_id, "complete")
         ):
             continue
-        if there := work.reader().rows("show_backup", backup_id=backup_id):
-            if there[0]["state"] == "complete":
+        if backups := work.reader().rows("show_backup", backup_id=backup_id):
+            if backups[0]["state"] == "complete":
                 mark_complete(work, backup_id)
             continue
         work.reporter.note(f"deleting what full {backup_id} left, which was interrupted")
-        # The manifest first: without it no rebuilt catalog takes it for a full.
+        # The manifest first, because a rebuilt catalog would take it for a full.
         working.delete(work.storage, [layout.manifest_path(source, backup_id)])
         work.empty(layout.full_folder(source, backup_id), layout.backup_folder(source, backup_id))
 
 
 class LogFull(Derived):
-    """The full of one log. One that was interrupted is not resumed: `sweep` deletes what it left."""
+    """The full of one log. An interrupted one is not resumed: `sweep` deletes its objects."""
 
     WORD = "full"
 
@@ -132,35 +136,35 @@ class LogFull(Derived):
         raise NotImplementedError("a full is planned by `run`")
 
     def copy(self, draft: InProgress) -> Totals:
-        work, made = self.workspace, self.made
+        work, plan = self.workspace, self.made
         folder = layout.full_folder(work.source, draft.backup_id)
         target = DeltaTarget(f"{work.storage.uri}/{folder}".rstrip("/"))
-        after = Held.after(None, made, self.request)
-        own = layout.backup_folder(work.source, draft.backup_id)  # `sweep` empties it
-        written = bring(self.request, work, self.catalog, made, target, None, after, own)
+        contents = Held.after(None, plan, self.request)
+        plan_folder = layout.backup_folder(work.source, draft.backup_id)  # `sweep` empties it
+        counts = bring(self.request, work, self.catalog, plan, target, None, contents, plan_folder)
         self._describe(draft, folder)
         totals = Totals()
-        totals.entries = written["entries"]
+        totals.entries = counts["entries"]
         return totals
 
     def _describe(self, draft: InProgress, folder: str) -> None:
-        """Keep the rows of the full's objects apart."""
-        made, work = self.made, self.workspace
+        """Store the rows of the full's objects until the full has a number."""
+        plan, work = self.made, self.workspace
         job = _Describe(
             **parts_of(work, draft),
-            domain=made.domain,
-            end_ts=made.end_ts,
+            domain=plan.domain,
+            end_ts=plan.end_ts,
             objects=folder,
             shares=tuple(_shares(work.storage, folder)),
         )
         run_all(job, range(len(job.shares)), work.cluster)
 
     def manifest(self, draft: InProgress, totals: Totals) -> Manifest:  # noqa: ARG002
-        draft, parts, found = self.numbered(draft)
+        draft, parts, part_totals = self.numbered(draft)
         return self.described(
             draft,
             parts,
-            found,
+            part_totals,
             None,
             kind="full",
             level=0,
@@ -178,21 +182,23 @@ class LogFull(Derived):
 
 
 def _shares(storage: Storage, folder: str) -> Iterator[str]:
-    """Behind which object of a full the share of each task begins. Hadoop's checksum files are deleted: only
-    folders have them, and the rows have a digest."""
-    count, before = 0, ""
-    for found in storage.list(folder):
-        if found.path.rpartition("/")[2].startswith("."):
-            storage.delete(found.path)
+    """The path of the object after which the share of each task begins; the first is empty.
+
+    Deletes Hadoop's checksum files, which only exist in local folders: the rows have a digest.
+    """
+    count, previous_path = 0, ""
+    for entry in storage.list(folder):
+        if entry.path.rpartition("/")[2].startswith("."):
+            storage.delete(entry.path)
             continue
         if count % _EACH == 0:
-            yield before
-        count, before = count + 1, found.path
+            yield previous_path
+        count, previous_path = count + 1, entry.path
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Describe(WithoutNumber, Task):
-    """Keeps the rows of a full's `objects` (their folder) apart, a share a task."""
+    """Stores the rows of a full's objects, which are in the folder `objects`. A task describes one share."""
 
     COLUMNS = "error STRING"
 
@@ -203,16 +209,18 @@ class _Describe(WithoutNumber, Task):
 
     def run(self, number: int) -> Mapping[str, Any]:
         storage = open_storage(self.uri)
-        found = islice(storage.list(self.objects, after=self.shares[number]), _EACH)
-        self.keep_apart(storage, number, [self._row(one.path, storage.get(one.path)) for one in found])
+        entries = islice(storage.list(self.objects, after=self.shares[number]), _EACH)
+        self.keep_apart(
+            storage, number, [self._row(entry.path, storage.get(entry.path)) for entry in entries]
+        )
         return {}
 
     def _row(self, path: str, data: bytes) -> DataFile:
-        rows = path.endswith(".parquet") and "/_delta_log/" not in path
+        has_rows = path.endswith(".parquet") and "/_delta_log/" not in path
         return self.row(
             path=path,
             bytes=len(data),
-            entries=pq.ParquetFile(pa.BufferReader(data)).metadata.num_rows if rows else 0,
+            entries=pq.ParquetFile(pa.BufferReader(data)).metadata.num_rows if has_rows else 0,
             sha256=hashlib.sha256(data).hexdigest(),
             raw_bytes=len(data),
             scope="-",

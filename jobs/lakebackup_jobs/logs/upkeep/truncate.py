@@ -1,8 +1,9 @@
-"""Truncate the log of a change feed: delete what ends before an instant and is not needed from there on.
+"""Truncate the log of a change feed: delete the files that end before an instant and are not needed after it.
 
-The order is that of a prune: the plan, as rows beside the data; the proof; the tombstone, with which the
-truncate exists; the floor, the states and the removals, with which the files do not count any more; last the
-objects, also `.meta` objects whose log files are all gone. The next run resumes one that was interrupted.
+The order is that of a prune. The plan is written as rows beside the data, and then proven. The tombstone
+makes the truncate exist. The floor, the states and the removals then exclude the files from the log. Last,
+the objects are deleted, among them the `.meta` objects whose log files are all deleted. The next run resumes
+an interrupted one.
 """
 
 from __future__ import annotations
@@ -40,16 +41,16 @@ if TYPE_CHECKING:
     from lakebackup.store.lease import Lease
     from lakebackup_jobs.lifecycle.progress import Reporter
 
-# A flush seldom holds the lease of the source for longer.
+# How long to wait for the lease of the source; a flush seldom holds it for longer.
 _WAIT_S = 120.0
 _META = re.compile(r"[0-9a-f]{16}-(?P<backup>[0-9]{8}T[0-9]{6}Z-[0-9a-f]{8})(-[0-9]+)?\.meta")
-# Scope, epoch and region of rows about a whole log.
+# The scope, epoch and region in rows about a whole log.
 WHOLE = "-"
 
 
 @dataclass(frozen=True, slots=True)
 class TruncateRequest(Request):
-    """What a person asked for; `until` in the feed's own unit. Without `delete` nothing is deleted."""
+    """The options of a truncate. `until`: a ts in the feed's unit. Without `delete` nothing is deleted."""
 
     name: str
     until: int
@@ -58,12 +59,15 @@ class TruncateRequest(Request):
 
 
 def keep_lease(name: str) -> str:
-    """The lease under which one run at a time deletes files of a task's log; flushes do not wait for it."""
+    """The name of the lease under which one run at a time deletes files of a log; flushes ignore it."""
     return f"log-keep-{name}"
 
 
 def ts_of(destination: str, catalog: str | None, name: str, ms: int) -> int:
-    """A time in ms since 1970 in the unit of a task's feed. Raises NotFound (no catalog, no log)."""
+    """The ts of a time (ms since 1970 UTC) in the unit of a task's feed, or the time itself without a log.
+
+    Raises NotFound (no catalog).
+    """
     reader = CatalogReader.require(destination, catalog)
     state = reader.one("log_truncate_state", source=layout.check_source(name))
     return ts_at(ms, state["ts_domain"]) if state else ms
@@ -72,21 +76,22 @@ def ts_of(destination: str, catalog: str | None, name: str, ms: int) -> int:
 def run(request: TruncateRequest, *, spark: SparkSession | None = None, reporter: Reporter) -> dict[str, Any]:
     """Report what can be deleted, and with `delete` delete it; returns the summary.
 
-    Raises NotFound (no such log), Refused (nothing to cut at, the proof failed: nothing was deleted), Busy (a
-    restore reads the log, another run deletes its files), Incomplete (objects could not be deleted).
+    Raises NotFound (no such log), Refused (there is no place to cut, or the proof failed: nothing was
+    deleted), Busy (a restore reads the log, or another run deletes its files) and Incomplete (objects could
+    not be deleted).
     """
     layout.check_source(request.name)
     reader = current_catalog(request.destination, request.catalog)
     if not request.delete:
         cut = _cut(request, reader)
-        return {"deleted": False, **_summary(cut, _totals(cut, reader, _asked(cut, "", 0)))}
+        return {"deleted": False, **_summary(cut, _totals(cut, reader, _parameters(cut, "", 0)))}
     work = Workspace(request, request.name, reporter, spark)
     with work.running("truncate", lease=keep_lease(request.name)) as lease:
         return _Run(request, work, lease).truncate()
 
 
 def _cut(request: TruncateRequest, reader: CatalogReader) -> LogCut:
-    """Where the log is cut. Raises NotFound, Refused."""
+    """The cut of the log. Raises NotFound and Refused."""
     return cut_of(
         request.name,
         reader.one("log_truncate_state", source=request.name),
@@ -98,7 +103,7 @@ def _cut(request: TruncateRequest, reader: CatalogReader) -> LogCut:
 
 
 class _Run:
-    """One truncate: first those that were interrupted are resumed, then what can be deleted now is."""
+    """One run: it resumes interrupted truncates, and then deletes what can be deleted now."""
 
     def __init__(self, request: TruncateRequest, work: Workspace, lease: Lease) -> None:
         self.request, self.work = request, work
@@ -106,32 +111,33 @@ class _Run:
 
     def truncate(self) -> dict[str, Any]:
         self._unread()
-        return self.deletion.run(self._recorded)
+        return self.deletion.run(self._record_plan)
 
-    def _recorded(self) -> tuple[dict[str, Any], Prune | None]:
-        # Whoever holds a backup looks, under this lease, whether it is about to go.
+    def _record_plan(self) -> tuple[dict[str, Any], Prune | None]:
+        # Under this lease, because whoever puts a backup on hold checks under it that no plan deletes the
+        # backup.
         with self.work.lease(wait_s=_WAIT_S) as lease:
-            cut, totals, written = self._plan(lease)
-        return _summary(cut, totals), written
+            cut, totals, prune = self._plan(lease)
+        return _summary(cut, totals), prune
 
     def _plan(self, lease: Lease) -> tuple[LogCut, list[dict[str, Any]], Prune | None]:
-        """What can be deleted, proven and recorded; None: nothing."""
+        """The cut, the totals of what it deletes, and the recorded prune; None: there is nothing to do."""
         reader = self.deletion.reader()
         cut = _cut(self.request, reader)
-        now = datetime.now(UTC)
-        prune_id, at = layout.new_backup_id(now), micros(now)
-        asked = _asked(cut, prune_id, at)
-        totals = _totals(cut, reader, asked)
-        metas = list(self._metas(reader, cut, prune_id, at))
+        start_time = datetime.now(UTC)
+        prune_id, time_us = layout.new_backup_id(start_time), micros(start_time)
+        parameters = _parameters(cut, prune_id, time_us)
+        totals = _totals(cut, reader, parameters)
+        metas = list(self._metas(reader, cut, prune_id, time_us))
         if not totals and not metas and not cut.leaving and cut.cut == cut.floor:
             return cut, totals, None
         prune = Prune(
             prune_id=prune_id,
-            at=at,
+            at=time_us,
             actor=holder(),
             source=cut.source,
             asked=json.dumps({"until": self.request.until, "cut": cut.cut, "full": cut.full}),
-            floors=(_floor(cut, prune_id, at),),
+            floors=(_floor(cut, prune_id, time_us),),
             chunks=(),
             backups=tuple((name, OLDER) for name in cut.leaving),
         )
@@ -141,24 +147,24 @@ class _Run:
             lease.renew()
 
         files = sum(row["files"] for row in totals)
-        removals = Removals(reader, "log_truncate_files", asked, files, metas)
+        removals = Removals(reader, "log_truncate_files", parameters, files, metas)
         return cut, totals, self.deletion.record(prune, removals, prove)
 
-    def _metas(self, reader: CatalogReader, cut: LogCut, prune_id: str, at: int) -> Iterator[Removal]:
-        """Rows for the `.meta` objects of the flushes of which no log file is left."""
+    def _metas(self, reader: CatalogReader, cut: LogCut, prune_id: str, time_us: int) -> Iterator[Removal]:
+        """Removals of the `.meta` objects of flushes that have no log files after the cut."""
         rows = reader.rows("log_truncate_emptied", source=cut.source, cut=cut.cut)
         emptied = {row["backup_id"] for row in rows}
         destination = destination_id(self.work.storage)
-        for found in self.work.storage.list(layout.stream_metas_folder(cut.source)):
-            name = _META.fullmatch(found.path.rpartition("/")[2])
-            if name and name["backup"] in emptied:
+        for entry in self.work.storage.list(layout.stream_metas_folder(cut.source)):
+            match = _META.fullmatch(entry.path.rpartition("/")[2])
+            if match and match["backup"] in emptied:
                 yield Removal(
                     prune_id=prune_id,
-                    at=at,
+                    at=time_us,
                     source=cut.source,
                     destination=destination,
-                    path=found.path,
-                    backup_id=name["backup"],
+                    path=entry.path,
+                    backup_id=match["backup"],
                     scope=WHOLE,
                     epoch=WHOLE,
                     region=WHOLE,
@@ -167,9 +173,9 @@ class _Run:
                 )
 
     def _unread(self) -> frozenset[tuple[str, str, str]]:
-        """Nothing is spared. Raises Busy when a restore reads the log.
+        """Returns no files to spare. Raises Busy when a restore reads the log.
 
-        One that was killed has no lease any more, and starts over.
+        A restore that was killed has no lease any more, and starts over.
         """
         for row in self.work.reader().rows("prune_restores", source=self.request.name):
             digest = object_of(row["detail"]).get("digest")
@@ -182,21 +188,21 @@ class _Run:
         return frozenset()
 
 
-def _totals(cut: LogCut, reader: CatalogReader, asked: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """What goes, by reason; the reader has it as the relation `doomed_log` too."""
+def _totals(cut: LogCut, reader: CatalogReader, parameters: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The totals of the files to delete, by reason. Defines the relation `doomed_log` of these files, too."""
     reader.give("leaving", leaving((name, OLDER) for name in cut.leaving))
-    reader.define("doomed_log", "log_truncate_files", **asked)
+    reader.define("doomed_log", "log_truncate_files", **parameters)
     return reader.rows("log_truncate_totals", source=cut.source)
 
 
-def _asked(cut: LogCut, prune_id: str, at: int) -> dict[str, Any]:
-    return {"source": cut.source, "cut": cut.cut, "prune_id": prune_id, "at": at}
+def _parameters(cut: LogCut, prune_id: str, time_us: int) -> dict[str, Any]:
+    return {"source": cut.source, "cut": cut.cut, "prune_id": prune_id, "at": time_us}
 
 
-def _floor(cut: LogCut, prune_id: str, at: int) -> Floor:
+def _floor(cut: LogCut, prune_id: str, time_us: int) -> Floor:
     return Floor(
         prune_id=prune_id,
-        at=at,
+        at=time_us,
         source=cut.source,
         scope=WHOLE,
         epoch=WHOLE,

@@ -1,1 +1,1 @@
-"""What a catalog protects and what somebody has to mend: as values, and as one page that shows them."""
+"""The report: what a catalog protects and what a person has to fix, as values and as an HTML page."""

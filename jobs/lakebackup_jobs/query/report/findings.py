@@ -1,4 +1,4 @@
-"""What somebody should know of a catalog, each with the command that mends it, or that shows more of it."""
+"""What a person should know about a catalog: findings, each with a command that fixes it or shows more."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     Rows = Sequence[Mapping[str, Any]]
 
 Finding = tuple[str, str | None, str, list[str]]
-"""Its kind, source, text, and the words of its command."""
-_NAMED = 12  # topics that a command has by name
-_FEW = 3  # topics that a sentence has by name
+"""Kind (bad or note), source, text, and the words of the command."""
+_COMMAND_TOPICS = 12  # the most topics that a command names
+_SENTENCE_TOPICS = 3  # the most topics that a sentence names
 _EVERY = ["--pattern", ".*"]
-_WORST = 3  # sources that a sentence has by name
+_SENTENCE_SOURCES = 3  # the most sources that a sentence names
 _FAULTS = ("missing", "changed", "damaged", "chain")
 _ITEMS = {SNAPSHOT: "table", CHANGES: "table", QUEUES: "queue"}
 _UPKEEP = {"merge": "merge", "compact": "compaction", "prune": "prune", "truncate": "truncate"}
@@ -35,12 +35,14 @@ _REASONS = {
 
 
 def verdict(sources: Rows) -> str:
-    """One sentence: how many sources are fine, and what is wrong with the worst of the others."""
+    """Return one sentence: how many sources are fine, and what is wrong with the worst of the others."""
     wrong = [row for row in sources if row["status"] != "OK"]
     fine = len(sources) - len(wrong)
-    worst = [f"{row['source']} {' '.join(_trouble(row))}" for row in wrong[:_WORST]]
-    if more := len(wrong) - len(worst):
-        worst.append(f"{counted(more, 'other source')} {'needs' if more == 1 else 'need'} attention too")
+    worst = [f"{row['source']} {' '.join(_trouble(row))}" for row in wrong[:_SENTENCE_SOURCES]]
+    if unnamed := len(wrong) - len(worst):
+        worst.append(
+            f"{counted(unnamed, 'other source')} {'needs' if unnamed == 1 else 'need'} attention too"
+        )
     if not sources:
         return "Nothing is backed up yet."
     if not wrong:
@@ -51,17 +53,19 @@ def verdict(sources: Rows) -> str:
 
 
 def state_words(row: Mapping[str, Any]) -> str:
-    """What the status of a source comes to, in a few words; none where it is OK, or late: that is said where
-    its next run is."""
+    """Return the status of a source in a few words; an empty text if it is OK, or late, since the page says
+    that with its next run."""
     late = row["status"] == "LATE" and row["late_ms"] is not None
     return "" if row["status"] == "OK" or late else _trouble(row)[1]
 
 
 def findings(found: Mapping[str, Any], where: Sequence[str]) -> list[dict[str, Any]]:
-    """Rows of kind (bad or note), source (None: of several), text and command, the bad ones first. `where`:
-    the flags that name the repository."""
+    """Return rows of kind (bad or note), source (None: several), text and command, the bad ones first.
+
+    `found`: the values that `facts` collects; `where`: the flags that name the repository.
+    """
     rows = [*_of_sources(found), *_of_faults(found), *_of_gaps(found), *_of_checks(found)]
-    made = [
+    entries = [
         {
             "kind": kind,
             "source": source,
@@ -70,12 +74,12 @@ def findings(found: Mapping[str, Any], where: Sequence[str]) -> list[dict[str, A
         }
         for kind, source, text, words in rows
     ]
-    return sorted(made, key=lambda row: row["kind"] != "bad")
+    return sorted(entries, key=lambda row: row["kind"] != "bad")
 
 
 def troubles(facts: Mapping[str, Any], flags: Sequence[str]) -> list[str]:
-    """A line for each thing that makes a source not OK, the worst sources first: what is wrong, and the
-    command that mends it. `facts` and `flags`: as `found` and `where` of `findings`."""
+    """Return a line for each problem of a source that is not OK, the worst sources first, with the command
+    that fixes it. `facts`, `flags`: `found` and `where` of `findings`."""
     rows, lines = findings(facts, flags), []
     for source in (row for row in facts["sources"] if row["status"] != "OK"):
         name, status = source["source"], source["status"]
@@ -83,7 +87,7 @@ def troubles(facts: Mapping[str, Any], flags: Sequence[str]) -> list[str]:
         if status == "UNVERIFIED":
             command = _command(["verify"], flags)
             own_rows = [{"text": f"The newest backup of {name} was never verified.", "command": command}]
-        # Of two with the same command the later one says more: which file is damaged.
+        # Of two rows with the same command the later one is kept: it says which file is damaged.
         for row in {row["command"]: row for row in own_rows}.values():
             text = row["text"].replace(f" of {name}", "", 1)
             lines.append(f"{name} is {status}: {text[:1].lower()}{text[1:]} Fix: {row['command']}")
@@ -97,7 +101,7 @@ def _command(words: Sequence[str], flags: Sequence[str]) -> str:
 
 
 def _trouble(row: Mapping[str, Any]) -> tuple[str, str]:
-    """What is wrong with a source that is not OK: a verb, and the rest of the sentence."""
+    """Return what is wrong with a source that is not OK, as a verb and the rest of the sentence."""
     match row["status"]:
         case "DAMAGED" if not row["damaged"]:
             return "has", "a drill that found a difference"
@@ -123,21 +127,21 @@ def _trouble(row: Mapping[str, Any]) -> tuple[str, str]:
             return "was", "never verified"
 
 
-def _of_sources(found: Mapping[str, Any]) -> Iterator[Finding]:
+def _of_sources(facts: Mapping[str, Any]) -> Iterator[Finding]:
     unverified = []
-    for row in found["sources"]:
-        source, status, alone = row["source"], row["status"], row["unprotected"]
+    for row in facts["sources"]:
+        source, status, unprotected = row["source"], row["status"], row["unprotected"]
         if status == "UNPROTECTED" and row["backup_id"] is None:
-            yield "bad", source, f"No backup of {source} can be restored.", _full(found, row)
+            yield "bad", source, f"No backup of {source} can be restored.", _full(facts, row)
         elif row["lost"]:
-            lost = _topics_of(source, _lost(found["topics"], source), row["lost"])
-            yield "bad", source, f"{lost} cannot be restored at all.", _full(found, row)
-        if alone:
-            yield "bad", source, _without_backup(found, row), _protect(row)
+            lost = _topics_of(source, _lost(facts["topics"], source), row["lost"])
+            yield "bad", source, f"{lost} cannot be restored at all.", _full(facts, row)
+        if unprotected:
+            yield "bad", source, _without_backup(facts, row), _protect(row)
         if row["future"]:
             text = f"{counted(row['future'], 'backup')} of {source} {_are(row['future'])} from the future."
             yield "bad", source, text, ["prune", "--source", source, "--future", "--delete"]
-        yield from _of_runs(found, row)
+        yield from _of_runs(facts, row)
         yield from _of_drills(row)
         if row["backup_id"] is not None and row["verified_at"] is None:
             unverified.append(source)
@@ -146,20 +150,20 @@ def _of_sources(found: Mapping[str, Any]) -> Iterator[Finding]:
             schedules = ["--full", "weekly sun 02:00", "--incr", "hourly", "--window", "14d"]
             yield "note", source, text, ["policy", "set", source, *schedules]
     if unverified:
-        others = len(unverified) - _WORST
-        some = unverified[:_WORST] + ([counted(others, "other source")] if others > 0 else [])
-        text = f"The newest backup of {_listed(some)} was never verified, or not with all its files."
+        unnamed = len(unverified) - _SENTENCE_SOURCES
+        names = unverified[:_SENTENCE_SOURCES] + ([counted(unnamed, "other source")] if unnamed > 0 else [])
+        text = f"The newest backup of {_listed(names)} was never verified, or not with all its files."
         yield "note", unverified[0] if len(unverified) == 1 else None, text, ["verify"]
-    for source, row in {row["source"]: row for row in found["kept"]}.items():
+    for source, row in {row["source"]: row for row in facts["kept"]}.items():
         if obsolete := row["source_obsolete"]:
             size = human_bytes(row["source_obsolete_bytes"])
-            takes = "takes" if obsolete == 1 else "take"
-            text = f"{counted(obsolete, 'backup')} of {source} {_are(obsolete)} obsolete and {takes} {size}."
+            verb = "takes" if obsolete == 1 else "take"
+            text = f"{counted(obsolete, 'backup')} of {source} {_are(obsolete)} obsolete and {verb} {size}."
             yield "note", source, text, ["prune", "--source", source, "--delete"]
 
 
 def _without_backup(facts: Mapping[str, Any], row: Mapping[str, Any]) -> str:
-    """The topics of a source that nothing protects, by name."""
+    """Return a sentence that names the topics of a source without a backup."""
     source, count = row["source"], row["unprotected"]
     names = [topic["scope"] for topic in facts["unprotected"] if topic["source"] == source]
     unnamed = f" and {count - len(names):,} more" if count > len(names) else ""
@@ -168,27 +172,27 @@ def _without_backup(facts: Mapping[str, Any], row: Mapping[str, Any]) -> str:
 
 
 def _protect(row: Mapping[str, Any]) -> list[str]:
-    """The command after which topics without a backup have one: the policy's next run takes them, or else
-    this backup."""
+    """Return the command that protects topics without a backup: it adds them to the policy, or backs them
+    up if the source has no schedule."""
     if row["full_schedule"] or row["incremental_schedule"]:
         return ["policy", "set", row["source"], *_EVERY]
     return ["backup", "topics", "--source", row["source"], *_EVERY]
 
 
-def _of_runs(found: Mapping[str, Any], row: Mapping[str, Any]) -> Iterator[Finding]:
+def _of_runs(facts: Mapping[str, Any], row: Mapping[str, Any]) -> Iterator[Finding]:
     source, due = row["source"], ["due", "--run", "--source", row["source"]]
     late = "" if row["late_ms"] is None else f"due for {span(row['late_ms'])}."
     if row["unreadable"]:
         text = f"A schedule of {source} cannot be read, so it starts no run."
         yield "bad", source, text, due[:1] + due[2:]
     if row["failed_runs"]:
-        what = _UPKEEP.get(row["failed_run"], "run")
-        text = f"The last {what} of {source} failed: {_sentence(row['failure'])}"
+        job = _UPKEEP.get(row["failed_run"], "run")
+        text = f"The last {job} of {source} failed: {_sentence(row['failure'])}"
         if row["failed_runs"] > 1:
             text += f" {row['failed_runs']:,} runs have failed since the last good one."
         if late:
             text += f" A run has been {late}"
-        yield "bad", source, text, due if late else _again(found, row)
+        yield "bad", source, text, due if late else _retry(facts, row)
     elif late:
         yield "bad", source, f"A run of {source} has been {late}", due
     elif row["status"] == "LATE" and not row["unreadable"]:
@@ -196,57 +200,62 @@ def _of_runs(found: Mapping[str, Any], row: Mapping[str, Any]) -> Iterator[Findi
 
 
 def _of_drills(row: Mapping[str, Any]) -> Iterator[Finding]:
-    source, again = row["source"], ["drill", row["source"]]
+    source, command = row["source"], ["drill", row["source"]]
     if row["drill_outcome"]:
-        what = "found a difference" if row["drill_outcome"] == "different" else "failed"
-        same = ["--backup", row["drill_backup_id"]] if row["drill_backup_id"] else []
-        yield "bad", source, _sentence(f"A drill of {source} {what}: {row['drill_failure']}"), [*again, *same]
+        result = "found a difference" if row["drill_outcome"] == "different" else "failed"
+        backup = ["--backup", row["drill_backup_id"]] if row["drill_backup_id"] else []
+        yield (
+            "bad",
+            source,
+            _sentence(f"A drill of {source} {result}: {row['drill_failure']}"),
+            [*command, *backup],
+        )
     elif row["drill_late_ms"] is not None:
-        yield "note", source, f"A drill of {source} has been due for {span(row['drill_late_ms'])}.", again
+        yield "note", source, f"A drill of {source} has been due for {span(row['drill_late_ms'])}.", command
 
 
-def _of_faults(found: Mapping[str, Any]) -> Iterator[Finding]:
-    sources = {row["source"]: row for row in found["sources"]}
-    for source, mine in _by_source(
-        row for row in found["faults"] if row["reason"] not in ("out_of_sync", "pruned")
+def _of_faults(facts: Mapping[str, Any]) -> Iterator[Finding]:
+    sources = {row["source"]: row for row in facts["sources"]}
+    for source, faults in _by_source(
+        row for row in facts["faults"] if row["reason"] not in ("out_of_sync", "pruned")
     ):
-        first, now = mine[0], sources[source]
-        much = counted(sum(row["backups"] for row in mine), "backup")
+        first, source_row = faults[0], sources[source]
+        amount = counted(sum(row["backups"] for row in faults), "backup")
         fault = first["path"] or first["fault_backup_id"] or "an earlier backup"
-        why = _REASONS.get(first["reason"], first["reason"])
+        reason = _REASONS.get(first["reason"], first["reason"])
         if first["reason"] == "chain":
-            why = first["fault_state"] or "no longer there"
-        more = counted(len(mine) - 1, "other cause")
-        rest = f", and {_least(found['faults'])}{more}" if len(mine) > 1 else ""
-        text = f"{much} of {source} cannot be restored, or only in part: {fault} is {why}{rest}."
-        newer = first["to_ts"] < (now["restorable_ts"] or 0)
-        if newer and now["status"] != "DAMAGED":
+            reason = first["fault_state"] or "no longer there"
+        causes = counted(len(faults) - 1, "other cause")
+        ending = f", and {_least(facts['faults'])}{causes}" if len(faults) > 1 else ""
+        text = f"{amount} of {source} cannot be restored, or only in part: {fault} is {reason}{ending}."
+        newer = first["to_ts"] < (source_row["restorable_ts"] or 0)
+        if newer and source_row["status"] != "DAMAGED":
             yield "note", source, f"{text} Newer backups can be restored.", _look("unusable_backups", source)
-        elif newer and any(now[rule] for rule in ("window_days", "redundancy", "keep")):
+        elif newer and any(source_row[rule] for rule in ("window_days", "redundancy", "keep")):
             prune = ["prune", "--source", source, "--delete"]
             yield "bad", source, f"{text} Newer backups can be restored: a prune deletes these.", prune
         else:
-            yield "bad", source, f"{text} Take a new full backup.", _full(found, now)
+            yield "bad", source, f"{text} Take a new full backup.", _full(facts, source_row)
 
 
-def _of_gaps(found: Mapping[str, Any]) -> Iterator[Finding]:
-    sources = {row["source"]: row for row in found["sources"]}
+def _of_gaps(facts: Mapping[str, Any]) -> Iterator[Finding]:
+    sources = {row["source"]: row for row in facts["sources"]}
     for status, kind in (("gap", "bad"), ("fork", "note")):
-        # What is missing or damaged is a fault, which has a finding of its own.
-        for source, mine in _by_source(
-            row for row in found["gaps"] if row["status"] == status and row["reason"] not in _FAULTS
+        # A gap by a missing or damaged file is left out: it has a finding among the faults.
+        for source, gaps in _by_source(
+            row for row in facts["gaps"] if row["status"] == status and row["reason"] not in _FAULTS
         ):
-            scopes = list(dict.fromkeys(row["scope"] for row in mine))
+            scopes = list(dict.fromkeys(row["scope"] for row in gaps))
             topics = _topics_of(source, scopes, len(scopes))
-            much = f"{_least(found['gaps'])}{counted(len(mine), 'time span')}"
+            much = f"{_least(facts['gaps'])}{counted(len(gaps), 'time span')}"
             look = _look("coverage", source, f" AND status = '{status}'", scopes)
             if status == "fork":
                 text = (
-                    f"{topics}: {much} {_are(len(mine))} from a history that the source no longer has. "
+                    f"{topics}: {much} {_are(len(gaps))} from a history that the source no longer has. "
                     "A restore brings back the history that continued."
                 )
                 yield kind, source, text, look
-            elif sources[source]["source_kind"] == TOPICS and any(row["reason"] == "purged" for row in mine):
+            elif sources[source]["source_kind"] == TOPICS and any(row["reason"] == "purged" for row in gaps):
                 text = (
                     f"{topics}: {much} cannot be restored, because Kafka deleted the records before a backup "
                     "read them. Run backups more often than the topic's retention."
@@ -254,74 +263,91 @@ def _of_gaps(found: Mapping[str, Any]) -> Iterator[Finding]:
                 hourly = sources[source]["incremental_schedule"] == "hourly"
                 yield kind, source, text, look if hourly else ["policy", "set", source, "--incr", "hourly"]
             else:
-                why = _REASONS.get(mine[0]["reason"], mine[0]["reason"])
-                yield kind, source, f"{topics}: {much} cannot be restored ({why}).", look
+                reason = _REASONS.get(gaps[0]["reason"], gaps[0]["reason"])
+                yield kind, source, f"{topics}: {much} cannot be restored ({reason}).", look
 
 
-def _of_checks(found: Mapping[str, Any]) -> Iterator[Finding]:
-    orphans = sum(row["orphan"] for row in found["checks"][:1])
+def _of_checks(facts: Mapping[str, Any]) -> Iterator[Finding]:
+    orphans = sum(row["orphan"] for row in facts["checks"][:1])
     if orphans:
         text = f"{counted(orphans, 'object')} in the storage {_are(orphans)} in no backup."
         yield "note", None, text, ["sql", "SELECT * FROM orphans"]
 
 
-def _full(found: Mapping[str, Any], row: Mapping[str, Any]) -> list[str]:
-    """The command that takes a new full of a source; of what another program made, the one that shows
-    more."""
-    return _backup(found, row, ["--mode", "full"]) or _look("unusable_backups", row["source"])
+def _full(facts: Mapping[str, Any], row: Mapping[str, Any]) -> list[str]:
+    """Return the command that takes a new full of a source, or, if another program backs it up, shows its
+    unusable backups."""
+    return _backup(facts, row, ["--mode", "full"]) or _look("unusable_backups", row["source"])
 
 
-def _again(found: Mapping[str, Any], row: Mapping[str, Any]) -> list[str]:
-    """The command that runs the backup of a source again; of an import and of upkeep, the one that shows
-    more."""
-    again = None if row["failed_run"] in _UPKEEP else _backup(found, row, [])
-    return again or _look("failures", row["source"])
+def _retry(facts: Mapping[str, Any], row: Mapping[str, Any]) -> list[str]:
+    """Return the command that runs the backup of a source again, or, after a failed import or upkeep, shows
+    its failures."""
+    command = None if row["failed_run"] in _UPKEEP else _backup(facts, row, [])
+    return command or _look("failures", row["source"])
 
 
-def _backup(found: Mapping[str, Any], row: Mapping[str, Any], full: list[str]) -> list[str] | None:
-    """The command that backs up a source, as its policy has it; None: another program does. FOLDER is a
-    snapshot's, which no policy names."""
+def _backup(facts: Mapping[str, Any], row: Mapping[str, Any], mode: list[str]) -> list[str] | None:
+    """Return the command that backs up a source, as its policy says; None: another program backs it up.
+
+    FOLDER stands for the folder of a snapshot if the policy does not name it.
+    """
     source = row["source"]
-    own = texts_of(row["command"]) or []
-    named = next((kind for kind, known in KINDS.items() if own and known.scheduled == own[0]), TOPICS)
+    policy_command = texts_of(row["command"]) or []
+    policy_kind = next(
+        (
+            kind
+            for kind, kind_rules in KINDS.items()
+            if policy_command and kind_rules.scheduled == policy_command[0]
+        ),
+        TOPICS,
+    )
     commands = {
-        TOPICS: ["backup", "topics", "--source", source, *full, *_topics(found, row)],
-        SNAPSHOT: ["backup", *(own or ["snapshot", "FOLDER"]), "--source", source, *full],
+        TOPICS: ["backup", "topics", "--source", source, *mode, *_topics(facts, row)],
+        SNAPSHOT: ["backup", *(policy_command or ["snapshot", "FOLDER"]), "--source", source, *mode],
         CHANGES: ["log", "snapshot", source],
-        QUEUES: ["backup", *(own or ["queue", source, "--snapshot-folder", "FOLDER", *_EVERY]), *full],
+        QUEUES: [
+            "backup",
+            *(policy_command or ["queue", source, "--snapshot-folder", "FOLDER", *_EVERY]),
+            *mode,
+        ],
     }
-    return commands.get(row["source_kind"] or named)
+    return commands.get(row["source_kind"] or policy_kind)
 
 
 def _sentence(text: str) -> str:
     return text if text.endswith((".", "?", "!")) else f"{text}."
 
 
-def _topics(found: Mapping[str, Any], row: Mapping[str, Any]) -> list[str]:
-    """The topics of a source: by its policy's patterns, or those of its newest backup where they are few."""
+def _topics(facts: Mapping[str, Any], row: Mapping[str, Any]) -> list[str]:
+    """Return the topics of a source as arguments: the patterns of its policy, or the topics of its newest
+    backup if they are few, or a pattern for all."""
     if patterns := texts_of(row["patterns"]):
         return [word for pattern in patterns for word in ("--pattern", pattern)]
     names = [
-        topic["scope"] for topic in found["topics"] if topic["source"] == row["source"] and topic["present"]
+        topic["scope"] for topic in facts["topics"] if topic["source"] == row["source"] and topic["present"]
     ]
-    few = 0 < row["topics"] == len(names) <= _NAMED and not any(name.startswith("-") for name in names)
+    few = 0 < row["topics"] == len(names) <= _COMMAND_TOPICS and not any(
+        name.startswith("-") for name in names
+    )
     return names if few else _EVERY
 
 
-def _look(view: str, source: str, also: str = "", scopes: Sequence[str] = ()) -> list[str]:
-    """The command that shows the rows of a source, of one topic if it is about no others."""
+def _look(view: str, source: str, condition: str = "", scopes: Sequence[str] = ()) -> list[str]:
+    """Return the command that queries the rows of a source in a view, with `condition`; if `scopes` is one
+    topic, only the rows of that topic."""
     if len(scopes) == 1:
-        also = f" AND scope = {_text(scopes[0])}{also}"
-    return ["sql", f"SELECT * FROM {view} WHERE source = {_text(source)}{also}"]  # noqa: S608 - for a person
+        condition = f" AND scope = {_text(scopes[0])}{condition}"
+    return ["sql", f"SELECT * FROM {view} WHERE source = {_text(source)}{condition}"]  # noqa: S608 - for a person
 
 
 def _text(name: str) -> str:
-    """A name as SQL writes it."""
+    """Return a name as a literal of SQL."""
     return "'" + name.replace("'", "''") + "'"
 
 
 def _lost(topics: Rows, source: str) -> list[str]:
-    """The topics of a source that cannot be restored to any time."""
+    """Return the topics of a source that cannot be restored to any time."""
     return [
         topic["scope"]
         for topic in topics
@@ -330,24 +356,24 @@ def _lost(topics: Rows, source: str) -> list[str]:
 
 
 def _topics_of(source: str, names: Sequence[str], number: int) -> str:
-    """Topics by name, as many as a sentence has room for, with how many others there are."""
-    some = list(names[:_FEW])
-    if not some:
+    """Return a phrase that names some topics of a source, and says how many more there are."""
+    parts = list(names[:_SENTENCE_TOPICS])
+    if not parts:
         return f"{counted(number, 'topic')} of {source}"
-    if more := number - len(some):
-        some.append(f"{more:,} more")
-    return f"{'Topic' if number == 1 else 'Topics'} {_listed(some)} of {source}"
+    if unnamed := number - len(parts):
+        parts.append(f"{unnamed:,} more")
+    return f"{'Topic' if number == 1 else 'Topics'} {_listed(parts)} of {source}"
 
 
 def _by_source(rows: Iterable[Mapping[str, Any]]) -> Iterable[tuple[str, list[Mapping[str, Any]]]]:
-    found: dict[str, list[Mapping[str, Any]]] = {}
+    groups: dict[str, list[Mapping[str, Any]]] = {}
     for row in rows:
-        found.setdefault(row["source"], []).append(row)
-    return found.items()
+        groups.setdefault(row["source"], []).append(row)
+    return groups.items()
 
 
 def _word(text: str) -> str:
-    """A word for a shell, in the quotes that are easier to read."""
+    """Quote a word for a shell, with the quotes that are easier to read."""
     return f'"{text}"' if "'" in text and not set(text) & set('"$`\\!') else shlex.quote(text)
 
 

@@ -1,7 +1,7 @@
-"""The report as one page that loads nothing: its style, its charts and Plotly's script are in it.
+"""The report as one HTML page that loads nothing: it contains its style, its charts and Plotly's script.
 
-Only the two scripts that the page itself brings may run (their digests are in its security policy), so that
-no name of a topic or a source can become one.
+Only the page's own two scripts may run, since its security policy lists their digests. So no name of a
+topic or a source can become a script.
 """
 
 from __future__ import annotations
@@ -27,38 +27,38 @@ if TYPE_CHECKING:
     from markupsafe import Markup
 
 FINDINGS, ROWS = 20, 100
-"""Findings that are listed, and rows of a table behind a chart; the page counts the others."""
+"""The most findings in the list, and rows of the table behind a chart; the page counts the others."""
 
 
 def page(found: Mapping[str, Any]) -> str:
-    """The values of `facts` as one HTML page."""
+    """Return the report as one HTML page. `found`: the values that `facts` returned."""
     from importlib.metadata import version
 
     from markupsafe import Markup
 
-    now, found = found["generated_ts"], all_visible(found)
+    now_ms, found = found["generated_ts"], all_visible(found)
     missing = {(row["source"], row["scope"]) for row in found["intervals"] if row["status"] == "gap"}
     lines = [
         {**row, "line": f"{row['source']} / {row['scope']}"}
         for row in found["intervals"]
         if (row["source"], row["scope"]) in missing
     ]
-    drawn = {
-        "calendar": charts.calendar(found["runs"], now, DAYS),
+    all_charts = {
+        "calendar": charts.calendar(found["runs"], now_ms, DAYS),
         "restorable": charts.coverage(found["spans"]),
         "topics-with-gaps": charts.coverage(lines, "line"),
-        "durations": charts.durations(found["runs"], now, DAYS),
-        "growth": charts.growth([row for row in found["growth"] if row["from_ts"] <= now]),
+        "durations": charts.durations(found["runs"], now_ms, DAYS),
+        "growth": charts.growth([row for row in found["growth"] if row["from_ts"] <= now_ms]),
     }
-    shown = {name: chart for name, chart in drawn.items() if chart}
-    scripts = [charts.script(), _file("page.js")] if shown else [_file("page.js")]
+    page_charts = {name: chart for name, chart in all_charts.items() if chart}
+    scripts = [charts.script(), _file("page.js")] if page_charts else [_file("page.js")]
     topics = {source: list(rows) for source, rows in groupby(found["topics"], key=lambda row: row["source"])}
     newest = sorted(found["runs"], key=lambda row: (-row["day_ts"], row["source"]))
     return _template().render(
         **{**found, "topics": topics},
-        charts=shown,
+        charts=page_charts,
         config=charts.CONFIG,
-        heights={name: chart["layout"]["height"] for name, chart in shown.items()},
+        heights={name: chart["layout"]["height"] for name, chart in page_charts.items()},
         days=DAYS,
         narrow_days=charts.NARROW_DAYS,
         topics_shown=TOPICS,
@@ -76,7 +76,7 @@ def page(found: Mapping[str, Any]) -> str:
 
 
 def _policy(row: Mapping[str, Any]) -> list[str]:
-    """A source's policy in words, a part each; none where it has no policy."""
+    """Return a source's policy as phrases; an empty list if it has none."""
     parts = [
         ("full {}", row["full_schedule"]),
         ("incremental {}", row["incremental_schedule"]),
@@ -85,8 +85,8 @@ def _policy(row: Mapping[str, Any]) -> list[str]:
         ("keep {}", row["keep"]),
         ("time zone {}", row["time_zone"]),
     ]
-    kept = [text.format(value) for text, value in parts if value]
-    return kept or (["no schedule, keeps everything"] if row["has_policy"] else [])
+    phrases = [text.format(value) for text, value in parts if value]
+    return phrases or (["no schedule, keeps everything"] if row["has_policy"] else [])
 
 
 def _digest(script: str) -> str:
@@ -98,7 +98,7 @@ def _file(name: str) -> str:
 
 
 def _when(ms: int | None) -> Markup | str:
-    """An instant to the minute, with its zone; to the millisecond for programs."""
+    """Return an instant as a `time` element: to the minute with its zone, for programs to the millisecond."""
     from markupsafe import Markup
 
     if ms is None:

@@ -1,7 +1,8 @@
-"""A task of a backup of queues: read offset ranges, store their messages, record their transactions.
+"""A task of a backup of queues: it reads offset ranges, stores their messages and records their transactions.
 
-Like a topic backup's task, but for the look at each block's headers on its way: messages in front, the tids
-of a file, and transactions. The part is the task's commit; the transactions are written before it.
+It is like a task of a topic backup, but it reads the headers of each block on the way. It drops messages in
+front of its own range that belong to no open transaction, records the tids of each file, and collects
+transactions. The part is the task's commit; the transactions are written before it.
 """
 
 from __future__ import annotations
@@ -39,13 +40,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class QueueCopyJob(OffsetsTask):
-    """Copies queues.
+    """Copies ranges of queues.
 
     `carried`: the Parquet object in the destination whose column `transaction_id` names the transactions
-    that the messages in front are of; None: there are none. `keep` False: no message is stored, the ranges
-    are looked at alone, and what is before a restore's watermark does not count. `watermarks`: (topic,
-    epoch, partition, restore) of those that may be in what is stored. `skipped`: messages that are left
-    out, as a person asked.
+    whose messages in front are stored; None: there are none. `keep` False: the task only reads the ranges
+    and stores no message, and messages before a restore's watermark do not count. `watermarks`: (topic,
+    epoch, partition, restore) of the watermarks that stored messages may include. `skipped`: messages that
+    a person leaves out.
     """
 
     tasks: tuple[tuple[QueueRange, ...], ...]
@@ -56,8 +57,8 @@ class QueueCopyJob(OffsetsTask):
     skipped: frozenset[Place] = frozenset()
 
     def write(self, storage: Storage, task: int) -> list[DataFile]:
-        """As PartTask; its scan is read by read_ranges and read_scans."""
-        done = self.counter(storage, task)
+        """See PartTask. `read_ranges` and TaskScans read what the task records of its transactions."""
+        progress = self.counter(storage, task)
         rows: list[DataFile] = []
         ranges: list[RangeScan] = []
         read = cache(partial(read_ids, storage))
@@ -71,9 +72,9 @@ class QueueCopyJob(OffsetsTask):
                 scan = TransactionScan(span, writer.sink)
                 look = _Look(self, span, scan, skipped.get(span.place, ()), read)
                 if self.keep:
-                    rows += self.copy(storage, span, keys, done, metadata=metadata, look=look)
+                    rows += self.copy(storage, span, keys, progress, metadata=metadata, look=look)
                 else:
-                    self._scan(span, look, done)
+                    self._scan(span, look, progress)
                 scan.flush()
                 ranges.append(scan.range(span.start, span.end))
             Cluster(self.client).require_same({span.scope: span.epoch for span in self.tasks[task]})
@@ -81,11 +82,11 @@ class QueueCopyJob(OffsetsTask):
             writer.commit(ranges)
         return rows
 
-    def _scan(self, span: QueueRange, look: _Look, done: Progress | None) -> None:
+    def _scan(self, span: QueueRange, look: _Look, progress: Progress | None) -> None:
         if span.start >= span.end:
             return
         source = reader(self.client, self.isolation, (span.scope, span.epoch))
-        blocks = source.blocks(span.scope, int(span.region), span.start, span.end, on_progress=done)
+        blocks = source.blocks(span.scope, int(span.region), span.start, span.end, on_progress=progress)
         with closing(blocks):
             for block in blocks:
                 look(block)
@@ -93,10 +94,10 @@ class QueueCopyJob(OffsetsTask):
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """Looks at the blocks of one range in order, see consume.Look.
+    """Filters the blocks of one range, in order, and scans their transactions; see consume.Look.
 
-    `skipped`: offsets of messages that are left out. `read`: the ids of transactions in an object; it is
-    called when the first block in front comes.
+    `skipped`: offsets of messages that are left out. `read` reads the ids of transactions from an object;
+    it is called at the first block in front of the range's own messages.
     """
 
     job: QueueCopyJob
@@ -106,47 +107,47 @@ class _Look:
     read: Callable[[str], Any]
 
     @property
-    def where(self) -> str:
+    def location(self) -> str:
         return f"{self.span.scope}[{self.span.region}]"
 
     def __call__(self, block: Block) -> Block | None:
         job, span = self.job, self.span
-        whole = block.columns(self.where)
-        columns = without(whole, self.skipped)
-        messages = read_messages(columns, job.names, self.where)
+        all_columns = block.columns(self.location)
+        columns = without(all_columns, self.skipped)
+        messages = read_messages(columns, job.names, self.location)
         in_front = block.stats.start_position < span.own_from
-        kept = chosen(
+        selected = chosen(
             columns,
             messages,
             only=self.read(job.carried) if in_front and job.carried else None,
             before=span.own_from if in_front else None,
         )
-        self._mark(columns, messages, kept)
-        self.scan.add(columns, messages, kept, span.own_from)
-        if kept.all() and columns is whole:
-            made: Block | None = block
+        self._mark(columns, messages, selected)
+        self.scan.add(columns, messages, selected, span.own_from)
+        if selected.all() and columns is all_columns:
+            stored_block: Block | None = block
         else:
-            columns, messages = taken(columns, kept), messages.take(kept)
-            made = columns.packed()
+            columns, messages = taken(columns, selected), messages.take(selected)
+            stored_block = columns.packed()
         bounds = messages.bounds
-        if made is None or bounds is None:
+        if stored_block is None or bounds is None:
             return None
-        stats = replace(made.stats, min_tid=bounds[0], max_tid=bounds[1])
-        hashes = block.hashes if made is block else hashes_of(columns)
-        return Block(made.data, stats, block.opens, hashes)
+        stats = replace(stored_block.stats, min_tid=bounds[0], max_tid=bounds[1])
+        hashes = block.hashes if stored_block is block else hashes_of(columns)
+        return Block(stored_block.data, stats, block.opens, hashes)
 
-    def _mark(self, columns: Columns, messages: Messages, kept: Chosen) -> None:
-        """Check watermarks: behind one of a restore that the backup does not continue, messages are old
-        ones that come a second time. Raises Refused."""
-        for row, found in watermarks(columns, messages):
-            offset, restore_id = int(columns.rows[row, OFFSET]), found.restore if found else None
+    def _mark(self, columns: Columns, messages: Messages, selected: Chosen) -> None:
+        """Raise Refused at the watermark of a restore that the backup does not continue, since the messages
+        after it are copies of older ones. Without `keep`, forget the messages before each watermark."""
+        for row, watermark in watermarks(columns, messages):
+            offset, restore_id = int(columns.rows[row, OFFSET]), watermark.restore if watermark else None
             if not self.job.keep:
-                self.scan.forget(offset, restore_id, found.to_tid if found else None)
-                kept[:row] = False
+                self.scan.forget(offset, restore_id, watermark.to_tid if watermark else None)
+                selected[:row] = False
             elif offset >= self.span.own_from and (*self.span.place, restore_id) not in self.job.watermarks:
-                restore = f"restore {restore_id}" if found else "a restore whose watermark cannot be read"
+                restore = f"restore {restore_id}" if watermark else "a restore whose watermark cannot be read"
                 raise Refused(
-                    f"{self.where} at offset {offset}: what follows was written by {restore}, and "
+                    f"{self.location} at offset {offset}: what follows was written by {restore}, and "
                     "this backup does not continue that one.",
                     hint="Nothing of it is visible. Run its command again to finish that restore; if it is "
                     "not in this catalog, or is given up, take a new full with --mode full.",

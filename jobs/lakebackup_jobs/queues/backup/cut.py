@@ -1,8 +1,9 @@
-"""Where a backup ends in each partition of its queues, so that it has a state that there once was.
+"""Determines where a backup ends in each partition of its queues, so that it holds a state that once existed.
 
-The ends are of one instant, and writers continue: of two messages the later may be before the end of its
-partition while the earlier, which another partition gets, is on its way. So what came to the partitions
-meanwhile is taken up to the greatest tid that is before the ends.
+The ends are read at one instant while writers continue. So a message with a greater tid may be before the
+end of its partition while one with a smaller tid, for another partition, is still on its way. Therefore the
+backup also takes the messages that arrive after the ends, up to the last one whose tid is not above the
+greatest tid taken so far. Taking them may raise that tid, so this repeats until nothing changes.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from lakebackup_jobs.kafka.memory import Longs
     from lakebackup_jobs.queues.backup.skipped import Place
 
-#: The greatest tid of a partition is among so many offsets before its end; some are of no message.
+#: The greatest tid of a partition is looked for in so many offsets before its end; some hold no message.
 _LAST = 64
 
 
@@ -42,22 +43,22 @@ class Tails:
     def settled(
         self, regions: Sequence[RegionState], again: Callable[[], Sequence[RegionState]]
     ) -> list[RegionState]:
-        """The partitions with ends that are of one tid; `again` returns where they end by now."""
-        soon = again()
-        if not any(_grown(region, later) for region, later in zip(regions, soon, strict=True)):
+        """Return the partitions with consistent ends; `again` returns the partitions as they are now."""
+        current = again()
+        if not any(_grown(region, later) for region, later in zip(regions, current, strict=True)):
             return list(regions)
         ends = [self._tids(r, max(r.low, r.end - _LAST), r.end)[1] for r in regions]
-        most = max((int(tids.max()) for tids in ends if len(tids)), default=-1)
+        greatest_tid = max((int(tids.max()) for tids in ends if len(tids)), default=-1)
         pairs = list(zip(regions, again(), strict=True))
         tails = [self._tail(region, later) if _grown(region, later) else None for region, later in pairs]
-        taken = [0] * len(pairs)
+        counts = [0] * len(pairs)
         while True:
-            counts = [_up_to(tail[1], most) if tail else 0 for tail in tails]
-            if counts == taken:
+            new_counts = [_up_to(tail[1], greatest_tid) if tail else 0 for tail in tails]
+            if new_counts == counts:
                 break
-            taken = counts
-            found = [(tail[1], n) for tail, n in zip(tails, counts, strict=True) if tail and n]
-            most = max([most, *(int(tids[:n].max()) for tids, n in found)])
+            counts = new_counts
+            prefixes = [(tail[1], n) for tail, n in zip(tails, new_counts, strict=True) if tail and n]
+            greatest_tid = max([greatest_tid, *(int(tids[:n].max()) for tids, n in prefixes)])
         return [
             replace(
                 region,
@@ -67,40 +68,41 @@ class Tails:
             )
             if tail and count
             else region
-            for (region, later), tail, count in zip(pairs, tails, taken, strict=True)
+            for (region, later), tail, count in zip(pairs, tails, counts, strict=True)
         ]
 
     def _tail(self, region: RegionState, later: RegionState) -> tuple[Longs, Longs]:
-        """What came since. What a restore puts there, behind its watermark, is another history."""
+        """Return offsets and tids of the messages since the end, up to the watermark of a restore if there is
+        one: what follows it is another history."""
         offsets, tids = self._tids(region, region.end, later.end)
         mark = np.flatnonzero(tids < 0)
         until = int(mark[0]) if len(mark) else len(tids)
         return offsets[:until], tids[:until]
 
     def _tids(self, region: RegionState, start: int, end: int) -> tuple[Longs, Longs]:
-        """Offsets and tids of the messages in [start, end)."""
-        found = list(self._blocks(region, start, end)) if start < end else []
-        if not found:
-            nothing = np.empty(0, np.int64)
-            return nothing, nothing
-        offsets, tids = (np.concatenate(arrays) for arrays in zip(*found, strict=True))
+        """Return offsets and tids of the messages in [start, end)."""
+        blocks = list(self._blocks(region, start, end)) if start < end else []
+        if not blocks:
+            empty = np.empty(0, np.int64)
+            return empty, empty
+        offsets, tids = (np.concatenate(arrays) for arrays in zip(*blocks, strict=True))
         return offsets, tids
 
     def _blocks(self, region: RegionState, start: int, end: int) -> Iterator[tuple[Longs, Longs]]:
-        place = f"{region.scope}[{region.region}]"
+        location = f"{region.scope}[{region.region}]"
         source = reader(self.client, self.isolation, (region.scope, region.epoch))
         skipped = by_partition(self.skipped).get((region.scope, region.epoch, region.region), ())
         with closing(source.blocks(region.scope, int(region.region), start, end)) as blocks:
             for block in blocks:
-                columns = without(block.columns(place), skipped)
-                yield columns.rows[:, OFFSET].copy(), read_messages(columns, self.names, place).tids
+                columns = without(block.columns(location), skipped)
+                yield columns.rows[:, OFFSET].copy(), read_messages(columns, self.names, location).tids
 
 
 def _grown(region: RegionState, later: RegionState) -> bool:
     return later.end > region.end and later.epoch == region.epoch
 
 
-def _up_to(tids: Longs, most: int) -> int:
-    """How many messages there are up to the last one whose tid is not greater."""
-    found = np.flatnonzero(tids <= most)
-    return int(found[-1]) + 1 if len(found) else 0
+def _up_to(tids: Longs, greatest_tid: int) -> int:
+    """Return the number of messages up to the last one whose tid is not above `greatest_tid`."""
+    indices = np.flatnonzero(tids <= greatest_tid)
+    return int(indices[-1]) + 1 if len(indices) else 0

@@ -1,5 +1,7 @@
-"""A backup of queues as the lifecycle takes it: its tasks are run, what is open is worked out, and the rows
-beside the messages are written.
+"""A backup of queues, as the lifecycle runs it.
+
+It runs the tasks that read the queues, determines which transactions are open at the end, and writes the rows
+beside those of the messages.
 """
 
 from __future__ import annotations
@@ -52,9 +54,9 @@ ISOLATION = "read_committed"
 
 @dataclass(frozen=True, slots=True)
 class InProgress:
-    """What a backup is going to be; `started_at` in us. `asked`: what makes two requests the same backup.
+    """The draft of a backup; `started_at` in us. `asked`: the options that make two requests the same backup.
 
-    `first`: (topic, partition, first number of a file) where the catalog had files already.
+    `first`: (topic, partition, number of its first new file) for partitions with files in the catalog.
     """
 
     backup_id: str
@@ -66,16 +68,16 @@ class InProgress:
 
     @property
     def note(self) -> str:
-        """By which the backup of a full's snapshot is found again."""
+        """The note by which the backup of the full's snapshot can be found again."""
         return f"for the full {self.backup_id} of its queues"
 
 
 class QueueBackup(Source[InProgress]):
     """The queues of one engine.
 
-    A resumed backup is completed as it was planned: it counts once, whatever came to the queues meanwhile. A
-    full is resumed only when its snapshot is backed up already, and no other is there by now; else its
-    positions would not be those of that snapshot.
+    A resumed backup is completed as it was planned, whatever was written to the queues meanwhile. A full is
+    resumed only when its snapshot is backed up already and the engine has not made another one since;
+    otherwise its positions would not be those of that snapshot.
     """
 
     DRAFT = TypeAdapter(InProgress)
@@ -93,12 +95,12 @@ class QueueBackup(Source[InProgress]):
 
     @property
     def reader(self) -> CatalogReader:
-        """The catalog as the run found it."""
+        """The catalog as it was when the run started."""
         return self.planner.catalog or self.workspace.reader()
 
     def plan(self) -> InProgress:
-        now, work, reader = datetime.now(UTC), self.workspace, self.planner.catalog
-        backup_id = layout.new_backup_id(now)
+        started_at, work, reader = datetime.now(UTC), self.workspace, self.planner.catalog
+        backup_id = layout.new_backup_id(started_at)
         plan = self.planner.plan(backup_id)
         self.planner.require_there(plan)
         for note in plan.notes:
@@ -109,7 +111,7 @@ class QueueBackup(Source[InProgress]):
         return InProgress(
             backup_id=backup_id,
             number=latest_number(reader, work.source) + 1 if reader else 1,
-            started_at=micros(now),
+            started_at=micros(started_at),
             plan=plan,
             asked=self.planner.asked(plan),
             first=[(topic, region, number) for (topic, region), number in sequences.items()],
@@ -121,48 +123,52 @@ class QueueBackup(Source[InProgress]):
             return "its snapshot was not backed up yet"
         if latest_number(reader, work.source) + 1 != draft.number:
             return "another backup was taken since"
-        asked = self.planner.asked(plan)
-        if asked.get("snapshot_is") != draft.asked.get("snapshot_is"):
+        identity = self.planner.asked(plan)
+        if identity.get("snapshot_is") != draft.asked.get("snapshot_is"):
             return "the engine's snapshot is another one now"
-        if asked != draft.asked:
+        if identity != draft.asked:
             return "its options are different now"
-        now = self.planner.continuation()
-        parent = now.parent.backup_id if now.parent else None
-        if now.restore_id != plan.restore_id or (plan.parent and parent != plan.parent.backup_id):
+        continuation = self.planner.continuation()
+        parent = continuation.parent.backup_id if continuation.parent else None
+        if continuation.restore_id != plan.restore_id or (plan.parent and parent != plan.parent.backup_id):
             return "the next backup depends on another one now"
         ends = (
             BackupEnd(0, p.scope, p.epoch, p.region, p.end_position, p.leader_epoch) for p in plan.positions
         )
         if self.planner.cuts(ends):
             return "its queues were cut back since, and have other messages there"
-        done = tasks_done(work, draft.backup_id)
-        rest = (span for task, spans in enumerate(plan.tasks) if task not in done for span in spans)
-        return unread(rest, self.planner.regions)
+        completed_tasks = tasks_done(work, draft.backup_id)
+        remaining_spans = (
+            span for task, spans in enumerate(plan.tasks) if task not in completed_tasks for span in spans
+        )
+        return unread(remaining_spans, self.planner.regions)
 
     def is_asked_for(self, draft: InProgress) -> bool:
         return draft.asked == self.planner.asked(draft.plan)
 
     def copy(self, draft: InProgress) -> Totals:
-        """Read what has not been read yet, and write the rows beside the messages.
+        """Run the tasks that are not done, and write the rows beside those of the messages.
 
-        The engine's files are those of now; those of a backup that was interrupted are as they were.
+        The engine's files are stored as they are now; a resumed backup keeps those that it has stored.
         """
         work, plan, reader = self.workspace, draft.plan, self.reader
         files = keep_files(work.storage, work.source, draft.backup_id, self.planner.files)
-        found, made = self._read(draft, reader)
+        transactions, task_totals = self._read_queues(draft, reader)
         if plan.snapshot_tid is not None:
-            self._require_last_tid(plan.snapshot_tid, found)
-        self._warn(found, files.versions)
+            self._require_last_tid(plan.snapshot_tid, transactions)
+        self._warn(transactions, files.versions)
         snapshot_id = None
         if plan.kind == "full":
             snapshot_id = self.snapshots.take(draft, reader)
             self.lease.renew()
-        point = found.point(snapshot_id)
+        point = transactions.point(snapshot_id)
         parts = Parts(**parts_of(work, draft, draft.plan.level, draft.plan.parent))
-        rows = parts.once(work.storage, found.tasks, lambda: self._list(parts, found, point, files))
-        made.add([SimpleNamespace(**totals(found.tasks, rows), error=None)])
-        self._point, self._parts = asdict(point), found.tasks + 1
-        return made
+        rows = parts.once(
+            work.storage, transactions.tasks, lambda: self._list(parts, transactions, point, files)
+        )
+        task_totals.add([SimpleNamespace(**totals(transactions.tasks, rows), error=None)])
+        self._point, self._parts = asdict(point), transactions.tasks + 1
+        return task_totals
 
     def manifest(self, draft: InProgress, totals: Totals) -> Manifest:
         plan = draft.plan
@@ -187,15 +193,15 @@ class QueueBackup(Source[InProgress]):
     def discard(self, draft: InProgress) -> int:
         work = self.workspace
         if snapshot_id := self.snapshots.found(draft, work.reader()):
-            # First: without the record nothing shows that the hold is of no use.
+            # The hold is released first: once the draft is gone, nothing shows that it is of no use.
             self.snapshots.release(snapshot_id, draft)
-        places = {(s.epoch, s.scope, s.region) for task in draft.plan.tasks for s in task}
-        count = discard_files(work, draft.backup_id, places, draft.first) if draft.plan.keep else 0
+        partitions = {(s.epoch, s.scope, s.region) for task in draft.plan.tasks for s in task}
+        count = discard_files(work, draft.backup_id, partitions, draft.first) if draft.plan.keep else 0
         work.empty(layout.queue_files_folder(work.source, draft.backup_id))
         return count
 
     def finish(self, draft: InProgress) -> None:
-        """What its tasks recorded is no longer needed."""
+        """Delete the transactions that the tasks recorded, which are no longer needed."""
         self.workspace.empty(layout.scan_folder(self.workspace.source, draft.backup_id))
 
     def result(self, draft: InProgress, backup: Backup) -> dict[str, Any]:
@@ -204,38 +210,43 @@ class QueueBackup(Source[InProgress]):
             name: point[name] for name in ("last_tid", "carried", "open_transactions")
         }
 
-    def _read(self, draft: InProgress, reader: CatalogReader) -> tuple[Open, Totals]:
-        """Do the tasks; what is open afterwards, and what they wrote."""
-        work, plan, made = self.workspace, draft.plan, Totals()
+    def _read_queues(self, draft: InProgress, reader: CatalogReader) -> tuple[Open, Totals]:
+        """Run the tasks; return the transactions that are open afterwards, and the totals of the tasks."""
+        work, plan, task_totals = self.workspace, draft.plan, Totals()
         folder, carried = layout.scan_folder(work.source, draft.backup_id), None
         if plan.open_at and any(r.start < r.own_from for task in plan.tasks for r in task):
             carried = f"{folder}carried.parquet"
             write_ids(reader, work.storage.uri, carried, "queue_carried", backup_id=plan.open_at)
         work.reporter.start(plan.offsets, None, "backup", "messages")
-        made.merge(self._do(draft, plan.tasks, 0, carried=carried, keep=plan.keep))
-        found = Open(work, draft, plan.tasks, reader)
-        if not plan.look_back or not found.count:
-            return found, made
+        task_totals.merge(self._run_tasks(draft, plan.tasks, 0, carried=carried, keep=plan.keep))
+        transactions = Open(work, draft, plan.tasks, reader)
+        if not plan.look_back or not transactions.count:
+            return transactions, task_totals
         suspects = f"{folder}candidates.parquet"
-        oldest = found.suspects(suspects)
+        oldest = transactions.suspects(suspects)
         if oldest is None:
-            return found, made
-        back = self._back(plan, oldest, reader)
-        tasks = (*plan.tasks, *back)
-        work.reporter.start(planning.offsets_of(back), None, "look for ends of transactions", "messages")
-        made.merge(self._do(draft, tasks, len(plan.tasks), carried=suspects, keep=False))
-        return Open(work, draft, tasks, work.reader()), made
+            return transactions, task_totals
+        extra_tasks = self._look_back_tasks(plan, oldest, reader)
+        tasks = (*plan.tasks, *extra_tasks)
+        work.reporter.start(
+            planning.offsets_of(extra_tasks), None, "look for ends of transactions", "messages"
+        )
+        task_totals.merge(self._run_tasks(draft, tasks, len(plan.tasks), carried=suspects, keep=False))
+        return Open(work, draft, tasks, work.reader()), task_totals
 
-    def _back(self, plan: QueuePlan, oldest: int, reader: CatalogReader) -> Tasks:
-        """Where ends of transactions with messages from tid `oldest` on may be, if it is still there."""
+    def _look_back_tasks(self, plan: QueuePlan, oldest: int, reader: CatalogReader) -> Tasks:
+        """Return tasks for the offsets that may hold ends of transactions with messages from tid `oldest` on,
+        without offsets that the queues have deleted."""
         rows = reader.rows("queue_open_since", source=self.workspace.source, tid=oldest)
         lows = {(r["scope"], r["epoch"], r["region"]): int(r["end_position"]) for r in rows}
-        for at in self.planner.cluster.positions(self.planner.topics, ISOLATION)[1]:
-            lows[at.place] = max(lows.get(at.place, 0), at.low)
+        for region in self.planner.cluster.positions(self.planner.topics, ISOLATION)[1]:
+            lows[region.place] = max(lows.get(region.place, 0), region.low)
         return planning.from_lows(plan.look_back, lows)
 
-    def _do(self, draft: InProgress, tasks: Tasks, first: int, *, carried: str | None, keep: bool) -> Totals:
-        """Do the tasks from the `first` on."""
+    def _run_tasks(
+        self, draft: InProgress, tasks: Tasks, first: int, *, carried: str | None, keep: bool
+    ) -> Totals:
+        """Run the tasks from number `first` on; return their totals."""
         request = self.request
         job = QueueCopyJob(
             **parts_of(self.workspace, draft, draft.plan.level, draft.plan.parent),
@@ -255,59 +266,61 @@ class QueueBackup(Source[InProgress]):
         self.workspace.choose_runner(request, of_messages(planning.offsets_of(tasks[first:])))
         return run_tasks(self.workspace, job, range(first, len(tasks)))
 
-    def _require_last_tid(self, tid: int, found: Open) -> None:
-        """Refused when the queues contradict snapshot.json."""
-        where = self.planner.report.where
-        for one in found.ranges:
-            place = f"topic {one.scope}, partition {one.region}"
-            snapshot_json.require_last_tid(tid, where, one.last_tid, place, one.last_tid_position)
-        if early := found.early():
+    def _require_last_tid(self, tid: int, transactions: Open) -> None:
+        """Raise Refused when the queues contradict snapshot.json."""
+        path = self.planner.report.where
+        for scan in transactions.ranges:
+            partition = f"topic {scan.scope}, partition {scan.region}"
+            snapshot_json.require_last_tid(tid, path, scan.last_tid, partition, scan.last_tid_position)
+        if early := transactions.early():
             raise Refused(
-                f"{where}: max_no_transaction_pos is behind a message of an open transaction: {early}, and "
+                f"{path}: max_no_transaction_pos is behind a message of an open transaction: {early}, and "
                 "is not ended.",
                 hint="What depends on this snapshot would lose messages. Take another one.",
             )
-        if unlike := found.unlike():
+        if not_open := transactions.unlike():
             raise Refused(
-                f"{where} lists transaction {unlike[0]} as open, and in the queues it is not: it has no "
+                f"{path} lists transaction {not_open[0]} as open, and in the queues it is not: it has no "
                 "message before the snapshot's positions, or it was ended there.",
                 hint="What depends on this snapshot would lose or repeat messages. Take another one.",
             )
 
-    def _warn(self, found: Open, versions: Sequence[Version]) -> None:
+    def _warn(self, transactions: Open, versions: Sequence[Version]) -> None:
         warning = self.workspace.reporter.warning
-        first = min((one.first_tid for one in found.ranges if one.first_tid is not None), default=None)
+        first = min(
+            (scan.first_tid for scan in transactions.ranges if scan.first_tid is not None), default=None
+        )
         if versions and first is not None and first < versions[0].tid:
             warning(
                 f"there are messages from tid {first} on, and {self.request.schema} has no version "
                 f"before tid {versions[0].tid}"
             )
-        count, some = found.lost()
+        count, examples = transactions.lost()
         if count:
             warning(
                 f"{count} transactions are open and have messages that the queues hold no more, such as "
-                f"{some[0]}: no backup of this full continues them"
+                f"{examples[0]}: no backup of this full continues them"
             )
 
-    def _list(self, parts: Parts, found: Open, point: QueuePoint, files: Files) -> list[DataFile]:
-        """The rows beside those of the messages."""
+    def _list(self, parts: Parts, transactions: Open, point: QueuePoint, files: Files) -> list[DataFile]:
+        """Write the objects beside the messages and return their rows."""
         source, backup_id = parts.source, parts.backup_id
-        listing = Listing(self.workspace.storage, parts, found.plan.end_ts)
+        listing = Listing(self.workspace.storage, parts, transactions.plan.end_ts)
         listing.put("queue_points", [point])
-        listing.put("queue_positions", found.positions())
-        if found.count:
-            listing.add("queue_transactions", found.write(listing.path("queue_transactions")))
+        listing.put("queue_positions", transactions.positions())
+        if transactions.count:
+            listing.add("queue_transactions", transactions.write(listing.path("queue_transactions")))
         if files.versions:
             versions = [
                 QueueSchema(
                     backup_id=backup_id,
                     source=source,
-                    version=one.version,
-                    from_tid=one.tid,
-                    change=one.change,
-                    definition=one.schema,
+                    version=version.version,
+                    from_tid=version.tid,
+                    change=version.change,
+                    definition=version.schema,
                 )
-                for one in files.versions
+                for version in files.versions
             ]
             listing.put("queue_schemas", versions)
         listing.file(layout.queue_file_path(source, backup_id, CONFIG), "config", files.config)

@@ -1,4 +1,4 @@
-"""The snapshot that a full of queues depends on: backed up by the job of snapshots, and held."""
+"""The snapshot that a full of queues depends on: the job for snapshots backs it up, and a hold keeps it."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ if TYPE_CHECKING:
 
 
 class FullSnapshot:
-    """The snapshots of one engine. `source`: the engine's."""
+    """Takes and holds the snapshot backups of one engine."""
 
     def __init__(self, request: QueueRequest, workspace: Workspace) -> None:
-        self._asked, self._work, self._source = request, workspace, workspace.source
+        self._request, self._work, self._source = request, workspace, workspace.source
         self._folder = self._identity()
 
     def take(self, draft: InProgress, reader: CatalogReader) -> str:
-        """Have the snapshot backed up, and held: the full depends on it.
+        """Back up the snapshot, hold the backup, since the full depends on it, and return its id.
 
-        Raises Busy (a prune is at work on the snapshots), Refused (one that was interrupted deletes it; the
-        engine has put another snapshot there, which the full's positions are not of).
+        Raises Busy (a prune is at work on the snapshots), Refused (an interrupted prune deletes the backup;
+        or the engine has replaced the snapshot, so the positions of the full are not those of the new one).
         """
-        found = self.found(draft, reader)
-        while found is None or not self._hold(found, draft):
-            # Between the two a prune may have taken it: nothing held it yet.
+        snapshot_id = self.found(draft, reader)
+        while snapshot_id is None or not self._hold(snapshot_id, draft):
+            # A prune may delete the backup before it is held; then it is taken again.
             request = self.request(draft.note)
-            found = str(
+            snapshot_id = str(
                 backup_snapshot.run(
                     request,
                     spark=self._work.session or (lambda: self._work.spark),
@@ -46,29 +46,30 @@ class FullSnapshot:
                 )["backup_id"]
             )
             self._require_same(draft)
-        return found
+        return snapshot_id
 
     def _require_same(self, draft: InProgress) -> None:
-        mark = read_report(self._asked).mark
+        mark = read_report(self._request).mark
         if (mark, self._identity()) != (draft.asked.get("snapshot_is"), self._folder):
             raise Refused(
-                f"{self._asked.snapshot} was replaced while its full was taken: the positions are those of "
+                f"{self._request.snapshot} was replaced while its full was taken: the positions are those of "
                 "the snapshot before.",
                 hint="A snapshot must stay as it is until its full is complete. Run the command again.",
             )
 
     def _identity(self) -> tuple[int, int] | None:
-        """What tells this folder from another in its place; None: none is named, or is readable here."""
-        if self._asked.snapshot is None:
+        """Return what distinguishes the folder from another one at the same path; None: no folder is named,
+        or it cannot be read from here."""
+        if self._request.snapshot is None:
             return None
         try:
-            found = Path(self._asked.snapshot).stat()
+            stat = Path(self._request.snapshot).stat()
         except OSError:
             return None
-        return found.st_dev, found.st_ino
+        return stat.st_dev, stat.st_ino
 
     def request(self, note: str) -> backup_snapshot.SnapshotRequest:
-        request = self._asked
+        request = self._request
         return backup_snapshot.SnapshotRequest(
             destination=request.destination,
             paths=(str(request.snapshot),),
@@ -84,34 +85,34 @@ class FullSnapshot:
         )
 
     def found(self, draft: InProgress, reader: CatalogReader) -> str | None:
-        """The backup of the snapshot that was made for a full."""
+        """Return the id of the snapshot backup that was taken for a full; None: there is none."""
         source = layout.snapshot_source(self._source)
-        found = reader.one("queue_snapshot", source=source, note=draft.note)
-        return str(found["backup_id"]) if found else None
+        row = reader.one("queue_snapshot", source=source, note=draft.note)
+        return str(row["backup_id"]) if row else None
 
     def release(self, backup_id: str, draft: InProgress) -> None:
-        """Hold the snapshot of a full that came to nothing no more; what a person holds stays held."""
+        """Release the hold on the snapshot of a full that was discarded; other holds stay."""
         holds = self._work.reader().rows("hold_in_force", backup_id=backup_id)
-        if any(row["reason"] == self._why(draft) for row in holds):
-            self._tell(
+        if any(row["reason"] == self._reason(draft) for row in holds):
+            self._record_hold(
                 backup_id, f"the full {draft.backup_id} of {self._source} came to nothing", released=True
             )
 
     def _hold(self, backup_id: str, draft: InProgress) -> bool:
-        """Hold it; False when it is there no more."""
+        """Hold a snapshot backup; return False when it no longer exists."""
         source = layout.snapshot_source(self._source)
-        # A prune that is at work has looked at the holds already.
-        with self._work.lease(f"source-{source}", wait_s=self._asked.lease_ttl_s):
+        # The lease excludes a prune, which may have read the holds already.
+        with self._work.lease(f"source-{source}", wait_s=self._request.lease_ttl_s):
             if self.found(draft, self._work.reader()) != backup_id:
                 return False
             tombstones.require_not_pruned(self._work.storage, source, backup_id)
-            self._tell(backup_id, self._why(draft))
+            self._record_hold(backup_id, self._reason(draft))
             return True
 
-    def _why(self, draft: InProgress) -> str:
+    def _reason(self, draft: InProgress) -> str:
         return f"the full {draft.backup_id} of {self._source} stands on it"
 
-    def _tell(self, backup_id: str, reason: str, *, released: bool = False) -> None:
+    def _record_hold(self, backup_id: str, reason: str, *, released: bool = False) -> None:
         row = Hold(
             backup_id=backup_id,
             source=layout.snapshot_source(self._source),

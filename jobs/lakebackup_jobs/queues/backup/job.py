@@ -1,8 +1,8 @@
-"""Back up an engine's queues: complete what was interrupted, fix the offsets, plan, and carry it out.
+"""Backs up an engine's queues: it completes an interrupted backup, fixes the offsets, plans and copies.
 
-A full is a backup of the engine's snapshot, by the job that backs up snapshots, and one of the queues that
-records its position in them. Little work is done in this process; Spark is asked when there are many
-messages to read.
+A full consists of a backup of the engine's snapshot, which the job for snapshots takes, and a backup of the
+queues that records the snapshot's positions in them. Small backups run in this process; Spark runs large
+ones.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 
 
 def run(request: QueueRequest, *, spark: Session = None, reporter: Reporter) -> dict[str, Any]:
-    """Take one backup; returns what a person wants to know of it.
+    """Take one backup and return its report; with `dry_run`, only a preview.
 
-    Raises NeedsFull (queues that were purged or reset, of which nothing is stored then), NotFound (topics,
-    files), UsageProblem (files that are not what they have to be), Refused (messages without a tid, a
-    snapshot.json that cannot be right), Busy (another run on the source), EnvironmentProblem.
+    Raises NeedsFull (queues were purged or reset; nothing is stored then), NotFound (topics, files),
+    UsageProblem (files with invalid content), Refused (messages without a tid, a snapshot.json that cannot be
+    right), Busy (another run on the source), EnvironmentProblem.
     """
     source = layout.check_source(request.source)
     layout.snapshot_source(source)
@@ -42,35 +42,36 @@ def run(request: QueueRequest, *, spark: Session = None, reporter: Reporter) -> 
     work = Workspace(request, source, reporter, spark)
     if request.dry_run:
         return _preview(QueueBackup(work, QueuePlanner(request, work, work.existing)))
-    # The catalog is opened while the cluster is asked.
-    with work.running("backup", QUEUES) as lease, ThreadPoolExecutor(1, "catalog") as beside:
-        catalog = beside.submit(work.writer().prepare)
-        # Ends that were looked at before it may be older than those of a backup that another run has taken.
+    # The catalog is opened while the cluster is queried.
+    with work.running("backup", QUEUES) as lease, ThreadPoolExecutor(1, "catalog") as pool:
+        catalog = pool.submit(work.writer().prepare)
+        # The planner reads the ends under the lease: ends read earlier may be older than those of a backup
+        # that another run has taken since.
         planner = QueuePlanner(request, work, lambda: notice_lost_objects(work, catalog.result()))
         queues = QueueBackup(work, planner)
         life = Life(queues, lease)
         planner.record_skipped()
-        ended = life.settle()
-        if ended and ended["kind"] == "full":
-            return ended
-        if ended:
+        completed = life.settle()
+        if completed and completed["kind"] == "full":
+            return completed
+        if completed:
             planner.catalog = work.reader()
-        if ended and request.mode == "differential":
-            # What came since the positions of then; another one from the full on would read all of it again.
+        if completed and request.mode == "differential":
+            # Only the messages since that backup are missing: another differential would read all again.
             planner.request = replace(request, mode="incremental")
         result = life.take(queues.plan())
-    return {**result, "ended": ended} if ended else result
+    return {**result, "ended": completed} if completed else result
 
 
 def _preview(queues: QueueBackup) -> dict[str, Any]:
-    """What would be done; nothing is written."""
+    """Return what the backup would do; write nothing."""
     work, planner = queues.workspace, queues.planner
     plan = planner.plan(layout.new_backup_id(datetime.now(UTC)))
     planner.require_there(plan)
     for note in plan.notes:
         work.reporter.note(note)
-    found = {"dry_run": True, **summary(plan, work.source)}
+    preview = {"dry_run": True, **summary(plan, work.source)}
     if plan.kind == "full":
         snapshot = replace(queues.snapshots.request("dry run"), dry_run=True)
-        found["snapshot"] = backup_snapshot.run(snapshot, reporter=work.reporter)
-    return found
+        preview["snapshot"] = backup_snapshot.run(snapshot, reporter=work.reporter)
+    return preview

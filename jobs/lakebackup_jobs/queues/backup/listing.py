@@ -1,4 +1,5 @@
-"""The rows of `files` beside the messages of a backup of queues: files of the engine, and objects of rows."""
+"""The rows of `files` beside those of the messages, in a backup of queues: the engine's files, and objects
+that hold rows of other tables."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ Table = Literal["queue_points", "queue_positions", "queue_transactions", "queue_
 
 @dataclass
 class Listing:
-    """Collects the rows. `end_ts` in ms: the time of the files."""
+    """Writes objects and collects their rows. `end_ts`: the time of the engine's files, in ms."""
 
     storage: Storage
     parts: Parts
@@ -34,22 +35,22 @@ class Listing:
     rows: list[DataFile] = field(default_factory=list)
 
     def path(self, table: Table) -> str:
-        """A place for rows of a table; another one each time."""
+        """Return a new path for an object with rows of a table."""
         return f"{self.parts.folder}listing/{LISTED[table]}-{secrets.token_hex(4)}.parquet"
 
     def put(self, table: Table, rows: Sequence[QueuePoint | QueuePosition | QueueSchema]) -> None:
-        """Put rows that are few as an object."""
+        """Write rows of a table, which must be few, as an object."""
         schema, path = ARROW_SCHEMAS[table], self.path(table)
         batch = pa.RecordBatch.from_pylist([as_row(row) for row in rows], schema)
         self.add(table, Written(path, *write_rows(self.storage, path, schema, [batch])))
 
     def add(self, table: Table, put: Written) -> None:
-        """An object of rows; one without rows is left out."""
+        """Add the row of an object that was written, unless the object is empty."""
         if put.rows:
             self.rows.append(self.parts.listing(table, put.path, put.bytes, put.sha256))
 
     def file(self, path: str, role: Literal["config", "schema"], data: bytes | None) -> None:
-        """A file of the engine; None: there is none."""
+        """Add the row of one of the engine's files; `data` None: there is no such file."""
         if data is None:
             return
         self.rows.append(

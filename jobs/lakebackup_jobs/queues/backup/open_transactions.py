@@ -1,7 +1,7 @@
-"""What a backup of queues knows at its end: which transactions are open then, and the state that it restores.
+"""The transactions that are open at the end of a backup of queues, and the state that the backup restores.
 
-The same statements run in this process or, where much was read, on Spark; no row of a transaction passes
-through the driver there.
+SQL queries over the transactions that the tasks have recorded determine both. The same queries run in this
+process or, after large backups, on Spark, where no row of a transaction passes through the driver.
 """
 
 from __future__ import annotations
@@ -38,106 +38,113 @@ _GREATEST = 2**63 - 1
 
 
 class Open:
-    """The transactions that are open when a backup ends, once `tasks` have recorded what they found.
+    """The transactions that are open when a backup ends, from what its `tasks` have recorded.
 
-    `ranges`: what the ranges of the plan's tasks held; nothing of what a restore has left, where that is
-    forgotten.
+    `ranges`: the totals of the ranges of the plan's tasks. Messages that a restore
+    has made void do not count.
     """
 
     def __init__(self, work: Workspace, draft: InProgress, tasks: Tasks, reader: CatalogReader) -> None:
         plan, count = draft.plan, len(tasks)
         self.plan, self.tasks, self._uri = plan, count, work.storage.uri
-        self._own = {"backup_id": draft.backup_id, "source": work.source}
+        self._backup_columns = {"backup_id": draft.backup_id, "source": work.source}
         spark = None if work.runner == "local" else work.spark
         self._reader = reader if spark is None else reader.on(spark)
-        found = [read_ranges(work.storage, work.source, draft.backup_id, task)[0] for task in range(count)]
-        every = list(chain.from_iterable(found))
-        self.ranges = behind_marks(list(chain.from_iterable(found[: len(plan.tasks)])))
-        # After a restore that the plan does not know, nothing is open of what was open before it.
-        self._parent = None if restored_to(plan, every) is not None else plan.open_at
-        scans = TaskScans(self._uri, work.source, draft.backup_id, marks_of(every))
+        task_ranges = [
+            read_ranges(work.storage, work.source, draft.backup_id, task)[0] for task in range(count)
+        ]
+        all_ranges = list(chain.from_iterable(task_ranges))
+        self.ranges = behind_marks(list(chain.from_iterable(task_ranges[: len(plan.tasks)])))
+        # A transaction that was open before a restore that the plan does not know is not open after it.
+        self._parent = None if restored_to(plan, all_ranges) is not None else plan.open_at
+        scans = TaskScans(self._uri, work.source, draft.backup_id, marks_of(all_ranges))
         give_scans(self._reader, spark, "queue_seen", scans, count)
         if plan.kind != "full":
-            # Its chain has what the queues have deleted.
+            # The backups before it hold the messages that the queues have deleted.
             self._reader.define("queue_unended", "queue_open", parent=self._parent)
             return
-        reported = plan.snapshot_open
+        reported_ids = plan.snapshot_open
         self._reader.give(
-            "queue_reported", pa.table({"transaction_id": pa.array(reported or (), pa.string())})
+            "queue_reported", pa.table({"transaction_id": pa.array(reported_ids or (), pa.string())})
         )
         self._reader.give("queue_lows", _lows(plan))
         self._reader.define("queue_found", "queue_open", parent=self._parent)
         self._reader.define("queue_gone", "queue_open_gone")
-        self._reader.define("queue_unended", "queue_open_reported", reported=reported is not None)
+        self._reader.define("queue_unended", "queue_open_reported", reported=reported_ids is not None)
 
     @cached_property
     def count(self) -> int:
-        """How many they are."""
+        """The number of open transactions."""
         return int(self._reader.rows("queue_open_count")[0]["transactions"])
 
     def unlike(self) -> list[str]:
-        """Some that the engine reports as open, and that are not open in the queues."""
+        """Return some transactions that the engine reports as open and that are not open in the queues."""
         return [str(row["transaction_id"]) for row in self._reader.rows("queue_reported_unlike")]
 
     def early(self) -> str | None:
-        """Where one has a message before all that the engine reports of them; None: nowhere."""
+        """Describe an open transaction with a message before all positions that the engine reports for open
+        transactions; None: there is none."""
         for row in self._reader.rows("queue_open_early"):
-            place = f"offset {row['first_position']} of topic {row['scope']}, partition {row['region']}"
-            return f"transaction {row['transaction_id']} has one at {place}"
+            location = f"offset {row['first_position']} of topic {row['scope']}, partition {row['region']}"
+            return f"transaction {row['transaction_id']} has one at {location}"
         return None
 
     def lost(self) -> tuple[int, list[str]]:
-        """How many were open and cannot be continued, and some of them."""
+        """Return how many transactions are open and cannot be continued, since messages of theirs are gone
+        from the queues; and some of their ids."""
         rows = self._reader.rows("queue_open_lost") if self.plan.kind == "full" else []
         return (int(rows[0]["transactions"]) if rows else 0), [str(row["transaction_id"]) for row in rows]
 
     def suspects(self, path: str) -> int | None:
-        """Write the ids of those whose end may be before what was read; returns the least tid of a message of
-        theirs, None: there are none."""
+        """Write the ids of the transactions whose end may be before the offsets that were read.
+
+        Returns the least tid of their messages; None: there are no such transactions.
+        """
         plan = self.plan
-        known = plan.last_tid if plan.keep and plan.last_tid is not None else _GREATEST
-        asked = {"parent": self._parent, "tid": known}
-        if not write_ids(self._reader, self._uri, path, "queue_open_ids", **asked):
+        parent_tid = plan.last_tid if plan.keep and plan.last_tid is not None else _GREATEST
+        parameters = {"parent": self._parent, "tid": parent_tid}
+        if not write_ids(self._reader, self._uri, path, "queue_open_ids", **parameters):
             return None
         return int(self._reader.rows("queue_open_oldest", parent=self._parent)[0]["tid"])
 
     def write(self, path: str) -> Written:
-        """Write their rows of the catalog as a Parquet object."""
+        """Write the catalog rows of the open transactions as a Parquet object."""
         schema = ARROW_SCHEMAS["queue_transactions"]
-        return write_query(self._reader, self._uri, path, schema, "queue_open_rows", **self._own)
+        return write_query(self._reader, self._uri, path, schema, "queue_open_rows", **self._backup_columns)
 
     def positions(self) -> list[QueuePosition]:
-        """From where on each partition must be read to see whole what is open."""
+        """Return for each partition the offset from which it must be read to see all messages of open
+        transactions, and its greatest tid."""
         rows = self._reader.rows("queue_open_places") if self.count else []
         first = {(r["scope"], r["epoch"], r["region"]): int(r["first_position"]) for r in rows}
         tids = {(scope, epoch, region): tid for scope, epoch, region, tid in self.plan.tids}
-        for place in marks_of(self.ranges):
-            tids.pop(place, None)
-        for one in self.ranges:
-            if one.last_tid is not None:
-                tids[one.place] = max(tids.get(one.place, 0), one.last_tid)
-        places = [((p.scope, p.epoch, p.region), p.end_position) for p in self.plan.positions]
+        for partition in marks_of(self.ranges):
+            tids.pop(partition, None)
+        for scan in self.ranges:
+            if scan.last_tid is not None:
+                tids[scan.place] = max(tids.get(scan.place, 0), scan.last_tid)
+        ends = [((p.scope, p.epoch, p.region), p.end_position) for p in self.plan.positions]
         return [
             QueuePosition(
-                **self._own,
-                **dict(zip(("scope", "epoch", "region"), place, strict=True)),
-                no_transaction_position=min(first.get(place, end), end),
-                last_tid=tids.get(place),
+                **self._backup_columns,
+                **dict(zip(("scope", "epoch", "region"), partition, strict=True)),
+                no_transaction_position=min(first.get(partition, end), end),
+                last_tid=tids.get(partition),
             )
-            for place, end in places
+            for partition, end in ends
         ]
 
     def point(self, snapshot_id: str | None) -> QueuePoint:
-        """The state that the backup restores."""
+        """Return the state that the backup restores."""
         plan, ranges = self.plan, self.ranges
-        first = [one.first_tid for one in ranges if one.first_tid is not None]
+        first_tids = [scan.first_tid for scan in ranges if scan.first_tid is not None]
         return QueuePoint(
-            **self._own,
-            first_tid=min(first) if plan.keep and first else None,
+            **self._backup_columns,
+            first_tid=min(first_tids) if plan.keep and first_tids else None,
             last_tid=last_tid(plan, ranges),
             snapshot_id=snapshot_id,
             restore_id=plan.restore_id,
-            carried=sum(one.carried for one in ranges) if plan.keep else 0,
+            carried=sum(scan.carried for scan in ranges) if plan.keep else 0,
             open_transactions=self.count,
         )
 
@@ -146,21 +153,24 @@ def _lows(plan: QueuePlan) -> pa.Table:
     schema = pa.schema(
         [*((name, pa.string()) for name in ("scope", "epoch", "region")), ("low_position", pa.int64())]
     )
-    rows = [{name: getattr(at, name) for name in schema.names} for at in plan.positions]
+    rows = [{name: getattr(position, name) for name in schema.names} for position in plan.positions]
     return pa.Table.from_pylist(rows, schema)
 
 
 def restored_to(plan: QueuePlan, ranges: Iterable[RangeScan]) -> int | None:
-    """To which tid the engine was restored by restores that the plan does not know, 0: unknown; None: by
-    none. The state that the plan begins with was left then."""
-    by = [one for one in ranges if one.watermark is not None and one.restore_id != plan.restore_id]
-    return max((one.restored_tid or 0 for one in by), default=None) if not plan.keep else None
+    """Return the greatest tid that the engine was restored to by restores that the plan does not know.
+
+    0: the tid is unknown. None: there was no such restore, so the engine continues the state that the plan
+    begins with.
+    """
+    restores = [scan for scan in ranges if scan.watermark is not None and scan.restore_id != plan.restore_id]
+    return max((scan.restored_tid or 0 for scan in restores), default=None) if not plan.keep else None
 
 
 def last_tid(plan: QueuePlan, ranges: Sequence[RangeScan]) -> int:
-    """The tid up to which the backup restores everything."""
+    """Return the tid up to which the backup restores everything."""
     if plan.snapshot_tid is not None:
         return plan.snapshot_tid
-    seen = [one.last_tid for one in ranges if one.last_tid is not None]
-    restored = restored_to(plan, ranges)
-    return max([*seen, (plan.last_tid or 0) if restored is None else restored])
+    tids = [scan.last_tid for scan in ranges if scan.last_tid is not None]
+    restored_tid = restored_to(plan, ranges)
+    return max([*tids, (plan.last_tid or 0) if restored_tid is None else restored_tid])

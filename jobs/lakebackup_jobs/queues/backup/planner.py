@@ -1,4 +1,4 @@
-"""What the next backup of an engine's queues is, as its cluster, its files and the catalog are now."""
+"""Plans the next backup of an engine's queues from the state of its cluster, its files and the catalog."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ if TYPE_CHECKING:
 
 
 class QueuePlanner:
-    """The engine as one run sees it: ends of its queues are looked at once, and then the catalog is asked
-    for, None where there is none."""
+    """The engine as one run sees it. It reads the ends of the queues once, and opens the catalog after that;
+    `catalog` returns None when there is none."""
 
     def __init__(
         self, request: QueueRequest, workspace: Workspace, catalog: Callable[[], CatalogReader | None]
@@ -61,20 +61,21 @@ class QueuePlanner:
         self.topics = self.cluster.describe(names)
         self._end_ts, regions = self.cluster.positions(self.topics, ISOLATION)
         self.catalog = catalog()
-        known = skipped.recorded(self.catalog, workspace.source)
-        self._skip = skipped.asked(request.skip, self.topics) - known
-        self.skipped = self._skip | known
+        recorded = skipped.recorded(self.catalog, workspace.source)
+        self._skip = skipped.asked(request.skip, self.topics) - recorded
+        self.skipped = self._skip | recorded
         tails = Tails(dict(request.kafka), ISOLATION, request.names, self.skipped)
         self.regions = tails.settled(regions, lambda: self.cluster.positions(self.topics, ISOLATION)[1])
-        # Read behind the ends: a schema is in its history before the first message that has it is written.
+        # The files are read after the ends, since a schema is in the history before the first message that
+        # uses it is written.
         self.files = files_of(request)
 
     def asked(self, plan: QueuePlan) -> dict[str, Any]:
-        """What makes two requests the same backup: of a full, also that the snapshot is the same."""
+        """Return the options that make two requests the same backup; a full also needs the same snapshot."""
         return {**self.request.asked, **({"snapshot_is": self.report.mark} if plan.kind == "full" else {})}
 
     def record_skipped(self) -> None:
-        """Write down which messages are left out from now on."""
+        """Record in the audit log which messages are left out from now on, with a warning for each."""
         skipped.record(self._work.writer(), self._work.source, self._skip, time.time_ns() // 1000)
         for scope, _, region, position in sorted(self._skip):
             self._work.reporter.warning(f"{scope}[{region}] at offset {position} is left out of all backups")
@@ -131,22 +132,24 @@ class QueuePlanner:
         return plan
 
     def _whole(self, starts: Iterable[Start]) -> list[RegionState]:
-        """The partitions, each as far as it still is what was backed up of it: one that was cut back by an
-        unclean election of its leader may have grown beyond that."""
+        """Return the partitions, each up to where it still agrees with what was backed up of it.
+
+        A partition that an unclean leader election has cut back may have grown beyond that point again.
+        """
         cuts = self.cuts(BackupEnd(0, *s.place, s.own_from, s.leader_epoch) for s in starts)
         return [
-            replace(one, end=min(one.end, cuts[one.place])) if one.place in cuts else one
-            for one in self.regions
+            replace(region, end=min(region.end, cuts[region.place])) if region.place in cuts else region
+            for region in self.regions
         ]
 
     def cuts(self, ends: Iterable[BackupEnd]) -> dict[Place, int]:
-        """Where partitions were cut back behind these ends."""
-        now = {region.place: region for region in self.regions}
-        there = [end for end in ends if end.where in now]
-        return cut_back(there, now, Logs(self.request.kafka, lambda _: {}))
+        """Return the partitions that were cut back below these ends, each with its new end."""
+        regions = {region.place: region for region in self.regions}
+        existing_ends = [end for end in ends if end.where in regions]
+        return cut_back(existing_ends, regions, Logs(self.request.kafka, lambda _: {}))
 
     def _require_not_in_others(self, plan: QueuePlan, reader: CatalogReader, queues: Queues) -> None:
-        """Raise NeedsFull for a differential which would need what other backups since have in its place."""
+        """Raise NeedsFull for a differential that lacks messages which backups since the full hold."""
         histories = read_histories(reader, self._work.source, self.cluster.cluster_id())
         newest = replace(
             find_continuation(reader, histories, self.topics, "incremental"),
@@ -174,22 +177,25 @@ class QueuePlanner:
         raise planning.needs_full(plan.lost)
 
     def _compare_files(self, reader: CatalogReader, continuation: Continuation) -> None:
-        """Check that the engine's files continue those of the parent."""
+        """Check that the engine's schema history continues that of the parent.
+
+        Raises UsageProblem if the parent has one and the request names none; warns if it does not continue.
+        """
         if continuation.parent is None:
             return
-        known = reader.rows("queue_versions", backup_id=continuation.parent.backup_id)
-        before = [(row["version"], row["from_tid"]) for row in known]
-        if before and self.files.schema is None:
+        rows = reader.rows("queue_versions", backup_id=continuation.parent.backup_id)
+        parent_versions = [(row["version"], row["from_tid"]) for row in rows]
+        if parent_versions and self.files.schema is None:
             raise UsageProblem(
                 f"Backup {continuation.parent.backup_id} has a schema history, and "
                 "--engine-schema is missing.",
                 hint="Give --engine-schema FILE: each backup stores the file.",
             )
-        lacking = schema_history.unlike(self.files.versions, before)
-        if lacking and not continuation.restored:
+        missing_version = schema_history.unlike(self.files.versions, parent_versions)
+        if missing_version and not continuation.restored:
             self._work.reporter.warning(
                 f"{self.request.schema} does not continue that of backup {continuation.parent.backup_id}: "
-                f"version {lacking[0]}, valid from tid {lacking[1]}, is not in it"
+                f"version {missing_version[0]}, valid from tid {missing_version[1]}, is not in it"
             )
 
 
@@ -199,16 +205,20 @@ def _require_restored(
     histories: Iterable[History],
     topics: Sequence[TopicState],
 ) -> None:
-    """Raise Busy while a restore of the source writes into these topics, Refused when one was left half done.
+    """Raise Busy while a restore of the source writes into these topics, Refused when one is unfinished.
 
-    One that was left before the newest full, or before another restore was done, does not matter.
+    An unfinished restore from before the newest full, or from before a later completed one, does not matter.
     """
     names = {topic.epoch: topic.scope for topic in topics}
-    ended = resume_limit(histories, topics)
+    limit = resume_limit(histories, topics)
     for row in reader.rows("prune_restores", source=work.source):
         restore_id = row["restore_id"]
-        made = RestoreState(work.storage, restore_id).read(Prepared)
-        hit = next((names[epoch] for epoch in made.epochs.values() if epoch in names), None) if made else None
+        prepared = RestoreState(work.storage, restore_id).read(Prepared)
+        hit = (
+            next((names[epoch] for epoch in prepared.epochs.values() if epoch in names), None)
+            if prepared
+            else None
+        )
         if hit is None:
             continue
         digest = object_of(row["detail"]).get("digest")
@@ -217,7 +227,7 @@ def _require_restored(
                 f"Restore {restore_id} is writing into topic {hit}.",
                 hint="Wait until it is done, and run again.",
             )
-        if row["at"] >= ended:
+        if row["at"] >= limit:
             raise Refused(
                 f"Restore {restore_id} started to write into topic {hit} and did not finish: what a backup "
                 "would read there is of two histories.",

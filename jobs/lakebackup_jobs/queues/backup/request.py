@@ -1,4 +1,4 @@
-"""What a person asks of a backup of queues, and the files of the engine that it names."""
+"""The request for a backup of queues, and the engine's files that it names."""
 
 from __future__ import annotations
 
@@ -26,12 +26,14 @@ if TYPE_CHECKING:
 
 CONFIG: Literal["config.yaml"] = "config.yaml"
 SCHEMA: Literal["delta_schema_history.yaml"] = "delta_schema_history.yaml"
-# What makes two requests the same backup: these, what is added to requests later, and none of _ELSE.
+# Two requests mean the same backup if they agree in these fields, which every draft records, and in all
+# fields that are neither here nor in _ELSE.
 _SAME = (
     "mode", "snapshot", "positions", "config", "schema", "codec", "compression_level", "note", "topics",
     "names",
 )  # fmt: skip
-# Places, credentials, how it is done, and messages to leave out, which are recorded by themselves.
+# These fields may differ: locations, credentials, the way to run, and messages to leave out, which have
+# records of their own.
 _ELSE = (
     "destination", "catalog", "source", "kafka", "remote", "lease_ttl_s", "runner", "local_below",
     "parallelism", "dry_run", "target_bytes", "skip",
@@ -40,9 +42,11 @@ _ELSE = (
 
 @dataclass(frozen=True, slots=True)
 class QueueRequest(requests.RunRequest):
-    """What a person asked for. `source`: the engine's name; `topics`: regular expressions that match all of
-    its queues. `snapshot`: folder of its snapshot, for a full; `positions`: its snapshot.json, if not beside
-    that. `config` and `schema`: files that travel with every backup. `skip`: messages to leave out, such as
+    """The request for a backup of queues.
+
+    `source`: the engine's name; `topics`: regular expressions that match all of its queues. `snapshot`: the
+    folder of its snapshot, for a full; `positions`: its snapshot.json, if that is not beside the folder.
+    `config` and `schema`: files that every backup stores. `skip`: messages to leave out, such as
     `delta.1[0]@4711`. `kafka` may hold secrets.
     """
 
@@ -64,13 +68,13 @@ class QueueRequest(requests.RunRequest):
 
     @property
     def asked(self) -> dict[str, Any]:
-        """What makes two requests the same backup."""
+        """The options that make two requests the same backup."""
         return {**requests.asked(self, always=_SAME, never=_ELSE), "topics": sorted(self.topics)}
 
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """The engine's files as they are now; None: not named."""
+    """The content of the engine's files; None: the request does not name the file."""
 
     config: bytes | None
     schema: bytes | None
@@ -81,7 +85,7 @@ class Files:
 class EngineReport:
     """What an engine reports of its snapshot: the bytes of snapshot.json at `where`; None: there is none.
 
-    `mark`: what distinguishes this snapshot from another at the same path; None: not readable from here.
+    `mark` distinguishes this snapshot from another one at the same path; None: it cannot be read from here.
     """
 
     where: str
@@ -91,7 +95,8 @@ class EngineReport:
 
     @property
     def read(self) -> SnapshotJson | None:
-        """Raises NotFound, UsageProblem: only a full needs it to be right."""
+        """The parsed snapshot.json. Raises NotFound, UsageProblem; it is parsed late, since only a full needs
+        a valid one."""
         if self.problem:
             raise self.problem
         return None if self.data is None else snapshot_json.parse(self.data, self.where)
@@ -105,15 +110,15 @@ def files_of(request: QueueRequest) -> Files:
 
 
 def keep_files(storage: Storage, source: str, backup_id: str, files: Files) -> Files:
-    """The files of a backup that is at work, as they were when it began; puts those that are not there."""
-    config = _put(storage, layout.queue_file_path(source, backup_id, CONFIG), files.config)
+    """Store the engine's files for a backup, unless an earlier run has, and return the stored ones."""
+    config = _store_once(storage, layout.queue_file_path(source, backup_id, CONFIG), files.config)
     path = layout.queue_file_path(source, backup_id, SCHEMA)
-    schema = _put(storage, path, files.schema)
+    schema = _store_once(storage, path, files.schema)
     return Files(config, schema, () if schema is None else schema_history.parse(schema, path))
 
 
 def read_report(request: QueueRequest) -> EngineReport:
-    """What the engine reports of the snapshot that is named. Raises nothing: it may not be needed."""
+    """Read what the engine reports of the snapshot. Raises nothing: the report may not be needed."""
     if request.mode not in ("full", "auto") or request.snapshot is None:
         return EngineReport("", None, None, None)
     folder = root_of(request.snapshot)
@@ -126,12 +131,12 @@ def read_report(request: QueueRequest) -> EngineReport:
         return EngineReport(str(path), data, None, hashlib.sha256(data).hexdigest())
     try:
         mark = f"{folder.stat().st_mtime_ns} ns"
-    except OSError:  # it is there on workers alone
+    except OSError:  # only workers can read the folder
         mark = None
     return EngineReport(str(path), None, None, mark)
 
 
-def _put(storage: Storage, path: str, data: bytes | None) -> bytes | None:
+def _store_once(storage: Storage, path: str, data: bytes | None) -> bytes | None:
     if data is None:
         return None
     try:

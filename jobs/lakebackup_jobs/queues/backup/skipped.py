@@ -1,6 +1,6 @@
-"""Messages of an engine's queues that a person leaves out, by offset, since nobody can understand them.
+"""Messages of an engine's queues that a person leaves out of backups, by offset, since they cannot be read.
 
-Each is an entry of the audit log, so that later backups leave it out too: a differential reads it again.
+Each is an entry of the audit log, so that later backups leave it out too: a differential would read it again.
 """
 
 from __future__ import annotations
@@ -28,31 +28,31 @@ _TEXT = re.compile(r"(?P<topic>[^\[\]]+)\[(?P<region>[0-9]{1,9})\]@(?P<offset>[0
 
 
 def asked(texts: Iterable[str], topics: Sequence[TopicState]) -> frozenset[Place]:
-    """The places that texts such as `delta.1[0]@4711` name, of topics as they are now.
+    """Return the messages that texts such as `delta.1[0]@4711` name, in the topics as they are now.
 
-    Raises UsageProblem (no place), NotFound (none of these topics, no such partition).
+    Raises UsageProblem (the text does not name a message), NotFound (no such topic or partition).
     """
     states = {topic.scope: topic for topic in topics}
-    found = set()
+    messages = set()
     for text in texts:
-        place = _TEXT.fullmatch(text)
-        if place is None:
+        match = _TEXT.fullmatch(text)
+        if match is None:
             raise UsageProblem(
                 f"--skip-message {text!r} does not name a message.",
                 hint="Give topic, partition and offset, as in 'delta.1[0]@4711'.",
             )
-        topic = states.get(place["topic"])
-        if topic is None or int(place["region"]) >= topic.regions:
+        topic = states.get(match["topic"])
+        if topic is None or int(match["region"]) >= topic.regions:
             raise NotFound(
                 f"--skip-message {text!r}: the backup reads no such partition.",
                 hint=f"It reads {', '.join(sorted(states)) or 'no topic'}.",
             )
-        found.add((topic.scope, topic.epoch, str(int(place["region"])), int(place["offset"])))
-    return frozenset(found)
+        messages.add((topic.scope, topic.epoch, str(int(match["region"])), int(match["offset"])))
+    return frozenset(messages)
 
 
 def recorded(reader: CatalogReader | None, source: str) -> frozenset[Place]:
-    """The places that were left out before."""
+    """Return the messages that the audit log records as left out."""
     if reader is None:
         return frozenset()
     details = [object_of(row["detail"]) for row in reader.rows("queue_skipped", source=source)]
@@ -60,7 +60,7 @@ def recorded(reader: CatalogReader | None, source: str) -> frozenset[Place]:
 
 
 def record(writer: CatalogWriter, source: str, places: Iterable[Place], at: int) -> None:
-    """Put places into the audit log; `at` in microseconds."""
+    """Record messages in the audit log as left out; `at` in microseconds."""
     for scope, epoch, region, position in sorted(places):
         detail = {"scope": scope, "epoch": epoch, "region": region, "position": position}
         entry = Audit(at=at, actor=holder(), action=ACTION, subject=source, detail=json.dumps(detail))
@@ -68,8 +68,8 @@ def record(writer: CatalogWriter, source: str, places: Iterable[Place], at: int)
 
 
 def by_partition(places: Iterable[Place]) -> Mapping[tuple[str, str, str], list[int]]:
-    """(topic, topic id, partition) -> offsets."""
-    found: dict[tuple[str, str, str], Any] = {}
+    """Return the offsets of the messages by (topic, topic id, partition)."""
+    offsets: dict[tuple[str, str, str], Any] = {}
     for scope, epoch, region, position in places:
-        found.setdefault((scope, epoch, region), []).append(position)
-    return found
+        offsets.setdefault((scope, epoch, region), []).append(position)
+    return offsets

@@ -21,29 +21,33 @@ _MARK = ".lakebackup-restore.json"
 
 
 class EngineFolder:
-    """A folder of this machine that is empty, or holds what the same restore has put there.
+    """A folder on this machine that is empty, or that holds what the same restore has written.
 
-    Raises UsageProblem when it is none.
+    Raises UsageProblem when `folder` does not name a local folder.
     """
 
     def __init__(self, folder: str) -> None:
         self.folder = local_folder(folder, hint="Give --into FOLDER.")
 
     def taken(self, restore_id: str | None = None) -> str | None:
-        """Why a restore may not start here; None when it may, or has started."""
+        """Return why a restore may not start here; None when it may, or has started here already."""
         if not self.folder.exists() or (restore_id and self.is_own(restore_id)):
             return None
         if not self.folder.is_dir():
             return f"{self.folder} is no folder"
         if mark := self._mark():
-            asked = f", requested with {mark['asked']}" if mark.get("asked") else ""
-            return f"{self.folder} belongs to another restore that did not finish ({mark['restore']}{asked})"
-        first = next((path.name for path in self.folder.iterdir()), None)
-        return None if first is None else f"{self.folder} holds {first!r} already"
+            options = f", requested with {mark['asked']}" if mark.get("asked") else ""
+            return (
+                f"{self.folder} belongs to another restore that did not finish ({mark['restore']}{options})"
+            )
+        name = next((path.name for path in self.folder.iterdir()), None)
+        return None if name is None else f"{self.folder} holds {name!r} already"
 
     def begin(self, restore_id: str, asked: str = "") -> None:
-        """Take the folder for a restore; `asked`: options of its command that may mean another
-        instant later. Raises Refused when it is another's, EnvironmentProblem."""
+        """Claim the folder for a restore. Raises Refused when another restore has it, EnvironmentProblem.
+
+        `asked`: the command's options whose meaning depends on the time of day, for messages to a later run.
+        """
         with writing_to(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
             try:
@@ -54,50 +58,50 @@ class EngineFolder:
                     raise self.refusal(restore_id) from None
 
     def refusal(self, restore_id: str) -> Refused:
-        """The error for a folder that is taken."""
-        on = ", or run the same command as that restore to resume it" if self._mark() else ""
+        """Return the error for a folder that the restore may not start in."""
+        resume = ", or run the same command as that restore to resume it" if self._mark() else ""
         return Refused(
-            f"{self.taken(restore_id)}.", hint=f"Give --into a folder that is empty or not there{on}."
+            f"{self.taken(restore_id)}.", hint=f"Give --into a folder that is empty or not there{resume}."
         )
 
     def is_own(self, restore_id: str) -> bool:
-        """Whether a restore has taken the folder and not released it."""
+        """Return whether a restore has claimed the folder and not released it."""
         return self._mark().get("restore") == restore_id
 
     def _mark(self) -> dict[str, str]:
-        """What the restore that has the folder has put there; empty when none has."""
+        """Return the mark of the restore that has claimed the folder; empty when none has."""
         try:
-            found = json.loads((self.folder / _MARK).read_bytes())
-            return {"restore": str(found["restore"]), "asked": str(found.get("asked") or "")}
+            mark = json.loads((self.folder / _MARK).read_bytes())
+            return {"restore": str(mark["restore"]), "asked": str(mark.get("asked") or "")}
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return {}
 
     def snapshot_being(self, restore_id: str) -> Path:
-        """Where the snapshot is until it is whole."""
+        """Return the path of the snapshot while it is incomplete."""
         return self.folder / f".{SNAPSHOT}-{restore_id}"
 
     def has_snapshot(self, restore_id: str) -> bool:
-        """Whether the snapshot is whole; one that is gets its name."""
-        being, done = self.snapshot_being(restore_id), self.folder / SNAPSHOT
-        if done.exists():
+        """Return whether the snapshot is complete; a complete one gets its final name."""
+        unfinished, finished = self.snapshot_being(restore_id), self.folder / SNAPSHOT
+        if finished.exists():
             return True
-        # The snapshot's restore starts to delete its own state when all files are there.
-        own = being / OWN
+        # The restore of the snapshot deletes its own state once all files are written.
+        own = unfinished / OWN
         if (
-            not being.is_dir()
+            not unfinished.is_dir()
             or (own / "state.json").exists()
-            or all(path.name == OWN for path in being.iterdir())
+            or all(path.name == OWN for path in unfinished.iterdir())
         ):
             return False
         with writing_to(self.folder):
             shutil.rmtree(own, ignore_errors=True)
-            being.rename(done)
+            unfinished.rename(finished)
             sync_folder(self.folder)
         return True
 
     def clear(self, restore_id: str, names: Iterable[str]) -> None:
-        """Delete what a restore that has the folder put there: the snapshot, and the files `names`. Its
-        mark goes last."""
+        """Delete what the restore wrote, if it has claimed the folder: the snapshot, then the files `names`,
+        and its mark last."""
         if not self.is_own(restore_id):
             return
         with writing_to(self.folder):
@@ -109,17 +113,17 @@ class EngineFolder:
             (self.folder / _MARK).unlink(missing_ok=True)
 
     def put(self, name: str, content: bytes) -> None:
-        """Write a file in place of an older one, whole or not at all."""
-        being = self.folder / f".{name}"
+        """Write a file atomically; it replaces an older one."""
+        temporary = self.folder / f".{name}"
         with writing_to(self.folder):
-            with being.open("wb") as stream:
+            with temporary.open("wb") as stream:
                 stream.write(content)
                 stream.flush()
                 os.fsync(stream.fileno())
-            being.rename(self.folder / name)
+            temporary.rename(self.folder / name)
             sync_folder(self.folder)
 
     def finish(self) -> None:
-        """Release the folder: the restore is finished."""
+        """Release the folder, since the restore is finished."""
         with writing_to(self.folder):
             (self.folder / _MARK).unlink(missing_ok=True)

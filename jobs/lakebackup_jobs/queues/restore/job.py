@@ -1,7 +1,7 @@
-"""Carry out the restore of an engine: its snapshot, its configuration, a watermark, its queues' messages.
+"""Restores an engine: its snapshot, its configuration, then a watermark and the messages in its queues.
 
-All that will be done is recorded before anything is written, so that an interrupted restore is resumed with
-the same backups, the same messages and the same watermark, and nothing is there twice.
+The plan is recorded before any of these is written. So an interrupted restore resumes with the same backups,
+the same messages and the same watermark, and writes no message twice.
 """
 
 from __future__ import annotations
@@ -56,11 +56,11 @@ if TYPE_CHECKING:
 def run(
     request: QueueRestoreRequest, *, spark: SparkSession | None = None, reporter: Reporter
 ) -> dict[str, Any]:
-    """Restore an engine; returns what a person wants to know of it.
+    """Restore an engine and return the report; with `dry_run`, only a preview.
 
     Raises NotFound, Refused (a point that is not covered, damaged or missing files, a folder or topics that
-    hold something already), Damaged (a file that is not what the catalog says, found before any of it
-    becomes visible), Busy, EnvironmentProblem.
+    are not empty), Damaged (a file that is not what the catalog says; none of it becomes visible), Busy,
+    EnvironmentProblem.
     """
     work = Workspace(request, request.source, reporter, spark)
     run = _Run(request, work)
@@ -90,52 +90,52 @@ class _Run:
         self._folder = EngineFolder(request.folder)
 
     def preview(self) -> dict[str, Any]:
-        """What would be done; nothing is written."""
-        made = self._plan()
-        there = set(self._topics.topic_names())
-        missing = self._missing_rights(made.queues)
+        """Return what the restore would do; write nothing."""
+        plan = self._plan()
+        existing = set(self._topics.topic_names())
+        missing = self._missing_rights(plan.queues)
         reasons = [self._folder.taken(), rights.lacks(missing) if missing else None]
         return {
             "dry_run": True,
-            **summary.summary(made),
+            **summary.summary(plan),
             "queues": [
                 {
                     **summary.of_queue(queue),
-                    "action": "write into" if queue.target in there else "create",
-                    "refused_because": self._misfit(queue, there),
+                    "action": "write into" if queue.target in existing else "create",
+                    "refused_because": self._misfit(queue, existing),
                 }
-                for queue in made.queues
+                for queue in plan.queues
             ],
-            "obstacles": list(made.obstacles),
+            "obstacles": list(plan.obstacles),
             "refused_because": "; ".join(filter(None, reasons)) or None,
-            "selection": made.selection,
-            "parameters": dict(made.parameters),
+            "selection": plan.selection,
+            "parameters": dict(plan.parameters),
         }
 
     def carry_out(self, scratch: Scratch) -> dict[str, Any]:
-        """All of it, from where an earlier run was interrupted."""
+        """Carry out the restore, or resume it where an earlier run was interrupted."""
         request, writer = self.request, scratch.writer()
-        # Where nothing can be written no earlier run can be resumed.
-        resumed = unfinished(self._reader, request.digest()) if scratch.recorded else None
-        state, made = RestoreState(scratch.storage, resumed or _new_id()), None
-        if resumed:
-            state, made = self._resumed(writer, state)
-        plan = made or self._checked(state.restore_id)
+        # A run that cannot be recorded in the destination cannot resume an earlier one.
+        resumed_id = unfinished(self._reader, request.digest()) if scratch.recorded else None
+        state, prepared = RestoreState(scratch.storage, resumed_id or _new_id()), None
+        if resumed_id:
+            state, prepared = self._resume(writer, state)
+        plan = prepared or self._checked_plan(state.restore_id)
         rights.require(self._missing_rights(plan.queues))
         log = self._log(writer, state, plan)
         log.row("running")
         try:
             if not isinstance(plan, Prepared):
-                needed = (link.backup_id for link in plan.restore_path.links)
-                refuse_pruned_meanwhile(self.work, plan.source, self._reader, *needed)
+                backup_ids = (link.backup_id for link in plan.restore_path.links)
+                refuse_pruned_meanwhile(self.work, plan.source, self._reader, *backup_ids)
                 plan = self._prepare(state, plan)
-            made = plan
-            outcomes, done, notes = self._do(state, made)
+            prepared = plan
+            outcomes, completed, notes = self._restore(state, prepared)
         except LakebackupError as error:
             log.row("failed", problem=error.message)
             error.hint = f"{error.hint} {summary.suspended(state)}".strip()
             raise
-        summary.publish(self.work.reader(), writer, state, made, done)
+        summary.publish(self.work.reader(), writer, state, prepared, completed)
         self._folder.finish()
         log.finish(outcomes)
         leftovers = self._topics.forget_groups([state.group])
@@ -145,9 +145,9 @@ class _Run:
         return self.work.timed(
             {
                 "restore_id": state.restore_id,
-                "resumed": resumed == state.restore_id,
-                **summary.result(made),
-                "whole": summary.is_whole(made, done),
+                "resumed": resumed_id == state.restore_id,
+                **summary.result(prepared),
+                "whole": summary.is_whole(prepared, completed),
                 "entries": sum(outcome.entries for outcome in outcomes),
             }
         )
@@ -160,28 +160,34 @@ class _Run:
 
     def _plan(self) -> QueueRestorePlan:
         request = self.request
-        plan = partial(
+        make_plan = partial(
             plan_restore, request, tid_of=lambda _, files: tid_at(files, request.to_ts or 0, request.names)
         )
-        made = planned(self._reader, request, self.work.session, self.reporter, plan)
-        for note in made.notes:
+        plan = planned(self._reader, request, self.work.session, self.reporter, make_plan)
+        for note in plan.notes:
             self.reporter.note(note)
-        return made
+        return plan
 
-    def _resumed(self, writer: CatalogWriter, state: RestoreState) -> tuple[RestoreState, Prepared | None]:
-        """A restore that did not finish, and what it was to do; None when it starts again: what it had
-        written is gone, or it had written nothing. Raises Refused when only its folder is not there."""
-        made, restore_id = state.read(Prepared), state.restore_id
-        if made is None:
+    def _resume(self, writer: CatalogWriter, state: RestoreState) -> tuple[RestoreState, Prepared | None]:
+        """Return the state to continue with, and what the unfinished restore was to do.
+
+        The latter is None when the restore starts again, since it had written nothing or what it wrote is
+        gone. Raises Refused when the topics hold its messages and only its folder is missing.
+        """
+        prepared, restore_id = state.read(Prepared), state.restore_id
+        if prepared is None:
             return state, None
-        there = set(self._topics.topic_names()) & made.epochs.keys()
-        epochs = {found.scope: found.epoch for found in self._topics.describe(there)}
-        done = state.read(Done)
-        if epochs == made.epochs:
-            if self._folder.is_own(restore_id) or done:
+        existing = set(self._topics.topic_names()) & prepared.epochs.keys()
+        epochs = {topic.scope: topic.epoch for topic in self._topics.describe(existing)}
+        completed = state.read(Done)
+        if epochs == prepared.epochs:
+            if self._folder.is_own(restore_id) or completed:
                 self.reporter.note(f"resuming restore {restore_id}, which did not finish")
-                return state, made
-            if ends_of(self._topics, {name: len(of) for name, of in made.bases.items()}) != made.bases:
+                return state, prepared
+            if (
+                ends_of(self._topics, {name: len(offsets) for name, offsets in prepared.bases.items()})
+                != prepared.bases
+            ):
                 raise Refused(
                     f"Restore {restore_id} did not finish, and its queues hold messages; but "
                     f"{self._folder.folder} is not the folder that it started in.",
@@ -192,82 +198,84 @@ class _Run:
             f"what restore {restore_id}, which did not finish, had written is gone: it starts again"
         )
         self._topics.delete_group(state.group)
-        # Another plan may be of another full.
-        self._folder.clear(restore_id, [file.name for file in made.config])
-        if done is None:
+        # The next plan may use another full.
+        self._folder.clear(restore_id, [file.name for file in prepared.config])
+        if completed is None:
             state.clear(keep_settings=True)
             return state, None
-        # Its messages were all there: it is in the catalog, or was about to be. What starts is another one.
-        self._log(writer, state, made).row("complete")
+        # The old restore had written all its messages, and is in the catalog or nearly so. A new one starts.
+        self._log(writer, state, prepared).row("complete")
         state.clear()
         return RestoreState(state.storage, _new_id()), None
 
-    def _checked(self, restore_id: str) -> QueueRestorePlan:
-        """A plan that can be carried out. Raises Refused."""
-        made = self._plan()
-        require_restorable(made)
-        for file in made.config:
-            self._content(file, made.upto_tid)
+    def _checked_plan(self, restore_id: str) -> QueueRestorePlan:
+        """Return a plan that can be carried out. Raises Refused."""
+        plan = self._plan()
+        require_restorable(plan)
+        for file in plan.config:
+            self._content(file, plan.upto_tid)
         if self._folder.taken(restore_id):
             raise self._folder.refusal(restore_id)
-        there = set(self._topics.topic_names())
-        if misfits := [why for queue in made.queues if (why := self._misfit(queue, there))]:
+        existing = set(self._topics.topic_names())
+        if misfits := [misfit for queue in plan.queues if (misfit := self._misfit(queue, existing))]:
             raise Refused(
                 "; ".join(misfits) + ".",
                 hint="Restore into other topics with --map a=b; --append puts the watermark and the messages "
                 "behind what the engine's own queues hold.",
             )
-        return made
+        return plan
 
-    def _misfit(self, queue: Queue, there: Collection[str]) -> str | None:
+    def _misfit(self, queue: Queue, existing: Collection[str]) -> str | None:
         topic = queue.target
-        if why := self._topics.misfit(topic):
-            return why
-        if topic not in there:
+        if reason := self._topics.misfit(topic):
+            return reason
+        if topic not in existing:
             return self._topics.refusal(NewTopic(topic, queue.regions, queue.replication, queue.settings))
         (state,) = self._topics.describe([topic])
         if state.regions < queue.regions or (state.regions > queue.regions and not self.request.append):
             return f"topic {topic} has {state.regions} partitions, the backup {queue.regions}"
-        held = 0 if self.request.append else self._topics.held(topic)
-        return f"topic {topic} holds messages already ({held} offsets)" if held else None
+        offsets = 0 if self.request.append else self._topics.held(topic)
+        return f"topic {topic} holds messages already ({offsets} offsets)" if offsets else None
 
     def _prepare(self, state: RestoreState, plan: QueueRestorePlan) -> Prepared:
         """Claim the folder, create the topics, and record what will be done."""
-        asked = self.request.to_ts
-        self._folder.begin(state.restore_id, "" if asked is None else f"--to-time {format_ts(asked)}")
-        new = {queue.target for queue in plan.queues} - set(self._topics.topic_names())
+        to_ts = self.request.to_ts
+        self._folder.begin(state.restore_id, "" if to_ts is None else f"--to-time {format_ts(to_ts)}")
+        new_topics = {queue.target for queue in plan.queues} - set(self._topics.topic_names())
         prepared = prepare(self.request, self.work, self._topics, state, plan)
-        rights.require(rights.Rights(self._client).of_topics(new), outcome="No message is written")
+        rights.require(rights.Rights(self._client).of_topics(new_topics), outcome="No message is written")
         return prepared
 
     # --- in order: snapshot, configuration, watermark and messages
 
-    def _do(self, state: RestoreState, made: Prepared) -> tuple[list[RegionOutcome], Done, list[str]]:
-        self._snapshot(state.restore_id, made)
-        for file in made.config:
-            self._folder.put(file.name, self._content(file, made.upto_tid))
-        rows = self._replay(state, made)
-        notes = self._give_final_settings(made)
-        done = state.read(Done)
-        if done is None:
-            done = summary.done_of(rows, made)
-            state.write(done)
-        notes += summary.warnings_of(done)
+    def _restore(
+        self, state: RestoreState, prepared: Prepared
+    ) -> tuple[list[RegionOutcome], Done, list[str]]:
+        self._snapshot(state.restore_id, prepared)
+        for file in prepared.config:
+            self._folder.put(file.name, self._content(file, prepared.upto_tid))
+        rows = self._replay(state, prepared)
+        notes = self._give_final_settings(prepared)
+        completed = state.read(Done)
+        if completed is None:
+            completed = summary.done_of(rows, prepared)
+            state.write(completed)
+        notes += summary.warnings_of(completed)
         outcomes = [
             RegionOutcome(
                 scope=row.scope,
                 region=row.region,
                 entries=row.entries,
                 bytes=row.bytes,
-                position=done.ends[row.scope][int(row.region)],
+                position=completed.ends[row.scope][int(row.region)],
             )
             for row in rows
         ]
-        return outcomes, done, notes
+        return outcomes, completed, notes
 
     @outlasting_restarts
     def _give_final_settings(self, prepared: Prepared) -> list[str]:
-        """Give the topics their final settings; returns what a person must know."""
+        """Give the topics their final settings; return warnings."""
         notes = [
             note
             for queue in prepared.queues
@@ -280,15 +288,15 @@ class _Run:
         ]
         return [*notes, *self._topics.hidden(prepared.bases)]
 
-    def _snapshot(self, restore_id: str, made: Prepared) -> None:
+    def _snapshot(self, restore_id: str, prepared: Prepared) -> None:
         if self._folder.has_snapshot(restore_id):
             return
         request = SnapshotRestoreRequest(
             destination=self.request.destination,
             folder=str(self._folder.snapshot_being(restore_id)),
             catalog=self.request.catalog,
-            source=layout.snapshot_source(made.source),
-            backup=made.snapshot_id,
+            source=layout.snapshot_source(prepared.source),
+            backup=prepared.snapshot_id,
             form="flat",
             remote=self.request.remote,
             engine=self.request.engine,
@@ -297,18 +305,18 @@ class _Run:
         restore_snapshot.run(request, spark=self.work.session, reporter=self.reporter)
         if not self._folder.has_snapshot(restore_id):
             raise Damaged(
-                f"The snapshot of full {made.full_id} holds no file.",
+                f"The snapshot of full {prepared.full_id} holds no file.",
                 hint="Choose another full with --backup.",
             )
 
     def _content(self, file: ConfigFile, upto_tid: int | None) -> bytes:
-        """What an engine's own file is at a tid. Raises Damaged."""
+        """Return an engine's own file as of a tid (None: as it is). Raises Damaged."""
         content = content_of(file, self._reader)
         if file.role == "schema" and upto_tid is not None:
             return schema_history.cut(content, upto_tid, file.path)
         return content
 
-    def _replay(self, state: RestoreState, made: Prepared) -> list[Any]:
+    def _replay(self, state: RestoreState, prepared: Prepared) -> list[Any]:
         splits = found(state.storage, state.folder)
         if splits is None:
             raise Damaged(
@@ -316,7 +324,12 @@ class _Run:
                 hint="Restore into other topics and another folder.",
             )
         watermark = Watermark(
-            made.source, made.full_id, made.backup_id, state.restore_id, made.first_tid, made.to_tid
+            prepared.source,
+            prepared.full_id,
+            prepared.backup_id,
+            state.restore_id,
+            prepared.first_tid,
+            prepared.to_tid,
         )
         job = QueueReplayJob(
             roots=self._reader.destinations(),
@@ -325,22 +338,22 @@ class _Run:
             client=self._client,
             names=self.request.names,
             watermark=watermark,
-            stamp=made.stamp,
-            watermark_names=made.names,
-            upto_tid=made.upto_tid,
-            segments=made.segments,
-            leave_out=tuple(made.leave_out),
+            stamp=prepared.stamp,
+            watermark_names=prepared.names,
+            upto_tid=prepared.upto_tid,
+            segments=prepared.segments,
+            leave_out=tuple(prepared.leave_out),
             zero_as_one=self.request.zero_as_one,
         )
-        self.reporter.start(made.entries, made.bytes, "restore", "messages")
+        self.reporter.start(prepared.entries, prepared.bytes, "restore", "messages")
         with splits.task_progress().watched(self.reporter.update, self.reporter.warning):
-            rows = run_splits(job, splits, spark_for(self.work, made))
-        self.reporter.update(made.entries, made.bytes)
+            rows = run_splits(job, splits, spark_for(self.work, prepared))
+        self.reporter.update(prepared.entries, prepared.bytes)
         return rows
 
-    def _log(self, writer: CatalogWriter, state: RestoreState, made: EngineState) -> RestoreLog:
+    def _log(self, writer: CatalogWriter, state: RestoreState, engine_state: EngineState) -> RestoreLog:
         detail = {"digest": self.request.digest(), "folder": str(self._folder.folder)}
-        return RestoreLog(writer, state.restore_id, made, self.request.target, detail)
+        return RestoreLog(writer, state.restore_id, engine_state, self.request.target, detail)
 
 
 def _new_id() -> str:

@@ -1,4 +1,5 @@
-"""What a restore of an engine finds out and records before it writes, so that a resumed run does the same."""
+"""The preparation of an engine's restore: it is recorded before any message is written, so that a resumed run
+does the same."""
 
 from __future__ import annotations
 
@@ -23,22 +24,24 @@ if TYPE_CHECKING:
     from lakebackup_jobs.queues.restore.restore_state import RestoreState
     from lakebackup_jobs.targets.topics import Topics
 
-# So many stored bytes are read by threads of this process, before Spark's tasks would have started.
+# Up to so many stored bytes, threads of this process are done before Spark's tasks would have started.
 LITTLE = 256 << 20
-# So many messages are looked into for open transactions by this process, which holds them.
+# Up to so many messages, this process looks for open transactions itself, in its memory.
 ENTRIES = 2_000_000
-# So many transactions that are left out are named.
-_SHOWN = 50
+# The greatest number of open transactions whose ids are recorded.
+_MAX_OPEN_IDS = 50
 
 
 def spark_for(work: Workspace, state: EngineState, entries: int = 0) -> SparkSession | None:
-    """A session where there is so much to read that it is worth it; `entries`: messages of which something is
-    held."""
+    """Return a Spark session if there is enough to read for it, else None.
+
+    `entries`: the number of messages of which something stays in memory.
+    """
     return None if state.bytes <= LITTLE and entries <= ENTRIES else work.spark
 
 
 def ends_of(topics: Topics, counts: Mapping[str, int]) -> dict[str, list[int]]:
-    """Of each topic, with so many partitions, where they end."""
+    """Return the end of each partition of the topics; `counts`: the number of partitions of each topic."""
     ends = topics.ends([(topic, partition) for topic, count in counts.items() for partition in range(count)])
     return {
         topic: [ends[topic, partition].high for partition in range(count)] for topic, count in counts.items()
@@ -48,22 +51,22 @@ def ends_of(topics: Topics, counts: Mapping[str, int]) -> dict[str, list[int]]:
 def prepare(
     request: QueueRestoreRequest, work: Workspace, topics: Topics, state: RestoreState, plan: QueueRestorePlan
 ) -> Prepared:
-    """Create the topics, find out what is left out, and record all of it."""
+    """Create the topics, look for open transactions, write the splits, and record what will be done."""
     targets = [queue.target for queue in plan.queues]
     settings = _settings(topics, state, targets)
-    there = set(topics.topic_names())
+    existing = set(topics.topic_names())
     for queue in plan.queues:
-        if queue.target in there:
+        if queue.target in existing:
             topics.suspend(queue.target)
         else:
             new = NewTopic(queue.target, queue.regions, queue.replication, queue.settings)
             for note in topics.make(new):
                 work.reporter.warning(note)
     states = topics.describe(targets)
-    bases = ends_of(topics, {state.scope: state.regions for state in states})
-    leave_out, count = _left_out(request, work, state, plan)
-    open_ids = first_ids(state.storage, leave_out[-1], _SHOWN) if leave_out[-1] else []
-    # Topics that are written into may have got more partitions since the backup.
+    bases = ends_of(topics, {topic.scope: topic.regions for topic in states})
+    leave_out, count = _write_open_ids(request, work, state, plan)
+    open_ids = first_ids(state.storage, leave_out[-1], _MAX_OPEN_IDS) if leave_out[-1] else []
+    # An existing topic may have more partitions than at the time of the backup.
     partitions = [
         Partition(queue.scope, queue.epoch, str(partition), queue.target)
         for queue in plan.queues
@@ -71,12 +74,12 @@ def prepare(
     ]
     splits = write_splits(state.storage, plan.chosen, state.folder, partitions)
     path = plan.restore_path
-    made = Prepared(
+    prepared = Prepared(
         **{field.name: getattr(plan, field.name) for field in fields(EngineState)},
         stamp=time.time_ns() // 1_000_000,
         cluster=topics.cluster_id(),
         settings={queue.target: settings.get(queue.target, dict(queue.settings)) for queue in plan.queues},
-        epochs={state.scope: state.epoch for state in states},
+        epochs={topic.scope: topic.epoch for topic in states},
         bases=bases,
         segments={link.link: segment for link, segment in zip(path.links, path.segments(), strict=True)},
         names=names_in(plan.chosen.reader.destinations(), splits) or request.names,
@@ -84,39 +87,45 @@ def prepare(
         open_transactions=count,
         open_ids=open_ids,
     )
-    state.write(made)
-    return made
+    state.write(prepared)
+    return prepared
 
 
 def _settings(topics: Topics, state: RestoreState, targets: Sequence[str]) -> dict[str, dict[str, str]]:
-    """The settings of their own that topics had before this restore, in whichever run, suspended some.
-    Those that it makes have none."""
+    """Record the topics as they were before this restore, and return the settings of those that existed.
+
+    What an earlier run of the restore recorded holds for a topic that is still the same, since some of its
+    settings may be suspended by now.
+    """
     existing = set(topics.topic_names()) & {*targets}
-    there = {found.scope: found for found in topics.describe(existing)}
-    before = (state.read(TopicsBefore) or TopicsBefore()).topics
-    found: dict[str, Before] = {}
+    current_topics = {description.scope: description for description in topics.describe(existing)}
+    recorded = (state.read(TopicsBefore) or TopicsBefore()).topics
+    former_topics: dict[str, Before] = {}
     for topic in targets:
-        now, known = there.get(topic), before.get(topic)
-        if known and (known.epoch is None or (now and known.epoch == now.epoch)):
-            found[topic] = known
+        current, record = current_topics.get(topic), recorded.get(topic)
+        if record and (record.epoch is None or (current and record.epoch == current.epoch)):
+            former_topics[topic] = record
         else:
-            found[topic] = Before(now.epoch, dict(now.settings)) if now else Before()
-    state.write(TopicsBefore(found))
-    return {topic: one.settings for topic, one in found.items() if one.epoch is not None}
+            former_topics[topic] = Before(current.epoch, dict(current.settings)) if current else Before()
+    state.write(TopicsBefore(former_topics))
+    return {topic: former.settings for topic, former in former_topics.items() if former.epoch is not None}
 
 
-def _left_out(
+def _write_open_ids(
     request: QueueRestoreRequest, work: Workspace, state: RestoreState, plan: QueueRestorePlan
 ) -> tuple[list[str | None], int]:
-    """For each stretch between two restores of the engine the object that names the transactions that
-    did not end in it, and how many are open at the end of all."""
+    """Write the ids of the transactions that did not end, an object for each segment.
+
+    A segment is the part of the chain between two restores of the engine. Returns the paths (None: all
+    ended in this segment) and the number of transactions that are open at the end of the last segment.
+    """
     links, segments = plan.restore_path.links, plan.restore_path.segments()
     reader, uri = plan.chosen.reader, state.storage.uri
     paths: list[str | None] = []
     count = 0
     for segment in range(segments[-1] + 1):
         path = f"{state.folder}open/{segment:06d}.parquet"
-        last = max(place for place, of in enumerate(segments) if of == segment)
+        last = max(index for index, number in enumerate(segments) if number == segment)
         if segment < segments[-1] or (plan.upto_tid is None and not request.keep_open):
             count = write_ids(reader, uri, path, "queue_carried", backup_id=links[last].backup_id)
         elif request.keep_open:

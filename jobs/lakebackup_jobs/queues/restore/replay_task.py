@@ -1,9 +1,9 @@
-"""What a task of an engine's restore does: one partition of a queue after another, in Kafka transactions.
+"""The task of an engine's restore: it writes one partition of a queue after another, in Kafka transactions.
 
-The first transaction of a partition begins with the watermark message. A transaction holds whole files,
-verified before their messages are sent, and commits how many of the partition's files it has written, so that
-a task that runs again resumes behind the last commit, and nothing is there twice. Its commits also record
-which offsets are its own, so that messages of another writer among them are noticed.
+The first transaction of a partition begins with the watermark message. A transaction holds the messages of
+whole files, each verified before its messages are sent, and commits how many files of the partition are
+written. So a task that runs again resumes after the last commit and writes no message twice. The commits also
+record which offsets are the restore's own, so that messages of another writer among them are noticed.
 """
 
 from __future__ import annotations
@@ -35,23 +35,23 @@ if TYPE_CHECKING:
     from lakebackup_jobs.lifecycle.tasks.task import Work
     from lakebackup_jobs.queues.restore.splits import Partition, QueueFile, QueueSplits
 
-    # The ids of transactions in an object, which is read when the first file of its stretch is.
+    # Reads the ids of transactions from an object. It is called when the first file of a segment is read.
     ReadIds = Callable[[str], Any]
 
-# What a task reports of each partition. `position`: where it ends; `base`: the offset that the watermark came
-# at or behind; `others`: how many offsets since are not the restore's.
+# The columns that a task reports for each partition. `position`: its end; `base`: the watermark is at this
+# offset or a later one; `others`: how many offsets from there on are not the restore's.
 REPLAYED = RESTORED.replace(", error", ", base BIGINT, others BIGINT, error")
 
 
 @dataclass(frozen=True, slots=True)
 class QueueReplayJob(Task):
-    """Restores the partitions of a split, one after another: a row of REPLAYED each.
+    """Restores the partitions of a split, one after another, and reports a row of REPLAYED for each.
 
-    `watermark` is the message in front, `stamp` its time in ms, `watermark_names` its headers. `names`: by
-    which messages are understood whose file has no names. `upto_tid`: messages behind it are left out, None:
-    none are. `segments`: of a link of the chain, the number of the stretch between two restores of the engine
-    that it is of; `leave_out`: of each stretch the object in the destination that names the transactions that
-    did not end in it, None: there are none.
+    `watermark` is the first message, `stamp` its time in ms, `watermark_names` the names of its headers.
+    `names`: the header names for files that record none. `upto_tid`: messages with a greater tid are left
+    out; None: all are restored. A segment is the part of a chain between two restores of the engine.
+    `segments`: the number of the segment of each link of the chain; `leave_out`: for each segment the
+    object in the destination that names the transactions that did not end in it; None: all ended.
     """
 
     COLUMNS = REPLAYED
@@ -71,97 +71,109 @@ class QueueReplayJob(Task):
 
     def works(self, number: int) -> Iterator[Work]:
         read = cache(partial(read_ids, open_storage(self.splits.uri)))
-        for place, files in self.splits.partitions(number):
-            yield partial(outlasting, partial(self._partition, place, files, read))
+        for partition, files in self.splits.partitions(number):
+            yield partial(outlasting, partial(self._partition, partition, files, read))
 
     def _partition(
-        self, place: Partition, files: Iterable[QueueFile], read: ReadIds, commits: Callable[[], None]
+        self,
+        queue_partition: Partition,
+        files: Iterable[QueueFile],
+        read: ReadIds,
+        on_commit: Callable[[], None],
     ) -> dict[str, Any]:
-        """Restore from where the partition is; `commits` is called after each commit."""
-        topic, partition = place.target, int(place.region)
-        mark = (topic, partition)
+        """Restore the rest of a partition, and return its row. `on_commit` is called after each commit."""
+        topic, partition = queue_partition.target, int(queue_partition.region)
+        topic_partition = (topic, partition)
         count = self.splits.task_progress().counter(f"{topic}-{partition}")
-        # Made per partition: making it again ends what a killed task left open there, and only that.
-        name = producer_of(self.group, topic, place.region)
+        # Each partition has a producer of its own, so that a new one ends only the transaction that a killed
+        # task left open there.
+        name = producer_of(self.group, topic, queue_partition.region)
         storage, base_path = open_storage(self.splits.uri), f"{self.splits.folder}base/{topic}-{partition}"
         with RestoreProducer(
             self.client, name, self.group, zero_as_one=self.zero_as_one, wait=partial(count, 0, 0)
         ) as producer:
-            done, base = producer.resume(*mark), producer.base(mark)
-            reached = _Reached.parse(done) if done and done.note else None
-            starting = reached is None
+            stored_progress, base = producer.resume(*topic_partition), producer.base(topic_partition)
+            progress = (
+                _PartitionProgress.parse(stored_progress)
+                if stored_progress and stored_progress.note
+                else None
+            )
+            starting = progress is None
 
-            def committed(reached: _Reached) -> _Reached:
+            def commit(progress: _PartitionProgress) -> _PartitionProgress:
                 nonlocal starting
-                made = _committed(producer, mark, reached)
-                commits()
+                updated = _commit(producer, topic_partition, progress)
+                on_commit()
                 if starting:
                     storage.put(base_path, b"%d" % base)
                     starting = False
-                return made
+                return updated
 
             pending = 0
-            if reached is None:
+            if progress is None:
                 refuse_forgotten(storage, base_path, base, f"{topic}[{partition}]")
-                # As of now: what was written since the restore was prepared is of the history that is left.
-                reached = _Reached(base=producer.begins(mark))
+                # The base is taken now: what was written since the restore was prepared is of the
+                # history that is abandoned.
+                progress = _PartitionProgress(base=producer.begins(topic_partition))
                 producer.begin()
-                producer.produce_block(topic, partition, self._in_front(*mark))
+                producer.produce_block(topic, partition, self._watermark_record(*topic_partition))
                 pending = 1
             for number, file in enumerate(files):
-                if number >= reached.files:
+                if number >= progress.files:
                     if not pending:
                         producer.begin()
-                    entries = self._file(producer, file, mark, read)
-                    reached = replace(
-                        reached,
+                    entries = self._file(producer, file, topic_partition, read)
+                    progress = replace(
+                        progress,
                         files=number + 1,
-                        entries=reached.entries + entries,
-                        bytes=reached.bytes + file.bytes,
+                        entries=progress.entries + entries,
+                        bytes=progress.bytes + file.bytes,
                     )
                     pending += file.bytes
                     if pending >= TRANSACTION_BYTES:
-                        reached = committed(reached)
+                        progress = commit(progress)
                         pending = 0
                 count(file.entries, file.bytes)
             if pending:
-                reached = committed(reached)
-            end = producer.ends(mark).high
+                progress = commit(progress)
+            end = producer.ends(topic_partition).high
         return {
             "scope": topic,
-            "region": place.region,
-            "entries": reached.entries,
-            "bytes": reached.bytes,
+            "region": queue_partition.region,
+            "entries": progress.entries,
+            "bytes": progress.bytes,
             "position": end,
-            "base": reached.base,
-            "others": end - reached.end,
+            "base": progress.base,
+            "others": end - progress.end,
         }
 
-    def _in_front(self, topic: str, partition: int) -> Columns:
-        """The watermark's message, the same whenever it is made, as a block of one record."""
+    def _watermark_record(self, topic: str, partition: int) -> Columns:
+        """Return the watermark message as a block of one record; it is the same in every run."""
         value, headers = self.watermark.value, tuple(headers_of(self.watermark_names))
         return decode_block(encode_record(topic, partition, 0, self.stamp, 0, None, value, headers), 1)
 
-    def _file(self, producer: RestoreProducer, file: QueueFile, mark: tuple[str, int], read: ReadIds) -> int:
-        sent = 0
+    def _file(
+        self, producer: RestoreProducer, file: QueueFile, topic_partition: tuple[str, int], read: ReadIds
+    ) -> int:
+        count = 0
         path = self.leave_out[self.segments[file.link]]
         ids = read(path) if path else None
-        where = f"{file.path}, {file.scope}[{file.region}]"
+        location = f"{file.path}, {file.scope}[{file.region}]"
         reader = open_verified(self.roots, file)
         names = HeaderNames.read(reader.metadata) or self.names
         for columns in reader:
             rows = columns
             if self.upto_tid is not None or path:
-                messages = read_messages(columns, names, where)
+                messages = read_messages(columns, names, location)
                 rows = taken(columns, chosen(columns, messages, upto_tid=self.upto_tid, leave_out=ids))
-            sent += producer.produce_block(*mark, rows)
-        return sent
+            count += producer.produce_block(*topic_partition, rows)
+        return count
 
 
 @dataclass(frozen=True, slots=True)
-class _Reached:
-    """How far a partition is, as its last transaction recorded: files, messages and stored bytes; the
-    partition's end before the watermark, and how many transactions left their marker since."""
+class _PartitionProgress:
+    """The progress of a partition, as its last transaction recorded it: files, messages and stored bytes;
+    the partition's end before the watermark; and the number of transaction markers since."""
 
     files: int = 0
     entries: int = 0
@@ -171,19 +183,21 @@ class _Reached:
 
     @property
     def end(self) -> int:
-        """Where the partition ends when nobody else writes to it."""
+        """The end of the partition if nobody else writes to it."""
         return self.base + 1 + self.entries + self.markers
 
     def progress(self) -> Progress:
         return Progress(self.files, json.dumps([self.entries, self.bytes, self.base, self.markers]))
 
     @classmethod
-    def parse(cls, done: Progress) -> _Reached:
-        return cls(done.position, *json.loads(done.note))
+    def parse(cls, stored_progress: Progress) -> _PartitionProgress:
+        return cls(stored_progress.position, *json.loads(stored_progress.note))
 
 
-def _committed(producer: RestoreProducer, mark: tuple[str, int], reached: _Reached) -> _Reached:
-    # A transaction without a message here has no marker here.
-    reached = replace(reached, markers=reached.markers + (mark in producer.sent))
-    producer.commit({mark: reached.progress()})
-    return reached
+def _commit(
+    producer: RestoreProducer, topic_partition: tuple[str, int], progress: _PartitionProgress
+) -> _PartitionProgress:
+    # A transaction leaves a marker only in partitions that it has sent messages to.
+    progress = replace(progress, markers=progress.markers + (topic_partition in producer.sent))
+    producer.commit({topic_partition: progress.progress()})
+    return progress

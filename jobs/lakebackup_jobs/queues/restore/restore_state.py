@@ -1,4 +1,7 @@
-"""What a restore of an engine is going to do, recorded before it writes: a resumed run does the same."""
+"""The records that a restore of an engine keeps of itself.
+
+What it is going to do is recorded before it writes, so that a resumed run does the same.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +24,13 @@ _HINT = "Delete that object: the restore starts again, into other topics and ano
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared(EngineState):
-    """What a restore does. `stamp` in ms: the time of its watermarks; `bases`: of each target topic and
-    partition where it ended. `segments`, `leave_out`: as of QueueReplayJob;
-    `open_transactions`: how many are left out at the end; `open_ids`: some of these. `settings`: those that
-    each target topic gets in the end; `names`: the headers of its watermark.
+    """What a restore is going to do.
+
+    `stamp`: the time of its watermarks, in ms. `settings`: the final settings of each target topic.
+    `epochs`: the topic id of each target topic. `bases`: for each target topic the end of each partition.
+    `segments`, `leave_out`: see QueueReplayJob. `names`: the header names of the watermarks.
+    `open_transactions`: how many transactions are open at the restored point and so left out; `open_ids`:
+    some of their ids.
     """
 
     stamp: int
@@ -41,9 +47,12 @@ class Prepared(EngineState):
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """Of each target partition, the least offset of its watermark, and where it ended when all messages were
-    there; `others`: how many offsets between are not the restore's. `at` (us): the time of the restore's rows
-    in the catalog; None: not published yet."""
+    """Where the messages of a completed restore are.
+
+    For each target topic and partition: `bases`: the least offset that the watermark can have; `ends`: the
+    end when all messages had been written; `others`: how many offsets between these are not the restore's.
+    `at`: the time of the restore's rows in the catalog, in us; None: they are not published yet.
+    """
 
     bases: dict[str, list[int]]
     ends: dict[str, list[int]]
@@ -53,7 +62,7 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Before:
-    """What a target topic was before the restore: its id and its settings; `epoch` None: it was not there."""
+    """A target topic before the restore: its topic id and its settings; `epoch` None: it did not exist."""
 
     epoch: str | None = None
     settings: dict[str, str] = field(default_factory=dict)
@@ -61,19 +70,19 @@ class Before:
 
 @dataclass(frozen=True, slots=True)
 class TopicsBefore:
-    """What the target topics were, recorded before some of their settings are suspended."""
+    """The target topics before the restore, recorded before some of their settings are suspended."""
 
     topics: dict[str, Before] = field(default_factory=dict)
 
 
 Record = TypeVar("Record", Prepared, Done, TopicsBefore)
-# `Prepared` is written last of all that is prepared, `Done` before the catalog's rows say so.
+# `Prepared` is written when all else is prepared, `Done` before the rows of the catalog.
 _NAMES = {Prepared: "queue", Done: "done", TopicsBefore: "settings"}
 
 
 @dataclass(frozen=True, slots=True)
 class RestoreState:
-    """What one restore keeps of itself in `storage`."""
+    """The records of one restore in `storage`."""
 
     storage: Storage
     restore_id: str
@@ -84,26 +93,29 @@ class RestoreState:
 
     @property
     def group(self) -> str:
-        """The consumer group whose offsets carry its progress."""
+        """The consumer group whose committed offsets carry the restore's progress."""
         return group_of(self.restore_id)
 
     def write(self, record: Prepared | Done | TopicsBefore) -> None:
-        """Record it."""
+        """Write a record."""
         write_record(self.storage, self._path(type(record)), record)
 
     def read(self, kind: type[Record]) -> Record | None:
-        """What was recorded; None when nothing was. Raises Damaged."""
+        """Return the record of a kind; None when there is none. Raises Damaged."""
         try:
             return read_record(self.storage, self._path(kind), kind, _HINT)
         except NotFound:
             return None
 
     def clear(self, *, keep_settings: bool = False) -> None:
-        """Delete all of it when the restore is finished; `keep_settings`: it starts again, and what the
-        topics were before it is still needed. What the other objects are found by goes last."""
+        """Delete all objects of the restore, when it is finished.
+
+        `keep_settings`: it starts again, so the record of the topics before it stays. The records that lead
+        to the other objects are deleted last.
+        """
         last = [self._path(Done), self._path(Prepared)]
-        spared = [*last, *([self._path(TopicsBefore)] if keep_settings else [])]
-        paths = [item.path for item in self.storage.list(self.folder) if item.path not in spared]
+        kept_paths = [*last, *([self._path(TopicsBefore)] if keep_settings else [])]
+        paths = [entry.path for entry in self.storage.list(self.folder) if entry.path not in kept_paths]
         if not keep_settings:
             working.retire(self.storage, self._path(TopicsBefore))
         working.delete(self.storage, paths)

@@ -1,7 +1,8 @@
-"""What is looked up in stored messages before an engine is restored to a point between two backups' ends.
+"""Scans of stored messages, for restores of an engine to a point between the ends of two backups.
 
-Which tid an instant comes to; and, for a tid, which transactions are open there. Only files that can matter
-are read: those that hold messages of before and after the instant, those of the backups that the tid lies in.
+One scan finds the tid that an instant corresponds to; the other finds the transactions that are open at a
+tid. They read only files that matter: those with messages from before and after the instant, and those of
+the backup that the tid lies in and of the one after it.
 """
 
 from __future__ import annotations
@@ -41,54 +42,57 @@ if TYPE_CHECKING:
     from lakebackup_jobs.queues.messages import Messages
     from lakebackup_jobs.queues.restore.splits import QueueSplits
 
-#: A tid that is beyond all.
+#: The greatest tid there can be: a scan up to it reads all messages.
 ALL = 2**63 - 1
 
 
 def tid_at(files: Selection, ts: int, names: HeaderNames) -> int:
-    """The greatest tid such that no message in chosen files up to it is later than `ts` (ms); if none is, a
-    huge one. Raises Damaged, Refused (a message that cannot be understood)."""
-    (later,) = files.rows("queue_restore_later", to_ts=ts)
-    least = ALL if later["tid"] is None else int(later["tid"])
-    if not later["straddling"]:
-        return least - 1
+    """Return the greatest tid such that no message of `files` up to it is later than `ts` (ms).
+
+    If no message is later than `ts`, it is ALL - 1. Raises Damaged, Refused (a message that cannot be read).
+    """
+    (counts,) = files.rows("queue_restore_later", to_ts=ts)
+    least_tid = ALL if counts["tid"] is None else int(counts["tid"])
+    if not counts["straddling"]:
+        return least_tid - 1
     roots = files.reader.destinations()
-    rows = _rows(files, least, ts)
-    at_once = os.cpu_count() or 2
-    with ThreadPoolExecutor(at_once) as pool:
-        # They come by their least tid: behind the least that was found there is none.
-        while some := list(islice(rows, at_once)):
-            if (some[0].pop("min_tid") or 0) >= least:
+    rows = _straddling_files(files, least_tid, ts)
+    threads = os.cpu_count() or 2
+    with ThreadPoolExecutor(threads) as pool:
+        # The files are in the order of their least tid, so the search ends at the first file whose least tid
+        # is not below the result so far.
+        while chunk := list(islice(rows, threads)):
+            if (chunk[0].pop("min_tid") or 0) >= least_tid:
                 break
-            batch = [QueueFile(**{k: v for k, v in row.items() if k != "min_tid"}) for row in some]
-            least = min(least, *pool.map(partial(_least_after, roots, ts, names), batch))
-    return least - 1
+            files_to_read = [QueueFile(**{k: v for k, v in row.items() if k != "min_tid"}) for row in chunk]
+            least_tid = min(least_tid, *pool.map(partial(_least_after, roots, ts, names), files_to_read))
+    return least_tid - 1
 
 
-def _rows(files: Selection, tid: int, ts: int) -> Iterator[dict[str, Any]]:
+def _straddling_files(files: Selection, tid: int, ts: int) -> Iterator[dict[str, Any]]:
     for batch in files.query("queue_restore_straddling", to_ts=ts, tid=tid):
         yield from batch.to_pylist()
 
 
 def _least_after(roots: Roots, ts: int, names: HeaderNames, file: QueueFile) -> int:
-    least = ALL
+    least_tid = ALL
     for columns, messages in _messages(roots, file, names):
-        later = messages.tids[(columns.rows[:, TIMESTAMP] > ts) & (messages.kinds != Kind.WATERMARK)]
-        least = min(least, int(later.min(initial=ALL)))
-    return least
+        tids = messages.tids[(columns.rows[:, TIMESTAMP] > ts) & (messages.kinds != Kind.WATERMARK)]
+        least_tid = min(least_tid, int(tids.min(initial=ALL)))
+    return least_tid
 
 
 def _messages(roots: Roots, file: QueueFile, names: HeaderNames) -> Iterator[tuple[Columns, Messages]]:
-    where = f"{file.path}, {file.scope}[{file.region}]"
+    location = f"{file.path}, {file.scope}[{file.region}]"
     reader = open_verified(roots, file)
     names = HeaderNames.read(reader.metadata) or names
     for columns in reader:
-        yield columns, read_messages(columns, names, where)
+        yield columns, read_messages(columns, names, location)
 
 
 @dataclass(frozen=True, slots=True)
 class ScanJob(Task):
-    """Scans a split for transactions with a message up to `upto_tid`, and writes them as an object."""
+    """Scans a split for transactions with a message up to `upto_tid`, and writes these as an object."""
 
     COLUMNS = "task BIGINT, error STRING"
 
@@ -103,29 +107,29 @@ class ScanJob(Task):
         return {"task": number}
 
     def _transactions(self, number: int) -> Iterator[pa.RecordBatch]:
-        held: list[pa.RecordBatch] = []
+        batches: list[pa.RecordBatch] = []
         count = self.splits.task_progress().counter(f"{number:06d}")
-        for place, files in groupby(self.splits.scanned(number), attrgetter("scope", "epoch", "region")):
-            scan = TransactionScan(Partition(*place), held.append)
+        for partition, files in groupby(self.splits.scanned(number), attrgetter("scope", "epoch", "region")):
+            scan = TransactionScan(Partition(*partition), batches.append)
             for file in files:
                 for columns, messages in _messages(self.roots, file, self.names):
-                    wanted = (messages.tids <= self.upto_tid) & (messages.kinds != Kind.WATERMARK)
-                    scan.add(columns, messages, wanted)
-                    yield from held
-                    held.clear()
+                    selected = (messages.tids <= self.upto_tid) & (messages.kinds != Kind.WATERMARK)
+                    scan.add(columns, messages, selected)
+                    yield from batches
+                    batches.clear()
                 count(file.entries, file.bytes)
             scan.flush()
-        yield from held
+        yield from batches
 
 
 def _scan_path(folder: str, number: int) -> str:
-    """The transactions that a task of a scan found, below the folder of its splits."""
+    """Return the path of the transactions that a scan task found, below the folder of its splits."""
     return f"{folder}seen/{number:06d}.parquet"
 
 
 @dataclass(frozen=True, slots=True)
 class _Scanned(PerNumber):
-    """By a task's number, the transactions that it found."""
+    """The transactions that each task of a scan found."""
 
     uri: str
     folder: str
@@ -138,8 +142,8 @@ class _Scanned(PerNumber):
 def write_open(
     plan: QueueRestorePlan, spark: SparkSession | None, uri: str, folder: str, path: str, names: HeaderNames
 ) -> int:
-    """Write the ids of the transactions that are open at the plan's tid as the object `path`; returns how
-    many they are. What is needed meanwhile is below `folder`. `spark` None: all is done in this process."""
+    """Write the ids of the transactions that are open at the plan's tid as the object `path`; return how
+    many they are. Temporary objects are below `folder`. `spark` None: this process does all the work."""
     try:
         return _write_open(plan, spark, uri, folder, path, names)
     finally:
@@ -150,32 +154,36 @@ def _write_open(
     plan: QueueRestorePlan, spark: SparkSession | None, uri: str, folder: str, path: str, names: HeaderNames
 ) -> int:
     links, segments = plan.restore_path.links, plan.restore_path.segments()
-    # The last backup whose end lies before the tid. Behind a restore of the engine nothing is open.
-    place = max(plan.restore_path.done_by(plan.upto_tid), segments.index(segments[-1]) - 1)
-    last = links[place]
-    parent = last.backup_id if segments[place] == segments[-1] else None
+    # The last backup that ends before the tid. No transaction stays open across a restore of the engine.
+    position = max(plan.restore_path.done_by(plan.upto_tid), segments.index(segments[-1]) - 1)
+    last_backup = links[position]
+    parent = last_backup.backup_id if segments[position] == segments[-1] else None
     reader = plan.chosen.reader if spark is None else plan.chosen.reader.on(spark)
 
     def scan(files: Selection, relation: str, upto_tid: int) -> None:
-        """Read the files of backups behind the last; their transactions are called `relation`."""
-        splits = write_scan_splits(open_storage(uri), files, f"{folder}{relation}/", last.link)
+        """Scan the files of the backups after the last one, and register their transactions as `relation`."""
+        splits = write_scan_splits(open_storage(uri), files, f"{folder}{relation}/", last_backup.link)
         run_splits(ScanJob(reader.destinations(), splits, names, upto_tid), splits, spark)
         give_scans(reader, spark, relation, _Scanned(uri, splits.folder), len(splits.tasks))
 
     scan(plan.chosen, "queue_seen", plan.to_tid)
     reader.define("queue_unended", "queue_open", parent=parent)
-    before = {"parent": parent, "tid": last.last_tid}
-    (suspects,) = reader.rows("queue_restore_suspects", **before)
-    if suspects["transactions"] and place + 1 < len(links):
-        # The backup behind it, in which the tid lies.
-        whole = {**plan.parameters, "to_tid": None, "link": links[place + 1].link}
-        scan(plan.chosen.reader.choose("selected", "queue_restore_files", **whole), "queue_later", ALL)
+    parent_end = {"parent": parent, "tid": last_backup.last_tid}
+    (suspects,) = reader.rows("queue_restore_suspects", **parent_end)
+    if suspects["transactions"] and position + 1 < len(links):
+        # The next backup, in which the tid lies.
+        parameters = {**plan.parameters, "to_tid": None, "link": links[position + 1].link}
+        scan(plan.chosen.reader.choose("selected", "queue_restore_files", **parameters), "queue_later", ALL)
     else:
         reader.give("queue_later", SCAN_SCHEMA.empty_table())
-    return write_ids(reader, uri, path, "queue_restore_unended", **before)
+    return write_ids(reader, uri, path, "queue_restore_unended", **parent_end)
 
 
 def first_ids(storage: Storage, path: str, count: int) -> list[str]:
-    """At most so many of the ids in such an object."""
-    ids = (name for rows in read_rows(storage, path) for name in rows["transaction_id"].to_pylist())
+    """Return at most `count` of the ids in an object that `write_ids` wrote."""
+    ids = (
+        transaction_id
+        for rows in read_rows(storage, path)
+        for transaction_id in rows["transaction_id"].to_pylist()
+    )
     return list(islice(ids, count))

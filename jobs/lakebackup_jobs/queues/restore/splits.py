@@ -1,7 +1,7 @@
 """The recorded plan of an engine's restore: a split for each partition of its queues, or of files to scan.
 
-The first line of a partition's split names the target partition: one without messages gets its watermark too.
-Its files follow in the order in which their messages were written, whatever their topic id.
+The first line of a partition's split names the target partition, since a partition without messages gets its
+watermark too. Its files follow in the order in which their messages were written, whatever their topic id.
 """
 
 from __future__ import annotations
@@ -36,24 +36,24 @@ if TYPE_CHECKING:
     from lakebackup.store.selection import Selection
     from lakebackup_jobs.lifecycle.tasks.task import Task
 
-# One partition after another, in the order in which its messages were written.
+# Partition by partition, each in the order in which its messages were written.
 _ORDER = ("scope", "region", "link", "start_position", "path")
-# Stored bytes of files that one scan task reads.
-_SCANNED = 64 << 20
-# Most splits that run at once in this process.
+# The stored bytes of the files that one scan task reads.
+_SCAN_BYTES = 64 << 20
+# The greatest number of splits that this process runs at once.
 AT_ONCE = 8
 
 
 @dataclass(frozen=True, slots=True)
 class QueueFile(StoredFile):
-    """A data file of an engine's queues; `link` is the place of its backup in the chain."""
+    """A data file of an engine's queues; `link` is the position of its backup in the chain."""
 
     link: int
 
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """A partition of a queue: its name in the backups, and its target."""
+    """A partition of a queue: its topic, topic id and number in the backups, and its target topic."""
 
     scope: str
     epoch: str
@@ -66,12 +66,12 @@ class QueueSplits(Splits):
     """The stored splits of an engine's restore."""
 
     def partitions(self, number: int) -> Iterator[tuple[Partition, Iterable[QueueFile]]]:
-        """Each partition of a task, with its files, which can be gone through again."""
+        """Yield each partition of a task with its files; these can be iterated again."""
         for rows in self.lines(number):
             yield Partition(**next(iter(rows))), Rows(rows.read, lambda row: QueueFile(**row), first=1)
 
     def scanned(self, number: int) -> Iterator[QueueFile]:
-        """The files that a scan task reads."""
+        """Yield the files that a scan task reads."""
         import pyarrow as pa
 
         for path in self.tasks[number]:
@@ -81,12 +81,12 @@ class QueueSplits(Splits):
 
 
 def run_splits(job: Task, splits: QueueSplits, spark: SparkSession | None) -> list[Any]:
-    """Run a job over all splits: in Spark tasks, or without a session in a few threads of this process."""
+    """Run a job over all splits and return its rows; `spark` None: it runs in threads of this process."""
     return run_all(job, splits.numbers, spark, None if spark else min(AT_ONCE, 4 * (os.cpu_count() or 2)))
 
 
 def found(storage: Storage, folder: str) -> QueueSplits | None:
-    """The splits below a folder; None when they were not all written."""
+    """Return the splits below a folder; None when not all of them were written."""
     tasks = read_index(storage, folder)
     return None if tasks is None else QueueSplits(storage.uri, folder, tasks)
 
@@ -94,10 +94,10 @@ def found(storage: Storage, folder: str) -> QueueSplits | None:
 def write_splits(
     storage: Storage, files: Selection, folder: str, partitions: Iterable[Partition]
 ) -> QueueSplits:
-    """Write the splits of all `partitions` below `folder`, out of the chosen files."""
-    heads = [asdict(place) for place in partitions]
-    numbers = {(head["scope"], head["region"]): number for number, head in enumerate(heads)}
-    writer = SplitWriter(storage.uri, folder, numbers, ("scope", "region"), heads)
+    """Write a split of the selected files for each of `partitions`, below `folder`."""
+    targets = [asdict(partition) for partition in partitions]
+    numbers = {(target["scope"], target["region"]): number for number, target in enumerate(targets)}
+    writer = SplitWriter(storage.uri, folder, numbers, ("scope", "region"), targets)
     rows = files.map(
         writer,
         WRITTEN,
@@ -106,18 +106,18 @@ def write_splits(
         link=None,
     )
     # Partitions with files come before those without.
-    numbered = dict.fromkeys(row["number"] for row in rows)
-    for number in range(len(heads)):
-        if number not in numbered:
+    split_numbers = dict.fromkeys(row["number"] for row in rows)
+    for number in range(len(targets)):
+        if number not in split_numbers:
             writer.write(number, ())
-            numbered[number] = None
-    return QueueSplits(storage.uri, folder, write_index(storage, folder, list(numbered)))
+            split_numbers[number] = None
+    return QueueSplits(storage.uri, folder, write_index(storage, folder, list(split_numbers)))
 
 
 def write_scan_splits(storage: Storage, files: Selection, folder: str, link: int) -> QueueSplits:
-    """Write splits, for a scan, of the chosen files after a link of the chain."""
+    """Write splits for a scan of the selected files, of the backups after a link of the chain."""
     rows = files.map(
-        ArrowSplitWriter(storage.uri, f"{folder}plan/", _SCANNED, weight="bytes"),
+        ArrowSplitWriter(storage.uri, f"{folder}plan/", _SCAN_BYTES, weight="bytes"),
         PATHS,
         "queue_restore_shares",
         spread=lambda rows: rows.repartition(*PARTITION).sortWithinPartitions(*_ORDER),
@@ -127,10 +127,7 @@ def write_scan_splits(storage: Storage, files: Selection, folder: str, link: int
 
 
 def names_in(roots: Roots, splits: QueueSplits) -> HeaderNames | None:
-    """The header names recorded in the first file; None without a file or a record.
-
-    Raises Damaged.
-    """
+    """Return the header names that the first file records; None if it records none. Raises Damaged."""
     # Partitions with files come before those without.
     for _, files in splits.partitions(0) if splits.tasks else ():
         first = next(iter(files), None)

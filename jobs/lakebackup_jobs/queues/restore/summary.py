@@ -1,4 +1,4 @@
-"""What a restore of an engine reports: rows of the catalog with its messages' positions, and a summary."""
+"""The results of an engine's restore: rows of the catalog with its positions, warnings, and a summary."""
 
 from __future__ import annotations
 
@@ -25,16 +25,19 @@ if TYPE_CHECKING:
 def publish(
     reader: CatalogReader, writer: CatalogWriter, state: RestoreState, made: Prepared, done: Done
 ) -> None:
-    """Record in the catalog where the messages are, once. An earlier run may have been about to: backups
-    that came in between did not know of it, so it counts as of now."""
+    """Record once in the catalog where the messages are.
+
+    An earlier run may have been interrupted while it did so. Backups since did not see its rows, so the
+    restore is recorded with the present time.
+    """
     if reader.rows("queue_restored", restore_id=state.restore_id):
         return
-    name, at = f"queue-restore-{state.restore_id}", micros(datetime.now(UTC))
+    name, published_at = f"queue-restore-{state.restore_id}", micros(datetime.now(UTC))
     rows = [
-        # What the next backup of these queues continues.
+        # The next backup of these queues continues from these rows.
         QueueRestore(
             restore_id=state.restore_id,
-            at=at,
+            at=published_at,
             actor=holder(),
             source=made.source,
             backup_id=made.backup_id,
@@ -54,12 +57,12 @@ def publish(
     if done.at is not None:
         audits = [layout.audit_path(done.at, f"{name}-{number:06d}") for number in range(len(rows))]
         working.delete(state.storage, audits)
-    state.write(replace(done, at=at))
+    state.write(replace(done, at=published_at))
     writer.record_once(rows, name)
 
 
 def warnings_of(done: Done) -> Iterator[str]:
-    """Warnings for partitions in which not all is the restore's."""
+    """Yield a warning for each partition with offsets that are not the restore's."""
     for topic, counts in done.others.items():
         for partition, count in enumerate(counts):
             if count:
@@ -71,28 +74,34 @@ def warnings_of(done: Done) -> Iterator[str]:
 
 
 def is_whole(made: Prepared, done: Done) -> bool:
-    """Whether what depends on the restored backup continues where the messages end: not when there are others
-    among them, which it would not have."""
+    """Return whether backups may continue from the restored backup where the restored messages end.
+
+    They may not when messages of another writer are among these, since the backups would lack them.
+    """
     return made.whole and not any(map(any, done.others.values()))
 
 
 def done_of(rows: Iterable[Any], made: Prepared) -> Done:
-    """From rows as of REPLAYED."""
-    found = {(row.scope, int(row.region)): row for row in rows}
+    """Return what is recorded of a completed restore, from the rows (REPLAYED) of its tasks."""
+    rows_by_partition = {(row.scope, int(row.region)): row for row in rows}
 
-    def of(name: str) -> dict[str, list[int]]:
+    def column(name: str) -> dict[str, list[int]]:
         return {
-            topic: [getattr(found[topic, partition], name) for partition in range(len(bases))]
+            topic: [getattr(rows_by_partition[topic, partition], name) for partition in range(len(bases))]
             for topic, bases in made.bases.items()
         }
 
-    return Done(of("base"), of("position"), of("others"))
+    return Done(column("base"), column("position"), column("others"))
 
 
 def suspended(state: RestoreState) -> str:
-    """What a person must know of topics that were there, after a run that failed."""
-    before = state.read(TopicsBefore)
-    topics = [topic for topic, one in before.topics.items() if one.epoch is not None] if before else []
+    """Return a hint about the suspended settings of topics that existed before, for a run that failed."""
+    topics_before = state.read(TopicsBefore)
+    topics = (
+        [topic for topic, former in topics_before.topics.items() if former.epoch is not None]
+        if topics_before
+        else []
+    )
     if not topics:
         return ""
     return (
@@ -121,17 +130,17 @@ def result(made: Prepared) -> dict[str, Any]:
     }
 
 
-def _state(made: EngineState, **backups: Any) -> dict[str, Any]:
+def _state(state: EngineState, **backups: Any) -> dict[str, Any]:
     return {
-        "source": made.source,
-        "full": made.full_id,
-        "snapshot": made.snapshot_id or None,
+        "source": state.source,
+        "full": state.full_id,
+        "snapshot": state.snapshot_id or None,
         **backups,
-        "backup_id": made.backup_id,
-        "whole": made.whole,
-        "first_tid": made.first_tid,
-        "to_tid": made.to_tid,
-        "to_time": format_ts(made.to_ts) if made.to_ts is not None else None,
+        "backup_id": state.backup_id,
+        "whole": state.whole,
+        "first_tid": state.first_tid,
+        "to_tid": state.to_tid,
+        "to_time": format_ts(state.to_ts) if state.to_ts is not None else None,
     }
 
 

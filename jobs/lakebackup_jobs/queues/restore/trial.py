@@ -1,4 +1,4 @@
-"""A trial restore of an engine: everything but the writing into queues, which a trial has none of."""
+"""A trial restore of an engine: everything but writing into queues, since a trial has no Kafka cluster."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ if TYPE_CHECKING:
 
 
 def run(request: QueueRestoreRequest, *, spark: SparkSession | None, reporter: Reporter) -> str:
-    """Restore what a backup of an engine's queues needs, below the folder; returns how much it was, as text.
+    """Restore a backup of an engine's queues as far as a folder allows; return how much it was, as text.
 
-    The snapshot is written, the engine's own files and every message of the chain are read and understood.
-    Raises Refused, Damaged: what a restore to the backup's end would stop at; Busy: a prune came in.
+    It writes the snapshot, and reads the engine's own files and every message of the chain. Raises Refused
+    and Damaged where a restore to the backup's end would raise them, and Busy when a prune interferes.
     """
     reader = CatalogReader.require(request.destination, request.catalog)
-    made = plan_restore(request, reader, lambda *_: ALL)
-    require_restorable(made)
+    plan = plan_restore(request, reader, lambda *_: ALL)
+    require_restorable(plan)
     snapshot = SnapshotRestoreRequest(
         destination=request.destination,
         catalog=request.catalog,
         source=layout.snapshot_source(request.source),
         folder=f"{request.folder}/snapshot",
-        backup=made.restore_path.full.snapshot_id,
+        backup=plan.restore_path.full.snapshot_id,
         bandwidth=request.bandwidth,
     )
     with recorded_restore(
@@ -45,12 +45,12 @@ def run(request: QueueRestoreRequest, *, spark: SparkSession | None, reporter: R
         reader,
         source=request.source,
         target=f"dir:{request.folder}",
-        selection=made.selection,
+        selection=plan.selection,
     ) as (_, counts):
         files = restore_snapshot.run(snapshot, spark=spark, reporter=reporter)["files"]
-        for file in made.config:
+        for file in plan.config:
             content_of(file, reader)
-        splits = write_scan_splits(open_storage(request.folder), made.chosen, "messages/", 0)
+        splits = write_scan_splits(open_storage(request.folder), plan.chosen, "messages/", 0)
         run_splits(ScanJob(reader.destinations(), splits, HeaderNames()), splits, spark)
-        counts.update(entries=made.entries, bytes=made.bytes)
-    return f"{files} files of its snapshot and {made.entries} messages restored"
+        counts.update(entries=plan.entries, bytes=plan.bytes)
+    return f"{files} files of its snapshot and {plan.entries} messages restored"

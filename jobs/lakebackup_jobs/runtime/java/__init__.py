@@ -1,1 +1,1 @@
-"""Java: where it is, its libraries, the JVM that runs Spark, and the archives from which that starts."""
+"""Java: its folder, its libraries, the JVM that runs Spark, and archives that speed up its start."""

@@ -1,4 +1,4 @@
-"""Who hears of the downloads of JVM libraries. They run in whichever thread first needs a JVM."""
+"""Announces downloads of JVM libraries to listeners. They run in the thread that first needs a JVM."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Download:
-    """The state of a download of several files. `name`: of what is downloaded now. `total_bytes`: None
-    where it is not known."""
+    """The state of a download of several files.
+
+    `name`: what is downloaded now. `files` and `bytes`: downloaded so far. `total_bytes`: None if unknown.
+    """
 
     name: str
     files: int
@@ -34,6 +36,6 @@ def heard_by(listener: Listener) -> Iterator[None]:
 
 
 def announce(download: Download | None) -> None:
-    """Tell the listeners the state of a download; None: it has ended."""
+    """Call the listeners with the state of a download; None: the download has ended."""
     for listener in tuple(_listeners):
         listener(download)

@@ -1,7 +1,7 @@
-"""JVM libraries: resolved once at pinned versions, checked by sha256, kept in a cache that works offline.
+"""Fetches JVM libraries at pinned versions, checks them by sha256, and keeps them in a cache for offline use.
 
-jars.toml names every jar, transitive ones included, so nothing is decided at run time. They are fetched by
-Apache Ivy, which PySpark ships, from its default repository or from the mirror in LAKEBACKUP_MAVEN_URL.
+jars.toml names every jar, transitive ones included, so no version is resolved at run time. Apache Ivy, which
+PySpark contains, fetches them from its default repository or from the mirror in LAKEBACKUP_MAVEN_URL.
 """
 
 from __future__ import annotations
@@ -50,49 +50,52 @@ class Jar:
 
     @property
     def file(self) -> str:
-        """File name in the cache."""
+        """The file's name in the cache."""
         return f"{self.name}-{self.version}{self.classifier and '-'}{self.classifier}.jar"
 
     def is_good(self, folder: Path) -> bool:
-        """Whether the file is in the folder with the right bytes."""
+        """Return whether the file is in the folder and has the pinned sha256."""
         try:
-            found = (folder / self.file).stat()
-            return _sha256(folder / self.file, found.st_size, found.st_mtime_ns) == self.sha256
+            file_stat = (folder / self.file).stat()
+            return _sha256(folder / self.file, file_stat.st_size, file_stat.st_mtime_ns) == self.sha256
         except OSError:
             return False
 
 
-@cache  # a command asks several times
+@cache  # a command calls this several times
 def _sha256(path: Path, _size: int, _mtime_ns: int) -> str:
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def pinned(which: JarSet) -> list[Jar]:
-    """The libraries of one set, as jars.toml lists them."""
+    """Return the libraries of one set, as jars.toml lists them."""
     jars = []
-    for coordinates, sha256 in _listed()[which].items():
+    for coordinates, sha256 in _pinned_sets()[which].items():
         group, name, version, *classifier = coordinates.split(":")
         jars.append(Jar(group, name, version, sha256, *classifier))
     return jars
 
 
 def pinned_bytes(which: JarSet) -> int | None:
-    """The bytes of all libraries of one set; None where jars.toml does not have them."""
-    size: int | None = _listed()["bytes"].get(which)
+    """Return the total size of one set's libraries in bytes; None if jars.toml does not contain it."""
+    size: int | None = _pinned_sets()["bytes"].get(which)
     return size
 
 
-def _listed() -> dict[str, dict[str, Any]]:
+def _pinned_sets() -> dict[str, dict[str, Any]]:
     return tomllib.loads(files(__package__).joinpath("jars.toml").read_text("utf-8"))
 
 
 def cache_folder(env: Mapping[str, str] | None = None) -> Path:
-    """LAKEBACKUP_CACHE, else lakebackup below XDG_CACHE_HOME, else ~/.cache/lakebackup; without a home, below
-    the temporary files."""
+    """Return the cache's folder.
+
+    It is LAKEBACKUP_CACHE, else lakebackup below XDG_CACHE_HOME, else ~/.cache/lakebackup. Without a home
+    folder it is below the folder for temporary files.
+    """
     env = os.environ if env is None else env
-    if own := env.get("LAKEBACKUP_CACHE"):
-        return Path(own).expanduser().resolve()
+    if folder := env.get("LAKEBACKUP_CACHE"):
+        return Path(folder).expanduser().resolve()
     if base := env.get("XDG_CACHE_HOME"):
         return Path(base).resolve() / "lakebackup"
     home = env.get("HOME") or home_folder()
@@ -102,52 +105,53 @@ def cache_folder(env: Mapping[str, str] | None = None) -> Path:
 
 
 def work_folder() -> Path:
-    """Where logs and compiled code are kept: the cache; where this account may not write there, as in an
-    image, a folder of its own among the temporary files.
+    """Return the folder for logs and compiled code.
 
-    Raises EnvironmentProblem when that cannot be written either, or belongs to another account.
+    It is the cache's folder. If this account cannot write to that, as in an image, it is a folder of the
+    account below the folder for temporary files. Raises EnvironmentProblem when that cannot be written
+    either, or belongs to another account.
     """
     folder = cache_folder()
     with suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True)
     if os.access(folder, os.W_OK):
         return folder
-    own = Path(tempfile.gettempdir()) / f"lakebackup-{os.getuid()}"
+    account_folder = Path(tempfile.gettempdir()) / f"lakebackup-{os.getuid()}"
     try:
-        own.mkdir(mode=0o700, exist_ok=True)
-        found = own.lstat()
+        account_folder.mkdir(mode=0o700, exist_ok=True)
+        folder_stat = account_folder.lstat()
     except OSError as cause:
         raise _unwritable(folder, cause) from cause
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
-        raise _unwritable(folder, f"and {own} belongs to another account")
-    return own
+    if not stat.S_ISDIR(folder_stat.st_mode) or folder_stat.st_uid != os.getuid():
+        raise _unwritable(folder, f"and {account_folder} belongs to another account")
+    return account_folder
 
 
-def _unwritable(folder: Path, why: object) -> EnvironmentProblem:
+def _unwritable(folder: Path, reason: object) -> EnvironmentProblem:
     return EnvironmentProblem(
-        f"The cache folder {folder} cannot be written: {why}",
+        f"The cache folder {folder} cannot be written: {reason}",
         hint="Set LAKEBACKUP_CACHE to a folder that you may write.",
     )
 
 
 def class_path(which: JarSet) -> str:
-    """The set's jars joined by ':', fetching those that are missing or damaged.
+    """Return the paths of the set's jars joined by ':'. Fetches those that are missing or damaged.
 
-    Raises EnvironmentProblem when one cannot be fetched or arrives with other bytes than pinned.
+    Raises EnvironmentProblem when one cannot be fetched, or does not have the pinned sha256.
     """
     folder = cache_folder() / "jars" / which
     jars = pinned(which)
     if not all(jar.is_good(folder) for jar in jars):
-        with _alone(folder):  # another process may have finished the work while this one waited
-            wanted = [jar for jar in jars if not jar.is_good(folder)]
-            if wanted:
-                total_bytes = pinned_bytes(which) if len(wanted) == len(jars) else None
-                _fetch(wanted, folder, total_bytes)
+        with _locked(folder):  # while this process waits, another one may fetch them
+            missing = [jar for jar in jars if not jar.is_good(folder)]
+            if missing:
+                total_bytes = pinned_bytes(which) if len(missing) == len(jars) else None
+                _fetch(missing, folder, total_bytes)
     return os.pathsep.join(str(folder / jar.file) for jar in jars)
 
 
 @contextmanager
-def _alone(folder: Path) -> Iterator[None]:
+def _locked(folder: Path) -> Iterator[None]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock = (folder / ".lock").open("w")
@@ -159,22 +163,22 @@ def _alone(folder: Path) -> Iterator[None]:
 
 
 def _fetch(jars: list[Jar], folder: Path, total_bytes: int | None) -> None:
-    """Fetches into a folder beside the target and renames file by file, so no torn jar is ever seen."""
+    """Fetch jars to a folder below the target, then rename each, so that nobody sees a partial jar."""
     with tempfile.TemporaryDirectory(prefix=".fetch-", dir=folder) as temporary:
         work = Path(temporary)
         with _announced(work, len(jars), total_bytes):
             log = _run_ivy(jars, work)
-        lost = [jar.file for jar in jars if not (work / jar.file).is_file()]
-        if lost:
+        missing = [jar.file for jar in jars if not (work / jar.file).is_file()]
+        if missing:
             raise EnvironmentProblem(
-                f"{len(lost)} of {len(jars)} JVM libraries could not be fetched: {', '.join(lost[:5])}"
-                f"{' ...' if len(lost) > 5 else ''}. {_first_cause(log)}".rstrip(),
+                f"{len(missing)} of {len(jars)} JVM libraries could not be fetched: {', '.join(missing[:5])}"
+                f"{' ...' if len(missing) > 5 else ''}. {_first_cause(log)}".rstrip(),
                 hint="Check the network and proxy (https_proxy); LAKEBACKUP_MAVEN_URL names a mirror.",
             )
-        wrong = [jar.file for jar in jars if not jar.is_good(work)]
-        if wrong:
+        damaged = [jar.file for jar in jars if not jar.is_good(work)]
+        if damaged:
             raise EnvironmentProblem(
-                f"JVM libraries arrived with other bytes than pinned (sha256): {', '.join(sorted(wrong))}.",
+                f"JVM libraries arrived with other bytes than pinned (sha256): {', '.join(sorted(damaged))}.",
                 hint="The repository or a proxy changed them; do not use it.",
             )
         for jar in jars:
@@ -183,7 +187,7 @@ def _fetch(jars: list[Jar], folder: Path, total_bytes: int | None) -> None:
 
 @contextmanager
 def _announced(work: Path, total_files: int, total_bytes: int | None) -> Iterator[None]:
-    """While the block runs, announce how much Ivy has downloaded into its cache below `work`."""
+    """While the block runs, announce how much Ivy has downloaded to its cache below `work`."""
     finished = threading.Event()
 
     def watch() -> None:
@@ -203,11 +207,11 @@ def _announced(work: Path, total_files: int, total_bytes: int | None) -> Iterato
 
 
 def _download_state(work: Path, total_files: int, total_bytes: int | None) -> downloads.Download:
-    """What is in Ivy's cache: `<group>/<name>/jars/….jar`, and `….jar.part` while a file is downloaded."""
+    """Return the state of Ivy's cache: `<group>/<name>/jars/….jar`, or `….jar.part` for a partial file."""
     complete = size = 0
     name = "JVM libraries"
     for path in (work / _IVY_CACHE).rglob("*.jar*"):
-        with suppress(FileNotFoundError):  # renamed meanwhile
+        with suppress(FileNotFoundError):  # Ivy has renamed it
             size += path.stat().st_size
         if path.suffix == ".part":
             name = f"JVM libraries ({path.parent.parent.name})"
@@ -217,7 +221,7 @@ def _download_state(work: Path, total_files: int, total_bytes: int | None) -> do
 
 
 def _run_ivy(jars: list[Jar], work: Path) -> str:
-    from xml.sax.saxutils import quoteattr  # loads much that a command without Java does not need
+    from xml.sax.saxutils import quoteattr  # here, since it loads much that most commands do not need
 
     mirror = os.environ.get("LAKEBACKUP_MAVEN_URL", "")
     root = f"root={quoteattr(mirror)} " if mirror else ""
@@ -229,14 +233,14 @@ def _run_ivy(jars: list[Jar], work: Path) -> str:
         'timeoutConstraint="t"/></resolvers></ivysettings>',
         "utf-8",
     )
-    wanted = "".join(
+    dependencies = "".join(
         f'<dependency org="{jar.group}" name="{jar.name}" rev="{jar.version}" transitive="false">'
         f'<artifact name="{jar.file.removesuffix(".jar")}" type="jar" ext="jar"/></dependency>'
         for jar in jars
     )
     (work / "ivy.xml").write_text(
         '<ivy-module version="2.0"><info organisation="lakebackup" module="jars"/>'
-        f"<dependencies>{wanted}</dependencies></ivy-module>",
+        f"<dependencies>{dependencies}</dependencies></ivy-module>",
         "utf-8",
     )
     command = [
@@ -245,29 +249,29 @@ def _run_ivy(jars: list[Jar], work: Path) -> str:
         "-cache", str(work / _IVY_CACHE), "-retrieve", f"{work}/[artifact].[ext]",
     ]  # fmt: skip
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=1800)
+        process = subprocess.run(command, capture_output=True, text=True, check=False, timeout=1800)
     except subprocess.TimeoutExpired as cause:
         raise EnvironmentProblem(
             "Fetching the JVM libraries took over 30 minutes.", hint="Try again."
         ) from cause
-    return done.stdout + done.stderr
+    return process.stdout + process.stderr
 
 
 def _ivy() -> Path:
     spec = importlib.util.find_spec("pyspark")
-    found = sorted(Path(spec.origin).parent.glob("jars/ivy-*.jar")) if spec and spec.origin else []
-    if not found:
+    paths = sorted(Path(spec.origin).parent.glob("jars/ivy-*.jar")) if spec and spec.origin else []
+    if not paths:
         raise EnvironmentProblem(
             "PySpark is not installed completely: its Ivy jar is missing.",
             hint="Run `make setup`."
             if IS_CLONE
             else "Install it again: pip install --force-reinstall 'lakebackup[spark]'",
         )
-    return found[-1]
+    return paths[-1]
 
 
 def _proxy(env: Mapping[str, str]) -> list[str]:
-    """The proxy variables that other programs know, in Java's words."""
+    """Return the usual environment variables for proxies as Java's options."""
     options = []
     for scheme in ("http", "https"):
         url = env.get(f"{scheme}_proxy") or env.get(f"{scheme.upper()}_PROXY") or ""
@@ -277,15 +281,15 @@ def _proxy(env: Mapping[str, str]) -> list[str]:
                 f"-D{scheme}.proxyHost={parts.hostname}",
                 f"-D{scheme}.proxyPort={parts.port or 3128}",
             ]
-    without = env.get("no_proxy") or env.get("NO_PROXY")
-    if options and without:
-        hosts = "|".join(f"*{h}" if h.startswith(".") else h for h in re.split(r"[,\s]+", without) if h)
+    no_proxy = env.get("no_proxy") or env.get("NO_PROXY")
+    if options and no_proxy:
+        hosts = "|".join(f"*{h}" if h.startswith(".") else h for h in re.split(r"[,\s]+", no_proxy) if h)
         options.append(f"-Dhttp.nonProxyHosts={hosts}")
     return options
 
 
 def _first_cause(log: str) -> str:
-    """The first error in Ivy's output, without the address (it may hold a password)."""
+    """Return the first error in Ivy's output, without the address, which may contain a password."""
     causes = re.findall(r"(?:UnknownHost|Connect|SSL|SocketTimeout|NoRouteToHost|IO)\w*Exception[^\n]*", log)
     return re.sub(r"\w+://\S+", "<address>", causes[0]) if causes else ""
 
@@ -296,8 +300,8 @@ def main(argv: list[str] | None = None) -> int:
 
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("which", nargs="+", choices=get_args(JarSet))
-    for which in parser.parse_args(argv).which:
-        print(class_path(which))
+    for jar_set in parser.parse_args(argv).which:
+        print(class_path(jar_set))
     return 0
 
 

@@ -1,5 +1,7 @@
-"""The JVM that runs Spark: its command line, its start, its end. PySpark is not imported here: that takes
-as long as the JVM's own start, and goes on beside it."""
+"""Starts and ends the JVM that runs Spark.
+
+PySpark is not imported here: importing it takes as long as the JVM's start, and runs at the same time.
+"""
 
 from __future__ import annotations
 
@@ -34,25 +36,25 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 SPARK_HOME = Path(getattr(find_spec("pyspark"), "origin", None) or "pyspark").resolve().parent
-#: Whether spark-submit started this process: its JVM runs already.
+#: Whether spark-submit started this process, so that its JVM is running already.
 SUBMITTED = "PYSPARK_GATEWAY_PORT" in os.environ
-# What Spark needs on Java 17 and later (org.apache.spark.launcher.JavaModuleOptions), but for the vectors of
-# its machine learning, which make the start slower.
-_OPENED = (
+# The packages that Spark needs on Java 17 and later (org.apache.spark.launcher.JavaModuleOptions), without
+# the vectors of its machine learning, which slow down the start.
+_OPENED_PACKAGES = (
     "java.lang", "java.lang.invoke", "java.lang.reflect", "java.io", "java.net", "java.nio", "java.util",
     "java.util.concurrent", "java.util.concurrent.atomic", "jdk.internal.ref", "sun.nio.ch", "sun.nio.cs",
     "sun.security.action", "sun.util.calendar",
 )  # fmt: skip
-_FOR_SPARK = (
+_SPARK_OPTIONS = (
     "-XX:+IgnoreUnrecognizedVMOptions",
-    *(f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in _OPENED),
+    *(f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in _OPENED_PACKAGES),
     "--add-opens=java.security.jgss/sun.security.krb5=ALL-UNNAMED",
     "-Djdk.reflect.useDirectMethodHandle=false",
     "-Dio.netty.tryReflectionSetAccessible=true",
 )
 
-_LAST_LINES = 5  # of a log, in an error
-# How Java and Spark begin the line that says what is wrong with an option or a setting.
+_LOG_LINES = 5  # last lines of a log in an error
+# How lines begin in which Java and Spark report a wrong option or setting.
 _COMPLAINT = re.compile(
     r"(?:Error: (?!Could not create|A fatal)|Exception in thread \S+ |Caused by: "
     r"|(?:\w+\.)+\w+(?:Exception|Error): )(?:(?:\w+\.)+[\w$]+: )?(?P<told>\S.*)"
@@ -64,10 +66,11 @@ HINT = (
     else "Check --master, --spark-conf, [spark] of lakebackup.toml, and that JAVA_HOME is a JDK 17 or 21."
 )
 
-# The fast compiler alone: tasks without SQL keep the JVM busy for moments.
-_FOR_TASKS = ("-XX:TieredStopAtLevel=1",)
-# SQL may pass millions of rows: what runs for seconds is optimised, a start is not (ten times the defaults).
-_FOR_SQL = (
+# Uses only the fast compiler, since tasks without SQL run briefly in the JVM.
+_TASK_OPTIONS = ("-XX:TieredStopAtLevel=1",)
+# SQL may process millions of rows. Code that runs for seconds is optimised, but not the code of the start:
+# the thresholds are ten times the defaults.
+_SQL_OPTIONS = (
     "-XX:Tier4InvocationThreshold=50000",
     "-XX:Tier4MinInvocationThreshold=6000",
     "-XX:Tier4CompileThreshold=150000",
@@ -88,7 +91,7 @@ _ESCAPES = {
 
 
 def class_path(settings: Mapping[str, str]) -> str:
-    """All jars, separated by ':'."""
+    """Return the paths of all jars of lakebackup and Spark, separated by ':'."""
     jars = sorted((SPARK_HOME / "jars").glob("*.jar"))
     return os.pathsep.join([settings["spark.driver.extraClassPath"], *map(str, jars)])
 
@@ -100,35 +103,37 @@ def command(
     archive_to: Path | None = None,
     sql: bool = True,
 ) -> list[str]:
-    """The command of a JVM that runs Spark with these settings.
+    """Return the command of a JVM that runs Spark with these settings.
 
-    It is what the script spark-submit runs in the end, after a JVM of its own that only works it out. Secrets
-    come by a file in `folder`, for this account alone: everyone on the machine sees a command line.
-    `archive_to`: where the JVM writes the archive of its classes when it ends; `sql`: it runs SQL too.
+    It is the command that the script spark-submit runs, after another JVM that only computes it. Secrets are
+    passed in a file in `folder` that only this account may read, since everyone on the machine sees a command
+    line. `archive_to`: where the JVM writes the archive of its classes when it ends. `sql`: whether it runs
+    SQL too.
     """
     jars = class_path(settings)
-    # Of a cluster, if the user has such; behind the jars, where the archive still fits.
+    # The folders of a cluster's configuration, if there are any. They follow the jars, since the archive of
+    # classes fits only a class path that begins with its own.
     folders = [os.environ[name] for name in ("HADOOP_CONF_DIR", "YARN_CONF_DIR") if os.environ.get(name)]
     secrets = {key: value for key, value in settings.items() if is_secret(key)}
-    shown = {key: value for key, value in settings.items() if key not in secrets}
+    public_settings = {key: value for key, value in settings.items() if key not in secrets}
     return [
         str(java_home() / "bin" / "java"),
         "-cp",
         os.pathsep.join([jars, *folders]),
         f"-Xmx{settings.get('spark.driver.memory') or f'{heap_mib()}m'}",
-        *_FOR_SPARK,
-        *(_FOR_SQL if sql else _FOR_TASKS),
+        *_SPARK_OPTIONS,
+        *(_SQL_OPTIONS if sql else _TASK_OPTIONS),
         *shlex.split(settings.get("spark.driver.extraJavaOptions", "")),
         *class_data.java_options(jars, archive_to, sql=sql),
         "org.apache.spark.deploy.SparkSubmit",
-        *(word for key, value in shown.items() for word in ("--conf", f"{key}={value}")),
+        *(word for key, value in public_settings.items() for word in ("--conf", f"{key}={value}")),
         *(["--properties-file", str(_properties_file(folder, secrets))] if secrets else []),
         *arguments,
     ]
 
 
 def _properties_file(folder: Path, properties: Mapping[str, str]) -> Path:
-    """A file of Java's properties that this account alone may read."""
+    """Write a file of Java properties that only this account may read; returns its path."""
     path = folder / "spark.properties"
     lines = [f"{_escaped(key)}={_escaped(value)}\n" for key, value in properties.items()]
     path.touch(mode=0o600)
@@ -142,26 +147,26 @@ def _escaped(text: str) -> str:
 
 
 def environment(master: str = "local") -> dict[str, str]:
-    """What the JVM and the Python workers inherit; some of it is set for this process too."""
+    """Return the environment of the JVM and the Python workers. Also sets some variables of this process."""
     os.environ["JAVA_HOME"] = str(java_home())
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ.setdefault("NUMBA_CACHE_DIR", str(work_folder() / "numba"))
-    if master.startswith("local"):  # workers with another Python would miss our packages
+    if master.startswith("local"):  # another Python would lack lakebackup's packages
         os.environ["PYSPARK_PYTHON"] = sys.executable
     else:
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    found = dict(os.environ)
-    # By default the C library keeps memory for each of the JVM's threads, eight times the number of cores.
-    found.setdefault("MALLOC_ARENA_MAX", "2")
-    # Workers start with `python -m`: they must import nothing from the folder where a person happens to be.
-    found["PYTHONSAFEPATH"] = "1"
-    # With it, workers read PySpark's sources from a zip archive, and compile them each time.
-    found.pop("SPARK_HOME", None)
-    return found
+    variables = dict(os.environ)
+    # By default the C library keeps memory arenas for the JVM's threads, up to eight for each core.
+    variables.setdefault("MALLOC_ARENA_MAX", "2")
+    # Workers start with `python -m`, and must not import anything from the user's current folder.
+    variables["PYTHONSAFEPATH"] = "1"
+    # With SPARK_HOME, workers would read PySpark's sources from a zip archive and compile them each time.
+    variables.pop("SPARK_HOME", None)
+    return variables
 
 
 def log_file() -> Path:
-    """Where a JVM writes to."""
+    """Return the file that a JVM's output goes to. A file above 10 MiB is renamed first."""
     log = work_folder() / "logs" / "spark.log"
     log.parent.mkdir(parents=True, exist_ok=True)
     if log.exists() and log.stat().st_size > 10 << 20:
@@ -170,8 +175,10 @@ def log_file() -> Path:
 
 
 class Jvm:
-    """A JVM that starts, and beside it the daemon of its Python workers if they will be needed. Both end with
-    this process, whose end of a pipe each watches."""
+    """A JVM of this process and, if `workers`, the daemon of its Python workers, started at the same time.
+
+    Each of them reads a pipe that this process holds open, and ends when the pipe does, so with this process.
+    """
 
     def __init__(
         self,
@@ -184,15 +191,15 @@ class Jvm:
         self._log = log_file()
         self.log_start = self._log.stat().st_size if self._log.exists() else 0
         self._folder = Path(tempfile.mkdtemp(prefix="lakebackup-jvm-"))
-        self._answer = self._folder / "gateway"
+        self._address_file = self._folder / "gateway"
         self._address: tuple[int, str] | None = None
         self._daemon: subprocess.Popen[bytes] | None = None
         variables = environment(settings["spark.master"])
-        variables |= {"_PYSPARK_DRIVER_CONN_INFO_PATH": str(self._answer), "SPARK_CONNECT_MODE": "0"}
-        # What it writes while it starts no one can act on; a person's terminal stays clean.
+        variables |= {"_PYSPARK_DRIVER_CONN_INFO_PATH": str(self._address_file), "SPARK_CONNECT_MODE": "0"}
+        # The output goes to a log: a user can do nothing about what the JVM writes while it starts.
         with self._log.open("ab") as output, socket.socket(socket.AF_UNIX) as listener:
-            ahead = workers and settings.get("spark.python.daemon.module") == DAEMON
-            if ahead and _listens(listener, self._folder / "workers"):
+            starts_daemon = workers and settings.get("spark.python.daemon.module") == DAEMON
+            if starts_daemon and _listen(listener, self._folder / "workers"):
                 variables[AHEAD] = listener.getsockname()
             try:
                 self.process = subprocess.Popen(
@@ -201,17 +208,17 @@ class Jvm:
                     stdout=output,
                     stderr=output,
                     env=variables,
-                    start_new_session=True,  # this process alone decides what Ctrl-C ends
+                    start_new_session=True,  # Ctrl-C reaches this process only, which decides what ends
                 )
                 if AHEAD in variables:
                     self._daemon = _start_daemon(listener, variables, output)
             except OSError as cause:
-                self._forget()
+                self._delete_folder()
                 raise EnvironmentProblem(f"Java does not start: {cause}", hint=HINT) from cause
         atexit.register(self._end_unused)
 
     def address(self) -> tuple[int, str]:
-        """Port and secret of its gateway, when it is up. Raises EnvironmentProblem."""
+        """Wait until the gateway is ready; returns its port and secret. Raises EnvironmentProblem."""
         while self._address is None:
             if self.process.poll() is not None:
                 self.end(1)
@@ -219,24 +226,24 @@ class Jvm:
                 raise too_many_files(log_end) or EnvironmentProblem(
                     f"Spark did not start: {complaint(self)}", hint=HINT
                 )
-            if self._answer.exists():
-                self._address = read_address(self._answer)
-                self._answer.unlink()
+            if self._address_file.exists():
+                self._address = read_address(self._address_file)
+                self._address_file.unlink()
                 if self._daemon is None:
-                    self._forget()
+                    self._delete_folder()
             else:
                 time.sleep(0.01)
         return self._address
 
     def _end_unused(self) -> None:
-        """End it with a command that failed before it used Spark."""
+        """End the JVM if the process ends before it used Spark; delete the folder."""
         if self._address is None:
             self.end(1)
-        self._forget()
+        self._delete_folder()
 
     def end(self, seconds: float) -> None:
-        """End it and wait for its end; it takes the Python workers with it."""
-        if self._address is None:  # it does not watch the pipe yet
+        """End the JVM and its Python workers. Waits up to `seconds` for the JVM's end, then kills it."""
+        if self._address is None:  # it does not read the pipe yet
             self.process.terminate()
         if self.process.stdin:
             self.process.stdin.close()
@@ -247,25 +254,25 @@ class Jvm:
             self.process.wait()
         if self._daemon and self._daemon.stdin:
             self._daemon.stdin.close()
-        self._forget()
+        self._delete_folder()
 
-    def _forget(self) -> None:
+    def _delete_folder(self) -> None:
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
 def complaint(jvm: Jvm) -> str:
-    """What a JVM that did not start says against its settings; else the end of its log."""
+    """Return the message in which a JVM that did not start rejects its settings, else the end of its log."""
     log = log_file()
     lines = list(map(str.strip, tail(log, since=jvm.log_start).splitlines()))
-    told = next((match["told"] or match["jvm"] for match in map(_COMPLAINT.match, lines) if match), "")
-    end = "\n".join(lines[-_LAST_LINES:])
-    return f"{told.rstrip('.')}." if told else f"its JVM ended. End of {log}:\n{end}"
+    message = next((match["told"] or match["jvm"] for match in map(_COMPLAINT.match, lines) if match), "")
+    end = "\n".join(lines[-_LOG_LINES:])
+    return f"{message.rstrip('.')}." if message else f"its JVM ended. End of {log}:\n{end}"
 
 
-def _listens(listener: socket.socket, path: Path) -> bool:
+def _listen(listener: socket.socket, path: Path) -> bool:
     try:
         listener.bind(str(path))
-    except OSError:  # its name is too long
+    except OSError:  # the path is too long for a socket
         return False
     listener.listen(1)
     return True
@@ -274,8 +281,8 @@ def _listens(listener: socket.socket, path: Path) -> bool:
 def _start_daemon(
     listener: socket.socket, variables: Mapping[str, str], output: IO[bytes]
 ) -> subprocess.Popen[bytes]:
-    """The daemon of Python workers, which imports while the JVM starts, and then waits for its call."""
-    seed = {"PYTHONHASHSEED": os.environ.get("PYTHONHASHSEED", "0")}  # as PySpark has it in workers
+    """Start the daemon of Python workers. It imports modules while the JVM starts, then waits for the JVM."""
+    seed = {"PYTHONHASHSEED": os.environ.get("PYTHONHASHSEED", "0")}  # PySpark's default for workers
     return subprocess.Popen(
         [sys.executable, "-m", DAEMON, str(listener.fileno())],
         stdin=subprocess.PIPE,
@@ -288,7 +295,7 @@ def _start_daemon(
 
 
 def read_address(file: Path) -> tuple[int, str]:
-    """Port and secret of a gateway, which its JVM wrote to a file."""
+    """Read port and secret of a gateway from the file that its JVM wrote."""
     with file.open("rb") as stream:
         port = int.from_bytes(stream.read(4), "big")
         return port, stream.read(int.from_bytes(stream.read(4), "big")).decode()
@@ -301,7 +308,7 @@ _starting = threading.Lock()
 def start(
     settings: Mapping[str, str], *, archive_to: Path | None = None, sql: bool = True, workers: bool = False
 ) -> Jvm:
-    """The JVM of this process, which is started once; for SQL, and with a daemon of Python workers beside it.
+    """Return the JVM of this process, which the first call starts. The arguments are those of `Jvm`.
 
     Raises EnvironmentProblem.
     """
@@ -313,7 +320,7 @@ def start(
 
 
 def lost() -> EnvironmentProblem | None:
-    """Why Spark does not answer: its JVM ended by itself. None: it runs, or none was started."""
+    """Return the error to report if the JVM ended unexpectedly. None: it is running, or none was started."""
     if _running is None or _running.process.poll() is None:
         return None
     log = log_file()
@@ -326,11 +333,11 @@ def lost() -> EnvironmentProblem | None:
 
 
 def end(seconds: float = 5) -> None:
-    """End the JVM that this process started, if it did. After that the process can use Spark no more."""
+    """End this process's JVM, if there is one. After that, the process cannot use Spark any more."""
     if _running is not None:
         logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it would report each closed connection
-        # A thread of py4j tells the JVM of objects that are gone, and reports a lost connection as nobody's.
+        # A thread of py4j reports deleted objects to the JVM. It logs a lost connection to the root logger.
         logging.getLogger().addFilter(lambda record: record.msg != "Exception while sending command.")
-        atexit.unregister(class_data.make_later)  # whoever ends it does not want more to start
+        atexit.unregister(class_data.make_later)  # nothing else shall start now
         with suppress(OSError):  # the pipe may be broken
             _running.end(seconds)

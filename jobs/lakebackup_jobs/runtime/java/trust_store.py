@@ -1,8 +1,9 @@
-"""The trust store of Spark's JVM: the authorities that Java trusts by itself, and those of a PEM bundle.
+"""Makes the trust store of Spark's JVM from Java's default authorities and those of a PEM bundle.
 
-AWS's SDK for Python reads a bundle of certificates in PEM, Java a store of its own. The store is made from
-the bundle, so that one setting serves both. It extends Java's own, which the JVM needs for other servers. It
-is kept in the cache under a name that says what is in it, since Java reads it when it first needs it.
+AWS's SDK for Python reads a bundle of certificates in PEM, but Java reads a store in its own format. The
+store is made from the bundle, so that one setting serves both. It extends Java's default store, which the JVM
+needs for other servers. The cache keeps it, since Java reads it when it first needs it. Its name is a digest
+of the bundle and the default store.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ from lakebackup_jobs.runtime.java.home import java_home
 from lakebackup_jobs.runtime.java.jars import work_folder
 
 _PROPERTY = "javax.net.ssl.trustStore"
-# Variables whose options every JVM takes; those of the command line would win over them.
+# Variables whose options every JVM takes. Options on the command line would override them.
 _VARIABLES = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS")
 
 
 def java_options(bundle: str) -> list[str]:
-    """The JVM's options to trust the authorities in `bundle` too; none where a person's name a trust store.
+    """Return the JVM's options to trust the authorities in `bundle`; none if the user's name a trust store.
 
-    Raises UsageProblem for a bundle without certificates, EnvironmentProblem where no store can be made.
+    Raises UsageProblem for a bundle without certificates, EnvironmentProblem when no store can be made.
     """
     if any(_PROPERTY in os.environ.get(name, "") for name in _VARIABLES):
         return []
@@ -39,14 +40,14 @@ def java_options(bundle: str) -> list[str]:
 
 
 def trust_store(bundle: Path) -> Path:
-    """The store for a bundle, in PKCS 12 and without a password: certificates are no secrets."""
+    """Return the store for a bundle, in PKCS 12 and without a password, since certificates are no secrets."""
     own = _authorities_of(java_home())
     content = bundle.read_bytes()
     digest = hashlib.sha256(content + b"\0" + own.read_bytes()).hexdigest()
     store = work_folder() / "trust" / f"{digest[:32]}.p12"
     if not store.is_file():
         with warnings.catch_warnings():
-            # Java trusts authorities that are older than some of the rules for certificates.
+            # Some authorities that Java trusts are older than the rules for certificates.
             warnings.simplefilter("ignore", CryptographyDeprecationWarning)
             try:
                 authorities = x509.load_pem_x509_certificates(content)
@@ -65,14 +66,14 @@ def trust_store(bundle: Path) -> Path:
 
 
 def _authorities_of(home: Path) -> Path:
-    """The store that a Java trusts by itself."""
+    """Return the file with the authorities that a Java trusts by default."""
     folder = home / "lib" / "security"
     administrators = folder / "jssecacerts"
     return administrators if administrators.exists() else folder / "cacerts"
 
 
 def _exported(store: Path) -> bytes:
-    """The certificates of a store of any of Java's types, in PEM. Listing them needs no password."""
+    """Return the certificates of a store of any of Java's types, in PEM. Listing them needs no password."""
     command = [str(java_home() / "bin" / "keytool"), "-list", "-rfc", "-keystore", str(store)]
     try:
         return subprocess.run(
@@ -86,7 +87,7 @@ def _exported(store: Path) -> bytes:
 
 
 def _write(path: Path, content: bytes) -> None:
-    """Write a file that other processes see whole or not at all."""
+    """Write a file atomically: other processes see it complete or not at all."""
     path.parent.mkdir(mode=0o700, exist_ok=True)
     with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
         file.write(content)

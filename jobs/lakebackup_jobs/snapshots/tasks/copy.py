@@ -1,7 +1,7 @@
-"""What a Spark task of a snapshot's backup does: copy the files of its split, and record what else is in it.
+"""Spark tasks of a snapshot's backup: copy the files of a split, and record its folders and departed files.
 
-The part is the task's commit, as in any backup: of two attempts the first counts. What it names are the
-objects that hold the files, and the rows of the catalog that the task made, as Parquet.
+As in any backup, the part is the task's commit: of two attempts, the first to write it counts. The part names
+the objects that hold the files, and the Parquet files with the rows that the task adds to the catalog.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 PACK_BYTES = 64 << 20
 _PACK_FILES = 20_000
 _BATCH = 10_000
-# Columns of snapshot_files that are as they were listed.
-_LISTED = ("scope", "region", "name", "role", "bytes", "mtime_ms", "mode", "links", "ctime_ns", "inode")
-_OF_FOLDERS = ("scope", "region", "name", "mode", "mtime_ms")
+# Columns of snapshot_files whose values come unchanged from the listing.
+_FILE_COLUMNS = ("scope", "region", "name", "role", "bytes", "mtime_ms", "mode", "links", "ctime_ns", "inode")
+_FOLDER_COLUMNS = ("scope", "region", "name", "mode", "mtime_ms")
 
 _Table = Literal["snapshot_files", "snapshot_departures", "snapshot_folders"]
 _LISTING_OF: Mapping[_Table, Literal["files", "gone", "folders"]] = {
@@ -46,7 +46,7 @@ _LISTING_OF: Mapping[_Table, Literal["files", "gone", "folders"]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class CopyJob(PartTask):
-    """Copies the files of a split. Files below `pack_below` bytes go into packs; 0: none."""
+    """Copies the files of a split. Files smaller than `pack_below` bytes go into packs; 0: none do."""
 
     pack_below: int
 
@@ -60,47 +60,47 @@ class _Copier:
     def __init__(self, job: CopyJob, storage: Storage, task: int) -> None:
         self._job, self._storage, self._task = job, storage, task
         self._attempt = secrets.token_hex(4)
-        self._done = job.progress(storage, task)
+        self._report = job.progress(storage, task)
         self._objects: list[DataFile] = []
         self._packs = 0
         constant = {"source": job.source, "backup_id": job.backup_id, "added_in": job.number}
-        self._files = _Rows("snapshot_files", constant)
-        self._gone = _Rows(
+        self._files = _RowBuffer("snapshot_files", constant)
+        self._departures = _RowBuffer(
             "snapshot_departures",
             {"source": job.source, "gone_in": job.number, "gone_by": job.backup_id},
         )
-        self._folders = _Rows("snapshot_folders", constant)
+        self._folders = _RowBuffer("snapshot_folders", constant)
 
     def copy(self) -> list[DataFile]:
-        """Copy the split; the rows of the objects that were made."""
-        waiting: list[list[Entry]] = []  # for a pack: each file's names
+        """Copy the split; returns the rows of the objects that were written."""
+        pack_files: list[list[Entry]] = []  # each file with all its hard links
         size = 0
         for _, group in groupby(self._entries(), lambda entry: entry.first):
-            names = list(group)
-            for entry in names:
+            links = list(group)
+            for entry in links:
                 if entry.added_in is not None:
-                    self._gone.add(
+                    self._departures.add(
                         scope=entry.scope, region=entry.region, name=entry.name, added_in=entry.added_in
                     )
-            first = names[0]
+            first = links[0]
             if first.change == "gone":
                 continue
             if first.role == FOLDER:
-                self._folders.add(**{name: getattr(first, name) for name in _OF_FOLDERS})
+                self._folders.add(**{column: getattr(first, column) for column in _FOLDER_COLUMNS})
                 continue
             if first.same_path is not None:
-                self._add(names, str(first.same_sha256), first.same_path, int(first.same_position or 0))
+                self._add_rows(links, str(first.same_sha256), first.same_path, int(first.same_position or 0))
             elif first.bytes < self._job.pack_below and first.role == "data":
-                waiting.append(names)
+                pack_files.append(links)
                 size += first.bytes
-                if size >= PACK_BYTES or len(waiting) >= _PACK_FILES:
-                    self._pack(waiting)
-                    waiting, size = [], 0
+                if size >= PACK_BYTES or len(pack_files) >= _PACK_FILES:
+                    self._copy_pack(pack_files)
+                    pack_files, size = [], 0
             else:
-                self._single(names)
-        if waiting:
-            self._pack(waiting)
-        for rows in (self._files, self._gone, self._folders):
+                self._copy_single(links)
+        if pack_files:
+            self._copy_pack(pack_files)
+        for rows in (self._files, self._departures, self._folders):
             if rows.count:
                 listing = put_listing(
                     self._job, self._storage, self._task, self._attempt, rows.table, rows.batches()
@@ -119,20 +119,20 @@ class _Copier:
                 ]
                 yield from map(Entry._make, zip(*columns, strict=True))
         except NotFound:
-            return  # a file larger than a task's split leaves nothing for the next
+            return  # a file larger than a split may leave nothing for the next task
 
-    def _read(self, size: int) -> None:
-        self._done(0, size)
+    def _report_bytes(self, size: int) -> None:
+        self._report(0, size)
 
-    def _single(self, names: Sequence[Entry]) -> None:
-        """A file as an object of its own."""
-        first, job = names[0], self._job
+    def _copy_single(self, links: Sequence[Entry]) -> None:
+        """Copy a file, whose hard links are `links`, into an object of its own."""
+        first, job = links[0], self._job
         path = layout.snapshot_path(job.source, job.backup_id, first.scope, first.region, first.name)
-        with SourceFile(first.listed, self._read) as stream:
+        with SourceFile(first.listed, self._report_bytes) as stream:
             try:
                 self._storage.upload(path, stream, size_hint=first.bytes)
             except AlreadyExists:
-                # An earlier attempt of this task put it, or two names look the same to the destination.
+                # An earlier attempt of this task wrote it, or the destination takes two names for the same.
                 for _ in stream.pieces():
                     pass
                 if self._storage.sha256(path) != stream.sha256:
@@ -140,42 +140,42 @@ class _Copier:
                         f"{first.listed.file} cannot be stored as {path}, where another file is.",
                         hint="The repository may ignore upper and lower case: choose another one.",
                     ) from None
-        self._add(names, stream.sha256, path, 0)
-        self._object(path, "file", [first], first.bytes, stream.sha256)
-        self._done(1, 0)
+        self._add_rows(links, stream.sha256, path, 0)
+        self._add_object(path, "file", [first], first.bytes, stream.sha256)
+        self._report(1, 0)
 
-    def _pack(self, files: Sequence[Sequence[Entry]]) -> None:
-        """Many files as one object, one behind the other."""
+    def _copy_pack(self, files: Sequence[Sequence[Entry]]) -> None:
+        """Copy many files into one object, one behind the other."""
         job = self._job
         path = layout.pack_path(job.source, job.backup_id, self._task, self._packs, self._attempt)
         self._packs += 1
-        whole, sums = hashlib.sha256(), list[str]()
-        size = sum(names[0].bytes for names in files)
+        pack_digest, checksums = hashlib.sha256(), list[str]()
+        size = sum(links[0].bytes for links in files)
 
         def contents() -> Iterator[bytes]:
-            for names in files:
-                with SourceFile(names[0].listed, self._read) as stream:
-                    for data in stream.pieces():
-                        whole.update(data)
-                        yield data
-                sums.append(stream.sha256)
-                self._done(1, 0)
+            for links in files:
+                with SourceFile(links[0].listed, self._report_bytes) as stream:
+                    for chunk in stream.pieces():
+                        pack_digest.update(chunk)
+                        yield chunk
+                checksums.append(stream.sha256)
+                self._report(1, 0)
 
-        self._storage.upload(path, _Joined(contents()), size_hint=size)
+        self._storage.upload(path, _ChunkStream(contents()), size_hint=size)
         position = 0
-        for names, sha256 in zip(files, sums, strict=True):
-            self._add(names, sha256, path, position)
-            position += names[0].bytes
-        self._object(path, "pack", [names[0] for names in files], size, whole.hexdigest())
+        for links, sha256 in zip(files, checksums, strict=True):
+            self._add_rows(links, sha256, path, position)
+            position += links[0].bytes
+        self._add_object(path, "pack", [links[0] for links in files], size, pack_digest.hexdigest())
 
-    def _add(self, names: Sequence[Entry], sha256: str, path: str, position: int) -> None:
-        """Rows of one file's names."""
-        destination = names[0].same_destination or self._job.destination
-        for entry in names:
-            listed = {name: getattr(entry, name) for name in _LISTED}
+    def _add_rows(self, links: Sequence[Entry], sha256: str, path: str, position: int) -> None:
+        """Add a row for each hard link of a file."""
+        destination = links[0].same_destination or self._job.destination
+        for entry in links:
+            listed = {name: getattr(entry, name) for name in _FILE_COLUMNS}
             self._files.add(**listed, sha256=sha256, destination=destination, path=path, position=position)
 
-    def _object(
+    def _add_object(
         self, path: str, kind: Literal["file", "pack"], entries: Sequence[Entry], size: int, sha256: str
     ) -> None:
         scopes = {entry.scope for entry in entries}
@@ -209,54 +209,54 @@ def put_listing(
     table: _Table,
     batches: Iterable[pa.RecordBatch],
 ) -> DataFile:
-    """Put rows of the catalog where the backup's commit, and a rebuilt catalog, find them; its row."""
+    """Write rows of the catalog beside the data, for the backup's commit and a rebuild; returns their row."""
     path = layout.listing_path(parts.source, parts.backup_id, task, attempt, _LISTING_OF[table])
     size, _, sha256 = write_rows(storage, path, ARROW_SCHEMAS[table], batches)
     return parts.listing(table, path, size, sha256)
 
 
-class _Joined:
-    """Pieces as one stream, see `storage.Source`."""
+class _ChunkStream:
+    """Chunks as one stream for an upload, see `storage.Source`."""
 
-    def __init__(self, pieces: Iterator[bytes]) -> None:
-        self._pieces, self._rest = pieces, b""
+    def __init__(self, chunks: Iterator[bytes]) -> None:
+        self._chunks, self._remainder = chunks, b""
 
     def read(self, size: int, /) -> bytes:
-        """As many bytes as are asked for, fewer only at the end."""
-        held: list[bytes] = []
-        while size and (piece := self._rest or next(self._pieces, b"")):
-            held.append(piece[:size])
-            self._rest = piece[size:]
-            size -= len(held[-1])
-        return held[0] if len(held) == 1 else b"".join(held)
+        """Return the next `size` bytes; fewer only at the end."""
+        chunks: list[bytes] = []
+        while size and (chunk := self._remainder or next(self._chunks, b"")):
+            chunks.append(chunk[:size])
+            self._remainder = chunk[size:]
+            size -= len(chunks[-1])
+        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
 
-class _Rows:
-    """Rows of a table, gathered into batches."""
+class _RowBuffer:
+    """Collects rows of a table in batches."""
 
     def __init__(self, table: _Table, constant: dict[str, Any]) -> None:
         self.table = table
         self.count = 0
         self._constant = constant
-        self._held: list[dict[str, Any]] = []
+        self._pending: list[dict[str, Any]] = []
         self._batches: list[pa.RecordBatch] = []
 
     def add(self, **columns: Any) -> None:
-        """One more row."""
-        self._held.append(columns)
+        """Add a row."""
+        self._pending.append(columns)
         self.count += 1
-        if len(self._held) >= _BATCH:
+        if len(self._pending) >= _BATCH:
             self._flush()
 
     def batches(self) -> Sequence[pa.RecordBatch]:
-        """All of them."""
+        """Return all rows."""
         self._flush()
         return self._batches
 
     def _flush(self) -> None:
         import pyarrow as pa
 
-        if self._held:
-            rows = [self._constant | row for row in self._held]
+        if self._pending:
+            rows = [self._constant | row for row in self._pending]
             self._batches.append(pa.RecordBatch.from_pylist(rows, ARROW_SCHEMAS[self.table]))
-            self._held = []
+            self._pending = []

@@ -1,4 +1,4 @@
-"""What a Spark task does for --verify-unchanged and --find-same: hash files that may be stored already."""
+"""Spark tasks that hash files which may be stored already, for --verify-unchanged and --find-same."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ HASHED = "scope STRING, region STRING, name STRING, sha256 STRING"
 
 @dataclass(frozen=True, slots=True)
 class HashRows:
-    """For `mapInArrow` over rows of snapshot_to_hash: columns as in HASHED. `rate`: bytes a second."""
+    """A function for `mapInArrow` over rows of snapshot_to_hash; its output has the columns of HASHED.
+
+    `rate`: the greatest number of bytes a second; None: no limit.
+    """
 
     rate: float | None
 
@@ -29,7 +32,10 @@ class HashRows:
         settle()
 
     def rows(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The same in any process. Raises Refused (a file is not as it was listed), EnvironmentProblem."""
+        """Hash the files of the rows, in any process.
+
+        Raises Refused (a file is not as it was listed), EnvironmentProblem.
+        """
         import pyarrow as pa
 
         throttle = Throttle(self.rate)

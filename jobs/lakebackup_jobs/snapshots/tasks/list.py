@@ -1,4 +1,4 @@
-"""What a Spark task of a snapshot's backup does first: list folders, each file with size, times, inode."""
+"""Spark tasks that list the folders of a snapshot before its backup: each file with size, times and inode."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ if TYPE_CHECKING:
 _BATCH = 10_000
 #: Columns of the relation `snapshot_listed`.
 COLUMNS = f"{LISTED}, always BOOLEAN, by_ctime BOOLEAN"
-# A file may be written again within the tick of the clock that stamped it, and keeps its time. File systems
-# have ticks of up to 2 s (FAT), and a server's clock may be behind: a younger ctime is not relied on.
+# A file that is written again within one tick of the file system's clock keeps its time. Ticks last up to 2 s
+# (FAT), and a server's clock may be behind, so a ctime younger than this does not prove a file unchanged.
 _RACY_NS = 2_000_000_000
-# Times that fit into the catalog as ms.
+# Times that the catalog can hold, in ms.
 _TIMES_MS = range(-(1 << 63), 1 << 63)
 
 
 @dataclass(frozen=True, slots=True)
 class ListRows(PerNumber):
-    """For `mapInArrow` over numbers: what is in the folders `units[number]`, as `list_units` has it."""
+    """A function for `mapInArrow` over numbers, which lists the folders `units[number]` with `list_units`."""
 
     units: tuple[tuple[Unit, ...], ...]
     always: tuple[str, ...]
@@ -49,23 +49,23 @@ class ListRows(PerNumber):
 def list_units(
     units: Sequence[Unit], always: Sequence[str], *, linked: bool = False
 ) -> Iterator[pa.RecordBatch]:
-    """The files and folders in some folders, and these themselves, in batches of COLUMNS.
+    """List some folders, with all files and folders in them: yields batches with the columns of COLUMNS.
 
-    Folders have the role FOLDER and no bytes. `always`: patterns of names to copy whatever.
+    Folders have the role FOLDER and no bytes. `always`: patterns of the names of files to copy in any case.
 
-    `linked`: the folders are checkpoints of hard links to files that do not change. Each checkpoint changes
-    the ctime of all of them, so it shows nothing there. Raises Refused for what is neither a file nor a
-    folder, and for names that are no text.
+    `linked`: the folders are checkpoints of hard links to files that do not change. Each new checkpoint
+    changes the ctime of those files, so the ctime says nothing about their contents. Raises Refused for
+    anything that is neither a file nor a folder, and for names that are not UTF-8.
     """
     pattern = re.compile("|".join(map(translate, always)) or r"(?!)")
     settled_ns = time.time_ns() - _RACY_NS
     files = ((unit, *entry) for unit in units for entry in _entries(unit))
-    while some := list(islice(files, _BATCH)):
-        yield _batch(some, pattern, settled_ns, linked=linked)
+    while batch := list(islice(files, _BATCH)):
+        yield _batch(batch, pattern, settled_ns, linked=linked)
 
 
 def _entries(unit: Unit) -> Iterator[tuple[str, os.stat_result]]:
-    """Each file and folder of a unit: its name below the region's folder, and its stat."""
+    """Yield each file and folder of a unit: its name below the region's folder, and its stat."""
     if unit.file:
         with reading(f"{unit.folder}/{unit.file}"):
             yield unit.file, os.lstat(f"{unit.folder}/{unit.file}")
@@ -82,7 +82,7 @@ def _entries(unit: Unit) -> Iterator[tuple[str, os.stat_result]]:
                 elif entry.is_symlink():
                     raise no_link(entry.path)
                 elif not entry.is_dir(follow_symlinks=False):
-                    raise _no_file(entry.path, entry.stat(follow_symlinks=False).st_mode)
+                    raise _not_a_file(entry.path, entry.stat(follow_symlinks=False).st_mode)
                 elif unit.deep:
                     waiting.append(f"{prefix}{entry.name}/")
 
@@ -90,7 +90,7 @@ def _entries(unit: Unit) -> Iterator[tuple[str, os.stat_result]]:
 def _batch(
     files: list[tuple[Unit, str, os.stat_result]], always: re.Pattern[str], settled_ns: int, *, linked: bool
 ) -> pa.RecordBatch:
-    """Rows of files. A ctime from `settled_ns` on is too new to be relied on."""
+    """Return the rows of files. A ctime at or after `settled_ns` is too new to be relied on."""
     import pyarrow as pa
 
     units, names, stats = zip(*files, strict=True)
@@ -113,13 +113,13 @@ def _batch(
         "bytes": [0 if stat.S_ISDIR(status.st_mode) else status.st_size for status in stats],
         "mtime_ns": [signed(status.st_mtime_ns) for status in stats],
         "mtime_ms": times,
-        "mode": [stat.S_IMODE(found.st_mode) for found in stats],
-        "links": [found.st_nlink for found in stats],
-        "device": [signed(found.st_dev) for found in stats],
-        "inode": [signed(found.st_ino) for found in stats],
+        "mode": [stat.S_IMODE(entry.st_mode) for entry in stats],
+        "links": [entry.st_nlink for entry in stats],
+        "device": [signed(entry.st_dev) for entry in stats],
+        "inode": [signed(entry.st_ino) for entry in stats],
         "ctime_ns": [
-            signed(ctime) if counts and ctime < settled_ns else None
-            for ctime, counts in zip(ctimes, by_ctime, strict=True)
+            signed(ctime) if is_usable and ctime < settled_ns else None
+            for ctime, is_usable in zip(ctimes, by_ctime, strict=True)
         ],
         "always": [always.fullmatch(name.rpartition("/")[2]) is not None for name in names],
         "by_ctime": by_ctime,
@@ -135,7 +135,7 @@ def _batch(
         ) from None
 
 
-def _no_file(path: str, mode: int) -> Refused:
+def _not_a_file(path: str, mode: int) -> Refused:
     kinds = {
         stat.S_IFIFO: "a pipe",
         stat.S_IFSOCK: "a socket",

@@ -1,7 +1,8 @@
-"""What a Spark task of a restore does: read its split of the files, check them, write them below a folder.
+"""Spark tasks of a snapshot's restore: read the files of a split, check them, and write them below a folder.
 
-A file is written under another name in the restore's own folder, and gets its name once its SHA-256 is right.
-What is below the folder is not trusted: no symbolic link is followed, nothing else's file is replaced.
+A file is written under a temporary name in the restore's own folder, and gets its name once its SHA-256 is
+right. The contents of the target folder are not trusted: a restore follows no symbolic link there, and
+replaces no file that it did not write itself.
 """
 
 from __future__ import annotations
@@ -33,17 +34,17 @@ if TYPE_CHECKING:
 
     from lakebackup.store.roots import Roots
 
-#: What a task reports of each split: its files, those of them that were there already, and what is damaged.
+#: What a task reports of its split: the files, how many of them existed already, and the damaged ones.
 WRITTEN = (
     "share BIGINT, entries BIGINT, bytes BIGINT, kept BIGINT, damaged BIGINT, names STRING, error STRING"
 )
-#: How many damaged files are named, of a split and in all.
+#: How many damaged files are named at most, of each split and in all.
 NAMED = 20
-#: The folder of files that are being written, in the restore's own.
+#: The folder, in the restore's own one, of files that are being written.
 UNFINISHED = "unfinished"
 _TEMPORARY = f"{OWN}/{UNFINISHED}"
-_PERMISSIONS = 0o777  # the catalog is not trusted to set a user id
-# The sticky bit too: without it, others could delete what is in a folder that all may write to.
+_PERMISSIONS = 0o777  # without setuid and setgid: the catalog is not trusted with them
+# With the sticky bit: without it, anybody could delete the files in a folder that everybody may write to.
 _FOLDER_PERMISSIONS = 0o1777
 _OWNER = 0o700
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -51,7 +52,7 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _OPEN_FOLDERS = 64
 _OBJECT = attrgetter("destination", "path")
 _CHUNK = 1 << 20
-# So many zero bytes become a hole: a block of most file systems.
+# This many zero bytes become a hole; most file systems have blocks of this size.
 _BLOCK = 4 << 10
 _ZEROS = bytes(_BLOCK)
 
@@ -72,12 +73,12 @@ class File:
 
     @property
     def twin(self) -> tuple[object, ...]:
-        """What files that were hard links of each other have in common."""
+        """The columns in which all hard links of one file agree."""
         return self.destination, self.path, self.position, self.bytes, self.mtime_ms, self.mode, self.sha256
 
     def was_one_with(self, other: File) -> bool:
-        """Whether both were hard links of one file. Of empty files that is not known: in a pack each has the
-        place of the next."""
+        """Return whether both were hard links of one file. For empty files it returns False: in a pack, an
+        empty file has the same position as the next file, so the columns cannot tell."""
         return self.bytes != 0 and self.links > 1 and self.twin == other.twin
 
 
@@ -90,16 +91,19 @@ class RestoredFolder:
     mtime_ms: int
 
     def apply(self, handle: int) -> None:
-        """Give the open folder its permissions and its time of last change."""
+        """Set the permissions and the modification time of the open folder."""
         os.fchmod(handle, self.mode & _FOLDER_PERMISSIONS)
-        at = self.mtime_ms * 1_000_000
-        os.utime(handle, ns=(at, at))
+        mtime_ns = self.mtime_ms * 1_000_000
+        os.utime(handle, ns=(mtime_ns, mtime_ns))
 
 
 @dataclass(frozen=True, slots=True)
 class WriteJob(Task):
-    """Writes the files of a split. `own` is the storage of the restore's own folder, in which its splits lie;
-    `roots` are those of the destinations. `syncs`: what a task wrote is durable when it ends."""
+    """Writes the files of a split.
+
+    `own`: the URI of the restore's own folder, which holds its splits. `roots`: those of the destinations.
+    `syncs`: each task makes its files durable before it ends.
+    """
 
     COLUMNS = WRITTEN
 
@@ -111,29 +115,29 @@ class WriteJob(Task):
 
     def run(self, number: int) -> Mapping[str, Any]:
         report = TaskProgress(open_storage(self.own), "").counter(str(number))
-        done = {"share": number, "entries": 0, "bytes": 0, "kept": 0, "damaged": 0}
-        names: list[str] = []
+        totals = {"share": number, "entries": 0, "bytes": 0, "kept": 0, "damaged": 0}
+        messages: list[str] = []
         with Folder(self.folder) as folder:
             for (destination, path), group in groupby(self._files(number), _OBJECT):
                 files = list(group)
                 ranges = Ranges(self.roots.open(destination), path, [(f.position, f.bytes) for f in files])
-                before: File | None = None
+                previous: File | None = None
                 for file in files:
                     try:
-                        linked = before if before and file.was_one_with(before) else None
+                        original = previous if previous and file.was_one_with(previous) else None
                         chunks = partial(ranges.read, file.position, file.bytes)
-                        done["kept"] += not folder.write(file, chunks, linked)
-                        done["entries"] += 1
-                        done["bytes"] += file.bytes or 0
-                        before = file
+                        totals["kept"] += not folder.write(file, chunks, original)
+                        totals["entries"] += 1
+                        totals["bytes"] += file.bytes or 0
+                        previous = file
                     except (Damaged, NotFound) as error:
-                        done["damaged"] += 1
-                        if len(names) < NAMED:
-                            names.append(f"{file.target}: {error.message}")
+                        totals["damaged"] += 1
+                        if len(messages) < NAMED:
+                            messages.append(f"{file.target}: {error.message}")
                     report(1, file.bytes or 0)
             if self.syncs:
                 folder.sync()
-        return {**done, "names": json.dumps(names)}
+        return {**totals, "names": json.dumps(messages)}
 
     def _files(self, number: int) -> Iterator[File]:
         import pyarrow as pa
@@ -145,15 +149,16 @@ class WriteJob(Task):
 
 
 class Folder:
-    """The folder that a restore writes to, opened once; every name is looked up from there, part by part.
+    """The folder that a restore writes to.
 
-    Raises EnvironmentProblem when it is not there, or not the one that the restore began with.
+    It is opened once, and every path is looked up from there, one part after the other. Raises
+    EnvironmentProblem when it does not exist, or is not the folder that the restore began with.
     """
 
     def __init__(self, path: str) -> None:
         self._path = path
         self._open: OrderedDict[str, int] = OrderedDict()
-        self._in_hand = ""
+        self._current_parent = ""
         try:
             self._open[""] = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             self._temporary = self._walk(_TEMPORARY)
@@ -174,100 +179,104 @@ class Folder:
         self._open.clear()
 
     def write(self, file: File, chunks: Callable[[], Iterator[memoryview]], linked: File | None) -> bool:
-        """Have a file there, as a hard link to `linked` where that can be; False when it is there already.
+        """Write a file, or link it to `linked` if the file system can; returns False if it exists already.
 
-        Raises Damaged (its bytes differ from the catalog, or the catalog has no checksum), NotFound (they
-        are gone), Refused (another file or a symbolic link is in the way), EnvironmentProblem.
+        Raises Damaged (its bytes differ from the catalog, or the catalog has no checksum), NotFound (the
+        stored bytes are missing), Refused (another file or a symbolic link is in the way),
+        EnvironmentProblem.
         """
         if file.sha256 is None:
             raise Damaged(f"the catalog has no checksum of its bytes in {file.path}: they may be anything's")
         with self._explained(file.target):
-            above, _, name = file.target.rpartition("/")
-            self._in_hand = above
-            folder = self._walk(above, make=True)
-            found = self._found(folder, name, file)
-            if found == "whole":
+            parent_path, _, name = file.target.rpartition("/")
+            self._current_parent = parent_path
+            folder = self._walk(parent_path, make=True)
+            state = self._state_of(folder, name, file)
+            if state == "whole":
                 return False
-            torn = found == "torn"
-            if linked is None or not self._link(linked, folder, name, file, replaces=torn):
-                self._new(folder, name, file, chunks(), replaces=torn)
+            is_torn = state == "torn"
+            if linked is None or not self._link(linked, folder, name, file, replaces=is_torn):
+                self._new(folder, name, file, chunks(), replaces=is_torn)
         return True
 
     def create_folders(self, folders: Iterable[RestoredFolder], *, existing: bool) -> None:
-        """Create folders that this account alone may enter until `finish_folders`.
+        """Create folders that only this account can enter until `finish_folders`.
 
-        Each of `folders` precedes those in it. `existing`: only change folders that are already there.
+        `folders` lists each folder before its subfolders. `existing`: only change folders that exist already.
 
         Raises Refused (a file or a symbolic link is in the way), EnvironmentProblem.
         """
         for folder in folders:
             with self._explained(folder.target):
                 handle = self._find(folder.target) if existing else self._create_private(folder.target)
-                # A run before this one may have given it its own mode.
+                # An earlier run may have set its final mode already.
                 if handle is not None and os.fstat(handle).st_mode & _OWNER != _OWNER:
                     os.fchmod(handle, _OWNER)
 
     def finish_folders(self, folders: Iterable[RestoredFolder]) -> None:
-        """Give folders that are there their permissions and times, each after all that is in it.
+        """Set the permissions and times of the folders that exist, each after everything in it.
 
-        A change in a folder sets its time, and one of mode 0500 takes no files. `folders` come in the order
-        of `create_folders`. Raises Refused, EnvironmentProblem.
+        The order matters: a change in a folder sets its time, and a folder of mode 0500 takes no files.
+        `folders` come in the order of `create_folders`. Raises Refused, EnvironmentProblem.
         """
-        above: list[RestoredFolder] = []
+        ancestors: list[RestoredFolder] = []
         for folder in folders:
-            while above and not folder.target.startswith(f"{above[-1].target}/"):
-                self._finish(above.pop())
-            above.append(folder)
-        while above:
-            self._finish(above.pop())
+            while ancestors and not folder.target.startswith(f"{ancestors[-1].target}/"):
+                self._finish_folder(ancestors.pop())
+            ancestors.append(folder)
+        while ancestors:
+            self._finish_folder(ancestors.pop())
 
-    def _finish(self, folder: RestoredFolder) -> None:
+    def _finish_folder(self, folder: RestoredFolder) -> None:
         with self._explained(folder.target):
             handle = self._find(folder.target)
             if handle is not None:
                 folder.apply(handle)
 
     def _find(self, path: str) -> int | None:
-        """The folder `path`; None where there is none."""
+        """Return a handle of the folder `path`; None if there is none."""
         try:
             return self._walk(path)
         except (FileNotFoundError, NotADirectoryError):
             return None
 
     def _create_private(self, path: str) -> int:
-        above, _, name = path.rpartition("/")
-        parent = self._walk(above, make=True)
+        parent_path, _, name = path.rpartition("/")
+        parent = self._walk(parent_path, make=True)
         with suppress(FileExistsError):
             os.mkdir(name, _OWNER, dir_fd=parent)
         return self._walk(path)
 
     def sync(self) -> None:
-        """Make all that was written durable."""
+        """Make everything that was written durable."""
         with self._explained("."):
             _sync_file_system(self._open[""])
 
-    def _found(self, folder: int, name: str, file: File) -> Literal["nothing", "torn", "whole"]:
-        """What an earlier run wrote of the file. What it left in pieces when the power went is its own too,
-        by its time."""
+    def _state_of(self, folder: int, name: str, file: File) -> Literal["nothing", "torn", "whole"]:
+        """Return what an earlier run wrote of the file: nothing, a damaged file, or all of it.
+
+        A regular file with the right modification time counts as written by this restore, also if a power
+        failure left it incomplete. Raises Refused for anything else in its place.
+        """
         try:
-            found = os.stat(name, dir_fd=folder, follow_symlinks=False)
+            status = os.stat(name, dir_fd=folder, follow_symlinks=False)
         except FileNotFoundError:
             return "nothing"
-        if not stat.S_ISREG(found.st_mode) or found.st_mtime_ns != file.mtime_ms * 1_000_000:
+        if not stat.S_ISREG(status.st_mode) or status.st_mtime_ns != file.mtime_ms * 1_000_000:
             raise self._in_the_way(file)
-        if file.bytes is not None and found.st_size != file.bytes:
+        if file.bytes is not None and status.st_size != file.bytes:
             return "torn"
         handle = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
         with os.fdopen(handle, "rb") as stream:
-            same = hashlib.file_digest(stream, "sha256").hexdigest() == file.sha256
-        return "whole" if same else "torn"
+            is_intact = hashlib.file_digest(stream, "sha256").hexdigest() == file.sha256
+        return "whole" if is_intact else "torn"
 
-    def _link(self, linked: File, folder: int, name: str, file: File, *, replaces: bool) -> bool:
-        above, _, other = linked.target.rpartition("/")
-        source = self._walk(above)
+    def _link(self, original: File, folder: int, name: str, file: File, *, replaces: bool) -> bool:
+        parent_path, _, source_name = original.target.rpartition("/")
+        source_folder = self._walk(parent_path)
         if replaces:
             os.unlink(name, dir_fd=folder)
-        return self._named(source, other, folder, name, file)
+        return self._add_link(source_folder, source_name, folder, name, file)
 
     def _new(
         self, folder: int, name: str, file: File, chunks: Iterator[memoryview], *, replaces: bool
@@ -278,12 +287,12 @@ class Folder:
             try:
                 _copy(handle, file, chunks)
                 os.fchmod(handle, file.mode & _PERMISSIONS)
-                at = file.mtime_ms * 1_000_000
-                os.utime(handle, ns=(at, at))
+                mtime_ns = file.mtime_ms * 1_000_000
+                os.utime(handle, ns=(mtime_ns, mtime_ns))
             finally:
                 os.close(handle)
-            # A rename replaces what somebody put there meanwhile, a link does not.
-            if not replaces and self._named(self._temporary, temporary, folder, name, file):
+            # A rename replaces a file that somebody else created meanwhile, a link does not.
+            if not replaces and self._add_link(self._temporary, temporary, folder, name, file):
                 os.unlink(temporary, dir_fd=self._temporary)
             else:
                 os.rename(temporary, name, src_dir_fd=self._temporary, dst_dir_fd=folder)
@@ -292,13 +301,13 @@ class Folder:
                 os.unlink(temporary, dir_fd=self._temporary)
             raise
 
-    def _named(self, source: int, other: str, folder: int, name: str, file: File) -> bool:
-        """Give what is called `other` one more name; False where the file system makes no (more) links."""
+    def _add_link(self, source_folder: int, source_name: str, folder: int, name: str, file: File) -> bool:
+        """Link `source_name` under a second name; returns False if the file system makes no (more) links."""
         try:
-            os.link(other, name, src_dir_fd=source, dst_dir_fd=folder, follow_symlinks=False)
+            os.link(source_name, name, src_dir_fd=source_folder, dst_dir_fd=folder, follow_symlinks=False)
         except FileExistsError:
             raise self._in_the_way(file) from None
-        except OSError:  # each file system reports it in its own way; other errors are met again
+        except OSError:  # file systems report it differently; any other error comes up again on writing
             return False
         return True
 
@@ -309,20 +318,20 @@ class Folder:
         )
 
     def _walk(self, path: str, *, make: bool = False) -> int:
-        """The folder `path`, below this one: open, and kept open for the next files."""
+        """Return a handle of the folder `path` below this one, which stays open for the next files."""
         if path in self._open:
             self._open.move_to_end(path)
             return self._open[path]
-        above, _, name = path.rpartition("/")
-        parent = self._walk(above, make=make)
+        parent_path, _, name = path.rpartition("/")
+        parent = self._walk(parent_path, make=make)
         if make:
             with suppress(FileExistsError):
                 os.mkdir(name, dir_fd=parent)
         handle = os.open(name, _FOLDER, dir_fd=parent)
         self._open[path] = handle
         if len(self._open) > _OPEN_FOLDERS:
-            kept = ("", _TEMPORARY, self._in_hand, above, path)
-            oldest = next(key for key in self._open if key not in kept)
+            in_use = ("", _TEMPORARY, self._current_parent, parent_path, path)
+            oldest = next(key for key in self._open if key not in in_use)
             os.close(self._open.pop(oldest))
         return handle
 
@@ -331,14 +340,14 @@ class Folder:
         try:
             yield
         except OSError as error:
-            where = f"{self._path}/{target}"
+            path = f"{self._path}/{target}"
             if error.errno in (errno.ELOOP, errno.ENOTDIR):
                 raise Refused(
-                    f"A file or a symbolic link is in the way of {where}.",
+                    f"A file or a symbolic link is in the way of {path}.",
                     hint="Restore into a folder that is empty and that nobody else writes to.",
                 ) from error
             raise EnvironmentProblem(
-                f"Cannot write {where}: {os.strerror(error.errno or 0)}.",
+                f"Cannot write {path}: {os.strerror(error.errno or 0)}.",
                 hint="Make room, or give the right to write there; then run the same command again.",
             ) from error
 
@@ -350,14 +359,14 @@ def _copy(handle: int, file: File, chunks: Iterator[memoryview]) -> None:
         sha256.update(chunk)
         size += len(chunk)
         _write_sparse(handle, chunk)
-    os.ftruncate(handle, size)  # where it ends in a hole
+    os.ftruncate(handle, size)  # needed if the file ends in a hole
     if sha256.hexdigest() != file.sha256:
         raise Damaged(f"its bytes at {file.position} of {file.path} are not as they were written (sha256)")
 
 
 def _write_sparse(handle: int, chunk: memoryview) -> None:
-    """Write a chunk where the file stands, with holes for its blocks of zeros: a disk image is as small again
-    as it was."""
+    """Write a chunk at the file's position, with holes for blocks of zeros, so that a sparse disk image takes
+    no more room than before its backup."""
     start = 0
     while start < len(chunk):
         end = start
@@ -375,7 +384,7 @@ def _write_sparse(handle: int, chunk: memoryview) -> None:
 
 
 def _sync_file_system(handle: int) -> None:
-    """Write what the file system of an open folder still holds in memory."""
+    """Flush the file system of an open folder to disk."""
     try:
         syncfs = ctypes.CDLL(None, use_errno=True).syncfs
     except (AttributeError, OSError):  # only Linux has it

@@ -1,7 +1,7 @@
-"""What the Spark tasks of a compaction do: find the newest offset of each key, then copy those records.
+"""The Spark tasks of a compaction: they find the newest offset of each key, then copy the records there.
 
-Between the two, Spark brings together what tasks found of the same key. Keys are compared whole, so no two
-are ever taken for one; records are copied as the bytes they are.
+Between the two steps, Spark groups the offsets by key. It compares complete keys, not hashes, so it never
+takes two keys for one. The copy does not change a record's bytes.
 """
 
 from __future__ import annotations
@@ -47,19 +47,20 @@ if TYPE_CHECKING:
 
 FOUND = "part INT, piece INT, key BINARY, position BIGINT"
 SURVIVORS = "piece INT, position BIGINT"
-# Keys and offsets that a task holds before it reports the newest among them to Spark.
+# A task holds keys and offsets up to this size before it reports the newest offset of each key to Spark.
 HELD_BYTES = 64 << 20
 _ROWS_AT_ONCE = 50_000
-# Where much is dropped, less would leave many small files; more would hold the task's offsets in memory.
+# Smaller pieces would leave many small files where much is dropped. Larger ones would need more memory,
+# because a task holds the offsets of its piece.
 PIECE_BYTES = 128 << 20
 PIECE_ENTRIES = 8_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Consecutive files of one partition: what one task reads and, of what stays, writes.
+    """Consecutive files of one partition. One task reads them, and writes those of their records that stay.
 
-    `part` numbers the partitions, `rank` a partition's pieces, both from 0 in order.
+    `part` is the number of the partition, `rank` that of the piece in its partition; both count from 0.
     """
 
     part: int
@@ -68,7 +69,7 @@ class Piece:
 
 
 def write_pieces(storage: Storage, folder: str, files: Iterable[StoredFile]) -> int:
-    """Write the pieces of `files`, which come one partition after another in order; returns their number."""
+    """Write the pieces of `files`, which are sorted by partition and offset. Returns the number of pieces."""
     number = 0
     for number, piece in enumerate(_pieces(files), 1):
         head = {"part": piece.part, "rank": piece.rank}
@@ -77,23 +78,23 @@ def write_pieces(storage: Storage, folder: str, files: Iterable[StoredFile]) -> 
 
 
 def read_piece(storage: Storage, folder: str, number: int) -> Piece:
-    """The piece with a number, from 0. Raises NotFound."""
+    """The piece with this number, counted from 0. Raises NotFound."""
     head, *files = read_lines(storage, split_path(folder, number))
     return Piece(**head, files=tuple(StoredFile(**file) for file in files))
 
 
 def _pieces(files: Iterable[StoredFile]) -> Iterator[Piece]:
     limits = (attrgetter("bytes"), PIECE_BYTES), (attrgetter("entries"), PIECE_ENTRIES)
-    for part, (_, some) in enumerate(groupby(files, key=attrgetter("place"))):
-        for rank, held in enumerate(batched(some, *limits)):
-            yield Piece(part, rank, tuple(held))
+    for part, (_, partition_files) in enumerate(groupby(files, key=attrgetter("place"))):
+        for rank, piece_files in enumerate(batched(partition_files, *limits)):
+            yield Piece(part, rank, tuple(piece_files))
 
 
 @dataclass(frozen=True, slots=True)
 class FindNewest(PerNumber):
-    """The newest offset of each key in a piece, columns of FOUND.
+    """Finds the newest offset of each key in a piece: rows with the columns FOUND.
 
-    A key may come more than once. Raises Damaged (a file that is not what the catalog says).
+    A key may have several rows. Raises Damaged (a file differs from its row in the catalog).
     """
 
     uri: str
@@ -107,8 +108,8 @@ class FindNewest(PerNumber):
 
         storage = open_storage(self.uri)
         piece = read_piece(storage, self.folder, number)
-        done = TaskProgress(storage, self.folder).counter(f"found-{number:06d}")
-        held: list[pa.RecordBatch] = []
+        count = TaskProgress(storage, self.folder).counter(f"found-{number:06d}")
+        batches: list[pa.RecordBatch] = []
         size = 0
         for file in piece.files:
             for columns in open_verified(self.roots, file):
@@ -116,21 +117,23 @@ class FindNewest(PerNumber):
                 if (rows[:, KEY_LENGTH] < 0).any():
                     raise Damaged(f"{file.path} holds records without a key; its row says there are none.")
                 positions = pa.array(np.ascontiguousarray(rows[:, OFFSET]))
-                held.append(pa.RecordBatch.from_arrays([keys(columns), positions], ["key", "position"]))
-                size += held[-1].nbytes
-                done(len(rows), 0)
+                batches.append(pa.RecordBatch.from_arrays([keys(columns), positions], ["key", "position"]))
+                size += batches[-1].nbytes
+                count(len(rows), 0)
                 if size >= HELD_BYTES:
-                    yield from _newest(number, piece.part, held)
-                    held, size = [], 0
-        if held:
-            yield from _newest(number, piece.part, held)
+                    yield from _newest(number, piece.part, batches)
+                    batches, size = [], 0
+        if batches:
+            yield from _newest(number, piece.part, batches)
 
 
-def _newest(number: int, part: int, held: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _newest(number: int, part: int, batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     import pyarrow as pa
 
-    found = pa.Table.from_batches(held).group_by("key", use_threads=False).aggregate([("position", "max")])
-    for batch in found.to_batches(max_chunksize=_ROWS_AT_ONCE):
+    newest = (
+        pa.Table.from_batches(batches).group_by("key", use_threads=False).aggregate([("position", "max")])
+    )
+    for batch in newest.to_batches(max_chunksize=_ROWS_AT_ONCE):
         rows = batch.num_rows
         yield pa.RecordBatch.from_arrays(
             [
@@ -145,10 +148,10 @@ def _newest(number: int, part: int, held: list[pa.RecordBatch]) -> Iterator[pa.R
 
 @dataclass(frozen=True, kw_only=True)
 class KeepNewest(Parts):
-    """For `mapInArrow` over rows of SURVIVORS in order: copies those records, one row of OUTCOME a piece.
+    """For `mapInArrow` over sorted rows of SURVIVORS: copies these records; returns a row of OUTCOME a piece.
 
-    A position of -1 means none, so that each piece has a row. By topic: `generations` to write, and
-    `drop_before`, the instant (ms) before which tombstones go.
+    A position of -1 stands for no record; it gives each piece a row. `generations` maps a topic to the
+    generation of its new files, `drop_before` to the instant (ms) before which tombstones are dropped.
     """
 
     roots: Roots
@@ -160,8 +163,8 @@ class KeepNewest(Parts):
     drop_before: Mapping[str, int]
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for number, some in groupby(runs(batches, "piece"), itemgetter(0)):
-            positions = np.concatenate([rows.column("position").to_numpy() for _, rows in some])
+        for number, runs_of_piece in groupby(runs(batches, "piece"), itemgetter(0)):
+            positions = np.concatenate([rows.column("position").to_numpy() for _, rows in runs_of_piece])
             yield guarded(OUTCOME, partial(self._totals, number, positions))
 
     def _totals(self, number: int, positions: Longs) -> dict[str, object]:
@@ -170,9 +173,9 @@ class KeepNewest(Parts):
 
     def _copy(self, storage: Storage, number: int, positions: Longs) -> list[DataFile]:
         piece = read_piece(storage, self.folder, number)
-        done = self.progress(storage, number, "kept-")
+        count = self.progress(storage, number, "kept-")
         with KeyFilters(storage, self.source, self.backup_id, number) as keys:
-            rows = list(self._write(storage, piece, positions, keys, done))
+            rows = list(self._write(storage, piece, positions, keys, count))
             keys.commit()
         return rows
 
@@ -182,74 +185,74 @@ class KeepNewest(Parts):
         piece: Piece,
         positions: Longs,
         keys: KeyFilters,
-        done: Callable[[int, int], None],
+        count: Callable[[int, int], None],
     ) -> Iterator[DataFile]:
-        place = piece.files[0]
-        seq = self.sequences.get((place.scope, place.region), 0) + piece.rank
-        blocks = _merged(self._kept(piece, positions, done))
-        for fmt, some in groupby(blocks, key=itemgetter(0)):
-            for first in some:
+        first_file = piece.files[0]
+        seq = self.sequences.get((first_file.scope, first_file.region), 0) + piece.rank
+        blocks = _merge_blocks(self._survivors(piece, positions, count))
+        for fmt, pairs in groupby(blocks, key=itemgetter(0)):
+            for first_pair in pairs:
                 with storage.writer() as sink:
                     file = FileWriter(sink, codec=self.codec, level=self.compression_level, fmt=fmt)
-                    for _, block in chain([first], some):
+                    for _, block in chain([first_pair], pairs):
                         file.write_block(block)
                         if file.bytes >= self.target_bytes:
                             break
                     stats = file.finish()
-                    path, seq = publish(sink, self.source, place, seq, stats.columns())
+                    path, seq = publish(sink, self.source, first_file, seq, stats.columns())
                 yield self.row(
                     path=path,
-                    scope=place.scope,
-                    epoch=place.epoch,
-                    region=place.region,
+                    scope=first_file.scope,
+                    epoch=first_file.epoch,
+                    region=first_file.region,
                     format=fmt,
                     codec=self.codec,
                     **stats.columns(),
                     **keys.add(stats.keys),
-                    generation=self.generations[place.scope],
+                    generation=self.generations[first_file.scope],
                 )
 
-    def _kept(
-        self, piece: Piece, positions: Longs, done: Callable[[int, int], None]
+    def _survivors(
+        self, piece: Piece, positions: Longs, count: Callable[[int, int], None]
     ) -> Iterator[tuple[str, Block]]:
         drop_before = self.drop_before[piece.files[0].scope]
         for file in piece.files:
-            if not _holds(file, positions):
-                done(file.entries, 0)
+            if not _has_positions(file, positions):
+                count(file.entries, 0)
                 continue
             for columns in open_verified(self.roots, file):
-                block = _chosen(columns, positions, drop_before)
+                block = _select_survivors(columns, positions, drop_before)
                 if block is not None:
                     yield columns.fmt, block
-                done(len(columns.rows), 0)
+                count(len(columns.rows), 0)
 
 
-def _holds(file: StoredFile, positions: Longs) -> bool:
+def _has_positions(file: StoredFile, positions: Longs) -> bool:
     begin, end = np.searchsorted(positions, [file.start_position, file.end_position])
     return bool(begin < end)
 
 
-def _chosen(columns: Columns, positions: Longs, drop_before: int) -> Block | None:
-    """The records of a block whose offsets are among `positions`, but for tombstones that are due."""
+def _select_survivors(columns: Columns, positions: Longs, drop_before: int) -> Block | None:
+    """The records of a block at the offsets `positions`, without tombstones older than `drop_before`."""
     rows = columns.rows
-    at = np.minimum(np.searchsorted(positions, rows[:, OFFSET]), len(positions) - 1)
-    kept = positions[at] == rows[:, OFFSET]
-    # A record without a timestamp (-1) has no age.
-    due = (rows[:, VALUE_LENGTH] < 0) & (rows[:, TIMESTAMP] >= 0) & (rows[:, TIMESTAMP] < drop_before)
-    chosen = replace(columns, rows=rows[kept & ~due])
-    block = chosen.packed()
-    # The block's own buffer is as large as what it was chosen from, and many may be held at once.
-    return None if block is None else replace(block, data=block.data.copy(), hashes=hashes_of(chosen))
+    index = np.minimum(np.searchsorted(positions, rows[:, OFFSET]), len(positions) - 1)
+    is_newest = positions[index] == rows[:, OFFSET]
+    # A record without a timestamp (-1) has no age, so it never expires.
+    is_expired = (rows[:, VALUE_LENGTH] < 0) & (rows[:, TIMESTAMP] >= 0) & (rows[:, TIMESTAMP] < drop_before)
+    survivors = replace(columns, rows=rows[is_newest & ~is_expired])
+    block = survivors.packed()
+    # Copies the bytes: the buffer is as large as the one selected from, and a task may hold many blocks.
+    return None if block is None else replace(block, data=block.data.copy(), hashes=hashes_of(survivors))
 
 
-def _merged(blocks: Iterable[tuple[str, Block]]) -> Iterator[tuple[str, Block]]:
-    """The same records in blocks of about BLOCK_BYTES."""
-    for fmt, some in groupby(blocks, key=itemgetter(0)):
-        for held in batched((block for _, block in some), (lambda block: block.data.shape[0], BLOCK_BYTES)):
-            yield fmt, _joined(held)
+def _merge_blocks(blocks: Iterable[tuple[str, Block]]) -> Iterator[tuple[str, Block]]:
+    """Join small blocks of one format into blocks of about BLOCK_BYTES."""
+    for fmt, pairs in groupby(blocks, key=itemgetter(0)):
+        for group in batched((block for _, block in pairs), (lambda block: block.data.shape[0], BLOCK_BYTES)):
+            yield fmt, _join_blocks(group)
 
 
-def _joined(blocks: list[Block]) -> Block:
+def _join_blocks(blocks: list[Block]) -> Block:
     if len(blocks) == 1:
         return blocks[0]
     hashes = np.concatenate([b.hashes for b in blocks if b.hashes is not None])

@@ -1,4 +1,4 @@
-"""What a Spark task of a topic backup does: read offset ranges, write data files and a manifest part."""
+"""The Spark task of a topic backup: it reads offset ranges and writes data files and a manifest part."""
 
 from __future__ import annotations
 
@@ -21,23 +21,24 @@ if TYPE_CHECKING:
     from lakebackup_jobs.kafka.client.consume import Look, Progress
     from lakebackup_jobs.kafka.format.key_filter import KeyFilters
 
-#: In the header of a data file, the backup that wrote it.
+#: The key in a data file's header whose value is the id of the backup that wrote the file.
 BACKUP_ID = "lakebackup.backup"
 
 
 def publish(
     writer: ObjectWriter, source: str, place: Partition, seq: int, holds: Mapping[str, Any]
 ) -> tuple[str, int]:
-    """Commit a data file under the first free number from `seq` on: its path, and the number after it.
+    """Commit a data file under the first free number from `seq` on. Returns its path and the next number.
 
-    `holds`: columns of its row. Last offset and newest time (ms) go with the object, where its place can.
+    `holds` are columns of the file's row. The last offset and the newest time (ms) become metadata of the
+    object, where the storage has metadata.
     """
     metadata = {
         "lakebackup-last-position": str(holds["end_position"] - 1),
         "lakebackup-max-ts": str(holds["max_ts"]),
     }
-    # A number is taken by the object itself: whoever finds it taken (another task, a run that
-    # crashed before its commit) goes on to the next.
+    # The object itself takes the number. If another task, or a run that crashed before its commit, has
+    # taken it, the next number is tried.
     while True:
         path = layout.data_path(source, place.epoch, place.scope, int(place.region), seq)
         seq += 1
@@ -50,9 +51,9 @@ def publish(
 
 @dataclass(frozen=True, kw_only=True)
 class OffsetsTask(PartTask):
-    """Copies offset ranges of Kafka. `sequences` maps (topic, partition) to its first free number of a file.
+    """Copies offset ranges of topics. `sequences` maps (topic, partition) to its first free file number.
 
-    `client`: librdkafka properties. `report`: whether tasks report their progress.
+    `client`: librdkafka properties. `report`: whether the tasks report their progress.
     """
 
     client: Mapping[str, str] = field(repr=False)
@@ -79,8 +80,11 @@ class OffsetsTask(PartTask):
         look: Look | None = None,
         **columns: Any,
     ) -> Iterator[DataFile]:
-        """Copy a range into data files, whose rows have `columns`; `metadata` goes into their headers."""
-        from lakebackup_jobs.kafka.client.consume import copy_range  # compiled: the driver does without
+        """Copy a range into data files; returns their rows, which have `columns` too.
+
+        `metadata` goes into the files' headers.
+        """
+        from lakebackup_jobs.kafka.client.consume import copy_range  # compiled code; the driver needs none
 
         seq = self.sequences.get((span.scope, span.region), 0) + span.rank
         writers: list[ObjectWriter] = []
@@ -126,7 +130,7 @@ class OffsetsTask(PartTask):
 
 @dataclass(frozen=True, kw_only=True)
 class CopyJob(OffsetsTask):
-    """Copies topics. `rolls` maps a topic to the span in ms after which a file of it is closed."""
+    """Copies topics. `rolls` maps a topic to the time span in ms after which a file of it is closed."""
 
     tasks: tuple[tuple[Split, ...], ...]
     rolls: Mapping[str, int]
@@ -135,21 +139,21 @@ class CopyJob(OffsetsTask):
         from lakebackup_jobs.kafka.admin.cluster import Cluster
         from lakebackup_jobs.kafka.format.key_filter import KeyFilters
 
-        done = self.counter(storage, task)
+        count = self.counter(storage, task)
         with KeyFilters(storage, self.source, self.backup_id, task) as keys:
-            rows = [row for split in self.tasks[task] for row in self._copy(storage, split, keys, done)]
+            rows = [row for split in self.tasks[task] for row in self._copy(storage, split, keys, count)]
             Cluster(self.client).require_same({split.scope: split.epoch for split in self.tasks[task]})
             keys.commit()
         return rows
 
     def _copy(
-        self, storage: Storage, split: Split, keys: KeyFilters, done: Progress | None
+        self, storage: Storage, split: Split, keys: KeyFilters, count: Progress | None
     ) -> Iterator[DataFile]:
         return self.copy(
             storage,
             split,
             keys,
-            done,
+            count,
             isolation=isolation_of(split.scope, self.isolation),
             roll_ms=self.rolls.get(split.scope),
             generation=split.generation,

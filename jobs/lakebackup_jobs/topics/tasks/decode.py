@@ -1,6 +1,6 @@
-"""Rows that Spark tasks read out of a backup's own data files: group commits and schemas.
+"""Rows that Spark tasks decode from a backup's own data files: group commits and schemas.
 
-A backup writes them before it exists in the catalog; a rebuild makes them again from the same files.
+A backup writes these rows before it exists in the catalog. A rebuild decodes them again from the same files.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _DECODE = {"group_commits": offsets_log.decode, "schemas": registry.decode}
 
 
 def decoded_topics(schema_topics: Collection[str]) -> dict[Table, frozenset[str]]:
-    """Which topics' records become rows of which table."""
+    """Map each table to the topics whose records become its rows."""
     return {
         "group_commits": frozenset({OFFSETS_TOPIC}),
         "schemas": frozenset(schema_topics) - {OFFSETS_TOPIC},
@@ -43,9 +43,9 @@ def decoded_topics(schema_topics: Collection[str]) -> dict[Table, frozenset[str]
 
 @dataclass(frozen=True, slots=True)
 class Decode:
-    """For `FrameWriter`: rows of `files` in, rows of `table` out.
+    """For `FrameWriter`: turns rows of `files` into rows of `table`.
 
-    A file that is gone was pruned and gives none; one that is not as written gives a row with `problem`.
+    A missing file was pruned, and gives no row. A damaged file gives one row, with `problem`.
     """
 
     table: Table
@@ -56,32 +56,32 @@ class Decode:
         for batch in batches:
             for file in batch.to_pylist():
                 if file["scope"] in self.topics:
-                    yield from self._file(file)
+                    yield from self._decode_file(file)
 
-    def _file(self, file: Mapping[str, Any]) -> Iterator[pa.RecordBatch]:
+    def _decode_file(self, file: Mapping[str, Any]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
         from lakebackup_jobs.kafka.format.arrow import to_arrow
 
         decode, schema = _DECODE[self.table], ARROW_SCHEMAS[self.table]
-        place: dict[str, Any] = {
+        origin: dict[str, Any] = {
             "backup_id": file["backup_id"],
             "source": file["source"],
             "log_region": file["region"],
         }
         if self.table == "group_commits":
-            place["log_epoch"] = file["epoch"]
+            origin["log_epoch"] = file["epoch"]
         else:
-            place |= {"scope": file["scope"], "epoch": file["epoch"]}
+            origin |= {"scope": file["scope"], "epoch": file["epoch"]}
         try:
             self.roots.open(file["destination"]).stat(file["path"])
-            stored = pick(StoredFile, file)
-            for columns in open_verified(self.roots, stored):
+            stored_file = pick(StoredFile, file)
+            for columns in open_verified(self.roots, stored_file):
                 records = to_arrow(columns).select(["offset", "timestamp", "key", "value"]).to_pylist()
                 rows = [
                     {
                         **decode(r["key"], r["value"]),
-                        **place,
+                        **origin,
                         "log_position": r["offset"],
                         "log_ts": r["timestamp"],
                     }
@@ -91,14 +91,14 @@ class Decode:
         except NotFound:
             return
         except Damaged as problem:
-            row = {**decode(None, None), **place, "problem": problem.message}
+            row = {**decode(None, None), **origin, "problem": problem.message}
             row |= {"log_position": file["start_position"], "log_ts": file["min_ts"]}
             yield pa.RecordBatch.from_pylist([row], schema)
 
 
 @dataclass(frozen=True, slots=True)
 class DecodeParts(PerNumber):
-    """The same for the files that the parts of a number list."""
+    """Like `Decode`, for the files that the manifest parts of a task list."""
 
     decode: Decode
     parts: PartRows
@@ -110,9 +110,9 @@ class DecodeParts(PerNumber):
 def decode_backup(
     work: Workspace, backup_id: str, parts: Mapping[str, Sequence[str]], schema_topics: Collection[str]
 ) -> list[Table]:
-    """Write the rows of a backup that is being taken; returns the tables that may have got some.
+    """Write the decoded rows of a backup in progress. Returns the tables that may have new rows.
 
-    `parts`: topic -> the manifest parts that list files of it.
+    `parts` maps a topic to the manifest parts that list files of it.
     """
     uri, roots = work.storage.uri, Roots({work.destination: work.storage.uri})
     tables: list[Table] = []
@@ -122,7 +122,7 @@ def decode_backup(
             continue
         count = min(len(paths), MOST_TASKS)
         source = DecodeParts(Decode(table, topics, roots), PartRows(uri, grouped(paths, count)))
-        # Spark's workers have the compiled code in memory by now.
+        # On Spark, the workers that copied the files have the compiled code in memory already.
         work.writer().append_read(table, source, count, backup_id, here=work.runner == "local")
         tables.append(table)
     return tables
@@ -135,7 +135,7 @@ def decode_again(
     transaction: str,
     schema_topics: Collection[str],
 ) -> None:
-    """Write the rows of backups whose files are in the catalog's table already."""
+    """Write the decoded rows of backups whose files are in the catalog already, once for a `transaction`."""
     from pyspark.sql import functions as F  # noqa: N812 (as Spark's own documentation has it)
 
     from lakebackup.sql_engine.spark import SparkEngine
@@ -143,11 +143,11 @@ def decode_again(
     roots = Roots({m.backup.destination: writer.home.uri for m in manifests})
     files = SparkEngine(spark, writer.catalog_uri).table("files")
     for table, topics in decoded_topics(schema_topics).items():
-        chosen = files.where(
+        topic_files = files.where(
             F.col("backup_id").isin([m.backup.backup_id for m in manifests])
             & F.col("scope").isin(sorted(topics))
         )
-        count = chosen.count()
+        count = topic_files.count()
         if count:
-            spread = chosen.repartition(min(count, MOST_TASKS))
+            spread = topic_files.repartition(min(count, MOST_TASKS))
             writer.append_frame(table, spread, transaction, Decode(table, topics, roots))

@@ -1,7 +1,7 @@
-"""What a Spark task of a merge does: make one data file of several, block by block, as they are stored.
+"""The Spark task of a merge: it copies several data files into one, block by block.
 
-Records are neither decompressed nor looked at, unless the key filters of the files cannot be made one: then
-their keys are read on the way.
+Blocks are copied as they are stored, without decompression. Only when the key filters of the files cannot be
+joined are the blocks decoded too, to build a filter from their keys.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from lakebackup.storage import Storage
     from lakebackup.store.roots import Roots
 
-# A task takes small targets until it has this much.
+# A task takes small targets until their files reach one of these limits.
 TASK_BYTES = 128 << 20
 TASK_FILES = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class MergedFile(StoredFile):
-    """A data file to be copied, with what its own row says of it: a row of the query merge_files."""
+    """A data file to copy, with the columns of its row: a row of the query merge_files."""
 
     raw_bytes: int
     min_ts: int
@@ -49,19 +49,21 @@ class MergedFile(StoredFile):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Files that become one; `rank` counts the targets of a partition from 0."""
+    """The files that one new file replaces; `rank` counts the targets of a partition from 0."""
 
     rank: int
     files: tuple[MergedFile, ...]
 
 
 def write_tasks(storage: Storage, folder: str, targets: Iterable[tuple[int, Sequence[MergedFile]]]) -> int:
-    """Write below `folder` what each task copies, a target a line; returns the number of tasks."""
+    """Write what each task copies below `folder`, one target a line. Returns the number of tasks."""
     size = (lambda target: sum(file.bytes for file in target[1])), TASK_BYTES
     files = (lambda target: len(target[1])), TASK_FILES
     task = 0
-    for task, some in enumerate(batched(targets, size, files), 1):
-        rows = ([rank, [[getattr(f, name) for name in _COLUMNS] for f in target]] for rank, target in some)
+    for task, task_targets in enumerate(batched(targets, size, files), 1):
+        rows = (
+            [rank, [[getattr(f, name) for name in _COLUMNS] for f in target]] for rank, target in task_targets
+        )
         write_lines(storage, split_path(folder, task - 1), rows)
     return task
 
@@ -77,33 +79,33 @@ _COLUMNS = MergedFile.__match_args__
 
 @dataclass(frozen=True, kw_only=True)
 class Merge(PartTask):
-    """Writes the targets of its tasks. `sequences` maps (topic, partition) to its first free number.
+    """Writes the targets of a task. `sequences` maps (topic, partition) to its first free file number.
 
-    Raises Damaged (a file that is not what the catalog says); nothing is committed of a target before all its
-    files are verified.
+    Raises Damaged (a file differs from its row in the catalog). A target is committed only after all its
+    files were verified.
     """
 
     roots: Roots
     sequences: Mapping[tuple[str, str], int]
 
     def write(self, storage: Storage, task: int) -> list[DataFile]:
-        done = self.progress(storage, task)
+        count = self.progress(storage, task)
         with KeyFilters(storage, self.source, self.backup_id, task) as keys:
-            rows = [self._write(storage, target, keys, done) for target in read(storage, self.folder, task)]
+            rows = [self._write(storage, target, keys, count) for target in read(storage, self.folder, task)]
             keys.commit()
         return rows
 
     def check(self, storage: Storage, rows: list[DataFile]) -> None:
-        for row in rows:  # orphans until the merge exists: they may have been deleted
-            _require(storage, row)
+        for row in rows:  # until the merge exists, its files are orphans, which a prune may have deleted
+            _require_unchanged(storage, row)
 
     def _write(
-        self, storage: Storage, target: Target, keys: KeyFilters, done: Callable[[int, int], None]
+        self, storage: Storage, target: Target, keys: KeyFilters, count: Callable[[int, int], None]
     ) -> DataFile:
         files = target.files
         first = files[0]
-        found = self._joined(files)
-        made = found or KeyFilter()
+        joined_filter = self._joined_filter(files)
+        key_filter = joined_filter or KeyFilter()
         with storage.writer() as sink:
             frame = Frame(sink, codec=first.codec, fmt=first.format)
             for file in files:
@@ -114,13 +116,13 @@ class Merge(PartTask):
                         f"with {file.codec}.",
                         hint="`lakebackup verify` shows which files are damaged; nothing was merged.",
                     )
-                for where, count, stored in reader.stored():
-                    if found is None:
-                        made.add(hashes_of(reader.decode(where, count, stored)))
-                    frame.write(count, stored)
-                done(file.entries, file.bytes)
+                for block_name, records, block in reader.stored():
+                    if joined_filter is None:
+                        key_filter.add(hashes_of(reader.decode(block_name, records, block)))
+                    frame.write(records, block)
+                count(file.entries, file.bytes)
             seq = self.sequences.get((first.scope, first.region), 0) + target.rank
-            combined = _combined(files)
+            combined = _combined_columns(files)
             path, _ = publish(sink, self.source, first, seq, combined)
         sha256 = frame.sha256
         return self.row(
@@ -133,44 +135,45 @@ class Merge(PartTask):
             bytes=frame.bytes,
             sha256=sha256,
             **combined,
-            **keys.add(made.sealed(sha256)),
+            **keys.add(key_filter.sealed(sha256)),
             generation=first.generation,
         )
 
-    def _joined(self, files: Sequence[MergedFile]) -> KeyFilter | None:
-        """The filter of all their keys, made of theirs; None when that would keep out too little."""
+    def _joined_filter(self, files: Sequence[MergedFile]) -> KeyFilter | None:
+        """Join the files' key filters; None when one is missing, or the result would exclude too few keys."""
 
-        def stored() -> Iterator[tuple[bytes, str]]:
+        def sealed_filters() -> Iterator[tuple[bytes, str]]:
             for file in files:
                 path, start, blocks = file.keys_path, file.keys_start, file.keys_blocks
                 if path is None or start is None or blocks is None:
                     yield b"", file.sha256
                 else:
-                    there = self.roots.open(file.destination)
-                    yield there.get(path, start=start, length=blocks * SEALED_BYTES), file.sha256
+                    storage = self.roots.open(file.destination)
+                    yield storage.get(path, start=start, length=blocks * SEALED_BYTES), file.sha256
 
         try:
-            return KeyFilter.joined(stored())
+            return KeyFilter.joined(sealed_filters())
         except LakebackupError:
-            return None  # a filter that is gone costs the reading of the keys, nothing else
+            return None  # without a stored filter the keys are read, which takes longer, but does no harm
 
 
-def _require(storage: Storage, row: DataFile) -> None:
+def _require_unchanged(storage: Storage, row: DataFile) -> None:
     try:
-        there = storage.stat(row.path).bytes
+        size = storage.stat(row.path).bytes
     except NotFound:
-        there = -1
-    if there != row.bytes:
+        size = -1
+    if size != row.bytes:
         raise Damaged(
             f"{row.path}, which an interrupted merge had written, is missing or was changed.",
             hint="Run the merge again: it starts over.",
         )
 
 
-def _combined(files: Sequence[MergedFile]) -> dict[str, Any]:
-    """What the rows of some files say of the file that is made of them."""
+def _combined_columns(files: Sequence[MergedFile]) -> dict[str, Any]:
+    """The columns of the merged file's row, from the rows of its parts."""
     start_keys = [file.start_key for file in files if file.start_key is not None]
-    # Keys without an upper bound of 64 bytes have none; files without a key have no lower one either.
+    # A file whose keys have no upper bound of 64 bytes has no end key; then the merged file has none either.
+    # Files without a key are left out.
     end_keys = [file.end_key for file in files if file.start_key is not None]
     bounds = [key for key in end_keys if key is not None]
     return {

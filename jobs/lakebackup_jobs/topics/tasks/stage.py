@@ -1,4 +1,4 @@
-"""What a Spark task of a restore by SELECT does: write the rows as data files, in the order they come."""
+"""The Spark task of a restore by SELECT: it writes the rows as data files, in their order."""
 
 from __future__ import annotations
 
@@ -21,25 +21,26 @@ from lakebackup_jobs.lifecycle.tasks.splits import batched
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-#: A row for each file: what a restore needs to know of it.
+#: The columns of a staged file: what a restore needs to know of it.
 STAGED = (
     "scope STRING, epoch STRING, region STRING, start_position BIGINT, end_position BIGINT, "
     "destination STRING, path STRING, format STRING, codec STRING, bytes BIGINT, sha256 STRING, "
     "entries BIGINT, raw_bytes BIGINT, min_ts BIGINT, max_ts BIGINT"
 )
-# Bytes before compression: of a file's block, and of all that a task holds.
-_BLOCK = 4 << 20
-_HELD = 64 << 20
-#: A task's records are numbered from its own number times this, so that a later task's come later.
+# Uncompressed bytes of one block of a file, and of all blocks that a task buffers.
+_BLOCK_BYTES = 4 << 20
+_BUFFER_BYTES = 64 << 20
+#: A task numbers its records from its own number times this, so the records of later tasks come later.
 NUMBERS_A_TASK = 1 << 40
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """For `mapInArrow` over rows of partition, key, value, headers and ts: data files of a topic below
-    `folder` of the destination at `uri`. `regions`: how many partitions there are; None: any.
+    """For `mapInArrow` over rows of partition, key, value, headers and ts: writes them as data files of a
+    topic below `folder` of the destination at `uri`, and returns a row of STAGED for each file.
 
-    A file's name is no other attempt's, so that of a task that ran twice only the files that count are read.
+    `regions` is the number of partitions; None: any. Each attempt of a task gives its files names of their
+    own, so a restore reads only the files of the attempt that counts.
     """
 
     uri: str
@@ -51,7 +52,7 @@ class Stage:
 
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
         numbers: dict[int, int] = {}
-        held: dict[int, list[Block]] = {}
+        blocks: dict[int, list[Block]] = {}
         size, first = 0, task_number() * NUMBERS_A_TASK
         for batch in filter(len, batches):
             rows, partitions = Rows(batch), self._partitions(batch["partition"])
@@ -59,41 +60,45 @@ class Stage:
                 number = numbers.get(partition, first)
                 block = rows.block(self.scope, partition, np.flatnonzero(partitions == partition), number)
                 numbers[partition] = number + block.stats.entries
-                held.setdefault(partition, []).append(block)
+                blocks.setdefault(partition, []).append(block)
                 size += len(block.data)
-            if size >= _HELD:
-                yield self._written(held)
-                held, size = {}, 0
-        if held:
-            yield self._written(held)
+            if size >= _BUFFER_BYTES:
+                yield self._write_files(blocks)
+                blocks, size = {}, 0
+        if blocks:
+            yield self._write_files(blocks)
         settle()
 
     def _partitions(self, column: Any) -> Any:
         if column.null_count:
             raise Refused("The SELECT returns a record without a partition.", hint=_HINT)
         partitions = column.to_numpy()
-        least, most = int(partitions.min()), int(partitions.max())
-        wrong = least if least < 0 else most
-        if least < 0 or most > 0x7FFFFFFF or (self.regions is not None and most >= self.regions):
-            has = f"; topic {self.scope} has {self.regions}, from 0 on" if self.regions is not None else ""
-            raise Refused(f"The SELECT returns partition {wrong}{has}.", hint=_HINT)
+        lowest, highest = int(partitions.min()), int(partitions.max())
+        wrong = lowest if lowest < 0 else highest
+        if lowest < 0 or highest > 0x7FFFFFFF or (self.regions is not None and highest >= self.regions):
+            partition_count = (
+                f"; topic {self.scope} has {self.regions}, from 0 on" if self.regions is not None else ""
+            )
+            raise Refused(f"The SELECT returns partition {wrong}{partition_count}.", hint=_HINT)
         return partitions
 
-    def _written(self, held: dict[int, list[Block]]) -> Any:
+    def _write_files(self, blocks: dict[int, list[Block]]) -> Any:
         import pyarrow as pa
 
-        return pa.RecordBatch.from_pylist([self._write(*item) for item in sorted(held.items())], _schema())
+        return pa.RecordBatch.from_pylist(
+            [self._write_file(*item) for item in sorted(blocks.items())], _schema()
+        )
 
-    def _write(self, partition: int, blocks: list[Block]) -> dict[str, Any]:
+    def _write_file(self, partition: int, blocks: list[Block]) -> dict[str, Any]:
         path = f"{self.folder}plan/data/{uuid4().hex}.data"
         with open_storage(self.uri).writer() as sink:
             writer = FileWriter(sink)
-            for some in batched(blocks, (lambda block: len(block.data), _BLOCK)):
-                stats = some[0].stats
-                for later in some[1:]:
+            for group in batched(blocks, (lambda block: len(block.data), _BLOCK_BYTES)):
+                stats = group[0].stats
+                for later in group[1:]:
                     stats += later.stats
-                writer.write_block(Block(np.concatenate([block.data for block in some]), stats))
-            found = writer.finish()
+                writer.write_block(Block(np.concatenate([block.data for block in group]), stats))
+            stats_of_file = writer.finish()
             sink.commit(path)
         figures = (
             "start_position",
@@ -108,7 +113,7 @@ class Stage:
         return {
             "scope": self.scope, "epoch": self.epoch, "region": str(partition), "path": path,
             "destination": self.destination, "format": FORMAT_V2, "codec": DEFAULT_CODEC,
-            **dict(zip(figures, attrgetter(*figures)(found), strict=True)),
+            **dict(zip(figures, attrgetter(*figures)(stats_of_file), strict=True)),
         }  # fmt: skip
 
 

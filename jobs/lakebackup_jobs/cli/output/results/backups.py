@@ -1,4 +1,4 @@
-"""What a person reads of a backup that was taken or imported."""
+"""The text for a backup that was taken or imported."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def topics(values: Mapping[str, Any]) -> Summary:
-    """A backup of topics, a plan of one, or all the backups of one that followed its topics."""
+    """A backup of topics, a plan of one, or all backups of a run that followed its topics."""
     if "backups" in values:
         return Summary([_followed(values)])
     subject = f"{counted(values['topics'], 'topic')} of {values['source']}"
@@ -72,15 +72,15 @@ def queue(values: Mapping[str, Any]) -> Summary:
     messages = (
         amount(values["entries"], "message", values["bytes"]) if values["entries"] else "nothing was new"
     )
-    took = duration(values["seconds"]) if values["entries"] else ""
-    sentences = [f"Backed up {source}: {subject}, {messages}{took} ({backup(values)})."]
+    time_taken = duration(values["seconds"]) if values["entries"] else ""
+    sentences = [f"Backed up {source}: {subject}, {messages}{time_taken} ({backup(values)})."]
     if gaps := values.get("gaps"):
         sentences.append(_gaps(gaps))
     return Summary([*_earlier(values, "message"), *sentences])
 
 
 def archive(values: Mapping[str, Any]) -> Summary:
-    """An archive of cbbackup that was imported, or a plan of it."""
+    """An import of a cbbackup archive, or a plan of one."""
     source, known_count = values["source"], values["known"]
     verb = "Would import" if values.get("dry_run") else "Imported"
     new = [row for row in values["backups"] if not row["known"]]
@@ -92,8 +92,10 @@ def archive(values: Mapping[str, Any]) -> Summary:
     if not values["imported"]:
         return Summary([f"Nothing to import into {source}.{known_backups}"])
     size = amount(values["entries"], "document", values["bytes"])
-    took = "" if values.get("dry_run") else duration(values.get("seconds"))
-    sentence = f"{verb} {counted(values['imported'], 'backup')} of {source}: {size}{took}.{known_backups}"
+    time_taken = "" if values.get("dry_run") else duration(values.get("seconds"))
+    sentence = (
+        f"{verb} {counted(values['imported'], 'backup')} of {source}: {size}{time_taken}.{known_backups}"
+    )
     columns = {
         "backup_id": "backup", "folder": "folder", "kind": "kind", "buckets": "buckets",
         "entries": "documents", "bytes": "size",
@@ -106,12 +108,12 @@ def archive(values: Mapping[str, Any]) -> Summary:
 
 
 def _followed(values: Mapping[str, Any]) -> str:
-    source, took = values["source"], duration(values.get("seconds"))
+    source, time_taken = values["source"], duration(values.get("seconds"))
     if not values["backups"]:
-        return f"Followed {source}{took}: nothing was new, and no backup was taken."
+        return f"Followed {source}{time_taken}: nothing was new, and no backup was taken."
     size = amount(values["entries"], "record", values["bytes"])
     backups = counted(values["backups"], "backup")
-    return f"Took {backups} of {source}{took}: {size} (the last one is backup {values['last_backup']})."
+    return f"Took {backups} of {source}{time_taken}: {size} (the last one is backup {values['last_backup']})."
 
 
 def _earlier(values: Mapping[str, Any], unit: str) -> Iterator[str]:
@@ -122,7 +124,7 @@ def _earlier(values: Mapping[str, Any], unit: str) -> Iterator[str]:
 
 
 def _of_topics(values: Mapping[str, Any]) -> Iterator[str]:
-    """What more there is to say of a backup of topics."""
+    """Further sentences on a backup of topics."""
     if groups := values.get("groups"):
         yield f"The positions of {counted(groups, 'consumer group')} are saved too."
     if generations := values.get("generations"):
@@ -155,7 +157,7 @@ def _planned_snapshot(values: Mapping[str, Any]) -> str:
 
 
 def _copied(values: Mapping[str, Any]) -> str:
-    """The sentence on one snapshot's backup."""
+    """The sentence on the backup of one snapshot."""
     source, files = values["source"], counted(values["files"], "file")
     if not values["copied"] and not values["gone"]:
         return f"Nothing changed in {source} since the last backup: {files} ({backup(values)})."
@@ -165,11 +167,11 @@ def _copied(values: Mapping[str, Any]) -> str:
         else f"copied {values['copied']:,} of {files}"
     )
     size = f", {human_bytes(values['copied_bytes'])}" if values["copied"] else ""
-    took = duration(values.get("seconds"))
-    return f"Backed up {source}: {copied}{size}{took}{_gone_files(values)} ({backup(values)})."
+    time_taken = duration(values.get("seconds"))
+    return f"Backed up {source}: {copied}{size}{time_taken}{_gone_files(values)} ({backup(values)})."
 
 
 def _gone_files(values: Mapping[str, Any]) -> str:
-    """The files that are gone since the newest backup."""
+    """The clause on files that are gone since the last backup; empty when there are none."""
     count = values["gone"]
     return f"; {counted(count, 'file')} {is_or_are(count)} gone" if count else ""

@@ -1,4 +1,4 @@
-"""What a person reads of the upkeep of the catalog itself."""
+"""The text for the upkeep of the catalog."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ROWS = {"table": "table", "rows": "rows", "files": "files", "bytes": "size"}
 
 
 def init(values: Mapping[str, Any]) -> Summary:
-    """A catalog that is there and up to date."""
+    """A catalog that was created or brought up to date."""
     return Summary([f"The catalog is ready: {values['catalog']}"])
 
 
@@ -27,7 +27,7 @@ def broken_lease(values: Mapping[str, Any]) -> Summary:
 
 
 def optimize(values: Mapping[str, Any]) -> Summary:
-    """Tables whose small files were brought together, or how they are now."""
+    """The merge of the tables' small files, or their present state in a dry run."""
     files, size = counted(values["files"], "file"), human_bytes(values["stored_bytes"])
     if values.get("dry_run"):
         return Summary([f"The catalog has {files} in use and takes {size}. {NOTHING_WRITTEN}"])
@@ -43,7 +43,7 @@ def optimize(values: Mapping[str, Any]) -> Summary:
 
 
 def rebuild(values: Mapping[str, Any]) -> Summary:
-    """A catalog that was made again."""
+    """A catalog that was rebuilt."""
     states = values["backups"]
     backups = counted(sum(states.values()), "backup")
     if states.keys() - {"complete"}:
@@ -53,15 +53,17 @@ def rebuild(values: Mapping[str, Any]) -> Summary:
 
 
 def export(values: Mapping[str, Any]) -> Summary:
-    """The rows of a catalog that were written into files."""
+    """An export of the catalog's rows to files."""
     size = amount(values["rows"], "row", values["bytes"])
     folder = values["folder"].removeprefix("file://")
-    took, tables = duration(values["seconds"]), counted(len(values["tables"]), "table")
-    return Summary([f"Exported {size} of {tables} into {folder}{took}."], Table(values["tables"], _ROWS))
+    time_taken, tables = duration(values["seconds"]), counted(len(values["tables"]), "table")
+    return Summary(
+        [f"Exported {size} of {tables} into {folder}{time_taken}."], Table(values["tables"], _ROWS)
+    )
 
 
 def imported(values: Mapping[str, Any]) -> Summary:
-    """The rows of another catalog or program that were imported, or a plan of it."""
+    """An import of rows from another catalog or program, or a plan of one."""
     sources = values["sources"]
     states = ", ".join(f"{count:,} now {state}" for state, count in (values.get("states") or {}).items())
     changed = f" States of known backups: {states}." if states else ""
@@ -70,9 +72,9 @@ def imported(values: Mapping[str, Any]) -> Summary:
     verb = "Would import" if values.get("dry_run") else "Imported"
     backups = f"{counted(values['backups'], 'backup')} of {listed(row['source'] for row in sources)}"
     end = f" {NOTHING_WRITTEN}" if values.get("dry_run") else ""
-    took = "" if end else duration(values.get("seconds"))
+    time_taken = "" if end else duration(values.get("seconds"))
     rows = several(sources)
-    return Summary([f"{verb} {backups}{took}.{changed}{end}"], Table(rows, _SOURCES) if rows else None)
+    return Summary([f"{verb} {backups}{time_taken}.{changed}{end}"], Table(rows, _SOURCES) if rows else None)
 
 
 def imported_manifest(values: Mapping[str, Any]) -> Summary:

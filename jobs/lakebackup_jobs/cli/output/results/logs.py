@@ -1,4 +1,4 @@
-"""What a person reads of a log of changes: what was captured, restored, compacted and truncated."""
+"""The text for a log task's log: captures, restores, compactions and truncations."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def restore(values: Mapping[str, Any]) -> Summary:
-    """A restore of a log, or of all that its tables held at a time; or a plan of one."""
+    """A restore of a log, a restore of its tables to a moment, or a plan of one."""
     tables = f"{counted(values['of_tables'], 'table')} of {values['source']}"
     if values["tables"]:
         tables_shown, hidden = values["tables"], values["of_tables"] - len(values["tables"])
@@ -32,16 +32,16 @@ def restore(values: Mapping[str, Any]) -> Summary:
     if values.get("dry_run"):
         sentences = [f"Would restore {tables} {target}, {until}: {read} to read.{start} {NOTHING_WRITTEN}"]
         sentences += [f"In the way: {obstacle}." for obstacle in values.get("obstacles") or ()]
-        if why := values.get("refused_because"):
-            sentences.append(f"This would be refused: {why}.")
+        if reason := values.get("refused_because"):
+            sentences.append(f"This would be refused: {reason}.")
         return Summary(sentences)
     changes = counted(values["entries"], "change" if values["target"].startswith("kafka:") else "row")
-    took = duration(values.get("seconds"))
-    return Summary([f"Restored {tables} {target}, {until}: {changes}{took}.{start}"])
+    time_taken = duration(values.get("seconds"))
+    return Summary([f"Restored {tables} {target}, {until}: {changes}{time_taken}.{start}"])
 
 
 def capture(values: Mapping[str, Any]) -> Summary:
-    """What a job of a log task captured until it stopped."""
+    """The events that a job of a log task captured until it stopped."""
     task = values["task"]
     if not values["flushes"]:
         return Summary([f"Log task {task} ended. It captured nothing."])
@@ -73,9 +73,14 @@ def compact(values: Mapping[str, Any]) -> Summary:
     if values.get("dry_run"):
         return Summary([f"Would compact {size} of the log of {source}. {NOTHING_WRITTEN}"])
     size_after = amount(values["kept_files"], "file", values["kept_bytes"])
-    took = duration(values.get("seconds"))
+    time_taken = duration(values.get("seconds"))
     return Summary(
-        [f"Compacted the log of {source}: {size} became {size_after}{took} (backup {values['backup_id']})."]
+        [
+            (
+                f"Compacted the log of {source}: {size} became {size_after}{time_taken} "
+                f"(backup {values['backup_id']})."
+            )
+        ]
     )
 
 

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
 NOTHING_WRITTEN = "Nothing was written: this was a dry run."
-_MOST_NAMES = 8
-# In ms beyond any calendar: a ts of a timestamp oracle, which has its ms in the upper bits.
+_MAX_NAMES = 8
+# A larger number is not ms since 1970 but a ts of a timestamp oracle, with the ms in the upper bits.
 _ORACLE = 1 << 48
 
 
@@ -24,14 +24,14 @@ def amount(count: int | None, unit: str, size: int | None) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """How long something took, with `in` before it and a space: ` in 3.1 s`; empty where it is not known."""
+    """A time taken, with a space and `in` before it: ` in 3.1 s`. Empty when it is unknown."""
     if seconds is None:
         return ""
     return f" in {span(round(seconds) * 1000)}" if seconds >= 60 else f" in {seconds:.1f} s"
 
 
 def moment(value: int | str | None) -> str:
-    """An instant in ms since 1970, or as `format_ts` writes it: `2026-11-21 14:05:00 UTC`."""
+    """The text of an instant (ms since 1970, or text of `format_ts`), such as `2026-11-21 14:05:00 UTC`."""
     if value is None or value == "":
         return ""
     if isinstance(value, int):
@@ -40,25 +40,25 @@ def moment(value: int | str | None) -> str:
 
 
 def as_of(value: int | str | None) -> str:
-    """`, as of 2026-11-21 14:05:00 UTC`; empty without an instant."""
+    """A clause such as `, as of 2026-11-21 14:05:00 UTC`. Empty when there is no instant."""
     return f", as of {moment(value)}" if value not in (None, "") else ""
 
 
-def listed(names: Iterable[str], most: int = _MOST_NAMES) -> str:
-    """Names in a sentence: `a, b and c`, or the first of them and how many more there are."""
-    every = [*names]
-    first_names = every[:most] if len(every) > most else every[:-1]
-    last = f"{len(every) - most:,} more" if len(every) > most else "".join(every[-1:])
+def listed(names: Iterable[str], most: int = _MAX_NAMES) -> str:
+    """Names in a sentence: `a, b and c`, or the first `most` and the number of the others."""
+    all_names = [*names]
+    first_names = all_names[:most] if len(all_names) > most else all_names[:-1]
+    last = f"{len(all_names) - most:,} more" if len(all_names) > most else "".join(all_names[-1:])
     return f"{', '.join(first_names)} and {last}" if first_names else last
 
 
 def renamed(name: str, target: str | None) -> str:
-    """What was restored, and under which name if it has another one: `orders to orders-then`."""
+    """A restored name, with its new name if that differs: `orders to orders-then`."""
     return name if target in (None, name) else f"{name} to {target}"
 
 
 def place_text(target: str) -> str:
-    """Where a restore writes: a folder by its path, a Delta table as one, a cluster by its address."""
+    """The text for a target: a folder's path, `the Delta table` and its path, or a cluster's address."""
     scheme, _, path = target.partition(":")
     return {"dir": path, "delta": f"the Delta table {path}"}.get(scheme, target)
 
@@ -70,7 +70,7 @@ def backup(values: Mapping[str, Any]) -> str:
 
 
 def several(values: Sequence[Any]) -> Sequence[Any] | None:
-    """The rows of a table, None where there is at most one: a sentence says that."""
+    """The rows of a table, or None for at most one row, which a sentence describes."""
     return values if len(values) > 1 else None
 
 

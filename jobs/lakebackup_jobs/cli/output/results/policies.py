@@ -1,4 +1,4 @@
-"""What a person reads of policies, of what they make due, and of what has to be approved."""
+"""The text for policies, due runs and approvals."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _RULES = {
 
 
 def due(values: Mapping[str, Any]) -> Summary:
-    """The runs that are due, or the next one that will be."""
+    """The runs that are due, or else the next one."""
     rows = [{**row, "since": moment(row["due_ts"])} for row in values["due"]]
     following = values.get("next")
     if not rows:
@@ -34,7 +34,7 @@ def due(values: Mapping[str, Any]) -> Summary:
 
 
 def policy(values: Mapping[str, Any]) -> Summary:
-    """A policy as it is now."""
+    """The present policy of a source."""
     lines = [f"  {name + ':':<13}{text}" for name, text in _policy_lines(values)]
     return Summary([f"The policy of {values['source']} is now:", *lines])
 
@@ -58,7 +58,7 @@ def hold(values: Mapping[str, Any]) -> Summary:
 
 
 def approve(values: Mapping[str, Any]) -> Summary:
-    """What was approved on this machine, or what still has to be."""
+    """The claims that were approved on this machine, or those that are not approved."""
     if "approved" in values:
         rows: Sequence[Mapping[str, Any]] = values["approved"]
         names = listed(f"{row['kind']} {row['name']}" for row in rows)
@@ -74,7 +74,7 @@ def approve(values: Mapping[str, Any]) -> Summary:
 
 
 def notify(values: Mapping[str, Any]) -> Summary:
-    """Where a test event arrived."""
+    """The channels that a test event reached, and those that failed."""
     targets = [name for name, problem in values.items() if problem == "sent"]
     lines = [f"The test event was sent to {listed(targets)}."] if targets else []
     return Summary(
@@ -83,7 +83,7 @@ def notify(values: Mapping[str, Any]) -> Summary:
 
 
 def _next(row: Mapping[str, Any]) -> str:
-    """The next run, and how long until then: `prod, incremental, at 15:00 UTC (in 23 min)`."""
+    """The next run and the time until then: `prod, incremental, at 15:00 UTC (in 23 min)`."""
     wait = row["due_ts"] - row["now_ts"]
     time_text = moment(row["due_ts"])
     text = (
@@ -93,7 +93,7 @@ def _next(row: Mapping[str, Any]) -> str:
 
 
 def _rounded(ms: int) -> str:
-    """A wait in minutes where it is that long."""
+    """A wait, in whole minutes if it is at least one."""
     return span(ms - ms % 60_000 if ms >= 60_000 else ms)
 
 
@@ -124,7 +124,7 @@ def _policy_lines(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _retention_rules(values: Mapping[str, Any]) -> Iterator[str]:
-    """What the policy keeps, a rule each; nothing where it has no rule."""
+    """Yields a text for each retention rule of a policy."""
     if days := values.get("window_days"):
         yield f"any time of the last {counted(days, 'day')}"
     if count := values.get("redundancy"):

@@ -1,4 +1,4 @@
-"""The report as text: the same facts as the page's, for a terminal."""
+"""The report as text, with the same facts as the HTML page."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class _Section(NamedTuple):
-    """A table of the report: its title, the facts that its rows are, and its columns as `fact: heading`."""
+    """A table of the report: its title, the key of its rows, and its columns as `fact: heading`."""
 
     title: str
     facts: str
@@ -75,7 +75,7 @@ _SECTIONS = (
 
 
 def lines(facts: Mapping[str, Any], screen: Screen | None) -> Iterator[str]:
-    """The lines of the report on what `lakebackup_jobs.query.report.values.facts` returns."""
+    """Yield the lines of the report on the facts of `lakebackup_jobs.query.report.values.facts`."""
     yield f"Backups in {visible(facts['repository'])} on {moment(facts['generated_ts'])}\n"
     yield from findings(facts)
     for section in _SECTIONS:
@@ -88,7 +88,7 @@ def lines(facts: Mapping[str, Any], screen: Screen | None) -> Iterator[str]:
 
 
 def findings(facts: Mapping[str, Any]) -> Iterator[str]:
-    """The lines of the verdict, and of each finding with the command that fixes it or shows more."""
+    """Yield the lines of the verdict, and of each finding with the command that fixes it or shows more."""
     yield f"{visible(facts['verdict'])}\n"
     for row in facts["findings"]:
         yield f"\n{'Problem' if row['kind'] == 'bad' else 'Note'}: {visible(row['text'])}\n"
@@ -97,7 +97,7 @@ def findings(facts: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _cell(fact: str, value: Any) -> Any:
-    """A fact with its times as texts; numbers and sizes the table writes itself."""
+    """A fact for a cell, with times as text. The table formats numbers and sizes itself."""
     if fact == "scope" and not value:
         return "(manifests)"
     if fact == "lag_ms":

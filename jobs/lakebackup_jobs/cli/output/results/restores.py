@@ -1,4 +1,4 @@
-"""What a person reads of a restore: what was restored, where it is, and up to when."""
+"""The text for a restore: what was restored, where it is, and up to which time."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def topics(values: Mapping[str, Any]) -> Summary:
 
 
 def groups(values: Mapping[str, Any]) -> Summary:
-    """Consumer groups that were moved, or a plan of it."""
+    """A move of consumer groups, or a plan of one."""
     rows = values["groups"]
     names = sorted({row["target_group"] for row in rows})
     verb = "Would set" if values.get("dry_run") else "Set"
@@ -82,15 +82,15 @@ def groups(values: Mapping[str, Any]) -> Summary:
     if not rows:
         sentences = ["No consumer group has a position to restore."]
     sentences += list(_outcomes(values))
-    if why := values.get("refused_because"):
-        sentences.append(f"This would be refused: {why}.")
+    if reason := values.get("refused_because"):
+        sentences.append(f"This would be refused: {reason}.")
     if values.get("dry_run"):
         sentences.append(NOTHING_WRITTEN)
     return Summary(sentences, Table(rows, _GROUPS) if rows else None)
 
 
 def snapshot(values: Mapping[str, Any]) -> Summary:
-    """A restore of a snapshot's files, or a plan of one. A plain folder has neither tables nor tablets."""
+    """A restore of a snapshot's files, or a plan of one. A plain folder has no tables and no tablets."""
     rows = values["tables"]
     plain = bool(rows) and all(row.get("plain") for row in rows)
     location = rows[0]["path"] if len(rows) == 1 and values["of_tables"] == 1 else values["folder"]
@@ -100,8 +100,8 @@ def snapshot(values: Mapping[str, Any]) -> Summary:
     subject, until = f"{values['source']} to {location}", as_of(values.get("taken"))
     if values.get("dry_run"):
         sentences = [f"Would restore {subject}: {size}{until}. {NOTHING_WRITTEN}"]
-        if why := values.get("refused_because"):
-            sentences.append(f"This would be refused: {why}.")
+        if reason := values.get("refused_because"):
+            sentences.append(f"This would be refused: {reason}.")
     elif values.get("done_before"):
         sentences = [f"Nothing to do: {values['source']} is in {location} already: {size}{until}."]
     else:
@@ -127,8 +127,8 @@ def queue(values: Mapping[str, Any]) -> Summary:
         size = amount(values["entries_in_files"], "message", values["bytes"])
         sentences = [f"Would restore {source}: {queues}, {size}{point}. {NOTHING_WRITTEN}"]
         sentences += [f"In the way: {obstacle}." for obstacle in values.get("obstacles") or ()]
-        if why := values.get("refused_because"):
-            sentences.append(f"This would be refused: {why}.")
+        if reason := values.get("refused_because"):
+            sentences.append(f"This would be refused: {reason}.")
     else:
         size = amount(values["entries"], "message", values["bytes"])
         sentences = [f"Restored {source}: {queues}, {size}{point}{duration(values['seconds'])}."]
@@ -142,7 +142,7 @@ def queue(values: Mapping[str, Any]) -> Summary:
 
 
 def archive(values: Mapping[str, Any]) -> Summary:
-    """Imported buckets that were restored into a folder, or a plan of it."""
+    """A restore of imported buckets to a folder, or a plan of one."""
     subject = f"{values['buckets']} of {values['source']}"
     until, location = as_of(values.get("reaches")), f"into {values['folder']}"
     if values.get("dry_run"):
@@ -153,7 +153,7 @@ def archive(values: Mapping[str, Any]) -> Summary:
 
 
 def archive_export(values: Mapping[str, Any]) -> Summary:
-    """A backup that was written as an archive, or a plan of it."""
+    """An export of a backup as an archive, or a plan of one."""
     subject, location = f"backup {values['backup_id']} of {values['source']}", f"into {values['folder']}"
     buckets = f" Buckets: {values['buckets']}." if values.get("buckets") else ""
     if values.get("dry_run"):
@@ -166,7 +166,7 @@ def archive_export(values: Mapping[str, Any]) -> Summary:
 
 
 def _topic_row(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A row of the table of topics; a target of the same name is not repeated."""
+    """A row of the table of topics, without a target of the same name."""
     return {
         **row,
         "target": row["target"] if row["target"] != row["topic"] else None,
@@ -175,7 +175,7 @@ def _topic_row(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _plan_of_topics(values: Mapping[str, Any]) -> Iterator[str]:
-    """What a dry run of topics says besides."""
+    """Yields further sentences on a dry run."""
     if backups := values.get("backups"):
         yield f"It reads {counted(len(backups), 'backup')}. Estimated time: {values['estimate']}."
     if plan := values.get("plan"):
@@ -185,7 +185,7 @@ def _plan_of_topics(values: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _outcomes(values: Mapping[str, Any]) -> Iterator[str]:
-    """How many partitions of consumer groups came to each outcome."""
+    """Yields a sentence for each outcome, with its number of partitions of consumer groups."""
     meanings = values.get("meaning") or {}
     for outcome, count in (values.get("outcomes") or {}).items():
         meaning = f": {meanings[outcome]}" if outcome in meanings else ""

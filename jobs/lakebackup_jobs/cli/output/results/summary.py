@@ -1,4 +1,4 @@
-"""The sentences and the table that a person gets of a result, by the command that had it."""
+"""Prints a command's result as sentences and a table."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _BACKUPS, _RESTORES, _LOGS, _UPKEEP, _POLICIES, _CATALOG = (
     f"{__package__}.{name}" for name in ("backups", "restores", "logs", "upkeep", "policies", "catalog")
 )
-#: Where the function is that summarizes a command's result: a module, and a name in it.
+#: Command -> the function that summarizes its result, as (module, name).
 _FUNCTIONS = {
     "backup topics": (_BACKUPS, "topics"),
     "backup snapshot": (_BACKUPS, "snapshot"),
@@ -61,20 +61,22 @@ _FUNCTIONS = {
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows under headers. `columns`: a key of the rows and its header. A column without any value is not
-    shown, unless `every_column` is."""
+    """Rows under headers. `columns`: key of the rows -> header.
+
+    A column without any value is left out, unless `every_column` is set.
+    """
 
     rows: Sequence[Mapping[str, Any]]
     columns: Mapping[str, str]
     every_column: bool = False
 
     def lines(self, screen: Screen | None) -> list[str]:
-        """The lines of the table; none where it has no row."""
+        """The lines of the table, or none when it has no rows."""
         now_ms = time.time_ns() // 1_000_000 if screen and screen.width is not None else None
         keys = [
             key
             for key in self.columns
-            if self.every_column or any(_says_something(row.get(key)) for row in self.rows)
+            if self.every_column or any(_has_value(row.get(key)) for row in self.rows)
         ]
         if not keys:
             return []
@@ -89,7 +91,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What a person reads of a result: sentences, a line each, then a table, then lines below it."""
+    """The text of a result: sentences, one a line, then a table, then lines below it."""
 
     sentences: Sequence[str]
     table: Table | None = None
@@ -97,7 +99,7 @@ class Summary:
 
 
 def cell_text(key: str, value: Any, now_ms: int | None = None) -> str:
-    """A value in a table: numbers with their thousands apart, sizes and times as `display` writes them."""
+    """The text of a value in a table. Numbers have separators; `display` formats sizes and times."""
     if isinstance(value, int) and not isinstance(value, bool) and display(key, value, now_ms) == str(value):
         return f"{value:,}"
     return display(key, value, now_ms)
@@ -111,7 +113,7 @@ def print_summary(
     command: str,
     wide: bool = False,
 ) -> None:
-    """Print the result of a command, such as `backup topics`; with `wide` all its fields too."""
+    """Print the result of a command, such as `backup topics`. `wide`: all fields instead of the table."""
     function = _FUNCTIONS.get(command)
     if function is None:
         print_result(values, output, screen)
@@ -128,5 +130,5 @@ def print_summary(
     output.writelines(f"{visible(line)}\n" for line in summary.closing)
 
 
-def _says_something(value: Any) -> bool:
+def _has_value(value: Any) -> bool:
     return value not in (None, "", 0, False) and value != [] and value != ()

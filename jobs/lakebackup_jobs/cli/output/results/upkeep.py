@@ -1,4 +1,4 @@
-"""What a person reads of a check, a drill, a prune, a merge and a compaction."""
+"""The text for checks, drills, prunes, merges and compactions."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _DRILLS = {
     "source": "source", "backup_id": "backup", "outcome": "outcome", "files": "files", "bytes": "size",
     "took": "took", "expected": "expected", "detail": "detail",
 }  # fmt: skip
-_LEAVING = {
+_PRUNED_BACKUPS = {
     "backup_id": "backup",
     "kind": "kind",
     "end_ts": "end",
@@ -54,15 +54,15 @@ _COMPACTED = {"topic": "topic", "entries": "records", "files": "files", "bytes":
 
 def verify(values: Mapping[str, Any]) -> Summary:
     """A check of stored files."""
-    method, took = _CHECKS.get(values["mode"], f"({values['mode']})"), duration(values.get("seconds"))
+    method, time_taken = _CHECKS.get(values["mode"], f"({values['mode']})"), duration(values.get("seconds"))
     wrong = [f"{values[name]:,} {name}" for name in ("missing", "changed", "damaged") if values.get(name)]
     checked = values["objects"] - (values.get("orphan") or 0)
     if wrong:
-        sentences = [f"Checked {counted(checked, 'stored file')} {method}{took}: {listed(wrong)}."]
+        sentences = [f"Checked {counted(checked, 'stored file')} {method}{time_taken}: {listed(wrong)}."]
     else:
-        sentences = [f"All {counted(checked, 'stored file')} are intact, checked {method}{took}."]
+        sentences = [f"All {counted(checked, 'stored file')} are intact, checked {method}{time_taken}."]
         if checked == 1:
-            sentences = [f"The 1 stored file is intact, checked {method}{took}."]
+            sentences = [f"The 1 stored file is intact, checked {method}{time_taken}."]
     if count := values.get("unconfirmed"):
         subject = f"{counted(count, 'backup')} {is_or_are(count)} unconfirmed"
         sentences.append(f"{subject}: the marker that confirms a backup is missing.")
@@ -93,7 +93,7 @@ def drill(values: Mapping[str, Any]) -> Summary:
             Table(rows, _DRILLS),
         )
     good = sum(row["outcome"] == "ok" for row in rows)
-    took = duration(values.get("seconds"))
+    time_taken = duration(values.get("seconds"))
     if len(rows) == 1 and good:
         row = rows[0]
         size = amount(row["files"], "file", row["bytes"])
@@ -102,7 +102,7 @@ def drill(values: Mapping[str, Any]) -> Summary:
             f"(backup {row['backup_id']}{as_of(row['to_ts'])})."
         )
         return Summary([sentence + seed])
-    sentences = [f"{good:,} of {counted(len(rows), 'drill')} restored what was backed up{took}.{seed}"]
+    sentences = [f"{good:,} of {counted(len(rows), 'drill')} restored what was backed up{time_taken}.{seed}"]
     checks = values.get("found") or ()
     sentences += [
         f"The check returned a row of {checked['source']}: {_row_text(checked['row'])}" for checked in checks
@@ -111,7 +111,7 @@ def drill(values: Mapping[str, Any]) -> Summary:
 
 
 def prune(values: Mapping[str, Any]) -> Summary:
-    """What a prune deleted, or what it would delete."""
+    """The backups and files that a prune deleted, or would delete."""
     source, backups, deleted = values["source"], values["of_backups"], values.get("deleted")
     size = f"{values['files']:,} of {counted(values['of_files'], 'file')}"
     size += f" ({human_bytes(values['bytes'])} of {human_bytes(values['of_bytes'])})"
@@ -133,7 +133,7 @@ def prune(values: Mapping[str, Any]) -> Summary:
 
 
 def merge(values: Mapping[str, Any]) -> Summary:
-    """Backups that were merged into one, or a plan of it."""
+    """A merge of backups into one, or a plan of one."""
     source, merged = values["source"], values["merged"]
     if not merged:
         return Summary([f"Nothing to merge in {source}: {values['because']}."])
@@ -152,7 +152,7 @@ def merge(values: Mapping[str, Any]) -> Summary:
 
 
 def compact(values: Mapping[str, Any]) -> Summary:
-    """Topics of which only the latest record of each key was kept, or a plan of it."""
+    """A compaction of topics to the latest record of each key, or a plan of one."""
     source, topics = values["source"], values["topics"]
     omissions = [
         f"Left out: topic {row['topic']}, since {row['because']}." for row in values.get("left_out") or ()
@@ -166,8 +166,10 @@ def compact(values: Mapping[str, Any]) -> Summary:
     else:
         size_after = amount(values["kept_entries"], "record", values["kept_bytes"])
         ids = listed(values["backup_ids"])
-        took = duration(values["seconds"])
-        sentences = [f"Compacted {subject} of {source}: {size} became {size_after}{took} (backup {ids})."]
+        time_taken = duration(values["seconds"])
+        sentences = [
+            f"Compacted {subject} of {source}: {size} became {size_after}{time_taken} (backup {ids})."
+        ]
     rows = several(topics)
     return Summary([*sentences, *omissions], Table(rows, _COMPACTED) if rows else None)
 
@@ -181,9 +183,9 @@ def _row_text(row: Mapping[str, Any]) -> str:
 
 
 def _pruned(values: Mapping[str, Any]) -> Table | None:
-    """The table of what goes: backups that go whole, or else topics, or else tables."""
+    """The table of deletions: whole backups, or else topics, or else tables."""
     if values["backups"]:
-        return Table(values["backups"], _LEAVING)
+        return Table(values["backups"], _PRUNED_BACKUPS)
     if topics := [
         {**row, "older_than": moment(row["older_than"])} for row in values.get("topics") or () if row["files"]
     ]:
@@ -198,7 +200,7 @@ def _more_backups(values: Mapping[str, Any]) -> Sequence[str]:
 
 
 def _retained(values: Mapping[str, Any]) -> Iterator[str]:
-    """Why something stays that could go."""
+    """Yields sentences on what stays although the rules do not keep it, and why."""
     if held_regions := values.get("held"):
         restores = sorted({row["restore_id"] for row in held_regions})
         yield f"Files stay that unfinished restores read: {listed(restores)}."
