@@ -1,4 +1,4 @@
-"""The pages of whole folders in the site's navigation, and the order of its search results."""
+"""Hooks of MkDocs: add the pages of whole folders to the navigation, and order the search results."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# How much a page counts in the search, by the beginning of its path; otherwise 1. How-to pages come before
+# The search boost of a page by the beginning of its path; the default is 1. How-to pages come before
 # explanations of the same words. Generated pages, decisions and measurements come last.
 SEARCH_BOOSTS = {
     "how-to.md": 8,
@@ -32,12 +32,12 @@ SEARCH_BOOSTS = {
     "adr/": 0.1,
     "results/": 0.1,
 }
-# Pages that repeat what others say: a list of all flags, the columns of tables that views have too.
+# Pages that repeat other pages: the list of all flags, and the columns of tables, which views have too.
 NOT_SEARCHED = ("reference/cli/flags.md", "reference/sql/tables.md")
 
 
 def on_config(config: Any) -> Any:
-    """Put the pages of a folder in the place of its name in the navigation."""
+    """Replace each folder in the navigation by its pages. Returns the changed configuration."""
     config.nav = [_with_pages(entry, Path(config.docs_dir)) for entry in config.nav]
     return config
 
@@ -52,7 +52,7 @@ def _with_pages(entry: Any, docs: Path) -> Any:
 
 
 def _pages(docs: Path, folder: str) -> Iterator[str]:
-    """The pages of a folder: first the one that introduces it, then the others by name."""
+    """Yield the pages of a folder: first its index or README, then the others by name."""
     names = sorted(path.name for path in (docs / folder).glob("*.md"))
     yield from (
         folder + name for name in sorted(names, key=lambda name: name not in ("index.md", "README.md"))
@@ -60,7 +60,7 @@ def _pages(docs: Path, folder: str) -> Iterator[str]:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Say how much the page counts in the search."""
+    """Set the page's search boost, or exclude it from the search. Returns the Markdown unchanged."""
     path = page.file.src_uri
     boost = next((boost for start, boost in SEARCH_BOOSTS.items() if path.startswith(start)), 1)
     page.meta["search"] = {"boost": boost, "exclude": path in NOT_SEARCHED}

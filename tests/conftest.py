@@ -1,7 +1,7 @@
-"""What tests share: one Spark JVM, one broker and one S3 server for all processes of a run.
+"""The fixtures that tests share: one Spark JVM, one broker and one S3 server for all processes of a run.
 
-Each is started when a test first wants it (tests/support/servers.py). A test makes its own topics, buckets
-and folders in them.
+Each server starts when a test first uses it (tests/support/servers.py). Each test makes its own topics,
+buckets and folders.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from lakebackup_jobs.demo.broker import Broker
     from lakebackup_jobs.lifecycle.progress import ResultPrinter
 
-# How long an example takes says how busy the machine is. CI runs the same examples each
-# time, a person new ones.
+# There is no deadline, because the time of an example depends on the load of the machine. CI always runs the
+# same examples, a developer's machine runs new ones.
 settings.register_profile(
     "ours", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize="CI" in os.environ
 )
@@ -41,7 +41,7 @@ settings.load_profile("ours")
 
 @pytest.fixture(scope="session")
 def s3() -> S3Proxy:
-    """The S3 server, running. `s3.bucket()` makes a bucket; `s3://<bucket>/…` opens in every process."""
+    """A running S3 server. `s3.bucket()` makes a bucket; every process can open `s3://<bucket>/…`."""
     from tests.support.s3 import S3Proxy
 
     server = S3Proxy(servers.folder() / "s3", port=servers.s3_port())
@@ -51,7 +51,7 @@ def s3() -> S3Proxy:
 
 @pytest.fixture(scope="session")
 def versity(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Versity]:
-    """An S3 server that has versions and Object Lock, running; skips where it cannot be built."""
+    """A running S3 server with versions and Object Lock. Skips the test where the server cannot be built."""
     from tests.support.s3 import Versity
 
     with Versity(tmp_path_factory.mktemp("versity")) as server:
@@ -60,31 +60,36 @@ def versity(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Versity]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _every_result_is_printed() -> Iterator[None]:
-    """What a test takes as JSON is printed for a person as well: no result may be one that this cannot do."""
+    """Prints each result that a test reads as JSON as text too, so a result that has no text form fails."""
     from lakebackup_jobs.lifecycle import progress
 
-    def both(*, as_json: bool, printer: ResultPrinter | None = None, **options: Any) -> progress.Reporter:
+    def printing_reporter(
+        *, as_json: bool, printer: ResultPrinter | None = None, **options: Any
+    ) -> progress.Reporter:
         reporter = original(as_json=as_json, printer=printer, **options)
         if as_json and printer:
-            as_line = reporter.result
+            report_as_json = reporter.result
 
             def result(values: Mapping[str, Any]) -> None:
                 printer(values, io.StringIO(), None)
-                as_line(values)
+                report_as_json(values)
 
             reporter.result = result  # type: ignore[method-assign]
         return reporter
 
     original = progress.reporter
-    progress.reporter = both
+    progress.reporter = printing_reporter
     yield
     progress.reporter = original
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _no_jvm_of_its_own() -> None:
-    """A test's process starts no JVM, also where a command begins to start one ahead, which may outlive its
-    test: the process could not be attached to the run's afterwards."""
+    """Keeps the processes of tests from starting a JVM.
+
+    A JVM that a command starts ahead may outlive its test. The process could then not attach to the shared
+    JVM.
+    """
     from lakebackup.errors import EnvironmentProblem
     from lakebackup_jobs.runtime.java import jvm
 
@@ -97,13 +102,13 @@ def _no_jvm_of_its_own() -> None:
 
 @pytest.fixture(scope="session")
 def spark() -> SparkSession:
-    """A session of this process's own in the JVM that all processes share."""
+    """This process's session in the JVM that all processes share."""
     return servers.attached_session()
 
 
 @pytest.fixture(scope="session")
 def empty_catalog(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a catalog without rows, to be copied."""
+    """The folder of a catalog without rows, for tests to copy."""
     from lakebackup.store.writer import CatalogWriter
 
     folder = tmp_path_factory.mktemp("empty")
@@ -113,8 +118,8 @@ def empty_catalog(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(params=["here", pytest.param("spark", marks=pytest.mark.spark)])
 def session(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> SparkSession | None:
-    """None, with which the command's own process deletes, and starts no JVM; then the session, which deletes
-    since the catalog counts as large."""
+    """None: the command's own process deletes, and must not start a JVM. Then the Spark session: it deletes,
+    because the catalog counts as large."""
     if request.param == "spark":
         from lakebackup_jobs.lifecycle.deletion import executor
 
@@ -128,7 +133,7 @@ def session(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.fixture
 def root(made: Path, tmp_path: Path) -> Path:
-    """The test's own copy of the destination that its module's fixture `made` has."""
+    """A copy, for one test, of the destination that the module's fixture `made` holds."""
     return shutil.copytree(made, tmp_path / made.name)
 
 
@@ -142,7 +147,7 @@ def cli(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> Commands:
 
 @pytest.fixture
 def lab(spark: SparkSession, broker: Broker, empty_catalog: Path, tmp_path: Path) -> Lab:
-    """A destination of its own on the shared broker and session."""
+    """A destination for one test, on the shared broker and session."""
     from tests.support.runs import Lab
 
     return Lab(spark, broker.bootstrap, tmp_path / "backups", empty_catalog)
@@ -150,17 +155,17 @@ def lab(spark: SparkSession, broker: Broker, empty_catalog: Path, tmp_path: Path
 
 @pytest.fixture
 def graph_lab(broker: Broker, empty_catalog: Path, tmp_path: Path) -> Iterator[GraphLab]:
-    """A destination of its own for engines with queues on the shared broker."""
+    """A destination for one test of engines with queues, on the shared broker."""
     from tests.support.graph_lab import GraphLab
 
-    made = GraphLab(tmp_path, broker.bootstrap, empty_catalog)
-    yield made
-    made.close()
+    graph = GraphLab(tmp_path, broker.bootstrap, empty_catalog)
+    yield graph
+    graph.close()
 
 
 @pytest.fixture(scope="session")
 def broker() -> Broker:
-    """A running broker, which other tests use at the same time. A test that stops one makes its own."""
+    """A running broker, which other tests use at the same time. A test that stops a broker starts its own."""
     from lakebackup_jobs.demo.broker import Broker
 
     return Broker(servers.folder() / "broker", port=servers.host().broker())
@@ -171,32 +176,32 @@ def postgres() -> Iterator[Postgres]:
     """A running PostgreSQL with logical decoding; `postgres.database()` makes a database."""
     from tests.support.postgres import Postgres
 
-    with Postgres() as running:
-        yield running
+    with Postgres() as server:
+        yield server
 
 
 @pytest.fixture
 def topic(broker: Broker) -> Iterator[Callable[..., str]]:
-    """Makes topics with names of their own: topic("t", partitions=4, **{"cleanup.policy": "compact"})."""
+    """Makes topics with unique names: topic("t", partitions=4, **{"cleanup.policy": "compact"})."""
     from confluent_kafka.admin import AdminClient, NewTopic
 
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    made: list[str] = []
+    names: list[str] = []
 
     def make(prefix: str = "topic", partitions: int = 1, **config: str) -> str:
         name = f"{prefix}-{uuid4().hex[:8]}"
         # Tests write old timestamps, which a retention of seven days deletes within seconds.
         config = {"retention.ms": "-1", **config}
-        wanted = NewTopic(name, num_partitions=partitions, replication_factor=1, config=config)
-        admin.create_topics([wanted])[name].result(30)
-        made.append(name)
-        # A broker under load answers before its own metadata have the topic.
+        new_topic = NewTopic(name, num_partitions=partitions, replication_factor=1, config=config)
+        admin.create_topics([new_topic])[name].result(30)
+        names.append(name)
+        # A broker under load answers before its metadata contain the topic.
         while name not in admin.list_topics(timeout=30).topics:
             time.sleep(0.05)
         return name
 
     yield make
     present = set(admin.list_topics(timeout=30).topics)
-    gone = [name for name in made if name in present]
-    for answer in admin.delete_topics(gone).values() if gone else ():
-        answer.result(30)
+    leftover = [name for name in names if name in present]
+    for future in admin.delete_topics(leftover).values() if leftover else ():
+        future.result(30)

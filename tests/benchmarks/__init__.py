@@ -1,1 +1,1 @@
-"""What backup and restore cost here, next to other tools on the same machine in the same run. Not tests."""
+"""Benchmarks of backup and restore, next to other tools on the same machine in the same run. Not tests."""

@@ -1,7 +1,7 @@
-"""`python -m tests.benchmarks [CASE...]`: prints Markdown on standard output, what it does on standard error.
+"""`python -m tests.benchmarks [CASE...]` prints Markdown on standard output and progress on standard error.
 
-Other tools are taken from the path, or from where PEER_KCAT, PEER_KAFKA_BACKUP, PEER_RESTIC, PEER_RCLONE,
-PEER_RSYNC and PEER_KOPIA say. The figures are worth something only on a machine that does nothing else.
+Other tools are found on the path, or where PEER_KCAT, PEER_KAFKA_BACKUP, PEER_RESTIC, PEER_RCLONE, PEER_RSYNC
+and PEER_KOPIA say. The figures are valid only on a machine that does nothing else.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ CASES = (*BROKER, "chains", "catalog", "growth", "snapshots", "log-restore")
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Runs the chosen cases."""
+    """Run the chosen cases. Returns 1 when one of them failed, else 0."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description=__doc__)
     parser.add_argument("cases", nargs="*", metavar="CASE", help=f"{', '.join(CASES)} (default: all)")
     parser.add_argument("--runs", type=int, default=5, help="rounds of each comparison (default: 5)")
@@ -93,7 +93,7 @@ def main(argv: list[str] | None = None) -> int:
         parser.error(f"no such case: {', '.join(sorted(unknown))}")
     with tempfile.TemporaryDirectory(prefix="lakebackup-bench-") as name, ExitStack() as stack:
         folder = Path(name)
-        # What the cases approve is no matter of the account's own state.
+        # Keeps what the cases approve out of the account's own state folder.
         os.environ.setdefault("XDG_STATE_HOME", str(folder / "state"))
         print(machine.describe(folder), flush=True)
         broker = stack.enter_context(Broker(folder / "broker")) if set(BROKER) & set(cases) else None
@@ -110,7 +110,7 @@ def main(argv: list[str] | None = None) -> int:
 
 @dataclass(frozen=True)
 class Run:
-    """One case: `tables` makes its tables, each with a title."""
+    """One case. `tables` yields the title and the Markdown of each of its tables."""
 
     case: str
     folder: Path
@@ -118,11 +118,11 @@ class Run:
     broker: Any
 
     def tables(self) -> Iterator[tuple[str, str]]:
-        made = self._set if self.case in SETS else getattr(self, f"_{self.case.replace('-', '_')}")
-        return made()
+        make_tables = self._set if self.case in SETS else getattr(self, f"_{self.case.replace('-', '_')}")
+        return make_tables()
 
     @property
-    def _place(self) -> Path:
+    def _case_folder(self) -> Path:
         return self.folder / self.case
 
     def _session(self) -> Session:
@@ -133,18 +133,18 @@ class Run:
         return DataSet(name, round(records * self.options.scale), value_bytes)
 
     def _cold(self) -> Iterator[tuple[str, str]]:
-        yield "Cold commands", cold(self.broker, self._place, self.options.runs, self.options.scale)
+        yield "Cold commands", cold(self.broker, self._case_folder, self.options.runs, self.options.scale)
 
     def _cost(self) -> Iterator[tuple[str, str]]:
         with self._session() as session:
-            found = cost(self.broker, session, self._place, self.options.runs, self.options.scale)
-        yield "What n units of work cost", found
+            text = cost(self.broker, session, self._case_folder, self.options.runs, self.options.scale)
+        yield "What n units of work cost", text
 
     def _set(self) -> Iterator[tuple[str, str]]:
         data, check = self._data(self.case, self.case), not self.options.no_check
         fill(self.broker.bootstrap, data)
         with self._session() as session:
-            bench = Bench(self.broker, data, session, self._place, self.options.runs, check)
+            bench = Bench(self.broker, data, session, self._case_folder, self.options.runs, check)
             yield f"Backup of {data}", bench.backup()
             yield f"Restore of {data}", bench.restore()
 
@@ -152,72 +152,72 @@ class Run:
         data = self._data("records", "small")
         fill(self.broker.bootstrap, data)
         with self._session() as session:
-            found = Bench(self.broker, data, session, self._place, self.options.runs).records()
-        yield f"Restore of {data}, plain and by SELECT of records", found
+            text = Bench(self.broker, data, session, self._case_folder, self.options.runs).records()
+        yield f"Restore of {data}, plain and by SELECT of records", text
 
     def _compact(self) -> Iterator[tuple[str, str]]:
         data = self._data("compact", "small")
         with self._session() as session:
-            found = Chain(self.broker, data, session, self._place).compaction(self.options.runs)
-        yield f"Compaction of {COMPACTED} backups of {data}", found
+            text = Chain(self.broker, data, session, self._case_folder).compaction(self.options.runs)
+        yield f"Compaction of {COMPACTED} backups of {data}", text
 
     def _merge(self) -> Iterator[tuple[str, str]]:
         for size in SETS:
             data = self._data(f"merge-{size}", size)
             with self._session() as session:
-                found = Chain(self.broker, data, session, self._place).merge(self.options.runs)
-            yield f"Merge of {MERGED} backups of {data}", found
+                text = Chain(self.broker, data, session, self._case_folder).merge(self.options.runs)
+            yield f"Merge of {MERGED} backups of {data}", text
 
     def _memory(self) -> Iterator[tuple[str, str]]:
         yield "Memory of the driver", driver_memory(self.broker, self.folder, self.options.scale)
 
     def _capture(self) -> Iterator[tuple[str, str]]:
-        found = capturing(self.broker, self.folder, self.options.runs, self.options.scale)
-        yield "Capture of a change feed, one task", found
+        text = capturing(self.broker, self.folder, self.options.runs, self.options.scale)
+        yield "Capture of a change feed, one task", text
 
     def _rpo(self) -> Iterator[tuple[str, str]]:
-        found = rpo(self.broker, self._place, self.options.scale)
-        yield "A log task under load, flushes of 10 s", found
+        text = rpo(self.broker, self._case_folder, self.options.scale)
+        yield "A log task under load, flushes of 10 s", text
 
     def _queue_ratio(self) -> Iterator[tuple[str, str]]:
         with self._session() as session:
-            found = Ratio(self.broker, session, self._place, self._store()).rounds(self.options.runs)
-        yield "Queues of an engine: full and differential", found
+            text = Ratio(self.broker, session, self._case_folder, self._store()).rounds(self.options.runs)
+        yield "Queues of an engine: full and differential", text
 
     def _queue_writers(self) -> Iterator[tuple[str, str]]:
         with self._session() as session:
-            found = writing(self.broker, session, self._place, self._store() // 4, self.options.runs)
-        yield "Writers at full speed beside backups of their queues", found
+            text = writing(self.broker, session, self._case_folder, self._store() // 4, self.options.runs)
+        yield "Writers at full speed beside backups of their queues", text
 
     def _store(self) -> int:
         return round(self.options.gigabytes * self.options.scale * 1e9)
 
     def _chains(self) -> Iterator[tuple[str, str]]:
         count = 1000 * self.options.thousand_backups
-        found = chains(self.options.keep or self._place, count, self.options.runs)
-        yield f"Chains of {count:,} backups", found
+        text = chains(self.options.keep or self._case_folder, count, self.options.runs)
+        yield f"Chains of {count:,} backups", text
 
     def _catalog(self) -> Iterator[tuple[str, str]]:
         options = self.options
-        folder = options.keep or self._place
-        found = catalog(folder, options.millions, options.leaving, options.runs)
-        yield "Questions to a catalog of 2,000 backups", found
-        found = every_question(folder, options.millions, options.runs, options.leaving)
-        yield "Every kind of question, and how it grows", found
+        folder = options.keep or self._case_folder
+        text = catalog(folder, options.millions, options.leaving, options.runs)
+        yield "Questions to a catalog of 2,000 backups", text
+        text = every_question(folder, options.millions, options.runs, options.leaving)
+        yield "Every kind of question, and how it grows", text
 
     def _growth(self) -> Iterator[tuple[str, str]]:
         options = self.options
-        yield from growth(self._place, options.days, options.weeks, options.runs)
+        yield from growth(self._case_folder, options.days, options.weeks, options.runs)
 
     def _snapshots(self) -> Iterator[tuple[str, str]]:
         with self._session() as session:
-            found = snapshots(session, self._place, self.options.runs, self.options.scale)
-        yield "Snapshots", found
+            text = snapshots(session, self._case_folder, self.options.runs, self.options.scale)
+        yield "Snapshots", text
 
     def _log_restore(self) -> Iterator[tuple[str, str]]:
         with self._session() as session:
-            found = restoring(session, self._place, self.options.runs, self.options.scale)
-        yield "Restore of a change feed", found
+            text = restoring(session, self._case_folder, self.options.runs, self.options.scale)
+        yield "Restore of a change feed", text
 
 
 if __name__ == "__main__":

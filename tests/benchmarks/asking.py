@@ -1,6 +1,7 @@
-"""Questions asked in a process of its own, so that its memory and its first answer are its own.
+"""Asks questions in a separate process, so that its memory and its first answer are measured alone.
 
-Such a process prints one JSON line a question on standard error: `seconds`, `cpu` and `answers` of each run.
+The process prints one line of JSON for each question on standard error: `seconds`, `cpu` and `answers` of all
+runs.
 """
 
 from __future__ import annotations
@@ -21,31 +22,35 @@ def answer(
     *,
     opened: float = 0.0,
     cpu_s: Callable[[], float] = time.process_time,
-    **about: Callable[[], Any],
+    **details: Callable[[], Any],
 ) -> None:
-    """Ask once and `runs` times more, and print it, with what is known `about` it afterwards.
+    """Ask once and `runs` times more, and print the report. The results of `details`, which are called
+    afterwards, are added to the report by name.
 
-    `opened`: seconds that count as the first answer's. `cpu_s`: CPU seconds so far, by default
-    this process's.
+    `opened`: seconds that are added to the first run. `cpu_s` returns the CPU seconds so far, by default of
+    this process.
     """
     seconds, cpu, answers = [], [], []
     for run in range(runs + 1):
-        at, before = time.perf_counter(), cpu_s()
+        started, cpu_before = time.perf_counter(), cpu_s()
         answers.append(ask(run))
-        seconds.append(time.perf_counter() - at + (0.0 if run else opened))
-        cpu.append(cpu_s() - before)
-    told = {"seconds": seconds, "cpu": cpu, "answers": answers}
-    told |= {name: of() for name, of in about.items()}
-    print(json.dumps(told), file=sys.stderr, flush=True)
+        seconds.append(time.perf_counter() - started + (0.0 if run else opened))
+        cpu.append(cpu_s() - cpu_before)
+    report = {"seconds": seconds, "cpu": cpu, "answers": answers}
+    report |= {name: value_of() for name, value_of in details.items()}
+    print(json.dumps(report), file=sys.stderr, flush=True)
 
 
 def asked(
     module: str, *arguments: object, log: Path, questions: int = 1
 ) -> tuple[Cost, list[dict[str, Any]]]:
-    """What such a process cost and answered."""
+    """Run a module that calls `answer`. Returns its cost and one report for each question.
+
+    Raises MeasuringError when there are fewer or more reports than `questions`.
+    """
     cost = of_module(module, *arguments, log=log)
     text = log.read_text("utf-8", "replace")
-    told = [json.loads(line) for line in text.splitlines() if line.startswith('{"seconds"')]
-    if len(told) != questions:
+    reports = [json.loads(line) for line in text.splitlines() if line.startswith('{"seconds"')]
+    if len(reports) != questions:
         raise MeasuringError(text[-2000:])
-    return cost, told
+    return cost, reports

@@ -1,4 +1,4 @@
-"""Questions to a catalog of 1 and 10 million file rows over 2,000 backups, beside other ways to keep it."""
+"""Questions to catalogs of 1 and 10 million file rows over 2,000 backups, and to other stores of the rows."""
 
 from __future__ import annotations
 
@@ -15,67 +15,77 @@ from tests.benchmarks.report import markdown
 
 TOPICS_A_MILLION = 10
 JOINED = (STEP, DAY)
-"""Questions that copied manifests are asked too."""
+"""Questions that are also put to copied manifests."""
 
 
 def catalog(folder: Path, millions: Sequence[int], leaving: int, runs: int) -> str:
-    """Markdown. A folder that holds such catalogs already is used again."""
+    """Return Markdown. Catalogs that are already in `folder` are used again."""
     folder.mkdir(parents=True, exist_ok=True)
-    found: list[str] = []
+    notes: list[str] = []
     head = ["million files", "question", "tool", "first, s", "then, s", "CPU s", "peak MB", "read of held"]
     rows = []
     medians: dict[tuple[int, str, str], float] = {}
     for million in sorted(millions):
-        place = folder / f"{million}M-{leaving}"
-        if not (place / "catalog").exists():
+        catalog_folder = folder / f"{million}M-{leaving}"
+        if not (catalog_folder / "catalog").exists():
             progress(f"making {million} million rows")
             started = time.perf_counter()
-            departures = catalog_data.make(place, million * TOPICS_A_MILLION, leaving)
+            departures = catalog_data.make(catalog_folder, million * TOPICS_A_MILLION, leaving)
             seconds = time.perf_counter() - started
-            found.append(f"{million} million files, {departures:,} of them gone: made in {seconds:.0f} s.")
+            notes.append(f"{million} million files, {departures:,} of them gone: made in {seconds:.0f} s.")
         peers = folder / f"{million}M-{leaving}-peers"
         largest = million == max(millions)
         if largest and not peers.exists():
             progress("making the peers' forms")
-            catalog_peers.make(place, peers, million * TOPICS_A_MILLION)
+            catalog_peers.make(catalog_folder, peers, million * TOPICS_A_MILLION)
         answers: dict[str, set[str]] = {}
-        for tool, program, questions in _programs(place, peers, runs, with_peers=largest):
+        for tool, program, questions in _programs(catalog_folder, peers, runs, with_peers=largest):
             progress(f"{' '.join(map(str, program[:2]))}: {', '.join(questions)}")
-            cost, said = asked(*program, *questions, log=folder / "log", questions=len(questions))
-            for question, one in zip(questions, said, strict=True):
-                seconds, cpu, last = one["seconds"], one["cpu"], one["answers"][-1]
+            cost, reports = asked(*program, *questions, log=folder / "log", questions=len(questions))
+            for question, report in zip(questions, reports, strict=True):
+                seconds, cpu, last = report["seconds"], report["cpu"], report["answers"][-1]
                 medians[million, question, tool] = median(seconds[1:] or seconds)
                 answers.setdefault(question, set()).add(str(last))
                 figures = seconds[0], medians[million, question, tool], median(cpu[1:] or cpu)
                 row = [f"{million}", QUESTIONS[question], tool, *(f"{figure:.3f}" for figure in figures)]
-                rows.append([*row, f"{cost.peak_bytes / 1e6:.0f}", _read(one["read"], place, question)])
-        for question, given in answers.items():
-            if len(given) > 1:
-                raise MeasuringError(f"{question}: the tools do not agree: {given}")
+                rows.append(
+                    [
+                        *row,
+                        f"{cost.peak_bytes / 1e6:.0f}",
+                        _read_share(report["read"], catalog_folder, question),
+                    ]
+                )
+        for question, tool_answers in answers.items():
+            if len(tool_answers) > 1:
+                raise MeasuringError(f"{question}: the tools do not agree: {tool_answers}")
         cold = [
-            of_module("catalog_ask", "duck", place, 0, WINDOW, log=folder / "log").seconds
+            of_module("catalog_ask", "duck", catalog_folder, 0, WINDOW, log=folder / "log").seconds
             for _ in range(max(runs, 1))
         ]
-        found.append(f"{million} million, one hour of one topic, whole process: {median(cold):.2f} s.")
-    return "\n\n".join([markdown(head, rows), *found, *_aims(medians)])
+        notes.append(f"{million} million, one hour of one topic, whole process: {median(cold):.2f} s.")
+    return "\n\n".join([markdown(head, rows), *notes, *_aims(medians)])
 
 
 def every_question(folder: Path, millions: Sequence[int], runs: int, leaving: int) -> str:
-    """Markdown: every kind of question, on DuckDB, and how its CPU seconds grow from the smallest of the
-    catalogs that `catalog` made to the largest."""
-    least, most = min(millions), max(millions)
+    """Return Markdown: every kind of question on DuckDB, and the factor by which its CPU seconds grow.
+
+    Compares the smallest and the largest of the catalogs that `catalog` made.
+    """
+    smallest, largest = min(millions), max(millions)
     head = [
         "question",
-        *(f"{n} million: {of}" for n in sorted({least, most}) for of in ("s", "CPU s", "peak MB")),
+        *(f"{n} million: {unit}" for n in sorted({smallest, largest}) for unit in ("s", "CPU s", "peak MB")),
     ]
     rows = []
     for question in catalog_questions.QUESTIONS:
         progress(question)
         row, cpu = [question], []
-        for million in sorted({least, most}):
-            place = folder / f"{million}M-{leaving}"
-            cost, [said] = asked("catalog_questions", "duckdb", place, runs, question, log=folder / "log")
-            seconds, cpu_s = (median(said[of][1:] or said[of]) for of in ("seconds", "cpu"))
+        for million in sorted({smallest, largest}):
+            catalog_folder = folder / f"{million}M-{leaving}"
+            cost, [report] = asked(
+                "catalog_questions", "duckdb", catalog_folder, runs, question, log=folder / "log"
+            )
+            seconds, cpu_s = (median(report[key][1:] or report[key]) for key in ("seconds", "cpu"))
             row += [f"{seconds:.2f}", f"{cpu_s:.2f}", f"{cost.peak_bytes / 1e6:.0f}"]
             cpu.append(cpu_s)
         rows.append([*row, f"{cpu[-1] / cpu[0]:.1f}"])
@@ -87,47 +97,51 @@ Program = tuple[str, str, "Path", int]
 
 
 def _programs(
-    place: Path, peers: Path, runs: int, *, with_peers: bool
+    catalog_folder: Path, peers: Path, runs: int, *, with_peers: bool
 ) -> list[tuple[str, Program, tuple[str, ...]]]:
-    """Tool, the program that asks it, and the questions it is asked."""
-    every = (WINDOW, *JOINED, COVERAGE)
-    made: list[tuple[str, Program, tuple[str, ...]]] = [
-        (DUCK, ("catalog_ask", "duck", place, runs), every),
-        (SPARK, ("catalog_ask", "spark", place, runs), every),
+    """Return each tool, the program that asks it, and the questions for it."""
+    all_questions = (WINDOW, *JOINED, COVERAGE)
+    programs: list[tuple[str, Program, tuple[str, ...]]] = [
+        (DUCK, ("catalog_ask", "duck", catalog_folder, runs), all_questions),
+        (SPARK, ("catalog_ask", "spark", catalog_folder, runs), all_questions),
     ]
     if with_peers:
-        plain = catalog_peers.TOOLS
-        made += [
-            (plain["parquet"], ("catalog_peers", "parquet", peers, runs), (WINDOW,)),
+        peer_names = catalog_peers.TOOLS
+        programs += [
+            (peer_names["parquet"], ("catalog_peers", "parquet", peers, runs), (WINDOW,)),
             ("DuckDB, copied manifests", ("catalog_peers", "parquet", peers, runs), JOINED),
-            (plain["sqlite"], ("catalog_peers", "sqlite", peers, runs), (WINDOW,)),
-            (plain["json"], ("catalog_peers", "json", peers, 0), (WINDOW,)),
+            (peer_names["sqlite"], ("catalog_peers", "sqlite", peers, runs), (WINDOW,)),
+            (peer_names["json"], ("catalog_peers", "json", peers, 0), (WINDOW,)),
         ]
-    return made
+    return programs
 
 
-def _read(read: int, place: Path, question: str) -> str:
-    if not read:
+def _read_share(read_bytes: int, catalog_folder: Path, question: str) -> str:
+    if not read_bytes:
         return ""
     tables = ("files", "departures") if question in JOINED else ("files",)
-    held = sum(
-        file.stat().st_size for table in tables for file in (place / "catalog" / table).glob("*.parquet")
+    table_bytes = sum(
+        file.stat().st_size
+        for table in tables
+        for file in (catalog_folder / "catalog" / table).glob("*.parquet")
     )
-    return f"{read / 1e6:.0f} of {held / 1e6:.0f} MB"
+    return f"{read_bytes / 1e6:.0f} of {table_bytes / 1e6:.0f} MB"
 
 
 def _aims(medians: dict[tuple[int, str, str], float]) -> list[str]:
-    most, least = max(key[0] for key in medians), min(key[0] for key in medians)
+    large, small = max(key[0] for key in medians), min(key[0] for key in medians)
     lines = []
     for tool in (DUCK, SPARK):
-        if most > least:
-            grown = medians[most, WINDOW, tool] / medians[least, WINDOW, tool]
+        if large > small:
+            growth = medians[large, WINDOW, tool] / medians[small, WINDOW, tool]
             lines.append(
-                f"{tool}: one hour takes {grown:.2f} times as long on {most} million rows as on {least}."
+                f"{tool}: one hour takes {growth:.2f} times as long on {large} million rows as on {small}."
             )
         for question in JOINED:
-            theirs = medians.get((most, question, "DuckDB, copied manifests"))
-            if theirs:
-                times = theirs / medians[most, question, tool]
-                lines.append(f"{tool}: {QUESTIONS[question]}, {times:.1f} times as fast as copied manifests.")
+            peer_seconds = medians.get((large, question, "DuckDB, copied manifests"))
+            if peer_seconds:
+                speedup = peer_seconds / medians[large, question, tool]
+                lines.append(
+                    f"{tool}: {QUESTIONS[question]}, {speedup:.1f} times as fast as copied manifests."
+                )
     return lines

@@ -1,4 +1,4 @@
-"""`python -m tests.benchmarks.catalog_ask ENGINE FOLDER RUNS [QUESTION...]` asks, as asking.py says."""
+"""`python -m tests.benchmarks.catalog_ask ENGINE FOLDER RUNS [QUESTION...]` reports as asking.py says."""
 
 from __future__ import annotations
 
@@ -26,41 +26,41 @@ _COVERAGE = "SELECT status, count(*) AS intervals FROM coverage GROUP BY status 
 
 
 def window(run: int) -> dict[str, Any]:
-    """What is asked of restore_files: another hour and another topic each time."""
-    least = START_MS + (FIRST + 7 * run) * SPAN_MS
+    """Return the parameters of restore_files: another hour and another topic in each run."""
+    from_ts = START_MS + (FIRST + 7 * run) * SPAN_MS
     scopes = f"t{run % 10:03d}"
-    return {"source": SOURCE, "scopes": scopes, "from_ts": least, "to_ts": least + 3_599_999}
+    return {"source": SOURCE, "scopes": scopes, "from_ts": from_ts, "to_ts": from_ts + 3_599_999}
 
 
 class Duck:
-    """The catalog by DuckDB, which starts no JVM; counts the bytes of the files it opens."""
+    """Asks the catalog with DuckDB, which starts no JVM, and counts the bytes of the files that it opens."""
 
     def __init__(self, folder: str) -> None:
         from lakebackup.sql_engine.delta.verified import VerifiedFiles
 
         self._sizes: dict[str, int] = {}
-        opens = VerifiedFiles.open_input_file
+        open_input_file = VerifiedFiles.open_input_file
 
-        def counted(files: VerifiedFiles, path: str) -> Any:
+        def count_and_open(files: VerifiedFiles, path: str) -> Any:
             name = str(files._root / path)
             self._sizes[name] = Path(name).stat().st_size
-            return opens(files, path)
+            return open_input_file(files, path)
 
-        VerifiedFiles.open_input_file = counted  # type: ignore[method-assign]
+        VerifiedFiles.open_input_file = count_and_open  # type: ignore[method-assign]
         self.reader = CatalogReader.require(folder)
 
     def select(self, sql: str) -> list[dict[str, Any]]:
         return list(self.reader.select(sql).read_all().to_pylist())
 
     def read(self) -> int:
-        """Bytes of the files opened since the last call, each once."""
-        found = sum(self._sizes.values())
+        """Return the bytes of the files opened since the last call. Each file counts once."""
+        total = sum(self._sizes.values())
         self._sizes.clear()
-        return found
+        return total
 
 
 class Spark:
-    """The catalog in a session of Spark that lives on."""
+    """Asks the catalog with one Spark session."""
 
     def __init__(self, folder: str) -> None:
         from lakebackup_jobs.runtime.session import spark_session
@@ -80,40 +80,40 @@ def difference(reader: CatalogReader, a: int, b: int) -> list[dict[str, Any]]:
     from lakebackup.plan.diff import choose_changes
 
     ids = backup_id(a), backup_id(b)
-    found = {row["backup_id"]: row for row in reader.rows("diff_backups", a=ids[0], b=ids[1])}
-    totals = choose_changes(reader, found[ids[0]], found[ids[1]]).rows("diff_totals")
+    backups_by_id = {row["backup_id"]: row for row in reader.rows("diff_backups", a=ids[0], b=ids[1])}
+    totals = choose_changes(reader, backups_by_id[ids[0]], backups_by_id[ids[1]]).rows("diff_totals")
     return [{"change": row["change"], "files": row["files"]} for row in totals]
 
 
 def answers(engine: Duck | Spark, question: str, run: int) -> list[dict[str, Any]]:
-    """What a question comes to: for a window the files, else totals."""
+    """Return the answer to a question: the files for a window, otherwise totals."""
     reader = engine.reader
     if question == WINDOW:
-        asked = window(run)
-        bounds = {name: value for name, value in asked.items() if name != "from_ts"}
-        (between,) = reader.rows("restore_range", **bounds)
-        return reader.rows("restore_files", **asked, **between)
+        parameters = window(run)
+        bounds = {name: value for name, value in parameters.items() if name != "from_ts"}
+        (id_range,) = reader.rows("restore_range", **bounds)
+        return reader.rows("restore_files", **parameters, **id_range)
     if question in DAYS:
         return difference(reader, FIRST, DAYS[question])
     return engine.select(_COVERAGE)
 
 
 def main(argv: list[str]) -> None:
-    """First answer and `runs` more of each question."""
+    """Ask each question once and `runs` times more."""
     name, folder, runs, *questions = argv
-    made: dict[str, Callable[[str], Duck | Spark]] = {"duck": Duck, "spark": Spark}
+    engines: dict[str, Callable[[str], Duck | Spark]] = {"duck": Duck, "spark": Spark}
     started = time.perf_counter()
-    engine = made[name](folder)
+    engine = engines[name](folder)
     opened = time.perf_counter() - started
     read = 0
     for question in questions:
 
         def ask(run: int, question: str = question) -> Any:
             nonlocal read
-            found = answers(engine, question, run)
+            rows = answers(engine, question, run)
             if run == 0:
                 read = engine.read()
-            return len(found) if question == WINDOW else found
+            return len(rows) if question == WINDOW else rows
 
         answer(ask, int(runs), opened=opened, read=lambda: read)
         opened = 0.0

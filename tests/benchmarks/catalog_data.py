@@ -1,8 +1,7 @@
-"""A made-up catalog of millions of file rows over 2,000 backups: its tables are real, its data files are not.
+"""A synthetic catalog of millions of file rows over 2,000 backups: real tables, without the data files.
 
-Each backup adds an equal number of files; some tenths of them (`leaving`) have a row of departures within the
-next 192 backups, so that questions for lifetimes have rows to read. A backup of topics has its files all
-the same.
+Each backup adds an equal number of files. Some tenths of them (`leaving`) have a row in departures within the
+next 192 backups, so that questions for lifetimes have rows to read. Backups of topics still have these files.
 """
 
 from __future__ import annotations
@@ -17,7 +16,8 @@ from tests.benchmarks.made_catalog import LOOSE, Part, selected
 
 SOURCE = "made"
 BACKUPS, PARTITIONS, FILES = 2_000, 10, 5  # FILES: of each partition in each backup
-SLICES = 20  # the others are as `catalog optimize` lays them out, in slices of time and of topics
+# All but the newest backups are laid out as `catalog optimize` does it, in slices of time and of topics.
+SLICES = 20
 TOPICS_A_SLICE = 10
 START_MS, SPAN_MS = 1_780_000_000_000, 900_000
 
@@ -44,7 +44,7 @@ _DEPARTURES = f"""
 SELECT destination, path, backup_id, added_in, gone_in, source, scope, epoch, region, bytes, entries, sha256
 FROM (SELECT *, added_in + 1 + (h // 10) % 192 AS gone_in FROM ({_FILES}) WHERE h % 10 >= 10 - $leaving)
 WHERE gone_in BETWEEN $from_gone AND $to_gone"""
-_MANIFEST = f"SELECT path, sha256, bytes, entries FROM ({_FILES})"  # a topic's files do not leave
+_MANIFEST = f"SELECT path, sha256, bytes, entries FROM ({_FILES})"  # a topic's files never depart
 _POSITIONS = f"""
 SELECT {_ID} AS backup_id, '{SOURCE}' AS source, printf('t%03d', t) AS scope, printf('%032x', t) AS epoch,
   p::VARCHAR AS region, (b - 1) * {FILES * 1000} AS start_position, b * {FILES * 1000} AS end_position,
@@ -77,43 +77,43 @@ _TEXTS = {
 
 
 def backup_id(number: int) -> str:
-    """The id of a backup."""
-    found = duckdb.execute(f"SELECT {_ID} FROM range({number}, {number + 1}) AS _(b)").fetchone()
-    assert found
-    return str(found[0])
+    """Return the id of a backup."""
+    row = duckdb.execute(f"SELECT {_ID} FROM range({number}, {number + 1}) AS _(b)").fetchone()
+    assert row
+    return str(row[0])
 
 
 def parts(topics: int) -> Iterator[Part]:
-    """The files of the tables, as optimizing and then committing some more leaves them."""
-    settled = BACKUPS - LOOSE
+    """Yield the tables' files as they are after `catalog optimize` and some more commits."""
+    optimized = BACKUPS - LOOSE
     for number in range(SLICES):
-        some = 1 + number * settled // SLICES, 1 + (number + 1) * settled // SLICES
+        backup_range = 1 + number * optimized // SLICES, 1 + (number + 1) * optimized // SLICES
         for topic in range(0, topics, TOPICS_A_SLICE):
-            yield Part("files", *some, topic, min(topic + TOPICS_A_SLICE, topics))
-            yield Part("positions", *some, topic, min(topic + TOPICS_A_SLICE, topics))
-        yield Part("departures", *some, 0, topics)
-    yield Part("scopes", 1, settled + 1, 0, topics)
+            yield Part("files", *backup_range, topic, min(topic + TOPICS_A_SLICE, topics))
+            yield Part("positions", *backup_range, topic, min(topic + TOPICS_A_SLICE, topics))
+        yield Part("departures", *backup_range, 0, topics)
+    yield Part("scopes", 1, optimized + 1, 0, topics)
     yield Part("backups", 1, BACKUPS + 1, 0, topics)
     for table in ("files", "departures", "positions", "scopes"):
-        yield Part(table, settled + 1, BACKUPS + 1, 0, topics, loose=True)
+        yield Part(table, optimized + 1, BACKUPS + 1, 0, topics, loose=True)
 
 
 def make(folder: Path, topics: int, leaving: int) -> int:
-    """A catalog of `topics` * 100,000 file rows in `folder`; how many of them left the file set."""
-    todo = list(parts(topics))
-    counts = made_catalog.make(folder, todo, partial(rows_of, leaving=leaving), "b")
-    return sum(count for part, count in zip(todo, counts, strict=True) if part.table == "departures")
+    """Make a catalog of `topics` * 100,000 file rows in `folder`. Returns the number of departures."""
+    all_parts = list(parts(topics))
+    counts = made_catalog.make(folder, all_parts, partial(rows_of, leaving=leaving), "b")
+    return sum(count for part, count in zip(all_parts, counts, strict=True) if part.table == "departures")
 
 
 def rows_of(connection: duckdb.DuckDBPyConnection, part: Part, leaving: int) -> duckdb.DuckDBPyRelation:
-    """The rows of a part, in a table's columns."""
+    """Return the rows of a part, in the columns of its table."""
     first = max(part.first - 193, 1) if part.table == "departures" else part.first
-    gone = {"from_gone": part.first, "to_gone": part.beyond - 1, "leaving": leaving}
+    departures = {"from_gone": part.first, "to_gone": part.beyond - 1, "leaving": leaving}
     topics = {"from_topic": part.from_topic, "to_topic": part.to_topic}
-    return selected(connection, _TEXTS[part.table], first=first, beyond=part.beyond, **topics, **gone)
+    return selected(connection, _TEXTS[part.table], first=first, beyond=part.beyond, **topics, **departures)
 
 
 def copy_manifest(connection: duckdb.DuckDBPyConnection, number: int, topics: int, file: Path) -> None:
-    """All files of a backup as a Parquet file, however many backups before it have the same."""
+    """Write all files of a backup to a Parquet file, also those that earlier backups added."""
     bounds = {"first": 1, "beyond": number + 1, "from_topic": 0, "to_topic": topics}
     connection.sql(_MANIFEST, params=bounds).write_parquet(str(file))

@@ -1,8 +1,8 @@
 """The same questions without a lakehouse: DuckDB on plain Parquet, SQLite, JSON, and copied manifests.
 
-A copied manifest lists every file of one backup, so that two backups are told apart by a join. They are given
-an advantage: there is one for each backup that a question names, not for all 2,000.
-`python -m tests.benchmarks.catalog_peers TOOL FOLDER RUNS [QUESTION...]` asks, as catalog_ask does.
+A copied manifest lists every file of one backup, so a join of two manifests shows their difference.
+They have an advantage here: only the backups that a question names have a manifest, not all 2,000.
+`python -m tests.benchmarks.catalog_peers TOOL FOLDER RUNS [QUESTION...]` reports as catalog_ask does.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SELECT change, count(*) AS files FROM (
 
 
 def make(catalog: Path, folder: Path, topics: int) -> None:
-    """Their forms of the rows of a catalog that was made so, below `folder`."""
+    """Write the rows of the catalog in `catalog` below `folder`, in the format of each tool."""
     folder.mkdir(parents=True)
     with duckdb.connect(":memory:") as connection:
         files = [str(file) for file in sorted((catalog / "catalog" / "files").glob("*.parquet"))]
@@ -51,34 +51,34 @@ def make(catalog: Path, folder: Path, topics: int) -> None:
             database.execute("PRAGMA synchronous = OFF")
             database.execute(f"CREATE TABLE files ({columns})")
             insert = f"INSERT INTO files VALUES ({', '.join('?' * len(COLUMNS))})"
-            while some := rows.fetchmany(100_000):
-                database.executemany(insert, some)
+            while batch := rows.fetchmany(100_000):
+                database.executemany(insert, batch)
             database.execute("CREATE INDEX by_time ON files (source, scope, max_ts, min_ts)")
 
 
 def ask(tool: str, folder: Path, question: str, run: int) -> Any:
-    """What the tool answers; the number of files for a window."""
-    wanted = tuple(window(run)[name] for name in ("source", "scopes", "from_ts", "to_ts"))
+    """Return a tool's answer: the number of files for a window, otherwise totals."""
+    parameters = tuple(window(run)[name] for name in ("source", "scopes", "from_ts", "to_ts"))
     if tool == "sqlite":
         with sqlite3.connect(folder / "files.sqlite") as database:
-            return len(database.execute(_WINDOW.format(rows="files"), wanted).fetchall())
+            return len(database.execute(_WINDOW.format(rows="files"), parameters).fetchall())
     if tool == "json":
-        source, scope, least, most = wanted
-        found = 0
+        source, scope, from_ts, to_ts = parameters
+        count = 0
         with (folder / "files.jsonl").open(encoding="utf-8") as lines:
             for line in lines:
                 row = json.loads(line)
-                found += (
+                count += (
                     row["source"] == source
                     and row["scope"] == scope
-                    and row["max_ts"] > least
-                    and row["min_ts"] <= most
+                    and row["max_ts"] > from_ts
+                    and row["min_ts"] <= to_ts
                 )
-        return found
+        return count
     with duckdb.connect(":memory:") as connection:
         if question == WINDOW:
             text = _WINDOW.format(rows=f"'{folder}/files.parquet'")
-            return len(connection.execute(text, wanted).fetchall())
+            return len(connection.execute(text, parameters).fetchall())
         text = _DIFFERENCE.format(a=f"'{folder}/{FIRST}.parquet'", b=f"'{folder}/{DAYS[question]}.parquet'")
         return connection.sql(text).to_arrow_table().to_pylist()
 

@@ -1,7 +1,7 @@
 """Every kind of question that restores, backups and people ask a catalog of topics.
 
-`python -m tests.benchmarks.catalog_questions ENGINE FOLDER RUNS QUESTION...` asks some, as asking.py says.
-Each run opens the catalog again, as a command does; Spark's session stays.
+`python -m tests.benchmarks.catalog_questions ENGINE FOLDER RUNS QUESTION...` asks some of them and reports as
+asking.py says. Each run opens the catalog again, as a command does. All runs use the same Spark session.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from tests.benchmarks.measure import Tree
 
 from lakebackup.store.reader import CatalogReader
 
-SOURCE = "made"  # of both made catalogs
+SOURCE = "made"  # in the catalogs of catalog_data and of chains_data
 HOUR_MS = 3_600_000
 
 
 @dataclass(frozen=True)
 class Asker:
-    """A reader of a made catalog, just opened, by one of the engines, and what questions name."""
+    """A new reader of a synthetic catalog on one of the engines, and the values that questions name."""
 
     reader: CatalogReader
     facts: dict[str, Any]
@@ -35,11 +35,11 @@ class Asker:
         return self.reader.rows(name, **parameters)
 
     def count(self, name: str, **parameters: Any) -> int:
-        """How many rows a statement gives, as they are streamed."""
+        """Stream the rows of a statement. Returns their number."""
         return sum(batch.num_rows for batch in self.reader.query(name, **parameters))
 
     def select(self, sql: str) -> int:
-        """How many rows a person's SELECT gives."""
+        """Run a person's SELECT. Returns the number of its rows."""
         if self.reader.engine == "spark":
             return int(self.reader._engine.select(sql).count())
         return sum(batch.num_rows for batch in self.reader.select(sql))
@@ -48,8 +48,8 @@ class Asker:
     def topic(self) -> str:
         return f"t{self.run % 5:03d}"
 
-    def at(self, share: float) -> int:
-        """An instant that lies so far between the first and the last backup, another one in each run."""
+    def instant(self, share: float) -> int:
+        """Return a time (ms): `share` of the way from the first to the last backup, shifted in each run."""
         first, last = self.facts["first_ts"], self.facts["last_ts"]
         return int(first + share * (last - first) - self.run * 7 * HOUR_MS)
 
@@ -59,44 +59,44 @@ class Asker:
         return ids[self.run % len(ids)]
 
 
-def _restore(asker: Asker, **asked: Any) -> tuple[int, int]:
-    """As `restore topics --dry-run` plans."""
+def _restore(asker: Asker, **options: Any) -> tuple[int, int]:
+    """Plan like `restore topics --dry-run`. Returns files and bytes."""
     from lakebackup.plan.topics.request import RestoreRequest, plan_restore
 
-    request = RestoreRequest(asker.reader.home.uri, "file:/nowhere", source=SOURCE, dry_run=True, **asked)
-    made = plan_restore(request, asker.reader)
-    return made.files, made.bytes
+    request = RestoreRequest(asker.reader.home.uri, "file:/nowhere", source=SOURCE, dry_run=True, **options)
+    plan = plan_restore(request, asker.reader)
+    return plan.files, plan.bytes
 
 
-def _restored(asker: Asker) -> int:
-    """As a restore of all topics plans and reads what it chose."""
+def _restore_and_read(asker: Asker) -> int:
+    """Plan a restore of all topics and read the files that it chose. Returns their number."""
     from lakebackup.plan.topics.request import RestoreRequest, plan_restore
 
     request = RestoreRequest(
-        asker.reader.home.uri, "file:/nowhere", source=SOURCE, patterns=(".*",), to_ts=asker.at(0.2)
+        asker.reader.home.uri, "file:/nowhere", source=SOURCE, patterns=(".*",), to_ts=asker.instant(0.2)
     )
-    made = plan_restore(request, asker.reader)
-    return sum(batch.num_rows for batch in made.chosen.query("selected_files"))
+    plan = plan_restore(request, asker.reader)
+    return sum(batch.num_rows for batch in plan.chosen.query("selected_files"))
 
 
 def _window(asker: Asker) -> int:
-    least = asker.at(0.5)
-    asked = {"source": SOURCE, "scopes": asker.topic, "to_ts": least + HOUR_MS - 1}
-    (between,) = asker.rows("restore_range", **asked)
-    return len(asker.rows("restore_files", **asked, from_ts=least, **between))
+    from_ts = asker.instant(0.5)
+    parameters = {"source": SOURCE, "scopes": asker.topic, "to_ts": from_ts + HOUR_MS - 1}
+    (id_range,) = asker.rows("restore_range", **parameters)
+    return len(asker.rows("restore_files", **parameters, from_ts=from_ts, **id_range))
 
 
 def _by_select(asker: Asker) -> tuple[int, int]:
-    least = asker.at(0.5)
-    where = (
-        f"source = '{SOURCE}' AND scope = '{asker.topic}' AND min_ts BETWEEN {least} AND {least + HOUR_MS}"
+    start = asker.instant(0.5)
+    condition = (
+        f"source = '{SOURCE}' AND scope = '{asker.topic}' AND min_ts BETWEEN {start} AND {start + HOUR_MS}"
     )
-    select = f"SELECT destination, path FROM files WHERE {where}"
+    select = f"SELECT destination, path FROM files WHERE {condition}"
     return _restore(asker, select=select, partial=True)
 
 
 def _backup(asker: Asker) -> int:
-    """What the plan of the next backup asks."""
+    """Ask what the plan of the next backup asks. Returns the number of partitions."""
     from lakebackup.plan.parents import choose, covered_by
     from lakebackup.plan.partitions import TopicState
     from lakebackup.plan.topics.generations import read_generations
@@ -111,43 +111,47 @@ def _backup(asker: Asker) -> int:
     return len(covered)
 
 
-def _difference(asker: Asker, apart: int) -> int:
+def _difference(asker: Asker, distance: int) -> int:
     from lakebackup.plan.diff import choose_changes
 
-    a, b = asker.facts["pairs"][apart]
-    found = {row["backup_id"]: row for row in asker.rows("diff_backups", a=a, b=b)}
-    changes = choose_changes(asker.reader, found[a], found[b])
+    a, b = asker.facts["pairs"][distance]
+    backups_by_id = {row["backup_id"]: row for row in asker.rows("diff_backups", a=a, b=b)}
+    changes = choose_changes(asker.reader, backups_by_id[a], backups_by_id[b])
     return sum(row["files"] for row in changes.rows("diff_totals"))
 
 
 def _show(asker: Asker) -> int:
-    found = asker.reader.resolve_backup(asker.backup_id[:-2])
-    asker.rows("show_backup", backup_id=found)
-    return len(asker.rows("show_scopes", backup_id=found))
+    backup_id = asker.reader.resolve_backup(asker.backup_id[:-2])
+    asker.rows("show_backup", backup_id=backup_id)
+    return len(asker.rows("show_scopes", backup_id=backup_id))
 
 
 def _prune(asker: Asker) -> int:
     from lakebackup.plan.upkeep.prune import Leaving, plan_prune, window_of
 
-    now = asker.facts["last_ts"]
+    last_ts = asker.facts["last_ts"]
     reader = asker.reader.apart()
-    reader.give("policies", window_of(SOURCE, now=now, days=14))
+    reader.give("policies", window_of(SOURCE, now=last_ts, days=14))
     backups = tuple(Leaving(**row) for row in reader.rows("prune_backups", source=SOURCE))
-    return plan_prune(asker.reader, SOURCE, backups=backups, now=now).gone_files
+    return plan_prune(asker.reader, SOURCE, backups=backups, now=last_ts).gone_files
 
 
 def _view(sql: str) -> Callable[[Asker], Any]:
-    return lambda asker: asker.select(sql.format(topic=asker.topic, id=asker.backup_id, ts=asker.at(0.5)))
+    return lambda asker: asker.select(
+        sql.format(topic=asker.topic, id=asker.backup_id, ts=asker.instant(0.5))
+    )
 
 
 RESTORE: dict[str, Callable[[Asker], Any]] = {
     "restore: files of one hour of one topic": _window,
-    "restore of one topic to a time": lambda a: _restore(a, topics=(a.topic,), to_ts=a.at(0.9)),
+    "restore of one topic to a time": lambda a: _restore(a, topics=(a.topic,), to_ts=a.instant(0.9)),
     "restore of one topic, newest": lambda a: _restore(a, topics=(a.topic,)),
     "restore of a backup": lambda a: _restore(a, topics=(a.topic,), backup=a.backup_id),
     "restore of what a SELECT chooses": _by_select,
-    "restore of all topics to a fifth of the time": lambda a: _restore(a, patterns=(".*",), to_ts=a.at(0.2)),
-    "the same, its files read": _restored,
+    "restore of all topics to a fifth of the time": lambda a: _restore(
+        a, patterns=(".*",), to_ts=a.instant(0.2)
+    ),
+    "the same, its files read": _restore_and_read,
 }
 BACKUP: dict[str, Callable[[Asker], Any]] = {
     "next backup": _backup,
@@ -195,7 +199,7 @@ QUESTIONS = RESTORE | BACKUP | PERSON
 
 
 def facts(folder: str) -> dict[str, Any]:
-    """What the questions name of a made catalog."""
+    """Return the instants and ids of a synthetic catalog that the questions name."""
     reader = CatalogReader.require(folder)
     rows = reader.rows("every_backup")
     middle = len(rows) // 2
@@ -208,9 +212,9 @@ def facts(folder: str) -> dict[str, Any]:
 
 
 def main(argv: Sequence[str]) -> None:
-    """First answer and `runs` more of a question."""
+    """Ask each question once and `runs` times more."""
     engine, folder, runs, *questions = argv
-    known = facts(folder)
+    catalog_facts = facts(folder)
     if engine == "spark":
         from lakebackup_jobs.runtime.session import spark_session
 
@@ -221,7 +225,9 @@ def main(argv: Sequence[str]) -> None:
 
         def ask(run: int, question: str = question) -> Any:
             reader = CatalogReader.require(folder)
-            return QUESTIONS[question](Asker(reader.on(session) if engine == "spark" else reader, known, run))
+            return QUESTIONS[question](
+                Asker(reader.on(session) if engine == "spark" else reader, catalog_facts, run)
+            )
 
         answer(ask, int(runs), cpu_s=cpu_s)
 

@@ -1,6 +1,6 @@
-"""Chains of many levels: which files a restore needs, and what a prune with a window lets go of and proves.
+"""Chains of many levels: the files that a restore needs, and the plan and the proof of a prune with a window.
 
-Beside plain Python over JSON manifests of the same rows; every tool must give the same answers.
+Compared with plain Python over JSON manifests of the same rows. All tools must give the same answers.
 """
 
 from __future__ import annotations
@@ -26,47 +26,49 @@ _FULL = "more than the 1GB of memory"
 
 
 def chains(folder: Path, backups: int, runs: int) -> str:
-    """Markdown. A folder that holds such a catalog already is used again."""
-    place = folder / f"{backups}-chains"
-    if not (place / "end").exists():
+    """Return Markdown. A catalog that is already in `folder` is used again."""
+    catalog_folder = folder / f"{backups}-chains"
+    if not (catalog_folder / "end").exists():
         progress(f"making {backups:,} backups of {chains_data.TOPICS * chains_data.PARTITIONS} files")
         started = time.perf_counter()
-        place.mkdir(parents=True)
-        chains_data.make(place, backups)
+        catalog_folder.mkdir(parents=True)
+        chains_data.make(catalog_folder, backups)
         progress(f"made in {time.perf_counter() - started:.0f} s")
-    if not (place / "backups.jsonl").exists():
-        chains_data.make_manifests(place, backups)
+    if not (catalog_folder / "backups.jsonl").exists():
+        chains_data.make_manifests(catalog_folder, backups)
     head = ["question", "tool", "first, s", "then, s", "CPU s", "peak MB", "ours / plain: CPU"]
     rows = []
-    for question, words in QUESTIONS.items():
-        plain = _asked(place, "plain", question, runs)
-        ours, name = _asked(place, "duck", question, runs), DUCK
-        if ours is None:  # as the command does it
-            ours, name = _asked(place, "spark", question, runs), SPARK
-        if plain is None or ours is None:
+    for question, title in QUESTIONS.items():
+        plain_report = _ask(catalog_folder, "plain", question, runs)
+        our_report, name = _ask(catalog_folder, "duck", question, runs), DUCK
+        if our_report is None:  # the command uses Spark then too
+            our_report, name = _ask(catalog_folder, "spark", question, runs), SPARK
+        if plain_report is None or our_report is None:
             raise MeasuringError(f"{question}: no answer")
-        if ours["answers"] != plain["answers"]:
-            raise MeasuringError(f"{question}: {name} says {ours['answers']}, plain {plain['answers']}")
-        ratio = f"{_then(ours['cpu']) / _then(plain['cpu']):.2f}"
-        for tool, said, times in ((name, ours, ratio), (PLAIN, plain, "")):
-            seconds = said["seconds"][0], _then(said["seconds"]), _then(said["cpu"])
+        if our_report["answers"] != plain_report["answers"]:
+            raise MeasuringError(
+                f"{question}: {name} says {our_report['answers']}, plain {plain_report['answers']}"
+            )
+        ratio = f"{_later_median(our_report['cpu']) / _later_median(plain_report['cpu']):.2f}"
+        for tool, report, ratio_text in ((name, our_report, ratio), (PLAIN, plain_report, "")):
+            seconds = report["seconds"][0], _later_median(report["seconds"]), _later_median(report["cpu"])
             figures = [f"{figure:.2f}" for figure in seconds]
-            rows.append([words, tool, *figures, f"{said['peak'] / 1e6:.0f}", times])
+            rows.append([title, tool, *figures, f"{report['peak'] / 1e6:.0f}", ratio_text])
     return markdown(head, rows)
 
 
-def _then(found: list[float]) -> float:
-    return median(found[1:] or found)
+def _later_median(values: list[float]) -> float:
+    return median(values[1:] or values)
 
 
-def _asked(place: Path, tool: str, question: str, runs: int) -> dict[str, Any] | None:
-    """What a tool said, and its peak memory in bytes; None when that is more than DuckDB may take."""
+def _ask(catalog_folder: Path, tool: str, question: str, runs: int) -> dict[str, Any] | None:
+    """Return a tool's report with its peak memory in bytes, or None when DuckDB reached its memory limit."""
     progress(f"{tool}: {QUESTIONS[question]}")
-    log = place / "log"
+    log = catalog_folder / "log"
     try:
-        cost, [said] = asked("chains_ask", tool, place, question, runs, log=log)
+        cost, [report] = asked("chains_ask", tool, catalog_folder, question, runs, log=log)
     except MeasuringError:
         if _FULL in log.read_text("utf-8", "replace"):
             return None
         raise
-    return {**said, "peak": cost.peak_bytes}
+    return {**report, "peak": cost.peak_bytes}

@@ -1,6 +1,6 @@
-"""`python -m tests.benchmarks.chains_ask TOOL FOLDER QUESTION RUNS` asks, as asking.py says.
+"""`python -m tests.benchmarks.chains_ask TOOL FOLDER QUESTION RUNS` reports as asking.py says.
 
-TOOL is duck, spark or plain: Python over JSON manifests, which keeps nothing but what it must.
+TOOL is duck, spark or plain. `plain` is Python over JSON manifests, and keeps only the rows that it needs.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ WINDOW_DAYS = 14
 DAY_MS = 24 * HOUR_MS
 
 
-def asked(run: int, end: int, backups: int) -> tuple[str, int]:
-    """Another topic and another time each run, the same for all tools."""
-    chosen = random.Random(run)
+def topic_and_time(run: int, end: int, backups: int) -> tuple[str, int]:
+    """Return a topic and a time that differ in each run and are the same for all tools."""
+    rng = random.Random(run)
     hours = min(backups, int(backups * 0.95))
-    return f"t{chosen.randrange(TOPICS):03d}", end - chosen.randrange(1, hours * HOUR_MS)
+    return f"t{rng.randrange(TOPICS):03d}", end - rng.randrange(1, hours * HOUR_MS)
 
 
-class Ours:
-    """The catalog by its SQL, planning as the commands do."""
+class SqlCatalog:
+    """Asks the catalog by its SQL, and plans as the commands do."""
 
     def __init__(self, folder: Path, engine: str) -> None:
         from lakebackup.store.reader import CatalogReader
@@ -44,32 +44,32 @@ class Ours:
             self._engine = SparkEngine(spark_session(), f"file://{folder}/catalog")
 
     def chain(self, topic: str, to_ts: int) -> dict[str, Any]:
-        """As `lakebackup restore topics --dry-run` plans."""
+        """Plan like `lakebackup restore topics --dry-run`."""
         from lakebackup.plan.topics.request import RestoreRequest, plan_restore
 
         request = RestoreRequest(
             str(self._folder), "file:/nowhere", topics=(topic,), source=SOURCE, to_ts=to_ts, dry_run=True
         )
-        made = plan_restore(request, self._reader)
-        if made.obstacles:
-            raise SystemExit(f"{topic} at {to_ts}: {made.obstacles[0]}")
-        return {"files": made.files, "bytes": made.bytes}
+        plan = plan_restore(request, self._reader)
+        if plan.obstacles:
+            raise SystemExit(f"{topic} at {to_ts}: {plan.obstacles[0]}")
+        return {"files": plan.files, "bytes": plan.bytes}
 
-    def plan(self, now: int) -> dict[str, Any]:
-        """As `lakebackup prune 14` plans, at a time that stays the same."""
+    def plan(self, end_ts: int) -> dict[str, Any]:
+        """Plan like `lakebackup prune 14` at the time `end_ts`."""
         from lakebackup.plan.upkeep.prune import Leaving, plan_prune, window_of
         from lakebackup.store.reader import CatalogReader
 
         reader = CatalogReader(str(self._folder))
-        reader.give("policies", window_of(SOURCE, now=now, days=WINDOW_DAYS))
+        reader.give("policies", window_of(SOURCE, now=end_ts, days=WINDOW_DAYS))
         backups = tuple(Leaving(**row) for row in reader.rows("prune_backups", source=SOURCE))
-        made = plan_prune(self._engine, SOURCE, backups=backups, now=now)
-        made.give(self._engine)
-        return {"backups": len(backups), "files": made.gone_files, "bytes": made.gone_bytes}
+        plan = plan_prune(self._engine, SOURCE, backups=backups, now=end_ts)
+        plan.give(self._engine)
+        return {"backups": len(backups), "files": plan.gone_files, "bytes": plan.gone_bytes}
 
-    def proof(self, now: int) -> dict[str, Any]:
-        """As `lakebackup prune 14 --delete` proves, from the plan to before the first change."""
-        found = self.plan(now)
+    def proof(self, end_ts: int) -> dict[str, Any]:
+        """Plan and prove like `lakebackup prune 14 --delete`, up to the first change."""
+        totals = self.plan(end_ts)
         if self._name == "spark":
             removals = self._engine.query("prune_removals", prune_id="p", at=0)
             removals.select("destination", "path").createOrReplaceTempView("doomed")
@@ -79,56 +79,56 @@ class Ours:
             self._engine.rows("prune_proof", source=SOURCE),
             self._engine.rows("prune_chains", source=SOURCE),
         )
-        return {**found, "broken": sum(map(len, broken))}
+        return {**totals, "broken": sum(map(len, broken))}
 
 
-class Plain:
-    """The same by plain Python over JSON manifests."""
+class JsonManifests:
+    """Answers the same questions in plain Python over JSON manifests."""
 
     def __init__(self, folder: Path, _: str) -> None:
         self._folder = folder
 
     def chain(self, topic: str, to_ts: int) -> dict[str, Any]:
-        """The first backup that ends at or after the time, and those that it stands on."""
-        known = self._backups()
-        newest = {row["place"]: row for row in known}  # a merge comes after what it merges
-        target = min((r for r in known if r["end_ts"] >= to_ts), key=lambda r: (r["place"], r["number"]))
-        chosen = [
+        """Count the files of the first backup that ends at or after the time, and of its ancestors."""
+        backups = self._backups()
+        newest_by_place = {row["place"]: row for row in backups}  # a merge comes after what it merges
+        target = min((r for r in backups if r["end_ts"] >= to_ts), key=lambda r: (r["place"], r["number"]))
+        rows = [
             row
-            for backup in _path(target, newest)
+            for backup in _chain_of(target, newest_by_place)
             for row in self._files(backup)
             if row["scope"] == topic and row["min_ts"] <= to_ts
         ]
-        return {"files": len(chosen), "bytes": sum(row["bytes"] for row in chosen)}
+        return {"files": len(rows), "bytes": sum(row["bytes"] for row in rows)}
 
-    def plan(self, now: int) -> dict[str, Any]:
-        """Backups that no restore into the window needs, and files that are too old for their topics."""
-        known = self._backups()
-        going, _ = _obsolete(known, now)
+    def plan(self, end_ts: int) -> dict[str, Any]:
+        """Count backups that no restore into the window needs, and files too old for their topics."""
+        backups = self._backups()
+        obsolete_ids, _ = _obsolete_ids(backups, end_ts)
         files = size = 0
-        kept = []
-        for backup in known:
-            if backup["backup_id"] in going:
+        kept_rows = []
+        for backup in backups:
+            if backup["backup_id"] in obsolete_ids:
                 for row in self._files(backup):
                     files += 1
                     size += row["bytes"]
             else:
-                kept += self._files(backup)
-        cut = _cut(kept, known[-1]["end_ts"] - KEPT_HOURS * HOUR_MS)
-        size += sum(row["bytes"] for row in cut)
-        return {"backups": len(going), "files": files + len(cut), "bytes": size}
+                kept_rows += self._files(backup)
+        cut_rows = _rows_before_cutoff(kept_rows, backups[-1]["end_ts"] - KEPT_HOURS * HOUR_MS)
+        size += sum(row["bytes"] for row in cut_rows)
+        return {"backups": len(obsolete_ids), "files": files + len(cut_rows), "bytes": size}
 
-    def proof(self, now: int) -> dict[str, Any]:
-        """Every backup that stays finds all that it stands on."""
-        known = self._backups()
-        going, newest = _obsolete(known, now)
+    def proof(self, end_ts: int) -> dict[str, Any]:
+        """Plan, and count the obsolete ancestors of backups that stay."""
+        backups = self._backups()
+        obsolete_ids, newest_by_place = _obsolete_ids(backups, end_ts)
         broken = sum(
-            one["backup_id"] in going
-            for backup in known
-            if backup["backup_id"] not in going
-            for one in _path(backup, newest)
+            ancestor["backup_id"] in obsolete_ids
+            for backup in backups
+            if backup["backup_id"] not in obsolete_ids
+            for ancestor in _chain_of(backup, newest_by_place)
         )
-        return {**self.plan(now), "broken": broken}
+        return {**self.plan(end_ts), "broken": broken}
 
     def _backups(self) -> list[dict[str, Any]]:
         with (self._folder / "backups.jsonl").open(encoding="utf-8") as lines:
@@ -140,66 +140,69 @@ class Plain:
             yield from map(json.loads, lines)
 
 
-def _path(backup: dict[str, Any], newest: dict[int, dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    at: dict[str, Any] | None = backup
-    while at:
-        yield at
-        at = newest[at["parent_place"]] if at["parent_place"] else None
+def _chain_of(backup: dict[str, Any], newest_by_place: dict[int, dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    step: dict[str, Any] | None = backup
+    while step:
+        yield step
+        step = newest_by_place[step["parent_place"]] if step["parent_place"] else None
 
 
-def _obsolete(known: list[dict[str, Any]], now: int) -> tuple[set[str], dict[int, dict[str, Any]]]:
-    newest = {row["place"]: row for row in known}
-    by_place = {row["place"]: row for row in reversed(known)}
+def _obsolete_ids(backups: list[dict[str, Any]], end_ts: int) -> tuple[set[str], dict[int, dict[str, Any]]]:
+    newest_by_place = {row["place"]: row for row in backups}
+    oldest_by_place = {row["place"]: row for row in reversed(backups)}
     merged = {
-        by_place[place]["backup_id"]
-        for row in known
+        oldest_by_place[chain_place]["backup_id"]
+        for row in backups
         if row["number"] != row["place"]
-        for place in range(row["parent_place"] + 1, row["place"] + 1)
+        for chain_place in range(row["parent_place"] + 1, row["place"] + 1)
     }
-    since = now - WINDOW_DAYS * DAY_MS
-    usable = [row for row in known if row["backup_id"] not in merged]
-    before = [row for row in usable if row["end_ts"] <= since]
-    fulls = [row for row in before if row["kind"] == "full"]
+    window_start = end_ts - WINDOW_DAYS * DAY_MS
+    usable = [row for row in backups if row["backup_id"] not in merged]
+    older = [row for row in usable if row["end_ts"] <= window_start]
+    fulls = [row for row in older if row["kind"] == "full"]
     if not fulls:
-        staying = usable
+        targets = usable
     else:
-        staying = [row for row in usable if row["end_ts"] > since]
-        staying += [fulls[-1], max(before, key=lambda row: (row["place"], row["number"]))]
-    needed = {one["backup_id"] for row in staying for one in _path(row, newest)}
-    return {row["backup_id"] for row in known} - needed, newest
+        targets = [row for row in usable if row["end_ts"] > window_start]
+        targets += [fulls[-1], max(older, key=lambda row: (row["place"], row["number"]))]
+    needed_ids = {step["backup_id"] for row in targets for step in _chain_of(row, newest_by_place)}
+    return {row["backup_id"] for row in backups} - needed_ids, newest_by_place
 
 
-def _cut(rows: list[dict[str, Any]], cutoff_ts: int) -> list[dict[str, Any]]:
-    young: dict[tuple[str, str], int] = {}
-    most: dict[tuple[str, str], int] = {}
+def _rows_before_cutoff(rows: list[dict[str, Any]], cutoff_ts: int) -> list[dict[str, Any]]:
+    first_recent: dict[tuple[str, str], int] = {}
+    last_positions: dict[tuple[str, str], int] = {}
     for row in rows:
         region = row["scope"], row["region"]
-        most[region] = max(most.get(region, 0), row["end_position"])
+        last_positions[region] = max(last_positions.get(region, 0), row["end_position"])
         if row["max_ts"] >= cutoff_ts:
-            young[region] = min(young.get(region, row["start_position"]), row["start_position"])
+            first_recent[region] = min(first_recent.get(region, row["start_position"]), row["start_position"])
     return [
         row
         for row in rows
-        if row["end_position"] <= young.get((row["scope"], row["region"]), most[row["scope"], row["region"]])
+        if row["end_position"]
+        <= first_recent.get((row["scope"], row["region"]), last_positions[row["scope"], row["region"]])
     ]
 
 
-def came_to(tool: Ours | Plain, question: str, run: int, end: int, backups: int) -> dict[str, Any]:
-    """What a question comes to."""
+def answer_of(
+    tool: SqlCatalog | JsonManifests, question: str, run: int, end: int, backups: int
+) -> dict[str, Any]:
+    """Return a tool's answer to a question."""
     if question == CHAIN:
-        return tool.chain(*asked(run, end, backups))
+        return tool.chain(*topic_and_time(run, end, backups))
     return tool.plan(end) if question == PLAN else tool.proof(end)
 
 
 def main(argv: Iterable[str]) -> None:
-    """First answer and `runs` more."""
-    name, place, question, runs = argv
-    folder = Path(place)
+    """Ask a question once and `runs` times more."""
+    name, path, question, runs = argv
+    folder = Path(path)
     end, backups = (int((folder / file).read_text("utf-8")) for file in ("end", "backups"))
     started = time.perf_counter()
-    tool = Plain(folder, name) if name == "plain" else Ours(folder, name)
+    tool = JsonManifests(folder, name) if name == "plain" else SqlCatalog(folder, name)
     opened = time.perf_counter() - started
-    answer(lambda run: came_to(tool, question, run, end, backups), int(runs), opened=opened)
+    answer(lambda run: answer_of(tool, question, run, end, backups), int(runs), opened=opened)
 
 
 if __name__ == "__main__":

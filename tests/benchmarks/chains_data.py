@@ -1,8 +1,8 @@
-"""A made-up catalog of chains of 168 backups, a week each: its tables are real, its data files are not.
+"""A synthetic catalog of chains of 168 backups, a week each: real tables, without the data files.
 
-A full on Sunday, at the beginning of each other day a backup of level 1, in every other hour one of level 2.
-In two of four weeks those of level 1 are cumulative. In every second week the last hour has no backup: in its
-place, those of level 2 of one day are merged into one of level 1.
+Each week begins with a full on Sunday. Each other day begins with a backup of level 1, and each other hour
+has one of level 2. In two of four weeks the backups of level 1 are cumulative. In every second week the last
+hour has no backup: instead, the level 2 backups of one day are merged into one of level 1.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ SOURCE, EPOCH = "made", "0123456789abcdef" * 2
 TOPICS, PARTITIONS = 5, 20  # a file of each partition in each backup
 CHAIN, DAY, HOUR_MS = 168, 24, 3_600_000
 MERGED_DAY = 3
-KEPT_HOURS = 168  # so long the topics keep their records
+KEPT_HOURS = 168  # the topics' retention
 BACKUPS_A_FILE = 2_000
 
-# h: the hour whose end it was taken at, from 0; f: the hour behind which what it adds begins.
+# h: the backup was taken at the end of this hour, counted from 0. f: it adds what came after this hour.
 _RUNS = f"""
 SELECT n, c, i, h, m,
   CASE WHEN i = 0 THEN greatest(h - {KEPT_HOURS}, -1) WHEN m THEN c * {CHAIN} + {MERGED_DAY * DAY}
@@ -86,21 +86,22 @@ _TEXTS = {"backups": _BACKUPS, "files": _FILES, "positions": _POSITIONS, "scopes
 
 
 def parts(backups: int) -> Iterator[Part]:
-    """The files of the tables, as optimizing and then committing some more leaves them."""
-    settled = max(1, backups - LOOSE + 1)
-    for first in range(1, settled, BACKUPS_A_FILE):
-        beyond = min(first + BACKUPS_A_FILE, settled)
+    """Yield the tables' files as they are after `catalog optimize` and some more commits."""
+    first_loose = max(1, backups - LOOSE + 1)
+    for first in range(1, first_loose, BACKUPS_A_FILE):
+        beyond = min(first + BACKUPS_A_FILE, first_loose)
         for table in ("files", "positions"):
             yield from (Part(table, first, beyond, topic, topic + 1) for topic in range(TOPICS))
-    for first in range(1, settled, 10 * BACKUPS_A_FILE):
-        yield Part("scopes", first, min(first + 10 * BACKUPS_A_FILE, settled), 0, TOPICS)
+    for first in range(1, first_loose, 10 * BACKUPS_A_FILE):
+        yield Part("scopes", first, min(first + 10 * BACKUPS_A_FILE, first_loose), 0, TOPICS)
     yield Part("backups", 1, backups + 1)
     for table in ("files", "positions", "scopes"):
-        yield Part(table, settled, backups + 1, 0, TOPICS, loose=True)
+        yield Part(table, first_loose, backups + 1, 0, TOPICS, loose=True)
 
 
 def make(folder: Path, backups: int) -> None:
-    """The catalog in `folder`; files `end` (ms) and `backups` say when the newest was done and how many."""
+    """Make the catalog in `folder`. Its files `end` and `backups` hold the newest backup's time (ms) and the
+    number of backups."""
     end = time.time_ns() // 1_000_000 // HOUR_MS * HOUR_MS
     rows = partial(rows_of, start=end - backups * HOUR_MS)
     made_catalog.make(folder, list(parts(backups)), rows, "n")
@@ -109,12 +110,12 @@ def make(folder: Path, backups: int) -> None:
 
 
 def make_manifests(folder: Path, backups: int) -> None:
-    """The same as JSON: `backups.jsonl`, and a manifest for each backup, a file a line."""
+    """Write the same rows as JSON: `backups.jsonl`, and for each backup a manifest with one file per line."""
     end = int((folder / "end").read_text("utf-8"))
     (folder / "manifests").mkdir()
-    todo = range(1, backups + 1, CHAIN)
+    chain_starts = range(1, backups + 1, CHAIN)
     with pool() as workers:
-        list(workers.map(partial(_manifests, folder, end - backups * HOUR_MS, backups), todo))
+        list(workers.map(partial(_manifests, folder, end - backups * HOUR_MS, backups), chain_starts))
     with duckdb.connect(":memory:") as connection:
         rows = rows_of(connection, Part("backups", 1, backups + 1), end - backups * HOUR_MS)
         with (folder / "backups.jsonl").open("w", encoding="utf-8") as lines:
@@ -122,17 +123,17 @@ def make_manifests(folder: Path, backups: int) -> None:
 
 
 def rows_of(connection: duckdb.DuckDBPyConnection, part: Part, start: int) -> duckdb.DuckDBPyRelation:
-    """The rows of a part, in a table's columns."""
+    """Return the rows of a part, in the columns of its table."""
     topics = {"from_topic": part.from_topic, "to_topic": part.to_topic}
-    given = {"first": part.first, "beyond": part.beyond, "start": start, **topics}
-    return selected(connection, _TEXTS[part.table], **given)
+    parameters = {"first": part.first, "beyond": part.beyond, "start": start, **topics}
+    return selected(connection, _TEXTS[part.table], **parameters)
 
 
 def _manifests(folder: Path, start: int, backups: int, first: int) -> None:
     with duckdb.connect(":memory:", config={"threads": 1}) as connection:
         rows = rows_of(connection, Part("files", first, min(first + CHAIN, backups + 1), 0, TOPICS), start)
         text = "SELECT backup_id, to_json(_) FROM (SELECT * EXCLUDE (n) FROM files) AS _ ORDER BY 1"
-        found = rows.query("files", text).fetchall()
-    for backup_id, some in groupby(found, key=itemgetter(0)):
-        lines = "".join(f"{line}\n" for _, line in some)
+        backup_lines = rows.query("files", text).fetchall()
+    for backup_id, group in groupby(backup_lines, key=itemgetter(0)):
+        lines = "".join(f"{line}\n" for _, line in group)
         (folder / "manifests" / f"{backup_id}.jsonl").write_text(lines, "utf-8")

@@ -1,6 +1,6 @@
-"""Restores of a change feed's log into a Delta table: MB of records a second and core.
+"""Restores a change feed's log into a Delta table: MB of records per second and core.
 
-The figure to hold it against is 200 TB in 6 hours on 66 nodes, 147 MB/s a node.
+The goal is 200 TB in 6 hours on 66 nodes, which is 147 MB/s per node.
 """
 
 from __future__ import annotations
@@ -29,28 +29,28 @@ _EVENTS, _VALUE, _FILE = 1_000_000, 1_000, 50_000
 
 
 def restoring(session: Session, folder: Path, runs: int, scale: float) -> str:
-    """Markdown: a million events of 1 KB, each key twice; values in the writes, and apart from them."""
-    cores, out = os.cpu_count() or 1, folder / "out"
+    """Return Markdown for a million events of 1 KB, each key twice, with values in and outside the writes."""
+    cores, target = os.cpu_count() or 1, folder / "out"
 
-    def restored(destination: Path) -> Sample | str:
-        shutil.rmtree(out, ignore_errors=True)
-        return session.run(["log", "restore", "bench", "--repo", destination, "--to", f"delta:{out}"])
+    def restore(destination: Path) -> Sample | str:
+        shutil.rmtree(target, ignore_errors=True)
+        return session.run(["log", "restore", "bench", "--repo", destination, "--to", f"delta:{target}"])
 
     rows = []
-    for name, apart in (("in the writes", False), ("apart", True)):
-        destination = folder / ("apart" if apart else "within")
-        mb = make(destination, round(_EVENTS * scale), apart=apart) / 1e6
-        found = rounds({name: partial(restored, destination)}, runs)[name]
-        rate = median(mb / one.cost.seconds for one in made(found))
-        of_cpu = median(mb / one.cost.cpu_s for one in made(found))
-        rows.append([name, *cost(found), f"{rate:.1f}", f"{rate / cores:.1f}", f"{of_cpu:.1f}"])
+    for name, separate_values in (("in the writes", False), ("apart", True)):
+        destination = folder / ("apart" if separate_values else "within")
+        mb = make(destination, round(_EVENTS * scale), apart=separate_values) / 1e6
+        samples = rounds({name: partial(restore, destination)}, runs)[name]
+        rate = median(mb / sample.cost.seconds for sample in made(samples))
+        cpu_rate = median(mb / sample.cost.cpu_s for sample in made(samples))
+        rows.append([name, *cost(samples), f"{rate:.1f}", f"{rate / cores:.1f}", f"{cpu_rate:.1f}"])
         shutil.rmtree(destination)
-    told = markdown(["values", *COST, "MB/s", "MB/s a core", "MB/s a CPU second"], rows)
-    return f"{told}\n\nMB are of records as captured. The goal is {NODE_MB_S} MB/s a node."
+    table = markdown(["values", *COST, "MB/s", "MB/s a core", "MB/s a CPU second"], rows)
+    return f"{table}\n\nMB are of records as captured. The goal is {NODE_MB_S} MB/s a node."
 
 
 def make(folder: Path, events: int, *, apart: bool) -> int:
-    """A log of so many events in one flush; their bytes before they were compressed."""
+    """Make a log with one flush of `events` events. Returns their bytes before compression."""
     folder.mkdir(parents=True)
     log = MadeBackups(folder, "bench")
     name, rng = backup_id(1), np.random.default_rng(1)
@@ -66,23 +66,23 @@ def make(folder: Path, events: int, *, apart: bool) -> int:
             "commit_ts": ts, "type": pa.array([PUTS] * count), "seq": np.zeros(count, np.int64),
             "sub": np.zeros(count, np.int32),
         }  # fmt: skip
-        nothing = {
+        nulls = {
             name: pa.nulls(count, stored_schema().field(name).type) for name in ("value", "commit_ts", "type")
         }
         kinds = {
-            WRITE: {**batch, "value": nothing["value"]},
-            DEFAULT: {**batch, **nothing, "value": batch["value"]},
+            WRITE: {**batch, "value": nulls["value"]},
+            DEFAULT: {**batch, **nulls, "value": batch["value"]},
         }
         for cf, columns in kinds.items() if apart else [(WRITE, batch)]:
             with Scratch() as scratch:
-                place = LogPlace("bench", name, 1 + number % 4, number, cf, PUT, "1")
-                writer = LogFileWriter(place, scratch)
+                log_file = LogPlace("bench", name, 1 + number % 4, number, cf, PUT, "1")
+                writer = LogFileWriter(log_file, scratch)
                 writer.add(pa.RecordBatch.from_pydict(columns, stored_schema()))
                 row = writer.publish(log.storage)
             size += row["raw_bytes"]
             log.add(DataFile(destination=log.destination, added_in=1, **row))
-    known = {"source": "bench", "source_kind": CHANGES, "destination": log.destination, "codec": "zstd"}
+    common = {"source": "bench", "source_kind": CHANGES, "destination": log.destination, "codec": "zstd"}
     kind = {"kind": "log", "level": 1, "ts_domain": "ms", "start_ts": 0, "end_ts": 2 * events + 10}
-    log.add(made_backup(1, **known, **kind))
+    log.add(made_backup(1, **common, **kind))
     log.flush()
     return size

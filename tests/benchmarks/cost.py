@@ -1,4 +1,4 @@
-"""What n units of work cost, cold and warm: what one more of them adds, and what none would cost."""
+"""The cost of n units of work, cold and warm: what one more unit adds, and what zero units would cost."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from lakebackup_jobs.demo.broker import Broker
 
 UNITS = (1, 10, 100)
 RECORDS, FILES, BACKUPS = 10_000, 100, 100
-PARTITIONS = 8  # of what a prune deletes
+PARTITIONS = 8  # of the topic whose backups a prune deletes
 WINDOW = "14"
 
 Work = Callable[[int, Run], Sample | str]
 
 
 def cost(broker: Broker, session: Session, folder: Path, runs: int, scale: float) -> str:
-    """Markdown: the medians, and a line through all runs of a command."""
+    """Return Markdown: the medians, and the regression line through all runs of a command."""
     folder.mkdir(parents=True)
     works = Works(broker.bootstrap, folder, scale).all()
     kinds = {"cold": ours.cold(folder / "command.log"), "warm": session.run}
@@ -42,29 +42,37 @@ def cost(broker: Broker, session: Session, folder: Path, runs: int, scale: float
     samples = rounds(jobs, runs)
     rows = []
     for work, kind in ((work, kind) for work in works for kind in kinds):
-        found = {count: [one.cost for one in made(samples[*work, kind, count])] for count in UNITS}
-        if all(found.values()):
-            rows.append([*work, kind, *_figures(found)])
+        costs_by_count = {
+            count: [sample.cost for sample in made(samples[*work, kind, count])] for count in UNITS
+        }
+        if all(costs_by_count.values()):
+            rows.append([*work, kind, *_figures(costs_by_count)])
         else:
             rows.append([*work, kind, *[str(samples[*work, kind, UNITS[-1]][-1])] * (len(UNITS) + 2)])
     counts = [f"{count}: s (CPU s)" for count in UNITS]
     return markdown(["", "one unit", "", *counts, "one more: ms (CPU ms)", "none: s (CPU s)"], rows)
 
 
-def _figures(found: dict[int, list[Cost]]) -> list[str]:
-    counts = [count for count, costs in found.items() for _ in costs]
-    costs = [cost for costs in found.values() for cost in costs]
-    time_, cpu = ([cost.seconds for cost in costs], [cost.cpu_s for cost in costs])
-    (more, none), (more_cpu, none_cpu) = (linear_regression(counts, values) for values in (time_, cpu))
+def _figures(costs_by_count: dict[int, list[Cost]]) -> list[str]:
+    counts = [count for count, costs in costs_by_count.items() for _ in costs]
+    costs = [cost for costs in costs_by_count.values() for cost in costs]
+    seconds, cpu = ([cost.seconds for cost in costs], [cost.cpu_s for cost in costs])
+    (slope, intercept), (cpu_slope, cpu_intercept) = (
+        linear_regression(counts, values) for values in (seconds, cpu)
+    )
     medians = [
-        f"{median(one.seconds for one in costs):.2f} ({median(one.cpu_s for one in costs):.2f})"
-        for costs in found.values()
+        f"{median(run.seconds for run in costs):.2f} ({median(run.cpu_s for run in costs):.2f})"
+        for costs in costs_by_count.values()
     ]
-    return [*medians, f"{more * 1000:.1f} ({more_cpu * 1000:.1f})", f"{none:.2f} ({none_cpu:.2f})"]
+    return [
+        *medians,
+        f"{slope * 1000:.1f} ({cpu_slope * 1000:.1f})",
+        f"{intercept:.2f} ({cpu_intercept:.2f})",
+    ]
 
 
 class Works:
-    """What is worked on, and how; all is made once, for each number of units."""
+    """The commands and the data that they work on, which is made once for each number of units."""
 
     def __init__(self, bootstrap: str, folder: Path, scale: float) -> None:
         self._bootstrap, self._folder = bootstrap, folder
@@ -80,7 +88,7 @@ class Works:
             chains_data.make(self._catalog(count), self._backups * count)
 
     def all(self) -> dict[tuple[str, str], Work]:
-        """By name and unit."""
+        """Return all commands by name and unit."""
         records, files = f"{self._data[UNITS[0]].records:,} records", f"{self._files} files of 100 kB"
         in_catalog = f"{self._backups} backups of {chains_data.TOPICS * chains_data.PARTITIONS} files"
         return {
@@ -100,10 +108,10 @@ class Works:
         return self._folder / f"catalog-{count}"
 
     def _make_deletable(self, count: int) -> None:
-        """So many fulls of 1970 that a prune deletes, one that the window begins in, and one of now."""
-        place = self._folder / f"old-{count}"
-        CatalogWriter(None, str(place)).migrate()
-        backups = MadeBackups(place)
+        """Make `count` fulls of 1970 that a prune deletes, one that the window begins in, and one of now."""
+        repo = self._folder / f"old-{count}"
+        CatalogWriter(None, str(repo)).migrate()
+        backups = MadeBackups(repo)
         for number in range(count + 2):
             end_ts = time.time_ns() // 1_000_000 if number > count else None
             rows = [[Record(partition, number, number)] for partition in range(PARTITIONS)]
@@ -111,30 +119,30 @@ class Works:
         backups.flush()
 
     def _backup(self, count: int, run: Run) -> Sample | str:
-        place = self._folder / f"topics-{count}"
-        return run(ours.backup_topics(self._bootstrap, self._data[count].topic, place, "--mode", "full"))
+        repo = self._folder / f"topics-{count}"
+        return run(ours.backup_topics(self._bootstrap, self._data[count].topic, repo, "--mode", "full"))
 
     def _restore(self, count: int, run: Run) -> Sample | str:
-        data, place = self._data[count], self._folder / f"topics-{count}"
+        data, repo = self._data[count], self._folder / f"topics-{count}"
         with new_name(self._bootstrap, data) as target:
-            return run(ours.restore_topics(self._bootstrap, data.topic, place, target))
+            return run(ours.restore_topics(self._bootstrap, data.topic, repo, target))
 
     def _step(self, step: str, count: int, run: Run) -> Sample | str:
-        source, place, target = (self._folder / f"{name}-{count}" for name in ("source", "files", "target"))
-        shutil.rmtree(place if step == BACKUP else target, ignore_errors=True)
-        return Tool(run, OURS).step(step, source, place, target)
+        source, repo, target = (self._folder / f"{name}-{count}" for name in ("source", "files", "target"))
+        shutil.rmtree(repo if step == BACKUP else target, ignore_errors=True)
+        return Tool(run, OURS).step(step, source, repo, target)
 
     def _prune(self, count: int, run: Run) -> Sample | str:
-        here = self._folder / "pruned"
-        shutil.rmtree(here, ignore_errors=True)
-        shutil.copytree(self._folder / f"old-{count}", here)
-        sample = run(["prune", WINDOW, "--delete", "--source", "prod", "--repo", here])
-        left = len(list(here.rglob("*.data")))
-        if left != 2 * PARTITIONS:
-            raise MeasuringError(f"a prune left {left} files, not {2 * PARTITIONS}")
+        repo = self._folder / "pruned"
+        shutil.rmtree(repo, ignore_errors=True)
+        shutil.copytree(self._folder / f"old-{count}", repo)
+        sample = run(["prune", WINDOW, "--delete", "--source", "prod", "--repo", repo])
+        file_count = len(list(repo.rglob("*.data")))
+        if file_count != 2 * PARTITIONS:
+            raise MeasuringError(f"a prune left {file_count} files, not {2 * PARTITIONS}")
         return sample
 
     def _plan(self, words: Sequence[str], count: int, run: Run) -> Sample | str:
-        where = ["--source", chains_data.SOURCE, "--repo", self._catalog(count)]
-        # Beside a session larger catalogs would be asked by Spark: that would be two lines in one.
-        return run([*words, *where, "--engine", "duckdb"])
+        options = ["--source", chains_data.SOURCE, "--repo", self._catalog(count)]
+        # With a session, Spark would read the larger catalogs, and the runs would lie on two lines, not one.
+        return run([*words, *options, "--engine", "duckdb"])

@@ -1,7 +1,8 @@
-"""The records every tool gets: order events as JSON text, unique ids, seeded, the same in each run.
+"""The records for every tool: order events as JSON text with unique ids, seeded, so the same in each run.
 
-zstd level 1 brings them to about a fifth: field names and a few hundred products, cities and states repeat,
-while ids, amounts, times and trace ids do not. Keys name one of a million customers. No headers.
+zstd level 1 compresses them to about a fifth: field names and a few hundred products, cities and states
+repeat, while ids, amounts, times and trace ids do not. Keys name one of a million customers. There are no
+headers.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _EVENT = (
 
 @dataclass(frozen=True)
 class DataSet:
-    """A topic of `records` records, values of exactly `value_bytes` bytes, evenly over the partitions."""
+    """A topic of `records` records with values of `value_bytes` bytes, spread evenly over the partitions."""
 
     name: str
     records: int
@@ -47,7 +48,7 @@ class DataSet:
 
 
 def _events(seed: int) -> Iterator[tuple[bytes, bytes]]:
-    """Endless (key, value of 200 bytes)."""
+    """Yield pairs of a key and a value of 200 bytes, without end."""
     random, number = np.random.default_rng(seed), 0
     while True:
         draw = random.integers(0, 1 << 56, (6, _CHUNK)).tolist()
@@ -57,44 +58,44 @@ def _events(seed: int) -> Iterator[tuple[bytes, bytes]]:
                 number, customer, product % 400, 1 + pick % 5, amount % 500, amount % 97,
                 _STATES[pick % 6], _CITIES[pick % 9], FIRST_TS + number, trace,
             )  # fmt: skip
-            start, left = slice_ % 40, 198 - len(head)
-            yield b"c-%06d" % customer, head + _WORDS[start : start + left].ljust(left) + b'"}'
+            start, note_bytes = slice_ % 40, 198 - len(head)
+            yield b"c-%06d" % customer, head + _WORDS[start : start + note_bytes].ljust(note_bytes) + b'"}'
             number += 1
 
 
 def records(data: DataSet, seed: int = 7) -> Iterator[tuple[bytes, bytes]]:
-    """Endless (key, value); larger values are several events in a row."""
+    """Return endless pairs of key and value. Values over 200 bytes are several events in a row."""
     events = _events(seed)
     if data.value_bytes <= 200:
         return ((key, value[: data.value_bytes]) for key, value in events)
-    each = -(-data.value_bytes // 200)
+    events_per_value = -(-data.value_bytes // 200)
 
     def joined() -> Iterator[tuple[bytes, bytes]]:
         while True:
-            several = list(islice(events, each))
-            yield several[0][0], b"".join(value for _, value in several)[: data.value_bytes]
+            group = list(islice(events, events_per_value))
+            yield group[0][0], b"".join(value for _, value in group)[: data.value_bytes]
 
     return joined()
 
 
-def put(producer: Producer, *record: Any, **more: Any) -> None:
-    """Produce a record; wait while the queue is full."""
+def put(producer: Producer, *record: Any, **options: Any) -> None:
+    """Produce a record, and wait while the producer's queue is full."""
     while True:
         try:
-            return producer.produce(*record, **more)
+            return producer.produce(*record, **options)
         except BufferError:
             producer.poll(0.05)
 
 
 def fill(bootstrap: str, data: DataSet, already: int = 0) -> None:
-    """Creates the topic and writes it, or goes on from `already` records."""
+    """Create the topic and write its records. With `already` records in it, write only the others."""
     if not already:
         create_topic(bootstrap, data.topic)
-    failed: list[KafkaError] = []
+    errors: list[KafkaError] = []
 
-    def told(error: KafkaError | None, _: Message) -> None:
+    def note_error(error: KafkaError | None, _: Message) -> None:
         if error is not None:
-            failed.append(error)
+            errors.append(error)
 
     producer = Producer(
         {
@@ -106,25 +107,25 @@ def fill(bootstrap: str, data: DataSet, already: int = 0) -> None:
             "delivery.report.only.error": True,
         }
     )
-    wanted = islice(records(data, 7 + already), data.records - already)
-    for number, (key, value) in enumerate(wanted, already):
-        where = {"partition": number % PARTITIONS, "timestamp": FIRST_TS + number}
-        put(producer, data.topic, value, key, **where, on_delivery=told)
+    new_records = islice(records(data, 7 + already), data.records - already)
+    for number, (key, value) in enumerate(new_records, already):
+        options = {"partition": number % PARTITIONS, "timestamp": FIRST_TS + number}
+        put(producer, data.topic, value, key, **options, on_delivery=note_error)
         if number % 1000 == 0:
             producer.poll(0)
     assert producer.flush(300) == 0
-    assert not failed, failed[0]
+    assert not errors, errors[0]
 
 
 def create_topic(bootstrap: str, name: str, partitions: int = PARTITIONS) -> None:
-    """A topic whose old timestamps are kept."""
+    """Create a topic that keeps records with old timestamps."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     settings = {"retention.ms": "-1", "file.delete.delay.ms": "1000"}
     admin.create_topics([NewTopic(name, partitions, 1, config=settings)])[name].result(30)
 
 
 def delete_topic(bootstrap: str, name: str) -> None:
-    """Gives the broker's disk back; a topic that is not there is no error."""
+    """Delete a topic to free the broker's disk. A missing topic is no error."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     try:
         admin.delete_topics([name], operation_timeout=30)[name].result(60)
@@ -135,7 +136,7 @@ def delete_topic(bootstrap: str, name: str) -> None:
 
 @contextmanager
 def new_name(bootstrap: str, data: DataSet) -> Iterator[str]:
-    """A name that no topic had yet, for a restore; behind the block there is no such topic."""
+    """Yield an unused topic name for a restore, and delete that topic afterwards."""
     name = f"{data.topic}-restored-{next(_NUMBERS)}"
     try:
         yield name
@@ -144,7 +145,7 @@ def new_name(bootstrap: str, data: DataSet) -> Iterator[str]:
 
 
 def offsets(bootstrap: str, name: str) -> int:
-    """Sum of the partitions' end offsets: records, and one marker for each transaction in a partition."""
+    """Return the sum of the partitions' end offsets: records, and a marker per transaction and partition."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    wanted = {TopicPartition(name, partition): OffsetSpec.latest() for partition in range(PARTITIONS)}
-    return sum(future.result(30).offset for future in admin.list_offsets(wanted).values())
+    requests = {TopicPartition(name, partition): OffsetSpec.latest() for partition in range(PARTITIONS)}
+    return sum(future.result(30).offset for future in admin.list_offsets(requests).values())

@@ -1,4 +1,4 @@
-"""Catalogs that have been at work for long: questions before and after rows are folded (adr/0012)."""
+"""Catalogs after long use: questions before and after rows are folded (adr/0012)."""
 
 from __future__ import annotations
 
@@ -22,47 +22,48 @@ HEAD = ["question", "rows before", "CPU s", "peak MB", "rows after", "CPU s", "p
 
 
 def growth(folder: Path, days: Sequence[int], weeks: Sequence[int], runs: int) -> Iterator[tuple[str, str]]:
-    """Markdown tables, each with a title. `days` that a log has been captured; `weeks` of deleted backups."""
+    """Yield Markdown tables with their titles: logs captured for `days`, and topics with `weeks` of deleted
+    backups."""
     folder.mkdir(parents=True, exist_ok=True)
     for count in days:
         make = partial(growth_data.make_log, days=count)
         name = f"log of {count} days, {growth_data.REGIONS:,} regions"
-        rows = _measured(folder, name, make, "log_regions", ("regions", "stores"), runs)
+        rows = _measure(folder, name, make, "log_regions", ("regions", "stores"), runs)
         yield name, markdown(HEAD, rows)
     for count in weeks:
         make = partial(growth_data.make_pruned, backups=(WEEKS_KEPT + count) * CHAIN, gone=count * CHAIN)
         name = f"{WEEKS_KEPT} weeks of backups, and {count} that were deleted"
-        yield name, markdown(HEAD, _measured(folder, name, make, "removals", ("restore",), runs))
+        yield name, markdown(HEAD, _measure(folder, name, make, "removals", ("restore",), runs))
 
 
-def _measured(
+def _measure(
     folder: Path, name: str, make: Callable[[Path], None], table: str, questions: Sequence[str], runs: int
 ) -> Iterator[list[str]]:
-    place = folder / "growth"
+    catalog_folder = folder / "growth"
     progress(f"making: {name}")
-    make(place)
+    make(catalog_folder)
     try:
-        figures = [_asked(folder, place, table, questions, runs)]
+        figures = [_ask_all(folder, catalog_folder, table, questions, runs)]
         progress(f"folding {table}")
-        fold, _ = asked("growth_ask", f"{FOLD}{table}", place, 0, log=folder / "log")
-        figures.append(_asked(folder, place, table, questions, runs))
+        fold, _ = asked("growth_ask", f"{FOLD}{table}", catalog_folder, 0, log=folder / "log")
+        figures.append(_ask_all(folder, catalog_folder, table, questions, runs))
     finally:
-        shutil.rmtree(place)
-    for (question, before), (_, after) in zip(*figures, strict=True):
-        if before[-1] != after[-1]:
-            raise MeasuringError(f"{name}, {question}: {before[-1]}, then {after[-1]}")
-        yield [question, *before[:-1], *after[:-1]]
+        shutil.rmtree(catalog_folder)
+    for (question, figures_before), (_, figures_after) in zip(*figures, strict=True):
+        if figures_before[-1] != figures_after[-1]:
+            raise MeasuringError(f"{name}, {question}: {figures_before[-1]}, then {figures_after[-1]}")
+        yield [question, *figures_before[:-1], *figures_after[:-1]]
     yield [f"fold of {table}", "", f"{fold.cpu_s:.1f}", f"{fold.peak_bytes / 1e6:.0f}", "", "", ""]
 
 
-def _asked(
-    folder: Path, place: Path, table: str, questions: Sequence[str], runs: int
+def _ask_all(
+    folder: Path, catalog_folder: Path, table: str, questions: Sequence[str], runs: int
 ) -> list[tuple[str, list[str]]]:
-    held = CatalogReader(str(place)).count(table)
-    found = []
+    row_count = CatalogReader(str(catalog_folder)).count(table)
+    question_figures = []
     for question in questions:
-        cost, (said,) = asked("growth_ask", question, place, runs, log=folder / "log")
-        cpu = median(said["cpu"][1:] or said["cpu"])
-        figures = [f"{held:,}", f"{cpu:.2f}", f"{cost.peak_bytes / 1e6:.0f}", str(said["answers"])]
-        found.append((question, figures))
-    return found
+        cost, (report,) = asked("growth_ask", question, catalog_folder, runs, log=folder / "log")
+        cpu = median(report["cpu"][1:] or report["cpu"])
+        figures = [f"{row_count:,}", f"{cpu:.2f}", f"{cost.peak_bytes / 1e6:.0f}", str(report["answers"])]
+        question_figures.append((question, figures))
+    return question_figures

@@ -1,7 +1,7 @@
-"""`python -m tests.benchmarks.growth_ask QUESTION FOLDER RUNS` asks, as asking.py says.
+"""`python -m tests.benchmarks.growth_ask QUESTION FOLDER RUNS` reports as asking.py says.
 
 QUESTION is regions (what each flush of a log reads), stores (`log status`), restore (`restore topics
---dry-run` into the last days), or fold_<table>: once what `catalog optimize` does to a table first.
+--dry-run` into the last days), or fold_<table> (the first step of `catalog optimize` for a table, once).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FOLD = "fold_"
 
 
 def ask(question: str, folder: Path, run: int) -> Any:
-    """What a question comes to. Each has a reader of its own, as a command has."""
+    """Return the answer to a question. Each run opens the catalog again, as a command does."""
     if question.startswith(FOLD):
         from lakebackup_jobs.runtime.session import spark_session
 
@@ -33,26 +33,26 @@ def ask(question: str, folder: Path, run: int) -> Any:
         return CatalogReader(str(folder)).count(table)
     reader = CatalogReader(str(folder))
     if question == "restore":
-        chosen = random.Random(run)
-        to_ts = int((folder / "end").read_text("utf-8")) - chosen.randrange(1, 100 * HOUR_MS)
-        topic = f"t{chosen.randrange(TOPICS):03d}"
-        made = plan_restore(
+        rng = random.Random(run)
+        to_ts = int((folder / "end").read_text("utf-8")) - rng.randrange(1, 100 * HOUR_MS)
+        topic = f"t{rng.randrange(TOPICS):03d}"
+        plan = plan_restore(
             RestoreRequest(
                 str(folder), "file:/nowhere", topics=(topic,), source=SOURCE, to_ts=to_ts, dry_run=True
             ),
             reader,
         )
-        return [made.files, made.bytes]
+        return [plan.files, plan.bytes]
     if question == "stores":
         return reader.rows("log_stores", source="prod")
     return sum(len(batch) for batch in reader.query("log_known_regions", source="prod"))
 
 
 def main(argv: Iterable[str]) -> None:
-    """First answer and `runs` more."""
-    question, place, runs = argv
+    """Ask a question once and `runs` times more."""
+    question, path, runs = argv
     started = time.perf_counter()
-    answer(lambda run: ask(question, Path(place), run), int(runs), opened=time.perf_counter() - started)
+    answer(lambda run: ask(question, Path(path), run), int(runs), opened=time.perf_counter() - started)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""Made-up catalogs that have been at work for long: a log's regions, and backups whose files are gone.
+"""Synthetic catalogs after long use: a log's regions, and backups whose files were deleted.
 
-Their tables are real, as commits leave them; nothing was folded.
+Their tables are real and as commits leave them: no rows are folded.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ FROM given"""
 
 
 def make_log(folder: Path, days: int) -> None:
-    """A log task with 10,000 regions that has flushed every five minutes."""
+    """Make the catalog of a log task with 10,000 regions that flushed every five minutes for `days`."""
     writer = CatalogWriter(None, str(folder))
     writer.migrate()
     writer.register_home()
@@ -53,32 +53,32 @@ def make_log(folder: Path, days: int) -> None:
     with duckdb.connect(":memory:") as connection:
         rows = connection.sql(_FLUSHES, params={"beyond": flushes + 1}).to_arrow_table()
     storage = open_storage(writer.catalog_uri)
-    written = write_rows(storage, "backups", rows.cast(ARROW_SCHEMAS["backups"]))
-    commit(storage, "backups", [written], "all")
+    added_file = write_rows(storage, "backups", rows.cast(ARROW_SCHEMAS["backups"]))
+    commit(storage, "backups", [added_file], "all")
 
 
 def _flush(catalog_uri: str, number: int) -> str:
     with duckdb.connect(":memory:", config={"threads": 1}) as connection:
-        given = {"first": number, "beyond": number + 1, "regions": REGIONS}
-        rows = connection.sql(_REGIONS, params=given).to_arrow_table()
+        parameters = {"first": number, "beyond": number + 1, "regions": REGIONS}
+        rows = connection.sql(_REGIONS, params=parameters).to_arrow_table()
     return write_rows(open_storage(catalog_uri), "log_regions", rows.cast(ARROW_SCHEMAS["log_regions"]))
 
 
 def make_pruned(folder: Path, backups: int, gone: int) -> None:
-    """The chains of chains_data; of the first `gone` backups a policy has deleted all."""
+    """Make the chains of chains_data, in which a policy has deleted the first `gone` backups."""
     chains_data.make(folder, backups)
     reader = CatalogReader(str(folder))
-    found = reader.select(
+    pruned_files = reader.select(
         "SELECT source, destination, path, backup_id, scope, epoch, region, bytes, added_in "
         f"FROM files WHERE added_in <= {gone}"
     ).read_all()
     storage = open_storage(f"{folder}/catalog")
     with duckdb.connect(":memory:") as connection:
-        connection.register("given", found)
+        connection.register("given", pruned_files)
         rows: pa.Table = connection.sql(_REMOVALS).to_arrow_table().cast(ARROW_SCHEMAS["removals"])
-    parts = (rows.slice(at, REMOVALS_A_FILE) for at in range(0, len(rows), REMOVALS_A_FILE))
+    parts = (rows.slice(start, REMOVALS_A_FILE) for start in range(0, len(rows), REMOVALS_A_FILE))
     added = [write_rows(storage, "removals", part) for part in parts]
     commit(storage, "removals", added, "all")
-    deleted = sorted(set(found["backup_id"].to_pylist()))
-    for at in range(0, len(deleted), 1000):
-        set_states(storage, deleted[at : at + 1000], "deleted")
+    deleted = sorted(set(pruned_files["backup_id"].to_pylist()))
+    for start in range(0, len(deleted), 1000):
+        set_states(storage, deleted[start : start + 1000], "deleted")

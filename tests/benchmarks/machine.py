@@ -1,4 +1,4 @@
-"""What the figures were measured on, in words."""
+"""Describes the machine and the software that the figures were measured on."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from lakebackup_jobs.runtime.java.jars import pinned
 
 
 def describe(folder: Path) -> str:
-    """A Markdown list: processor, memory, disk below `folder`, and the versions of all that took part."""
+    """Return a Markdown list: processor, memory, the disk of `folder`, and the versions of all software."""
     jars = {jar.name: jar.version for jar in [*pinned("spark"), *pinned("kafka")]}
     lines = {
         "Processor": f"{_processor()}, {os.cpu_count()} CPUs seen",
@@ -35,17 +35,17 @@ def describe(folder: Path) -> str:
 
 
 def _processor() -> str:
-    found = re.search(r"model name\s*: (.+)", Path("/proc/cpuinfo").read_text("utf-8"))
-    return found.group(1) if found else platform.machine()
+    match = re.search(r"model name\s*: (.+)", Path("/proc/cpuinfo").read_text("utf-8"))
+    return match.group(1) if match else platform.machine()
 
 
 def _disk(folder: Path) -> str:
-    inside = [p for p in psutil.disk_partitions(all=True) if folder.resolve().is_relative_to(p.mountpoint)]
-    return max(inside, key=lambda p: len(p.mountpoint)).fstype if inside else "unknown"
+    mounts = [p for p in psutil.disk_partitions(all=True) if folder.resolve().is_relative_to(p.mountpoint)]
+    return max(mounts, key=lambda p: len(p.mountpoint)).fstype if mounts else "unknown"
 
 
 def _java() -> str:
     command = [str(java_home() / "bin" / "java"), "-version"]
-    said = subprocess.run(command, capture_output=True, text=True, check=False)
-    found = re.search(r'"([^"]+)"', said.stderr)
-    return found.group(1) if found else "unknown"
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    match = re.search(r'"([^"]+)"', result.stderr)
+    return match.group(1) if match else "unknown"

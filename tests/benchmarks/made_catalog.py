@@ -1,4 +1,4 @@
-"""Made-up catalogs: their tables are real, their data files are not. Rows are SELECTs of DuckDB."""
+"""Writes synthetic catalogs: real tables, without the data files. The rows come from SELECTs of DuckDB."""
 
 from __future__ import annotations
 
@@ -18,14 +18,16 @@ from lakebackup.sql_engine.delta.table import commit, write_rows
 from lakebackup.storage import open_storage
 from lakebackup.store.writer import CatalogWriter
 
-LOOSE = 50  # the newest backups' rows are in files of their own, as commits leave them
-ROWS_A_FILE = 50_000  # of departures
+LOOSE = 50  # so many of the newest backups have files of their own, as commits leave them
+ROWS_A_FILE = 50_000  # of the table departures
 
 
 @dataclass(frozen=True)
 class Part:
-    """Rows of a table: those of the backups [first, beyond) and topics [from_topic, to_topic), in one file;
-    loose: a file for each backup."""
+    """The rows of a table for the backups [first, beyond) and the topics [from_topic, to_topic).
+
+    They are in one file. `loose`: one file for each backup.
+    """
 
     table: str
     first: int
@@ -36,34 +38,37 @@ class Part:
 
 
 def selected(connection: duckdb.DuckDBPyConnection, text: str, **parameters: int) -> duckdb.DuckDBPyRelation:
-    """The rows of a SELECT, given those of the parameters that it names."""
+    """Return the rows of a SELECT. Parameters that it does not name are ignored."""
     return connection.sql(text, params={name: n for name, n in parameters.items() if f"${name}" in text})
 
 
 def make(
     folder: Path, parts: Sequence[Part], rows: Callable[..., duckdb.DuckDBPyRelation], number: str
 ) -> list[int]:
-    """A catalog of these parts; how many rows each has. `number`: the column with a backup's number."""
+    """Make a catalog of these parts. Returns the number of rows of each part.
+
+    `number`: the column with the number of the row's backup.
+    """
     writer = CatalogWriter(None, str(folder))
     writer.migrate()
     writer.register_home()
     storage = open_storage(writer.catalog_uri)
     with pool() as workers:
-        made = list(workers.map(partial(_write, writer.catalog_uri, rows, number), parts))
-    settled: dict[str, list[str]] = {}
-    for part, (added, _) in zip(parts, made, strict=True):
+        written_parts = list(workers.map(partial(_write, writer.catalog_uri, rows, number), parts))
+    optimized: dict[str, list[str]] = {}
+    for part, (added, _) in zip(parts, written_parts, strict=True):
         if not part.loose:
-            settled.setdefault(part.table, []).extend(added)
-    for table, added in settled.items():
+            optimized.setdefault(part.table, []).extend(added)
+    for table, added in optimized.items():
         commit(storage, table, added, "settled")
-    for part, (added, _) in zip(parts, made, strict=True):
-        for at, one in enumerate(added if part.loose else (), part.first):
-            commit(storage, part.table, [one], f"backup-{at}")
-    return [count for _, count in made]
+    for part, (added, _) in zip(parts, written_parts, strict=True):
+        for backup_number, file in enumerate(added if part.loose else (), part.first):
+            commit(storage, part.table, [file], f"backup-{backup_number}")
+    return [count for _, count in written_parts]
 
 
 def pool() -> ProcessPoolExecutor:
-    """Two processes."""
+    """Return a pool of two processes."""
     return ProcessPoolExecutor(2, mp_context=get_context("spawn"))
 
 
@@ -74,19 +79,23 @@ def _write(
     with duckdb.connect(":memory:", config={"threads": 1}) as connection:
         rows = rows_of(connection, part).to_arrow_table()
     number = "gone_in" if part.table == "departures" else number
-    each = [rows]
+    tables = [rows]
     if part.loose:
-        each = [rows.filter(pc.equal(rows[number], one)) for one in range(part.first, part.beyond)]
+        tables = [
+            rows.filter(pc.equal(rows[number], backup_number))
+            for backup_number in range(part.first, part.beyond)
+        ]
     elif part.table == "departures":
         rows = rows.sort_by("gone_in")
-        each = [rows.slice(at, ROWS_A_FILE) for at in range(0, len(rows), ROWS_A_FILE)]
-    files = [write_rows(storage, part.table, _complete(one, schema)) for one in each]
+        tables = [rows.slice(start, ROWS_A_FILE) for start in range(0, len(rows), ROWS_A_FILE)]
+    files = [write_rows(storage, part.table, _complete(table, schema)) for table in tables]
     return files, len(rows)
 
 
 def _complete(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The rows with the table's columns; those that a later version added are NULL."""
+    """Return the rows with all columns of the schema. Columns that `rows` lacks are NULL."""
     columns = [
-        rows[one.name] if one.name in rows.column_names else pa.nulls(len(rows), one.type) for one in schema
+        rows[field.name] if field.name in rows.column_names else pa.nulls(len(rows), field.type)
+        for field in schema
     ]
     return pa.Table.from_arrays(columns, names=schema.names).cast(schema)

@@ -31,14 +31,14 @@ Key = TypeVar("Key", bound=Hashable)
 
 
 class MeasuringError(RuntimeError):
-    """A measured command did not do what it was asked."""
+    """A measured command failed or gave a wrong result."""
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Wall seconds, user + system seconds, and the most memory (bytes) that a process tree holds at once.
+    """Wall seconds, user + system CPU seconds, and the peak memory (bytes) of a whole process tree.
 
-    Memory that processes share is counted once: the sum of their proportional set sizes.
+    The memory is the sum of the proportional set sizes, so memory that processes share counts once.
     """
 
     seconds: float
@@ -48,7 +48,7 @@ class Cost:
 
 @dataclass(frozen=True)
 class Sample:
-    """One run of one tool. `written`: what it left on disk, in bytes; `said`: the result that it reported."""
+    """One run of one tool. `written`: bytes that it left on disk. `said`: the result that it reported."""
 
     cost: Cost
     written: int = 0
@@ -58,48 +58,48 @@ class Sample:
         return f"{self.cost.seconds:.2f} s, {self.cost.cpu_s:.2f} CPU s"
 
 
-#: Runs a command line; a string says why there is no sample.
+#: Runs a command line. A string as result says why there is no sample.
 Run = Callable[[Sequence[object]], Sample | str]
 Job = Callable[[], Sample | str]
 Samples = dict[Key, list[Sample | str]]
 
 
 def rounds(jobs: Mapping[Key, Job], runs: int) -> Samples[Key]:
-    """The samples of jobs that run in turn, round by round."""
+    """Run the jobs in turn, round by round. Returns the samples of each job, without the uncounted rounds."""
     samples: Samples[Key] = {name: [] for name in jobs}
     for number in range(1 - UNCOUNTED, runs + 1):
         for name, job in jobs.items():
-            found = attempt(f"round {number}, {name}", job)
+            sample = attempt(f"round {number}, {name}", job)
             if number > 0:
-                samples[name].append(found)
+                samples[name].append(sample)
     return samples
 
 
 def attempt(name: str, job: Job) -> Sample | str:
-    """A job's sample; that it failed, and why, goes into its row and to standard error alone."""
+    """Return a job's sample. When it fails, prints the reason on standard error and returns FAILED."""
     try:
-        found = job()
+        sample = job()
     except MeasuringError as failure:
         progress(str(failure))
-        found = FAILED
-    progress(f"{name}: {found}")
-    return found
+        sample = FAILED
+    progress(f"{name}: {sample}")
+    return sample
 
 
 class Tree:
-    """A process and all below it, this one excepted."""
+    """A process with all its descendants; without `root`, only the descendants."""
 
     def __init__(self, pid: int, *, root: bool = True) -> None:
         self._process, self._root = psutil.Process(pid), root
 
     def processes(self) -> list[psutil.Process]:
-        found: list[psutil.Process] = []
+        children: list[psutil.Process] = []
         with suppress(psutil.NoSuchProcess):
-            found = self._process.children(recursive=True)
-        return [self._process, *found] if self._root else found
+            children = self._process.children(recursive=True)
+        return [self._process, *children] if self._root else children
 
     def resident(self) -> int:
-        """Bytes resident now, each page once."""
+        """Return the resident bytes. Each page counts once."""
         total = 0
         for process in self.processes():
             with suppress(psutil.NoSuchProcess):
@@ -107,7 +107,7 @@ class Tree:
         return total
 
     def cpu_s(self) -> float:
-        """User + system seconds so far, those of processes that ended and were waited for included."""
+        """Return user + system seconds so far, also of ended processes that their parents waited for."""
         total = 0.0
         for process in self.processes():
             with suppress(psutil.NoSuchProcess):
@@ -117,7 +117,7 @@ class Tree:
 
     @contextmanager
     def sampled(self) -> Iterator[list[int]]:
-        """While the block runs, keeps the largest resident() in the list's only element."""
+        """While the block runs, keep the largest resident() in the only element of the yielded list."""
         over, peak = threading.Event(), [self.resident()]
 
         def sample() -> None:
@@ -125,7 +125,7 @@ class Tree:
             while not over.wait(pause):
                 started = time.thread_time()
                 peak[0] = max(peak[0], self.resident())
-                # To count a JVM's pages takes long: it must not take the cores from what is measured.
+                # Counting a JVM's pages takes long. The pause leaves the cores to the measured processes.
                 pause = max(SAMPLE_S, 20 * (time.thread_time() - started))
 
         thread = threading.Thread(target=sample, name="memory", daemon=True)
@@ -138,32 +138,35 @@ class Tree:
 
 
 def of_command(command: Sequence[str], log: Path, *, timeout_s: float = 1800) -> Cost:
-    """Cost of a command with everything it starts, whoever ends last. Its output goes to `log`.
+    """Return the cost of a command and of all processes that it starts, until the last one ends.
 
-    Raises MeasuringError when it fails.
+    Its output goes to `log`. Raises MeasuringError when the command fails.
     """
     runner = [sys.executable, "-m", "tests.benchmarks.measure", *command]
     with log.open("wb") as output:
         streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": output}
-        done = subprocess.run(runner, **streams, timeout=timeout_s, check=False)
-    if done.returncode:
+        result = subprocess.run(runner, **streams, timeout=timeout_s, check=False)
+    if result.returncode:
         end = log.read_text("utf-8", "replace")[-1000:]
-        raise MeasuringError(f"{command[0]} ended with {done.returncode}:\n{end}")
-    return Cost(**json.loads(done.stdout))
+        raise MeasuringError(f"{command[0]} ended with {result.returncode}:\n{end}")
+    return Cost(**json.loads(result.stdout))
 
 
 def of_module(name: str, *arguments: object, log: Path) -> Cost:
-    """Cost of one of these benchmarks' own programs."""
+    """Return the cost of a module of this package that runs as a program."""
     return of_command([sys.executable, "-m", f"tests.benchmarks.{name}", *map(str, arguments)], log)
 
 
 def progress(text: str) -> None:
-    """What the run is at, on standard error."""
+    """Print a line of progress on standard error."""
     print(f"  {text}", file=sys.stderr, flush=True)
 
 
 def main(command: Sequence[str]) -> int:
-    """Orphans come to this process, so the operating system's own accounting of children is complete."""
+    """Run a command and print its cost as JSON. Returns its exit code.
+
+    This process adopts orphans, so the operating system's accounting of its children is complete.
+    """
     if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
         raise OSError(ctypes.get_errno(), "cannot adopt orphans")
     with Tree(os.getpid(), root=False).sampled() as peak:
@@ -173,8 +176,8 @@ def main(command: Sequence[str]) -> int:
         with suppress(ChildProcessError):
             while True:
                 os.waitpid(-1, 0)
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    cost = Cost(seconds, used.ru_utime + used.ru_stime, max(peak[0], used.ru_maxrss * 1024))
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cost = Cost(seconds, usage.ru_utime + usage.ru_stime, max(peak[0], usage.ru_maxrss * 1024))
     print(json.dumps(asdict(cost)))
     return code
 

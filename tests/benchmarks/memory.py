@@ -1,4 +1,4 @@
-"""Whether the driver's memory grows with the number of records (it must not)."""
+"""Measures whether the driver's memory grows with the number of records. It must not."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ _COLUMNS = ("python_peak", "heap_live", "heap_peak", "workers_now")
 
 
 def driver_memory(broker: Broker, folder: Path, scale: float) -> str:
-    """Markdown: one growing topic of 100-byte records, a new session for each size, backup and restore.
+    """Return Markdown: backup and restore of a growing topic of 100-byte records, in a new session per size.
 
-    In local mode the JVM is driver and executor in one; records never enter it.
+    In local mode the JVM is both driver and executor. Records never enter it.
     """
     head = ["million records", "job", "seconds", "driver Python, peak MB", "JVM heap live after, MB"]
     head += ["JVM heap peak, MB", "Python workers after, MB"]
     rows = []
-    already = 0
+    filled = 0
     for millions in MILLIONS:
         data = DataSet("memory", round(millions * 1_000_000 * scale), 100, compression="lz4")
-        fill(broker.bootstrap, data, already)
-        already = data.records
-        place, target = folder / f"memory-{millions}", f"{data.topic}-restored"
+        fill(broker.bootstrap, data, filled)
+        filled = data.records
+        repo, target = folder / f"memory-{millions}", f"{data.topic}-restored"
         commands = {
-            "backup": backup_topics(broker.bootstrap, data.topic, place, "--groups", "none"),
-            "restore": restore_topics(broker.bootstrap, data.topic, place, target),
+            "backup": backup_topics(broker.bootstrap, data.topic, repo, "--groups", "none"),
+            "restore": restore_topics(broker.bootstrap, data.topic, repo, target),
         }
         with Session(folder / "memory.log") as session:
             for verb, words in commands.items():
                 session.ask("forget-peak")
                 seconds = session.ask(*words)["seconds"]
-                seen = session.ask("memory")
-                figures = [f"{seen[column] / 1e6:.0f}" for column in _COLUMNS]
+                memory_bytes = session.ask("memory")
+                figures = [f"{memory_bytes[column] / 1e6:.0f}" for column in _COLUMNS]
                 rows.append([f"{data.records / 1e6:g}", verb, f"{seconds:.1f}", *figures])
                 progress(f"{millions} M, {verb}: {seconds:.1f} s")
         delete_topic(broker.bootstrap, target)

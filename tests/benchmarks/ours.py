@@ -1,4 +1,4 @@
-"""lakebackup: the same command cold, a process with its JVM's start and end, and warm in a living session."""
+"""Runs lakebackup: cold as a process that starts and ends its JVM, or warm in a running session."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ COMMAND = [sys.executable, "-m", "lakebackup_jobs"]
 
 
 def cold(log: Path) -> Run:
-    """Runs commands as processes of their own."""
+    """Return a function that runs each command in a new process."""
     return lambda words: Sample(of_command([*COMMAND, *map(str, words)], log))
 
 
-def backup_topics(bootstrap: str, topic: str, destination: Path, *more: str) -> list[object]:
-    """The words of a backup of one topic."""
-    return ["backup", "topics", topic, "--bootstrap-server", bootstrap, "--repo", destination, *more]
+def backup_topics(bootstrap: str, topic: str, destination: Path, *options: str) -> list[object]:
+    """Return the command line of a backup of one topic."""
+    return ["backup", "topics", topic, "--bootstrap-server", bootstrap, "--repo", destination, *options]
 
 
 def restore_topics(bootstrap: str, topic: str, destination: Path, target: str) -> list[object]:
-    """The words of a restore of one topic to another name."""
+    """Return the command line of a restore of one topic to another name."""
     to = ["--to", f"kafka://{bootstrap}", "--map", f"{topic}={target}"]
     return ["restore", "topics", topic, "--repo", destination, *to]
 
 
 class Session:
-    """A process with a Spark session, the JVM and the Python workers below it."""
+    """A process with a Spark session. The JVM and the Python workers are its children."""
 
     def __init__(self, log: Path) -> None:
         self._log = log
@@ -46,14 +46,14 @@ class Session:
         self._answer()
 
     def run(self, words: Sequence[object]) -> Sample:
-        """What a command reported, and its cost in the whole tree. Raises MeasuringError when it fails."""
-        before = self._tree.cpu_s()
+        """Run a command. Returns its report and its cost in the process tree. Raises MeasuringError."""
+        cpu_before = self._tree.cpu_s()
         with self._tree.sampled() as peak:
-            said = self.ask(*words)
-        return Sample(Cost(said["seconds"], self._tree.cpu_s() - before, peak[0]), 0, said)
+            report = self.ask(*words)
+        return Sample(Cost(report["seconds"], self._tree.cpu_s() - cpu_before, peak[0]), 0, report)
 
     def ask(self, *words: object) -> dict[str, Any]:
-        """What a command reported, or the session itself (`warm.py` has the words)."""
+        """Return the report of a command, or of a request to the session itself (see warm.py)."""
         assert self._process.stdin
         self._process.stdin.write(json.dumps([str(word) for word in words]) + "\n")
         self._process.stdin.flush()

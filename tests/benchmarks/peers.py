@@ -1,6 +1,6 @@
-"""Other tools: on the path, or where PEER_KCAT, PEER_KAFKA_BACKUP, PEER_RESTIC and so on say.
+"""Runs other tools, found on the path or where PEER_KCAT, PEER_KAFKA_BACKUP, PEER_RESTIC and so on say.
 
-A tool that is not there is not run. kafka-backup is github.com/osodevops/kafka-backup (Rust, MIT).
+Missing tools are not run. kafka-backup is github.com/osodevops/kafka-backup (Rust, MIT).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tests.benchmarks.data import DataSet
 from tests.benchmarks.measure import NOT_RUN, Run, Sample, of_command
 
 KCAT, KAFKA_BACKUP = "kcat", "kafka-backup"
-#: Each with the word that makes it tell its version.
+#: Each tool with the argument that prints its version.
 TOOLS = {
     KAFKA_BACKUP: "--version",
     KCAT: "-V",
@@ -27,50 +27,50 @@ TOOLS = {
     "kopia": "--version",
     "sha256sum": "--version",
 }
-# Its restore sends this many records a request, whatever their size. With the default of 1,000 the
-# broker refuses 10-KB records, because a request then passes message.max.bytes (1 MiB).
+# The restore of kafka-backup sends this many records per request, whatever their size. With the default of
+# 1,000 the broker refuses 10-KB records, because a request then exceeds message.max.bytes (1 MiB).
 _RECORDS_A_REQUEST = {"default": 1000, "large": 64}
 
 
 def program(name: str) -> str | None:
-    """Where the tool is."""
+    """Return the path of a tool, or None when it is missing."""
     return shutil.which(os.environ.get(f"PEER_{name.upper().replace('-', '_')}", name))
 
 
 def versions() -> str:
-    """What the tools say of themselves, in one line."""
+    """Return the versions of all tools, in one line."""
     return "; ".join(f"{name} {_version(name, word)}" for name, word in TOOLS.items())
 
 
 def _version(name: str, word: str) -> str:
-    found = program(name)
-    if not found:
+    path = program(name)
+    if not path:
         return NOT_RUN
-    said = subprocess.run([found, word], capture_output=True, text=True, check=False).stdout
-    number = re.search(r"\d+(\.\d+)+", said)
+    output = subprocess.run([path, word], capture_output=True, text=True, check=False).stdout
+    number = re.search(r"\d+(\.\d+)+", output)
     return number.group() if number else "of unknown version"
 
 
 def command(log: Path) -> Run:
-    """Runs other tools' commands; the first word is the tool's name."""
+    """Return a function that runs other tools' commands, whose first word is the tool's name."""
 
     def run(words: Sequence[object]) -> Sample | str:
-        name, *others = map(str, words)
-        found = program(name)
-        return Sample(of_command([found, *others], log)) if found else NOT_RUN
+        name, *arguments = map(str, words)
+        path = program(name)
+        return Sample(of_command([path, *arguments], log)) if path else NOT_RUN
 
     return run
 
 
 def kcat(bootstrap: str, data: DataSet, log: Path) -> Sample | str:
-    """Every value to /dev/null."""
+    """Write every value of the topic to /dev/null."""
     script = 'exec "$0" -q -C -e -b "$1" -t "$2" -o beginning >/dev/null'
-    found = program(KCAT)
-    return command(log)(["sh", "-c", script, found, bootstrap, data.topic]) if found else NOT_RUN
+    path = program(KCAT)
+    return command(log)(["sh", "-c", script, path, bootstrap, data.topic]) if path else NOT_RUN
 
 
 class KafkaBackup:
-    """The Rust tool on a folder: zstd level 3 and segments of 128 MiB (its defaults), no sync to disk."""
+    """The Rust tool with a folder: zstd level 3, segments of 128 MiB (its defaults), and no sync to disk."""
 
     def __init__(self, bootstrap: str, data: DataSet, folder: Path) -> None:
         self._bootstrap, self._data, self._folder = bootstrap, data, folder
@@ -83,8 +83,8 @@ class KafkaBackup:
         options = {
             "compression": "zstd",
             "continuous": False,
-            "stop_at_current_offsets": True,  # as ours: what is there when it starts
-            "include_offset_headers": False,  # as ours: records as they are
+            "stop_at_current_offsets": True,  # like lakebackup: records that exist when it starts
+            "include_offset_headers": False,  # like lakebackup: records unchanged
         }
         return self._run("backup", {"source": kafka, "backup": options})
 
@@ -102,7 +102,7 @@ class KafkaBackup:
             "mode": verb,
             "backup_id": "bench",
             "storage": {"backend": "filesystem", "path": str(self._folder)},
-            "metrics": {"enabled": False},  # it listens on every interface otherwise
+            "metrics": {"enabled": False},  # otherwise it listens on every interface
             **parts,
         }
         path = self._folder.with_suffix(".yaml")

@@ -1,9 +1,9 @@
-"""The plain way: confluent-kafka and fastavro, one Python object a record, one process.
+"""The simplest backup tool: confluent-kafka and fastavro in one process, one Python object for each record.
 
-`python -m tests.benchmarks.plain VERB BOOTSTRAP TOPIC FOLDER`: one Avro file a partition (zstd level 1) with
-its sha256, as a first version of a backup tool would be written. `compact`, `merge`, `copy` and `hashed` take
-the data files of lakebackup below FOLDER; `compact` keeps the latest record of each key. FOLDER/count
-then says how many records (of `copy` and `hashed`: bytes) there were.
+`python -m tests.benchmarks.plain VERB BOOTSTRAP TOPIC FOLDER` writes one Avro file for each partition (zstd
+level 1) with its sha256. `compact`, `merge`, `copy` and `hashed` read lakebackup's data files below FOLDER;
+`compact` keeps the latest record of each key. FOLDER/count then holds the number of records, or of bytes for
+`copy` and `hashed`.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ SCHEMA = fastavro.parse_schema(
 )
 
 
-class _Hashed(FileIO):
-    """A file that knows the sha256 of what went into it."""
+class _HashedFile(FileIO):
+    """A file that computes the sha256 of what is written to it."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, "wb")
@@ -60,8 +60,8 @@ class _Hashed(FileIO):
 
 @contextmanager
 def _avro(path: Path) -> Iterator[Writer]:
-    """Writes records into `<path>.avro`, and its sha256 beside it."""
-    file = _Hashed(path.with_suffix(".avro"))
+    """Yield a writer of records into `<path>.avro`, and write the file's sha256 beside it."""
+    file = _HashedFile(path.with_suffix(".avro"))
     writer = Writer(file, SCHEMA, codec="zstandard", sync_interval=4 << 20, compression_level=1)
     yield writer
     writer.flush()
@@ -70,7 +70,7 @@ def _avro(path: Path) -> Iterator[Writer]:
 
 
 def backup(bootstrap: str, topic: str, folder: Path) -> int:
-    """Records written."""
+    """Back up a topic. Returns the number of records written."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -114,7 +114,7 @@ def _consume(consumer: Consumer, topic: str, open_partitions: set[int], writers:
 
 
 def restore(bootstrap: str, topic: str, folder: Path) -> int:
-    """Records acknowledged."""
+    """Restore a topic. Returns the number of records produced."""
     producer = Producer(
         {
             "bootstrap.servers": bootstrap,
@@ -129,8 +129,8 @@ def restore(bootstrap: str, topic: str, folder: Path) -> int:
     count = 0
     for count, record in enumerate(_records(sorted(folder.glob("*.avro"))), 1):
         headers = [(header["key"], header["value"]) for header in record["headers"]]
-        where = {"partition": record["partition"], "timestamp": record["timestamp"], "headers": headers}
-        put(producer, topic, record["value"], record["key"], **where)
+        options = {"partition": record["partition"], "timestamp": record["timestamp"], "headers": headers}
+        put(producer, topic, record["value"], record["key"], **options)
         if count % 1000 == 0:
             producer.poll(0)
     assert producer.flush(300) == 0
@@ -146,19 +146,19 @@ def _records(files: Iterable[Path]) -> Iterator[dict[str, Any]]:
 
 
 def compact(_: str, topic: str, folder: Path) -> int:
-    """Records kept."""
-    kept = 0
+    """Keep the latest record of each key. Returns the number of records kept."""
+    count = 0
     for number, files in enumerate(_partitions(topic, folder)):
         latest = {record["key"]: record for record in _records(files)}
         with _avro(folder / str(number)) as writer:
             for record in sorted(latest.values(), key=itemgetter("offset")):
                 writer.write(record)
-        kept += len(latest)
-    return kept
+        count += len(latest)
+    return count
 
 
 def merge(_: str, topic: str, folder: Path) -> int:
-    """Records written: the files of a partition become one, record by record."""
+    """Merge the files of each partition into one, record by record. Returns the number of records."""
     count = 0
     for number, files in enumerate(_partitions(topic, folder)):
         with _avro(folder / str(number)) as writer:
@@ -169,31 +169,31 @@ def merge(_: str, topic: str, folder: Path) -> int:
 
 
 def copy(_: str, topic: str, folder: Path) -> int:
-    """Bytes written: the files of a partition one after another, nothing looked at."""
-    return _copied(topic, folder, hashed=False)
+    """Append the files of each partition to one file, without decoding. Returns the number of bytes."""
+    return _copy(topic, folder, with_hashes=False)
 
 
 def hashed(_: str, topic: str, folder: Path) -> int:
-    """As `copy`, with the sha256 of what is read and of what is written."""
-    return _copied(topic, folder, hashed=True)
+    """Like `copy`, and compute the sha256 of each file read and of the file written."""
+    return _copy(topic, folder, with_hashes=True)
 
 
-def _copied(topic: str, folder: Path, *, hashed: bool) -> int:
+def _copy(topic: str, folder: Path, *, with_hashes: bool) -> int:
     count = 0
     for number, files in enumerate(_partitions(topic, folder)):
-        written = hashlib.sha256()
-        with (folder / f"{number}.copy").open("wb") as out:
+        written_hash = hashlib.sha256()
+        with (folder / f"{number}.copy").open("wb") as output:
             for path in files:
-                read = hashlib.sha256()
+                read_hash = hashlib.sha256()
                 with path.open("rb") as stream:
                     while piece := stream.read(4 << 20):
-                        if hashed:
-                            read.update(piece)
-                            written.update(piece)
-                        out.write(piece)
+                        if with_hashes:
+                            read_hash.update(piece)
+                            written_hash.update(piece)
+                        output.write(piece)
                         count += len(piece)
-            out.flush()
-            os.fsync(out.fileno())
+            output.flush()
+            os.fsync(output.fileno())
     return count
 
 

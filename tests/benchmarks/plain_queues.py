@@ -1,7 +1,7 @@
-"""What a backup of queues cannot do without: `python -m tests.benchmarks.plain_queues BOOTSTRAP FILE RANGES`.
+"""The least that a backup of queues must do: `python -m tests.benchmarks.plain_queues BOOTSTRAP FILE RANGES`.
 
-A consumer writes the messages of the ranges (JSON: topic, partition, start, end) into one file, synced at the
-end: lengths, key, value, headers, as they are. Prints its cost as JSON, without the start of Python.
+A consumer writes the messages of the ranges (JSON: topic, partition, start, end) unchanged into one file:
+lengths, key, value, headers. The file is synced at the end. Prints the cost as JSON, without Python's start.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _NULL = pack("<i", -1)
 
 
 def main(bootstrap: str, file: Path, ranges: Sequence[tuple[str, int, int, int]]) -> dict[str, Any]:
-    """Cost, and how many messages were written."""
-    used, begun = resource.getrusage(resource.RUSAGE_SELF), time.perf_counter()
+    """Write the messages. Returns the cost, and the number of messages."""
+    usage_before, started = resource.getrusage(resource.RUSAGE_SELF), time.perf_counter()
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -33,38 +33,38 @@ def main(bootstrap: str, file: Path, ranges: Sequence[tuple[str, int, int, int]]
             "fetch.queue.backoff.ms": 0,
         }
     )
-    left = {(topic, partition): end for topic, partition, start, end in ranges if start < end}
+    end_offsets = {(topic, partition): end for topic, partition, start, end in ranges if start < end}
     consumer.assign([TopicPartition(topic, p, start) for topic, p, start, end in ranges if start < end])
     count = 0
-    with file.open("wb") as out:
-        while left:
+    with file.open("wb") as output:
+        while end_offsets:
             for message in consumer.consume(10_000, timeout=1.0):
                 if error := message.error():
                     raise RuntimeError(str(error))
-                place, offset = (message.topic(), message.partition()), message.offset()
-                if offset >= left.get(place, 0):
+                topic_partition, offset = (message.topic(), message.partition()), message.offset()
+                if offset >= end_offsets.get(topic_partition, 0):
                     continue
                 parts = [pack("<iq", message.partition(), offset)]
-                held = [message.key(), message.value()]
+                fields = [message.key(), message.value()]
                 for name, value in message.headers() or ():
-                    held += [name.encode(), value]
-                for part in held:
-                    parts += [_NULL] if part is None else [pack("<i", len(part)), part]
-                out.write(b"".join(parts))
+                    fields += [name.encode(), value]
+                for field_bytes in fields:
+                    parts += [_NULL] if field_bytes is None else [pack("<i", len(field_bytes)), field_bytes]
+                output.write(b"".join(parts))
                 count += 1
-                if offset + 1 >= left[place]:
-                    del left[place]
-                    # Writers go on: what comes now would be read in vain.
-                    consumer.pause([TopicPartition(*place)])
-        out.flush()
-        os.fsync(out.fileno())
-    seconds = time.perf_counter() - begun
+                if offset + 1 >= end_offsets[topic_partition]:
+                    del end_offsets[topic_partition]
+                    # Writers go on. Their new messages are outside the range and need not be read.
+                    consumer.pause([TopicPartition(*topic_partition)])
+        output.flush()
+        os.fsync(output.fileno())
+    seconds = time.perf_counter() - started
     consumer.close()
-    after = resource.getrusage(resource.RUSAGE_SELF)
+    usage_after = resource.getrusage(resource.RUSAGE_SELF)
     return {
         "seconds": seconds,
-        "cpu_s": after.ru_utime + after.ru_stime - used.ru_utime - used.ru_stime,
-        "peak_bytes": after.ru_maxrss * 1024,
+        "cpu_s": usage_after.ru_utime + usage_after.ru_stime - usage_before.ru_utime - usage_before.ru_stime,
+        "peak_bytes": usage_after.ru_maxrss * 1024,
         "messages": count,
     }
 

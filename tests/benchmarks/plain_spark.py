@@ -1,4 +1,4 @@
-"""The yardstick for what is cold: a bare PySpark session and one Python task, with Spark's own settings."""
+"""The reference for cold commands: a bare PySpark session with one Python task, and Spark's own settings."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """An engine's queues and store for benchmarks, and writers at full speed.
 
-`python -m tests.benchmarks.queue_load BOOTSTRAP NAME NUMBER` is a writer: it ends with SIGTERM, and prints
-when how many of its messages were acknowledged.
+`python -m tests.benchmarks.queue_load BOOTSTRAP NAME NUMBER` is a writer. It ends on SIGTERM, and prints the
+number of its messages that were acknowledged in each tick.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from tests.support.kafka_truth import until
 DELTA, JOURNAL = 4, 2
 PIECE_MB = 64
 SCHEMA = "schemas:\n- {version: 1, tid: 0, change: created, schema: [name, age]}\n"
-#: A transaction has as many messages, begin and commit among them; every second run of so many has none.
+#: Messages of a transaction, begin and commit included. Every second run of so many messages is outside one.
 TRANSACTION = 20
-#: A writer's acknowledgements are counted for each so many seconds; of pauses, longer ones are put down.
+#: Seconds of a tick, for which a writer counts acknowledgements, and of the shortest pause that it records.
 TICK_S = 0.05
 _PAUSE_S = 0.005
 
 Header = list[tuple[str, bytes]]
-Where = tuple[str, int]
-Ranges = dict[Where, tuple[int, int]]
+Partition = tuple[str, int]
+Ranges = dict[Partition, tuple[int, int]]
 
 
 @dataclass(frozen=True)
 class Queues:
-    """Two topics of one engine, made when they are first written to."""
+    """The two topics of an engine: the delta queue and the journal queue."""
 
     bootstrap: str
     name: str
@@ -52,98 +52,103 @@ class Queues:
         return {f"{self.name}.delta": DELTA, f"{self.name}.journal": JOURNAL}
 
     @property
-    def places(self) -> list[Where]:
+    def places(self) -> list[Partition]:
         return [(topic, p) for topic, partitions in self.topics.items() for p in range(partitions)]
 
     def create(self) -> None:
         admin = AdminClient({"bootstrap.servers": self.bootstrap})
         settings = {"retention.ms": "-1", "file.delete.delay.ms": "1000"}
-        wanted = [NewTopic(topic, count, 1, config=settings) for topic, count in self.topics.items()]
-        for made in admin.create_topics(wanted).values():
-            made.result(30)
-        until(self._there, f"{', '.join(self.topics)} have leaders")
+        new_topics = [NewTopic(topic, count, 1, config=settings) for topic, count in self.topics.items()]
+        for future in admin.create_topics(new_topics).values():
+            future.result(30)
+        until(self._has_leaders, f"{', '.join(self.topics)} have leaders")
 
-    def _there(self) -> bool:
+    def _has_leaders(self) -> bool:
         try:
             return not any(self.ends().values())
         except KafkaException:
             return False
 
     def delete(self) -> None:
-        """Gives the broker's disk back."""
+        """Delete the topics to free the broker's disk."""
         admin = AdminClient({"bootstrap.servers": self.bootstrap})
-        for gone in admin.delete_topics(list(self.topics), operation_timeout=30).values():
-            gone.result(60)
+        for future in admin.delete_topics(list(self.topics), operation_timeout=30).values():
+            future.result(60)
 
-    def ends(self) -> dict[Where, int]:
+    def ends(self) -> dict[Partition, int]:
         admin = AdminClient({"bootstrap.servers": self.bootstrap})
-        wanted = {TopicPartition(*place): OffsetSpec.latest() for place in self.places}
-        found = admin.list_offsets(wanted)
-        return {(place.topic, place.partition): future.result(30).offset for place, future in found.items()}
+        requests = {TopicPartition(*partition): OffsetSpec.latest() for partition in self.places}
+        futures = admin.list_offsets(requests)
+        return {
+            (partition.topic, partition.partition): future.result(30).offset
+            for partition, future in futures.items()
+        }
 
     def change(self, bytes_: int) -> tuple[int, int]:
-        """Write about so many bytes; returns how many messages and bytes (keys, values, headers) came in."""
-        failed: list[KafkaError] = []
+        """Write about `bytes_` bytes. Returns the number of messages and of bytes (keys, values, headers)."""
+        errors: list[KafkaError] = []
         producer = _producer(self.bootstrap)
         count = size = 0
-        for place, key, value, headers in messages(self.places, time.time_ns()):
-            _produce(producer, place, key, value, headers, failed)
+        for partition, key, value, headers in messages(self.places, time.time_ns()):
+            _produce(producer, partition, key, value, headers, errors)
             count += 1
-            size += len(key) + len(value) + sum(len(name) + len(held) for name, held in headers)
-            # A transaction is written to its end.
+            size += (
+                len(key) + len(value) + sum(len(name) + len(header_value) for name, header_value in headers)
+            )
+            # Ends only where a transaction ends.
             if size >= bytes_ and count % TRANSACTION == 0:
                 break
         assert producer.flush(300) == 0
-        assert not failed, failed[0]
+        assert not errors, errors[0]
         return count, size
 
 
-def messages(places: list[Where], tid: int) -> Iterator[tuple[Where, bytes, bytes, Header]]:
-    """Endless: rows of 200 bytes, half of them in transactions; tids go up by one from `tid` + 1."""
+def messages(partitions: list[Partition], tid: int) -> Iterator[tuple[Partition, bytes, bytes, Header]]:
+    """Yield rows of 200 bytes without end, half of them in transactions. Tids rise by one from `tid` + 1."""
     rows = records(DataSet("queue", 0, 200), seed=tid % 1000)
     number = 0
     while True:
-        place, transaction = places[number % len(places)], b"tx-%d" % tid if number % 2 else None
-        for part, (key, value) in enumerate(islice(rows, TRANSACTION)):
+        partition, transaction = partitions[number % len(partitions)], b"tx-%d" % tid if number % 2 else None
+        for index, (key, value) in enumerate(islice(rows, TRANSACTION)):
             tid += 1
             headers = [("tid", b"%d" % tid)]
             if transaction:
-                kind = {0: b"begin", TRANSACTION - 1: b"commit"}.get(part, b"write")
+                kind = {0: b"begin", TRANSACTION - 1: b"commit"}.get(index, b"write")
                 headers += [("transaction", transaction), ("kind", kind)]
-            yield place, key, value, headers
+            yield partition, key, value, headers
         number += 1
 
 
 @dataclass(frozen=True)
 class Store:
-    """An engine's files: `<folder>/snapshot` and what lies beside it."""
+    """The files of an engine: `<folder>/snapshot`, its configuration and its schema history."""
 
     folder: Path
 
     def make(self, bytes_: int) -> int:
-        """Write files of 64 MB, the last one less; returns how many."""
-        chance = random.Random(7)
+        """Write files of 64 MB, with a smaller one at the end. Returns the number of files."""
+        rng = random.Random(7)
         self.snapshot.mkdir(parents=True, exist_ok=True)
         sizes = [PIECE_MB * 10**6] * (bytes_ // (PIECE_MB * 10**6))
-        sizes += [left] if (left := bytes_ - sum(sizes)) else []
+        sizes += [remainder] if (remainder := bytes_ - sum(sizes)) else []
         for number, size in enumerate(sizes):
-            (self.snapshot / f"segment-{number:04d}.sst").write_bytes(chance.randbytes(size))
+            (self.snapshot / f"segment-{number:04d}.sst").write_bytes(rng.randbytes(size))
         self.config.write_text("engine: graph\n", "utf-8")
         self.schema.write_text(SCHEMA, "utf-8")
         return len(sizes)
 
     def stands(self, queues: Queues) -> None:
-        """Say that everything in the queues is in the files, which are new ones from now on."""
-        ends, now = queues.ends(), time.time_ns()
-        told = [
+        """Write snapshot.json, which says that the files contain everything in the queues."""
+        ends, tid = queues.ends(), time.time_ns()
+        positions = [
             {"topic": topic, "partition": partition, "position": end, "max_no_transaction_pos": end}
             for (topic, partition), end in ends.items()
         ]
-        said = {"format": 1, "last_tid": now, "queues": told, "open_transactions": []}
-        (self.folder / "snapshot.json").write_text(json.dumps(said), "utf-8")
+        state = {"format": 1, "last_tid": tid, "queues": positions, "open_transactions": []}
+        (self.folder / "snapshot.json").write_text(json.dumps(state), "utf-8")
 
     def renew(self) -> None:
-        """The files look as if the engine had written them again."""
+        """Touch the files, as if the engine had written them again."""
         for file in self.snapshot.iterdir():
             file.touch()
 
@@ -176,19 +181,21 @@ def _producer(bootstrap: str) -> Producer:
 
 
 def _produce(
-    producer: Producer, place: Where, key: bytes, value: bytes, headers: Any, failed: list[KafkaError]
+    producer: Producer, address: Partition, key: bytes, value: bytes, headers: Any, errors: list[KafkaError]
 ) -> None:
-    def told(error: KafkaError | None, _: Message) -> None:
+    def note_error(error: KafkaError | None, _: Message) -> None:
         if error is not None:
-            failed.append(error)
+            errors.append(error)
 
-    topic, partition = place
-    put(producer, topic, value, key, partition, headers=headers, on_delivery=told)
+    topic, partition = address
+    put(producer, topic, value, key, partition, headers=headers, on_delivery=note_error)
 
 
 def write(bootstrap: str, name: str, number: int) -> dict[str, Any]:
-    """Write as fast as it goes until SIGTERM. Returns acknowledgements by tick, and pauses from and to
-    (seconds of the monotonic clock, which is the same for all processes)."""
+    """Write at full speed until SIGTERM. Returns acknowledgements by tick, and the start and end of pauses.
+
+    Times are seconds of the monotonic clock, which is the same for all processes.
+    """
     over = False
 
     def stop(*_: object) -> None:
@@ -198,30 +205,35 @@ def write(bootstrap: str, name: str, number: int) -> dict[str, Any]:
     signal.signal(signal.SIGTERM, stop)
     ticks: Counter[int] = Counter()
     pauses: list[tuple[float, float]] = []
-    before = time.monotonic()
+    previous = time.monotonic()
 
-    def told(error: KafkaError | None, _: Message) -> None:
-        nonlocal before
+    def note_delivery(error: KafkaError | None, _: Message) -> None:
+        nonlocal previous
         assert error is None, error
-        now = time.monotonic()
-        if now - before > _PAUSE_S:
-            pauses.append((before, now))
-        before = now
-        ticks[int(now / TICK_S)] += 1
+        delivered = time.monotonic()
+        if delivered - previous > _PAUSE_S:
+            pauses.append((previous, delivered))
+        previous = delivered
+        ticks[int(delivered / TICK_S)] += 1
 
     producer = _producer(bootstrap)
-    # Each writer begins elsewhere; what is written again and again costs no time to make.
-    places = Queues(bootstrap, name).places
-    made = list(islice(messages(places[number:] + places[:number], 0), TRANSACTION * len(places) * 20))
+    # Each writer begins at another partition. The messages are prepared once, to save time while writing.
+    partitions = Queues(bootstrap, name).places
+    prepared = list(
+        islice(messages(partitions[number:] + partitions[:number], 0), TRANSACTION * len(partitions) * 20)
+    )
     print("ready", flush=True)
     parent = os.getppid()
     while not over and os.getppid() == parent:
         tid = time.time_ns()
-        for count, ((topic, partition), key, value, headers) in enumerate(made):
-            more = [("tid", b"%d" % (tid + count))]
+        for count, ((topic, partition), key, value, headers) in enumerate(prepared):
+            new_headers = [("tid", b"%d" % (tid + count))]
             if len(headers) > 1:
-                more += [("transaction", b"%d-%d-%d" % (number, tid, count // TRANSACTION)), headers[2]]
-            put(producer, topic, value, key, partition, headers=more, on_delivery=told)
+                new_headers += [
+                    ("transaction", b"%d-%d-%d" % (number, tid, count // TRANSACTION)),
+                    headers[2],
+                ]
+            put(producer, topic, value, key, partition, headers=new_headers, on_delivery=note_delivery)
             if count % 100 == 0:
                 producer.poll(0)
     producer.flush(60)

@@ -1,4 +1,4 @@
-"""What a backup does to writers at full speed: how much slower they are, and their longest pause."""
+"""Measures what a backup does to writers at full speed: how much they slow down, and their longest pause."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.benchmarks.report import markdown, spread
 from lakebackup_jobs.demo.broker import Broker
 
 WRITERS = 2
-#: Seconds before the first measured span, and before each backup: the writers alone.
+#: Seconds before the first measured span, and seconds of the writers alone before each backup.
 WARM_S, ALONE_S = 3.0, 6.0
 DIFFERENTIAL, FULL = "differential", "full"
 COPY, CONSUMER = "cp -r and sync", "plain consumer to a file"
@@ -33,26 +33,31 @@ Span = tuple[float, float]
 
 @dataclass(frozen=True)
 class Told:
-    """What one writer put down."""
+    """The report of one writer: acknowledged messages by tick, and its pauses."""
 
     ticks: dict[int, int]
     pauses: list[Span]
 
     def rate(self, span: Span) -> float:
-        """Acknowledged messages a second."""
-        first, last = (int(at / TICK_S) for at in span)
+        """Return the acknowledged messages per second of a span."""
+        first, last = (int(instant / TICK_S) for instant in span)
         last = max(last, first + 1)
         return sum(self.ticks.get(tick, 0) for tick in range(first, last)) / ((last - first) * TICK_S)
 
     def pause(self, span: Span) -> float:
-        """The longest time between two acknowledgements that a span has a part of, in seconds."""
-        return max((to - at for at, to in self.pauses if at < span[1] and span[0] < to), default=0.0)
+        """Return the longest time in seconds between two acknowledgements that overlaps a span."""
+        return max(
+            (end - start for start, end in self.pauses if start < span[1] and span[0] < end), default=0.0
+        )
 
 
 @dataclass(frozen=True)
 class Effect:
-    """One act among writers: its seconds; what all of them write in a second, and the longest pause of any,
-    alone and during it."""
+    """The effect of one act on all writers.
+
+    `seconds`: duration of the act. `alone` and `during`: messages per second of all writers before and during
+    the act. `pause_alone` and `pause_during`: the longest pause of any writer, in seconds.
+    """
 
     seconds: float
     alone: float
@@ -61,120 +66,127 @@ class Effect:
     pause_during: float
 
 
-def effect(told: list[Told], alone: Span, during: Span) -> Effect:
-    """Alone, the pause is the median of those in spans as long as the act: longer ones have longer pauses."""
-    length = during[1] - during[0]
-    count = max(1, int((alone[1] - alone[0]) / length))
-    step = (alone[1] - alone[0]) / count
-    spans = [(alone[0] + step * i, alone[0] + step * (i + 1)) for i in range(count)]
+def effect(writers: list[Told], alone_span: Span, during_span: Span) -> Effect:
+    """Return the effect of an act on the writers.
+
+    `pause_alone` is the median over spans as long as the act, because longer spans have longer pauses.
+    """
+    length = during_span[1] - during_span[0]
+    count = max(1, int((alone_span[1] - alone_span[0]) / length))
+    step = (alone_span[1] - alone_span[0]) / count
+    spans = [(alone_span[0] + step * i, alone_span[0] + step * (i + 1)) for i in range(count)]
     return Effect(
         length,
-        sum(one.rate(alone) for one in told),
-        sum(one.rate(during) for one in told),
-        median(max(one.pause(span) for one in told) for span in spans),
-        max(one.pause(during) for one in told),
+        sum(writer.rate(alone_span) for writer in writers),
+        sum(writer.rate(during_span) for writer in writers),
+        median(max(writer.pause(span) for writer in writers) for span in spans),
+        max(writer.pause(during_span) for writer in writers),
     )
 
 
 def writing(broker: Broker, session: Session, folder: Path, bytes_: int, runs: int) -> str:
-    """Markdown: medians of `runs` rounds; in each the writers go on through all acts."""
+    """Return Markdown: medians of `runs` rounds. In each round the writers run through all acts."""
     folder.mkdir(parents=True)
     store = Store(folder / "store")
     store.make(bytes_)
-    found: dict[str, list[Effect]] = {}
+    effects_by_act: dict[str, list[Effect]] = {}
     for number in range(1 - measure.UNCOUNTED, runs + 1):
         queues = Queues(broker.bootstrap, f"writers{number}")
         queues.create()
         effects = _round(session, queues, store, folder)
         queues.delete()
-        for name, each in effects.items():
+        for name, act_effect in effects.items():
             progress(
-                f"round {number}, {name}: {each.seconds:.2f} s, writers {each.alone:,.0f} to "
-                f"{each.during:,.0f} messages/s, pause {each.pause_during * 1000:.0f} ms"
+                f"round {number}, {name}: {act_effect.seconds:.2f} s, writers {act_effect.alone:,.0f} to "
+                f"{act_effect.during:,.0f} messages/s, pause {act_effect.pause_during * 1000:.0f} ms"
             )
             if number > 0:
-                found.setdefault(name, []).append(each)
+                effects_by_act.setdefault(name, []).append(act_effect)
     store.delete()
-    return _table(found)
+    return _table(effects_by_act)
 
 
 def _round(session: Session, queues: Queues, store: Store, folder: Path) -> dict[str, Effect]:
-    ours, copy, file = folder / "ours", folder / "copy", folder / "messages"
-    shutil.rmtree(ours, ignore_errors=True)
-    session.ask("catalog", "init", "--repo", ours)
+    repo, copy, file = folder / "ours", folder / "copy", folder / "messages"
+    shutil.rmtree(repo, ignore_errors=True)
+    session.ask("catalog", "init", "--repo", repo)
     store.stands(queues)
-    start = queues.ends()
-    session.ask(*words(queues, store, ours, "full"))
+    starts = queues.ends()
+    session.ask(*words(queues, store, repo, "full"))
     spans: dict[str, tuple[Span, Span]] = {}
 
     @contextmanager
     def act(name: str) -> Iterator[None]:
-        alone = time.monotonic()
+        alone_start = time.monotonic()
         time.sleep(ALONE_S)
-        begun = time.monotonic()
+        started = time.monotonic()
         yield
-        spans[name] = (alone, begun), (begun, time.monotonic())
+        spans[name] = (alone_start, started), (started, time.monotonic())
 
-    with _writers(queues) as told:
+    with _writers(queues) as writers:
         time.sleep(WARM_S)
         with act(DIFFERENTIAL):
-            session.ask(*words(queues, store, ours, "differential"))
+            session.ask(*words(queues, store, repo, "differential"))
         ends = queues.ends()
         with act(CONSUMER):
-            consume(queues.bootstrap, file, {place: (at, ends[place]) for place, at in start.items()})
+            consume(
+                queues.bootstrap,
+                file,
+                {partition: (first_offset, ends[partition]) for partition, first_offset in starts.items()},
+            )
         store.renew()
         with act(FULL):
             store.stands(queues)
-            session.ask(*words(queues, store, ours, "full"))
+            session.ask(*words(queues, store, repo, "full"))
         with act(COPY):
             script = 'cp -r "$0" "$1" && sync -f "$1"'
             of_command(["sh", "-c", script, str(store.snapshot), str(copy)], folder / "command.log")
     file.unlink()
     shutil.rmtree(copy)
-    return {name: effect(told, *both) for name, both in spans.items()}
+    return {name: effect(writers, *alone_and_during) for name, alone_and_during in spans.items()}
 
 
 @contextmanager
 def _writers(queues: Queues) -> Iterator[list[Told]]:
-    """Writers at work; behind the block the list has what they put down."""
+    """Run writers. After the block, the yielded list holds their reports."""
     command = [sys.executable, "-m", "tests.benchmarks.queue_load", queues.bootstrap, queues.name]
-    told: list[Told] = []
-    at_work = [
+    reports: list[Told] = []
+    processes = [
         subprocess.Popen([*command, str(number)], stdout=subprocess.PIPE, text=True)
         for number in range(WRITERS)
     ]
     try:
-        for writer in at_work:
-            assert writer.stdout
-            assert writer.stdout.readline() == "ready\n"
-        yield told
-        for writer in at_work:
-            writer.terminate()
-        for writer in at_work:
-            found = json.loads(writer.communicate(timeout=120)[0])
-            told.append(Told(dict(found["ticks"]), [(at, to) for at, to in found["pauses"]]))
+        for process in processes:
+            assert process.stdout
+            assert process.stdout.readline() == "ready\n"
+        yield reports
+        for process in processes:
+            process.terminate()
+        for process in processes:
+            report = json.loads(process.communicate(timeout=120)[0])
+            reports.append(Told(dict(report["ticks"]), [(start, end) for start, end in report["pauses"]]))
     finally:
-        for writer in at_work:
-            writer.kill()
-            writer.wait()
+        for process in processes:
+            process.kill()
+            process.wait()
 
 
-def _table(found: dict[str, list[Effect]]) -> str:
+def _table(effects_by_act: dict[str, list[Effect]]) -> str:
     head = ["meanwhile", "it takes, s", "messages/s alone", "during", "during / alone (least to most)"]
     head += ["longest pause alone, ms", "during, ms", "most of all rounds, ms"]
     rows = []
-    for name, each in found.items():
-        slower = [one.during / one.alone for one in each]
+    for name, effects in effects_by_act.items():
+        slower = [round_effect.during / round_effect.alone for round_effect in effects]
         rows.append(
             [
                 name,
-                f"{median(one.seconds for one in each):.2f}",
-                f"{median(one.alone for one in each):,.0f}",
-                f"{median(one.during for one in each):,.0f}",
+                f"{median(round_effect.seconds for round_effect in effects):.2f}",
+                f"{median(round_effect.alone for round_effect in effects):,.0f}",
+                f"{median(round_effect.during for round_effect in effects):,.0f}",
                 spread(slower),
-                f"{median(one.pause_alone for one in each) * 1000:.0f}",
-                f"{median(one.pause_during for one in each) * 1000:.0f}",
-                f"{max(one.pause_during for one in each) * 1000:.0f}",
+                f"{median(round_effect.pause_alone for round_effect in effects) * 1000:.0f}",
+                f"{median(round_effect.pause_during for round_effect in effects) * 1000:.0f}",
+                f"{max(round_effect.pause_during for round_effect in effects) * 1000:.0f}",
             ]
         )
     return markdown(head, rows)

@@ -1,4 +1,4 @@
-"""Backup, restore and verify of a snapshot's files, beside other tools and a loop in plain Python."""
+"""Backup, restore and verify of a snapshot's files, compared with other tools and a loop in plain Python."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.benchmarks.report import phases, table
 from tests.benchmarks.topics import size
 
 FOLDERS = 20
-CHANGED = 100  # one file of so many
+CHANGED = 100  # one file in a hundred is changed
 SETS = {"20,000 files of 100 kB": (20_000, 100_000), "200,000 files of 1 kB": (200_000, 1_000)}
 PLAIN = "stat, sha256 and copy in Python"
 BEGIN, BACKUP, RESTORE, VERIFY = "begin", "backup", "restore", "verify"
@@ -57,27 +57,33 @@ _PEERS: dict[str, dict[str, list[str]]] = {
 
 @dataclass(frozen=True)
 class Tool:
-    """What backs a folder up, by its command lines: `{source}`, `{place}` and `{target}` are folders.
+    """A backup tool with its command lines. `{source}`, `{place}` and `{target}` are folders.
 
-    The first backup to a place begins with what makes the place; that is not counted.
+    `{place}` is the destination of backups. The first backup creates it before the measured command runs.
     """
 
     run: Run
     words: Mapping[str, Sequence[str]]
 
-    def step(self, step: str, source: Path, place: Path, target: Path) -> Sample | str:
-        """One step, and what it left at the place."""
-        if step == BACKUP and BEGIN in self.words and not place.exists():
-            self._run(BEGIN, source, place, target)
-        before, sample = size(place), self._run(step, source, place, target)
-        return replace(sample, written=size(place) - before) if isinstance(sample, Sample) else sample
+    def step(self, step: str, source: Path, destination: Path, target: Path) -> Sample | str:
+        """Run one step. Returns its sample, with the bytes that it added to the destination."""
+        if step == BACKUP and BEGIN in self.words and not destination.exists():
+            self._run(BEGIN, source, destination, target)
+        bytes_before, sample = size(destination), self._run(step, source, destination, target)
+        return (
+            replace(sample, written=size(destination) - bytes_before)
+            if isinstance(sample, Sample)
+            else sample
+        )
 
-    def _run(self, step: str, source: Path, place: Path, target: Path) -> Sample | str:
-        return self.run([word.format(source=source, place=place, target=target) for word in self.words[step]])
+    def _run(self, step: str, source: Path, destination: Path, target: Path) -> Sample | str:
+        return self.run(
+            [word.format(source=source, place=destination, target=target) for word in self.words[step]]
+        )
 
 
 def tools(folder: Path, session: Session | None = None) -> dict[str, Tool]:
-    """All tools, ours warm in the session if there is one; they keep their settings in the folder."""
+    """Return all tools, with a warm lakebackup if there is a session. Settings and log are in `folder`."""
     log = folder / "command.log"
     os.environ.update(RESTIC_PASSWORD="benchmark", KOPIA_PASSWORD="benchmark")
     os.environ["KOPIA_CONFIG_PATH"] = str(folder / "kopia.config")
@@ -89,28 +95,28 @@ def tools(folder: Path, session: Session | None = None) -> dict[str, Tool]:
 
 
 def snapshots(session: Session, folder: Path, runs: int, scale: float) -> str:
-    """Markdown: for each set of files a first backup, one with a file in a hundred changed, one where nothing
-    is new, a verify and a restore."""
+    """Return Markdown for each set of files: a first backup, one after a change of one file in a hundred, one
+    without changes, a verify and a restore."""
     folder.mkdir(parents=True, exist_ok=True)
-    told = []
-    for name, (count, each) in SETS.items():
+    sections = []
+    for name, (count, file_bytes) in SETS.items():
         source = folder / "source" / "files"
-        files = make(source, round(count * scale), each)
-        found = Comparison(tools(folder, session), source, files, each, folder).rounds(runs)
-        told += [f"#### {name}: {step}\n\n{text}" for step, text in found.items()]
+        files = make(source, round(count * scale), file_bytes)
+        tables_by_step = Comparison(tools(folder, session), source, files, file_bytes, folder).rounds(runs)
+        sections += [f"#### {name}: {step}\n\n{text}" for step, text in tables_by_step.items()]
         shutil.rmtree(source.parent)
-    return "\n\n".join(told)
+    return "\n\n".join(sections)
 
 
-def make(source: Path, count: int, each: int) -> list[Path]:
-    """So many files of so many bytes that compress to nothing smaller."""
-    chance = random.Random(7)
+def make(source: Path, count: int, file_bytes: int) -> list[Path]:
+    """Write `count` incompressible files of the same size, and return their paths."""
+    rng = random.Random(7)
     files = []
     for number in range(count):
         folder = source / f"{number % FOLDERS:03d}"
         folder.mkdir(parents=True, exist_ok=True)
         files.append(folder / f"{number:06d}.sst")
-        files[-1].write_bytes(chance.randbytes(each))
+        files[-1].write_bytes(rng.randbytes(file_bytes))
     return files
 
 
@@ -126,42 +132,46 @@ class Comparison:
     samples: dict[str, Samples[str]] = field(default_factory=dict)
 
     def rounds(self, runs: int) -> dict[str, str]:
-        """Markdown by step."""
-        chance = random.Random(11)
+        """Run the rounds. Returns Markdown by step."""
+        rng = random.Random(11)
         for number in range(1 - measure.UNCOUNTED, runs + 1):
             progress(f"round {number}")
             if number <= 1:
                 self.samples.clear()
             self._step("first backup", BACKUP)
-            for file in chance.sample(self.files, len(self.files) // CHANGED):
-                file.write_bytes(chance.randbytes(self.each))
+            for file in rng.sample(self.files, len(self.files) // CHANGED):
+                file.write_bytes(rng.randbytes(self.each))
             self._step("one file in a hundred changed", BACKUP)
             self._step("nothing changed", BACKUP)
             self._step("verify", VERIFY)
             self._step("restore", RESTORE)
             for name in self.tools:
-                shutil.rmtree(self._place(name), ignore_errors=True)
+                shutil.rmtree(self._destination(name), ignore_errors=True)
         return {
-            step: "\n\n".join(filter(None, [table(found, WARM), phases(found[WARM])]))
-            for step, found in self.samples.items()
+            step: "\n\n".join(filter(None, [table(tool_samples, WARM), phases(tool_samples[WARM])]))
+            for step, tool_samples in self.samples.items()
         }
 
     def _step(self, title: str, step: str) -> None:
         for name, tool in self.tools.items():
             if step not in tool.words:
                 continue
-            sample = attempt(f"  {title}, {name}", partial(self._stepped, tool, step, self._place(name)))
+            sample = attempt(
+                f"  {title}, {name}", partial(self._measure, tool, step, self._destination(name))
+            )
             self.samples.setdefault(title, {}).setdefault(name, []).append(sample)
 
-    def _stepped(self, tool: Tool, step: str, place: Path) -> Sample | str:
+    def _measure(self, tool: Tool, step: str, destination: Path) -> Sample | str:
         target = self.folder / "restored"
         shutil.rmtree(target, ignore_errors=True)
-        sample = tool.step(step, self.source, place, target)
+        sample = tool.step(step, self.source, destination, target)
         if step == RESTORE and isinstance(sample, Sample):
-            back = sum(found.stat().st_size == self.each for found in target.rglob("*.sst"))
-            if back != len(self.files):
-                raise MeasuringError(f"{back} files were restored to {target}, not {len(self.files)}")
+            restored_count = sum(file.stat().st_size == self.each for file in target.rglob("*.sst"))
+            if restored_count != len(self.files):
+                raise MeasuringError(
+                    f"{restored_count} files were restored to {target}, not {len(self.files)}"
+                )
         return sample
 
-    def _place(self, name: str) -> Path:
+    def _destination(self, name: str) -> Path:
         return self.folder / name.replace(" ", "-").replace(",", "")

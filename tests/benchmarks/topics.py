@@ -1,4 +1,4 @@
-"""Backup and restore of one topic by each tool, in turn, several rounds."""
+"""Backup and restore of one topic by all tools in turn, in several rounds."""
 
 from __future__ import annotations
 
@@ -20,18 +20,20 @@ from lakebackup_jobs.demo.broker import Broker
 RUST, RUST_AS_IS = "kafka-backup (Rust)", "kafka-backup (Rust), its defaults"
 KCAT, PLAIN = "kcat to /dev/null", "confluent-kafka + fastavro"
 WARM_SELECT, COLD_SELECT = f"{WARM}, --select-records", f"{COLD}, --select-records"
-# As many records and bytes as the topic has: masked without another length.
+# Masks values without changing their length, so the result has as many records and bytes as the topic.
 SELECT = """
 SELECT partition, key, replace(value, 'c-', 'x-') AS value, headers, ts
 FROM records('{}')
 """
-OURS = (WARM, COLD, WARM_SELECT, COLD_SELECT)
+LAKEBACKUP_TOOLS = (WARM, COLD, WARM_SELECT, COLD_SELECT)
 
 
 @dataclass
 class Bench:
-    """One broker, one data set, one warm session. `check`: the first restore of each tool is compared record
-    by record."""
+    """The comparison on one broker with one data set and one warm session.
+
+    `check`: compare the first restore of each tool record by record.
+    """
 
     broker: Broker
     data: DataSet
@@ -42,24 +44,24 @@ class Bench:
 
     def __post_init__(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
-        self._ours, self._plain = self.folder / "ours", self.folder / "plain"
+        self._repo, self._plain = self.folder / "ours", self.folder / "plain"
         self._log = self.folder / "command.log"
         self._rust = peers.KafkaBackup(self.broker.bootstrap, self.data, self.folder / "rust")
         self._cold = ours.cold(self._log)
 
     def backup(self) -> str:
-        """Markdown: every tool's full backup of the topic, each round to where the round before left it."""
+        """Return Markdown: each tool's full backup of the topic. All rounds use the same destination."""
         jobs: dict[str, Job] = {
             WARM: lambda: self._backup(self.session.run),
-            RUST: lambda: self._written(self.folder / "rust", self._rust.backup),
+            RUST: lambda: self._measure(self.folder / "rust", self._rust.backup),
             COLD: lambda: self._backup(self._cold),
             KCAT: lambda: peers.kcat(self.broker.bootstrap, self.data, self._log),
             PLAIN: self._backup_plain,
         }
-        return self._compared(jobs)
+        return self._report(jobs)
 
     def restore(self) -> str:
-        """Markdown: every tool's restore of its own backup into a new topic of the same broker."""
+        """Return Markdown: each tool's restore of its own backup into a new topic of the same broker."""
         jobs: dict[str, Callable[[str], Sample | str]] = {
             WARM: lambda to: self._restore(self.session.run, to),
             RUST: self._restore_rust,
@@ -69,13 +71,13 @@ class Bench:
         if self.data.value_bytes > 1000:
             jobs[RUST_AS_IS] = lambda to: self._restore_rust(to, defaults=True)
         unchecked = set(jobs) if self.check else set()
-        return self._compared({name: self._to_new_topic(name, job, unchecked) for name, job in jobs.items()})
+        return self._report({name: self._to_new_topic(name, job, unchecked) for name, job in jobs.items()})
 
     def records(self) -> str:
-        """Markdown: a plain restore of a backup, and one by SELECT of all its records with new values."""
-        made = self._backup(self.session.run)
-        if isinstance(made, str):
-            raise MeasuringError(made)
+        """Return Markdown: a plain restore, and one by a SELECT of all records with changed values."""
+        sample = self._backup(self.session.run)
+        if isinstance(sample, str):
+            raise MeasuringError(sample)
         jobs: dict[str, Job] = {
             name: self._to_new_topic(name, partial(self._restore, run, select=select), set())
             for name, run, select in (
@@ -89,19 +91,19 @@ class Bench:
         pairs = ((WARM_SELECT, WARM), (COLD_SELECT, COLD))
         return "\n\n".join(table({name: samples[name] for name in pair}, pair[0]) for pair in pairs)
 
-    def _compared(self, jobs: dict[str, Job]) -> str:
+    def _report(self, jobs: dict[str, Job]) -> str:
         samples = rounds(jobs, self.runs)
         return f"{table(samples, WARM)}\n\n{phases(samples[WARM])}"
 
-    def _written(self, folder: Path, job: Job, before: int = 0) -> Sample | str:
+    def _measure(self, folder: Path, job: Job, bytes_before: int = 0) -> Sample | str:
         sample = job()
-        return replace(sample, written=size(folder) - before) if isinstance(sample, Sample) else sample
+        return replace(sample, written=size(folder) - bytes_before) if isinstance(sample, Sample) else sample
 
     def _backup(self, run: Run) -> Sample | str:
-        # The peers save records alone, so groups are left out.
-        more = ("--groups", "none", "--mode", "full")
-        words = ours.backup_topics(self.broker.bootstrap, self.data.topic, self._ours, *more)
-        sample = self._written(self._ours, lambda: run(words), size(self._ours))
+        # The peers back up records only, so consumer groups are excluded.
+        options = ("--groups", "none", "--mode", "full")
+        words = ours.backup_topics(self.broker.bootstrap, self.data.topic, self._repo, *options)
+        sample = self._measure(self._repo, lambda: run(words), size(self._repo))
         if isinstance(sample, Sample) and sample.said.get("entries", self.data.records) != self.data.records:
             raise MeasuringError(f"{sample.said['entries']} records backed up, not {self.data.records}")
         return sample
@@ -109,34 +111,36 @@ class Bench:
     def _backup_plain(self) -> Sample | str:
         shutil.rmtree(self._plain, ignore_errors=True)
         self._plain.mkdir()
-        return self._written(self._plain, lambda: self._plain_command("backup", self.data.topic))
+        return self._measure(self._plain, lambda: self._plain_command("backup", self.data.topic))
 
     def _to_new_topic(self, name: str, job: Callable[[str], Sample | str], unchecked: set[str]) -> Job:
-        """The job of a restore, whose result is counted each time."""
+        """Return a job that restores into a new topic and counts the restored offsets."""
 
-        def once() -> Sample | str:
+        def run() -> Sample | str:
             with new_name(self.broker.bootstrap, self.data) as target:
                 sample = job(target)
                 if isinstance(sample, str):
                     return sample
-                found = offsets(self.broker.bootstrap, target)
-                # ours is transactional: a commit marker takes an offset too
-                if found < self.data.records or (found > self.data.records and name not in OURS):
-                    raise MeasuringError(f"{found} offsets in {target}, not {self.data.records}")
+                offset_count = offsets(self.broker.bootstrap, target)
+                # lakebackup's restore is transactional: each commit marker takes an offset too
+                if offset_count < self.data.records or (
+                    offset_count > self.data.records and name not in LAKEBACKUP_TOOLS
+                ):
+                    raise MeasuringError(f"{offset_count} offsets in {target}, not {self.data.records}")
                 if name in unchecked:
                     self._compare(target)
                     unchecked.discard(name)
                 folders = (self.broker.folder / "data").glob(f"{target}-*")
                 return replace(sample, written=sum(map(size, folders)))
 
-        return once
+        return run
 
     def _compare(self, target: str) -> None:
         if fingerprint(self.broker.bootstrap, target) != fingerprint(self.broker.bootstrap, self.data.topic):
             raise MeasuringError(f"{target} does not hold what {self.data.topic} holds")
 
     def _restore(self, run: Run, target: str, *, select: bool = False) -> Sample | str:
-        words = ours.restore_topics(self.broker.bootstrap, self.data.topic, self._ours, target)
+        words = ours.restore_topics(self.broker.bootstrap, self.data.topic, self._repo, target)
         return run([*words, "--select-records", SELECT.format(self.data.topic)] if select else words)
 
     def _restore_rust(self, target: str, *, defaults: bool = False) -> Sample | str:
@@ -152,5 +156,5 @@ class Bench:
 
 
 def size(folder: Path) -> int:
-    """Bytes on disk of all files below a folder (Kafka's indexes are long and mostly holes)."""
+    """Return the bytes on disk of all files below a folder. Kafka's indexes are sparse files."""
     return sum(path.stat().st_blocks * 512 for path in folder.rglob("*") if path.is_file())

@@ -1,4 +1,4 @@
-"""Compaction and merge of a chain of backups, beside plain Python over the same files."""
+"""Compaction and merge of a chain of backups, compared with plain Python over the same files."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ COMPACTED, MERGED = 4, 6
 
 @dataclass(frozen=True)
 class Chain:
-    """A full and incremental backups of a topic, and what is done with copies of them in turn."""
+    """A full and incremental backups of a topic. Each job works on a copy of them."""
 
     broker: Broker
     data: DataSet
@@ -29,27 +29,27 @@ class Chain:
     folder: Path
 
     def compaction(self, runs: int) -> str:
-        """Markdown: the latest of each key (a million of them)."""
+        """Return Markdown: a compaction to the latest record of each of a million keys."""
         self._make(COMPACTED)
         words = ["compact", "--pattern", ".*", "--all-keyed"]
         samples = self._compare(runs, words, {"fastavro and a dict": "compact"})
-        kept = _said(samples, "kept_entries") | _said(samples, "count")
-        if len(kept) != 1:
-            raise MeasuringError(f"one keeps {min(kept)} records, the other {max(kept)}")
-        return f"{self._report(samples)}\n\nKept: {kept.pop():,} records."
+        kept_counts = _reported(samples, "kept_entries") | _reported(samples, "count")
+        if len(kept_counts) != 1:
+            raise MeasuringError(f"one keeps {min(kept_counts)} records, the other {max(kept_counts)}")
+        return f"{self._report(samples)}\n\nKept: {kept_counts.pop():,} records."
 
     def merge(self, runs: int) -> str:
-        """Markdown: all of them become one full."""
+        """Return Markdown: a merge of all backups into one full."""
         self._make(MERGED)
-        stored = sum(file.stat().st_size for file in self._made.rglob("*.data"))
+        stored_bytes = sum(file.stat().st_size for file in self._original.rglob("*.data"))
         verbs = {"reading and writing": "copy", "the same with sha256 of both": "hashed", "fastavro": "merge"}
         samples = self._compare(runs, ["merge", "1"], verbs)
-        if wrong := _said(samples, "entries") - {self.data.records}:
+        if wrong := _reported(samples, "entries") - {self.data.records}:
             raise MeasuringError(f"{wrong.pop()} records were merged, not {self.data.records}")
-        return f"{self._report(samples)}\n\nMerged: {stored / 1e6:,.0f} MB of data files."
+        return f"{self._report(samples)}\n\nMerged: {stored_bytes / 1e6:,.0f} MB of data files."
 
     @property
-    def _made(self) -> Path:
+    def _original(self) -> Path:
         return self.folder / "made"
 
     def _make(self, count: int) -> None:
@@ -59,34 +59,36 @@ class Chain:
             step = replace(self.data, records=records * (number + 1) // count)
             fill(self.broker.bootstrap, step, records * number // count)
             self.session.ask(
-                *ours.backup_topics(self.broker.bootstrap, topic, self._made, "--groups", "none")
+                *ours.backup_topics(self.broker.bootstrap, topic, self._original, "--groups", "none")
             )
         delete_topic(self.broker.bootstrap, topic)
 
     def _compare(self, runs: int, words: list[str], plain: Mapping[str, str]) -> Samples[str]:
-        here, log = self.folder / "copy", self.folder / "command.log"
+        copy, log = self.folder / "copy", self.folder / "command.log"
 
         def on_copy(job: Job) -> Job:
-            def once() -> Sample | str:
-                shutil.copytree(self._made, here)
+            def run_on_copy() -> Sample | str:
+                shutil.copytree(self._original, copy)
                 try:
-                    before, sample = size(here), job()
+                    bytes_before, sample = size(copy), job()
                     return (
-                        replace(sample, written=size(here) - before) if isinstance(sample, Sample) else sample
+                        replace(sample, written=size(copy) - bytes_before)
+                        if isinstance(sample, Sample)
+                        else sample
                     )
                 finally:
-                    shutil.rmtree(here)
+                    shutil.rmtree(copy)
 
-            return once
+            return run_on_copy
 
         def in_python(verb: str) -> Sample:
-            cost = of_module("plain", verb, "", self.data.topic, here, log=log)
-            return Sample(cost, said={"count": int((here / "count").read_text("ascii"))})
+            cost = of_module("plain", verb, "", self.data.topic, copy, log=log)
+            return Sample(cost, said={"count": int((copy / "count").read_text("ascii"))})
 
         def job_of(verb: str) -> Job:
             return on_copy(lambda: in_python(verb))
 
-        words = [*words, "--repo", str(here)]
+        words = [*words, "--repo", str(copy)]
         jobs: dict[str, Job] = {
             WARM: on_copy(lambda: self.session.run(words)),
             COLD: on_copy(lambda: ours.cold(log)(words)),
@@ -100,5 +102,5 @@ class Chain:
         return f"{table(samples, WARM)}\n\n{phases(samples[WARM])}"
 
 
-def _said(samples: Samples[str], name: str) -> set[int]:
-    return {one.said[name] for runs in samples.values() for one in made(runs) if name in one.said}
+def _reported(samples: Samples[str], name: str) -> set[int]:
+    return {sample.said[name] for runs in samples.values() for sample in made(runs) if name in sample.said}

@@ -1,7 +1,7 @@
-"""A living session that runs commands on request: a JSON list of words a line in, one JSON object out.
+"""A running session that executes commands: reads a JSON list of words per line, and writes a JSON object.
 
-`forget-peak` and `memory` are asked of the session itself. The timeline comes from what a command tells its
-reporter: the data phase lasts from `start` to the last `update`.
+`forget-peak` and `memory` are requests to the session itself. The timeline comes from the calls that a
+command makes to its reporter: the data phase lasts from `start` to the last `update`.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from lakebackup_jobs.runtime.session import spark_session
 
 
 class Timeline(progress.Reporter):
-    """A reporter that only looks at the clock, and keeps the result."""
+    """A reporter that records times and the result, and prints nothing."""
 
     def __init__(self) -> None:
         super().__init__(io.StringIO(), sys.stderr)
         self.started = time.perf_counter()
         self.data_from = self.data_to = 0.0
-        self.found: Mapping[str, Any] = {}
+        self.reported: Mapping[str, Any] = {}
 
     def start(self, *_: object, **__: object) -> None:
         self.data_from = self.data_from or time.perf_counter()
@@ -39,38 +39,38 @@ class Timeline(progress.Reporter):
         self.data_to = time.perf_counter()
 
     def result(self, values: Mapping[str, Any]) -> None:
-        self.found = values
+        self.reported = values
 
     def phases(self) -> dict[str, float]:
-        """Seconds before, of and after the data phase; empty when the command reported none."""
+        """Return the seconds before, in and after the data phase; empty when the command reported none."""
         if not self.data_from or not self.data_to:
             return {}
-        before, data = self.data_from - self.started, self.data_to - self.data_from
-        return {"before_s": before, "data_s": data, "after_s": time.perf_counter() - self.data_to}
+        before_s, data_s = self.data_from - self.started, self.data_to - self.data_from
+        return {"before_s": before_s, "data_s": data_s, "after_s": time.perf_counter() - self.data_to}
 
 
 class Living:
-    """The session, and what can be asked of it."""
+    """The session, with the requests that it answers."""
 
     def __init__(self, spark: SparkSession) -> None:
         self.spark = spark
 
     def answer(self, words: list[str]) -> dict[str, Any]:
-        """What a command reported, its seconds and this process's own CPU seconds; or its exit code."""
+        """Run a command. Returns its report, its seconds and this process's CPU seconds, or its exit code."""
         if words[0] in ("forget-peak", "memory"):
             return self.forget_peak() if words[0] == "forget-peak" else self.memory()
-        timeline, used = Timeline(), time.process_time()
+        timeline, cpu_before = Timeline(), time.process_time()
         progress.reporter = lambda **_: timeline  # every command asks here for its reporter
-        # As for a command, no session is there until the job asks for it.
+        # As in a command of its own, the job gets the session only when it asks for it.
         own_session = words[:2] in (["backup", "snapshot"], ["backup", "queue"])
         spark = (lambda: self.spark) if own_session else self.spark
         if code := run_command(words, spark=spark):
             return {"code": f"exit code {code}: {' '.join(words)}"}
-        seconds, own = time.perf_counter() - timeline.started, time.process_time() - used
-        return {**timeline.found, **timeline.phases(), "seconds": seconds, "own_cpu_s": own}
+        seconds, own_cpu_s = time.perf_counter() - timeline.started, time.process_time() - cpu_before
+        return {**timeline.reported, **timeline.phases(), "seconds": seconds, "own_cpu_s": own_cpu_s}
 
     def forget_peak(self) -> dict[str, Any]:
-        """Start counting the driver's memory from now."""
+        """Reset the peaks of the driver's memory."""
         self._jvm().System.gc()
         for pool in self._heap_pools():
             pool.resetPeakUsage()
@@ -78,7 +78,7 @@ class Living:
         return {}
 
     def memory(self) -> dict[str, Any]:
-        """Bytes: top of the driver's Python, peak of its JVM's heap, and what a collection leaves of that."""
+        """Return bytes: peaks of the driver's Python and of its JVM's heap, live heap, and Python workers."""
         status = Path("/proc/self/status").read_text("ascii")
         python = int(status.split("VmHWM:")[1].split()[0]) * 1024
         peak = sum(pool.getPeakUsage().getUsed() for pool in self._heap_pools())
@@ -100,7 +100,7 @@ class Living:
 
 
 def main() -> int:
-    """Answers until its input ends. Standard output is for answers alone."""
+    """Answer requests until the input ends. Only answers go to standard output."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     living = Living(spark_session())

@@ -1,4 +1,4 @@
-"""The storage under test behind a server that makes faults."""
+"""Fixtures for the storage under test: it sits behind a proxy that injects faults."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from tests.support.s3_storage import options
 
 from lakebackup.storage.s3 import S3Storage
 
-LOADED = cache(JSONFileLoader().load_file)
+LOAD_FILE = cache(JSONFileLoader().load_file)
 
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The SDK waits up to a second before its second try, and reads all it knows of S3 for each client."""
+    """Makes the SDK retry at once and load its model of S3 once, instead of for each client."""
     monkeypatch.setattr(ExponentialBackoff, "delay_amount", lambda *_: 0.01)
-    monkeypatch.setattr(JSONFileLoader, "load_file", lambda _, path: LOADED(path))
+    monkeypatch.setattr(JSONFileLoader, "load_file", lambda _, path: LOAD_FILE(path))
 
 
 @pytest.fixture

@@ -14,9 +14,9 @@ from lakebackup_jobs import cli
 VERBS = [path for path in sorted(Path(cli.__file__).parent.glob("**/*.py")) if "@verb(" in path.read_text()]
 
 
-def requests(function: ast.FunctionDef) -> set[str]:
-    """The fields of the requests that a function makes by `call.request`."""
-    where = {
+def request_fields(function: ast.FunctionDef) -> set[str]:
+    """The names of the fields of the requests that a function makes with `call.request`."""
+    modules = {
         name.name: node.module or ""
         for node in ast.walk(function)
         if isinstance(node, ast.ImportFrom)
@@ -25,12 +25,12 @@ def requests(function: ast.FunctionDef) -> set[str]:
     calls = [
         node for node in ast.walk(function) if isinstance(node, ast.Call) and "request" in ast.dump(node.func)
     ]
-    kinds = [one.args[0].id for one in calls if one.args and isinstance(one.args[0], ast.Name)]
+    kinds = [call.args[0].id for call in calls if call.args and isinstance(call.args[0], ast.Name)]
     return {
         field.name
         for kind in kinds
-        if kind in where
-        for field in fields(getattr(import_module(where[kind]), kind))
+        if kind in modules
+        for field in fields(getattr(import_module(modules[kind]), kind))
     }
 
 
@@ -40,6 +40,6 @@ def test_every_flag_has_an_effect(path: Path) -> None:
         if isinstance(function, ast.FunctionDef) and "verb" in ast.dump(
             ast.Module(function.decorator_list, [])
         ):
-            used = {node.id for node in ast.walk(function) if isinstance(node, ast.Name)}
-            own = {one.arg for one in function.args.args[1:]}
-            assert own <= used | requests(function), f"{function.name} in {path.name}"
+            used_names = {node.id for node in ast.walk(function) if isinstance(node, ast.Name)}
+            parameters = {argument.arg for argument in function.args.args[1:]}
+            assert parameters <= used_names | request_fields(function), f"{function.name} in {path.name}"

@@ -1,6 +1,6 @@
-"""The life that every kind of backup has, shown with the smallest kind and with real ones.
+"""The life cycle that all kinds of backups share, with the smallest kind and with real ones.
 
-What the kinds add of their own is tested with them: see tests/faults.
+tests/faults tests what each kind adds to it.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from lakebackup.store.lease import Lease
 from lakebackup.store.manifest import read_manifest
 from lakebackup.store.writer import CatalogWriter
 
-#: Those whose interrupted backups are resumed. On Spark the smallest has the cases that depend on the runner,
-#: and topics mostly take too long.
+#: The kinds whose interrupted backups are resumed. Only cases that depend on the runner use the smallest kind
+#: on Spark. Few cases use topics, since these take long.
 RESUMED = (LinesCase, SnapshotCase)
 LINES_ON_SPARK = pytest.param(SparkLinesCase, marks=pytest.mark.spark)
-TOPICS_HERE = pytest.param(LocalTopicsCase, marks=pytest.mark.kafka)
+LOCAL_TOPICS = pytest.param(LocalTopicsCase, marks=pytest.mark.kafka)
 TOPICS = pytest.param(TopicsCase, marks=[pytest.mark.spark, pytest.mark.kafka, pytest.mark.long])
 
 
-def of(*kinds: Any) -> Any:
+def for_kinds(*kinds: Any) -> Any:
     return pytest.mark.parametrize("kind", kinds, ids=lambda kind: kind.KIND.__name__)
 
 
@@ -49,24 +49,22 @@ def case(kind: type[LifeCase], request: pytest.FixtureRequest, tmp_path: Path) -
 
 @pytest.fixture
 def no_session() -> None:
-    """In the place of `spark`."""
+    """Takes the place of the fixture `spark` in cases that need no session."""
 
 
-@of(*RESUMED, ManifestCase, LINES_ON_SPARK)
+@for_kinds(*RESUMED, ManifestCase, LINES_ON_SPARK)
 def test_nothing_new_makes_no_backup(case: LifeCase) -> None:
     assert case.run()
     case.assert_whole()
-    before = case.ids()
+    backup_ids = case.ids()
     assert case.run() is None
-    assert case.ids() == before
+    assert case.ids() == backup_ids
 
 
-@of(*RESUMED, ManifestCase, TOPICS_HERE)
-def test_a_run_that_ends_in_an_error_leaves_a_row_of_it(
-    case: LifeCase, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Until the next one succeeds the source's status counts it. A dry run leaves none, nor does one that is
-    kept from working."""
+@for_kinds(*RESUMED, ManifestCase, LOCAL_TOPICS)
+def test_a_failed_run_is_a_row_of_failures(case: LifeCase, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The source's status counts the failure until the next run succeeds. A dry run leaves no row, nor does a
+    run that cannot get the lease."""
 
     def fails(*_: Any) -> Any:
         raise EnvironmentProblem("the disk is full\nby far", hint="Free some space.")
@@ -88,7 +86,7 @@ def test_a_run_that_ends_in_an_error_leaves_a_row_of_it(
     if case.ids():
         assert seen(case.root, status) == [{"failed_runs": 1}]
     assert case.run()
-    assert {one["failed_runs"] for one in seen(case.root, status)} == {0}
+    assert {status_row["failed_runs"] for status_row in seen(case.root, status)} == {0}
 
 
 def test_the_next_backup_holds_what_is_new(tmp_path: Path) -> None:
@@ -101,182 +99,189 @@ def test_the_next_backup_holds_what_is_new(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-@of(LinesCase, SnapshotCase, ManifestCase)
-def test_killed_at_every_step_the_next_run_makes_it_whole(kind: type[LifeCase], tmp_path: Path) -> None:
+@for_kinds(LinesCase, SnapshotCase, ManifestCase)
+def test_after_a_kill_at_any_step_the_next_run_completes_the_backup(
+    kind: type[LifeCase], tmp_path: Path
+) -> None:
     step, first = 1, kind(tmp_path / "first")
-    before = len(first.ids())
+    backup_count = len(first.ids())
     while True:
         case = kind(tmp_path / f"at{step}")
         if case.killed(step) is None:
             break
         case.run()
         case.assert_whole()
-        assert len(case.ids()) == before + 1
+        assert len(case.ids()) == backup_count + 1
         step += 1
     assert step > 8
 
 
-@of(*RESUMED, LINES_ON_SPARK, TOPICS_HERE, TOPICS)
-def test_killed_again_and_again_it_ends_as_one_backup(case: LifeCase) -> None:
-    """Each run continues the work of the one before and dies at a later step."""
-    before, taken = case.ids(), {}
+@for_kinds(*RESUMED, LINES_ON_SPARK, LOCAL_TOPICS, TOPICS)
+def test_a_backup_that_is_killed_many_times_ends_as_one_backup(case: LifeCase) -> None:
+    """Each run continues the work of the previous one and dies at a later step."""
+    earlier_ids, steps = case.ids(), {}
     for step in (*case.STATES, "put manifest.json"):
-        taken[step] = case.killed(step)
-        assert taken[step], f"never: {step}"
-        assert case.ids() == before, step
+        steps[step] = case.killed(step)
+        assert steps[step], f"never: {step}"
+        assert case.ids() == earlier_ids, step
     data = case.data()
     for step in ("put rows of backups", "put complete", "delete begun.json"):
-        taken[step] = case.killed(step)
-        assert taken[step], f"never: {step}"
-        assert (case.ids() == before) == (step == "put rows of backups")
-    # Before what makes it exist the run looks whether the leases are still its own.
-    assert "put lease source" in taken["put manifest.json"][-3:]
-    assert {"put lease source", "put lease catalog"} <= set(taken["put rows of backups"][-5:])
-    done = case.run()
-    assert done
-    assert case.ids() == [*before, done["backup_id"]]
+        steps[step] = case.killed(step)
+        assert steps[step], f"never: {step}"
+        assert (case.ids() == earlier_ids) == (step == "put rows of backups")
+    # The run checks its leases right before each write that makes the backup exist.
+    assert "put lease source" in steps["put manifest.json"][-3:]
+    assert {"put lease source", "put lease catalog"} <= set(steps["put rows of backups"][-5:])
+    summary = case.run()
+    assert summary
+    assert case.ids() == [*earlier_ids, summary["backup_id"]]
     assert case.data() == data, "what was done is not done again"
     case.assert_whole()
 
 
-def test_a_backup_that_a_rebuild_left_unconfirmed_is_not_called_complete(tmp_path: Path) -> None:
-    """It was interrupted before its row; nothing restores it, so the next run takes the same again."""
+def test_a_backup_that_a_rebuild_left_unconfirmed_is_not_marked_complete(tmp_path: Path) -> None:
+    """The backup was interrupted before its row was written. No restore uses it, so the next run backs up the
+    same lines again."""
     case = LinesCase(tmp_path)
     assert case.killed("put rows of backups")
     (path,) = case.root.glob("notes/backups/*/manifest.json")
     storage = open_storage(str(case.root))
-    left = read_manifest(storage, str(path.relative_to(case.root))).backup
-    CatalogWriter(None, str(case.root)).append([replace(left, state="unconfirmed")], "rebuild")
-    done = case.run()
-    assert done
-    assert done["backup_id"] != left.backup_id
-    assert done["lines"] == [0, 3]
+    backup = read_manifest(storage, str(path.relative_to(case.root))).backup
+    CatalogWriter(None, str(case.root)).append([replace(backup, state="unconfirmed")], "rebuild")
+    summary = case.run()
+    assert summary
+    assert summary["backup_id"] != backup.backup_id
+    assert summary["lines"] == [0, 3]
     assert case.contents() == case.wanted()
-    assert not storage.exists(layout.marker_path("notes", left.backup_id, "complete"))
+    assert not storage.exists(layout.marker_path("notes", backup.backup_id, "complete"))
     assert not storage.exists(layout.in_progress_path("notes"))
     assert case.run() is None
 
 
-def test_tasks_that_were_done_are_not_done_again(tmp_path: Path) -> None:
+def test_finished_tasks_are_not_repeated(tmp_path: Path) -> None:
     case = LinesCase(tmp_path)
     case.killed("put part #3")
-    before = case.data()
+    first_mtimes = case.data()
     case.run()
-    after = case.data()
-    assert len(before) == 3
-    assert sum(after[path] == at for path, at in before.items()) == 2
+    mtimes = case.data()
+    assert len(first_mtimes) == 3
+    assert sum(mtimes[path] == mtime for path, mtime in first_mtimes.items()) == 2
     case.assert_whole()
 
 
-@of(*RESUMED, TOPICS_HERE, TOPICS)
-def test_what_another_request_left_is_discarded(case: LifeCase) -> None:
-    before = case.ids()
+@for_kinds(*RESUMED, LOCAL_TOPICS, TOPICS)
+def test_the_draft_of_another_request_is_discarded(case: LifeCase) -> None:
+    earlier_ids = case.ids()
     case.killed("put manifest.json")
     (draft,) = {path.parent.parent.name for path in case.root.glob(f"{case.NAME}/backups/*/parts/*")} - {
-        *before
+        *earlier_ids
     }
-    done = case.run(**case.OTHER)
-    assert done
-    assert done["backup_id"] != draft
-    assert case.ids() == [*before, done["backup_id"]]
+    summary = case.run(**case.OTHER)
+    assert summary
+    assert summary["backup_id"] != draft
+    assert case.ids() == [*earlier_ids, summary["backup_id"]]
     case.assert_whole()
 
 
 @pytest.mark.parametrize("nth", [1, 2, 3])
-@of(*RESUMED)
-def test_killed_while_discarding_and_never_resumed(case: LifeCase, nth: int) -> None:
-    """A part may be there whose file is gone: who asks as the first did may not take it for done."""
+@for_kinds(*RESUMED)
+def test_a_draft_that_is_half_discarded_is_never_resumed(case: LifeCase, nth: int) -> None:
+    """A part may remain whose data file is deleted. A run with the first request may not take the part for
+    finished work."""
     case.killed("put manifest.json")
     assert case.killed(f"delete data #{nth}", **case.OTHER)
     assert case.run()
     case.assert_whole()
 
 
-@of(*RESUMED, TOPICS)
-def test_committed_but_unmarked_is_returned_to_who_asked_for_it(case: LifeCase) -> None:
+@for_kinds(*RESUMED, TOPICS)
+def test_a_committed_unmarked_backup_is_returned_to_the_same_request(case: LifeCase) -> None:
     case.killed("put complete")
-    committed = case.ids()
-    done = case.run()
-    assert done
-    assert done["backup_id"] == committed[-1]
-    assert case.ids() == committed
+    committed_ids = case.ids()
+    summary = case.run()
+    assert summary
+    assert summary["backup_id"] == committed_ids[-1]
+    assert case.ids() == committed_ids
     case.assert_whole()
 
 
-@of(*RESUMED)
-def test_committed_but_unmarked_is_marked_for_another_request(case: LifeCase) -> None:
+@for_kinds(*RESUMED)
+def test_a_committed_unmarked_backup_is_marked_by_another_request(case: LifeCase) -> None:
     case.killed("put complete")
     assert case.run(**case.OTHER) is None
     case.assert_whole()
 
 
-@of(*RESUMED, TOPICS_HERE, TOPICS)
-def test_a_lease_that_was_lost_while_a_run_stalled(case: LifeCase, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another run took over and made the backup exist: the first deletes nothing, and leaves no second."""
+@for_kinds(*RESUMED, LOCAL_TOPICS, TOPICS)
+def test_a_stalled_run_that_lost_its_lease_makes_no_second_backup(
+    case: LifeCase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another run takes the lease over and commits the backup. The first run deletes nothing and makes no
+    second backup."""
     copy = case.KIND.copy
-    before = len(case.ids())
+    backup_count = len(case.ids())
 
     def stalled(source: Any, draft: Any) -> Any:
-        copy(source, draft)  # of topics nothing is resumed before a task is done
+        copy(source, draft)  # a draft of topics is resumed only when one of its tasks is finished
         monkeypatch.setattr(case.KIND, "copy", copy)
         expire_leases(case.root)
-        taken_over = case.run()
-        assert taken_over
-        assert taken_over["backup_id"] == draft.backup_id
+        summary = case.run()
+        assert summary
+        assert summary["backup_id"] == draft.backup_id
         return copy(source, draft)
 
     monkeypatch.setattr(case.KIND, "copy", stalled)
     with pytest.raises(Busy):
         case.run()
-    assert len(case.ids()) == before + 1
+    assert len(case.ids()) == backup_count + 1
     case.assert_whole()
 
 
-@of(*RESUMED, TOPICS)
-def test_a_run_that_stalled_shows_nothing_of_what_another_has_discarded(
+@for_kinds(*RESUMED, TOPICS)
+def test_a_stalled_run_does_not_commit_a_draft_that_another_run_discarded(
     case: LifeCase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    copy, before, others = case.KIND.copy, case.ids(), []
+    copy, earlier_ids, summaries = case.KIND.copy, case.ids(), []
 
     def stalled(source: Any, draft: Any) -> Any:
         totals = copy(source, draft)
         monkeypatch.setattr(case.KIND, "copy", copy)
         expire_leases(case.root)
-        others.append(case.run(**case.OTHER))
+        summaries.append(case.run(**case.OTHER))
         return totals
 
     monkeypatch.setattr(case.KIND, "copy", stalled)
     with pytest.raises(Busy):
         case.run()
-    assert case.ids() == [*before, *(other["backup_id"] for other in others)]
+    assert case.ids() == [*earlier_ids, *(summary["backup_id"] for summary in summaries)]
     case.assert_whole()
 
 
-@of(*RESUMED, TOPICS)
-def test_a_blocked_one_that_another_run_committed_meanwhile_stays(
+@for_kinds(*RESUMED, TOPICS)
+def test_a_blocked_draft_that_another_run_committed_meanwhile_stays(
     case: LifeCase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     blocker = case.KIND.resume_blocker
-    before = len(case.ids())
+    backup_count = len(case.ids())
     case.killed("put manifest.json")
 
-    def other_run(source: Any, draft: Any) -> str | None:
+    def commit_meanwhile(source: Any, draft: Any) -> str | None:
         monkeypatch.setattr(case.KIND, "resume_blocker", blocker)
         monkeypatch.setattr(Lease, "renew", lambda _: None)
         expire_leases(case.root)
         case.run()
         return "another note is asked for"
 
-    monkeypatch.setattr(case.KIND, "resume_blocker", other_run)
+    monkeypatch.setattr(case.KIND, "resume_blocker", commit_meanwhile)
     assert case.run()
     case.assert_whole()
-    assert len(case.ids()) == before + 1
+    assert len(case.ids()) == backup_count + 1
 
 
-@of(*RESUMED, TOPICS)
+@for_kinds(*RESUMED, TOPICS)
 def test_a_run_that_lost_its_lease_discards_nothing(case: LifeCase, monkeypatch: pytest.MonkeyPatch) -> None:
     case.killed("put manifest.json")
-    before = case.data()
+    mtimes = case.data()
 
     def lost(_: Lease) -> None:
         raise Busy("taken over")
@@ -284,10 +289,10 @@ def test_a_run_that_lost_its_lease_discards_nothing(case: LifeCase, monkeypatch:
     monkeypatch.setattr(Lease, "renew", lost)
     with pytest.raises(Busy):
         case.run(**case.OTHER)
-    assert case.data() == before
+    assert case.data() == mtimes
 
 
-def test_what_was_read_is_not_what_was_planned(tmp_path: Path) -> None:
+def test_a_copy_that_differs_from_its_plan_is_refused(tmp_path: Path) -> None:
     case = LinesCase(tmp_path)
     case.file.write_text("one\ntorn\nthree")
     with pytest.raises(Refused):
@@ -298,12 +303,12 @@ def test_what_was_read_is_not_what_was_planned(tmp_path: Path) -> None:
     case.assert_whole()
 
 
-@of(*RESUMED, ManifestCase)
-def test_a_catalog_that_lacks_the_backups_that_are_there(case: LifeCase, tmp_path: Path) -> None:
-    """An empty one in place of the used one, and that of another destination."""
-    other = LinesCase(tmp_path / "other")
+@for_kinds(*RESUMED, ManifestCase)
+def test_a_catalog_without_the_stored_backups_is_refused(case: LifeCase, tmp_path: Path) -> None:
+    """The catalog is deleted, or replaced by that of another destination."""
+    other_case = LinesCase(tmp_path / "other")
     case.run()
-    for source in (None, other.root / "catalog"):
+    for source in (None, other_case.root / "catalog"):
         shutil.rmtree(case.root / "catalog")
         if source:
             shutil.copytree(source, case.root / "catalog")
@@ -311,8 +316,8 @@ def test_a_catalog_that_lacks_the_backups_that_are_there(case: LifeCase, tmp_pat
             case.run()
 
 
-@of(*RESUMED, ManifestCase)
-def test_two_runs_at_once(case: LifeCase) -> None:
+@for_kinds(*RESUMED, ManifestCase)
+def test_a_second_concurrent_run_is_refused(case: LifeCase) -> None:
     with (
         Lease.acquire(open_storage(str(case.root)), f"source-{case.NAME}", "someone"),
         pytest.raises(Busy, match="someone"),

@@ -1,4 +1,4 @@
-"""A storage is tried out before the first lease in it: a real S3 server, and ones that do not keep to it."""
+"""A storage is probed before its first lease: a real S3 server, and servers that break its promises."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ PROBE, RECORD = "leases/proof/probe", "leases/proof/proved.json"
 
 
 @pytest.fixture(autouse=True)
-def unknown(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever other tests proved."""
+def forget_proofs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forgets the proofs of other tests."""
     monkeypatch.setattr(proof, "_proved", set())
 
 
@@ -38,121 +38,117 @@ def open_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenS3Prox
 
 
 @pytest.fixture
-def lax(open_server: OpenS3Proxy) -> Iterator[FaultProxy]:
-    """In front of a server that checks no signatures."""
+def lax_server(open_server: OpenS3Proxy) -> Iterator[FaultProxy]:
+    """A proxy in front of a server that checks no signatures."""
     with FaultProxy(open_server.port) as running:
         yield running
 
 
-def names(storage: Storage) -> list[str]:
-    return [found.path for found in storage.list()]
+def paths(storage: Storage) -> list[str]:
+    return [entry.path for entry in storage.list()]
 
 
-def take(storage: Storage) -> None:
+def acquire_lease(storage: Storage) -> None:
     with Lease.acquire(storage, "source-x", "me"):
         pass
 
 
 @pytest.mark.s3
-def test_a_storage_is_tried_out_once(
+def test_a_storage_is_probed_once(
     storage: S3Storage, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    take(storage)
-    assert {PROBE, RECORD} < set(names(storage))
-    first = len(proxy.methods(PROBE))
-    assert first <= 10
-    take(storage)
-    assert len(proxy.methods(PROBE)) == first
+    acquire_lease(storage)
+    assert {PROBE, RECORD} < set(paths(storage))
+    probe_requests = len(proxy.methods(PROBE))
+    assert probe_requests <= 10
+    acquire_lease(storage)
+    assert len(proxy.methods(PROBE)) == probe_requests
     assert len(proxy.methods(RECORD)) == 2
     # Another process reads the record.
     monkeypatch.setattr(proof, "_proved", set())
-    take(storage)
-    assert len(proxy.methods(PROBE)) == first
+    acquire_lease(storage)
+    assert len(proxy.methods(PROBE)) == probe_requests
     deleted = [path for method, path, _ in proxy.requests if method == "DELETE" and "proof" in path]
     assert all("uploadId=" in path for path in deleted)  # an upload that was refused is aborted
 
 
 @pytest.mark.s3
 @pytest.mark.parametrize(
-    ("kind", "method", "part", "why"),
+    ("kind", "method", "part", "complaint"),
     [
         ("unconditional", "PUT", PROBE, "accepted a put of leases/proof/probe"),
         ("unconditional", "POST", PROBE, "accepted an upload in parts of leases/proof/probe"),
         ("nothing listed", "GET", "prefix=", "lists leases/proof/probe in .* not at all"),
     ],
 )
-def test_a_server_that_does_not_keep_to_it_is_refused(
-    lax: FaultProxy, kind: Kind, method: str, part: str, why: str
+def test_a_server_that_fails_the_probe_is_refused(
+    lax_server: FaultProxy, kind: Kind, method: str, part: str, complaint: str
 ) -> None:
-    proxy, storage = lax, S3Storage(f"s3://{uuid4().hex}/root", options(endpoint=lax.endpoint))
+    proxy, storage = lax_server, S3Storage(f"s3://{uuid4().hex}/root", options(endpoint=lax_server.endpoint))
     client(storage.options).create_bucket(Bucket=storage.uri.split("/")[2])
     proxy.fail(kind, method, part, times=100)
     for _ in range(2):
-        with pytest.raises(EnvironmentProblem, match=why) as raised:
-            take(storage)
+        with pytest.raises(EnvironmentProblem, match=complaint) as raised:
+            acquire_lease(storage)
         assert raised.value.exit_code == 6
         assert storage.server in raised.value.message
         assert "If-None-Match" in str(raised.value.hint)
     proxy.faults.clear()
-    assert names(storage) == [PROBE]
-    take(storage)  # it was mended
-    assert RECORD in names(storage)
+    assert paths(storage) == [PROBE]
+    acquire_lease(storage)  # the server is repaired
+    assert RECORD in paths(storage)
 
 
 @pytest.mark.s3
-def test_a_listing_of_before_is_refused(storage: S3Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stale_listing_is_refused(storage: S3Storage, monkeypatch: pytest.MonkeyPatch) -> None:
     storage.put(PROBE, b"of an earlier run")
-    before = list(storage.list("leases/proof/"))
-    monkeypatch.setattr(S3Storage, "list", lambda *_, **__: iter(before))
+    listing = list(storage.list("leases/proof/"))
+    monkeypatch.setattr(S3Storage, "list", lambda *_, **__: iter(listing))
     with pytest.raises(EnvironmentProblem, match="with 17 bytes, as it was before"):
-        take(storage)
+        acquire_lease(storage)
 
 
 @pytest.mark.s3
 def test_a_server_without_conditional_puts_is_refused(storage: S3Storage, proxy: FaultProxy) -> None:
     proxy.fail("not implemented", "PUT", times=100)
     with pytest.raises(EnvironmentProblem, match="answers NotImplemented") as raised:
-        take(storage)
+        acquire_lease(storage)
     assert "conditional puts" in str(raised.value.hint)
-    assert names(storage) == [PROBE]
+    assert paths(storage) == [PROBE]
 
 
 @pytest.mark.s3
 @pytest.mark.parametrize("kind", ["lost", "done but 500", "reset", "503", "409"])
-def test_answers_that_are_lost_prove_nothing_wrong(storage: S3Storage, proxy: FaultProxy, kind: Kind) -> None:
+def test_lost_answers_do_not_fail_the_probe(storage: S3Storage, proxy: FaultProxy, kind: Kind) -> None:
     proxy.fail(kind, "PUT", "proof", times=1)
     proxy.fail(kind, "POST", "uploadId=", times=1)
-    take(storage)
-    assert RECORD in names(storage)
+    acquire_lease(storage)
+    assert RECORD in paths(storage)
 
 
 @pytest.mark.s3
-def test_a_storage_that_moved_to_another_server_is_tried_out_again(
-    storage: S3Storage, s3: S3Proxy, bucket: str
-) -> None:
-    take(storage)
+def test_a_storage_on_another_server_is_probed_again(storage: S3Storage, s3: S3Proxy, bucket: str) -> None:
+    acquire_lease(storage)
     record = json.loads(storage.get(RECORD))
-    other = S3Storage(storage.uri, options(endpoint=s3.endpoint))
-    take(other)
-    assert json.loads(other.get(RECORD))["server"] == other.server != record["server"]
+    moved = S3Storage(storage.uri, options(endpoint=s3.endpoint))
+    acquire_lease(moved)
+    assert json.loads(moved.get(RECORD))["server"] == moved.server != record["server"]
 
 
-def test_a_folder_is_tried_out_too(tmp_path: Path) -> None:
+def test_a_local_folder_is_probed(tmp_path: Path) -> None:
     class Lax(LocalStorage):
         def put(self, path: str, data: bytes, *, if_absent: bool = False, metadata: object = None) -> None:
             del if_absent, metadata
             super().put(path, data)
 
     with pytest.raises(EnvironmentProblem, match="the file system is not safe for backups"):
-        take(Lax(str(tmp_path)))
-    assert names(LocalStorage(str(tmp_path))) == [PROBE]
-    take(LocalStorage(str(tmp_path)))
-    assert RECORD in names(LocalStorage(str(tmp_path)))
+        acquire_lease(Lax(str(tmp_path)))
+    assert paths(LocalStorage(str(tmp_path))) == [PROBE]
+    acquire_lease(LocalStorage(str(tmp_path)))
+    assert RECORD in paths(LocalStorage(str(tmp_path)))
 
 
-def test_a_server_that_takes_no_new_name_ends_the_wait(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_server_that_takes_no_new_name_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Full(LocalStorage):
         def put(self, path: str, data: bytes, *, if_absent: bool = False, metadata: object = None) -> None:
             del metadata
@@ -161,21 +157,24 @@ def test_a_server_that_takes_no_new_name_ends_the_wait(
             super().put(path, data)
 
     with pytest.raises(EnvironmentProblem, match="and there is none"):
-        take(Full(str(tmp_path)))
+        acquire_lease(Full(str(tmp_path)))
 
 
 @pytest.mark.s3
 def test_no_catalog_and_no_backup_begins_on_a_server_that_is_not_safe(
-    lax: FaultProxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    lax_server: FaultProxy,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    for name, value in s3_environment(lax.endpoint).items():
+    for name, value in s3_environment(lax_server.endpoint).items():
         monkeypatch.setenv(name, value)
     uri = f"s3://{uuid4().hex}/root"
     storage = open_storage(uri)
     assert isinstance(storage, S3Storage)
     client(storage.options).create_bucket(Bucket=uri.split("/")[2])
     (tmp_path / "file").write_text("x")
-    lax.fail("unconditional", "PUT", times=1000)
+    lax_server.fail("unconditional", "PUT", times=1000)
     for command in (["catalog", "init"], ["backup", "snapshot", str(tmp_path), "--source", "s"]):
         assert "is not safe for backups" in Commands(capsys).fails(6, *command, "--repo", uri)
-        assert {name.removeprefix("catalog/") for name in names(storage)} == {PROBE}
+        assert {name.removeprefix("catalog/") for name in paths(storage)} == {PROBE}

@@ -1,4 +1,4 @@
-"""Verbs under the roles of docs/s3.md: an S3 server refuses what they do not have."""
+"""Commands under the roles of docs/s3.md. The S3 server refuses requests that a role has no right to."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_a_role_that_only_reads_lists_verifies_and_restores(
     repository = f"s3://{bucket}/kept"
     flags = ("--source", "store", "--repo", repository)
     backup = commands.told("backup", "snapshot", str(tree), *flags)
-    state = {(stored.path, stored.modified_ms) for stored in open_storage(repository).list()}
+    state = {(entry.path, entry.modified_ms) for entry in open_storage(repository).list()}
     with acting_as("read-only", proxy):
         assert [row["backup_id"] for row in commands.rows("list", "--repo", repository)] == [
             backup["backup_id"]
@@ -95,7 +95,7 @@ def test_a_role_that_only_reads_lists_verifies_and_restores(
         refusal = commands.fails(6, "backup", "snapshot", str(tree), *flags, "--json")
         assert "AccessDenied" in json.loads(refusal)["message"]
     assert [path.read_bytes() for path in (tmp_path / "back").rglob("a")] == [b"one"]
-    assert {(stored.path, stored.modified_ms) for stored in open_storage(repository).list()} == state
+    assert {(entry.path, entry.modified_ms) for entry in open_storage(repository).list()} == state
 
 
 def _queues(root: Path) -> None:
@@ -115,7 +115,7 @@ def _changes(root: Path) -> None:
     feed.full(20)
 
 
-# What a source's backups are, and what would delete some of them.
+# For each kind of source: a function that makes its backups, and a command that deletes some of them.
 _KINDS: dict[str, tuple[Callable[[Path], None], tuple[str, ...]]] = {
     "queues": (
         _queues,
@@ -130,7 +130,7 @@ _KINDS: dict[str, tuple[Callable[[Path], None], tuple[str, ...]]] = {
 
 @pytest.fixture(params=_KINDS)
 def kind(request: pytest.FixtureRequest, bucket: str, tmp_path: Path, empty_catalog: Path) -> str:
-    """The name of a kind, of which there are backups in the bucket."""
+    """The name of a kind of source whose backups are in the bucket."""
     name: str = request.param
     root = tmp_path / name
     shutil.copytree(empty_catalog, root / "catalog")
@@ -143,11 +143,11 @@ def kind(request: pytest.FixtureRequest, bucket: str, tmp_path: Path, empty_cata
 
 
 def _objects(bucket: str) -> dict[str, int]:
-    """The objects that a backup needs, and when they were written."""
+    """The paths of the objects that a backup needs, each with the time it was written."""
     return {
-        stored.path: stored.modified_ms
-        for stored in open_storage(f"s3://{bucket}/kept").list()
-        if "leases/" not in stored.path
+        entry.path: entry.modified_ms
+        for entry in open_storage(f"s3://{bucket}/kept").list()
+        if "leases/" not in entry.path
     }
 
 
@@ -156,28 +156,28 @@ def test_each_kind_is_listed_and_verified(
     kind: str, role: Role, bucket: str, proxy: FaultProxy, commands: Commands
 ) -> None:
     repository = f"s3://{bucket}/kept"
-    before = _objects(bucket)
+    first_objects = _objects(bucket)
     with acting_as(role, proxy):
         assert commands.rows("list", "--repo", repository)
         assert commands.rows("sql", "SELECT count(*) AS n FROM files", "--repo", repository)[0]["n"] > 0
         code, _, stderr = commands.run("verify", "--repo", repository)
         assert code == 0, stderr
-    after = _objects(bucket)
-    assert {path: after.get(path) for path in before} == before
+    objects = _objects(bucket)
+    assert {path: objects.get(path) for path in first_objects} == first_objects
     if role == "read-only":
-        assert after == before
+        assert objects == first_objects
 
 
 @pytest.mark.parametrize("role", ["read-only", "append-only"])
-def test_what_deletes_is_refused_before_anything_is_lost(
+def test_a_deletion_is_refused_before_anything_is_lost(
     kind: str, role: Role, bucket: str, proxy: FaultProxy, commands: Commands
 ) -> None:
     repository = f"s3://{bucket}/kept"
-    before = _objects(bucket)
+    first_objects = _objects(bucket)
     backups = commands.rows("list", "--repo", repository)
     with acting_as(role, proxy):
         error = commands.fails(6, *_KINDS[kind][1], "--repo", repository)
     assert "AccessDenied" in error
-    after = _objects(bucket)  # an append-only role records that it failed
-    assert {path: after.get(path) for path in before} == before
+    objects = _objects(bucket)  # an append-only role records that it failed
+    assert {path: objects.get(path) for path in first_objects} == first_objects
     assert commands.rows("list", "--repo", repository) == backups

@@ -1,4 +1,4 @@
-"""What every storage must do, whatever it is made of. A new backend joins the fixture's parameters."""
+"""The contract of every storage backend. Add a new backend to the parameters of the fixture `storage`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ VERSITY = pytest.param("versity", marks=[pytest.mark.s3, pytest.mark.long])
 
 @pytest.fixture(params=["local", pytest.param("s3", marks=pytest.mark.s3), VERSITY])
 def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
-    """An empty place of each kind; its root does not exist yet."""
+    """An empty storage of each kind, whose root does not exist yet."""
     if request.param == "local":
         return open_storage(str(tmp_path / "a place" / "root"))
     server: Server = request.getfixturevalue(request.param)
@@ -33,18 +33,18 @@ def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
 
 
 def paths(storage: Storage, prefix: str = "") -> list[str]:
-    return [found.path for found in storage.list(prefix)]
+    return [entry.path for entry in storage.list(prefix)]
 
 
-def test_a_place_never_written_to_is_empty(storage: Storage) -> None:
+def test_a_storage_never_written_to_is_empty(storage: Storage) -> None:
     assert paths(storage) == []
     assert list(storage.folders()) == []
     with pytest.raises(NotFound):
         storage.get("a")
 
 
-def test_nobody_else_may_read_what_is_put(storage: Storage, tmp_path: Path) -> None:
-    """Where there are permission bits: object storage has policies instead."""
+def test_stored_files_are_private(storage: Storage, tmp_path: Path) -> None:
+    """Applies to file systems only: object storage has policies instead of permission bits."""
     storage.put("a/b", b"x")
     storage.upload("a/c", io.BytesIO(b"x"))
     with storage.writer() as writer:
@@ -58,7 +58,7 @@ def test_nobody_else_may_read_what_is_put(storage: Storage, tmp_path: Path) -> N
     assert {path.stat().st_mode & 0o777 for path in root.rglob("*") if path.is_dir()} == {0o700}
 
 
-def test_put_then_get(storage: Storage) -> None:
+def test_get_returns_the_bytes_that_were_put(storage: Storage) -> None:
     storage.put("a/b/c", b"\0\xff" * 3)
     assert storage.get("a/b/c") == b"\0\xff" * 3
     with storage.open("a/b/c") as stream:
@@ -77,19 +77,19 @@ def test_an_empty_object_is_an_object(storage: Storage) -> None:
     ("start", "length", "expected"),
     [(0, None, b"0123456789"), (3, 4, b"3456"), (8, 5, b"89"), (10, 1, b""), (99, None, b""), (4, 0, b"")],
 )
-def test_ranges(storage: Storage, start: int, length: int | None, expected: bytes) -> None:
+def test_get_reads_a_range(storage: Storage, start: int, length: int | None, expected: bytes) -> None:
     storage.put("digits", b"0123456789")
     assert storage.get("digits", start=start, length=length) == expected
 
 
 @pytest.mark.parametrize(("start", "length"), [(-1, None), (0, -1)])
-def test_ranges_that_make_no_sense(storage: Storage, start: int, length: int | None) -> None:
+def test_invalid_ranges_are_refused(storage: Storage, start: int, length: int | None) -> None:
     storage.put("digits", b"0123456789")
     with pytest.raises(UsageProblem):
         storage.get("digits", start=start, length=length)
 
 
-def test_put_replaces_unless_told_not_to(storage: Storage) -> None:
+def test_put_replaces_an_object_unless_if_absent(storage: Storage) -> None:
     storage.put("x", b"1")
     storage.put("x", b"22")
     assert storage.get("x") == b"22"
@@ -100,17 +100,17 @@ def test_put_replaces_unless_told_not_to(storage: Storage) -> None:
 
 def test_a_conditional_put_has_one_winner(storage: Storage) -> None:
     contenders = 8
-    won: list[int] = []
-    together = threading.Barrier(contenders)
+    won_turns: list[int] = []
+    barrier = threading.Barrier(contenders)
 
     def contend(number: int) -> None:
         for turn in range(20):
-            together.wait()
+            barrier.wait()
             try:
                 storage.put(f"turn/{turn}", b"%d" % number, if_absent=True)
             except AlreadyExists:
                 continue
-            won.append(turn)
+            won_turns.append(turn)
             assert storage.get(f"turn/{turn}") == b"%d" % number
 
     threads = [threading.Thread(target=contend, args=(number,)) for number in range(contenders)]
@@ -118,7 +118,7 @@ def test_a_conditional_put_has_one_winner(storage: Storage) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert sorted(won) == list(range(20))
+    assert sorted(won_turns) == list(range(20))
 
 
 def test_a_writer_shows_nothing_before_it_commits(storage: Storage) -> None:
@@ -148,19 +148,19 @@ def test_a_writer_left_without_commit_leaves_nothing(storage: Storage) -> None:
     assert paths(storage) == []
 
 
-@pytest.mark.parametrize("more", [b"", b", longer"])
-def test_a_writer_stays_usable_after_losing_a_name(storage: Storage, more: bytes) -> None:
+@pytest.mark.parametrize("suffix", [b"", b", longer"])
+def test_a_writer_stays_usable_after_losing_a_name(storage: Storage, suffix: bytes) -> None:
     storage.put("seq/0", b"taken")
     with storage.writer() as writer:
         writer.write(b"mine")
         with pytest.raises(AlreadyExists):
             writer.commit("seq/0")
-        writer.write(more)
+        writer.write(suffix)
         writer.commit("seq/1")
-    assert (storage.get("seq/0"), storage.get("seq/1")) == (b"taken", b"mine" + more)
+    assert (storage.get("seq/0"), storage.get("seq/1")) == (b"taken", b"mine" + suffix)
 
 
-def test_a_writer_replaces_when_told_to(storage: Storage) -> None:
+def test_a_writer_replaces_an_object_without_if_absent(storage: Storage) -> None:
     storage.put("x", b"old")
     with storage.writer() as writer:
         writer.write(b"new")
@@ -181,11 +181,11 @@ def test_upload_takes_a_stream_to_its_end(storage: Storage) -> None:
 
 def test_upload_of_a_source_that_fails_publishes_nothing(storage: Storage) -> None:
     class Failing:
-        left = 3
+        remaining = 3
 
         def read(self, size: int) -> bytes:
-            self.left -= 1
-            if not self.left:
+            self.remaining -= 1
+            if not self.remaining:
                 raise InterruptedError("the source is gone")
             return b"x" * min(size, 100)
 
@@ -194,16 +194,16 @@ def test_upload_of_a_source_that_fails_publishes_nothing(storage: Storage) -> No
     assert paths(storage) == []
 
 
-def test_stat(storage: Storage) -> None:
+def test_stat_gives_path_size_and_time(storage: Storage) -> None:
     storage.put("a/b", b"12345")
-    found = storage.stat("a/b")
-    assert (found.path, found.bytes) == ("a/b", 5)
-    assert found.modified_ms > 1_600_000_000_000
-    assert list(storage.list()) == [found]
+    stat = storage.stat("a/b")
+    assert (stat.path, stat.bytes) == ("a/b", 5)
+    assert stat.modified_ms > 1_600_000_000_000
+    assert list(storage.list()) == [stat]
 
 
 @pytest.mark.parametrize("path", ["nothing", "a", "a/b/c", "a/nothing"])
-def test_what_is_no_object_is_not_found(storage: Storage, path: str, request: pytest.FixtureRequest) -> None:
+def test_a_missing_object_is_not_found(storage: Storage, path: str, request: pytest.FixtureRequest) -> None:
     if path == "a/b/c" and request.node.callspec.params["storage"] == "s3":
         pytest.skip("S3Proxy on a folder answers 500 for a path below an object")
     storage.put("a/b", b"")
@@ -239,12 +239,14 @@ def test_list_is_in_the_order_of_the_paths(storage: Storage) -> None:
     assert list(storage.folders("nowhere/")) == []
 
 
-@pytest.mark.parametrize("after", ["", "log/", "log/002", "log/002.json", "log/004.json", "log/9", "z"])
-def test_a_list_begins_behind_a_path(storage: Storage, after: str) -> None:
+@pytest.mark.parametrize("start_after", ["", "log/", "log/002", "log/002.json", "log/004.json", "log/9", "z"])
+def test_a_list_begins_after_a_path(storage: Storage, start_after: str) -> None:
     names = ["log/.001.crc", "log/001.json", "log/002.json", "log/002.parquet", "log/004.json", "log/x/1"]
     for name in names:
         storage.put(name, b"")
-    assert [found.path for found in storage.list("log/", after=after)] == [n for n in names if n > after]
+    assert [entry.path for entry in storage.list("log/", after=start_after)] == [
+        n for n in names if n > start_after
+    ]
 
 
 def test_a_prefix_is_a_folder(storage: Storage) -> None:
@@ -254,7 +256,7 @@ def test_a_prefix_is_a_folder(storage: Storage) -> None:
         list(storage.folders("a"))
 
 
-def test_delete(storage: Storage) -> None:
+def test_a_deleted_object_is_gone(storage: Storage) -> None:
     storage.put("a/b", b"")
     storage.delete("a/b")
     storage.delete("a/b")
@@ -278,7 +280,7 @@ def test_a_path_cannot_leave_the_root(storage: Storage, path: str) -> None:
     assert paths(storage) == ["kept"]
 
 
-def test_the_uri_opens_the_same_place(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_uri_opens_the_same_storage(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
     if isinstance(storage, S3Storage):
         for name, value in storage.options.variables().items():
             monkeypatch.setenv(name, value)

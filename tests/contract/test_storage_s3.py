@@ -1,4 +1,4 @@
-"""What only object storage has to do: lost answers, failing servers, reads and uploads in parts."""
+"""Object storage only: lost answers, failing servers, reads and uploads in parts."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from lakebackup.storage.s3 import S3Storage
 pytestmark = [pytest.mark.s3, pytest.mark.usefixtures("quick")]
 
 
-def names(server: Server, bucket: str) -> list[str]:
-    return [found["Key"] for found in server.client().list_objects_v2(Bucket=bucket).get("Contents", ())]
+def keys(server: Server, bucket: str) -> list[str]:
+    return [entry["Key"] for entry in server.client().list_objects_v2(Bucket=bucket).get("Contents", ())]
 
 
 def uploads(s3: S3Proxy, bucket: str) -> list[Any]:
@@ -35,7 +35,7 @@ def uploads(s3: S3Proxy, bucket: str) -> list[Any]:
 
 @pytest.mark.parametrize("kind", ["lost", "done but 500", "503", "409", "reset"])
 @pytest.mark.parametrize("times", [1, 2])
-def test_a_conditional_put_that_a_fault_met_is_done_once(
+def test_a_conditional_put_with_a_fault_is_done_once(
     storage: S3Storage, proxy: FaultProxy, kind: Kind, times: int
 ) -> None:
     proxy.fail(kind, "PUT", times=times)
@@ -45,7 +45,7 @@ def test_a_conditional_put_that_a_fault_met_is_done_once(
 
 
 @pytest.mark.parametrize("kind", ["lost", "done but 500", "409", "reset"])
-def test_the_last_request_of_parts_that_a_fault_met_is_done_once(
+def test_an_upload_in_parts_with_a_fault_at_its_end_is_done_once(
     s3: S3Proxy, bucket: str, storage: S3Storage, proxy: FaultProxy, kind: Kind
 ) -> None:
     proxy.fail(kind, "POST", "uploadId=")
@@ -55,7 +55,7 @@ def test_the_last_request_of_parts_that_a_fault_met_is_done_once(
 
 
 @pytest.mark.parametrize("data", [b"mine", LARGE], ids=["whole", "parts"])
-def test_when_every_answer_is_lost_what_is_there_counts(
+def test_when_every_answer_is_lost_the_stored_object_counts(
     storage: S3Storage, proxy: FaultProxy, data: bytes
 ) -> None:
     proxy.fail("lost", "PUT" if len(data) < PART else "POST", "" if len(data) < PART else "uploadId", 99)
@@ -68,11 +68,11 @@ def test_when_every_answer_is_lost_what_is_there_counts(
 def test_a_lost_answer_does_not_hide_that_another_was_first(
     storage: S3Storage, proxy: FaultProxy, bucket: str, s3: S3Proxy, kind: Kind, data: bytes
 ) -> None:
-    def other() -> None:
+    def put_first() -> None:
         s3.client().put_object(Bucket=bucket, Key="root/a", Body=b"another's")
 
     proxy.fail(
-        kind, "PUT" if len(data) < PART else "POST", "" if len(data) < PART else "uploadId", then=other
+        kind, "PUT" if len(data) < PART else "POST", "" if len(data) < PART else "uploadId", then=put_first
     )
     with pytest.raises(AlreadyExists, match="a is there already"):
         storage.upload("a", io.BytesIO(data))
@@ -81,65 +81,61 @@ def test_a_lost_answer_does_not_hide_that_another_was_first(
 
 
 @pytest.mark.parametrize("first", [b"another's", None])
-def test_an_upload_that_is_gone_tells_who_was_first_if_anybody(
+def test_an_aborted_upload_reports_the_object_that_was_first(
     storage: S3Storage, proxy: FaultProxy, bucket: str, s3: S3Proxy, first: bytes | None
 ) -> None:
-    def other() -> None:
+    def abort_uploads() -> None:
         for upload in uploads(s3, bucket):
             s3.client().abort_multipart_upload(Bucket=bucket, Key=upload["Key"], UploadId=upload["UploadId"])
         if first is not None:
             s3.client().put_object(Bucket=bucket, Key="root/a", Body=first)
 
-    proxy.fail("409", "POST", "uploadId", then=other)
-    problem, said = (AlreadyExists, "root/a is there") if first else (EnvironmentProblem, "NoSuchUpload")
-    with pytest.raises(problem, match=said):
+    proxy.fail("409", "POST", "uploadId", then=abort_uploads)
+    problem, message = (AlreadyExists, "root/a is there") if first else (EnvironmentProblem, "NoSuchUpload")
+    with pytest.raises(problem, match=message):
         storage.upload("a", io.BytesIO(LARGE))
     if first is not None:
         assert storage.get("a") == first
 
 
-def test_whatever_goes_wrong_each_name_has_one_winner_who_knows_or_is_told_of_the_trouble(
-    bucket: str, proxy: FaultProxy
-) -> None:
-    seeded = random.Random(7)
+def test_under_random_faults_each_name_has_at_most_one_winner(bucket: str, proxy: FaultProxy) -> None:
+    rng = random.Random(7)
     kinds: tuple[Kind, ...] = ("lost", "done but 500", "503", "409", "reset", "cut")
-    proxy.chance = lambda: seeded.choice(kinds) if seeded.random() < 0.25 else None
+    proxy.chance = lambda: rng.choice(kinds) if rng.random() < 0.25 else None
     storage = S3Storage(f"s3://{bucket}", options(endpoint=proxy.endpoint))
     contenders, turns = 4, 20
-    together = threading.Barrier(contenders)
+    barrier = threading.Barrier(contenders)
 
     def contend(number: int) -> list[str]:
-        said = []
+        outcomes = []
         for turn in range(turns):
-            together.wait()
+            barrier.wait()
             try:
                 storage.put(f"{turn:03d}", b"%d" % number, if_absent=True)
             except AlreadyExists:
-                said.append("lost")
+                outcomes.append("lost")
             except EnvironmentProblem:
-                said.append("unknown")
+                outcomes.append("unknown")
             else:
-                said.append("won")
-        return said
+                outcomes.append("won")
+        return outcomes
 
     with ThreadPoolExecutor(contenders) as pool:
-        said = list(pool.map(contend, range(contenders)))
-    plain = S3Storage(f"s3://{bucket}", options())
-    there = {found.path: int(plain.get(found.path)) for found in plain.list()}
+        answers_by_contender = list(pool.map(contend, range(contenders)))
+    direct = S3Storage(f"s3://{bucket}", options())
+    owners = {entry.path: int(direct.get(entry.path)) for entry in direct.list()}
     for turn in range(turns):
-        answers = [said[number][turn] for number in range(contenders)]
-        owner = there.get(f"{turn:03d}")
+        answers = [answers_by_contender[number][turn] for number in range(contenders)]
+        owner = owners.get(f"{turn:03d}")
         for number, answer in enumerate(answers):
             assert answer != "won" or number == owner, (turn, answers, owner)
             assert answer != "lost" or owner not in (None, number), (turn, answers, owner)
-    everything = [answer for answers in said for answer in answers]
-    assert everything.count("won") > turns / 2
-    assert everything.count("unknown") < len(everything) / 2  # the SDK soon stops trying again
+    all_answers = [answer for answers in answers_by_contender for answer in answers]
+    assert all_answers.count("won") > turns / 2
+    assert all_answers.count("unknown") < len(all_answers) / 2  # the SDK soon stops trying again
 
 
-def test_when_nothing_can_be_found_out_it_is_not_said_that_the_name_is_taken(
-    storage: S3Storage, proxy: FaultProxy
-) -> None:
+def test_an_unknown_outcome_is_not_reported_as_a_taken_name(storage: S3Storage, proxy: FaultProxy) -> None:
     proxy.fail("lost", "PUT")
     proxy.fail("reset", "HEAD", times=99)
     with pytest.raises(EnvironmentProblem, match=r"Cannot write a "):
@@ -168,7 +164,7 @@ def test_parts_that_cannot_be_sent_leave_nothing(
     proxy.fail("503", "PUT", "partNumber=2", times=99)
     with pytest.raises(EnvironmentProblem, match="SlowDown"):
         storage.upload("a", io.BytesIO(LARGE))
-    assert (names(s3, bucket), uploads(s3, bucket)) == ([], [])
+    assert (keys(s3, bucket), uploads(s3, bucket)) == ([], [])
 
 
 def test_a_source_that_fails_in_the_middle_of_parts_leaves_nothing(
@@ -182,10 +178,10 @@ def test_a_source_that_fails_in_the_middle_of_parts_leaves_nothing(
 
     with pytest.raises(InterruptedError, match="gone"):
         storage.upload("a", Failing(LARGE))
-    assert (names(s3, bucket), uploads(s3, bucket)) == ([], [])
+    assert (keys(s3, bucket), uploads(s3, bucket)) == ([], [])
 
 
-def test_a_silent_server_is_asked_again(proxy: FaultProxy, bucket: str) -> None:
+def test_a_request_to_a_silent_server_is_repeated(proxy: FaultProxy, bucket: str) -> None:
     storage = S3Storage(f"s3://{bucket}", options(endpoint=proxy.endpoint, read_timeout=1))
     for method in ("PUT", "GET", "HEAD", "DELETE"):
         proxy.fail("silent", method)
@@ -196,13 +192,13 @@ def test_a_silent_server_is_asked_again(proxy: FaultProxy, bucket: str) -> None:
     assert list(storage.list()) == []
 
 
-def test_who_is_in_a_hurry_soon_asks_again_and_soon_gives_up(proxy: FaultProxy, bucket: str) -> None:
+def test_a_hurried_storage_retries_and_gives_up_early(proxy: FaultProxy, bucket: str) -> None:
     storage = S3Storage(f"s3://{bucket}", options(endpoint=proxy.endpoint, max_attempts=9)).hurried(2)
     assert storage.uri == f"s3://{bucket}"
     proxy.fail("silent", "PUT")
-    began = time.monotonic()
+    start = time.monotonic()
     storage.put("a", b"x", if_absent=True)
-    assert time.monotonic() - began < 20  # a minute of silence is what others bear
+    assert time.monotonic() - start < 20  # other storages wait for a minute
     proxy.fail("503", "GET", times=99)
     proxy.requests.clear()
     with pytest.raises(EnvironmentProblem, match="SlowDown"):
@@ -224,7 +220,7 @@ def test_a_read_goes_on_where_the_connection_broke(storage: S3Storage, proxy: Fa
 
 
 def test_a_read_that_always_breaks_fails(storage: S3Storage, proxy: FaultProxy) -> None:
-    storage.put("a", b"x")  # half of one byte is none: no way forward
+    storage.put("a", b"x")  # half of one byte is none, so no retry gets further
     proxy.fail("cut", "GET", times=99)
     with pytest.raises(EnvironmentProblem, match="Cannot read a "):
         storage.get("a")
@@ -240,7 +236,7 @@ def test_a_read_never_mixes_two_objects(storage: S3Storage, proxy: FaultProxy) -
             stream.read()
 
 
-def test_a_stream_can_be_moved(storage: S3Storage) -> None:
+def test_a_stream_can_seek(storage: S3Storage) -> None:
     storage.put("a", LARGE)
     with storage.open("a") as stream:
         assert stream.seek(-7, io.SEEK_END) == len(LARGE) - 7
@@ -253,11 +249,11 @@ def test_a_stream_can_be_moved(storage: S3Storage) -> None:
         assert stream.read() == b""
 
 
-def test_one_of_many_wins_with_parts_too(storage: S3Storage, s3: S3Proxy, bucket: str) -> None:
-    together = threading.Barrier(3)
+def test_one_of_several_uploads_in_parts_wins(storage: S3Storage, s3: S3Proxy, bucket: str) -> None:
+    barrier = threading.Barrier(3)
 
     def contend(number: int) -> int | None:
-        together.wait()
+        barrier.wait()
         try:
             storage.upload("a", io.BytesIO(b"%d" % number * (PART + 1)))
         except AlreadyExists:
@@ -265,9 +261,9 @@ def test_one_of_many_wins_with_parts_too(storage: S3Storage, s3: S3Proxy, bucket
         return number
 
     with ThreadPoolExecutor(3) as pool:
-        won = [number for number in pool.map(contend, range(3)) if number is not None]
-    assert len(won) == 1
-    assert storage.get("a") == b"%d" % won[0] * (PART + 1)
+        winners = [number for number in pool.map(contend, range(3)) if number is not None]
+    assert len(winners) == 1
+    assert storage.get("a") == b"%d" % winners[0] * (PART + 1)
     assert uploads(s3, bucket) == []
 
 
@@ -291,22 +287,22 @@ def test_a_forked_process_has_connections_of_its_own(bucket: str) -> None:
     subprocess.run([sys.executable, "-c", FORKED, f"s3://{bucket}"], check=True, timeout=60)
 
 
-def test_it_travels_to_workers(storage: S3Storage) -> None:
+def test_a_storage_is_pickled_without_its_secret(storage: S3Storage) -> None:
     storage.put("a", b"1")
-    carried = pickle.dumps(storage)
-    assert SECRET_KEY.encode() not in carried
-    assert pickle.loads(carried).get("a") == b"1"
+    pickled = pickle.dumps(storage)
+    assert SECRET_KEY.encode() not in pickled
+    assert pickle.loads(pickled).get("a") == b"1"
 
 
 def test_memory_does_not_grow_with_the_object(bucket: str) -> None:
     storage = S3Storage(f"s3://{bucket}", options())
 
     class Zeros:
-        left = 12 * PART
+        remaining = 12 * PART
 
         def read(self, size: int) -> bytes:
-            size = min(size, self.left)
-            self.left -= size
+            size = min(size, self.remaining)
+            self.remaining -= size
             return bytes(size)
 
     tracemalloc.start()
@@ -320,18 +316,18 @@ def test_memory_does_not_grow_with_the_object(bucket: str) -> None:
 
 
 def test_metadata_goes_with_the_object(storage: S3Storage, s3: S3Proxy, bucket: str) -> None:
-    wanted = {"lakebackup-last-position": "3:42", "lakebackup-max-ts": "1700000000000"}
-    storage.put("put", b"x", metadata=wanted)
-    storage.upload("parts", io.BytesIO(LARGE), metadata=wanted)
+    metadata = {"lakebackup-last-position": "3:42", "lakebackup-max-ts": "1700000000000"}
+    storage.put("put", b"x", metadata=metadata)
+    storage.upload("parts", io.BytesIO(LARGE), metadata=metadata)
     with storage.writer() as writer:
         writer.write(b"x")
-        writer.commit("written", metadata=wanted)
+        writer.commit("written", metadata=metadata)
     for name in ("put", "parts", "written"):
-        found = s3.client().head_object(Bucket=bucket, Key=f"root/{name}")["Metadata"]
-        assert found.items() >= wanted.items()
+        stored_metadata = s3.client().head_object(Bucket=bucket, Key=f"root/{name}")["Metadata"]
+        assert stored_metadata.items() >= metadata.items()
 
 
-def test_metadata_that_s3_cannot_keep(storage: S3Storage) -> None:
+def test_metadata_that_s3_cannot_store_is_refused(storage: S3Storage) -> None:
     with pytest.raises(UsageProblem, match="metadata"):
         storage.put("a", b"x", metadata={"name": "für"})
 
@@ -348,7 +344,7 @@ def test_a_taken_name_costs_no_bytes(storage: S3Storage, proxy: FaultProxy) -> N
     assert storage.get("b") == LARGE
 
 
-def test_what_a_request_costs(storage: S3Storage, proxy: FaultProxy) -> None:
+def test_each_operation_is_one_request(storage: S3Storage, proxy: FaultProxy) -> None:
     storage.put("a", b"x", if_absent=True)
     storage.get("a")
     storage.stat("a")
@@ -358,16 +354,16 @@ def test_what_a_request_costs(storage: S3Storage, proxy: FaultProxy) -> None:
 
 
 @pytest.mark.long
-def test_more_objects_than_one_page(s3: S3Proxy, bucket: str) -> None:
+def test_a_list_reads_several_pages(s3: S3Proxy, bucket: str) -> None:
     storage, plain = S3Storage(f"s3://{bucket}", options()), s3.client()
     expected = sorted(f"a/{number}" for number in range(1003))
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda key: plain.put_object(Bucket=bucket, Key=key, Body=b""), expected))
-    assert [found.path for found in storage.list("a/")] == expected
+    assert [entry.path for entry in storage.list("a/")] == expected
 
 
 @pytest.mark.parametrize("data", [b"abcdef", LARGE], ids=["whole", "parts"])
-def test_a_lost_bit_on_the_way_is_noticed(storage: S3Storage, proxy: FaultProxy, data: bytes) -> None:
+def test_a_flipped_bit_in_transit_is_noticed(storage: S3Storage, proxy: FaultProxy, data: bytes) -> None:
     storage.upload("a", io.BytesIO(data))
     proxy.fail("flipped", "GET")
     with pytest.raises(Damaged, match="checksum"):
@@ -375,4 +371,4 @@ def test_a_lost_bit_on_the_way_is_noticed(storage: S3Storage, proxy: FaultProxy,
     proxy.fail("flipped", "PUT")
     with pytest.raises(EnvironmentProblem, match="Cannot write b"):
         storage.upload("b", io.BytesIO(data))
-    assert [found.path for found in storage.list()] == ["a"]
+    assert [entry.path for entry in storage.list()] == ["a"]

@@ -1,4 +1,4 @@
-"""Settings of object storage, and what servers refuse: accounts, TLS, checksums, encryption, locks."""
+"""Settings of object storage, and refusals of servers: accounts, TLS, checksums, encryption, locks."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ pytestmark = [pytest.mark.s3, pytest.mark.usefixtures("quick")]
 NEEDS_VERSITY = pytest.mark.long
 
 
-def test_encryption_is_asked_for(proxy: FaultProxy, bucket: str) -> None:
-    wanted = options(endpoint=proxy.endpoint, sse="aws:kms", kms_key_id="alias/backups")
-    storage = S3Storage(f"s3://{bucket}", wanted)
+def test_requests_ask_for_encryption(proxy: FaultProxy, bucket: str) -> None:
+    settings = options(endpoint=proxy.endpoint, sse="aws:kms", kms_key_id="alias/backups")
+    storage = S3Storage(f"s3://{bucket}", settings)
     for send in (lambda: storage.put("a", b"x"), lambda: storage.upload("b", io.BytesIO(LARGE))):
         proxy.requests.clear()
         with pytest.raises(EnvironmentProblem, match=r"Server-side encryption is not supported"):
@@ -39,14 +39,14 @@ def test_encryption_is_asked_for(proxy: FaultProxy, bucket: str) -> None:
         assert headers["x-amz-server-side-encryption-aws-kms-key-id"] == "alias/backups"
 
 
-def test_every_request_says_who_pays() -> None:
+def test_every_request_names_the_payer() -> None:
     with FaultProxy(0, rights=frozenset()) as proxy:  # the server behind it would not know the header
-        _ask_everything(S3Storage("s3://bucket", options(endpoint=proxy.endpoint, requester_pays=True)))
+        _send_every_request(S3Storage("s3://bucket", options(endpoint=proxy.endpoint, requester_pays=True)))
     assert {method for method, _, _ in proxy.requests} == {"GET", "HEAD", "PUT", "POST", "DELETE"}
     assert {headers["x-amz-request-payer"] for _, _, headers in proxy.requests} == {"requester"}
 
 
-def _ask_everything(storage: S3Storage) -> None:
+def _send_every_request(storage: S3Storage) -> None:
     for send in (
         lambda: storage.put("a", b"x"),
         lambda: storage.upload("b", io.BytesIO(LARGE), if_absent=False),
@@ -59,16 +59,16 @@ def _ask_everything(storage: S3Storage) -> None:
             send()
 
 
-def test_no_faster_than_allowed(proxy: FaultProxy, bucket: str) -> None:
+def test_uploads_keep_to_the_bandwidth(proxy: FaultProxy, bucket: str) -> None:
     storage = S3Storage(f"s3://{bucket}", options(endpoint=proxy.endpoint, max_bandwidth=2 * PART))
-    began = time.monotonic()
+    start = time.monotonic()
     storage.upload("a", io.BytesIO(LARGE))
     storage.put("b", LARGE)
-    assert time.monotonic() - began > 0.5  # twice a part at two parts a second, the first bit at once
+    assert time.monotonic() - start > 0.5  # twice a part at two parts a second, the first bit at once
     assert storage.get("a") == storage.get("b") == LARGE
 
 
-def test_a_delete_that_is_refused_is_told(storage: S3Storage, proxy: FaultProxy) -> None:
+def test_a_refused_delete_is_reported(storage: S3Storage, proxy: FaultProxy) -> None:
     storage.put("a", b"x")
     proxy.fail("403", "DELETE")
     with pytest.raises(EnvironmentProblem, match=r"Cannot delete a .*AccessDenied[\s\S]*a lock holds"):
@@ -84,31 +84,33 @@ def test_a_delete_that_is_refused_is_told(storage: S3Storage, proxy: FaultProxy)
         ({"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": ""}, "no credentials.*AWS_ACCESS_KEY_ID"),
     ],
 )
-def test_who_is_refused_is_told_so(
+def test_refused_credentials_are_reported(
     bucket: str, monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], complaint: str
 ) -> None:
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    _everything_fails(f"s3://{bucket}/root", options(connect_timeout=11), complaint)
+    _assert_all_fail(f"s3://{bucket}/root", options(connect_timeout=11), complaint)
 
 
-def test_a_bucket_that_is_not_there(s3: S3Proxy) -> None:
-    _everything_fails(
+def test_a_missing_bucket_is_reported(s3: S3Proxy) -> None:
+    _assert_all_fail(
         "s3://no-such-bucket/root", options(), rf"no bucket no-such-bucket at {s3.endpoint}.*Create"
     )
 
 
-def test_a_server_that_is_not_there(bucket: str) -> None:
+def test_an_unreachable_server_is_reported(bucket: str) -> None:
     endpoint = f"http://127.0.0.1:{free_port()}"
-    nowhere = options(endpoint=endpoint, max_attempts=1)
-    _everything_fails(f"s3://{bucket}", nowhere, rf"{bucket}.*{endpoint}.*Check the network and the endpoint")
+    unreachable = options(endpoint=endpoint, max_attempts=1)
+    _assert_all_fail(
+        f"s3://{bucket}", unreachable, rf"{bucket}.*{endpoint}.*Check the network and the endpoint"
+    )
 
 
-def test_a_region_that_is_none(bucket: str) -> None:
-    _everything_fails(f"s3://{bucket}", options(region="no such"), r"no such")
+def test_an_invalid_region_is_reported(bucket: str) -> None:
+    _assert_all_fail(f"s3://{bucket}", options(region="no such"), r"no such")
 
 
-def _everything_fails(uri: str, settings: S3Options, complaint: str) -> None:
+def _assert_all_fail(uri: str, settings: S3Options, complaint: str) -> None:
     client.cache_clear()
     storage = S3Storage(uri, settings)
     for operation in (
@@ -124,14 +126,14 @@ def _everything_fails(uri: str, settings: S3Options, complaint: str) -> None:
         assert "secret-" not in str(refused.value)
 
 
-def test_by_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tls_needs_a_trusted_certificate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with SecureS3Proxy(tmp_path / "secure") as server:
         bucket = server.bucket()
-        unknown = S3Storage(f"s3://{bucket}", options(endpoint=server.endpoint, max_attempts=1))
+        untrusting = S3Storage(f"s3://{bucket}", options(endpoint=server.endpoint, max_attempts=1))
         with pytest.raises(EnvironmentProblem, match=r"SSL[\s\S]*AWS_CA_BUNDLE"):
-            unknown.put("a", b"x")
+            untrusting.put("a", b"x")
         monkeypatch.setenv("AWS_CA_BUNDLE", str(server.certificate))
-        # Here the body's checksum comes behind it, and the body is not signed.
+        # Over TLS the checksum follows the body, and the body is not signed.
         storage = S3Storage(f"s3://{bucket}", options(endpoint=server.endpoint))
         storage.put("a", b"x", if_absent=True)
         storage.upload("b", io.BytesIO(LARGE))
@@ -143,7 +145,7 @@ def test_by_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert storage.get("c") == LARGE
 
 
-def test_a_server_that_knows_no_checksums(
+def test_checksums_can_be_switched_off(
     proxy: FaultProxy, bucket: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_REQUEST_CHECKSUM_CALCULATION", "when_required")
@@ -151,18 +153,20 @@ def test_a_server_that_knows_no_checksums(
     storage.put("a", b"x")
     storage.upload("b", io.BytesIO(LARGE))
     assert storage.get("b") == LARGE
-    sent = [name.lower() for method, _, headers in proxy.requests if method != "GET" for name in headers]
-    assert "x-amz-content-sha256" in sent
-    assert not [name for name in sent if "checksum" in name]
+    header_names = [
+        name.lower() for method, _, headers in proxy.requests if method != "GET" for name in headers
+    ]
+    assert "x-amz-content-sha256" in header_names
+    assert not [name for name in header_names if "checksum" in name]
 
 
-def test_a_lock_is_asked_for(proxy: FaultProxy, bucket: str) -> None:
-    wanted = options(endpoint=proxy.endpoint, object_lock_mode="COMPLIANCE", object_lock_days=2)
-    storage = S3Storage(f"s3://{bucket}", wanted)
+def test_data_is_stored_with_an_object_lock(proxy: FaultProxy, bucket: str) -> None:
+    settings = options(endpoint=proxy.endpoint, object_lock_mode="COMPLIANCE", object_lock_days=2)
+    storage = S3Storage(f"s3://{bucket}", settings)
     for method in ("PUT", "POST"):
         proxy.fail("403", method, times=99)  # S3Proxy has no locks
 
-    def asked(path: str, data: bytes) -> tuple[str | None, str | None]:
+    def lock_headers(path: str, data: bytes) -> tuple[str | None, str | None]:
         proxy.requests.clear()
         with pytest.raises(EnvironmentProblem, match="AccessDenied"):
             storage.upload(path, io.BytesIO(data))
@@ -171,15 +175,15 @@ def test_a_lock_is_asked_for(proxy: FaultProxy, bucket: str) -> None:
         return headers[mode], headers[until]
 
     for path, data in (("data", b"x"), ("parts", LARGE)):
-        mode, until = asked(path, data)
+        mode, until = lock_headers(path, data)
         assert mode == "COMPLIANCE"
-        left = datetime.fromisoformat(str(until)) - datetime.now(UTC)
-        assert 1.9 < left.total_seconds() / 86_400 < 2.1
-    assert asked("leases/x", b"x") == (None, None)
+        remaining = datetime.fromisoformat(str(until)) - datetime.now(UTC)
+        assert 1.9 < remaining.total_seconds() / 86_400 < 2.1
+    assert lock_headers("leases/x", b"x") == (None, None)
 
 
-def test_a_lock_that_a_bucket_does_not_have_is_explained() -> None:
-    said = {
+def test_a_missing_object_lock_is_explained() -> None:
+    response = {
         "Error": {"Code": "InvalidRequest", "Message": "Bucket is missing Object Lock Configuration"},
         "ResponseMetadata": {"HTTPStatusCode": 400},
     }
@@ -187,13 +191,13 @@ def test_a_lock_that_a_bucket_does_not_have_is_explained() -> None:
         pytest.raises(EnvironmentProblem, match="missing Object Lock") as refused,
         explained("write", "a", "s3://bucket", options()),
     ):
-        raise ClientError(said, "PutObject")  # type: ignore[arg-type]
+        raise ClientError(response, "PutObject")  # type: ignore[arg-type]
     assert "the bucket was made without" in refused.value.hint
 
 
 def _versions(server: Server, bucket: str) -> list[tuple[str, str]]:
-    found = server.client().list_object_versions(Bucket=bucket).get("Versions", ())
-    return [(version["Key"], version["VersionId"]) for version in found]
+    versions = server.client().list_object_versions(Bucket=bucket).get("Versions", ())
+    return [(version["Key"], version["VersionId"]) for version in versions]
 
 
 @NEEDS_VERSITY
@@ -210,24 +214,24 @@ def test_a_locked_version_outlives_a_delete_and_a_second_put(versity: Versity) -
     storage.delete("data")
     with pytest.raises(NotFound):
         storage.get("data")
-    plain = versity.client()
-    kept = dict.fromkeys(_versions(versity, bucket))
-    assert sorted(key for key, _ in kept) == ["data", "data", "leases/x", "parts"]
-    first = [version for key, version in kept if key == "data"][-1]
-    assert plain.get_object(Bucket=bucket, Key="data", VersionId=first)["Body"].read() == b"good"
-    for key, version in kept:
+    client = versity.client()
+    versions = dict.fromkeys(_versions(versity, bucket))
+    assert sorted(key for key, _ in versions) == ["data", "data", "leases/x", "parts"]
+    first = [version for key, version in versions if key == "data"][-1]
+    assert client.get_object(Bucket=bucket, Key="data", VersionId=first)["Body"].read() == b"good"
+    for key, version in versions:
         if key == "leases/x":
-            plain.delete_object(Bucket=bucket, Key=key, VersionId=version)
+            client.delete_object(Bucket=bucket, Key=key, VersionId=version)
             continue
-        until = plain.get_object_retention(Bucket=bucket, Key=key, VersionId=version)["Retention"]
+        until = client.get_object_retention(Bucket=bucket, Key=key, VersionId=version)["Retention"]
         assert until["Mode"] == "COMPLIANCE"
         assert 1.9 < (until["RetainUntilDate"] - datetime.now(UTC)).total_seconds() / 86_400 < 2.1
         with pytest.raises(ClientError, match="AccessDenied"):
-            plain.delete_object(Bucket=bucket, Key=key, VersionId=version)
+            client.delete_object(Bucket=bucket, Key=key, VersionId=version)
 
 
 @NEEDS_VERSITY
-def test_a_lock_the_bucket_does_not_have_is_told(versity: Versity) -> None:
+def test_a_missing_object_lock_is_reported(versity: Versity) -> None:
     locking = options(endpoint=versity.endpoint, object_lock_mode="GOVERNANCE", object_lock_days=1)
     storage = S3Storage(f"s3://{versity.bucket()}", locking)
     with pytest.raises(EnvironmentProblem, match=r"(?i)object lock"):
@@ -246,5 +250,5 @@ def test_a_bucket_with_versions_shows_the_newest(versity: Versity) -> None:
     assert storage.get("a") == b"2"
     storage.put("b", b"1")
     storage.delete("b")
-    assert [(found.path, found.bytes) for found in storage.list()] == [("a", 1)]
+    assert [(entry.path, entry.bytes) for entry in storage.list()] == [("a", 1)]
     assert len(_versions(versity, bucket)) == 3

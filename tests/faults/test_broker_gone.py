@@ -1,4 +1,4 @@
-"""The broker dies in the middle of a backup and of a restore, and comes back."""
+"""The broker dies during a backup and during a restore, and comes back."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.long]
 
 @contextmanager
 def killed_when_held(broker: Broker, steps: Steps) -> Iterator[None]:
-    """Kill the broker while the run waits at the step it holds at, then let it go on."""
+    """Kill the broker while the run waits at its `hold` step, then let the run continue."""
 
     def kill() -> None:
         truth.until(lambda: steps.held, "the run comes to the step it waits at")
@@ -39,15 +39,17 @@ def killed_when_held(broker: Broker, steps: Steps) -> Iterator[None]:
     thread.join()
 
 
-def test_broker_gone(spark: SparkSession, empty_catalog: Path, tmp_path: Path) -> None:
+def test_backup_and_restore_survive_a_dead_broker(
+    spark: SparkSession, empty_catalog: Path, tmp_path: Path
+) -> None:
     with Broker(tmp_path / "broker") as broker:
         lab = Lab(spark, broker.bootstrap, tmp_path / "backups", empty_catalog)
-        # More partitions than are restored while the broker is killed.
+        # More partitions than are restored before the broker is killed.
         truth.create_topic(broker.bootstrap, "gone", 12, retention_ms="-1")
         truth.produce(broker.bootstrap, "gone", rows_of(12, 50))
-        before = truth.contents(broker.bootstrap, "gone")
+        expected = truth.contents(broker.bootstrap, "gone")
 
-        # One task reads all partitions, and the broker is gone when it has the first one's file.
+        # One task reads all partitions; the broker dies when the task has the first one's file.
         with (
             watched(tmp_path / "1", hold="put data", patience=3) as steps,
             killed_when_held(broker, steps),
@@ -59,7 +61,7 @@ def test_broker_gone(spark: SparkSession, empty_catalog: Path, tmp_path: Path) -
             lab.backup("gone")
         broker.start()
         assert lab.backup("gone")["entries"] == 600
-        assert stored(lab) == before
+        assert stored(lab) == expected
 
         with (
             watched(tmp_path / "3", hold="after transaction", patience=3) as steps,
@@ -68,8 +70,8 @@ def test_broker_gone(spark: SparkSession, empty_catalog: Path, tmp_path: Path) -
         ):
             lab.restore("gone", maps={"gone": "copy"})
         broker.start()
-        found = truth.contents(broker.bootstrap, "copy")
-        assert 1 <= len(found) < 12
-        assert found == {partition: before[partition] for partition in found}
+        copied = truth.contents(broker.bootstrap, "copy")
+        assert 1 <= len(copied) < 12
+        assert copied == {partition: expected[partition] for partition in copied}
         assert lab.restore("gone", maps={"gone": "copy"})["resumed"]
-        assert truth.contents(broker.bootstrap, "copy") == before
+        assert truth.contents(broker.bootstrap, "copy") == expected

@@ -1,4 +1,4 @@
-"""Files and manifests that are not as they were written: found, named, and nothing of them restored."""
+"""Damaged files and manifests are found and named, and nothing of them is restored."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ def cut_between_blocks(file: Path) -> None:
     data = file.read_bytes()
     blocks = list(fastavro.block_reader(io.BytesIO(data)))
     assert len(blocks) > 1
-    whole = data[: blocks[-1].offset]
-    assert sum(1 for _ in fastavro.reader(io.BytesIO(whole))) > 0  # for Avro nothing is wrong with it
-    file.write_bytes(whole)
+    shortened = data[: blocks[-1].offset]
+    assert sum(1 for _ in fastavro.reader(io.BytesIO(shortened))) > 0  # for Avro the file is valid
+    file.write_bytes(shortened)
 
 
 def missing(file: Path) -> None:
     file.unlink()
 
 
-#: Partition 0 stays whole, each other one's only file is damaged; test_stored_file.py has more ways.
+#: Partition 0 stays intact; the only file of each other one is damaged. test_stored_file.py has more ways.
 WAYS: Sequence[Callable[[Path], None]] = (flip, cut_between_blocks, missing)
 
 
@@ -60,11 +60,11 @@ def files_of(lab: Lab) -> list[Path]:
 
 
 def test_damaged_files(lab: Lab, topic: Make) -> None:
-    """In one restore, and in one each: they are not compressed, and could be read."""
+    """By one restore of all files, and one of each: the files are not compressed and could be read."""
     count = 1 + len(WAYS)
     name, copy = topic("damage", partitions=count), topic("damage-copy", partitions=count)
     truth.produce(lab.bootstrap, name, records(count, 1 + WAYS.index(cut_between_blocks)))
-    before = truth.contents(lab.bootstrap, name)
+    expected = truth.contents(lab.bootstrap, name)
     lab.backup(name, codec="null")
     files = files_of(lab)
     assert len(files) == count
@@ -72,88 +72,88 @@ def test_damaged_files(lab: Lab, topic: Make) -> None:
         damage(file)
     paths = [str(file.relative_to(lab.folder)) for file in files]
 
-    with pytest.raises(Damaged) as told:
+    with pytest.raises(Damaged) as caught:
         lab.restore(name, maps={name: copy})
-    assert sum(path in told.value.message for path in paths[1:]) == 1
+    assert sum(path in caught.value.message for path in paths[1:]) == 1
     for isolation in ("read_committed", "read_uncommitted"):
-        assert truth.contents(lab.bootstrap, copy, isolation) == {0: before[0]}
+        assert truth.contents(lab.bootstrap, copy, isolation) == {0: expected[0]}
     for region in range(1, count):
-        out = lab.folder.parent / f"out-{region}"
-        with pytest.raises(Damaged) as told:
-            lab.restore(select=f"SELECT * FROM files WHERE region = '{region}'", target=f"dir:{out}")
-        assert paths[region] in told.value.message
-        assert not list(out.rglob("*.data"))
+        target = lab.folder.parent / f"out-{region}"
+        with pytest.raises(Damaged) as caught:
+            lab.restore(select=f"SELECT * FROM files WHERE region = '{region}'", target=f"dir:{target}")
+        assert paths[region] in caught.value.message
+        assert not list(target.rglob("*.data"))
 
-    checked = lab.verify()
-    found = {finding["path"]: finding["outcome"] for finding in checked["findings"]}
-    gone = 1 + WAYS.index(missing)
-    assert found == {p: "missing" if i == gone else "changed" for i, p in enumerate(paths) if i}
+    result = lab.verify()
+    outcomes = {finding["path"]: finding["outcome"] for finding in result["findings"]}
+    missing_index = 1 + WAYS.index(missing)
+    assert outcomes == {p: "missing" if i == missing_index else "changed" for i, p in enumerate(paths) if i}
     with pytest.raises(Refused, match="when it was last checked"):
         lab.restore(name, target=f"dir:{lab.folder.parent}/out")
 
 
-def tell_lies(lab: Lab, row: int, **lies: Any) -> tuple[str, str]:
+def change_row(lab: Lab, row: int, **values: Any) -> tuple[str, str]:
     """Change a row in the only part of the only backup; returns the part's and the manifest's path."""
     (part,) = lab.folder.glob("lab/backups/*/parts/*.jsonl")
     lines = part.read_text().splitlines()
-    lines[row] = json.dumps(json.loads(lines[row]) | lies, separators=(",", ":"))
+    lines[row] = json.dumps(json.loads(lines[row]) | values, separators=(",", ":"))
     part.write_text("".join(f"{line}\n" for line in lines))
     manifest = part.parent.with_name("manifest.json")
     return str(part.relative_to(lab.folder)), str(manifest.relative_to(lab.folder))
 
 
-def rebuilt(lab: Lab) -> dict[str, Any]:
-    """Lose the catalog and make it anew."""
+def rebuild_catalog(lab: Lab) -> dict[str, Any]:
+    """Delete the catalog and rebuild it; returns the result."""
     shutil.rmtree(lab.folder / "catalog")
     lab.make_catalog()
     return rebuild.run(rebuild.RebuildRequest(str(lab.folder)), spark=lab.spark, reporter=lab.reporter)
 
 
-LIES = [{"entries": 19}, {"sha256": "00" * 32}, {"bytes": 1}]
+WRONG_VALUES = [{"entries": 19}, {"sha256": "00" * 32}, {"bytes": 1}]
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("lies", LIES, ids=str)
-def test_a_part_that_lies_is_named_and_the_other_backups_are_rebuilt(
-    lab: Lab, topic: Make, lies: dict[str, Any]
+@pytest.mark.parametrize("values", WRONG_VALUES, ids=str)
+def test_a_wrong_part_is_named_and_the_other_backups_are_rebuilt(
+    lab: Lab, topic: Make, values: dict[str, Any]
 ) -> None:
-    name, other = topic("lying"), topic("honest")
+    name, good_topic = topic("lying"), topic("honest")
     truth.produce(lab.bootstrap, name, rows_of(1, 20))
-    truth.produce(lab.bootstrap, other, rows_of(1, 20))
-    liar = lab.backup(name)["backup_id"]
-    _part, manifest = tell_lies(lab, 0, **lies)
-    lab.backup(other, mode="full")
+    truth.produce(lab.bootstrap, good_topic, rows_of(1, 20))
+    wrong_id = lab.backup(name)["backup_id"]
+    _part, manifest = change_row(lab, 0, **values)
+    lab.backup(good_topic, mode="full")
 
-    wrong = [finding for finding in lab.verify()["findings"] if finding["backup_id"] == liar]
-    assert [(finding["path"], finding["outcome"]) for finding in wrong] == [(manifest, "changed")]
+    findings = [finding for finding in lab.verify()["findings"] if finding["backup_id"] == wrong_id]
+    assert [(finding["path"], finding["outcome"]) for finding in findings] == [(manifest, "changed")]
     with pytest.raises(Incomplete, match="1 backups could not be rebuilt"):
-        rebuilt(lab)
+        rebuild_catalog(lab)
     assert manifest in lab.warnings.getvalue()
     assert [backup["state"] for backup in shown(lab)["backups"]] == ["complete"]
-    assert {file["scope"] for file in shown(lab)["files"]} == {other}
-    assert lab.restore(other, target=f"dir:{lab.folder.parent}/out")["entries"] == 20
+    assert {file["scope"] for file in shown(lab)["files"]} == {good_topic}
+    assert lab.restore(good_topic, target=f"dir:{lab.folder.parent}/out")["entries"] == 20
     with pytest.raises(NotFound):
         lab.restore(name, target=f"dir:{lab.folder.parent}/out")
 
 
-def test_a_manifest_that_lies_is_found_by_verify_and_named_by_rebuild(lab: Lab, topic: Make) -> None:
+def test_a_wrong_manifest_is_found_by_verify_and_named_by_rebuild(lab: Lab, topic: Make) -> None:
     name = topic("lying")
     truth.produce(lab.bootstrap, name, rows_of(1, 20))
     lab.backup(name)
     (manifest,) = lab.folder.glob("lab/backups/*/manifest.json")
     manifest.write_text(manifest.read_text().replace('"entries":20', '"entries":21'))
     path = str(manifest.relative_to(lab.folder))
-    checked = lab.verify()
-    assert [(f["path"], f["outcome"]) for f in checked["findings"]] == [(path, "damaged")]
+    result = lab.verify()
+    assert [(f["path"], f["outcome"]) for f in result["findings"]] == [(path, "damaged")]
     with pytest.raises(Incomplete):
-        rebuilt(lab)
+        rebuild_catalog(lab)
     assert path in lab.warnings.getvalue()
     assert shown(lab)["backups"] == []
 
 
 @pytest.mark.long
-def test_a_lie_that_agrees_with_itself_is_found_by_counting(lab: Lab, topic: Make) -> None:
-    # The file lost its last block, and the rows, digests and seals were made to say so, but for the count.
+def test_a_consistent_forgery_is_found_by_counting_records(lab: Lab, topic: Make) -> None:
+    # The file lost its last block. The rows, digests and seals were changed to match, except for the count.
     name, copy = topic("liar"), topic("liar-copy")
     truth.produce(lab.bootstrap, name, records(1, 0))
     lab.backup(name)
@@ -161,16 +161,18 @@ def test_a_lie_that_agrees_with_itself_is_found_by_counting(lab: Lab, topic: Mak
     cut_between_blocks(file)
     data = file.read_bytes()
     storage = open_storage(str(lab.folder))
-    # Its key filter is bound to the file that was, so the lie has to leave it out.
-    unknown = dict.fromkeys(("keys_path", "keys_start", "keys_blocks"))
-    part, path = tell_lies(lab, 0, bytes=len(data), sha256=hashlib.sha256(data).hexdigest(), **unknown)
+    # Its key filter is bound to the old file, so the forged row must leave it out.
+    without_filter = dict.fromkeys(("keys_path", "keys_start", "keys_blocks"))
+    part, path = change_row(
+        lab, 0, bytes=len(data), sha256=hashlib.sha256(data).hexdigest(), **without_filter
+    )
     (row,) = sidecar.read_part(storage, part)
     digest = Digest()
     digest.add(json_line(row))
     manifest = sidecar.read_manifest(storage, path)
     backup = replace(manifest.backup, bytes=len(data), digest=digest.hex())
     sidecar.write_record(storage, path, replace(manifest, backup=backup))
-    rebuilt(lab)
+    rebuild_catalog(lab)
 
     with pytest.raises(Damaged, match=r"holds \d+ records, its manifest says 27"):
         lab.restore(name, maps={name: copy})
@@ -185,18 +187,18 @@ def test_a_backup_without_its_marker_is_unconfirmed_and_a_rebuilt_catalog_does_n
 ) -> None:
     name = topic("unconfirmed")
     truth.produce(lab.bootstrap, name, rows_of(1, 20))
-    done = lab.backup(name)
-    (lab.folder / layout.marker_path("lab", done["backup_id"], "complete")).unlink()
+    backup = lab.backup(name)
+    (lab.folder / layout.marker_path("lab", backup["backup_id"], "complete")).unlink()
     assert [finding["outcome"] for finding in lab.verify()["findings"]] == ["unconfirmed"]
     assert lab.restore(name, target=f"dir:{lab.folder.parent}/out")["entries"] == 20
-    assert rebuilt(lab)["backups"] == {"unconfirmed": 1}
+    assert rebuild_catalog(lab)["backups"] == {"unconfirmed": 1}
     assert shown(lab)["files"] == []
     with pytest.raises(NotFound):
         lab.restore(name, target=f"dir:{lab.folder.parent}/again")
 
 
 @pytest.mark.long
-def test_a_lost_catalog_comes_back_as_it_was(lab: Lab, topic: Make) -> None:
+def test_a_lost_catalog_is_rebuilt_completely(lab: Lab, topic: Make) -> None:
     name, copy = topic("lost", partitions=2), topic("lost-copy", partitions=2)
     for start in (0, 30, 60):
         truth.produce(lab.bootstrap, name, rows_of(2, 30, start))
@@ -205,12 +207,12 @@ def test_a_lost_catalog_comes_back_as_it_was(lab: Lab, topic: Make) -> None:
     truth.produce(lab.bootstrap, name, rows_of(2, 5, 90))
     truth.delete_records(lab.bootstrap, name, {0: 91})
     lab.backup(name, on_gap="continue")
-    before = {relation: sorted(map(str, rows)) for relation, rows in shown(lab).items()}
-    assert {relation: len(rows) for relation, rows in before.items()} == {
+    rows_before = {relation: sorted(map(str, rows)) for relation, rows in shown(lab).items()}
+    assert {relation: len(rows) for relation, rows in rows_before.items()} == {
         "backups": 4, "files": 8, "positions": 8, "scopes": 4, "gaps": 1,
     }  # fmt: skip
-    rebuilt(lab)
-    assert {relation: sorted(map(str, rows)) for relation, rows in shown(lab).items()} == before
+    rebuild_catalog(lab)
+    assert {relation: sorted(map(str, rows)) for relation, rows in shown(lab).items()} == rows_before
     assert lab.restore(name, maps={name: copy}, allow_gaps=True)["entries"] == 180 + 4 + 5
     truth.produce(lab.bootstrap, name, rows_of(1, 3, 95))
     assert lab.backup(name)["kind"] == "differential"

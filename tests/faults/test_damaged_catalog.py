@@ -1,4 +1,4 @@
-"""The catalog's own files with a flipped bit, or cut: an error on both engines, never other rows."""
+"""The catalog's files with a flipped bit, or cut: both engines raise an error and never return other rows."""
 
 from __future__ import annotations
 
@@ -30,31 +30,31 @@ pytestmark = pytest.mark.spark
 
 Rows = list[tuple[Any, ...]]
 TABLES = sorted(set(ARROW_SCHEMAS) - {"migrations"})
-READ_BY_SPARK = ("audit", "backups", "files")  # it reads all of them alike, and more slowly
+READ_BY_SPARK = ("audit", "backups", "files")  # Spark reads all tables in the same way, and more slowly
 DAMAGED = [*(("us", table) for table in TABLES), *(("spark", table) for table in READ_BY_SPARK)]
 
 
 def some_rows(table: str, count: int = 40, first: int = 0) -> pa.Table:
-    """Rows that keep every rule: later columns hold greater numbers, and a place is not beyond its number."""
+    """Rows that satisfy every constraint: later columns have greater numbers, and place is at most number."""
     schema = ARROW_SCHEMAS[table]
     number = schema.get_field_index("number")
     words = {column.name: column.choices for column in columns(table) if column.choices}
-    made = {
+    values_by_column = {
         field.name: [
             words[field.name][row % len(words[field.name])] if field.name in words
             else f"{field.name}-{row}" if field.type == pa.string()
             else row % 2 == 0 if field.type == pa.bool_()
-            else (number if field.name == "place" else place) + row
+            else (number if field.name == "place" else index) + row
             for row in range(first, first + count)
         ]
-        for place, field in enumerate(schema)
+        for index, field in enumerate(schema)
     }  # fmt: skip
-    return pa.Table.from_pydict(made, schema=schema)
+    return pa.Table.from_pydict(values_by_column, schema=schema)
 
 
 def on_duckdb(uri: str, table: str) -> Rows:
-    found = DuckEngine(uri).run(f"SELECT * FROM raw_{table}", (f"raw_{table}",), {}).read_all()
-    return sorted(tuple(row.values()) for row in found.to_pylist())
+    rows = DuckEngine(uri).run(f"SELECT * FROM raw_{table}", (f"raw_{table}",), {}).read_all()
+    return sorted(tuple(row.values()) for row in rows.to_pylist())
 
 
 def data_file(folder: Path) -> Path:
@@ -63,8 +63,8 @@ def data_file(folder: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def written(empty_catalog: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A catalog with rows in each table, in a file of ours."""
+def catalog(empty_catalog: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A catalog with rows in each table, in files that lakebackup wrote."""
     folder = tmp_path_factory.mktemp("damaged") / "catalog"
     shutil.copytree(empty_catalog, folder)
     storage = open_storage(str(folder))
@@ -74,10 +74,10 @@ def written(empty_catalog: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
 
 
 @pytest.fixture(scope="module")
-def rewritten(written: Path, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Some tables with the same rows in files of Spark's, as after compaction of the catalog."""
+def rewritten(catalog: Path, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Some tables with the same rows in files that Spark wrote, as after compaction of the catalog."""
     folder = tmp_path_factory.mktemp("rewritten") / "catalog"
-    shutil.copytree(written, folder)
+    shutil.copytree(catalog, folder)
     for table in READ_BY_SPARK:
         rows = spark.read.format("delta").load(f"{folder}/{table}").coalesce(1)
         rows.write.format("delta").mode("overwrite").save(f"{folder}/{table}")
@@ -85,33 +85,33 @@ def rewritten(written: Path, spark: SparkSession, tmp_path_factory: pytest.TempP
 
 
 @pytest.mark.parametrize(
-    ("by", "table"),
+    ("writer", "table"),
     chosen(DAMAGED, [("us", "files"), ("us", "gaps"), ("us", "policies")]),
 )
-def test_a_flipped_bit_in_a_data_file(
-    by: str, table: str, written: Path, spark: SparkSession, request: pytest.FixtureRequest
+def test_a_flipped_bit_in_a_data_file_is_an_error(
+    writer: str, table: str, catalog: Path, spark: SparkSession, request: pytest.FixtureRequest
 ) -> None:
-    folder: Path = written if by == "us" else request.getfixturevalue("rewritten")
+    folder: Path = catalog if writer == "us" else request.getfixturevalue("rewritten")
     file = data_file(folder / table)
-    whole, size = file.read_bytes(), file.stat().st_size
+    content, size = file.read_bytes(), file.stat().st_size
     truth = sorted(tuple(row.values()) for row in some_rows(table).to_pylist())
     assert on_duckdb(f"file://{folder}", table) == truth
-    for place in [4, size // 2, size - 20, *random.Random(table).sample(range(size), 10)]:
-        flip(file, place)
+    for offset in [4, size // 2, size - 20, *random.Random(table).sample(range(size), 10)]:
+        flip(file, offset)
         with pytest.raises(Damaged, match="damaged"):
             on_duckdb(f"file://{folder}", table)
-        file.write_bytes(whole)
+        file.write_bytes(content)
     if table not in READ_BY_SPARK:
         return
-    engine, noticed = SparkEngine(spark, f"file://{folder}"), 0
-    for place in (100, size // 2, size - 20):
-        flip(file, place)
+    engine, errors = SparkEngine(spark, f"file://{folder}"), 0
+    for offset in (100, size // 2, size - 20):
+        flip(file, offset)
         try:  # Spark reads, and verifies, only the parts of a file that it needs
             assert sorted(map(tuple, engine.table(table).collect())) == truth
         except (PySparkException, Py4JError):
-            noticed += 1
-        file.write_bytes(whole)
-    assert noticed >= 2
+            errors += 1
+        file.write_bytes(content)
+    assert errors >= 2
     assert sorted(map(tuple, engine.table(table).collect())) == truth
 
 
@@ -125,42 +125,42 @@ def log(folder: Path) -> Path:
     return max((folder / "files" / "_delta_log").glob("*.json"))
 
 
-def emptied(file: Path) -> None:
+def empty_file(file: Path) -> None:
     file.write_bytes(b"")
 
 
 def flipped_digit(file: Path) -> None:
-    """Still JSON, and still a commit: only other numbers of rows and other bounds."""
+    """The file is still JSON and a commit: only numbers of rows and bounds differ."""
     data = file.read_bytes()
-    place = data.index(b"numRecords") + 14
-    file.write_bytes(data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :])
+    offset = data.index(b"numRecords") + 14
+    file.write_bytes(data[:offset] + bytes([data[offset] ^ 1]) + data[offset + 1 :])
 
 
-@pytest.mark.parametrize("damage", [cut, emptied, flipped_digit])
-def test_a_damaged_log(
-    damage: Callable[[Path], None], written: Path, spark: SparkSession, tmp_path: Path
+@pytest.mark.parametrize("damage", [cut, empty_file, flipped_digit])
+def test_a_damaged_log_is_an_error(
+    damage: Callable[[Path], None], catalog: Path, spark: SparkSession, tmp_path: Path
 ) -> None:
-    folder = tmp_path / "catalog"  # a place that Spark has not seen: it remembers logs
-    shutil.copytree(written, folder)
+    folder = tmp_path / "catalog"  # a folder that Spark has not seen: it caches logs
+    shutil.copytree(catalog, folder)
     damage(log(folder))
     with pytest.raises(Damaged):
         on_duckdb(f"file://{folder}", "files")
-    if damage is cut:  # at any place
+    if damage is cut:  # cut at several positions
         for sevenths in (6, 5, 3, 2, 1):
-            shutil.copyfile(log(written), log(folder))
+            shutil.copyfile(log(catalog), log(folder))
             cut(log(folder), sevenths)
             with pytest.raises(Damaged):
                 on_duckdb(f"file://{folder}", "files")
-    if damage is not emptied:  # for Delta an empty commit is one; jobs plan on DuckDB, which refuses it
+    if damage is not empty_file:  # for Delta an empty commit is valid; jobs plan on DuckDB, which refuses it
         with pytest.raises(Damaged, match="damaged"):
             SparkEngine(spark, f"file://{folder}").table("files").collect()
 
 
 @pytest.fixture(scope="module")
-def with_checkpoint(written: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def with_checkpoint(catalog: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A catalog of one table, with so many commits that its log has a checkpoint."""
     folder = tmp_path_factory.mktemp("checkpoint") / "catalog"
-    shutil.copytree(written / "audit", folder / "audit")
+    shutil.copytree(catalog / "audit", folder / "audit")
     storage = open_storage(str(folder))
     for number in range(25):
         rows = write_rows(storage, "audit", some_rows("audit", 1, 100 + number))
@@ -170,7 +170,9 @@ def with_checkpoint(written: Path, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 @pytest.mark.parametrize("damage", [cut, flip])
-def test_a_damaged_checkpoint(damage: Callable[[Path], None], with_checkpoint: Path, tmp_path: Path) -> None:
+def test_a_damaged_checkpoint_is_an_error(
+    damage: Callable[[Path], None], with_checkpoint: Path, tmp_path: Path
+) -> None:
     folder = tmp_path / "catalog"
     shutil.copytree(with_checkpoint, folder)
     damage(max((folder / "audit" / "_delta_log").glob("*.checkpoint.parquet")))

@@ -1,4 +1,4 @@
-"""Following ended in the middle, by an error or by SIGKILL: no record is lost or twice. And in good order."""
+"""Follow is ended by an error, SIGKILL or SIGTERM: no record is lost or stored twice."""
 
 from __future__ import annotations
 
@@ -54,26 +54,26 @@ def run_of(lab: Lab, topic: str) -> Run:
 
 
 def planned(lab: Lab) -> list[str]:
-    """Ids of the backups that the checkpoint holds, in order."""
+    """Ids of the backups in the checkpoint, in order."""
     batches = sorted((lab.folder / "lab/follow/offsets").glob("[0-9]*"), key=lambda path: int(path.name))
     offsets = [json.loads(path.read_text().splitlines()[-1]) for path in batches]
     return [offset["backup_id"] for offset in offsets if offset]
 
 
-def goes_on(lab: Lab, topic: str, each: int = 200) -> None:
-    """After a kill, what is followed next makes the catalog hold every record once."""
+def assert_continues(lab: Lab, topic: str, each: int = 200) -> None:
+    """After a kill, follow again: then the catalog has every record once."""
     expire_leases(lab.folder)
     fill(lab, topic, 1, each)
     with following(lab, topic) as run:
         until_stored(run, lab, topic)
     assert set(kinds(lab)[1:]) <= {"log"}
-    # Data files whose task had not put its part yet belong to nobody.
-    assert {found["outcome"] for found in lab.verify()["findings"]} <= {"orphan"}
+    # Data files of a task that had not written its part are orphans.
+    assert {finding["outcome"] for finding in lab.verify()["findings"]} <= {"orphan"}
 
 
 @contextmanager
 def failing(owner: object, step: str) -> Iterator[None]:
-    """A step fails inside the block, in this process."""
+    """A function raises inside the block, in this process."""
 
     def fail(*_: object, **__: object) -> None:
         raise EnvironmentProblem(f"{step} failed")
@@ -83,66 +83,66 @@ def failing(owner: object, step: str) -> Iterator[None]:
         yield
 
 
-def cut_off(lab: Lab, topic: str, owner: object, step: str) -> None:
-    """Follow until the first batch comes to a step, which ends it."""
+def interrupt_at(lab: Lab, topic: str, owner: object, step: str) -> None:
+    """Follow until the first batch calls a function that raises."""
     with failing(owner, step), following(lab, topic) as run:
-        ended = run.join()
-    assert isinstance(ended, EnvironmentProblem), ended
-    assert ended.message == f"{step} failed"
+        outcome = run.join()
+    assert isinstance(outcome, EnvironmentProblem), outcome
+    assert outcome.message == f"{step} failed"
 
 
 @pytest.mark.long
-def test_follow_cut_off(lab: Lab, topic: Callable[..., str]) -> None:
-    """By errors, which leave what a kill leaves but for leases: before the commit, then before the marker."""
+def test_an_interrupted_follow_continues(lab: Lab, topic: Callable[..., str]) -> None:
+    """Errors leave what a kill leaves, except leases: here before the commit, then before the marker."""
     name = topic("cut-off", partitions=PARTITIONS)
     fill(lab, name, 0, each=20)
-    cut_off(lab, name, CatalogWriter, "commit_backup")
+    interrupt_at(lab, name, CatalogWriter, "commit_backup")
     assert shown(lab)["backups"] == []
     (first,) = planned(lab)
-    cut_off(lab, name, sidecar, "mark")
+    interrupt_at(lab, name, sidecar, "mark")
     assert [b["backup_id"] for b in shown(lab)["backups"]] == [first]
     assert not (lab.folder / f"lab/backups/{first}/complete").exists()
-    goes_on(lab, name, each=20)
+    assert_continues(lab, name, each=20)
     assert (lab.folder / f"lab/backups/{first}/complete").exists()
     assert [b["backup_id"] for b in shown(lab)["backups"] if b["number"] == 1] == [first]
 
 
 @pytest.mark.long
-def test_a_planned_batch_whose_records_are_gone_is_given_up(lab: Lab, topic: Callable[..., str]) -> None:
-    """Else the checkpoint would bring it back for ever."""
+def test_a_planned_batch_whose_records_are_gone_is_abandoned(lab: Lab, topic: Callable[..., str]) -> None:
+    """Otherwise the checkpoint would try this batch again for ever."""
     name = topic("cut-off", partitions=PARTITIONS)
     fill(lab, name, 0, each=20)
-    cut_off(lab, name, follow_topics._Following, "_take")
+    interrupt_at(lab, name, follow_topics._Following, "_take")
     truth.delete_records(lab.bootstrap, name, dict.fromkeys(range(PARTITIONS), 10))
-    with following(lab, name) as again:
-        until_stored(again, lab, name)
+    with following(lab, name) as run:
+        until_stored(run, lab, name)
     assert "The batch is abandoned" in lab.warnings.getvalue()
     assert len(kinds(lab)) == 1
 
 
 @pytest.mark.long
-def test_follow_stops_when_it_is_told_to(
+def test_follow_stops_at_sigterm(
     lab: Lab, topic: Callable[..., str], capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """The batch at work comes to its end."""
+    """The current batch is completed."""
     name = topic("stopped", partitions=PARTITIONS)
     fill(lab, name, 0, each=20)
-    told: list[int] = []
+    caught_signals: list[int] = []
 
-    def tell() -> None:
+    def send_sigterm() -> None:
         truth.until(lambda: any(lab.folder.glob("lab/*/topics/*/*/*.data")), "the first data file")
         os.kill(os.getpid(), signal.SIGTERM)
 
-    before = signal.signal(signal.SIGTERM, lambda number, _: told.append(number))
+    previous_handler = signal.signal(signal.SIGTERM, lambda number, _: caught_signals.append(number))
     try:
-        thread = threading.Thread(target=tell)
+        thread = threading.Thread(target=send_sigterm)
         lab.make_catalog()
         thread.start()
         assert main(follow_of(lab, name), spark=lab.spark) == 0
         thread.join()
     finally:
-        signal.signal(signal.SIGTERM, before)
-    assert told == []  # the command took it
+        signal.signal(signal.SIGTERM, previous_handler)
+    assert caught_signals == []  # the command handled the signal
     result = json.loads(capfd.readouterr().out.splitlines()[-1])
     assert (result["event"], result["backups"], result["entries"]) == ("result", 1, PARTITIONS * 20)
     assert kinds(lab) == ["full"]
@@ -162,4 +162,4 @@ def test_follow_killed_at_any_time(lab: Lab, topic: Callable[..., str], seed: in
         time.sleep(moments.uniform(0, 4))
         run.kill()
         expire_leases(lab.folder)
-    goes_on(lab, name)
+    assert_continues(lab, name)

@@ -1,4 +1,4 @@
-"""A destination that is full: a small file system of its own, on which writing really fails."""
+"""A full destination: a small file system, on which writes really fail."""
 
 from __future__ import annotations
 
@@ -33,32 +33,32 @@ def small(spark: SparkSession, broker: Broker, empty_catalog: Path, tmp_path: Pa
 @pytest.mark.parametrize(
     "rooms", [(1, 6, 9), pytest.param(range(10), marks=pytest.mark.long)], ids=["few", "all"]
 )
-def test_a_full_tmpfs(
+def test_a_backup_fails_cleanly_until_there_is_room(
     small: Lab, topic: Callable[..., str], capsys: pytest.CaptureFixture[str], rooms: Sequence[int]
 ) -> None:
     name = topic("disk", partitions=2)
     truth.produce(small.bootstrap, name, rows_of(2, 10))
     assert small.backup(name)["entries"] == 20
     truth.produce(small.bootstrap, name, rows_of(2, 2_000, 10))
-    before = shown(small)
+    catalog_before = shown(small)
     command = [
         "backup", "topics", name, "--repo", str(small.folder), "--source", "lab", "--codec", "null", "--json",
         "--bootstrap-server", small.bootstrap, "--groups", "none",
     ]  # fmt: skip
     filler = small.folder.joinpath("filler")
-    # With ever more room the backup comes ever further: a lease, data, a part, the manifest, the catalog.
+    # With more room each time, the backup gets further: a lease, data, a part, the manifest, the catalog.
     for free in (0, *(8_192 << n for n in rooms)):
         fill(filler, free)
         code = main(command, spark=small.spark)
-        told = capsys.readouterr().err
+        message = capsys.readouterr().err
         if code == 0:
             break
-        assert code == 6, told
-        assert "No space left" in told
-        assert shown(small) == before
+        assert code == 6, message
+        assert "No space left" in message
+        assert shown(small) == catalog_before
         filler.unlink()
-        expire_leases(small.folder)  # there may have been no room to release it
-    found, whole = stored(small), truth.contents(small.bootstrap, name)
-    assert {p: len(rows) for p, rows in found.items()} == {p: len(rows) for p, rows in whole.items()}
+        expire_leases(small.folder)  # perhaps there was no room to release it
+    records, expected = stored(small), truth.contents(small.bootstrap, name)
+    assert {p: len(rows) for p, rows in records.items()} == {p: len(rows) for p, rows in expected.items()}
     assert code == 0
-    assert found == whole
+    assert records == expected

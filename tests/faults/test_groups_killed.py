@@ -1,4 +1,4 @@
-"""A backup dies while it writes down what groups had committed; the next one tells all of it, once."""
+"""A backup dies while it records the commits of groups; the next one records all of them, once."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
 
-def told(lab: Lab, group: str) -> list[tuple[Any, ...]]:
+def recorded_positions(lab: Lab, group: str) -> list[tuple[Any, ...]]:
     rows = lab.sql(
         f"SELECT seen, position FROM group_offsets WHERE group_id = '{group}' ORDER BY seen, position"
     )
@@ -30,7 +30,7 @@ def told(lab: Lab, group: str) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.long
-def test_killed_before_rows_of_groups(
+def test_a_killed_backup_records_no_group_twice(
     spark: SparkSession, broker: Broker, empty_catalog: Path, topic: Callable[..., str], tmp_path: Path
 ) -> None:
     name = topic("killed-groups")
@@ -41,10 +41,10 @@ def test_killed_before_rows_of_groups(
     def lab_of(folder: str) -> Lab:
         return Lab(spark, broker.bootstrap, tmp_path / folder, empty_catalog)
 
-    whole = lab_of("whole")
-    whole.backup(name, groups="all", parallelism=1)
-    everything = [("backup", 5), ("log", 3), ("log", 5)]
-    assert told(whole, name) == everything
+    complete_lab = lab_of("whole")
+    complete_lab.backup(name, groups="all", parallelism=1)
+    expected = [("backup", 5), ("log", 3), ("log", 5)]
+    assert recorded_positions(complete_lab, name) == expected
     for step in ("commit group_commits", "commit backups"):
         lab = lab_of(step)
         with (
@@ -54,7 +54,7 @@ def test_killed_before_rows_of_groups(
             lab.backup(name, groups="all", parallelism=1)
         assert steps.dead
         assert steps.taken()[-1] == step
-        assert told(lab, name) == []
+        assert recorded_positions(lab, name) == []
         expire_leases(lab.folder)
         lab.backup(name, groups="all", parallelism=1)
-        assert told(lab, name) == everything
+        assert recorded_positions(lab, name) == expected

@@ -1,4 +1,4 @@
-"""The command itself, killed by SIGKILL while it backs up and while it restores."""
+"""The command itself is killed by SIGKILL during a backup and during a restore."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PARTITIONS, EACH, VALUE = 4, 1_200, 10_000
 
 @pytest.fixture(scope="module")
 def source(broker: Broker) -> Iterator[str]:
-    """A topic of 48 MB that takes long enough to copy."""
+    """A topic of 48 MB, which takes long enough to copy."""
     name = f"kill-{uuid4().hex[:8]}"
     truth.create_topic(broker.bootstrap, name, PARTITIONS, retention_ms="-1")
     values = [random.Random(i).randbytes(VALUE) for i in range(7)]
@@ -56,12 +56,12 @@ def restore_of(lab: Lab, topic: str, copy: str) -> Run:
 
 
 def all_or_nothing(lab: Lab) -> bool:
-    """Whether the killed backup exists; it must in every table or in none."""
-    seen = {relation: len(rows) for relation, rows in shown(lab).items()}
-    assert seen["backups"] in (0, 1)
-    assert (seen["positions"], seen["scopes"]) == (PARTITIONS * seen["backups"], seen["backups"])
-    assert (seen["files"] > 0) == (seen["backups"] == 1)
-    return seen["backups"] == 1
+    """Whether the killed backup exists; checks that it does in every table or in none."""
+    counts = {relation: len(rows) for relation, rows in shown(lab).items()}
+    assert counts["backups"] in (0, 1)
+    assert (counts["positions"], counts["scopes"]) == (PARTITIONS * counts["backups"], counts["backups"])
+    assert (counts["files"] > 0) == (counts["backups"] == 1)
+    return counts["backups"] == 1
 
 
 @pytest.mark.parametrize("moment", chosen(["records arrive", "it is on record"], ["records arrive"]))
@@ -70,14 +70,14 @@ def test_restore_killed(lab: Lab, source: str, moment: str, topic: Callable[...,
     copy = topic("killed", partitions=PARTITIONS)
     run = restore_of(lab, source, copy)
     log = lab.folder / "catalog" / "restores" / "_delta_log"
-    before = len(list(log.glob("*.json")))
+    commits_before = len(list(log.glob("*.json")))
     reached = {
         "records arrive": lambda: any(ends(lab.bootstrap, copy)),
-        "it is on record": lambda: len(list(log.glob("*.json"))) > before,
+        "it is on record": lambda: len(list(log.glob("*.json"))) > commits_before,
     }
     run.kill_when(reached[moment], moment)
     expected = truth.contents(lab.bootstrap, source)
-    prefix_of(expected, truth.contents(lab.bootstrap, copy))
+    assert_prefix(expected, truth.contents(lab.bootstrap, copy))
     expire_leases(lab.folder)
     assert lab.restore(source, maps={source: copy})["resumed"]
     assert truth.contents(lab.bootstrap, copy) == expected
@@ -87,7 +87,7 @@ def test_restore_killed(lab: Lab, source: str, moment: str, topic: Callable[...,
 @pytest.mark.long
 @pytest.mark.parametrize("moment", ["files are written", "the result is sealed", "records arrive"])
 def test_restore_of_records_killed(lab: Lab, source: str, moment: str, topic: Callable[..., str]) -> None:
-    """Every record carries the time of its query: after a kill all have the same, and each is there once."""
+    """Every record carries the time of its query: after a kill all have the same, and each exists once."""
     lab.backup(source, codec="null", target_bytes=1 << 20)
     copy = topic("killed", partitions=PARTITIONS)
     sql = (
@@ -106,24 +106,24 @@ def test_restore_of_records_killed(lab: Lab, source: str, moment: str, topic: Ca
     run.kill_when(reached[moment], moment)
     expire_leases(lab.folder)
     assert lab.restore(records=sql, maps={source: copy})["resumed"]
-    found = truth.contents(lab.bootstrap, copy)
+    records = truth.contents(lab.bootstrap, copy)
     keys = [b"%d" % i for i in range(EACH)]
-    assert {p: [row.key for row in rows] for p, rows in found.items()} == dict.fromkeys(
+    assert {p: [row.key for row in rows] for p, rows in records.items()} == dict.fromkeys(
         range(PARTITIONS), keys
     )
-    assert len({row.value for rows in found.values() for row in rows}) == 1
+    assert len({row.value for rows in records.values() for row in rows}) == 1
 
 
-def prefix_of(whole: dict[int, list[Record]], part: dict[int, list[Record]]) -> None:
+def assert_prefix(expected: dict[int, list[Record]], part: dict[int, list[Record]]) -> None:
     for partition, rows in part.items():
-        assert rows == whole[partition][: len(rows)]
+        assert rows == expected[partition][: len(rows)]
 
 
 def ends(bootstrap: str, topic: str) -> Sequence[int]:
-    """High watermarks: they count records of open transactions too."""
+    """The high watermarks, which count records of open transactions too."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "ends"})
     try:
-        with suppress(KafkaException):  # a topic just made has no leader for a moment
+        with suppress(KafkaException):  # a new topic has no leader for a moment
             return [consumer.get_watermark_offsets(TopicPartition(topic, p))[1] for p in range(PARTITIONS)]
         return []
     finally:
@@ -151,10 +151,10 @@ def test_killed_at_any_time(lab: Lab, source: str, topic: Callable[..., str], se
     truth.until(lambda: any(lab.folder.glob("leases/restore-*/*")), "the lease", 120)
     time.sleep(moments.uniform(0, 12))
     run.kill()
-    found = truth.contents(lab.bootstrap, copy)
-    prefix_of(expected, found)
+    copied = truth.contents(lab.bootstrap, copy)
+    assert_prefix(expected, copied)
     expire_leases(lab.folder)
-    # A process may be killed when all is done, before it ends.
+    # The kill may come when the restore is complete, before the process ends.
     if not lab.sql("SELECT * FROM restores WHERE state = 'complete'"):
         lab.restore(source, maps={source: copy})
     assert truth.contents(lab.bootstrap, copy) == expected

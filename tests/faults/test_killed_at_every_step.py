@@ -1,6 +1,6 @@
-"""A backup and a restore die before each of their steps in turn; the next run makes everything right.
+"""A backup and a restore die before each of their steps in turn; the next run completes them.
 
-Before steps that leave a state of their own behind, that is; the long tests go through every single step.
+The quick tests kill them before steps that leave a distinct state; the long tests cover every step.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
 LAST = 75
 EVERY = tuple(pytest.param(number, marks=pytest.mark.long) for number in range(1, LAST + 1))
-# What each of these leaves is of another kind; what the others leave is of one with the step before.
+# The state after each of these is distinct; the state after any other step is like the one before it.
 BACKUP = (
     "put begun.json", "put data", "put part", "put manifest.json", "commit files", "commit backups",
     "put complete",
@@ -44,7 +44,7 @@ RESTORE = ("after transaction", "commit translations", "delete_group")
 
 @dataclass(frozen=True)
 class Source:
-    """A topic, what it holds and how it is set up, and a destination that has it."""
+    """A topic, its contents and settings, and a destination with its backups."""
 
     topic: str
     contents: dict[int, list[Record]]
@@ -68,85 +68,88 @@ def source(
     truth.delete_topic(broker.bootstrap, name)
 
 
-@pytest.mark.parametrize("at", [*BACKUP, *EVERY])
-def test_a_backup(at: int | str, source: Source, empty_catalog: Path, tmp_path: Path) -> None:
-    name, before = source.topic, source.contents
+@pytest.mark.parametrize("step", [*BACKUP, *EVERY])
+def test_a_backup_killed_before_a_step_is_completed(
+    step: int | str, source: Source, empty_catalog: Path, tmp_path: Path
+) -> None:
+    name, expected = source.topic, source.contents
     lab = Lab(source.lab.spark, source.lab.bootstrap, tmp_path / "lab", empty_catalog)
-    with watched(tmp_path / "steps", kill_at=at) as steps:
+    with watched(tmp_path / "steps", kill_at=step) as steps:
         with suppress(Killed, EnvironmentProblem):
             lab.backup(name, parallelism=2)
         if not steps.dead:
-            assert_ended(at, steps.taken())
-            assert stored(lab) == before
+            assert_ended(step, steps.taken())
+            assert stored(lab) == expected
             return
-    *taken, last = steps.taken()
-    assert at != LAST, "there are more steps than the long tests go through"
-    exists = "commit backups" in taken
-    seen = {relation: len(rows) for relation, rows in shown(lab).items()}
-    assert seen == {
+    *steps_before, last = steps.taken()
+    assert step != LAST, "there are more steps than the long tests go through"
+    exists = "commit backups" in steps_before
+    counts = {relation: len(rows) for relation, rows in shown(lab).items()}
+    assert counts == {
         "backups": exists, "files": 2 * exists, "positions": 2 * exists, "scopes": exists, "gaps": 0,
     }, last  # fmt: skip
-    if "put lease source" in taken and taken.count("put lease source") < 3:
+    if "put lease source" in steps_before and steps_before.count("put lease source") < 3:
         with pytest.raises(Busy, match="source-lab is in use"):
             lab.backup(name)
     expire_leases(lab.folder)
-    # One that exists while its record does is what the next run of the same command was asked for.
-    assert lab.backup(name)["entries"] == (0 if "delete begun.json" in taken else 85), last
-    assert stored(lab) == before
+    # While the draft of an existing backup is there, the next run of the same command returns that backup.
+    assert lab.backup(name)["entries"] == (0 if "delete begun.json" in steps_before else 85), last
+    assert stored(lab) == expected
 
 
-def assert_ended(at: int | str, taken: list[str]) -> None:
-    """The run did not die since it has fewer steps than the long tests go through."""
-    assert isinstance(at, int), f"never: {at}"
-    assert at > len(taken)
+def assert_ended(step: int | str, names: list[str]) -> None:
+    """Check that the run survived only because it has fewer steps than the long tests go through."""
+    assert isinstance(step, int), f"never: {step}"
+    assert step > len(names)
 
 
-@pytest.mark.parametrize("at", [*RESTORE, *EVERY])
-def test_a_restore(at: int | str, source: Source, tmp_path: Path) -> None:
-    name, before, lab = source.topic, source.contents, source.lab
-    # A transaction holds a whole file: so many records may be there of partition 0, and of partition 1.
-    whole = ({0, 30}, {0, 30, 55})
+@pytest.mark.parametrize("step", [*RESTORE, *EVERY])
+def test_a_restore_killed_before_a_step_is_completed(step: int | str, source: Source, tmp_path: Path) -> None:
+    name, expected, lab = source.topic, source.contents, source.lab
+    # A transaction is one whole file: these counts of records are possible in partition 0 and in partition 1.
+    possible_counts = ({0, 30}, {0, 30, 55})
     groups = own_groups(lab)
-    copy = f"copy-of-{name}-{str(at).replace(' ', '-').replace('#', '')}"
-    with watched(tmp_path / "steps", kill_at=at) as steps:
+    copy = f"copy-of-{name}-{str(step).replace(' ', '-').replace('#', '')}"
+    with watched(tmp_path / "steps", kill_at=step) as steps:
         with suppress(Killed, EnvironmentProblem):
             lab.restore(name, maps={name: copy})
         if not steps.dead:
-            assert_ended(at, steps.taken())
-            assert truth.contents(lab.bootstrap, copy) == before
+            assert_ended(step, steps.taken())
+            assert truth.contents(lab.bootstrap, copy) == expected
             assert translated.assert_exact(lab, name, copy) == 85
             return
-    *taken, last = steps.taken()
-    assert at != LAST, "there are more steps than the long tests go through"
-    found = truth.contents(lab.bootstrap, copy)
-    for partition, sizes in enumerate(whole):
-        rows = found.get(partition, [])
-        assert len(rows) in sizes, last
-        assert rows == before[partition][: len(rows)], last
+    *steps_before, last = steps.taken()
+    assert step != LAST, "there are more steps than the long tests go through"
+    copied = truth.contents(lab.bootstrap, copy)
+    for partition, counts in enumerate(possible_counts):
+        rows = copied.get(partition, [])
+        assert len(rows) in counts, last
+        assert rows == expected[partition][: len(rows)], last
     expire_leases(lab.folder)
-    begun, complete = (taken.count("commit restores") >= n for n in (1, 2))
+    started, complete = (steps_before.count("commit restores") >= n for n in (1, 2))
     if complete:
         with pytest.raises(Refused, match="holds records already"):
             lab.restore(name, maps={name: copy})
     else:
-        assert lab.restore(name, maps={name: copy})["resumed"] == begun, last
-    assert truth.contents(lab.bootstrap, copy) == before, last
+        assert lab.restore(name, maps={name: copy})["resumed"] == started, last
+    assert truth.contents(lab.bootstrap, copy) == expected, last
     assert translated.assert_exact(lab, name, copy) == 85, last
     assert truth.settings(lab.bootstrap, copy) == source.settings, last
-    opened = CatalogReader.require(str(lab.folder))
-    assert opened.rows("open_restores") == []
-    # Killed when all was on record, a restore leaves its empty group to the broker's own retention.
-    assert len(own_groups(lab) - groups) == (complete and "delete_group" not in taken)
+    reader = CatalogReader.require(str(lab.folder))
+    assert reader.rows("open_restores") == []
+    # If it is killed when all is recorded, a restore leaves its empty group, which the broker deletes in
+    # time.
+    assert len(own_groups(lab) - groups) == (complete and "delete_group" not in steps_before)
     truth.delete_topic(lab.bootstrap, copy)
 
 
 def own_groups(lab: Lab) -> set[str]:
-    """Groups of this destination's restores that the broker has; those of other tests' come and go."""
-    opened = CatalogReader.require(str(lab.folder))
-    own = {
-        group_of(row["restore_id"]) for row in opened.select("SELECT * FROM restores").read_all().to_pylist()
+    """The groups of this destination's restores on the broker, without groups of other tests."""
+    reader = CatalogReader.require(str(lab.folder))
+    group_ids = {
+        group_of(row["restore_id"]) for row in reader.select("SELECT * FROM restores").read_all().to_pylist()
     }
     admin = AdminClient({"bootstrap.servers": lab.bootstrap})
-    found = admin.list_consumer_groups().result(30)
-    assert found.errors == []
-    return {group.group_id for group in found.valid if group.group_id.startswith(tuple(own))}
+    listing = admin.list_consumer_groups().result(30)
+    assert listing.errors == []
+    return {group.group_id for group in listing.valid if group.group_id.startswith(tuple(group_ids))}

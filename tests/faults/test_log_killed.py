@@ -1,4 +1,4 @@
-"""A log task's job ended by SIGKILL, wherever it is: no event is lost or twice."""
+"""A log task's job is killed at any point: no event is lost or stored twice."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def fill(lab: Lab, feed: ChangeFeed, topic: str, count: int = 150) -> None:
     feed.send(lab.bootstrap, topic)
 
 
-def started(lab: Lab, topic: Callable[..., str]) -> tuple[ChangeFeed, str, LogTask]:
+def start_task(lab: Lab, topic: Callable[..., str]) -> tuple[ChangeFeed, str, LogTask]:
     name, feed = topic("feed", partitions=2), ChangeFeed(partitions=2)
     feed.create_table("shop", "orders")
     fill(lab, feed, name)
@@ -41,8 +41,8 @@ def job(lab: Lab) -> Run:
     return Run(lab, "log", "run", "lab", "--repo", str(lab.folder), "--lease-ttl", "5", "--json")
 
 
-def goes_on(lab: Lab, feed: ChangeFeed, topic: str, task: LogTask) -> None:
-    """What runs next makes the log hold every event once, in a chain without a hole."""
+def assert_continues(lab: Lab, feed: ChangeFeed, topic: str, task: LogTask) -> None:
+    """Run the task again: then the log has every event once, in a chain without a gap."""
     expire_leases(lab.folder)
     fill(lab, feed, topic, 20)
     with task.run():
@@ -52,28 +52,28 @@ def goes_on(lab: Lab, feed: ChangeFeed, topic: str, task: LogTask) -> None:
     assert [b["number"] for b in chain] == list(range(1, len(chain) + 1))
     assert [b["start_ts"] for b in chain] == [0, *(b["end_ts"] for b in chain[:-1])]
     assert all((lab.folder / f"lab/backups/{b['backup_id']}/complete").exists() for b in chain)
-    # Files of a task that had not put its part yet belong to nobody.
-    assert {found["outcome"] for found in lab.verify()["findings"]} <= {"orphan"}
+    # Files of a task that had not written its part are orphans.
+    assert {finding["outcome"] for finding in lab.verify()["findings"]} <= {"orphan"}
 
 
-class _Gone(Exception):
-    """The job dies: its unfinished flush stays unfinished, and nothing reports it."""
+class _Killed(Exception):
+    """Kills the job: its unfinished flush stays unfinished, and nothing reports it."""
 
 
-def _gone(*_: object, **__: object) -> None:
-    raise _Gone
+def _die(*_: object, **__: object) -> None:
+    raise _Killed
 
 
-def _all_but_backups(storage: Storage, table: str, rows: Sequence[Row], transaction: str) -> None:
+def _append_all_but_backups(storage: Storage, table: str, rows: Sequence[Row], transaction: str) -> None:
     if table == "backups":
-        raise _Gone
+        raise _Killed
     append(storage, table, rows, transaction)
 
 
 ENDS = {
-    "no manifest": ("lakebackup.store.manifest.write_record", _gone),
-    "no row": ("lakebackup.store.writer.append", _all_but_backups),
-    "no marker": ("lakebackup.store.manifest.mark", _gone),
+    "no manifest": ("lakebackup.store.manifest.write_record", _die),
+    "no row": ("lakebackup.store.writer.append", _append_all_but_backups),
+    "no marker": ("lakebackup.store.manifest.mark", _die),
 }
 
 
@@ -84,46 +84,46 @@ ENDS = {
         pytest.param(("no manifest",), id="no manifest", marks=pytest.mark.long),
     ],
 )
-def test_log_ended_at_steps(
+def test_a_log_killed_at_a_step_continues(
     lab: Lab, topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch, lives: Sequence[str]
 ) -> None:
-    """In this process, at the steps that leave a state of their own, one job after the other."""
-    feed, name, task = started(lab, topic)
-    for left in lives:
+    """In this process, at the steps that leave distinct states, one job after the other."""
+    feed, name, task = start_task(lab, topic)
+    for end in lives:
         with monkeypatch.context() as patched:
-            patched.setattr(*ENDS[left])
-            patched.setattr("lakebackup_jobs.logs.capture.job.LogJob.pause", _gone)
+            patched.setattr(*ENDS[end])
+            patched.setattr("lakebackup_jobs.logs.capture.job.LogJob.pause", _die)
             with task.run():
                 truth.until(lambda: bool(task.ended), "the job is gone")
-        (ended,) = task.ended
-        assert isinstance(ended, _Gone)
+        (error,) = task.ended
+        assert isinstance(error, _Killed)
         rows = CatalogReader.require(str(lab.folder)).select("SELECT * FROM backups").read_all()
         markers = list(lab.folder.glob("lab/backups/*/complete"))
-        assert (rows.num_rows, markers) == (1 if left == "no marker" else 0, [])
-    goes_on(lab, feed, name, task)
+        assert (rows.num_rows, markers) == (1 if end == "no marker" else 0, [])
+    assert_continues(lab, feed, name, task)
 
 
 @pytest.mark.long
-def test_log_ends_in_good_order(lab: Lab, topic: Callable[..., str]) -> None:
-    feed, name, task = started(lab, topic)
+def test_sigterm_ends_a_log_cleanly(lab: Lab, topic: Callable[..., str]) -> None:
+    feed, name, task = start_task(lab, topic)
     run = job(lab)
     task.until_captured(feed.now)
     assert run.end(signal.SIGTERM) == 0, run.log.read_text()
-    found = task.status()
-    assert (found["state"], found["at_work"]) == ("running", False)  # and no lease is left
-    goes_on(lab, feed, name, task)
+    status = task.status()
+    assert (status["state"], status["at_work"]) == ("running", False)  # and no lease is left
+    assert_continues(lab, feed, name, task)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(8))
 def test_log_killed_at_any_time(lab: Lab, topic: Callable[..., str], seed: int) -> None:
     moments = random.Random(seed)
-    feed, name, task = started(lab, topic)
+    feed, name, task = start_task(lab, topic)
     for _ in range(4):
         run = job(lab)
-        task.until(lambda now: now["at_work"], "the lease", 120)
+        task.until(lambda status: status["at_work"], "the lease", 120)
         fill(lab, feed, name)
         time.sleep(moments.uniform(0, 8))
         run.kill()
         expire_leases(lab.folder)
-    goes_on(lab, feed, name, task)
+    assert_continues(lab, feed, name, task)

@@ -1,4 +1,4 @@
-"""A log task whose job cannot write: it pauses itself, says why, and goes on when it is resumed."""
+"""A log task whose job cannot write: it pauses itself, records why, and continues when it is resumed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from lakebackup_jobs.demo.broker import Broker
 
-# What fails in a flush leaves nothing: test_log_capture.py. What a job then does and says: test_log_job.py.
+# test_log_capture.py: a flush that fails leaves nothing. test_log_job.py: what a job then does and reports.
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.long]
 
 
@@ -41,11 +41,11 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def feed(topic: Callable[..., str], broker: Broker) -> tuple[ChangeFeed, str]:
-    """Two hundred values that nothing compresses, a kilobyte each."""
-    name, made = topic("feed", partitions=1), ChangeFeed(partitions=1)
-    noise(made, made.create_table("shop", "orders"))
-    made.send(broker.bootstrap, name)
-    return made, name
+    """Two hundred incompressible values of a kilobyte each."""
+    name, change_feed = topic("feed", partitions=1), ChangeFeed(partitions=1)
+    noise(change_feed, change_feed.create_table("shop", "orders"))
+    change_feed.send(broker.bootstrap, name)
+    return change_feed, name
 
 
 def noise(feed: ChangeFeed, table: int) -> None:
@@ -55,65 +55,65 @@ def noise(feed: ChangeFeed, table: int) -> None:
     feed.resolve()
 
 
-def leave(folder: Path, free: int) -> Path:
+def fill_except(folder: Path, free: int) -> Path:
     fill(folder / "filler", free)
     return folder / "filler"
 
 
-def test_the_disk_of_a_task_is_full(lab: Lab, feed: tuple[ChangeFeed, str], disk: Path) -> None:
-    made, name = feed
-    filler = leave(disk, 64 * 1024)
+def test_a_full_scratch_disk_pauses_the_task(lab: Lab, feed: tuple[ChangeFeed, str], disk: Path) -> None:
+    change_feed, name = feed
+    filler = fill_except(disk, 64 * 1024)
     task = LogTask(lab, name, scratch=str(disk))
     task.begin()
     with task.run():
-        found = task.until(lambda now: bool(now["detail"]), "the full disk is told")
-        assert found["state"] == "paused"
-        assert "No space left" in found["detail"]
+        status = task.until(lambda task_status: bool(task_status["detail"]), "the full disk is told")
+        assert status["state"] == "paused"
+        assert "No space left" in status["detail"]
         filler.unlink()
         control.resume(task.place, "lab")
-        task.until_captured(made.now)
-    assert captured(str(lab.folder)) == sent(made)
+        task.until_captured(change_feed.now)
+    assert captured(str(lab.folder)) == sent(change_feed)
     assert task.status()["errors"] == 1
 
 
-def test_the_destination_is_full(
+def test_a_full_destination_pauses_the_task(
     spark: SparkSession, broker: Broker, empty_catalog: Path, feed: tuple[ChangeFeed, str], disk: Path
 ) -> None:
-    """Not even the catalog can be told then: Prometheus hears it at once, the catalog when there is room."""
-    made, name = feed
+    """The catalog is full too: Prometheus gets the error at once, the catalog when there is room."""
+    change_feed, name = feed
     lab = Lab(spark, broker.bootstrap, disk, empty_catalog)
     task = LogTask(lab, name)
     task.begin()
     with task.run():
-        task.until_captured(made.now)
-        filler = leave(disk, 8192)
-        noise(made, 1)
-        made.send(broker.bootstrap, name)
+        task.until_captured(change_feed.now)
+        filler = fill_except(disk, 8192)
+        noise(change_feed, 1)
+        change_feed.send(broker.bootstrap, name)
         truth.until(lambda: bool(task.last_error.text), "the job says what is wrong", 240)
         filler.unlink()
-        found = task.until(lambda now: bool(now["detail"]), "the catalog is told")
-        assert found["state"] == "paused"
+        status = task.until(lambda task_status: bool(task_status["detail"]), "the catalog is told")
+        assert status["state"] == "paused"
         control.resume(task.place, "lab")
-        task.until_captured(made.now)
+        task.until_captured(change_feed.now)
         assert task.last_error.text is None
-    assert captured(str(lab.folder)) == sent(made)
+    assert captured(str(lab.folder)) == sent(change_feed)
 
 
 @pytest.mark.s3
-def test_uploads_fail(
+def test_failing_uploads_pause_the_task(
     lab: Lab,
     feed: tuple[ChangeFeed, str],
     s3: S3Proxy,
     empty_catalog: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    made, name = feed
-    place = f"s3://{s3.bucket()}/backups"
-    put_catalog(place, empty_catalog)
+    change_feed, name = feed
+    repo = f"s3://{s3.bucket()}/backups"
+    put_catalog(repo, empty_catalog)
     settings = LogTask(lab, name).settings
-    record(place, None, "lab", "running", settings)
-    approve(place, "lab", settings)
-    tasks = Place(place, None, {})
+    record(repo, None, "lab", "running", settings)
+    approve(repo, "lab", settings)
+    tasks = Place(repo, None, {})
 
     def status() -> dict[str, object]:
         return tasks.status("lab")
@@ -124,16 +124,16 @@ def test_uploads_fail(
             patch.setenv("LAKEBACKUP_S3__ENDPOINT", proxy.endpoint)
             patch.setenv("LAKEBACKUP_S3__MAX_ATTEMPTS", "2")
             patch.setenv("LAKEBACKUP_LOG__TRIES", "2")
-            run = Run(lab, "log", "run", "lab", "--repo", place, "--json")
+            run = Run(lab, "log", "run", "lab", "--repo", repo, "--json")
         try:
             truth.until(lambda: bool(status()["detail"]), "the failing uploads are told", 300)
             assert status()["state"] == "paused"
-            tried = len([m for m in proxy.methods("/log/") if m in ("PUT", "POST")])
-            assert 2 <= tried < 100  # bounded
+            uploads = len([m for m in proxy.methods("/log/") if m in ("PUT", "POST")])
+            assert 2 <= uploads < 100  # the retries are bounded
             proxy.faults.clear()
             control.resume(tasks, "lab")
-            truth.until(lambda: (status()["checkpoint_ts"] or 0) == made.now, "it goes on", 300)
+            truth.until(lambda: (status()["checkpoint_ts"] or 0) == change_feed.now, "it goes on", 300)
             assert control.stop(tasks, "lab")["lost"] == {}
         finally:
             run.kill()
-    assert captured(place) == sent(made)
+    assert captured(repo) == sent(change_feed)

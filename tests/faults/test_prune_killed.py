@@ -1,4 +1,5 @@
-"""A prune dies before each of its steps in turn: nothing that counts is ever gone, the next one ends it."""
+"""A prune dies before each of its steps in turn: no live file is ever gone, and the next prune completes
+it."""
 
 from __future__ import annotations
 
@@ -25,19 +26,19 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-# Those that leave states of their own, in their order.
-# Up to which step the long tests kill a prune; it has fewer.
+# The last step before which the long tests kill a prune; a prune has fewer.
 LAST_STEP = 59
+# The steps that leave distinct states, in their order.
 STATES = (
     "put prune.json", "commit floors", "commit backups", "commit removals", "put audit", "delete data",
     "put done",
 )  # fmt: skip
-GOES, STAYS = orders(1, 2, 3, regions=1), orders(4, 5, regions=1)
+PRUNED, REMAINING = orders(1, 2, 3, regions=1), orders(4, 5, regions=1)
 
 
 @pytest.fixture(scope="module")
-def made(empty_catalog: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Backups 1 and 2 go whole, being out of sync, and the file of the third by its topic's retention."""
+def destination(empty_catalog: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Backups 1 and 2 are pruned whole, being out of sync, and the third's file by its topic's retention."""
     root = tmp_path_factory.mktemp("killed")
     shutil.copytree(empty_catalog, root / "catalog")
     writer = CatalogWriter(None, str(root))
@@ -47,11 +48,11 @@ def made(empty_catalog: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def counted(taken: Collection[str]) -> set[str]:
-    """The files that count after so many steps."""
-    if "commit removals" in taken:
-        return STAYS
-    return orders(3, regions=1) | STAYS if "commit backups" in taken else GOES | STAYS
+def live_files(steps: Collection[str]) -> set[str]:
+    """The live files after these steps."""
+    if "commit removals" in steps:
+        return REMAINING
+    return orders(3, regions=1) | REMAINING if "commit backups" in steps else PRUNED | REMAINING
 
 
 def deleted(root: Path) -> set[str]:
@@ -60,10 +61,10 @@ def deleted(root: Path) -> set[str]:
 
 
 def check_ended(root: Path) -> None:
-    """As if nothing had ever gone wrong."""
-    assert data(root) == listed(root) == STAYS
-    assert {row["path"] for row in seen(root, "SELECT path FROM removals")} == GOES
-    assert len(seen(root, "SELECT * FROM removals")) == len(GOES)
+    """Check that the destination is as if nothing had gone wrong."""
+    assert data(root) == listed(root) == REMAINING
+    assert {row["path"] for row in seen(root, "SELECT path FROM removals")} == PRUNED
+    assert len(seen(root, "SELECT * FROM removals")) == len(PRUNED)
     assert deleted(root) == {backup_id(1), backup_id(2)}
     assert len(seen(root, "SELECT * FROM audit WHERE action = 'prune'")) == 1
     assert len(seen(root, "SELECT * FROM floors")) == 1
@@ -73,10 +74,12 @@ def check_ended(root: Path) -> None:
 
 
 @pytest.mark.long
-def test_killed_again_and_again(session: SparkSession | None, made: Path, tmp_path: Path) -> None:
+def test_a_prune_killed_again_and_again_is_completed(
+    session: SparkSession | None, destination: Path, tmp_path: Path
+) -> None:
     """Each run continues the work of the one before and dies before the next step."""
-    root = shutil.copytree(made, tmp_path / "killed")
-    done: list[str] = []
+    root = shutil.copytree(destination, tmp_path / "killed")
+    finished_steps: list[str] = []
     for number, step in enumerate(STATES):
         with (
             watched(tmp_path / f"steps {number}", kill_at=step) as steps,
@@ -84,57 +87,60 @@ def test_killed_again_and_again(session: SparkSession | None, made: Path, tmp_pa
         ):
             run(root, session, delete=True)
         assert steps.dead, step
-        if step in ("put prune.json", "delete data"):  # the source is still this run's
+        if step in ("put prune.json", "delete data"):  # the run still holds the source's lease
             assert steps.taken()[-2] == "put lease source", step
-        assert listed(root) == counted(done), step
-        assert data(root) == (STAYS if "delete data" in done else GOES | STAYS), step
-        done.append(step)
+        assert listed(root) == live_files(finished_steps), step
+        assert data(root) == (REMAINING if "delete data" in finished_steps else PRUNED | REMAINING), step
+        finished_steps.append(step)
         if number == 0:
             with pytest.raises(Busy, match="source-prod is in use"):
                 run(root, session, delete=True)
         expire_leases(root)
-    again = run(root, session, delete=True)
-    assert (again["resumed"], again["files"]) == (1, 0)
+    result = run(root, session, delete=True)
+    assert (result["resumed"], result["files"]) == (1, 0)
     check_ended(root)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("at", range(1, LAST_STEP + 1))
-def test_killed_before_every_step(at: int, made: Path, tmp_path: Path) -> None:
-    root = shutil.copytree(made, tmp_path / "killed")
-    with watched(tmp_path / "steps", kill_at=at) as steps:
+@pytest.mark.parametrize("step", range(1, LAST_STEP + 1))
+def test_a_prune_killed_before_any_step_is_completed(step: int, destination: Path, tmp_path: Path) -> None:
+    root = shutil.copytree(destination, tmp_path / "killed")
+    with watched(tmp_path / "steps", kill_at=step) as steps:
         with suppress(Killed, EnvironmentProblem):
             run(root, delete=True)
         if not steps.dead:  # it has fewer steps than the long tests go through
-            assert at > len(steps.taken())
+            assert step > len(steps.taken())
             check_ended(root)
             return
-    assert at < LAST_STEP, "there are more steps than this goes through"
-    *taken, last = steps.taken()
-    assert listed(root) == counted(taken), last
+    assert step < LAST_STEP, "there are more steps than this goes through"
+    *steps_before, last = steps.taken()
+    assert listed(root) == live_files(steps_before), last
     assert listed(root) <= data(root), last
-    if "put lease source" in taken and taken.count("put lease source") < 3:
+    if "put lease source" in steps_before and steps_before.count("put lease source") < 3:
         with pytest.raises(Busy, match="source-prod is in use"):
             run(root, delete=True)
     expire_leases(root)
-    again = run(root, delete=True)
-    assert again["resumed"] == ("put prune.json" in taken and "put done" not in taken), last
-    assert (again["files"] == len(GOES)) == ("put prune.json" not in taken), last
+    result = run(root, delete=True)
+    assert result["resumed"] == ("put prune.json" in steps_before and "put done" not in steps_before), last
+    assert (result["files"] == len(PRUNED)) == ("put prune.json" not in steps_before), last
     check_ended(root)
 
 
 @pytest.mark.long
 @pytest.mark.spark
-def test_the_catalog_is_lost_in_the_middle_of_it(spark: SparkSession, made: Path, tmp_path: Path) -> None:
-    """The tombstones alone say what was to go; a rebuilt catalog does not count it, and the prune goes on."""
-    root = shutil.copytree(made, tmp_path / "lost")
+def test_a_prune_whose_catalog_is_lost_continues(
+    spark: SparkSession, destination: Path, tmp_path: Path
+) -> None:
+    """Only the tombstones name the pruned files; a rebuilt catalog leaves them out, and the prune
+    continues."""
+    root = shutil.copytree(destination, tmp_path / "lost")
     with watched(tmp_path / "steps", kill_at="commit floors"), suppress(Killed):
         run(root, spark, delete=True)
-    assert data(root) == GOES | STAYS
+    assert data(root) == PRUNED | REMAINING
     expire_leases(root)
     shutil.rmtree(root / "catalog")
     assert rebuild(spark, str(root)).problems == []
-    assert listed(root) == STAYS
+    assert listed(root) == REMAINING
     assert deleted(root) == {backup_id(1), backup_id(2)}
     (name,) = tombstones.prune_ids(open_storage(str(root)))
     prune = tombstones.read_prune(open_storage(str(root)), name)
@@ -142,7 +148,7 @@ def test_the_catalog_is_lost_in_the_middle_of_it(spark: SparkSession, made: Path
         ("floors", prune.floors),
         ("removals", tombstones.read_removals(open_storage(str(root)), prune.chunks[0])),
     ):
-        found = open_table(f"file://{root}/catalog/{table}").to_pyarrow_table().to_pylist()
-        assert found == [as_row(row) for row in rows]
+        catalog_rows = open_table(f"file://{root}/catalog/{table}").to_pyarrow_table().to_pylist()
+        assert catalog_rows == [as_row(row) for row in rows]
     assert run(root, spark, delete=True)["resumed"] == 1
     check_ended(root)

@@ -1,6 +1,6 @@
 """Backups and restores of an engine's queues that are killed; the next run completes them.
 
-One restore is killed outright; the long tests go through every step. Runs that are cut off within this
+The quick test kills one restore; the long tests cover every step. Runs that are interrupted within this
 process are in tests/kafka: test_backup_queue_resumed.py and test_restore_queue.py.
 """
 
@@ -38,8 +38,9 @@ pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
 
 @dataclass(frozen=True)
-class Started:
-    """An engine with a full and a differential; it has written since, and has a snapshot of that."""
+class BackedUpEngine:
+    """An engine with a full and a differential; it has written since, and has a snapshot of its present
+    state."""
 
     lab: GraphLab
     graph: Graph
@@ -47,17 +48,17 @@ class Started:
     tid: int
 
     def copied(self, folder: Path) -> GraphLab:
-        """The same with a destination of its own."""
-        made = GraphLab(folder, self.lab.bootstrap, self.lab.empty_catalog)
-        shutil.rmtree(made.place)
-        shutil.copytree(self.lab.place, made.place)
-        return made
+        """A copy with its own destination."""
+        copy_lab = GraphLab(folder, self.lab.bootstrap, self.lab.empty_catalog)
+        shutil.rmtree(copy_lab.place)
+        shutil.copytree(self.lab.place, copy_lab.place)
+        return copy_lab
 
 
 @pytest.fixture(scope="module")
-def started(
+def engine(
     broker: Broker, empty_catalog: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Started]:
+) -> Iterator[BackedUpEngine]:
     lab = GraphLab(tmp_path_factory.mktemp("engine"), broker.bootstrap, empty_catalog)
     graph = lab.begin()
     writes(graph, 1)
@@ -68,7 +69,9 @@ def started(
     graph.engine.run()
     assert graph.engine.open
     snapshot = graph.engine.snapshot(lab.new_folder())
-    yield Started(lab, graph, str(snapshot), max(op.tid for op in graph.writers.ops if op.kind != "schema"))
+    yield BackedUpEngine(
+        lab, graph, str(snapshot), max(op.tid for op in graph.writers.ops if op.kind != "schema")
+    )
     lab.close()
 
 
@@ -76,87 +79,91 @@ def writes(graph: Graph, seed: int) -> None:
     some_writes(graph.writers, Random(seed), 30)
 
 
-def taken(lab: GraphLab) -> list[dict[str, Any]]:
+def backup_rows(lab: GraphLab) -> list[dict[str, Any]]:
     return lab.rows(
         "SELECT b.backup_id, b.entries, b.kind, p.last_tid FROM backups AS b "
         "JOIN queue_points AS p ON b.backup_id = p.backup_id ORDER BY b.number"
     )
 
 
-def whole(lab: GraphLab, started: Started) -> None:
-    """What the newest backup brings back is what was written, and nothing else is there."""
-    folder, queues = lab.drill(started.graph.queues)
-    lab.taken_up(folder, queues, started.graph.writers.ops, started.tid)
-    known = {row["path"] for row in lab.rows("SELECT path FROM files")}
-    there = {found.path for found in open_storage(str(lab.place)).list("social/")}
-    own = {path for path in there if path.endswith((".data", ".yaml", ".parquet"))}
-    assert own == {path for path in known if path.startswith("social/")}
+def assert_complete(lab: GraphLab, engine: BackedUpEngine) -> None:
+    """Check that the newest backup restores what was written, and that no other object exists."""
+    folder, queues = lab.drill(engine.graph.queues)
+    lab.taken_up(folder, queues, engine.graph.writers.ops, engine.tid)
+    catalog_paths = {row["path"] for row in lab.rows("SELECT path FROM files")}
+    stored_paths = {blob.path for blob in open_storage(str(lab.place)).list("social/")}
+    object_paths = {path for path in stored_paths if path.endswith((".data", ".yaml", ".parquet"))}
+    assert object_paths == {path for path in catalog_paths if path.startswith("social/")}
     assert not list(lab.place.glob("social/begun.json"))
     assert not list(lab.place.glob("social/backups/*/seen/*"))
 
 
-def changes(started: Started, mode: str) -> dict[str, Any]:
-    return {"mode": mode, **({"snapshot": started.snapshot} if mode == "full" else {})}
+def changes(engine: BackedUpEngine, mode: str) -> dict[str, Any]:
+    return {"mode": mode, **({"snapshot": engine.snapshot} if mode == "full" else {})}
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("mode", ["differential", "incremental", "full"])
-def test_a_backup_killed_before_its_steps(mode: str, started: Started, tmp_path: Path) -> None:
-    lab = started.copied(tmp_path / "all")
+def test_a_backup_killed_before_any_step_is_completed(
+    mode: str, engine: BackedUpEngine, tmp_path: Path
+) -> None:
+    lab = engine.copied(tmp_path / "all")
     with watched(tmp_path / "steps") as steps:
-        wanted = lab.backup(started.graph, **changes(started, mode))
-    before, after = taken(started.lab), taken(lab)
+        expected = lab.backup(engine.graph, **changes(engine, mode))
+    rows_before, rows_after = backup_rows(engine.lab), backup_rows(lab)
     assert {"put begun.json", "put manifest.json", "commit backups", "put complete"} <= set(steps.taken())
-    for at, name in enumerate(steps.taken(), 1):
-        lab = started.copied(tmp_path / str(at))
-        with watched(tmp_path / f"steps-{at}", kill_at=at) as killed, suppress(Killed):
-            lab.backup(started.graph, **changes(started, mode))
+    for number, name in enumerate(steps.taken(), 1):
+        lab = engine.copied(tmp_path / str(number))
+        with watched(tmp_path / f"steps-{number}", kill_at=number) as killed, suppress(Killed):
+            lab.backup(engine.graph, **changes(engine, mode))
         assert killed.dead, name
         commits = [killed.taken()[:-1].count("commit backups"), steps.taken().count("commit backups")]
-        there = commits[0] == commits[1]
-        assert [row["backup_id"] for row in taken(lab)[: len(before)]] == [r["backup_id"] for r in before]
-        assert len(taken(lab)) == len(before) + there, name
+        published = commits[0] == commits[1]
+        assert [row["backup_id"] for row in backup_rows(lab)[: len(rows_before)]] == [
+            r["backup_id"] for r in rows_before
+        ]
+        assert len(backup_rows(lab)) == len(rows_before) + published, name
         expire_leases(lab.place)
-        told = lab.backup(started.graph, **changes(started, mode))
-        assert told["last_tid"] == wanted["last_tid"], name
-        one, *others = taken(lab)[len(before) :]
-        assert one == {**after[-1], "backup_id": one["backup_id"]}, name
-        # Behind one that was cut off there is one of what came since: of nothing. When all was done already
-        # there is another one, perhaps of all since the full once more.
-        cut_off = mode != "full" and "put begun.json" in killed.taken()[:-1]
-        again = [[one["entries"] if mode == "differential" else 0]] if there else []
-        assert [row["entries"] for row in others] in [[0] if cut_off else [], *again], name
-    whole(lab, started)
+        result = lab.backup(engine.graph, **changes(engine, mode))
+        assert result["last_tid"] == expected["last_tid"], name
+        backup, *later_backups = backup_rows(lab)[len(rows_before) :]
+        assert backup == {**rows_after[-1], "backup_id": backup["backup_id"]}, name
+        # After an interrupted backup comes one of the changes since, here of none. If the killed run had
+        # completed, there is a second backup: of nothing, or of everything since the full once more.
+        interrupted = mode != "full" and "put begun.json" in killed.taken()[:-1]
+        repeated = [[backup["entries"] if mode == "differential" else 0]] if published else []
+        assert [row["entries"] for row in later_backups] in [[0] if interrupted else [], *repeated], name
+    assert_complete(lab, engine)
     lab.close()
 
 
 @pytest.mark.long
-def test_a_restore_killed_before_its_steps(started: Started, tmp_path: Path) -> None:
-    graph, lab = started.graph, started.copied(tmp_path / "all")
+def test_a_restore_killed_before_any_step_is_completed(engine: BackedUpEngine, tmp_path: Path) -> None:
+    graph, lab = engine.graph, engine.copied(tmp_path / "all")
     lab.backup(graph, "incremental")
-    graph_tid, ops = started.tid, graph.writers.ops
-    with mock.patch.object(replay_task, "TRANSACTION_BYTES", 1):  # each file a transaction of its own
+    graph_tid, ops = engine.tid, graph.writers.ops
+    with mock.patch.object(replay_task, "TRANSACTION_BYTES", 1):  # each file is its own transaction
         with watched(tmp_path / "steps") as steps:
             lab.drill(graph.queues)
         assert {"begin transaction", "after transaction", "create_topic"} <= set(steps.taken())
-        for at, name in enumerate(steps.taken(), 1):
+        for number, name in enumerate(steps.taken(), 1):
             queues, folder = lab.queues(graph.queues), lab.new_folder()
             maps = dict(zip(graph.queues.topics, queues.topics, strict=True))
-            with watched(tmp_path / f"steps-{at}", kill_at=at) as killed, suppress(Killed):
+            with watched(tmp_path / f"steps-{number}", kill_at=number) as killed, suppress(Killed):
                 lab.restore(folder, maps)
             expire_leases(lab.place)
-            done = lab.rows(f"SELECT * FROM queue_restores WHERE scope = '{next(iter(maps.values()))}'")
+            rows = lab.rows(f"SELECT * FROM queue_restores WHERE scope = '{next(iter(maps.values()))}'")
             try:
-                assert lab.restore(folder, maps)["resumed"] or not done
-            except Refused:  # it died when all was on record
-                assert done, name
+                assert lab.restore(folder, maps)["resumed"] or not rows
+            except Refused:  # it died when everything was recorded
+                assert rows, name
             assert killed.dead, name
             lab.taken_up(folder, queues, ops, graph_tid).engine.close()
-            left = [path.name for path in folder.iterdir()]
-            assert sorted(left) == ["config.yaml", "delta_schema_history.yaml", "snapshot"], name
-            # The snapshot is read again: what was recorded of the one before is not used.
-            noted = CatalogReader(str(lab.place)).rows("open_restores")
-            assert all(json.loads(row["detail"])["digest"] == row["restore_id"] for row in noted), name
+            names = [path.name for path in folder.iterdir()]
+            assert sorted(names) == ["config.yaml", "delta_schema_history.yaml", "snapshot"], name
+            # The snapshot is read again: the earlier record of it is not used.
+            restores = CatalogReader(str(lab.place)).rows("open_restores")
+            assert all(json.loads(row["detail"])["digest"] == row["restore_id"] for row in restores), name
     lab.close()
 
 
@@ -174,9 +181,9 @@ with watched(Path(steps), hold=hold):
 
 
 def killed_at(hold: str, request: dict[str, Any], steps: Path) -> None:
-    """Restore in a process of its own, and kill that when it comes to a step."""
-    asked = json.dumps([request, str(steps), hold])
-    child = subprocess.Popen([sys.executable, "-c", _CHILD, asked], env=os.environ, cwd=ROOT)
+    """Restore in a new process, and kill it when it comes to a step."""
+    arguments = json.dumps([request, str(steps), hold])
+    child = subprocess.Popen([sys.executable, "-c", _CHILD, arguments], env=os.environ, cwd=ROOT)
     try:
         truth.until(lambda: (steps / "held").exists() or child.poll() is not None, f"it comes to {hold}", 120)
         assert child.poll() is None
@@ -193,15 +200,15 @@ def killed_at(hold: str, request: dict[str, Any], steps: Path) -> None:
         ["commit transaction"],
     ),
 )
-def test_a_restore_is_killed_outright(hold: str, started: Started, tmp_path: Path) -> None:
-    lab, graph = started.copied(tmp_path / "lab"), started.graph
+def test_a_restore_killed_by_sigkill_is_completed(hold: str, engine: BackedUpEngine, tmp_path: Path) -> None:
+    lab, graph = engine.copied(tmp_path / "lab"), engine.graph
     lab.backup(graph, "incremental")
     queues, folder = lab.queues(graph.queues), lab.new_folder()
     maps = dict(zip(graph.queues.topics, queues.topics, strict=True))
-    asked = {n: v for n, v in asdict(lab.wanted(folder, maps)).items() if n != "names"}
-    killed_at(hold, asked, tmp_path / "steps")
+    request_fields = {n: v for n, v in asdict(lab.wanted(folder, maps)).items() if n != "names"}
+    killed_at(hold, request_fields, tmp_path / "steps")
     assert not lab.rows("SELECT * FROM queue_restores")
     expire_leases(lab.place)
     lab.restore(folder, maps)
-    lab.taken_up(folder, queues, graph.writers.ops, started.tid)
+    lab.taken_up(folder, queues, graph.writers.ops, engine.tid)
     lab.close()

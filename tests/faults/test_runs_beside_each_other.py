@@ -1,4 +1,4 @@
-"""Two runs on one source, and records deleted under a backup's feet."""
+"""Two runs on one source at the same time, and records that are deleted during a backup."""
 
 from __future__ import annotations
 
@@ -22,32 +22,32 @@ pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 Make = Callable[..., str]
 
 
-def beside(work: Callable[[], Any]) -> tuple[threading.Thread, list[Any]]:
-    """Start work on another thread; its result or its error comes into the list."""
-    told: list[Any] = []
+def run_in_thread(work: Callable[[], Any]) -> tuple[threading.Thread, list[Any]]:
+    """Start work on another thread; the list gets its result or its error."""
+    outcomes: list[Any] = []
 
     def run() -> None:
         try:
-            told.append(work())
+            outcomes.append(work())
         except LakebackupError as error:
-            told.append(error)
+            outcomes.append(error)
 
     thread = threading.Thread(target=run, name="first")
     thread.start()
-    return thread, told
+    return thread, outcomes
 
 
 def test_the_second_of_two_backups_of_a_source_is_busy(lab: Lab, topic: Make, tmp_path: Path) -> None:
     name = topic("busy", partitions=2)
     truth.produce(lab.bootstrap, name, rows_of(2, 20))
     with watched(tmp_path / "steps", hold="put data") as steps:
-        thread, told = beside(lambda: lab.backup(name))
+        thread, outcomes = run_in_thread(lambda: lab.backup(name))
         truth.until(lambda: steps.held, "the first backup writes data")
         command = ["backup", "topics", name, "--bootstrap-server", lab.bootstrap, "--source", "lab"]
         assert main([*command, "--repo", str(lab.folder)], spark=lab.spark) == 8
         steps.go()
         thread.join(240)
-    assert told[0]["entries"] == 40
+    assert outcomes[0]["entries"] == 40
     assert len(shown(lab)["backups"]) == 1
     assert stored(lab) == truth.contents(lab.bootstrap, name)
 
@@ -57,13 +57,13 @@ def test_the_second_of_two_equal_restores_is_busy(lab: Lab, topic: Make, tmp_pat
     truth.produce(lab.bootstrap, name, rows_of(2, 20))
     lab.backup(name)
     with watched(tmp_path / "steps", hold="commit transaction") as steps:
-        thread, told = beside(lambda: lab.restore(name, maps={name: copy}))
+        thread, outcomes = run_in_thread(lambda: lab.restore(name, maps={name: copy}))
         truth.until(lambda: steps.held, "the first restore writes records")
         with pytest.raises(Busy):
             lab.restore(name, maps={name: copy})
         steps.go()
         thread.join(240)
-    assert told[0]["entries"] == 40
+    assert outcomes[0]["entries"] == 40
     assert truth.contents(lab.bootstrap, copy) == truth.contents(lab.bootstrap, name)
 
 
@@ -73,7 +73,7 @@ def test_others_are_busy_while_one_prunes(lab: Lab, topic: Make, tmp_path: Path)
         truth.produce(lab.bootstrap, name, rows_of(2, 20, start))
         lab.backup(name, mode="full")
     with watched(tmp_path / "steps", hold="put prune.json") as steps:
-        thread, told = beside(lambda: lab.prune(days=0))
+        thread, outcomes = run_in_thread(lambda: lab.prune(days=0))
         truth.until(lambda: steps.held, "the first prune is about to exist")
         with pytest.raises(Busy):
             lab.prune(days=0)
@@ -81,28 +81,28 @@ def test_others_are_busy_while_one_prunes(lab: Lab, topic: Make, tmp_path: Path)
             lab.backup(name)
         steps.go()
         thread.join(240)
-    assert len(told[0]["backups"]) == 1, told
+    assert len(outcomes[0]["backups"]) == 1, outcomes
     assert stored(lab) == truth.contents(lab.bootstrap, name)
 
 
 @pytest.mark.long
-def test_two_prunes_and_a_backup_at_once(lab: Lab, topic: Make) -> None:
+def test_two_prunes_and_a_backup_at_once_succeed_or_are_busy(lab: Lab, topic: Make) -> None:
     """No run waits: each does its work or reports that another run holds the lease."""
     name = topic("pruned", partitions=2)
     for start in (0, 20, 40, 60):
         truth.produce(lab.bootstrap, name, rows_of(2, 20, start))
         lab.backup(name, mode="full")
     truth.produce(lab.bootstrap, name, rows_of(2, 20, 80))
-    works = [lambda: lab.prune(days=0), lambda: lab.prune(days=0), lambda: lab.backup(name)]
-    runs = [beside(work) for work in works]
+    jobs = [lambda: lab.prune(days=0), lambda: lab.prune(days=0), lambda: lab.backup(name)]
+    runs = [run_in_thread(job) for job in jobs]
     for thread, _ in runs:
         thread.join(240)
-    outcomes = [told[0] for _, told in runs]
+    outcomes = [thread_outcomes[0] for _, thread_outcomes in runs]
     assert all(isinstance(outcome, Busy | dict) for outcome in outcomes), outcomes
     assert any(isinstance(outcome, dict) for outcome in outcomes)
-    for work, outcome in zip(works, outcomes, strict=True):
+    for job, outcome in zip(jobs, outcomes, strict=True):
         if isinstance(outcome, Busy):
-            work()
+            job()
     states = [row["state"] for row in shown(lab)["backups"]]
     assert sorted(states) == ["complete"] * 2 + ["deleted"] * 3
     assert stored(lab) == truth.contents(lab.bootstrap, name)
@@ -110,13 +110,13 @@ def test_two_prunes_and_a_backup_at_once(lab: Lab, topic: Make) -> None:
 
 
 @pytest.mark.long
-def test_the_lease_of_a_killed_backup_ends_by_itself(lab: Lab, topic: Make, tmp_path: Path) -> None:
+def test_the_lease_of_a_killed_backup_expires(lab: Lab, topic: Make, tmp_path: Path) -> None:
     name = topic("expires")
     truth.produce(lab.bootstrap, name, rows_of(1, 20))
     with watched(tmp_path / "steps", kill_at="put begun.json"), suppress(Killed, EnvironmentProblem):
         lab.backup(name, lease_ttl_s=3.0)
 
-    def free() -> bool:
+    def backup_succeeds() -> bool:
         try:
             return bool(lab.backup(name)["entries"] == 20)
         except Busy:
@@ -124,32 +124,32 @@ def test_the_lease_of_a_killed_backup_ends_by_itself(lab: Lab, topic: Make, tmp_
             return False
 
     busy: list[bool] = []
-    truth.until(free, "the lease is over", 20)
+    truth.until(backup_succeeds, "the lease is over", 20)
     assert busy
     assert len(shown(lab)["backups"]) == 1
 
 
 @pytest.mark.long
-def test_records_deleted_between_plan_and_copy(
+def test_records_deleted_between_plan_and_copy_become_a_gap(
     lab: Lab, topic: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = topic("purged")
     truth.produce(lab.bootstrap, name, rows_of(1, 20))
     lab.backup(name)
     truth.produce(lab.bootstrap, name, rows_of(1, 20, 20))
-    plan = planning.plan_next
+    original_plan = planning.plan_next
 
-    def overtaken(*args: Any, **given: Any) -> Any:
-        made = plan(*args, **given)
+    def plan_then_delete(*args: Any, **options: Any) -> Any:
+        draft = original_plan(*args, **options)
         truth.delete_records(lab.bootstrap, name, {0: 30})
-        return made
+        return draft
 
-    monkeypatch.setattr(planning, "plan_next", overtaken)
+    monkeypatch.setattr(planning, "plan_next", plan_then_delete)
     with pytest.raises(EnvironmentProblem, match="no longer on the broker"):
         lab.backup(name)
     monkeypatch.undo()
     assert len(shown(lab)["backups"]) == 1
-    again = lab.backup(name)
-    assert (again["kind"], again["entries"], again["gaps"]) == ("differential", 10, 1)
+    result = lab.backup(name)
+    assert (result["kind"], result["entries"], result["gaps"]) == ("differential", 10, 1)
     (gap,) = shown(lab)["gaps"]
     assert (gap["from_position"], gap["to_position"], gap["reason"]) == (20, 30, "purged")

@@ -1,4 +1,5 @@
-"""A backup of a snapshot ended by SIGKILL at any time; tests/contract/test_lifecycle.py has each step."""
+"""A backup of a snapshot is killed at any time; tests/contract/test_lifecycle.py kills it before each
+step."""
 
 from __future__ import annotations
 
@@ -27,22 +28,22 @@ run(request, reporter=quiet(sys.stderr))
 
 
 @pytest.mark.parametrize("kills", [(8,), pytest.param((1, 8, 20), marks=pytest.mark.long)])
-def test_killed_at_any_time(kills: tuple[int, ...], tmp_path: Path) -> None:
-    """While files are copied, slowly; each run continues what the one before left."""
+def test_a_snapshot_backup_killed_at_any_time_is_resumed(kills: tuple[int, ...], tmp_path: Path) -> None:
+    """Killed during the copy, which is slow; each run continues the work of the one before."""
     case = SnapshotCase(tmp_path)
     files = {f"f{number:02d}": os.urandom(1000) for number in range(30)}
     case.make("s3", files, at=1_600_000_200)
-    for wanted in kills:
+    for copied_files in kills:
         command = [sys.executable, "-c", _CHILD, str(case.tree), str(case.root), case.LAYOUT]
         with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT) as child:
             assert child.stdout.readline() == b"begins\n"
-            while child.poll() is None and sum("/f" in path for path in case.data()) < wanted:
+            while child.poll() is None and sum("/f" in path for path in case.data()) < copied_files:
                 pass
             assert child.poll() is None
             child.send_signal(signal.SIGKILL)
         assert "f00" not in case.contents()
         expire_leases(case.root)
-    done = case.run(snapshots=("s3",))
-    assert done
-    assert (done["copied"], done["gone"], done["unchanged"]) == (30, 3, 0)
+    result = case.run(snapshots=("s3",))
+    assert result
+    assert (result["copied"], result["gone"], result["unchanged"]) == (30, 3, 0)
     case.assert_whole(files)

@@ -1,4 +1,4 @@
-"""A snapshot backed up again and again to an S3 that fails at random, by runs that are killed at random."""
+"""Repeated backups of a snapshot to an S3 that fails at random, by runs that are killed at random."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ from lakebackup.store.reader import CatalogReader
 
 pytestmark = [pytest.mark.spark, pytest.mark.s3]
 
-# What befalls one request of ten. Requests that are answered late or never are in the contract's tests.
+# The faults of one request in ten. The contract's tests have requests that are answered late or never.
 FAULTS: tuple[Kind, ...] = ("503", "503", "reset", "lost", "done but 500", "cut")
 ROUNDS = 4
 
 
-def change(tree: Path, chance: random.Random) -> dict[str, bytes]:
-    """Files come, go and get other contents; what there is then."""
+def change(tree: Path, dice: random.Random) -> dict[str, bytes]:
+    """Add, remove and change files at random; returns the files then."""
     for file in list(tree.iterdir()):
-        if chance.random() < 0.3:
+        if dice.random() < 0.3:
             file.unlink()
-    for name in chance.sample(range(30), 8):
-        (tree / f"{name:06d}.sst").write_bytes(chance.randbytes(chance.randrange(1, 5000)))
-    (tree / "CURRENT").write_bytes(chance.randbytes(16))
+    for name in dice.sample(range(30), 8):
+        (tree / f"{name:06d}.sst").write_bytes(dice.randbytes(dice.randrange(1, 5000)))
+    (tree / "CURRENT").write_bytes(dice.randbytes(16))
     return {file.name: file.read_bytes() for file in tree.iterdir()}
 
 
-def held(place: str) -> list[dict[str, bytes]]:
-    """What each backup holds, the oldest first, read without a fault."""
-    storage, reader = open_storage(place), CatalogReader(place)
+def backup_contents(repo: str) -> list[dict[str, bytes]]:
+    """The contents of each backup, the oldest first, read without faults."""
+    storage, reader = open_storage(repo), CatalogReader(repo)
     rows = reader.select("SELECT * FROM snapshot_files").read_all().to_pylist()
     backups = reader.select("SELECT number FROM backups WHERE state = 'complete' ORDER BY number").read_all()
     return [
@@ -53,25 +53,25 @@ def held(place: str) -> list[dict[str, bytes]]:
 
 
 def kill(run: subprocess.Popen[bytes], proxy: FaultProxy, requests: int) -> bool:
-    """SIGKILL after so many requests; whether it had ended well before."""
-    last = len(proxy.requests) + requests
-    truth.until(lambda: len(proxy.requests) >= last or run.poll() is not None, "requests come")
+    """Send SIGKILL after so many requests; returns whether the run had succeeded before."""
+    request_count = len(proxy.requests) + requests
+    truth.until(lambda: len(proxy.requests) >= request_count or run.poll() is not None, "requests come")
     run.kill()
     return run.wait() == 0
 
 
-def free(place: str) -> None:
-    """A person knows that the run is dead, and does not wait for its leases to end."""
-    for name, root in (("source-tablet", place), ("catalog", f"{place}/catalog")):
+def break_leases(repo: str) -> None:
+    """Break the leases as a person who knows that the run is dead, in place of waiting for their end."""
+    for name, root in (("source-tablet", repo), ("catalog", f"{repo}/catalog")):
         with suppress(NotFound):
             break_lease(open_storage(root), name, "killed")
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", [1, 2, 3])
-def test_what_is_told_to_be_backed_up_is(seed: int, s3: S3Proxy, empty_catalog: Path, tmp_path: Path) -> None:
-    chance, place, tree = random.Random(seed), f"s3://{s3.bucket()}/kept", tmp_path / "tablet"
-    storage = open_storage(place)
+def test_reported_backups_are_complete(seed: int, s3: S3Proxy, empty_catalog: Path, tmp_path: Path) -> None:
+    dice, repo, tree = random.Random(seed), f"s3://{s3.bucket()}/kept", tmp_path / "tablet"
+    storage = open_storage(repo)
     for file in empty_catalog.rglob("*"):
         if file.is_file():
             storage.put(f"catalog/{file.relative_to(empty_catalog).as_posix()}", file.read_bytes())
@@ -81,26 +81,28 @@ def test_what_is_told_to_be_backed_up_is(seed: int, s3: S3Proxy, empty_catalog: 
     def begin(endpoint: str) -> subprocess.Popen[bytes]:
         with log.open("ab") as output:
             return subprocess.Popen(
-                [sys.executable, "-m", "lakebackup_jobs", "backup", "snapshot", str(tree), "--repo", place],
+                [sys.executable, "-m", "lakebackup_jobs", "backup", "snapshot", str(tree), "--repo", repo],
                 env={**os.environ, "AWS_ENDPOINT_URL_S3": endpoint}, stdout=output, stderr=output,
             )  # fmt: skip
 
     expected: list[dict[str, bytes]] = []
     with FaultProxy(s3.port) as proxy:
-        proxy.chance = lambda: chance.choice(FAULTS) if chance.random() < 0.1 else None
+        proxy.chance = lambda: dice.choice(FAULTS) if dice.random() < 0.1 else None
         for number in range(ROUNDS):
-            wanted = change(tree, chance)
-            told = kill(begin(proxy.endpoint), proxy, chance.randrange(20, 120))
-            free(place)
+            contents = change(tree, dice)
+            succeeded = kill(begin(proxy.endpoint), proxy, dice.randrange(20, 120))
+            break_leases(repo)
             for _ in range(6):
-                if told:
+                if succeeded:
                     break
                 code = begin(proxy.endpoint).wait(120)
                 assert code in (0, EnvironmentProblem.exit_code), log.read_text()[-3000:]
-                told = code == 0
-            assert told, f"round {number}: {log.read_text()[-3000:]}"
-            expected.append(wanted)
-            found = held(place)
-            assert found[-1] == wanted, number
-    # A killed run may have been done without telling: the next one then backs the same files up once more.
-    assert [files for i, files in enumerate(found) if i == 0 or files != found[i - 1]] == expected
+                succeeded = code == 0
+            assert succeeded, f"round {number}: {log.read_text()[-3000:]}"
+            expected.append(contents)
+            stored_contents = backup_contents(repo)
+            assert stored_contents[-1] == contents, number
+    # A killed run may have completed without reporting it: then the next one stores the same files once more.
+    assert [
+        files for i, files in enumerate(stored_contents) if i == 0 or files != stored_contents[i - 1]
+    ] == expected

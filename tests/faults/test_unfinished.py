@@ -1,4 +1,4 @@
-"""A backup that was cut off: an incremental one is ended by the next run, a full one leaves nothing."""
+"""An interrupted backup: the next run completes an incremental one, and deletes all of a full one."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ def name(topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> str:
     return topic("unfinished", partitions=PARTITIONS)
 
 
-def cut_off(lab: Lab, topic: str, at: str, folder: Path, **how: Any) -> Steps:
-    """A backup that dies at a step."""
-    with watched(folder, kill_at=at) as steps:
+def interrupt_at(lab: Lab, topic: str, step: str, folder: Path, **options: Any) -> Steps:
+    """A backup that dies before a step; returns its steps."""
+    with watched(folder, kill_at=step) as steps:
         with suppress(Killed, EnvironmentProblem):
-            lab.backup(topic, **{"parallelism": 4, **how})
-        assert steps.dead, f"never: {at}"
+            lab.backup(topic, **{"parallelism": 4, **options})
+        assert steps.dead, f"never: {step}"
     expire_leases(lab.folder)
     return steps
 
@@ -53,122 +53,120 @@ def on_disk(lab: Lab) -> set[str]:
 
 
 def in_catalog(lab: Lab) -> set[str]:
-    found = CatalogReader(str(lab.folder)).select("SELECT path FROM files")
-    return set(found.read_all()["path"].to_pylist())
+    batches = CatalogReader(str(lab.folder)).select("SELECT path FROM files")
+    return set(batches.read_all()["path"].to_pylist())
 
 
 def parts(lab: Lab) -> dict[str, int]:
-    """Each part of a backup that was begun, and when it was put."""
-    at = json.loads((lab.folder / "lab/begun.json").read_text())["prepared"]["backup_id"]
-    found = (lab.folder / "lab/backups" / at / "parts").glob("*.jsonl")
-    return {path.name: path.stat().st_mtime_ns for path in found}
+    """The parts of the unfinished backup, and when each was written."""
+    backup_id = json.loads((lab.folder / "lab/begun.json").read_text())["prepared"]["backup_id"]
+    files = (lab.folder / "lab/backups" / backup_id / "parts").glob("*.jsonl")
+    return {path.name: path.stat().st_mtime_ns for path in files}
 
 
 def assert_whole(lab: Lab, topic: str) -> None:
-    """Every record once, every object named, nothing left to do."""
+    """Check that every record is stored once, every object named, and nothing unfinished."""
     assert stored(lab) == truth.contents(lab.bootstrap, topic)
     assert on_disk(lab) == in_catalog(lab)
     assert not (lab.folder / "lab/begun.json").exists()
 
 
 @pytest.mark.long
-def test_an_incremental_goes_on_however_often_it_is_cut_off(lab: Lab, name: str, tmp_path: Path) -> None:
+def test_an_incremental_continues_after_several_interruptions(lab: Lab, name: str, tmp_path: Path) -> None:
     truth.produce(lab.bootstrap, name, rows_of(PARTITIONS, 20))
     full = lab.backup(name, parallelism=4)
     truth.produce(lab.bootstrap, name, rows_of(PARTITIONS, 20, start=20))
-    cut_off(lab, name, "put part #3", tmp_path / "1", codec="deflate")
+    interrupt_at(lab, name, "put part #3", tmp_path / "1", codec="deflate")
     first = parts(lab)
-    assert 0 < len(first) <= 2  # a task that had come to its step may have been stopped with the others
+    assert 0 < len(first) <= 2  # a task at its step may have been stopped together with the others
 
-    # From here on with other options, which count for what is read from the end of the first on.
+    # The later runs have other options, which apply to what is read after the end of the first.
     truth.produce(lab.bootstrap, name, rows_of(PARTITIONS, 20, start=40))
-    cut_off(lab, name, "put part #2", tmp_path / "2")
+    interrupt_at(lab, name, "put part #2", tmp_path / "2")
     second = parts(lab)
     assert len(second) <= 3
     assert second.items() >= first.items()
-    cut_off(lab, name, "put manifest.json", tmp_path / "3")
+    interrupt_at(lab, name, "put manifest.json", tmp_path / "3")
     assert parts(lab).items() >= second.items()
-    done = lab.backup(name, parallelism=4)
+    result = lab.backup(name, parallelism=4)
 
-    ended = done["ended"]
-    assert (ended["parent"], ended["kind"], ended["entries"]) == (full["backup_id"], "differential", 80)
-    assert (done["parent"], done["kind"], done["entries"]) == (ended["backup_id"], "differential", 80)
-    found = lab.sql("SELECT backup_id, codec FROM files ORDER BY added_in, path")
-    codecs = {(row["backup_id"], row["codec"]) for row in found}
-    assert {(ended["backup_id"], "deflate"), (done["backup_id"], "zstandard")} < codecs
+    resumed = result["ended"]
+    assert (resumed["parent"], resumed["kind"], resumed["entries"]) == (full["backup_id"], "differential", 80)
+    assert (result["parent"], result["kind"], result["entries"]) == (resumed["backup_id"], "differential", 80)
+    files = lab.sql("SELECT backup_id, codec FROM files ORDER BY added_in, path")
+    codecs = {(row["backup_id"], row["codec"]) for row in files}
+    assert {(resumed["backup_id"], "deflate"), (result["backup_id"], "zstandard")} < codecs
     assert len(codecs) == 3
     assert stored(lab) == truth.contents(lab.bootstrap, name)
 
 
 def test_a_full_starts_over_and_leaves_nothing(lab: Lab, name: str, tmp_path: Path) -> None:
     truth.produce(lab.bootstrap, name, rows_of(PARTITIONS, 20))
-    cut_off(lab, name, "put part #4", tmp_path / "1")
-    lost = on_disk(lab)
-    assert len(lost) >= 3
-    # A file that another run has not committed yet is none of its.
-    other = min(lost).replace("-0000000000.data", "-0000000007.data")
-    data = (lab.folder / min(lost)).read_bytes()
-    at = json.loads((lab.folder / "lab/begun.json").read_text())["prepared"]["backup_id"].encode()
-    (lab.folder / other).write_bytes(data.replace(at, at[:-8] + b"00000000"))
+    interrupt_at(lab, name, "put part #4", tmp_path / "1")
+    leftover = on_disk(lab)
+    assert len(leftover) >= 3
+    # A file that another run has not committed yet does not belong to this one.
+    foreign_path = min(leftover).replace("-0000000000.data", "-0000000007.data")
+    data = (lab.folder / min(leftover)).read_bytes()
+    draft_id = json.loads((lab.folder / "lab/begun.json").read_text())["prepared"]["backup_id"].encode()
+    (lab.folder / foreign_path).write_bytes(data.replace(draft_id, draft_id[:-8] + b"00000000"))
 
-    cut_off(lab, name, "delete data", tmp_path / "2")
-    done = lab.backup(name)
-    assert (done["kind"], done["entries"]) == ("full", 80)
-    assert on_disk(lab) - in_catalog(lab) == {other}
-    (lab.folder / other).unlink()
+    interrupt_at(lab, name, "delete data", tmp_path / "2")
+    result = lab.backup(name)
+    assert (result["kind"], result["entries"]) == ("full", 80)
+    assert on_disk(lab) - in_catalog(lab) == {foreign_path}
+    (lab.folder / foreign_path).unlink()
     assert_whole(lab, name)
     assert [path.name for path in (lab.folder / "lab/backups").iterdir() if any(path.rglob("*.*"))] == [
-        done["backup_id"]
+        result["backup_id"]
     ]
 
 
 @pytest.mark.long
-def test_a_full_that_was_cut_off_at_its_very_end_is_not_all_of_the_next(
-    lab: Lab, name: str, tmp_path: Path
-) -> None:
-    """Tonight's run has what came since last night's, whose marker was not there yet."""
+def test_a_full_interrupted_at_its_end_precedes_an_incremental(lab: Lab, name: str, tmp_path: Path) -> None:
+    """The second run has only the changes since the first, which lacked only its marker."""
     truth.produce(lab.bootstrap, name, rows_of(PARTITIONS, 20))
-    cut_off(lab, name, "put complete", tmp_path / "1", mode="full")
+    interrupt_at(lab, name, "put complete", tmp_path / "1", mode="full")
     full = lab.backup(name, mode="full")
     assert (full["kind"], full["entries"]) == ("full", 80)
-    cut_off(lab, name, "put complete", tmp_path / "2", mode="full")
+    interrupt_at(lab, name, "put complete", tmp_path / "2", mode="full")
     truth.produce(lab.bootstrap, name, rows_of(PARTITIONS, 20, start=20))
-    done = lab.backup(name, mode="full")
-    assert (done["ended"]["kind"], done["ended"]["entries"]) == ("full", 80)
-    assert (done["parent"], done["entries"]) == (done["ended"]["backup_id"], 80)
+    result = lab.backup(name, mode="full")
+    assert (result["ended"]["kind"], result["ended"]["entries"]) == ("full", 80)
+    assert (result["parent"], result["entries"]) == (result["ended"]["backup_id"], 80)
     assert not (lab.folder / "lab/begun.json").exists()
 
 
 @pytest.mark.long
-def test_what_was_not_read_and_is_gone_is_not_gone_on_with(lab: Lab, name: str, tmp_path: Path) -> None:
+def test_a_backup_whose_unread_records_are_gone_is_not_resumed(lab: Lab, name: str, tmp_path: Path) -> None:
     truth.produce(lab.bootstrap, name, rows_of(PARTITIONS, 20))
     lab.backup(name, parallelism=4)
     truth.produce(lab.bootstrap, name, rows_of(PARTITIONS, 20, start=20))
-    cut_off(lab, name, "put part #3", tmp_path / "1")
+    interrupt_at(lab, name, "put part #3", tmp_path / "1")
     lab.make_catalog()
-    begun = read_draft(open_storage(str(lab.folder)), "lab", TopicsBackup)
-    assert begun
+    draft = read_draft(open_storage(str(lab.folder)), "lab", TopicsBackup)
+    assert draft
     cluster = Cluster({"bootstrap.servers": lab.bootstrap})
-    asked = lab.topics_request((name,))
-    work = Workspace(asked, "lab", lab.reporter)
+    request = lab.topics_request((name,))
+    work = Workspace(request, "lab", lab.reporter)
 
-    def why(of: resume.InProgress = begun, **changes: Any) -> str | None:
-        return resume.blocker(of, replace(asked, **changes), work, cluster)
+    def blocker(in_progress: resume.InProgress = draft, **changes: Any) -> str | None:
+        return resume.blocker(in_progress, replace(request, **changes), work, cluster)
 
-    assert why() is None
-    assert why(mode="incr-diff", level=1, codec="null") is None
-    assert why(mode="full") == "another mode is asked for"
-    assert why(level=2) == "another level is asked for"
-    assert why(topics=(name, "more")) == "another topics is asked for"
-    assert "was taken since" in str(why(replace(begun, prepared=replace(begun.prepared, number=9))))
-    assert begun.prepared.plan.parent
-    stranger = replace(begun.prepared.plan.parent, backup_id=layout.new_backup_id(datetime.now(UTC)))
-    plan = replace(begun.prepared.plan, parent=stranger)
-    assert "depends on" in str(why(replace(begun, prepared=replace(begun.prepared, plan=plan))))
+    assert blocker() is None
+    assert blocker(mode="incr-diff", level=1, codec="null") is None
+    assert blocker(mode="full") == "another mode is asked for"
+    assert blocker(level=2) == "another level is asked for"
+    assert blocker(topics=(name, "more")) == "another topics is asked for"
+    assert "was taken since" in str(blocker(replace(draft, prepared=replace(draft.prepared, number=9))))
+    assert draft.prepared.plan.parent
+    foreign_parent = replace(draft.prepared.plan.parent, backup_id=layout.new_backup_id(datetime.now(UTC)))
+    plan = replace(draft.prepared.plan, parent=foreign_parent)
+    assert "depends on" in str(blocker(replace(draft, prepared=replace(draft.prepared, plan=plan))))
 
-    # All that is there of the unread goes: what it had stored cannot be made whole any more.
+    # Deletes all unread records: the stored ones cannot be completed any more.
     truth.delete_records(lab.bootstrap, name, dict.fromkeys(range(PARTITIONS), 30))
-    assert "are gone" in str(why())
-    done = lab.backup(name, on_gap="continue")
-    assert (done["entries"], done["gaps"], done.get("ended")) == (40, PARTITIONS, None)
+    assert "are gone" in str(blocker())
+    result = lab.backup(name, on_gap="continue")
+    assert (result["entries"], result["gaps"], result.get("ended")) == (40, PARTITIONS, None)
     assert on_disk(lab) == in_catalog(lab)

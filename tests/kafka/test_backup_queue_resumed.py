@@ -1,4 +1,4 @@
-"""Backups of an engine's queues behind runs that were cut off, and behind restores."""
+"""Backups of an engine's queues after interrupted backups, and after restores into the same queues."""
 
 from __future__ import annotations
 
@@ -27,29 +27,29 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
 
-# --- backups that were cut off
+# --- interrupted backups
 
 
-def test_a_backup_that_was_cut_off_is_ended_as_planned(
+def test_an_interrupted_backup_is_completed_as_planned(
     social: Social, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     social.send(social.delta, 0, "t1")
     social.full()
-    own = social.send(social.delta)
-    front = (social.delta, 0, 1)
+    message = social.send(social.delta)
+    carried_message = (social.delta, 0, 1)
 
     with cut_off(monkeypatch, Listing, "put"):
         social.backup("differential")
-    left = read_draft(open_storage(str(social.place)), "social", QueueBackup)
-    assert left is not None
-    since = social.send(social.delta)
+    draft = read_draft(open_storage(str(social.place)), "social", QueueBackup)
+    assert draft is not None
+    later_message = social.send(social.delta)
     social.config.write_text("engine: 5\n")
-    found = social.backup("differential")
-    assert found["ended"]["backup_id"] == left.backup_id
-    assert social.stored(left.backup_id) == [front, own]
-    # What came since is in a backup of its own, whatever was asked for.
-    assert (found["kind"], found["parent"]) == ("differential", left.backup_id)
-    assert social.stored(found["backup_id"]) == [since]
+    next_backup = social.backup("differential")
+    assert next_backup["ended"]["backup_id"] == draft.backup_id
+    assert social.stored(draft.backup_id) == [carried_message, message]
+    # Messages since the interruption go into a backup of their own, whatever mode was requested.
+    assert (next_backup["kind"], next_backup["parent"]) == ("differential", draft.backup_id)
+    assert social.stored(next_backup["backup_id"]) == [later_message]
     configs = social.rows("SELECT path FROM files WHERE role = 'config' ORDER BY added_in")
     texts = [(social.place / file["path"]).read_text() for file in configs]
     assert texts == ["engine: 4\n", "engine: 4\n", "engine: 5\n"]
@@ -58,7 +58,7 @@ def test_a_backup_that_was_cut_off_is_ended_as_planned(
     assert not [path for path in social.tree() if "/seen/" in path]
 
 
-def test_a_backup_that_was_cut_off_after_its_commit_is_not_taken_twice(
+def test_a_backup_interrupted_after_its_commit_is_not_repeated(
     social: Social, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     social.send(social.delta, 0, "t1")
@@ -67,15 +67,15 @@ def test_a_backup_that_was_cut_off_after_its_commit_is_not_taken_twice(
 
     with cut_off(monkeypatch, QueueBackup, "finish"):
         social.backup("differential")
-    found = social.backup("differential")
-    ended = found.pop("ended")
-    assert (ended["entries"], ended["carried"], ended["last_tid"]) == (2, 1, 2)
-    assert (found["entries"], found["parent"]) == (0, ended["backup_id"])
-    assert found.keys() == ended.keys() == full.keys()
+    next_backup = social.backup("differential")
+    completed = next_backup.pop("ended")
+    assert (completed["entries"], completed["carried"], completed["last_tid"]) == (2, 1, 2)
+    assert (next_backup["entries"], next_backup["parent"]) == (0, completed["backup_id"])
+    assert next_backup.keys() == completed.keys() == full.keys()
 
 
 @pytest.mark.long
-def test_a_full_goes_on_when_its_snapshot_is_there_and_else_starts_over(
+def test_an_interrupted_full_resumes_once_its_snapshot_is_backed_up(
     social: Social, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     social.send(social.delta)
@@ -85,19 +85,19 @@ def test_a_full_goes_on_when_its_snapshot_is_there_and_else_starts_over(
     social.send(social.delta)
     with cut_off(monkeypatch, Listing, "put"):
         social.full()
-    left = read_draft(open_storage(str(social.place)), "social", QueueBackup)
-    assert left is not None
+    draft = read_draft(open_storage(str(social.place)), "social", QueueBackup)
+    assert draft is not None
     social.send(social.delta)
     social.config.write_text("engine: 5\n")
     social.schema.write_text(SCHEMA + "- {version: 2, tid: 9}\n")
-    found = social.full()
-    assert (found["backup_id"], found["last_tid"]) == (left.backup_id, 2)
-    # The engine's files are those of the beginning.
+    full = social.full()
+    assert (full["backup_id"], full["last_tid"]) == (draft.backup_id, 2)
+    # The resumed backup holds the engine's files as they were when it began.
     files = social.rows("SELECT path FROM files WHERE role IN ('config', 'schema') ORDER BY role")
     assert [(social.place / file["path"]).read_text() for file in files] == ["engine: 4\n", SCHEMA]
     assert social.rows("SELECT version FROM queue_schemas") == [{"version": 1}]
     snapshots = social.rows("SELECT backup_id FROM backups WHERE source = 'social.snapshot'")
-    assert snapshots == [{"backup_id": found["snapshot"]}]
+    assert snapshots == [{"backup_id": full["snapshot"]}]
     assert social.stored(social.backup("differential")["backup_id"]) == [(social.delta, 0, 3)]
 
 
@@ -110,54 +110,57 @@ def test_the_snapshot_of_a_discarded_full_is_no_longer_held(
     with cut_off(monkeypatch, Workspace, "empty"):
         social.full(note="another one")
     assert social.rows("SELECT backup_id FROM holds") == []
-    # The same command goes on, and holds it again. A person's hold stays.
+    # The same command resumes and holds the snapshot again. A person's hold stays.
     with cut_off(monkeypatch, Listing, "put"):
         social.full()
     snapshot = social.rows("SELECT backup_id FROM holds")[0]["backup_id"]
     policies.hold(str(social.place), None, snapshot, reason="for the auditors")
-    # The engine has put another snapshot in place of that one.
+    # The engine has replaced the snapshot.
     social.tell(0, dict.fromkeys([(social.delta, 0), (social.delta, 1), (social.journal, 0)], (0, 0)))
     assert social.full()["snapshot"] != snapshot
     reasons = social.rows(f"SELECT reason FROM holds WHERE backup_id = '{snapshot}'")
     assert reasons == [{"reason": "for the auditors"}]
 
 
-def test_a_snapshot_that_a_prune_deleted_before_the_hold_is_taken_again(
+def test_a_snapshot_that_a_prune_deletes_before_the_hold_is_backed_up_again(
     social: Social, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = backup_snapshot.run
-    taken: list[str] = []
+    run_snapshot_backup = backup_snapshot.run
+    snapshot_ids: list[str] = []
 
-    def pruned_at_once(*arguments: Any, **named: Any) -> Any:
-        told = whole(*arguments, **named)
-        taken.append(told["backup_id"])
-        if len(taken) == 1:
+    def run_and_prune_first(*arguments: Any, **keywords: Any) -> Any:
+        snapshot = run_snapshot_backup(*arguments, **keywords)
+        snapshot_ids.append(snapshot["backup_id"])
+        if len(snapshot_ids) == 1:
             writer = CatalogWriter(spark, str(social.place))
-            writer.set_states(taken, "deleted", actor="prune", reason="redundancy")
-        return told
+            writer.set_states(snapshot_ids, "deleted", actor="prune", reason="redundancy")
+        return snapshot
 
-    monkeypatch.setattr(backup_snapshot, "run", pruned_at_once)
+    monkeypatch.setattr(backup_snapshot, "run", run_and_prune_first)
     full = social.full()
-    assert len(taken) == 2
-    assert full["snapshot"] == taken[1]
-    assert [row["backup_id"] for row in social.rows("SELECT backup_id FROM holds")] == taken[1:]
+    assert len(snapshot_ids) == 2
+    assert full["snapshot"] == snapshot_ids[1]
+    assert [row["backup_id"] for row in social.rows("SELECT backup_id FROM holds")] == snapshot_ids[1:]
     assert social.rows("SELECT backup_id FROM unusable_backups") == []
 
 
-# --- restores that are at work, were left, or are of another catalog
+# --- restores that run, were interrupted, or belong to another catalog
 
 
 MODES = ("auto", "incremental", "differential")
 
 
-def left_half_done(social: Social, monkeypatch: pytest.MonkeyPatch, modes: Sequence[str]) -> None:
-    """A restore writes everything behind what its queues hold, and then dies; backups find it at work."""
+def interrupt_restore(social: Social, monkeypatch: pytest.MonkeyPatch, modes: Sequence[str]) -> None:
+    """Run a restore that appends all messages to its queues and then dies.
+
+    Before it dies, backups in `modes` must be refused because it is writing.
+    """
 
     write = RestoreState.write
 
-    def dies(self: RestoreState, record: Any) -> None:
+    def write_or_die(state: RestoreState, record: Any) -> None:
         if not isinstance(record, Done):
-            write(self, record)
+            write(state, record)
             return
         for mode in modes:
             with pytest.raises(
@@ -167,67 +170,72 @@ def left_half_done(social: Social, monkeypatch: pytest.MonkeyPatch, modes: Seque
         raise Cut
 
     with monkeypatch.context() as patch:
-        patch.setattr(RestoreState, "write", dies)
+        patch.setattr(RestoreState, "write", write_or_die)
         with pytest.raises(Cut):
             put_back(social, "put back")
 
 
 def require_refused(social: Social, mode: str, *, dry_run: bool = False) -> None:
-    """No backup begins while a restore is half done: what it leaves is the record of its failure."""
+    """No backup begins while a restore is unfinished. A refused run writes nothing but its failure record."""
 
-    def tree() -> set[str]:
+    def objects() -> set[str]:
         return {path for path in social.tree() if not path.startswith("catalog/failures/")}
 
-    before = tree()
+    objects_before = objects()
     with pytest.raises(Refused, match=r"Restore \S+ started to write into topic") as refused:
         social.backup(mode, dry_run=dry_run)
     assert "Run its command again" in refused.value.hint
-    assert tree() == before
+    assert objects() == objects_before
 
 
 @pytest.mark.long
-def test_no_backup_goes_on_from_a_half_done_restore(social: Social, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_backup_continues_an_unfinished_restore(social: Social, monkeypatch: pytest.MonkeyPatch) -> None:
     full = social.full()
-    sent = [social.send(social.delta), social.send(social.delta, 1)]
-    child = social.backup("incremental")
-    left_half_done(social, monkeypatch, MODES[:1])
+    messages = [social.send(social.delta), social.send(social.delta, 1)]
+    first_incremental = social.backup("incremental")
+    interrupt_restore(social, monkeypatch, MODES[:1])
     require_refused(social, "auto")
     require_refused(social, "incremental", dry_run=True)
-    # The next backup goes on behind the restore once that is done: each message is stored once.
+    # Once the restore is complete, the next backup continues after it and stores each message once.
     restored = put_back(social, "put back")
     assert restored["resumed"]
-    own = social.send(social.delta)
-    found = social.backup("incremental")
-    assert (found["restore"], found["parent"]) == (restored["restore_id"], child["backup_id"])
-    assert social.stored(found["backup_id"]) == [own]
-    again = social.backup("differential")
-    assert again["parent"] == full["backup_id"]
-    assert social.stored(again["backup_id"]) == ordered(*sent, own)
+    message = social.send(social.delta)
+    incremental = social.backup("incremental")
+    assert (incremental["restore"], incremental["parent"]) == (
+        restored["restore_id"],
+        first_incremental["backup_id"],
+    )
+    assert social.stored(incremental["backup_id"]) == [message]
+    differential = social.backup("differential")
+    assert differential["parent"] == full["backup_id"]
+    assert social.stored(differential["backup_id"]) == ordered(*messages, message)
 
 
 @pytest.mark.long
-def test_a_new_full_ends_what_a_restore_left(social: Social, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_a_full_is_possible_after_an_abandoned_restore(
+    social: Social, monkeypatch: pytest.MonkeyPatch
+) -> None:
     social.full()
     social.send(social.delta)
     social.backup("incremental")
     social.send(social.delta, 1, "left", "begin", tid=700)
-    left_half_done(social, monkeypatch, MODES)
+    interrupt_restore(social, monkeypatch, MODES)
     for mode in MODES:
         for dry_run in (False, True):
             require_refused(social, mode, dry_run=dry_run)
     full = social.full()
-    # What is before the watermark belongs to a history that was left.
+    # Messages before the watermark belong to an abandoned history.
     assert (full["last_tid"], full["open_transactions"]) == (1, 0)
-    own = social.send(social.delta, tid=2)
+    message = social.send(social.delta, tid=2)
     for mode in ("incremental", "differential"):
-        found = social.backup(mode)
-        assert (found["parent"], found["last_tid"]) == (full["backup_id"], 2)
-        assert social.stored(found["backup_id"]) == [own]
+        backup = social.backup(mode)
+        assert (backup["parent"], backup["last_tid"]) == (full["backup_id"], 2)
+        assert social.stored(backup["backup_id"]) == [message]
 
 
 @pytest.mark.long
 def test_a_watermark_that_the_catalog_does_not_know_is_refused(social: Social) -> None:
-    """Another copy of the destination was restored into these queues."""
+    """A restore from another copy of the repository wrote into these queues."""
     social.full()
     social.send(social.delta, 0, "t1", "begin", tid=90)
     social.backup("incremental")
@@ -235,33 +243,33 @@ def test_a_watermark_that_the_catalog_does_not_know_is_refused(social: Social) -
     for partition in range(2):
         social.mark("r-elsewhere", 20, social.delta, partition)
     social.send(social.delta, 0, "t2", "begin", tid=21)
-    count = len(social.rows("SELECT 1 AS one FROM backups"))
+    backup_count = len(social.rows("SELECT 1 AS one FROM backups"))
     for mode in ("incremental", "differential"):
         with pytest.raises(Refused, match=rf"{social.delta}\[[01]\] at offset [02]: .* restore r-elsewhere"):
             social.backup(mode)
-    assert len(social.rows("SELECT 1 AS one FROM backups")) == count
+    assert len(social.rows("SELECT 1 AS one FROM backups")) == backup_count
     full = social.full()
     assert (full["last_tid"], social.open_at(full["backup_id"])) == (21, {"t2"})
-    own = social.send(social.delta, 0, "t2", "commit", tid=22)
-    found = social.backup("incremental")
-    assert social.stored(found["backup_id"]) == [(social.delta, 0, 21), own]
+    message = social.send(social.delta, 0, "t2", "commit", tid=22)
+    incremental = social.backup("incremental")
+    assert social.stored(incremental["backup_id"]) == [(social.delta, 0, 21), message]
 
 
 @pytest.mark.long
-def test_a_restored_engine_may_be_before_its_watermark(social: Social) -> None:
-    """Its snapshot was taken before it had read anything of what the restore brought."""
-    first = social.full()
-    sent = social.send(social.delta)
+def test_a_snapshot_of_a_restored_engine_may_end_before_the_watermark(social: Social) -> None:
+    """The engine took its snapshot before it had read any message of the restore."""
+    first_full = social.full()
+    message = social.send(social.delta)
     social.backup("incremental")
     restored = put_back(social, "put back")
     social.tell(0, {(social.delta, 0): (1, 1), (social.delta, 1): (0, 0), (social.journal, 0): (0, 0)})
     social.full()
-    own = social.send(social.delta)
+    later_message = social.send(social.delta)
     for mode in ("incremental", "differential"):
-        found = social.backup(mode)
-        assert social.stored(found["backup_id"]) == [sent, own]
-    assert restored["full"] == first["backup_id"]
-    # A snapshot from before the restore is of the history that was left.
+        backup = social.backup(mode)
+        assert social.stored(backup["backup_id"]) == [message, later_message]
+    assert restored["full"] == first_full["backup_id"]
+    # A snapshot from before the restore belongs to the abandoned history.
     social.tell(0, {(social.delta, 0): (0, 0), (social.delta, 1): (0, 0), (social.journal, 0): (0, 0)})
     social.full()
     with pytest.raises(Refused, match=restored["restore_id"]):

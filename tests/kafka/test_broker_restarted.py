@@ -1,4 +1,4 @@
-"""A broker restarts in the middle, or throttles its clients: what reads and what writes goes on."""
+"""Reads and writes that continue after the broker restarts, or while it throttles its client."""
 
 from __future__ import annotations
 
@@ -25,10 +25,11 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.kafka, pytest.mark.long]
 
-# More than a client reads ahead.
+# The topic holds more than a client reads ahead.
 RECORDS = 1_000
 BYTES = 50_000
-#: So many bytes a second a throttled client may read or write: the records take longer than its patience.
+#: Bytes per second that a throttled client may read or write. At this rate the records take longer than the
+#: client's patience.
 RATE = 100_000
 PATIENCE_S = 15.0
 
@@ -41,8 +42,8 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 
 def topic_with(broker: Broker, name: str, count: int, size: int, **config: str) -> str:
     truth.create_topic(broker.bootstrap, name, 1, retention_ms="-1")
-    rows = [Record(0, b"%d" % i, os.urandom(size), (), 1_600_000_000_000 + i) for i in range(count)]
-    truth.produce(broker.bootstrap, name, rows, **config)
+    records = [Record(0, b"%d" % i, os.urandom(size), (), 1_600_000_000_000 + i) for i in range(count)]
+    truth.produce(broker.bootstrap, name, records, **config)
     return name
 
 
@@ -53,7 +54,7 @@ def records(broker: Broker, request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def throttled(broker: Broker) -> dict[str, str]:
-    """The properties of a client that has a quota."""
+    """The librdkafka properties of a client with a quota."""
     rates = f"producer_byte_rate={RATE},consumer_byte_rate={RATE}"
     command = [
         *broker._java(), "kafka.admin.ConfigCommand", "--bootstrap-server", broker.bootstrap, "--alter",
@@ -65,7 +66,7 @@ def throttled(broker: Broker) -> dict[str, str]:
 
 @contextmanager
 def restarted(broker: Broker, ending: str) -> Iterator[None]:
-    """Stop or kill the broker; it starts again while the block runs."""
+    """Stop or kill the broker, and start it again while the block runs."""
     getattr(broker, ending)()
     with ThreadPoolExecutor(1) as starter:
         start = starter.submit(broker.start)
@@ -82,26 +83,29 @@ def write(
     config: dict[str, str],
     topic: str,
     blocks: list[Columns],
-    patience: float,
-    committed: Callable[[int], None] = lambda _: None,
+    patience_s: float,
+    before_commit: Callable[[int], None] = lambda _: None,
 ) -> None:
-    """Write each block in a transaction of its own, from where the topic is."""
+    """Write each block in a transaction of its own, from the topic's committed progress on.
 
-    def resume(commits: Callable[[], None]) -> None:
-        with RestoreProducer(config, f"{topic}-writer", f"{topic}-group", patience=patience) as producer:
+    `before_commit`: called with the number of each block before its transaction commits.
+    """
+
+    def resume(reset_failures: Callable[[], None]) -> None:
+        with RestoreProducer(config, f"{topic}-writer", f"{topic}-group", patience=patience_s) as producer:
             progress = producer.resume(topic, 0)
             for number in range(progress.position if progress else 0, len(blocks)):
                 producer.begin()
                 producer.produce_block(topic, 0, blocks[number])
-                committed(number)
+                before_commit(number)
                 producer.commit({(topic, 0): Progress(number + 1, "")})
-                commits()
+                reset_failures()
 
     outlasting(resume)
 
 
 @pytest.mark.parametrize("ending", ["kill", "stop"])
-def test_reading_goes_on_after_a_restart(broker: Broker, records: str, ending: str) -> None:
+def test_reading_continues_after_a_restart(broker: Broker, records: str, ending: str) -> None:
     config = {"bootstrap.servers": broker.bootstrap}
     with closing(Reader(config, "read_committed")) as reader:
         blocks = reader.blocks(records, 0, 0, RECORDS)
@@ -112,10 +116,10 @@ def test_reading_goes_on_after_a_restart(broker: Broker, records: str, ending: s
 
 
 @pytest.mark.parametrize("ending", ["kill", "stop"])
-def test_writing_goes_on_after_a_restart(broker: Broker, records: str, ending: str) -> None:
-    """Once at a commit, which a client may then wait for without end."""
-    config, copy = {"bootstrap.servers": broker.bootstrap}, f"{records}-copy"
-    truth.create_topic(broker.bootstrap, copy, 1, retention_ms="-1")
+def test_writing_continues_after_a_restart(broker: Broker, records: str, ending: str) -> None:
+    """The broker restarts once during a transaction. Its commit may then never return to the client."""
+    config, copy_topic = {"bootstrap.servers": broker.bootstrap}, f"{records}-copy"
+    truth.create_topic(broker.bootstrap, copy_topic, 1, retention_ms="-1")
     blocks = read(config, records, RECORDS)
     restarts: list[int] = []
 
@@ -125,20 +129,20 @@ def test_writing_goes_on_after_a_restart(broker: Broker, records: str, ending: s
             with restarted(broker, ending):
                 pass
 
-    write(config, copy, blocks, 15.0, restart)
+    write(config, copy_topic, blocks, 15.0, restart)
     assert restarts
-    assert truth.contents(broker.bootstrap, copy) == truth.contents(broker.bootstrap, records)
+    assert truth.contents(broker.bootstrap, copy_topic) == truth.contents(broker.bootstrap, records)
 
 
-def test_a_throttled_client_is_slow_and_fails_not(broker: Broker, throttled: dict[str, str]) -> None:
+def test_a_throttled_client_is_slow_but_does_not_fail(broker: Broker, throttled: dict[str, str]) -> None:
     count, size = 75, 20_000
     # A broker never sends a batch that is larger than what its quota allows in 10 seconds.
     topic = topic_with(broker, "throttled", count, size, **{"batch.size": "100000"})
-    copy = "throttled-copy"
-    truth.create_topic(broker.bootstrap, copy, 1, retention_ms="-1")
+    copy_topic = "throttled-copy"
+    truth.create_topic(broker.bootstrap, copy_topic, 1, retention_ms="-1")
     blocks = read(throttled, topic, count, patience=PATIENCE_S)
     assert any("throttle" in text for text in librdkafka.delays())
     librdkafka._delays.clear()
-    write(throttled, copy, blocks, PATIENCE_S)
+    write(throttled, copy_topic, blocks, PATIENCE_S)
     assert any("throttle" in text for text in librdkafka.delays())
-    assert truth.contents(broker.bootstrap, copy) == truth.contents(broker.bootstrap, topic)
+    assert truth.contents(broker.bootstrap, copy_topic) == truth.contents(broker.bootstrap, topic)

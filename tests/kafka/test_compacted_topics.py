@@ -1,4 +1,9 @@
-"""Compacted topics: generations, `lakebackup compact` and any life of one, on a broker that compacts."""
+"""Backups of compacted topics on a broker that compacts: generations and `lakebackup compact`.
+
+A state machine (Compacted) runs random sequences of writes, broker compactions, backups, compactions, kills,
+holds and prunes. After each step the newest backup must restore the latest value of each key, and promised
+earlier backups must restore the values of their time.
+"""
 
 from __future__ import annotations
 
@@ -33,123 +38,140 @@ from lakebackup.store.writer import CatalogWriter
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
 
-Make = Callable[..., str]
+MakeTopic = Callable[..., str]
 
 
-def restored(lab: Lab, name: str, tmp_path: Path, **changes: Any) -> Latest:
-    """The latest of each key as a restore brings it back, without the test's own filler."""
-    out = tmp_path / f"out-{len(list(tmp_path.glob('out-*')))}"
-    lab.restore(name, target=f"dir:{out}", **changes)
-    return without_filler(latest(stored(out / "topics" / name)))
+def restore_latest(lab: Lab, name: str, tmp_path: Path, **changes: Any) -> Latest:
+    """Restore a topic into a folder. Returns the latest value of each key, without the test's own filler."""
+    target = tmp_path / f"out-{len(list(tmp_path.glob('out-*')))}"
+    lab.restore(name, target=f"dir:{target}", **changes)
+    return without_filler(latest(stored(target / "topics" / name)))
 
 
-def without_filler(found: Latest) -> Latest:
-    return {place: value for place, value in found.items() if place[1] != FILLER}
+def without_filler(values: Latest) -> Latest:
+    return {key: value for key, value in values.items() if key[1] != FILLER}
 
 
-def in_kafka(lab: Lab, name: str) -> Latest:
+def latest_in_kafka(lab: Lab, name: str) -> Latest:
     return without_filler(latest(r for _, r in truth.read(lab.bootstrap, name)))
 
 
 def generations(lab: Lab, name: str) -> list[int]:
-    """Of each backup that holds a topic, in order."""
-    found = lab.sql(
+    """The generation of a topic in each backup that holds it, in the order of the backups."""
+    rows = lab.sql(
         "SELECT s.generation FROM scopes s JOIN backups b ON b.backup_id = s.backup_id "
         f"WHERE s.scope = '{name}' ORDER BY b.number",
     )
-    return [row["generation"] for row in found]
+    return [row["generation"] for row in rows]
 
 
-def test_a_key_deleted_between_two_backups_does_not_come_back(lab: Lab, topic: Make, tmp_path: Path) -> None:
+def test_a_key_deleted_between_two_backups_does_not_come_back(
+    lab: Lab, topic: MakeTopic, tmp_path: Path
+) -> None:
     name = topic("deleted", partitions=2, **CLEANED, **{"delete.retention.ms": "300"})
-    put(lab.bootstrap, name, [(p, b"k%d" % i, b"v") for p in range(2) for i in range(5)])
+    put(lab.bootstrap, name, [(partition, b"k%d" % i, b"v") for partition in range(2) for i in range(5)])
     lab.backup(name)
     put(lab.bootstrap, name, [(0, b"k1", None), (1, b"k2", b"new")])
     clean(lab.bootstrap, name, 2, gone=lambda r: (r.partition, r.key) == (0, b"k1"))
-    done = lab.backup(name)
-    assert (done["kind"], done["generations"]) == (
+    backup = lab.backup(name)
+    assert (backup["kind"], backup["generations"]) == (
         "differential",
         [{"topic": name, "generation": 1, "because": "tombstones"}],
     )
-    expected = {(p, b"k%d" % i): b"v" for p in range(2) for i in range(5)} | {(1, b"k2"): b"new"}
+    expected = {(partition, b"k%d" % i): b"v" for partition in range(2) for i in range(5)} | {
+        (1, b"k2"): b"new"
+    }
     del expected[0, b"k1"]
-    assert restored(lab, name, tmp_path) == in_kafka(lab, name) == expected
+    assert restore_latest(lab, name, tmp_path) == latest_in_kafka(lab, name) == expected
     assert generations(lab, name) == [0, 1]
 
 
 @pytest.mark.long
-def test_compact(lab: Lab, topic: Make, tmp_path: Path) -> None:
+def test_compact_keeps_the_latest_record_of_each_key(lab: Lab, topic: MakeTopic, tmp_path: Path) -> None:
     name = topic("compact", partitions=2, **{"cleanup.policy": "compact"})
-    plain = topic("plain")
-    before: dict[str, Any] = {}
-    seen: dict[int, Latest] = {}
+    plain_topic = topic("plain")
+    last_backup: dict[str, Any] = {}
+    values_by_end: dict[int, Latest] = {}
     for cycle in range(3):
         put(lab.bootstrap, name, [(i % 2, b"k%d" % (i % 7), b"%d-%d" % (cycle, i)) for i in range(50)])
-        put(lab.bootstrap, plain, [(0, b"k", b"v")])
-        before = lab.backup(name, plain, growth=100)
-        seen[before["end_ts"]] = in_kafka(lab, name)
-    expected = in_kafka(lab, name)
-    told = lab.compact(dry_run=True)
-    assert [t["topic"] for t in told["topics"]] == [name]
-    assert (told["entries"], len(lab.sql("SELECT * FROM backups"))) == (150, 3)
+        put(lab.bootstrap, plain_topic, [(0, b"k", b"v")])
+        last_backup = lab.backup(name, plain_topic, growth=100)
+        values_by_end[last_backup["end_ts"]] = latest_in_kafka(lab, name)
+    expected = latest_in_kafka(lab, name)
+    plan = lab.compact(dry_run=True)
+    assert [t["topic"] for t in plan["topics"]] == [name]
+    assert (plan["entries"], len(lab.sql("SELECT * FROM backups"))) == (150, 3)
 
-    done = lab.compact()
-    assert (done["entries"], done["kept_entries"], done["kept_files"]) == (150, 14, 2)
-    assert done["left_out"] == [{"topic": plain, "because": "its cleanup.policy does not include compact"}]
-    assert restored(lab, name, tmp_path) == expected
-    assert restored(lab, name, tmp_path, to_ts=before["end_ts"]) == expected
-    earlier = sorted(seen)[1]  # what was compacted still answers for its own time
-    assert restored(lab, name, tmp_path, to_ts=earlier) == seen[earlier] != expected
-    (backup,) = lab.sql("SELECT * FROM backups WHERE number = 4")
-    assert (backup["kind"], backup["end_ts"], backup["chain_position"]) == (
+    compaction = lab.compact()
+    assert (compaction["entries"], compaction["kept_entries"], compaction["kept_files"]) == (150, 14, 2)
+    assert compaction["left_out"] == [
+        {"topic": plain_topic, "because": "its cleanup.policy does not include compact"}
+    ]
+    assert restore_latest(lab, name, tmp_path) == expected
+    assert restore_latest(lab, name, tmp_path, to_ts=last_backup["end_ts"]) == expected
+    earlier_end = sorted(values_by_end)[1]  # backups before the compaction can still be restored
+    assert restore_latest(lab, name, tmp_path, to_ts=earlier_end) == values_by_end[earlier_end] != expected
+    (compaction_row,) = lab.sql("SELECT * FROM backups WHERE number = 4")
+    assert (compaction_row["kind"], compaction_row["end_ts"], compaction_row["chain_position"]) == (
         "differential",
-        before["end_ts"],
+        last_backup["end_ts"],
         3,
     )
-    assert backup["note"] == f"compaction of {before['backup_id']}"
+    assert compaction_row["note"] == f"compaction of {last_backup['backup_id']}"
     assert lab.compact(name)["left_out"] == [
         {"topic": name, "because": "it has no new records since its last compaction"}
     ]
 
-    # The next backup goes on where the one before the compaction ended, in the new generation.
+    # The next backup continues where the backup before the compaction ended, in the new generation.
     put(lab.bootstrap, name, [(0, b"k0", None), (1, b"new", b"1")])
-    after = lab.backup(name, growth=100)
-    assert (after["kind"], after["entries"], after["parent"]) == ("differential", 2, done["backup_ids"][0])
-    assert restored(lab, name, tmp_path) == in_kafka(lab, name)
+    next_backup = lab.backup(name, growth=100)
+    assert (next_backup["kind"], next_backup["entries"], next_backup["parent"]) == (
+        "differential",
+        2,
+        compaction["backup_ids"][0],
+    )
+    assert restore_latest(lab, name, tmp_path) == latest_in_kafka(lab, name)
     assert generations(lab, name) == [0, 0, 0, 1, 1]
-    checked = lab.verify(mode="decode")
-    assert (checked["missing"], checked["damaged"], checked["orphan"]) == (0, 0, 0)
-    assert [p.name for p in lab.folder.rglob("plan/*")] == []
+    verification = lab.verify(mode="decode")
+    assert (verification["missing"], verification["damaged"], verification["orphan"]) == (0, 0, 0)
+    assert [path.name for path in lab.folder.rglob("plan/*")] == []
 
-    # Offsets and bytes of what is kept are the topic's own.
-    kept = lab.sql(
+    # The kept records have the offsets and the bytes of the topic's records.
+    kept_files = lab.sql(
         f"SELECT path FROM files WHERE scope = '{name}' AND generation = 1 AND added_in = 4 ORDER BY path",
     )
-    found = [
+    kept_records = [
         (r["partition"], r["offset"], r["key"], r["value"], r["timestamp"])
-        for row in kept
+        for row in kept_files
         for r in fastavro.reader(io.BytesIO((lab.folder / row["path"]).read_bytes()))
     ]
-    true = {(r.partition, at): (r.key, r.value, r.timestamp) for at, r in truth.read(lab.bootstrap, name)}
-    assert [place[:2] for place in found] == sorted(place[:2] for place in found)
-    assert all(true[p, at] == (key, value, ts) for p, at, key, value, ts in found)
+    topic_records = {
+        (r.partition, offset): (r.key, r.value, r.timestamp) for offset, r in truth.read(lab.bootstrap, name)
+    }
+    assert [record[:2] for record in kept_records] == sorted(record[:2] for record in kept_records)
+    assert all(
+        topic_records[partition, offset] == (key, value, ts)
+        for partition, offset, key, value, ts in kept_records
+    )
 
-    # A prune deletes the files of the older generation, and none besides.
-    expected = in_kafka(lab, name)
+    # A prune deletes the files of the older generation and no others.
+    expected = latest_in_kafka(lab, name)
     assert lab.prune()["files"] == 6
-    left = lab.sql("SELECT scope, generation, count(*) AS files FROM files GROUP BY ALL ORDER BY scope")
-    assert left == [
+    file_counts = lab.sql(
+        "SELECT scope, generation, count(*) AS files FROM files GROUP BY ALL ORDER BY scope"
+    )
+    assert file_counts == [
         {"scope": name, "generation": 1, "files": 4},
-        {"scope": plain, "generation": 0, "files": 3},
+        {"scope": plain_topic, "generation": 0, "files": 3},
     ]
-    assert restored(lab, name, tmp_path) == expected
+    assert restore_latest(lab, name, tmp_path) == expected
 
 
 @pytest.mark.long
-def test_tombstones_go_when_they_are_old_and_stay_until_then(lab: Lab, topic: Make, tmp_path: Path) -> None:
-    hour = 3_600_000
-    name = topic("tombstones", **{"cleanup.policy": "compact", "delete.retention.ms": str(hour)})
-    long_ago = now_ms() - 2 * hour
+def test_compact_drops_tombstones_only_when_they_are_old(lab: Lab, topic: MakeTopic, tmp_path: Path) -> None:
+    hour_ms = 3_600_000
+    name = topic("tombstones", **{"cleanup.policy": "compact", "delete.retention.ms": str(hour_ms)})
+    long_ago = now_ms() - 2 * hour_ms
     truth.produce(
         lab.bootstrap,
         name,
@@ -164,16 +186,18 @@ def test_tombstones_go_when_they_are_old_and_stay_until_then(lab: Lab, topic: Ma
     )
     lab.backup(name)
     assert lab.compact()["kept_entries"] == 2
-    out = tmp_path / "kept"
-    lab.restore(name, target=f"dir:{out}")
-    assert [(r.key, r.value) for r in stored(out / "topics" / name)] == [
+    target = tmp_path / "kept"
+    lab.restore(name, target=f"dir:{target}")
+    assert [(r.key, r.value) for r in stored(target / "topics" / name)] == [
         (b"young", None),
         (b"back", b"again"),
     ]
 
 
 @pytest.mark.long
-def test_a_gap_in_what_was_compacted_is_one_in_the_compaction(lab: Lab, topic: Make, tmp_path: Path) -> None:
+def test_a_gap_before_a_compaction_is_a_gap_in_the_compaction(
+    lab: Lab, topic: MakeTopic, tmp_path: Path
+) -> None:
     name = topic("gap", **{"cleanup.policy": "compact,delete"})
     put(lab.bootstrap, name, [(0, b"k", b"%d" % i) for i in range(10)])
     lab.backup(name)
@@ -182,35 +206,35 @@ def test_a_gap_in_what_was_compacted_is_one_in_the_compaction(lab: Lab, topic: M
     lab.backup(name, on_gap="continue", growth=100)
     lab.compact()
     with pytest.raises(Refused, match="offsets from 10 to 15 were deleted"):
-        restored(lab, name, tmp_path)
-    assert restored(lab, name, tmp_path, allow_gaps=True) == {(0, b"k"): b"9"}
+        restore_latest(lab, name, tmp_path)
+    assert restore_latest(lab, name, tmp_path, allow_gaps=True) == {(0, b"k"): b"9"}
 
 
 @pytest.mark.long
-def test_killed_a_compaction_leaves_all_restorable_and_the_next_is_whole(
-    lab: Lab, topic: Make, tmp_path: Path
+def test_a_killed_compaction_loses_nothing_and_the_next_one_completes(
+    lab: Lab, topic: MakeTopic, tmp_path: Path
 ) -> None:
-    """With rows of files that no backup has."""
+    """The killed run leaves rows of files without a backup."""
     name = topic("killed", partitions=2, **{"cleanup.policy": "compact"})
     put(lab.bootstrap, name, [(i % 2, b"k%d" % (i % 5), b"%d" % i) for i in range(40)])
     lab.backup(name)
-    expected = in_kafka(lab, name)
-    dying = watched(tmp_path / "steps", kill_at="commit backups")
-    with dying as steps, suppress(Killed, EnvironmentProblem):
+    expected = latest_in_kafka(lab, name)
+    killing = watched(tmp_path / "steps", kill_at="commit backups")
+    with killing as steps, suppress(Killed, EnvironmentProblem):
         lab.compact()
     assert steps.dead
     expire_leases(lab.folder)
-    assert restored(lab, name, tmp_path) == expected
+    assert restore_latest(lab, name, tmp_path) == expected
     assert generations(lab, name) == [0]
     assert lab.compact()["topics"]
     assert generations(lab, name) == [0, 1]
-    assert restored(lab, name, tmp_path) == expected
+    assert restore_latest(lab, name, tmp_path) == expected
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("what", ["new generation", "compaction"])
-def test_killed_at_every_step_a_complete_generation_is_restorable(
-    what: str, lab: Lab, topic: Make, tmp_path: Path, empty_catalog: Path
+@pytest.mark.parametrize("job", ["new generation", "compaction"])
+def test_a_complete_generation_is_restorable_after_a_kill_at_any_step(
+    job: str, lab: Lab, topic: MakeTopic, tmp_path: Path, empty_catalog: Path
 ) -> None:
     name = topic("killed", partitions=2, **CLEANED)
     put(lab.bootstrap, name, [(i % 2, b"k%d" % (i % 5), b"%d" % i) for i in range(40)])
@@ -218,66 +242,67 @@ def test_killed_at_every_step_a_complete_generation_is_restorable(
     put(lab.bootstrap, name, [(0, b"k0", None), (1, b"more", b"v")])
     clean(lab.bootstrap, name, 2)
     lab.backup(name, growth=100)
-    expected = in_kafka(lab, name)
+    expected = latest_in_kafka(lab, name)
 
     def run(kill_at: int | str | None) -> tuple[Lab, Steps]:
-        # What a killed run leaves takes sequence numbers, which would be steps of the next.
-        other = Lab(lab.spark, lab.bootstrap, tmp_path / str(kill_at), empty_catalog)
-        shutil.copytree(lab.folder, other.folder)
-        folder = tmp_path / f"steps-{kill_at}"
-        with watched(folder, kill_at=kill_at) as steps, suppress(Killed, EnvironmentProblem):
-            if what == "compaction":
-                other.compact()
+        # Each run needs its own copy: leftovers of a killed run take sequence numbers, so the next run would
+        # take other steps.
+        lab_copy = Lab(lab.spark, lab.bootstrap, tmp_path / str(kill_at), empty_catalog)
+        shutil.copytree(lab.folder, lab_copy.folder)
+        steps_folder = tmp_path / f"steps-{kill_at}"
+        with watched(steps_folder, kill_at=kill_at) as steps, suppress(Killed, EnvironmentProblem):
+            if job == "compaction":
+                lab_copy.compact()
             else:
-                other.backup(name, new_generation=True)
-        expire_leases(other.folder)
-        where = f"killed before {kill_at}" if steps.dead else "not killed"
-        assert restored(other, name, tmp_path) == expected, where
-        return other, steps
+                lab_copy.backup(name, new_generation=True)
+        expire_leases(lab_copy.folder)
+        outcome = f"killed before {kill_at}" if steps.dead else "not killed"
+        assert restore_latest(lab_copy, name, tmp_path) == expected, outcome
+        return lab_copy, steps
 
-    whole, steps = run(None)
-    taken = steps.taken()
-    assert {"put data", "put part", "put manifest.json", "commit files", "commit backups"} <= set(taken)
-    for point in [*range(1, len(taken)), "put lease source #3"]:
-        assert run(point)[1].dead, point
-    whole.backup(name, growth=100)
-    assert restored(whole, name, tmp_path) == expected
+    completed_lab, steps = run(None)
+    step_names = steps.taken()
+    assert {"put data", "put part", "put manifest.json", "commit files", "commit backups"} <= set(step_names)
+    for step in [*range(1, len(step_names)), "put lease source #3"]:
+        assert run(step)[1].dead, step
+    completed_lab.backup(name, growth=100)
+    assert restore_latest(completed_lab, name, tmp_path) == expected
 
 
-def test_the_command_line(lab: Lab, topic: Make, cli: Commands) -> None:
-    name, plain = topic("cli", **{"cleanup.policy": "compact"}), topic("plain")
-    for one in (name, plain):
-        put(lab.bootstrap, one, [(0, b"k", b"%d" % i) for i in range(5)])
+def test_compact_on_the_command_line(lab: Lab, topic: MakeTopic, cli: Commands) -> None:
+    name, plain_topic = topic("cli", **{"cleanup.policy": "compact"}), topic("plain")
+    for topic_name in (name, plain_topic):
+        put(lab.bootstrap, topic_name, [(0, b"k", b"%d" % i) for i in range(5)])
     lab.make_catalog()
-    where = str(lab.folder)
-    there = ("--repo", where)
-    backup = ["backup", "topics", name, plain, "--repo", where, "--bootstrap-server", lab.bootstrap]
-    backup += ["--groups", "none"]
-    cli.told(*backup)
-    told = cli.told(*backup, "--new-generation", "--dry-run")
-    assert told["generations"] == [{"topic": name, "generation": 1, "because": "asked"}]
-    told = cli.told("compact", *there, "--dry-run")
-    assert (told["dry_run"], told["entries"], [t["topic"] for t in told["topics"]]) == (True, 5, [name])
-    assert cli.told("compact", *there)["kept_entries"] == 1
-    assert "it has no new records since" in cli.out("compact", name, *there)
-    assert "--all-keyed" in cli.fails(5, "compact", plain, *there)
-    cli.fails(3, "compact", "other", *there)
-    cli.fails(3, "compact", "--repo", f"{where}/nowhere")
+    repo = str(lab.folder)
+    repo_flags = ("--repo", repo)
+    command = ["backup", "topics", name, plain_topic, "--repo", repo, "--bootstrap-server", lab.bootstrap]
+    command += ["--groups", "none"]
+    cli.told(*command)
+    plan = cli.told(*command, "--new-generation", "--dry-run")
+    assert plan["generations"] == [{"topic": name, "generation": 1, "because": "asked"}]
+    plan = cli.told("compact", *repo_flags, "--dry-run")
+    assert (plan["dry_run"], plan["entries"], [t["topic"] for t in plan["topics"]]) == (True, 5, [name])
+    assert cli.told("compact", *repo_flags)["kept_entries"] == 1
+    assert "it has no new records since" in cli.out("compact", name, *repo_flags)
+    assert "--all-keyed" in cli.fails(5, "compact", plain_topic, *repo_flags)
+    cli.fails(3, "compact", "other", *repo_flags)
+    cli.fails(3, "compact", "--repo", f"{repo}/nowhere")
     with Lease.acquire(
-        open_storage(where), f"source-{lab.sql('SELECT source FROM backups')[0]['source']}", "me"
+        open_storage(repo), f"source-{lab.sql('SELECT source FROM backups')[0]['source']}", "me"
     ):
-        cli.fails(8, "compact", *there)
+        cli.fails(8, "compact", *repo_flags)
 
 
 PARTITIONS = 2
 KEYS = [b"", b"a", b"b", b"c", b"a key of some length"]
-# Long enough for two backups one after the other, short enough to wait for.
+# This is long enough for two backups in a row, and short enough to wait for.
 TOMBSTONES_STAY_MS = 4_000
 
-# A place in a list whose length depends on when a run was killed: drawn from the list itself, a failing life
+# Indexes into lists whose length depends on when a run was killed. An example that draws from the list itself
 # could not be replayed. For the same reason no rule has a precondition.
-picks = st.integers(0, 1000)
-pairs = st.lists(
+indexes = st.integers(0, 1000)
+change_lists = st.lists(
     st.tuples(
         st.integers(0, PARTITIONS - 1),
         st.sampled_from(KEYS),
@@ -289,34 +314,34 @@ pairs = st.lists(
 
 
 class Compacted(RuleBasedStateMachine):
-    """One destination and one topic."""
+    """One repository and one topic."""
 
     def __init__(self, lab: Lab, folder: Path) -> None:
         super().__init__()
         self.folder = Path(tempfile.mkdtemp(dir=folder))
         self.lab = Lab(lab.spark, lab.bootstrap, self.folder / "backups", lab._empty_catalog)
         self.topic = f"compacted-model-{uuid4().hex[:8]}"
-        self.now: Latest = {}
-        self.kept: dict[int, Latest] = {}
-        self.promised: set[int] = set()  # ends of backups, in ms, that no prune may touch
-        self.held: dict[int, str] = {}
+        self.latest: Latest = {}
+        self.values_by_end: dict[int, Latest] = {}
+        self.promised_ends: set[int] = set()  # ends of backups, in ms, that no prune may touch
+        self.held_backups: dict[int, str] = {}
         self.redundancy: int | None = None
 
     @initialize()
     def begin(self) -> None:
         settings = {**CLEANED, "delete.retention.ms": str(TOMBSTONES_STAY_MS), "retention.ms": "-1"}
-        named = {key.replace(".", "_"): value for key, value in settings.items()}
-        truth.create_topic(self.lab.bootstrap, self.topic, PARTITIONS, **named)
+        topic_settings = {key.replace(".", "_"): value for key, value in settings.items()}
+        truth.create_topic(self.lab.bootstrap, self.topic, PARTITIONS, **topic_settings)
         self.lab.make_catalog()
 
-    @rule(wanted=pairs)
-    def write(self, wanted: list[tuple[int, bytes, bytes | None]]) -> None:
-        put(self.lab.bootstrap, self.topic, wanted)
-        for partition, key, value in wanted:
+    @rule(changes=change_lists)
+    def write(self, changes: list[tuple[int, bytes, bytes | None]]) -> None:
+        put(self.lab.bootstrap, self.topic, changes)
+        for partition, key, value in changes:
             if value is None:
-                self.now.pop((partition, key), None)
+                self.latest.pop((partition, key), None)
             else:
-                self.now[partition, key] = value
+                self.latest[partition, key] = value
 
     @rule(tombstones=st.booleans())
     def broker_cleans(self, tombstones: bool) -> None:
@@ -329,86 +354,95 @@ class Compacted(RuleBasedStateMachine):
 
     @rule(full=st.integers(0, 5), restart=st.integers(0, 2), growth=st.sampled_from([1.0, 2.0, 100.0]))
     def backup(self, full: int, restart: int, growth: float) -> None:
-        self._took(self._take(full == 5, restart == 2, growth))
+        self._record_backup(self._back_up(full == 5, restart == 2, growth))
         self.newest_is_right()
 
     @rule()
     def compact(self) -> None:
-        if self.kept:
+        if self.values_by_end:
             self.lab.compact()
         self.newest_is_right()
 
     @rule(step=st.integers(1, 22), compaction=st.booleans())
     def killed(self, step: int, compaction: bool) -> None:
-        before = self._ends()
+        ends_before = self._ends()
         with dying(self.lab.folder, step):
-            if compaction and self.kept:
+            if compaction and self.values_by_end:
                 self.lab.compact()
             else:
-                self._take(full=False, restart=True, growth=2.0)
-        for end_ts in self._ends() - before:  # it died behind the row that counts, or not at all
-            self._took(end_ts)
+                self._back_up(full=False, restart=True, growth=2.0)
+        for end_ts in self._ends() - ends_before:  # the run died after its commit, or not at all
+            self._record_backup(end_ts)
         self.newest_is_right()
 
     @rule(fulls=st.sampled_from([None, 1, 2]))
     def policy(self, fulls: int | None) -> None:
         if fulls != self.redundancy:
             self._writer().record(
-                Policy(source="lab", at=_now(), actor="me", redundancy=fulls, removed=fulls is None)
+                Policy(source="lab", at=_now_us(), actor="me", redundancy=fulls, removed=fulls is None)
             )
             self.redundancy = fulls
 
-    @rule(which=picks)
-    def hold(self, which: int) -> None:
-        """Hold a backup that is there, or release it."""
-        if not self.promised:
+    @rule(index=indexes)
+    def hold(self, index: int) -> None:
+        """Hold an existing backup, or release it."""
+        if not self.promised_ends:
             return
-        end_ts = sorted(self.promised)[which % len(self.promised)]
-        point = "SELECT backup_id FROM restore_points WHERE covers_from < {0} AND {0} <= covers_to"
-        held = self.held.pop(end_ts, None)
-        one = held or self.lab.sql(point.format(end_ts))[0]["backup_id"]
+        end_ts = sorted(self.promised_ends)[index % len(self.promised_ends)]
+        point_query = "SELECT backup_id FROM restore_points WHERE covers_from < {0} AND {0} <= covers_to"
+        held_id = self.held_backups.pop(end_ts, None)
+        backup_id = held_id or self.lab.sql(point_query.format(end_ts))[0]["backup_id"]
         self._writer().record(
-            Hold(backup_id=one, source="lab", at=_now(), actor="me", reason="why", released=held is not None)
+            Hold(
+                backup_id=backup_id,
+                source="lab",
+                at=_now_us(),
+                actor="me",
+                reason="why",
+                released=held_id is not None,
+            )
         )
-        if not held:
-            self.held[end_ts] = one
+        if not held_id:
+            self.held_backups[end_ts] = backup_id
 
     @rule()
     def prune(self) -> None:
-        if not self.kept:
+        if not self.values_by_end:
             return
         fulls = sorted(
             row["end_ts"] for row in self.lab.sql("SELECT end_ts FROM backups WHERE kind = 'full'")
         )
-        since = fulls[-min(self.redundancy, len(fulls))] if self.redundancy else max(self.kept)
+        oldest_end = fulls[-min(self.redundancy, len(fulls))] if self.redundancy else max(self.values_by_end)
         self.lab.prune()
-        self.promised = {end for end in self.promised if end >= since or end in self.held}
+        self.promised_ends = {
+            end_ts for end_ts in self.promised_ends if end_ts >= oldest_end or end_ts in self.held_backups
+        }
         self.newest_is_right()
 
-    @rule(which=picks)
-    def earlier_is_right(self, which: int) -> None:
-        if not self.kept:
+    @rule(index=indexes)
+    def earlier_is_right(self, index: int) -> None:
+        if not self.values_by_end:
             return
-        end_ts = sorted(self.kept)[which % len(self.kept)]
+        end_ts = sorted(self.values_by_end)[index % len(self.values_by_end)]
         try:
-            found = self._restored(end_ts)
+            restored = self._restore(end_ts)
         except Refused:
-            assert end_ts not in self.promised
+            assert end_ts not in self.promised_ends
         else:
-            assert found == self.kept[end_ts]
+            assert restored == self.values_by_end[end_ts]
 
     def newest_is_right(self) -> None:
-        if self.kept:
-            assert self._restored(None) == self.kept[max(self.kept)]
+        if self.values_by_end:
+            assert self._restore(None) == self.values_by_end[max(self.values_by_end)]
 
-    def _took(self, end_ts: int) -> None:
-        self.kept[end_ts] = dict(self.now)
-        self.promised.add(end_ts)
+    def _record_backup(self, end_ts: int) -> None:
+        self.values_by_end[end_ts] = dict(self.latest)
+        self.promised_ends.add(end_ts)
 
-    def _take(self, full: bool, restart: bool, growth: float) -> int:
+    def _back_up(self, full: bool, restart: bool, growth: float) -> int:
         mode = "full" if full else "auto"
-        done = self.lab.backup(self.topic, mode=mode, new_generation=restart, growth=growth)
-        return int(done["end_ts"])
+        backup = self.lab.backup(self.topic, mode=mode, new_generation=restart, growth=growth)
+        return int(backup["end_ts"])
 
     def _ends(self) -> set[int]:
         return {row["end_ts"] for row in self.lab.sql("SELECT end_ts FROM backups")}
@@ -416,20 +450,20 @@ class Compacted(RuleBasedStateMachine):
     def _writer(self) -> CatalogWriter:
         return CatalogWriter(None, str(self.lab.folder))
 
-    def _restored(self, to_ts: int | None) -> Latest:
-        out = Path(tempfile.mkdtemp(dir=self.folder))
-        self.lab.restore(self.topic, to_ts=to_ts, target=f"dir:{out}")
-        found = latest(stored(out / "topics" / self.topic))
-        return {place: value for place, value in found.items() if place[1] != FILLER}
+    def _restore(self, to_ts: int | None) -> Latest:
+        target = Path(tempfile.mkdtemp(dir=self.folder))
+        self.lab.restore(self.topic, to_ts=to_ts, target=f"dir:{target}")
+        values = latest(stored(target / "topics" / self.topic))
+        return {key: value for key, value in values.items() if key[1] != FILLER}
 
     def teardown(self) -> None:
         truth.delete_topic(self.lab.bootstrap, self.topic)
 
 
-def _now() -> int:
+def _now_us() -> int:
     return time.time_ns() // 1000
 
 
 @pytest.mark.long
-def test_many_lives(lab: Lab, tmp_path: Path) -> None:
+def test_random_lives_of_a_compacted_topic(lab: Lab, tmp_path: Path) -> None:
     live(lambda: Compacted(lab, tmp_path), 25, 30)

@@ -1,8 +1,8 @@
-"""The first hour of the documentation: every command of the pages quickstart and how-to, in their order.
+"""Runs every command of the documentation's pages quickstart and how-to, in the order of the pages.
 
-They run in one folder, against a real broker. What stands below a command on the page is in what it prints.
+The commands run in one folder, against a real broker. Each must print the lines that the page shows below it.
 
-Worth its half minute: these are the commands that people type first.
+The test takes half a minute. It is worth it: these are the commands that people type first.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
 PAGES = ("quickstart.md", "how-to.md")
-# What needs an index of packages is in tests/packaging.
+# Commands that need a package index are tested in tests/packaging.
 ELSEWHERE = ("python3 -m venv", "pip install")
 
 
@@ -35,22 +35,22 @@ def test_every_command_works_as_written(
     orders = Orders.on(broker.bootstrap)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PWD", str(tmp_path))
-    done = set()
+    programs = set()
     for page in PAGES:
         for step in orders.steps(page):
             check(step, *run(step.command, cli, monkeypatch))
-            done.add(step.command.split()[0])
-    assert {"export", "lakebackup", "mkdir", "echo"} < done
-    there = orders.contents()
-    assert orders.contents("-restored") == there
-    assert orders.contents("-moved") == there
+            programs.add(step.command.split()[0])
+    assert {"export", "lakebackup", "mkdir", "echo"} < programs
+    original_records = orders.contents()
+    assert orders.contents("-restored") == original_records
+    assert orders.contents("-moved") == original_records
     assert sum(map(len, orders.contents("-1405").values())) == 51
     assert (tmp_path / "db-restored").is_dir()
     assert (tmp_path / "report.html").stat().st_size > 1000
 
 
 def run(command: str, cli: Commands, monkeypatch: pytest.MonkeyPatch) -> tuple[int, str]:
-    """The exit code of a command of a page, and what it prints."""
+    """Run a command of a page. Returns its exit code and everything that it prints."""
     if command.startswith(ELSEWHERE):
         return 0, ""
     if command.startswith("export "):
@@ -59,7 +59,7 @@ def run(command: str, cli: Commands, monkeypatch: pytest.MonkeyPatch) -> tuple[i
         return 0, ""
     words = shlex.split(command)
     if words[0] != "lakebackup":
-        done = subprocess.run(command, shell=True, capture_output=True, text=True)
-        return done.returncode, done.stdout + done.stderr
-    code, out, err = cli.run(*words[1:])
-    return code, out + err
+        process = subprocess.run(command, shell=True, capture_output=True, text=True)
+        return process.returncode, process.stdout + process.stderr
+    exit_code, stdout, stderr = cli.run(*words[1:])
+    return exit_code, stdout + stderr

@@ -1,4 +1,4 @@
-"""Following topics, and logs that are cut behind what was backed up, by a disk or by a replica."""
+"""Following topics, and logs that a disk or a replica truncates below what was backed up (forks)."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
 
-Make = Callable[..., str]
+MakeTopic = Callable[..., str]
 
 
 def test_batches_are_backups_that_continue_each_other(
-    lab: Lab, topic: Make, monkeypatch: pytest.MonkeyPatch
+    lab: Lab, topic: MakeTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tidied: list[int] = []
+    merge_limits: list[int] = []
     monkeypatch.setattr(stream, "SMALL_FILES", 2)
-    monkeypatch.setattr(CatalogWriter, "merge_small_files", lambda _, most: tidied.append(most))
+    monkeypatch.setattr(CatalogWriter, "merge_small_files", lambda _, most: merge_limits.append(most))
     name = topic("follow", partitions=2)
     with following(lab, name) as run:
         for start in (0, 20, 40):
@@ -56,19 +56,19 @@ def test_batches_are_backups_that_continue_each_other(
     assert isinstance(result, dict), result
     assert kinds(lab) == ["full"] + ["log"] * (result["backups"] - 1)
     assert result["entries"] == 120
-    assert tidied == [2] * (result["backups"] // 2)
-    copy = topic("copy", partitions=2)
-    lab.restore(name, maps={name: copy})
-    assert truth.contents(lab.bootstrap, copy) == truth.contents(lab.bootstrap, name)
-    before = shown(lab)
+    assert merge_limits == [2] * (result["backups"] // 2)
+    copy_topic = topic("copy", partitions=2)
+    lab.restore(name, maps={name: copy_topic})
+    assert truth.contents(lab.bootstrap, copy_topic) == truth.contents(lab.bootstrap, name)
+    rows_before = shown(lab)
     (lab.folder / "catalog").rename(lab.folder.parent / "lost")
     rebuild(lab.spark, str(lab.folder))
     for relation, rows in shown(lab).items():
-        assert sorted(map(str, rows)) == sorted(map(str, before[relation])), relation
+        assert sorted(map(str, rows)) == sorted(map(str, rows_before[relation])), relation
 
 
 @pytest.mark.long
-def test_a_lost_checkpoint_loses_nothing(lab: Lab, topic: Make) -> None:
+def test_a_lost_checkpoint_loses_nothing(lab: Lab, topic: MakeTopic) -> None:
     name = topic("lost", partitions=2)
     for start in (0, 20):
         truth.produce(lab.bootstrap, name, rows_of(2, 20, start))
@@ -79,7 +79,7 @@ def test_a_lost_checkpoint_loses_nothing(lab: Lab, topic: Make) -> None:
 
 
 @pytest.mark.long
-def test_single_backups_and_following_continue_each_other(lab: Lab, topic: Make) -> None:
+def test_single_backups_and_following_continue_each_other(lab: Lab, topic: MakeTopic) -> None:
     name = topic("both", partitions=2)
     truth.produce(lab.bootstrap, name, rows_of(2, 20))
     lab.backup(name)
@@ -97,7 +97,7 @@ def test_single_backups_and_following_continue_each_other(lab: Lab, topic: Make)
 
 
 @pytest.mark.long
-def test_new_topics_and_partitions_come_along(lab: Lab, topic: Make) -> None:
+def test_following_includes_new_topics_and_partitions(lab: Lab, topic: MakeTopic) -> None:
     prefix = topic("grow")
     with following(lab, patterns=(f"{prefix}.*",)):
         truth.until(lambda: len(shown(lab)["scopes"]) == 1, "the empty topic")
@@ -107,17 +107,17 @@ def test_new_topics_and_partitions_come_along(lab: Lab, topic: Make) -> None:
 
 
 @pytest.mark.long
-def test_what_refuses_a_backup_ends_following(lab: Lab, topic: Make) -> None:
+def test_a_refused_backup_ends_following(lab: Lab, topic: MakeTopic) -> None:
     name = topic("purged")
     truth.produce(lab.bootstrap, name, rows_of(1, 20))
     lab.backup(name)
     truth.produce(lab.bootstrap, name, rows_of(1, 20, 20))
     truth.delete_records(lab.bootstrap, name, {0: 30})
     with following(lab, name, on_gap="fail") as run:
-        ended = run.join()
-        assert isinstance(ended, Refused)
-        assert "[20, 30)" in ended.message
-        assert "--on-gap" in ended.hint
+        error = run.join()
+        assert isinstance(error, Refused)
+        assert "[20, 30)" in error.message
+        assert "--on-gap" in error.hint
     assert kinds(lab) == ["full"]
     with following(lab, name, on_gap="continue"):
         truth.until(lambda: len(shown(lab)["gaps"]) == 1, "the gap")
@@ -125,27 +125,29 @@ def test_what_refuses_a_backup_ends_following(lab: Lab, topic: Make) -> None:
 
 
 @pytest.mark.long
-def test_following_goes_on_beside_a_hanging_transaction_and_catches_up_when_it_is_aborted(
-    lab: Lab, topic: Make
+def test_following_continues_beside_an_open_transaction_and_catches_up_after_its_abort(
+    lab: Lab, topic: MakeTopic
 ) -> None:
-    name, since = topic("hangs", partitions=2), now_ms() - 100_000
-    hanging = Producer({"bootstrap.servers": lab.bootstrap, "transactional.id": f"h-{name}"})
-    hanging.init_transactions(30)
+    name, since_ts = topic("hangs", partitions=2), now_ms() - 100_000
+    producer = Producer({"bootstrap.servers": lab.bootstrap, "transactional.id": f"h-{name}"})
+    producer.init_transactions(30)
     truth.produce(lab.bootstrap, name, rows_of(2, 20))
-    hanging.begin_transaction()
-    hanging.produce(name, b"never committed", partition=0, timestamp=since)
-    hanging.flush(30)
-    truth.produce(lab.bootstrap, name, [Record(0, b"k", b"behind", (), since + i) for i in range(5)])
+    producer.begin_transaction()
+    producer.produce(name, b"never committed", partition=0, timestamp=since_ts)
+    producer.flush(30)
+    truth.produce(lab.bootstrap, name, [Record(0, b"k", b"behind", (), since_ts + i) for i in range(5)])
     with following(lab, name) as run:
         until_stored(run, lab, name)
         for i in (1, 2):
-            truth.produce(lab.bootstrap, name, [Record(1, b"k", b"beside %d" % i, (), since)])
+            truth.produce(lab.bootstrap, name, [Record(1, b"k", b"beside %d" % i, (), since_ts)])
             until_stored(run, lab, name)
         assert lab.warnings.getvalue().count(f"topic {name}, partition 0: the backup ends at offset") == 1
-        assert lab.sql("SELECT restorable_ts FROM rpo") == [{"restorable_ts": since - 1}]
-        hanging.abort_transaction(30)
+        assert lab.sql("SELECT restorable_ts FROM rpo") == [{"restorable_ts": since_ts - 1}]
+        producer.abort_transaction(30)
         until_stored(run, lab, name)
-        truth.until(lambda: lab.sql("SELECT restorable_ts FROM rpo")[0]["restorable_ts"] > since, "promised")
+        truth.until(
+            lambda: lab.sql("SELECT restorable_ts FROM rpo")[0]["restorable_ts"] > since_ts, "promised"
+        )
     assert sum(row.value == b"behind" for row in truth.contents(lab.bootstrap, name)[0]) == 5
     result = run.join()
     assert isinstance(result, dict), result
@@ -170,30 +172,30 @@ class Orders:
     """The topic: partition 0 on nodes 1 and 2, partition 1 on nodes 3 and 2."""
 
     def __init__(self, bootstrap: str) -> None:
-        self.bootstrap, self.written = bootstrap, 0
+        self.bootstrap, self.record_count = bootstrap, 0
         self.admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
 
     def make(self) -> None:
         config = {"unclean.leader.election.enable": "true", "retention.ms": "-1"}
-        wanted = NewTopic(TOPIC, 2, replica_assignment=[[1, 2], [3, 2]], config=config)
-        self.admin.create_topics([wanted])[TOPIC].result(30)
+        new_topic = NewTopic(TOPIC, 2, replica_assignment=[[1, 2], [3, 2]], config=config)
+        self.admin.create_topics([new_topic])[TOPIC].result(30)
         truth.until(lambda: self.leader() == 1 and self.in_sync() == {1, 2}, "both have partition 0")
 
     def write(self, count: int, tag: str) -> None:
-        rows = [
-            Record(i % 2, b"k%d" % i, f"{tag} {i}".encode(), (), 1_700_000_000_000 + self.written + i)
+        records = [
+            Record(i % 2, b"k%d" % i, f"{tag} {i}".encode(), (), 1_700_000_000_000 + self.record_count + i)
             for i in range(count)
         ]
-        self.written += count
-        truth.produce(self.bootstrap, TOPIC, rows)
+        self.record_count += count
+        truth.produce(self.bootstrap, TOPIC, records)
 
     def leader(self) -> int | None:
-        found = self._partition()
-        return found and int(found.leader)
+        partition = self._partition()
+        return partition and int(partition.leader)
 
     def in_sync(self) -> set[int]:
-        found = self._partition()
-        return set(found.isrs) if found else set()
+        partition = self._partition()
+        return set(partition.isrs) if partition else set()
 
     def elect(self, kind: ElectionType) -> None:
         self.admin.elect_leaders(kind, [TopicPartition(TOPIC, 0)]).result(30)
@@ -203,71 +205,79 @@ class Orders:
         return self.admin.list_topics(TOPIC, timeout=10).topics[TOPIC].partitions.get(0)
 
 
-def set_aside(lab: Lab, kept: str, lost: list[str], backed_up_to: int, entries: int) -> dict[str, Any]:
-    """The next backup goes on from `kept`, the last before the cut; the newest lost has `entries`."""
+def check_fork(
+    lab: Lab, parent_id: str, lost_ids: list[str], backed_up_to: int, entries: int
+) -> dict[str, Any]:
+    """Check the next backup after a fork, and return its result.
+
+    It must continue from the backup `parent_id`, the last before the truncation, and set `lost_ids` out of
+    sync. The newest of these has `entries` entries.
+    """
     with pytest.raises(Refused, match="topic orders, partition 0") as refused:
         lab.backup(TOPIC, on_fork="fail")
-    assert kept in str(refused.value.hint)
-    planned = lab.backup(TOPIC, dry_run=True)
-    assert (planned["parent"], set(planned["fork"]["out_of_sync"])) == (kept, set(lost))
+    assert parent_id in str(refused.value.hint)
+    plan = lab.backup(TOPIC, dry_run=True)
+    assert (plan["parent"], set(plan["fork"]["out_of_sync"])) == (parent_id, set(lost_ids))
     assert "out_of_sync" not in states(lab)
 
-    after = lab.backup(TOPIC)
-    assert after["parent"] == kept
-    assert after["fork"]["partitions"] == [{"topic": TOPIC, "partition": "0", "backed_up_to": backed_up_to}]
-    assert after["fork"]["out_of_sync"] == lost[::-1]
-    rows = {row["backup_id"]: row for row in reader(lab).rows("every_backup")}
-    assert {name for name, row in rows.items() if row["state"] == "out_of_sync"} == set(lost)
-    assert (rows[lost[-1]]["branch"], rows[after["backup_id"]]["branch"]) == (0, 1)
+    backup = lab.backup(TOPIC)
+    assert backup["parent"] == parent_id
+    assert backup["fork"]["partitions"] == [{"topic": TOPIC, "partition": "0", "backed_up_to": backed_up_to}]
+    assert backup["fork"]["out_of_sync"] == lost_ids[::-1]
+    rows_by_id = {row["backup_id"]: row for row in reader(lab).rows("every_backup")}
+    assert {backup_id for backup_id, row in rows_by_id.items() if row["state"] == "out_of_sync"} == set(
+        lost_ids
+    )
+    assert (rows_by_id[lost_ids[-1]]["branch"], rows_by_id[backup["backup_id"]]["branch"]) == (0, 1)
     assert "history was cut back" in lab.warnings.getvalue()
     lab.restore(TOPIC, maps={TOPIC: "now"})
     assert truth.contents(lab.bootstrap, "now") == truth.contents(lab.bootstrap, TOPIC)
 
-    # Records that are nowhere else any more: by name, what is out of sync can still be read.
-    chosen = f"SELECT path FROM files WHERE backup_id = '{lost[-1]}'"
-    read = lab.restore(select=chosen, partial=True, target=f"dir:{lab.folder.parent / 'lost'}")
-    assert read["entries"] == entries
+    # An out_of_sync backup holds records that are nowhere else. It can still be restored by its name.
+    select = f"SELECT path FROM files WHERE backup_id = '{lost_ids[-1]}'"
+    restore = lab.restore(select=select, partial=True, target=f"dir:{lab.folder.parent / 'lost'}")
+    assert restore["entries"] == entries
     with pytest.raises(Refused, match="cut from the history of topic orders"):
         lab.restore(TOPIC, maps={TOPIC: "copy"}, continued=True)
-    return after
+    return backup
 
 
 def tree(lab: Lab) -> list[tuple[int, int]]:
-    """Depth and number of each backup, as they are drawn."""
-    drawn = in_order(reader(lab).rows("backup_tree", source="lab"))
-    return [(depth, row["number"]) for depth, row in drawn]
+    """The depth and the number of each backup, in the order in which the tree is drawn."""
+    entries = in_order(reader(lab).rows("backup_tree", source="lab"))
+    return [(depth, row["number"]) for depth, row in entries]
 
 
 @pytest.mark.long
-def test_a_replica_that_is_behind_takes_over(week: Lab, cluster: Cluster) -> None:
+def test_a_lagging_replica_that_becomes_leader_starts_a_fork(week: Lab, cluster: Cluster) -> None:
     orders = Orders(cluster.bootstrap)
-    first, second = cluster.nodes[:2]
+    first_node, second_node = cluster.nodes[:2]
     orders.make()
     orders.write(100, "sunday")
     week.backup(TOPIC, mode="full")
     orders.write(100, "monday")
     monday = week.backup(TOPIC)
     orders.write(20, "tuesday, early")
-    second.kill()
+    second_node.kill()
     truth.until(lambda: orders.in_sync() == {1}, "the other replica is left behind")
-    lost = []
+    lost_ids = []
     for count, day in ((80, "tuesday"), (100, "wednesday")):
         orders.write(count, day)
-        lost.append(week.backup(TOPIC)["backup_id"])
+        lost_ids.append(week.backup(TOPIC)["backup_id"])
     week.restore(TOPIC, maps={TOPIC: "copy"})
 
-    first.kill()
-    second.start()
+    first_node.kill()
+    second_node.start()
     truth.until(lambda: orders.leader() == 2, "the replica that is behind leads")
-    # Offsets that were backed up hold other records now: the end alone would not tell.
+    # New records fill the truncated offsets, so the end offset alone does not show the fork.
     orders.write(300, "thursday")
-    thursday = set_aside(week, monday["backup_id"], lost, 200, 100)
-    # What is on partition 1 was not cut, and was read again.
+    thursday = check_fork(week, monday["backup_id"], lost_ids, 200, 100)
+    # Partition 1 was not truncated. Its records are read again.
     assert thursday["entries"] == (10 + 150) + (10 + 40 + 50 + 150)
     assert tree(week) == [(0, 1), (1, 2), (2, 3), (3, 4), (1, 5)]
 
-    # The old leader cuts its log and comes back as leader, in good order: that is no fork.
-    first.start()
+    # The old leader truncates its log and becomes leader again. That is a clean change of leaders, no fork.
+    first_node.start()
     truth.until(lambda: orders.in_sync() == {1, 2}, "the old leader has caught up")
     orders.elect(ElectionType.PREFERRED)
     truth.until(lambda: orders.leader() == 1, "it leads again")
@@ -288,92 +298,98 @@ def test_a_replica_that_is_behind_takes_over(week: Lab, cluster: Cluster) -> Non
 
 @pytest.fixture
 def single(spark: SparkSession, empty_catalog: Path, tmp_path: Path) -> Iterator[tuple[Broker, Lab]]:
-    """A broker of one node with the topic, and a destination."""
+    """A broker of one node with the topic, and a lab."""
     with Broker(tmp_path / "broker") as broker:
         truth.create_topic(broker.bootstrap, TOPIC, 2, retention_ms="-1")
         yield broker, Lab(spark, broker.bootstrap, tmp_path / "backups", empty_catalog)
 
 
 def write(lab: Lab, tag: str, count: int) -> None:
-    rows = [Record(i % 2, None, f"{tag} {i}".encode(), (), 1_700_000_000_000) for i in range(count)]
-    truth.produce(lab.bootstrap, TOPIC, rows)
+    records = [Record(i % 2, None, f"{tag} {i}".encode(), (), 1_700_000_000_000) for i in range(count)]
+    truth.produce(lab.bootstrap, TOPIC, records)
 
 
-def taken(lab: Lab, tag: str, *counts: int) -> list[str]:
-    """A backup behind each so many records."""
-    found = []
+def back_up(lab: Lab, tag: str, *counts: int) -> list[str]:
+    """Back up after writing each number of records. Returns the ids of the backups."""
+    backup_ids = []
     for count in counts:
         write(lab, tag, count)
-        found.append(lab.backup(TOPIC)["backup_id"])
-    return found
+        backup_ids.append(lab.backup(TOPIC)["backup_id"])
+    return backup_ids
 
 
-def cut_back(broker: Broker, lab: Lab, *lost: int) -> list[str]:
-    """Backups of so many records each, of which the disk loses those of partition 0."""
+def cut_back(broker: Broker, lab: Lab, *counts: int) -> list[str]:
+    """Back up each number of records, then let the disk lose those of partition 0.
+
+    Returns the ids of these backups.
+    """
     log = broker.folder / "data" / f"{TOPIC}-0" / f"{0:020d}.log"
     size = log.stat().st_size
-    gone = taken(lab, "lost", *lost)
+    lost_ids = back_up(lab, "lost", *counts)
     lab.restore(TOPIC, maps={TOPIC: "copy"})
     broker.kill()
     os.truncate(log, size)
     broker.start()
-    # Offsets that were backed up hold other records now: the end alone would not tell.
+    # New records fill the truncated offsets, so the end offset alone does not show the fork.
     write(lab, "after", 100)
-    return gone
+    return lost_ids
 
 
 @pytest.mark.long
-def test_a_disk_loses_records(single: tuple[Broker, Lab]) -> None:
+def test_a_disk_that_loses_records_starts_a_fork(single: tuple[Broker, Lab]) -> None:
     broker, lab = single
-    [kept] = taken(lab, "kept", 10)
-    after = set_aside(lab, kept, cut_back(broker, lab, 20, 30), 30, 30)
-    # What is on partition 1 was not cut, and was read again.
-    assert after["entries"] == 50 + (10 + 15 + 50)
+    [parent_id] = back_up(lab, "kept", 10)
+    backup = check_fork(lab, parent_id, cut_back(broker, lab, 20, 30), 30, 30)
+    # Partition 1 was not truncated. Its records are read again.
+    assert backup["entries"] == 50 + (10 + 15 + 50)
     assert tree(lab) == [(0, 1), (1, 2), (2, 3), (1, 4)]
 
 
 @pytest.mark.long
-def test_a_stopped_cluster_is_put_back_to_an_older_disk(single: tuple[Broker, Lab], tmp_path: Path) -> None:
-    """Its leaders use the same epochs again, and the log grows past what was backed up: only records tell."""
+def test_an_older_disk_of_a_stopped_cluster_starts_a_fork(single: tuple[Broker, Lab], tmp_path: Path) -> None:
+    """The leaders use the same epochs again, and the log grows past the end of the backups.
+
+    Only a comparison of records shows the fork.
+    """
     broker, lab = single
-    [kept] = taken(lab, "kept", 10)
+    [parent_id] = back_up(lab, "kept", 10)
     broker.stop()
     shutil.copytree(broker.folder / "data", tmp_path / "disk")
     broker.start()
-    lost = taken(lab, "lost", 20, 30)
+    lost_ids = back_up(lab, "lost", 20, 30)
     broker.stop()
     shutil.rmtree(broker.folder / "data")
     shutil.copytree(tmp_path / "disk", broker.folder / "data")
     broker.start()
     write(lab, "after", 100)
 
-    epochs = reader(lab).rows("region_ends", source="lab", base=kept, link=3, backups=None)
-    asked = LakeCluster({"bootstrap.servers": broker.bootstrap})
-    _, regions = asked.positions(asked.describe([TOPIC]), "read_committed")
+    epochs = reader(lab).rows("region_ends", source="lab", base=parent_id, link=3, backups=None)
+    kafka = LakeCluster({"bootstrap.servers": broker.bootstrap})
+    _, regions = kafka.positions(kafka.describe([TOPIC]), "read_committed")
     assert {row["leader_epoch"] for row in epochs} == {r.leader_epoch for r in regions}
-    after = lab.backup(TOPIC)
-    assert (after["parent"], after["fork"]["out_of_sync"]) == (kept, lost[::-1])
+    backup = lab.backup(TOPIC)
+    assert (backup["parent"], backup["fork"]["out_of_sync"]) == (parent_id, lost_ids[::-1])
     lab.restore(TOPIC, maps={TOPIC: "now"})
     assert truth.contents(broker.bootstrap, "now") == truth.contents(broker.bootstrap, TOPIC)
     assert lab.backup(TOPIC)["fork"] is None
 
 
 @pytest.mark.long
-def test_following_goes_on_behind_a_disk_that_lost_records(single: tuple[Broker, Lab]) -> None:
+def test_following_continues_after_a_disk_lost_records(single: tuple[Broker, Lab]) -> None:
     broker, lab = single
-    [kept] = taken(lab, "kept", 10)
-    [lost] = cut_back(broker, lab, 10)
+    [parent_id] = back_up(lab, "kept", 10)
+    [lost_id] = cut_back(broker, lab, 10)
     with following(lab, TOPIC) as run:
 
-        def there() -> bool:
+        def continued() -> bool:
             assert not run.ended, str(run.ended[0])
             return states(lab) == {"complete": 2, "out_of_sync": 1}
 
-        truth.until(there, "it goes on", 180)
-    *_, last = reader(lab).rows("every_backup")
-    assert (last["kind"], last["parent"]) == ("log", kept)
-    (gone,) = (row for row in reader(lab).rows("every_backup") if row["state"] == "out_of_sync")
-    assert gone["backup_id"] == lost
+        truth.until(continued, "it goes on", 180)
+    *_, last_backup = reader(lab).rows("every_backup")
+    assert (last_backup["kind"], last_backup["parent"]) == ("log", parent_id)
+    (lost_backup,) = (row for row in reader(lab).rows("every_backup") if row["state"] == "out_of_sync")
+    assert lost_backup["backup_id"] == lost_id
 
 
 def reader(lab: Lab) -> CatalogReader:

@@ -1,4 +1,8 @@
-"""Reading ranges of a real broker and writing them back: every part of a record, ends, windows, errors."""
+"""Reads ranges of offsets from a real broker, and writes them back.
+
+The tests check every part of a record, the ends of ranges, when a new file begins (rolling), the restore's
+transactions, and errors.
+"""
 
 from __future__ import annotations
 
@@ -40,21 +44,21 @@ from lakebackup_jobs.kafka.format.schemas import SCHEMA_V1, SCHEMA_V2
 pytestmark = pytest.mark.kafka
 
 
-Topic = Callable[..., str]
-BIG = os.urandom(1_000_000)
-# Retention would eat records of an older day within seconds.
-NOW = int(time.time() * 1000)
+MakeTopic = Callable[..., str]
+BIG_VALUE = os.urandom(1_000_000)
+# Retention would delete records of an older day within seconds.
+NOW_MS = int(time.time() * 1000)
 
-NASTY = [
-    Record(0, None, b"null key", (), NOW),
-    Record(0, b"tombstone", None, (), NOW + 5),
-    Record(0, None, None, (), NOW - 100_000),
-    Record(0, b"", b"", (), NOW - 5),
+EDGE_RECORDS = [
+    Record(0, None, b"null key", (), NOW_MS),
+    Record(0, b"tombstone", None, (), NOW_MS + 5),
+    Record(0, None, None, (), NOW_MS - 100_000),
+    Record(0, b"", b"", (), NOW_MS - 5),
     Record(
         0, b"k" * 64, b"v", (("a", b"1"), ("a", b"2"), ("b", None), ("a", b""), ("", b"x"), ("é", b"\0")), 1
     ),
-    Record(0, b"\xff" * 80, BIG, (("big", BIG[:5000]),), NOW + 7),
-    Record(0, b"k" * 65, b"v" * 10_000, (), NOW),
+    Record(0, b"\xff" * 80, BIG_VALUE, (("big", BIG_VALUE[:5000]),), NOW_MS + 7),
+    Record(0, b"k" * 65, b"v" * 10_000, (), NOW_MS),
 ]
 
 
@@ -64,7 +68,7 @@ CODECS = ("null", "deflate", "snappy", "zstandard")
 def copy(
     bootstrap: str, topic: str, start: int, end: int, partition: int = 0, **options: Any
 ) -> tuple[list[bytes], list[FileStats]]:
-    """The files of a range as (bytes, figures)."""
+    """Copy a range of offsets. Returns the content of each file, and its figures."""
     sinks: list[io.BytesIO] = []
 
     def new_file() -> io.BytesIO:
@@ -108,30 +112,34 @@ def check_figures(file: bytes, figures: FileStats) -> None:
             assert keys[-1][:64] == b"\xff" * 64
     else:
         assert figures.start_key is figures.end_key is None
-    made = KeyFilter()
-    made.add(_hashes(tuple(keys)))
-    assert figures.keys == made.sealed(figures.sha256)
+    key_filter = KeyFilter()
+    key_filter.add(_hashes(tuple(keys)))
+    assert figures.keys == key_filter.sealed(figures.sha256)
 
 
 @pytest.mark.parametrize("codec", chosen(CODECS, ["zstandard"]))
-def test_every_part_of_a_record_survives(broker: Broker, topic: Topic, codec: str) -> None:
+def test_every_part_of_a_record_survives(broker: Broker, topic: MakeTopic, codec: str) -> None:
     name = topic("nasty")
-    produce(broker.bootstrap, name, NASTY * 12)
-    files, figures = copy(broker.bootstrap, name, 0, len(NASTY) * 12, codec=codec, target_bytes=4_000_000)
+    produce(broker.bootstrap, name, EDGE_RECORDS * 12)
+    files, figures = copy(
+        broker.bootstrap, name, 0, len(EDGE_RECORDS) * 12, codec=codec, target_bytes=4_000_000
+    )
     rows = [row for file in files for row in by_fastavro(file)]
     assert [(offset, record) for offset, record, _ in rows] == truth(broker.bootstrap, name)
     assert {kind for _, _, kind in rows} == {"CREATE_TIME"}
     assert len(files) > 1
-    for file, one in zip(files, figures, strict=True):
-        check_figures(file, one)
-        mine = [row for columns in FileReader(io.BytesIO(file), "f") for row in to_arrow(columns).to_pylist()]
-        assert mine == list(fastavro.reader(io.BytesIO(file)))
-        assert {row["topic"] for row in mine} == {name}
+    for file, file_figures in zip(files, figures, strict=True):
+        check_figures(file, file_figures)
+        file_rows = [
+            row for columns in FileReader(io.BytesIO(file), "f") for row in to_arrow(columns).to_pylist()
+        ]
+        assert file_rows == list(fastavro.reader(io.BytesIO(file)))
+        assert {row["topic"] for row in file_rows} == {name}
 
 
-def test_ranges_meet_without_overlap(broker: Broker, topic: Topic) -> None:
+def test_adjacent_ranges_do_not_overlap(broker: Broker, topic: MakeTopic) -> None:
     name = topic("ranges")
-    produce(broker.bootstrap, name, [Record(0, b"%d" % i, b"x" * 50, (), NOW + i) for i in range(1000)])
+    produce(broker.bootstrap, name, [Record(0, b"%d" % i, b"x" * 50, (), NOW_MS + i) for i in range(1000)])
     offsets = []
     for start, end in ((0, 1), (1, 500), (500, 500), (500, 1000)):
         files, _ = copy(broker.bootstrap, name, start, end)
@@ -140,11 +148,11 @@ def test_ranges_meet_without_overlap(broker: Broker, topic: Topic) -> None:
 
 
 def transaction(bootstrap: str, name: str, values: list[bytes], *, commit: bool) -> None:
-    records = [Record(0, None, value, (), NOW) for value in values]
+    records = [Record(0, None, value, (), NOW_MS) for value in values]
     produce(bootstrap, name, records, commit=commit, **{"transactional.id": f"tx-{name}"})
 
 
-def test_aborted_transactions_are_holes(broker: Broker, topic: Topic) -> None:
+def test_records_of_aborted_transactions_are_skipped(broker: Broker, topic: MakeTopic) -> None:
     name = topic("aborted")
     transaction(broker.bootstrap, name, [b"a"] * 10, commit=False)
     transaction(broker.bootstrap, name, [b"b"] * 10, commit=True)
@@ -160,64 +168,67 @@ def test_aborted_transactions_are_holes(broker: Broker, topic: Topic) -> None:
     )
 
 
-def test_the_end_is_found_while_others_write(broker: Broker, topic: Topic) -> None:
+def test_a_range_ends_although_others_write(broker: Broker, topic: MakeTopic) -> None:
     name = topic("busy")
     transaction(broker.bootstrap, name, [b"a"] * 5, commit=False)
-    produce(broker.bootstrap, name, [Record(0, None, b"later", (), NOW)] * 50)
+    produce(broker.bootstrap, name, [Record(0, None, b"later", (), NOW_MS)] * 50)
     assert copy(broker.bootstrap, name, 0, 6) == ([], [])
 
 
-def test_log_append_time_is_told_apart(broker: Broker, topic: Topic) -> None:
+def test_log_append_time_is_recorded(broker: Broker, topic: MakeTopic) -> None:
     name = topic("append", **{"message.timestamp.type": "LogAppendTime"})
-    produce(broker.bootstrap, name, [Record(0, b"k", b"v", (), NOW)])
+    produce(broker.bootstrap, name, [Record(0, b"k", b"v", (), NOW_MS)])
     files, _ = copy(broker.bootstrap, name, 0, 1)
     (_, record, kind) = by_fastavro(files[0])[0]
     assert kind == "LOG_APPEND_TIME"
     assert record == truth(broker.bootstrap, name)[0][1]
-    assert record.timestamp != NOW
+    assert record.timestamp != NOW_MS
 
 
-def test_compacted_and_compressed(broker: Broker, topic: Topic) -> None:
+def test_compressed_batches_are_read(broker: Broker, topic: MakeTopic) -> None:
     name = topic("zipped")
     for codec in ("gzip", "snappy", "lz4", "zstd"):
-        records = [Record(0, codec.encode(), b"v" * 500, (("h", b"1"),), NOW + i) for i in range(50)]
+        records = [Record(0, codec.encode(), b"v" * 500, (("h", b"1"),), NOW_MS + i) for i in range(50)]
         produce(broker.bootstrap, name, records, **{"compression.type": codec})
     files, _ = copy(broker.bootstrap, name, 0, 200)
-    assert [(o, r) for o, r, _ in by_fastavro(files[0])] == truth(broker.bootstrap, name)
+    assert [(offset, record) for offset, record, _ in by_fastavro(files[0])] == truth(broker.bootstrap, name)
 
 
-def test_progress_counts_everything(broker: Broker, topic: Topic) -> None:
+def test_progress_counts_every_record_and_byte(broker: Broker, topic: MakeTopic) -> None:
     name = topic("progress")
-    produce(broker.bootstrap, name, [Record(0, None, os.urandom(1000), (), NOW)] * 9000)
-    seen: list[tuple[int, int]] = []
+    produce(broker.bootstrap, name, [Record(0, None, os.urandom(1000), (), NOW_MS)] * 9000)
+    steps: list[tuple[int, int]] = []
     _, figures = copy(
-        broker.bootstrap, name, 0, 9000, on_progress=lambda records, size: seen.append((records, size))
+        broker.bootstrap, name, 0, 9000, on_progress=lambda records, size: steps.append((records, size))
     )
-    assert sum(records for records, _ in seen) == 9000
-    assert sum(size for _, size in seen) == sum(one.raw_bytes for one in figures)
+    assert sum(records for records, _ in steps) == 9000
+    assert sum(size for _, size in steps) == sum(file_figures.raw_bytes for file_figures in figures)
 
 
-def test_the_bytes_of_new_records_are_told_up_to_a_limit(broker: Broker, topic: Topic) -> None:
+def test_the_bytes_of_new_records_are_counted_up_to_a_limit(broker: Broker, topic: MakeTopic) -> None:
     name = topic("measured")
-    produce(broker.bootstrap, name, [Record(0, None, os.urandom(1000), (), NOW)] * 100)
+    produce(broker.bootstrap, name, [Record(0, None, os.urandom(1000), (), NOW_MS)] * 100)
     _, figures = copy(broker.bootstrap, name, 10, 100)
-    config, size = {"bootstrap.servers": broker.bootstrap}, sum(one.raw_bytes for one in figures)
-    (state,) = Cluster(config).describe([name])
-    rows = BackupRows("b", "lab", NOW)
-    new = [
+    config, size = (
+        {"bootstrap.servers": broker.bootstrap},
+        sum(file_figures.raw_bytes for file_figures in figures),
+    )
+    (topic_state,) = Cluster(config).describe([name])
+    rows = BackupRows("b", "lab", NOW_MS)
+    positions = [
         rows.position(
-            RegionState(name, state.epoch, "0", low=0, end=100, high=100, leader_epoch=None), 10, 100
+            RegionState(name, topic_state.epoch, "0", low=0, end=100, high=100, leader_epoch=None), 10, 100
         )
     ]
-    assert consume.bytes_of(config, "read_committed", new, size) == size
-    assert consume.bytes_of(config, "read_committed", new, size - 1) is None
-    # So many that they are not worth a look.
-    assert consume.bytes_of({}, "read_committed", new, 90 * consume.BYTES_A_HASH - 1) is None
+    assert consume.bytes_of(config, "read_committed", positions, size) == size
+    assert consume.bytes_of(config, "read_committed", positions, size - 1) is None
+    # So many offsets exceed the limit without a read.
+    assert consume.bytes_of({}, "read_committed", positions, 90 * consume.BYTES_A_HASH - 1) is None
 
 
-def test_purged_records_are_an_error_of_their_own(broker: Broker, topic: Topic) -> None:
+def test_purged_records_raise_their_own_error(broker: Broker, topic: MakeTopic) -> None:
     name = topic("purged")
-    produce(broker.bootstrap, name, [Record(0, None, b"x", (), NOW)] * 100)
+    produce(broker.bootstrap, name, [Record(0, None, b"x", (), NOW_MS)] * 100)
     delete_records(broker.bootstrap, name, {0: 50})
     with pytest.raises(Purged, match=rf"{name}\[0\].*offset 10"):
         copy(broker.bootstrap, name, 10, 100)
@@ -225,24 +236,24 @@ def test_purged_records_are_an_error_of_their_own(broker: Broker, topic: Topic) 
     assert len(by_fastavro(files[0])) == 50
 
 
-def test_a_deleted_topic_is_not_found(broker: Broker, topic: Topic) -> None:
+def test_a_deleted_topic_is_not_found(broker: Broker, topic: MakeTopic) -> None:
     name = topic("gone")
-    produce(broker.bootstrap, name, [Record(0, None, b"x", (), NOW)])
+    produce(broker.bootstrap, name, [Record(0, None, b"x", (), NOW_MS)])
     delete_topic(broker.bootstrap, name)
     with pytest.raises(NotFound, match=name):
         copy(broker.bootstrap, name, 0, 1, patience=8)
 
 
-def test_no_broker_ends_after_the_patience() -> None:
-    began = time.monotonic()
+def test_reading_without_a_broker_fails_after_the_patience() -> None:
+    start = time.monotonic()
     with pytest.raises(EnvironmentProblem, match=r"t\[3\] at offset 7: nothing came for 1 s"):
         copy("127.0.0.1:1", "t", 7, 9, partition=3, patience=1)
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - start < 10
 
 
-def test_leaving_early_leaves_the_client_usable(broker: Broker, topic: Topic) -> None:
+def test_a_reader_can_be_used_again_after_a_read_is_cancelled(broker: Broker, topic: MakeTopic) -> None:
     name = topic("early")
-    produce(broker.bootstrap, name, [Record(0, None, os.urandom(10_000), (), NOW)] * 2000)
+    produce(broker.bootstrap, name, [Record(0, None, os.urandom(10_000), (), NOW_MS)] * 2000)
     reader = consume.reader({"bootstrap.servers": broker.bootstrap})
     blocks = reader.blocks(name, 0, 0, 2000)
     assert next(iter(blocks)).stats.start_position == 0
@@ -250,47 +261,56 @@ def test_leaving_early_leaves_the_client_usable(broker: Broker, topic: Topic) ->
     assert sum(block.stats.entries for block in reader.blocks(name, 0, 0, 2000)) == 2000
 
 
-T0, HOUR = 1_600_000_000_000, 3_600_000
+START_MS, HOUR_MS = 1_600_000_000_000, 3_600_000
 
 
 def rolled(bootstrap: str, topic: str, end: int, roll_ms: int | None, start: int = 0) -> list[list[int]]:
-    """The timestamps in each file, in hours since T0."""
+    """Copy a range. Returns the timestamps in each file, in hours since START_MS."""
     files, figures = copy(bootstrap, topic, start, end, roll_ms=roll_ms)
-    found = [[ts for c in FileReader(io.BytesIO(f), "f") for ts in c.rows[:, TIMESTAMP]] for f in files]
-    assert [(f.min_ts, f.max_ts, f.entries) for f in figures] == [(min(f), max(f), len(f)) for f in found]
-    return [[int((ts - T0) // HOUR) for ts in file] for file in found]
+    timestamps = [
+        [ts for columns in FileReader(io.BytesIO(f), "f") for ts in columns.rows[:, TIMESTAMP]] for f in files
+    ]
+    assert [(f.min_ts, f.max_ts, f.entries) for f in figures] == [
+        (min(f), max(f), len(f)) for f in timestamps
+    ]
+    return [[int((ts - START_MS) // HOUR_MS) for ts in file] for file in timestamps]
 
 
-def test_a_file_spans_no_more_than_told(broker: Broker, topic: Topic) -> None:
+def test_a_file_spans_at_most_the_roll_time(broker: Broker, topic: MakeTopic) -> None:
     name = topic("roll")
-    produce(broker.bootstrap, name, [Record(0, None, b"v", (), T0 + h * HOUR) for h in range(12)])
+    produce(
+        broker.bootstrap, name, [Record(0, None, b"v", (), START_MS + hour * HOUR_MS) for hour in range(12)]
+    )
     assert rolled(broker.bootstrap, name, 12, None) == [list(range(12))]
-    assert rolled(broker.bootstrap, name, 12, 4 * HOUR) == [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9], [10, 11]]
-    assert rolled(broker.bootstrap, name, 12, 4 * HOUR - 1) == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
+    assert rolled(broker.bootstrap, name, 12, 4 * HOUR_MS) == [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9], [10, 11]]
+    assert rolled(broker.bootstrap, name, 12, 4 * HOUR_MS - 1) == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
     assert rolled(broker.bootstrap, name, 12, 0, start=9) == [[9], [10], [11]]
 
 
-def test_blocks_that_were_full_before_roll_too(
-    broker: Broker, topic: Topic, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_full_blocks_roll_too(broker: Broker, topic: MakeTopic, monkeypatch: pytest.MonkeyPatch) -> None:
     name = topic("roll-blocks")
-    records = [Record(0, None, b"v" * 600_000, (), T0 + h * HOUR) for h in (0, 0, 0, 0, 0, 0, 0, 9, 9, 9)]
+    records = [
+        Record(0, None, b"v" * 600_000, (), START_MS + hour * HOUR_MS)
+        for hour in (0, 0, 0, 0, 0, 0, 0, 9, 9, 9)
+    ]
     produce(broker.bootstrap, name, records)
-    assert rolled(broker.bootstrap, name, 10, HOUR) == [[0] * 7, [9] * 3]
+    assert rolled(broker.bootstrap, name, 10, HOUR_MS) == [[0] * 7, [9] * 3]
 
 
-def test_times_to_and_fro_do_not_make_a_file_of_each_record(broker: Broker, topic: Topic) -> None:
+def test_alternating_times_do_not_make_a_file_for_each_record(broker: Broker, topic: MakeTopic) -> None:
     name = topic("roll-jumps")
     hours = [0, 100] * 50
-    produce(broker.bootstrap, name, [Record(0, None, b"v", (), T0 + h * HOUR) for h in hours])
-    assert [len(file) for file in rolled(broker.bootstrap, name, 100, HOUR)] == [1, 99]
-    assert [len(file) for file in rolled(broker.bootstrap, name, 99, HOUR, start=1)] == [98]
+    produce(broker.bootstrap, name, [Record(0, None, b"v", (), START_MS + hour * HOUR_MS) for hour in hours])
+    assert [len(file) for file in rolled(broker.bootstrap, name, 100, HOUR_MS)] == [1, 99]
+    assert [len(file) for file in rolled(broker.bootstrap, name, 99, HOUR_MS, start=1)] == [98]
 
 
-def test_there_is_an_end_to_rolling(broker: Broker, topic: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rolling_stops_at_a_limit(broker: Broker, topic: MakeTopic, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(consume, "MOST_ROLLS", 3)
     name = topic("roll-end")
-    produce(broker.bootstrap, name, [Record(0, None, b"v", (), T0 + h * HOUR) for h in range(9)])
+    produce(
+        broker.bootstrap, name, [Record(0, None, b"v", (), START_MS + hour * HOUR_MS) for hour in range(9)]
+    )
     assert rolled(broker.bootstrap, name, 9, 1) == [[0], [1], [2], list(range(3, 9))]
 
 
@@ -298,27 +318,27 @@ AVRO = fastavro.parse_schema(json.loads(SCHEMA_V2))
 
 
 def blocks_of(broker: Broker, name: str, end: int) -> list[Columns]:
-    """As a backup reads them from a topic."""
-    source = consume.reader({"bootstrap.servers": broker.bootstrap})
-    return [block.columns() for block in source.blocks(name, 0, 0, end)]
+    """The blocks of a topic, as a backup reads them."""
+    reader = consume.reader({"bootstrap.servers": broker.bootstrap})
+    return [block.columns() for block in reader.blocks(name, 0, 0, end)]
 
 
 def blocks_with(records: list[Record]) -> list[Columns]:
-    """The same, without a topic: of about a megabyte each."""
-    found: list[Columns] = []
-    data, count = io.BytesIO(), 0
+    """Blocks of about a megabyte each with these records, made without a topic."""
+    blocks: list[Columns] = []
+    block_data, count = io.BytesIO(), 0
     for offset, record in enumerate(records):
         row = {
             "topic": "source", "partition": 0, "offset": offset, "timestamp": record.timestamp,
             "timestamp_type": "CREATE_TIME", "key": record.key, "value": record.value,
             "headers": [{"key": name, "value": value} for name, value in record.headers],
         }  # fmt: skip
-        fastavro.schemaless_writer(data, AVRO, row)
+        fastavro.schemaless_writer(block_data, AVRO, row)
         count += 1
-        if data.tell() > 1_000_000 or offset == len(records) - 1:
-            found.append(decode_block(data.getvalue(), count))
-            data, count = io.BytesIO(), 0
-    return found
+        if block_data.tell() > 1_000_000 or offset == len(records) - 1:
+            blocks.append(decode_block(block_data.getvalue(), count))
+            block_data, count = io.BytesIO(), 0
+    return blocks
 
 
 def producer(broker: Broker, name: str, **options: Any) -> RestoreProducer:
@@ -326,10 +346,10 @@ def producer(broker: Broker, name: str, **options: Any) -> RestoreProducer:
     return RestoreProducer(config, f"restore-{name}", f"group-{name}", **options)
 
 
-def restored(
+def write_blocks(
     broker: Broker, target: str, blocks: Iterable[Columns], progress: Progress | None = None, **options: Any
 ) -> None:
-    """What is produced in one transaction."""
+    """Write blocks to partition 0 of a topic in one transaction."""
     with producer(broker, target, **options) as restore:
         restore.begin()
         for block in blocks:
@@ -337,20 +357,25 @@ def restored(
         restore.commit({(target, 0): progress} if progress else {})
 
 
-def numbered(count: int, size: int = 20) -> list[Record]:
-    return [Record(0, b"%d" % i, b"v" * size, (), NOW + i) for i in range(count)]
+def numbered_records(count: int, size: int = 20) -> list[Record]:
+    return [Record(0, b"%d" % i, b"v" * size, (), NOW_MS + i) for i in range(count)]
 
 
-def test_every_part_of_a_record_is_written_back(broker: Broker, topic: Topic) -> None:
+def test_every_part_of_a_record_is_written_back(broker: Broker, topic: MakeTopic) -> None:
     name = topic("source")
-    produce(broker.bootstrap, name, NASTY * 5)
+    produce(broker.bootstrap, name, EDGE_RECORDS * 5)
     target = topic("target")
-    restored(broker, target, blocks_of(broker, name, 5 * len(NASTY)), Progress(5 * len(NASTY), "done"))
-    assert contents(broker.bootstrap, target) == {0: NASTY * 5}
+    write_blocks(
+        broker,
+        target,
+        blocks_of(broker, name, 5 * len(EDGE_RECORDS)),
+        Progress(5 * len(EDGE_RECORDS), "done"),
+    )
+    assert contents(broker.bootstrap, target) == {0: EDGE_RECORDS * 5}
 
 
-def test_progress_goes_with_the_records(broker: Broker, topic: Topic) -> None:
-    (block,) = blocks_with(numbered(10))
+def test_progress_is_committed_with_the_records(broker: Broker, topic: MakeTopic) -> None:
+    (block,) = blocks_with(numbered_records(10))
     target = topic("target")
     with producer(broker, target) as restore:
         assert restore.committed(target, 0) is None
@@ -364,27 +389,27 @@ def test_progress_goes_with_the_records(broker: Broker, topic: Topic) -> None:
         restore.begin()
         restore.commit({(target, 0): Progress(11, "")})
         assert restore.committed(target, 0) == Progress(11, "")
-    assert contents(broker.bootstrap, target) == {0: numbered(10)}
+    assert contents(broker.bootstrap, target) == {0: numbered_records(10)}
 
 
-def test_what_is_there_already_is_not_before_where_it_begins(broker: Broker, topic: Topic) -> None:
+def test_a_resumed_restore_begins_at_the_same_offset(broker: Broker, topic: MakeTopic) -> None:
     name = topic("begins")
-    there = [Record(0, b"k", b"v", (), NOW)] * 5
-    produce(broker.bootstrap, name, there)
+    records = [Record(0, b"k", b"v", (), NOW_MS)] * 5
+    produce(broker.bootstrap, name, records)
     (columns,) = blocks_of(broker, name, 5)
-    with producer(broker, name) as first:
-        assert first.resume(name, 0) is None
-        assert first.begins((name, 0)) == 5
-        first.begin()
-        first.produce_block(name, 0, columns)
-        first.commit({})  # what went with it is lost
-    with producer(broker, name) as second:
-        assert second.resume(name, 0) == Progress(0, "")
-        assert second.begins((name, 0)) == 5
+    with producer(broker, name) as first_producer:
+        assert first_producer.resume(name, 0) is None
+        assert first_producer.begins((name, 0)) == 5
+        first_producer.begin()
+        first_producer.produce_block(name, 0, columns)
+        first_producer.commit({})  # commits the records without their progress
+    with producer(broker, name) as second_producer:
+        assert second_producer.resume(name, 0) == Progress(0, "")
+        assert second_producer.begins((name, 0)) == 5
 
 
-def test_leaving_with_an_error_aborts(broker: Broker, topic: Topic) -> None:
-    (block,) = blocks_with(numbered(10))
+def test_leaving_with_an_error_aborts_the_transaction(broker: Broker, topic: MakeTopic) -> None:
+    (block,) = blocks_with(numbered_records(10))
     target = topic("target")
     restore = producer(broker, target)
     restore.begin()
@@ -393,8 +418,8 @@ def test_leaving_with_an_error_aborts(broker: Broker, topic: Topic) -> None:
     assert contents(broker.bootstrap, target) == {}
 
 
-def test_the_next_producer_fences_the_last(broker: Broker, topic: Topic) -> None:
-    (block,) = blocks_with(numbered(10))
+def test_the_next_producer_fences_the_last(broker: Broker, topic: MakeTopic) -> None:
+    (block,) = blocks_with(numbered_records(10))
     target = topic("target")
     with producer(broker, target) as zombie:
         zombie.begin()
@@ -406,25 +431,26 @@ def test_the_next_producer_fences_the_last(broker: Broker, topic: Topic) -> None
             restore.commit({(target, 0): Progress(10, "second")})
         with pytest.raises(Fenced):
             zombie.commit({(target, 0): Progress(10, "first")})
-    assert contents(broker.bootstrap, target) == {0: numbered(10)}
+    assert contents(broker.bootstrap, target) == {0: numbered_records(10)}
 
 
-LARGE, FULL = (40, 1_000_000, {}), (5000, 1000, {"queue.buffering.max.kbytes": "256"})
+LARGE_MESSAGES, FULL_QUEUE = (40, 1_000_000, {}), (5000, 1000, {"queue.buffering.max.kbytes": "256"})
 
 
 @pytest.mark.parametrize(
-    ("count", "size", "config"), chosen([(3000, 10_000, {}), LARGE, FULL], [LARGE, FULL])
+    ("count", "size", "config"),
+    chosen([(3000, 10_000, {}), LARGE_MESSAGES, FULL_QUEUE], [LARGE_MESSAGES, FULL_QUEUE]),
 )
-def test_large_messages_need_no_settings_and_a_full_queue_is_waited_for(
-    broker: Broker, topic: Topic, count: int, size: int, config: dict[str, str]
+def test_large_messages_and_a_full_queue_need_no_settings(
+    broker: Broker, topic: MakeTopic, count: int, size: int, config: dict[str, str]
 ) -> None:
     target = topic("target")
-    restored(broker, target, blocks_with(numbered(count, size)), config=config)
-    assert contents(broker.bootstrap, target) == {0: numbered(count, size)}
+    write_blocks(broker, target, blocks_with(numbered_records(count, size)), config=config)
+    assert contents(broker.bootstrap, target) == {0: numbered_records(count, size)}
 
 
-def test_a_record_the_topic_refuses_is_named(broker: Broker, topic: Topic) -> None:
-    (block,) = blocks_with(numbered(3, 200_000))
+def test_a_record_that_the_topic_refuses_is_reported(broker: Broker, topic: MakeTopic) -> None:
+    (block,) = blocks_with(numbered_records(3, 200_000))
     target = topic("target", **{"max.message.bytes": "1000"})
     with producer(broker, target) as restore:
         restore.begin()
@@ -434,41 +460,41 @@ def test_a_record_the_topic_refuses_is_named(broker: Broker, topic: Topic) -> No
     assert contents(broker.bootstrap, target) == {}
 
 
-def test_timestamp_zero_is_refused_or_moved(broker: Broker, topic: Topic) -> None:
+def test_timestamp_zero_is_refused_or_written_as_one(broker: Broker, topic: MakeTopic) -> None:
     target = topic("target", **{"retention.ms": "-1"})
     block = with_timestamps([0, 5])
     with producer(broker, target) as restore:
         restore.begin()
         with pytest.raises(Refused, match="offset 0 has timestamp 0"):
             restore.produce_block(target, 0, block)
-    restored(broker, target, [block], zero_as_one=True)
+    write_blocks(broker, target, [block], zero_as_one=True)
     assert [record.timestamp for record in contents(broker.bootstrap, target)[0]] == [1, 5]
 
 
-def with_timestamps(stamps: list[int]) -> Columns:
-    (block,) = blocks_with(numbered(len(stamps)))
+def with_timestamps(timestamps: list[int]) -> Columns:
+    (block,) = blocks_with(numbered_records(len(timestamps)))
     rows = block.rows.copy()
-    rows[:, TIMESTAMP] = stamps
+    rows[:, TIMESTAMP] = timestamps
     return Columns(block.data, rows, block.fmt)
 
 
-def test_records_without_a_time_keep_having_none(broker: Broker, topic: Topic) -> None:
-    stamps = [-1, 5, -1, -7, 253_402_300_800_000, -1]
+def test_records_without_a_time_stay_without_one(broker: Broker, topic: MakeTopic) -> None:
+    timestamps = [-1, 5, -1, -7, 253_402_300_800_000, -1]
     target = topic("target", **{"retention.ms": "-1", "message.timestamp.after.max.ms": str(2**63 - 1)})
-    restored(broker, target, [with_timestamps(stamps)])
-    assert [record.timestamp for record in contents(broker.bootstrap, target)[0]] == stamps
+    write_blocks(broker, target, [with_timestamps(timestamps)])
+    assert [record.timestamp for record in contents(broker.bootstrap, target)[0]] == timestamps
 
 
-def test_version_1_files(broker: Broker, topic: Topic) -> None:
+def test_files_of_version_1_are_written_back(broker: Broker, topic: MakeTopic) -> None:
     target = topic("target")
     rows = [
-        {"topic": "t", "partition": 0, "offset": 5, "timestamp": NOW, "key": None, "value": b"", "headers":
+        {"topic": "t", "partition": 0, "offset": 5, "timestamp": NOW_MS, "key": None, "value": b"", "headers":
         None},
         {
             "topic": "t",
             "partition": 0,
             "offset": 9,
-            "timestamp": NOW - 1,
+            "timestamp": NOW_MS - 1,
             "key": b"",
             "value": b"v",
             "headers": {"a": b"1", "b": b""},
@@ -477,14 +503,14 @@ def test_version_1_files(broker: Broker, topic: Topic) -> None:
     file = io.BytesIO()
     fastavro.writer(file, fastavro.parse_schema(json.loads(SCHEMA_V1)), rows)
     file.seek(0)
-    restored(broker, target, FileReader(file, "v1"))
+    write_blocks(broker, target, FileReader(file, "v1"))
     assert contents(broker.bootstrap, target) == {
-        0: [Record(0, None, b"", (), NOW), Record(0, b"", b"v", (("a", b"1"), ("b", b"")), NOW - 1)]
+        0: [Record(0, None, b"", (), NOW_MS), Record(0, b"", b"v", (("a", b"1"), ("b", b"")), NOW_MS - 1)]
     }
 
 
-def test_a_producer_without_a_broker_ends_after_its_patience() -> None:
-    began = time.monotonic()
+def test_a_producer_without_a_broker_fails_after_its_patience() -> None:
+    start = time.monotonic()
     with pytest.raises(EnvironmentProblem):
         RestoreProducer({"bootstrap.servers": "127.0.0.1:1"}, "t", "g", patience=1)
-    assert time.monotonic() - began < 15
+    assert time.monotonic() - start < 15

@@ -1,4 +1,4 @@
-"""Backups of several levels and `lakebackup merge`: what each reads and what each point restores to."""
+"""Backups of several levels and `lakebackup merge`: what each reads, and what each point restores."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from lakebackup_jobs.topics.tasks import merge as merge_task
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
-Make = Callable[..., str]
-Found = list[tuple[int, Record]]
+MakeTopic = Callable[..., str]
+Records = list[tuple[int, Record]]
 
 
-def fill(lab: Lab, name: str, step: int) -> Found:
-    """Some more records, also tombstones and ones without a key; all that the topic then holds."""
+def fill(lab: Lab, name: str, step: int) -> Records:
+    """Produce more records, some of them tombstones or without a key. Returns all records of the topic."""
     records = [
         Record(
             i % 2,
@@ -44,15 +44,15 @@ def fill(lab: Lab, name: str, step: int) -> Found:
     return in_order(truth.read(lab.bootstrap, name))
 
 
-def in_order(found: Any) -> Found:
-    return sorted(found, key=lambda pair: (pair[1].partition, pair[0]))
+def in_order(records: Any) -> Records:
+    return sorted(records, key=lambda pair: (pair[1].partition, pair[0]))
 
 
-def restored(lab: Lab, name: str, tmp_path: Path, **changes: Any) -> Found:
-    """What a restore into a folder gives, offsets too, by fastavro alone."""
-    out = tmp_path / f"out-{len(list(tmp_path.glob('out-*')))}"
-    lab.restore(name, target=f"dir:{out}", **changes)
-    return in_order(truth.records_below(out))
+def restore_records(lab: Lab, name: str, tmp_path: Path, **changes: Any) -> Records:
+    """Restore a topic into a folder. Returns its records with offsets, decoded by fastavro alone."""
+    target = tmp_path / f"out-{len(list(tmp_path.glob('out-*')))}"
+    lab.restore(name, target=f"dir:{target}", **changes)
+    return in_order(truth.records_below(target))
 
 
 def backups(lab: Lab) -> dict[int, dict[str, Any]]:
@@ -60,198 +60,215 @@ def backups(lab: Lab) -> dict[int, dict[str, Any]]:
 
 
 @pytest.mark.long
-def test_a_chain_that_lost_a_file_is_not_continued(lab: Lab, topic: Make, tmp_path: Path) -> None:
-    """No verify ran: the next backup lists what it would depend on, says what is gone, and is a full."""
+def test_a_chain_with_a_missing_file_is_not_continued(lab: Lab, topic: MakeTopic, tmp_path: Path) -> None:
+    """No verify ran. The next backup lists the files that it would depend on, reports the missing one, and
+    becomes a full."""
     name = topic("t", partitions=2)
     fill(lab, name, 0)
-    first = lab.backup(name)["backup_id"]
-    lost = lab.sql("SELECT path FROM files WHERE role = 'data' ORDER BY path")[0]["path"]
-    (lab.folder / lost).unlink()
-    held = fill(lab, name, 1)
-    taken = lab.backup(name)
-    assert (taken["kind"], taken["entries"]) == ("full", len(held))
-    assert f"{lost} is missing" in lab.warnings.getvalue()
+    first_id = lab.backup(name)["backup_id"]
+    lost_path = lab.sql("SELECT path FROM files WHERE role = 'data' ORDER BY path")[0]["path"]
+    (lab.folder / lost_path).unlink()
+    records = fill(lab, name, 1)
+    backup = lab.backup(name)
+    assert (backup["kind"], backup["entries"]) == ("full", len(records))
+    assert f"{lost_path} is missing" in lab.warnings.getvalue()
     (point,) = lab.sql("SELECT backup_id FROM restore_points")
-    assert point["backup_id"] == taken["backup_id"] != first
-    assert restored(lab, name, tmp_path) == held
+    assert point["backup_id"] == backup["backup_id"] != first_id
+    assert restore_records(lab, name, tmp_path) == records
 
 
 @pytest.mark.long
-def test_backups_of_one_level_become_one_and_then_all_one_full(lab: Lab, topic: Make, tmp_path: Path) -> None:
-    name, other = topic("merged", partitions=2), topic("dropped")
-    truths: dict[int, Found] = {}
+def test_backups_of_one_level_merge_and_then_all_become_a_full(
+    lab: Lab, topic: MakeTopic, tmp_path: Path
+) -> None:
+    name, dropped_topic = topic("merged", partitions=2), topic("dropped")
+    records_by_end: dict[int, Records] = {}
 
-    def take(*topics: str, **changes: Any) -> dict[str, Any]:
-        held = fill(lab, name, len(truths))
-        done = lab.backup(*(topics or (name,)), **changes)
-        truths[done["end_ts"]] = held
-        return done
+    def back_up(*topics: str, **changes: Any) -> dict[str, Any]:
+        records = fill(lab, name, len(records_by_end))
+        backup = lab.backup(*(topics or (name,)), **changes)
+        records_by_end[backup["end_ts"]] = records
+        return backup
 
     def check() -> None:
-        assert restored(lab, name, tmp_path) == truths[max(truths)]
+        assert restore_records(lab, name, tmp_path) == records_by_end[max(records_by_end)]
 
-    put(lab.bootstrap, other, [(0, b"k", b"v")])
-    take(name, other)
-    take(name, other, mode="incr-diff", level=1)
-    take(name, other, mode="incr-diff", level=2)
-    take(mode="incr-diff", level=2)
-    with pytest.raises(Refused, match=rf"do(es)? not have .*: {other}\."):
+    put(lab.bootstrap, dropped_topic, [(0, b"k", b"v")])
+    back_up(name, dropped_topic)
+    back_up(name, dropped_topic, mode="incr-diff", level=1)
+    back_up(name, dropped_topic, mode="incr-diff", level=2)
+    back_up(mode="incr-diff", level=2)
+    with pytest.raises(Refused, match=rf"do(es)? not have .*: {dropped_topic}\."):
         lab.merge(2)
-    told = lab.merge(2, drop_gone=True, dry_run=True)
-    assert [m["level"] for m in told["merged"]] == [2, 2]
-    assert (told["kind"], told["entries"]) == ("differential", 120)
+    plan = lab.merge(2, drop_gone=True, dry_run=True)
+    assert [member["level"] for member in plan["merged"]] == [2, 2]
+    assert (plan["kind"], plan["entries"]) == ("differential", 120)
     assert len(backups(lab)) == 4
 
-    done = lab.merge(2, drop_gone=True)
-    made = backups(lab)[5]
-    assert (made["backup_id"], made["kind"], made["level"]) == (done["backup_id"], "differential", 1)
-    assert (made["place"], made["parent_place"], made["parent"]) == (4, 2, backups(lab)[2]["backup_id"])
-    assert (made["entries"], made["files"], done["files"]) == (120, 2, 4)
-    assert (done["left_out"], made["intact"]) == ([other], True)
+    merge = lab.merge(2, drop_gone=True)
+    merge_row = backups(lab)[5]
+    assert (merge_row["backup_id"], merge_row["kind"], merge_row["level"]) == (
+        merge["backup_id"],
+        "differential",
+        1,
+    )
+    assert (merge_row["place"], merge_row["parent_place"], merge_row["parent"]) == (
+        4,
+        2,
+        backups(lab)[2]["backup_id"],
+    )
+    assert (merge_row["entries"], merge_row["files"], merge["files"]) == (120, 2, 4)
+    assert (merge["left_out"], merge_row["intact"]) == ([dropped_topic], True)
     assert [b["unlinked"] for _, b in sorted(backups(lab).items())] == [6, 6, 5, 5, 6]
     check()
-    end_ts, then = sorted(truths.items())[2]  # of one that was merged
-    assert restored(lab, name, tmp_path, to_ts=end_ts) == [
-        (offset, record) for offset, record in then if record.timestamp <= end_ts
+    end_ts, records = sorted(records_by_end.items())[2]  # of a backup that was merged
+    assert restore_records(lab, name, tmp_path, to_ts=end_ts) == [
+        (offset, record) for offset, record in records if record.timestamp <= end_ts
     ]
 
-    after = take(mode="incr-diff", level=2)
-    assert after["parent"] == done["backup_id"]
-    full = lab.merge(1, drop_gone=True)
-    made = backups(lab)[7]
-    assert (made["kind"], made["level"], made["place"], made["parent"]) == ("full", 0, 4, None)
-    assert (made["base"], made["entries"], made["files"]) == (full["backup_id"], 240, 2)
-    check()  # of the backup of level 2, which stays where it was
+    next_backup = back_up(mode="incr-diff", level=2)
+    assert next_backup["parent"] == merge["backup_id"]
+    full_merge = lab.merge(1, drop_gone=True)
+    merge_row = backups(lab)[7]
+    assert (merge_row["kind"], merge_row["level"], merge_row["place"], merge_row["parent"]) == (
+        "full",
+        0,
+        4,
+        None,
+    )
+    assert (merge_row["base"], merge_row["entries"], merge_row["files"]) == (full_merge["backup_id"], 240, 2)
+    check()  # the newest point is still the backup of level 2, which the merge left in place
     assert lab.merge(2)["backup_id"] is None
-    tip = take(mode="incr-diff", level=1)
-    assert tip["parent"] == full["backup_id"]
-    # No file of what they were made of is needed any more.
-    kept = f"'{full['backup_id']}', '{tip['backup_id']}'"
-    for row in lab.sql(f"SELECT path FROM files WHERE backup_id NOT IN ({kept})"):
+    last_backup = back_up(mode="incr-diff", level=1)
+    assert last_backup["parent"] == full_merge["backup_id"]
+    # The files of the merged backups are not needed any more.
+    kept_ids = f"'{full_merge['backup_id']}', '{last_backup['backup_id']}'"
+    for row in lab.sql(f"SELECT path FROM files WHERE backup_id NOT IN ({kept_ids})"):
         (lab.folder / row["path"]).unlink()
     check()
 
 
-# Before the last part is whole; with rows of files that no backup has; with one without its marker.
-KILLED = ("put part #4", "commit backups", "put complete")
+# The run dies before its last part is complete, then with rows of files but no backup, then with a backup
+# that lacks its marker.
+KILL_STEPS = ("put part #4", "commit backups", "put complete")
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("every", [False, True])
-def test_killed_the_chain_stays_whole_and_the_next_merge_goes_on(
-    every: bool, lab: Lab, topic: Make, tmp_path: Path, empty_catalog: Path
+@pytest.mark.parametrize("every_step", [False, True])
+def test_a_killed_merge_leaves_the_chain_restorable_and_the_next_merge_resumes(
+    every_step: bool, lab: Lab, topic: MakeTopic, tmp_path: Path, empty_catalog: Path
 ) -> None:
     name = topic("killed", partitions=2)
     for step in range(3):
-        held = fill(lab, name, step)
+        records = fill(lab, name, step)
         lab.backup(name)
 
     def run(kill_at: int | str) -> bool:
-        at = Lab(lab.spark, lab.bootstrap, tmp_path / str(kill_at), empty_catalog)
-        shutil.copytree(lab.folder, at.folder)
+        lab_copy = Lab(lab.spark, lab.bootstrap, tmp_path / str(kill_at), empty_catalog)
+        shutil.copytree(lab.folder, lab_copy.folder)
         with (
             mock.patch.object(merge_task, "TASK_FILES", 1),
             watched(tmp_path / f"steps-{kill_at}", kill_at=kill_at) as steps,
         ):
             with suppress(Killed, EnvironmentProblem):
-                at.merge(1)
+                lab_copy.merge(1)
             if not steps.dead:
                 return False
-        taken = steps.taken()
-        exists = "commit backups" in taken[:-1]
-        assert len(backups(at)) == 3 + exists, kill_at
-        expire_leases(at.folder)
-        if every or kill_at == "commit files":
-            assert restored(at, name, tmp_path) == held, kill_at
-        left = set(at.folder.rglob("*.data"))
-        done = at.merge(1)
-        assert (done["backup_id"] is None) == exists, kill_at
-        assert len(backups(at)) == 4
-        assert restored(at, name, tmp_path) == held, kill_at
-        assert (at.folder / "lab" / "backups" / backups(at)[4]["backup_id"] / "complete").exists()
-        assert not list(at.folder.glob("lab/merge.json"))
-        if taken[:-1].count("put merge.json") == 2:  # the second one says that it is planned to its end
-            assert done.get("resumed", False) == (not exists), kill_at
-        if taken.count("put part") == 4 and taken[-1] != "put part":
-            assert left == set(at.folder.rglob("*.data")), "parts count that are there"
+        step_names = steps.taken()
+        is_committed = "commit backups" in step_names[:-1]
+        assert len(backups(lab_copy)) == 3 + is_committed, kill_at
+        expire_leases(lab_copy.folder)
+        if every_step or kill_at == "commit files":
+            assert restore_records(lab_copy, name, tmp_path) == records, kill_at
+        data_files = set(lab_copy.folder.rglob("*.data"))
+        merge = lab_copy.merge(1)
+        assert (merge["backup_id"] is None) == is_committed, kill_at
+        assert len(backups(lab_copy)) == 4
+        assert restore_records(lab_copy, name, tmp_path) == records, kill_at
+        assert (lab_copy.folder / "lab" / "backups" / backups(lab_copy)[4]["backup_id"] / "complete").exists()
+        assert not list(lab_copy.folder.glob("lab/merge.json"))
+        if step_names[:-1].count("put merge.json") == 2:  # the second put records that the plan is complete
+            assert merge.get("resumed", False) == (not is_committed), kill_at
+        if step_names.count("put part") == 4 and step_names[-1] != "put part":
+            assert data_files == set(lab_copy.folder.rglob("*.data")), "parts count that are there"
         return True
 
-    points: list[int | str] = list(range(1, 60)) if every else list(KILLED)
-    for point in points:
-        if not run(point):
-            assert every, point
+    kill_steps: list[int | str] = list(range(1, 60)) if every_step else list(KILL_STEPS)
+    for kill_step in kill_steps:
+        if not run(kill_step):
+            assert every_step, kill_step
             break
 
 
-def test_the_command_line(lab: Lab, topic: Make, cli: Commands) -> None:
+def test_merge_on_the_command_line(lab: Lab, topic: MakeTopic, cli: Commands) -> None:
     name = topic("cli")
-    where = str(lab.folder)
-    merge = ("merge", "1", "--repo", where)
+    repo = str(lab.folder)
+    merge_command = ("merge", "1", "--repo", repo)
     put(lab.bootstrap, name, [(0, b"k", b"v")])
     lab.backup(name)
-    assert "no two backups of level 1" in cli.out(*merge)
+    assert "no two backups of level 1" in cli.out(*merge_command)
     put(lab.bootstrap, name, [(0, b"k", b"w")])
     lab.backup(name)
-    cli.fails(2, "merge", "0", "--repo", where)
-    assert "merge_scopes" in cli.out(*merge, "--explain")
-    cli.fails(3, *merge, "--backup", "2020")
-    cli.fails(3, "merge", "1", "--repo", f"{where}/nowhere")
-    with Lease.acquire(open_storage(where), "source-lab", "me"):
-        cli.fails(8, *merge)
+    cli.fails(2, "merge", "0", "--repo", repo)
+    assert "merge_scopes" in cli.out(*merge_command, "--explain")
+    cli.fails(3, *merge_command, "--backup", "2020")
+    cli.fails(3, "merge", "1", "--repo", f"{repo}/nowhere")
+    with Lease.acquire(open_storage(repo), "source-lab", "me"):
+        cli.fails(8, *merge_command)
     (file,) = [lab.folder / r["path"] for r in lab.sql("SELECT path FROM files WHERE level = 1")]
-    good = file.read_bytes()
-    file.write_bytes(good[:-1])
+    content = file.read_bytes()
+    file.write_bytes(content[:-1])
     with pytest.raises(Damaged, match=r"\.data"):
         lab.merge(1)
     assert len(backups(lab)) == 2
-    file.write_bytes(good)
-    failed = "SELECT failed_run, failed_runs FROM status"
-    assert lab.sql(failed) == [{"failed_run": "merge", "failed_runs": 1}]
-    told = cli.told(*merge)
-    assert lab.sql(failed) == [{"failed_run": None, "failed_runs": 0}]
-    assert (told["kind"], told["files"], told["made_files"], told["entries"]) == ("full", 2, 1, 2)
+    file.write_bytes(content)
+    failed_query = "SELECT failed_run, failed_runs FROM status"
+    assert lab.sql(failed_query) == [{"failed_run": "merge", "failed_runs": 1}]
+    result = cli.told(*merge_command)
+    assert lab.sql(failed_query) == [{"failed_run": None, "failed_runs": 0}]
+    assert (result["kind"], result["files"], result["made_files"], result["entries"]) == ("full", 2, 1, 2)
 
 
-def some(partition: int, count: int) -> list[Record]:
+def records_of(partition: int, count: int) -> list[Record]:
     return [Record(partition, b"k%d" % i, b"v%d" % i, (), now_ms()) for i in range(count)]
 
 
 class Week:
-    """Backups of one topic, under names, and what the topic held when each was taken."""
+    """Backups of one topic by name, and the records that the topic held at each."""
 
     def __init__(self, lab: Lab, name: str) -> None:
         self.lab, self.name = lab, name
-        self.held: dict[str, dict[int, list[Record]]] = {}
-        self.made: dict[str, dict[str, Any]] = {}
+        self.records: dict[str, dict[int, list[Record]]] = {}
+        self.backups: dict[str, dict[str, Any]] = {}
 
-    def take(self, called: str, produced: int, **how: Any) -> None:
-        truth.produce(self.lab.bootstrap, self.name, some(0, produced) + some(1, 1))
-        self.made[called] = self.lab.backup(self.name, **how)
-        self.held[called] = truth.contents(self.lab.bootstrap, self.name)
+    def back_up(self, name: str, count: int, **options: Any) -> None:
+        truth.produce(self.lab.bootstrap, self.name, records_of(0, count) + records_of(1, 1))
+        self.backups[name] = self.lab.backup(self.name, **options)
+        self.records[name] = truth.contents(self.lab.bootstrap, self.name)
 
-    def back(self, called: str, copy: str, *, by_id: bool = False) -> None:
-        """Restore one and compare."""
-        made = self.made[called]
-        point = {"backup": made["backup_id"]} if by_id else {"to_ts": made["end_ts"]}
-        self.lab.restore(self.name, maps={self.name: copy}, **point)
-        assert truth.contents(self.lab.bootstrap, copy) == self.held[called], called
+    def restore_and_compare(self, name: str, copy_topic: str, *, by_id: bool = False) -> None:
+        """Restore a backup, by its end or by its id, and compare the records."""
+        backup = self.backups[name]
+        point = {"backup": backup["backup_id"]} if by_id else {"to_ts": backup["end_ts"]}
+        self.lab.restore(self.name, maps={self.name: copy_topic}, **point)
+        assert truth.contents(self.lab.bootstrap, copy_topic) == self.records[name], name
 
-    def names(self, found: list[dict[str, Any]]) -> list[str]:
-        called = {made["backup_id"]: name for name, made in self.made.items()}
-        return [called[row["backup_id"]] for row in found]
+    def names(self, rows: list[dict[str, Any]]) -> list[str]:
+        names_by_id = {backup["backup_id"]: name for name, backup in self.backups.items()}
+        return [names_by_id[row["backup_id"]] for row in rows]
 
 
-def test_levels_read_what_is_new_to_them_and_every_point_comes_back(lab: Lab, topic: Make) -> None:
+def test_each_level_reads_records_new_to_it_and_every_point_is_restorable(lab: Lab, topic: MakeTopic) -> None:
     week = Week(lab, topic("levels", partitions=2))
-    week.take("sun", 10, mode="incr-diff")  # no full yet
-    week.take("mon", 20, mode="incr-diff")
-    week.take("mon 01", 3, mode="incr-diff", level=2)
-    week.take("tue", 30, mode="incr-accu")
-    week.take("tue 01", 4, mode="incr-accu", level=2)
-    # On from a chosen one, named by the beginning of its id: the day's in place of the hour's.
-    week.take("wed", 50, parent=week.made["tue"]["backup_id"][:-2])
+    week.back_up("sun", 10, mode="incr-diff")  # no full yet
+    week.back_up("mon", 20, mode="incr-diff")
+    week.back_up("mon 01", 3, mode="incr-diff", level=2)
+    week.back_up("tue", 30, mode="incr-accu")
+    week.back_up("tue 01", 4, mode="incr-accu", level=2)
+    # The parent is the backup of the day, not of the hour. The start of its id names it.
+    week.back_up("wed", 50, parent=week.backups["tue"]["backup_id"][:-2])
 
-    assert [(m["kind"], m["level"], m["entries"]) for m in week.made.values()] == [
+    assert [(backup["kind"], backup["level"], backup["entries"]) for backup in week.backups.values()] == [
         ("full", 0, 11),
         ("differential", 1, 21),
         ("differential", 2, 4),
@@ -259,8 +276,8 @@ def test_levels_read_what_is_new_to_them_and_every_point_comes_back(lab: Lab, to
         ("cumulative", 2, 5),
         ("differential", 1, 5 + 51),
     ]
-    ids = {called: m["backup_id"] for called, m in week.made.items()}
-    assert {called: m["parent"] for called, m in week.made.items()} == {
+    ids = {name: backup["backup_id"] for name, backup in week.backups.items()}
+    assert {name: backup["parent"] for name, backup in week.backups.items()} == {
         "sun": None,
         "mon": ids["sun"],
         "mon 01": ids["mon"],
@@ -268,13 +285,13 @@ def test_levels_read_what_is_new_to_them_and_every_point_comes_back(lab: Lab, to
         "tue 01": ids["tue"],
         "wed": ids["tue"],
     }
-    week.back("mon 01", topic("copy", partitions=2), by_id=True)
-    week.back("wed", topic("copy", partitions=2))
-    planned = lab.restore(week.name, to_ts=week.made["wed"]["end_ts"], dry_run=True)
-    assert week.names(planned["backups"]) == ["sun", "tue", "wed"]
-    assert [row["entries"] for row in planned["backups"]] == [11, 56, 56]
-    assert "alternatives" not in planned
-    planned = lab.restore(week.name, to_ts=week.made["tue 01"]["end_ts"], dry_run=True)
-    assert week.names(planned["backups"]) == ["sun", "tue", "tue 01"]
+    week.restore_and_compare("mon 01", topic("copy", partitions=2), by_id=True)
+    week.restore_and_compare("wed", topic("copy", partitions=2))
+    plan = lab.restore(week.name, to_ts=week.backups["wed"]["end_ts"], dry_run=True)
+    assert week.names(plan["backups"]) == ["sun", "tue", "wed"]
+    assert [row["entries"] for row in plan["backups"]] == [11, 56, 56]
+    assert "alternatives" not in plan
+    plan = lab.restore(week.name, to_ts=week.backups["tue 01"]["end_ts"], dry_run=True)
+    assert week.names(plan["backups"]) == ["sun", "tue", "tue 01"]
     with pytest.raises(Refused, match="in its place"):
         lab.backup(week.name, parent=ids["mon"])

@@ -1,6 +1,6 @@
-"""Capturing a change feed from a real broker: every event is in one log file, what fails leaves nothing.
+"""Captures a change feed from a real broker: each event is in one log file; a failed task leaves no files.
 
-The jobs run in this process, as they run in Spark's tasks.
+The jobs run in the test process, in the same way as in Spark's tasks.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ KEYS = LogKeys("keys.toml", "k1", {"k1": b"x" * 32})
 
 
 class Capture:
-    """A destination whose catalog has no rows yet, and a topic of a feed that is captured into it."""
+    """A repository with an empty catalog, and a topic of a feed that is captured into it."""
 
     def __init__(self, bootstrap: str, folder: Path, topic: str, partitions: int) -> None:
         self.folder, self.topic = folder, topic
@@ -68,17 +68,20 @@ class Capture:
         made_up.put(folder, [*migrations, Destination(destination=destination, uri="", created_at=0)])
         self.client = {"bootstrap.servers": bootstrap}
         self.destination, self.partitions = destination, partitions
-        self.done = dict.fromkeys(range(partitions), 0)
+        self.next_offsets = dict.fromkeys(range(partitions), 0)
         self.number, self.parent = 1, None
         self.checkpoint: int | None = None
 
     def job(self, **changes: Any) -> CaptureJob:
-        """Of what is new, a task a partition."""
+        """A job that captures the new events, with one task for each partition."""
         cluster = Cluster(self.client)
-        [about] = cluster.describe([self.topic])
-        _, regions = cluster.positions([about], "read_committed")
+        [description] = cluster.describe([self.topic])
+        _, regions = cluster.positions([description], "read_committed")
         ends = {int(region.region): region.end for region in regions}
-        tasks = [(Range(self.topic, p, about.epoch, self.done[p], ends[p]),) for p in range(self.partitions)]
+        tasks = [
+            (Range(self.topic, partition, description.epoch, self.next_offsets[partition], ends[partition]),)
+            for partition in range(self.partitions)
+        ]
         settings: dict[str, Any] = {
             "uri": self.storage.uri,
             "destination": self.destination,
@@ -94,21 +97,21 @@ class Capture:
         return CaptureJob(**settings | changes)
 
     def fold(self, job: CaptureJob, **changes: Any) -> FoldJob:
-        same = "uri destination source backup_id number parent feed context"
-        given: dict[str, Any] = {name: getattr(job, name) for name in same.split()}
-        given |= {"catalog": None, "tasks": len(job.tasks), "resolved_ts": self.checkpoint, "keys": KEYS}
-        return FoldJob(**given | changes)
+        shared_names = "uri destination source backup_id number parent feed context"
+        arguments: dict[str, Any] = {name: getattr(job, name) for name in shared_names.split()}
+        arguments |= {"catalog": None, "tasks": len(job.tasks), "resolved_ts": self.checkpoint, "keys": KEYS}
+        return FoldJob(**arguments | changes)
 
     def flush(self, *, fold: dict[str, Any] | None = None, **changes: Any) -> list[DataFile]:
-        """Capture, fold and commit what is new; the rows of its files."""
+        """Capture, fold and commit the new events. Returns the rows of the files."""
         job = self.job(**changes)
         rows = run(job, len(job.tasks))
-        folded = run(self.fold(job, **fold or {}), 1)
+        fold_rows = run(self.fold(job, **fold or {}), 1)
         for row in rows:
             for _, partition, _, end in json.loads(row["ends"]):
-                self.done[partition] = end
-        self._commit(job, [*rows, *folded])
-        self.checkpoint, self.parent = folded[0]["checkpoint"], job.backup_id
+                self.next_offsets[partition] = end
+        self._commit(job, [*rows, *fold_rows])
+        self.checkpoint, self.parent = fold_rows[0]["checkpoint"], job.backup_id
         self.number += 1
         return self.files(job)
 
@@ -143,21 +146,21 @@ class Capture:
         CatalogWriter(None, str(self.folder)).commit_backup(self.storage, manifest, held=None)
 
     def records(self, files: list[DataFile]) -> list[tuple[Any, ...]]:
-        """What the log files hold: (store, region, table, cf, op, key, value, start, commit, type)."""
-        found = []
+        """The records of log files: (store, region, table, cf, op, key, value, start, commit, type)."""
+        records = []
         for file in files:
             if file.format != FORMAT:
                 continue
             store = file.path.rpartition("/")[2].partition(".log")[0]
             table = 0 if file.scope == "meta" else int(file.scope)
-            head = (store, int(file.region), table, file.cf, file.op)
+            file_columns = (store, int(file.region), table, file.cf, file.op)
             for batch in read_log_file(self.storage, file, KEYS):
                 rows = (tuple(row.values())[:5] for row in batch.to_pylist())
-                found += [(*head, *row) for row in rows]
-        return sorted(found, key=repr)
+                records += [(*file_columns, *row) for row in rows]
+        return sorted(records, key=repr)
 
-    def leave_out(self, *tables: int) -> None:
-        """Put down ids of tables that were never in the filter, as `task/left`."""
+    def exclude_tables(self, *tables: int) -> None:
+        """Write the ids of tables that were never in the filter to `task/left`."""
         rows = pa.record_batch({"table_id": pa.array(tables, pa.int64())})
         write_rows(self.storage, "task/left", rows.schema, [rows])
 
@@ -166,23 +169,23 @@ class Capture:
 
 
 def run(job: CaptureJob | FoldJob, tasks: int) -> list[dict[str, Any]]:
-    """The rows that Spark would get; raises what a task told."""
+    """Run a job in the test process. Returns the rows that Spark would get; raises the first task's error."""
     rows = [row for batch in job(numbers(tasks)) for row in batch.to_pylist()]
     raise_first(row["error"] for row in rows)
     return rows
 
 
-def sent(feed: ChangeFeed) -> list[tuple[Any, ...]]:
-    """What a decoder makes of all that was sent, in the form of `Capture.records`."""
-    found = []
+def sent_records(feed: ChangeFeed) -> list[tuple[Any, ...]]:
+    """Decode everything that the feed has sent. Returns records in the form of `Capture.records`."""
+    sent_rows = []
     for partition in range(feed.partitions):
         decoder = BrDecoder(Range("t", partition, "e", 0, 0))
         records = decoder.decode(feed.records(partition)).records
-        found += [tuple(row.values())[:10] for row in records.to_pylist()]
+        sent_rows += [tuple(row.values())[:10] for row in records.to_pylist()]
     assert captured_schema().names[:10] == [
         "store", "region", "table_id", "cf", "op", "key", "value", "start_ts", "commit_ts", "type",
     ]  # fmt: skip
-    return sorted(found, key=repr)
+    return sorted(sent_rows, key=repr)
 
 
 @pytest.fixture
@@ -190,8 +193,8 @@ def capture(broker: Broker, topic: Callable[..., str], tmp_path: Path) -> Captur
     return Capture(broker.bootstrap, tmp_path, topic("feed", partitions=2), 2)
 
 
-def lively() -> ChangeFeed:
-    """Two tables in four regions, rows with values of their own and apart from their writes."""
+def busy_feed() -> ChangeFeed:
+    """A feed of two tables in four regions, with short values inside their writes and long ones apart."""
     feed = ChangeFeed(partitions=2, regions=4)
     orders, items = feed.create_table("shop", "orders"), feed.create_table("shop", "items")
     for number in range(60):
@@ -200,10 +203,10 @@ def lively() -> ChangeFeed:
             txn.put(items, b"%d" % number, b"i")
             if number % 7 == 0:
                 txn.delete(items, b"%d" % (number - 7))
-    taken_back = feed.begin()
-    taken_back.put(orders, b"never", b"a value that is never committed")
-    taken_back.prewrite()
-    taken_back.rollback()
+    rolled_back = feed.begin()
+    rolled_back.put(orders, b"never", b"a value that is never committed")
+    rolled_back.prewrite()
+    rolled_back.rollback()
     feed.resolve()
     return feed
 
@@ -212,10 +215,10 @@ def lively() -> ChangeFeed:
     ("codec", "cipher"), [("zstd", None), ("lz4", Cipher("k1", b"x" * 32)), ("none", None)]
 )
 def test_every_event_is_in_a_log_file(capture: Capture, codec: str, cipher: Cipher | None) -> None:
-    feed = lively()
+    feed = busy_feed()
     feed.send(capture.client["bootstrap.servers"], capture.topic)
     files = capture.flush(codec=codec, cipher=cipher)
-    assert capture.records(files) == sent(feed)
+    assert capture.records(files) == sent_records(feed)
     assert capture.checkpoint == feed.now
     logs = [file for file in files if file.format == FORMAT]
     assert {file.key_id for file in logs} == {cipher.key_id if cipher else None}
@@ -223,14 +226,14 @@ def test_every_event_is_in_a_log_file(capture: Capture, codec: str, cipher: Ciph
     assert {(file.ts_domain, file.level, file.resolved_ts) for file in logs} == {("tso", 1, feed.now)}
 
 
-def everything(capture: Capture) -> dict[str, bytes]:
-    """All objects of the destination but the catalog's."""
+def stored_objects(capture: Capture) -> dict[str, bytes]:
+    """All objects of the task, without the catalog's."""
     storage = capture.storage
-    paths = (found.path for found in storage.list("task/"))
+    paths = (stored_object.path for stored_object in storage.list("task/"))
     return {path: storage.get(path) for path in paths}
 
 
-def test_flushes_go_on_where_the_last_one_ended(capture: Capture) -> None:
+def test_each_flush_continues_where_the_last_one_ended(capture: Capture) -> None:
     feed, files = ChangeFeed(partitions=2, regions=3), list[Any]()
     bootstrap = capture.client["bootstrap.servers"]
     table = feed.create_table("shop", "orders")
@@ -243,7 +246,7 @@ def test_flushes_go_on_where_the_last_one_ended(capture: Capture) -> None:
         feed.send(bootstrap, capture.topic)
         files += capture.flush()
         assert capture.checkpoint == feed.now
-    assert capture.records(files) == sent(feed)
+    assert capture.records(files) == sent_records(feed)
     assert {file.parent for file in files} == {None, backup_id(1), backup_id(2)}
     regions = (
         capture.catalog().select("SELECT region, store, resolved_ts, closed FROM log_regions").read_all()
@@ -252,75 +255,77 @@ def test_flushes_go_on_where_the_last_one_ended(capture: Capture) -> None:
     assert {tuple(row.values()) for row in regions.to_pylist() if row["region"] != "0"} == expected
 
 
-def test_a_log_on_top_of_a_full_knows_the_tables_that_were_there_before(capture: Capture) -> None:
+def test_a_log_after_a_full_knows_the_tables_of_the_full(capture: Capture) -> None:
     feed = ChangeFeed(partitions=2, regions=3)
     orders, items = feed.create_table("shop", "orders"), feed.create_table("shop", "items")
-    since = capture.checkpoint = feed.now
+    full_ts = capture.checkpoint = feed.now
     feed.truncate_table(items)
     with feed.begin() as txn:
         txn.put(orders, b"1", b"x")
     feed.resolve()
     feed.send(capture.client["bootstrap.servers"], capture.topic)
-    capture.flush(after_ts=since)
+    capture.flush(after_ts=full_ts)
     rows = capture.catalog().select("SELECT name, action, to_ts FROM log_tables ORDER BY table_id").read_all()
-    found = [(row["name"], row["action"], row["to_ts"] is None) for row in rows.to_pylist()]
-    assert found[0] == ("orders", "create", True)
-    assert [found[1], found[-1]] == [("items", "create", False), ("items", "truncate", True)]
-    capture.flush(after_ts=since)
+    names = [(row["name"], row["action"], row["to_ts"] is None) for row in rows.to_pylist()]
+    assert names[0] == ("orders", "create", True)
+    assert [names[1], names[-1]] == [("items", "create", False), ("items", "truncate", True)]
+    capture.flush(after_ts=full_ts)
     assert capture.catalog().select("SELECT name FROM log_tables").read_all().num_rows == len(rows)
 
 
-def test_a_flush_of_nothing_tells_nothing(capture: Capture) -> None:
+def test_a_flush_without_events_writes_only_its_regions(capture: Capture) -> None:
     assert [(file.format, file.entries) for file in capture.flush()] == [("log-regions", 0)]
     assert capture.checkpoint is None
     assert [file.format for file in capture.flush(tasks=())] == ["log-regions"]
 
 
-def test_a_task_that_runs_again_finds_its_part(capture: Capture) -> None:
-    lively().send(capture.client["bootstrap.servers"], capture.topic)
+def test_a_repeated_task_returns_its_existing_part(capture: Capture) -> None:
+    busy_feed().send(capture.client["bootstrap.servers"], capture.topic)
     job = capture.job()
-    first, before = run(job, 2), everything(capture)
-    assert run(job, 2) == first
+    capture_rows, objects_after_capture = run(job, 2), stored_objects(capture)
+    assert run(job, 2) == capture_rows
     fold = capture.fold(job)
-    folded, after = run(fold, 1), everything(capture)
-    assert run(fold, 1) == folded
-    assert everything(capture) == after
-    assert before.items() <= after.items()
+    fold_rows, objects_after_fold = run(fold, 1), stored_objects(capture)
+    assert run(fold, 1) == fold_rows
+    assert stored_objects(capture) == objects_after_fold
+    assert objects_after_capture.items() <= objects_after_fold.items()
 
 
-def test_a_capture_keeps_to_its_limit(capture: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
-    feed, waits = lively(), list[float]()
+def test_a_capture_obeys_its_rate_limit(capture: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    feed, waits_s = busy_feed(), list[float]()
     feed.send(capture.client["bootstrap.servers"], capture.topic)
-    clock = SimpleNamespace(monotonic=lambda: sum(waits), sleep=waits.append)
+    clock = SimpleNamespace(monotonic=lambda: sum(waits_s), sleep=waits_s.append)
     monkeypatch.setattr(pace, "time", clock)
     with pace.paced(1000):
         capture.job().run(0)
-    assert sum(waits) * 1000 > feed.records(0)["value"].nbytes > 1000
+    assert sum(waits_s) * 1000 > feed.records(0)["value"].nbytes > 1000
 
 
-def test_of_two_attempts_the_first_counts(capture: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
-    lively().send(capture.client["bootstrap.servers"], capture.topic)
-    job, write, others = capture.job(), sidecar.write_part, list[Any]()
+def test_the_first_of_two_attempts_of_a_task_counts(
+    capture: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    busy_feed().send(capture.client["bootstrap.servers"], capture.topic)
+    job, write_part, other_results = capture.job(), sidecar.write_part, list[Any]()
 
-    def late(storage: Any, path: str, rows: Any) -> Any:
-        monkeypatch.setattr(part_task, "write_part", write)
-        others.append(job.run(0))  # another attempt, from start to end
-        return write(storage, path, rows)
+    def write_after_other_attempt(storage: Any, path: str, rows: Any) -> Any:
+        monkeypatch.setattr(part_task, "write_part", write_part)
+        other_results.append(job.run(0))  # another attempt, from start to end
+        return write_part(storage, path, rows)
 
-    monkeypatch.setattr(part_task, "write_part", late)
-    mine = job.run(0)
-    assert others == [mine]
-    named = {row.path for row in read_part(capture.storage, layout.parts_path("task", job.backup_id, 0))}
-    assert {path for path in everything(capture) if "/log/" in path} == named
+    monkeypatch.setattr(part_task, "write_part", write_after_other_attempt)
+    result = job.run(0)
+    assert other_results == [result]
+    part_paths = {row.path for row in read_part(capture.storage, layout.parts_path("task", job.backup_id, 0))}
+    assert {path for path in stored_objects(capture) if "/log/" in path} == part_paths
 
 
-def test_tables_and_times_that_are_not_wanted_are_left_out(capture: Capture) -> None:
-    feed = lively()
+def test_excluded_tables_and_times_are_not_captured(capture: Capture) -> None:
+    feed = busy_feed()
     feed.send(capture.client["bootstrap.servers"], capture.topic)
-    capture.leave_out(2)
-    wanted = [
+    capture.exclude_tables(2)
+    expected = [
         row
-        for row in sent(feed)
+        for row in sent_records(feed)
         if row[2] != 2
         and (row[8] if row[3] == "write" else row[7]) <= 90
         and (row[3] == "default" or row[8] > 40 or row[2] == 0)
@@ -328,67 +333,67 @@ def test_tables_and_times_that_are_not_wanted_are_left_out(capture: Capture) -> 
     job = capture.job(left_out="task/left", after_ts=40, until_ts=90)
     run(job, 2)
     paths = [layout.parts_path("task", job.backup_id, task) for task in range(2)]
-    assert capture.records([row for path in paths for row in read_part(capture.storage, path)]) == wanted
+    assert capture.records([row for path in paths for row in read_part(capture.storage, path)]) == expected
 
 
 @dataclass(frozen=True)
-class Stopping(BrFeed):
-    """A feed whose transactions are not whole from an offset on."""
+class StoppingFeed(BrFeed):
+    """A feed that stops each flush before `end_offset`, as if later transactions were incomplete."""
 
-    at: int = 0
+    end_offset: int = 0
 
     def decoder(self, storage: Any, of: Range, context: Any) -> Any:  # noqa: ARG002 (a feed's signature)
-        inner = BrDecoder(of)
+        decoder = BrDecoder(of)
 
         def decode(records: pa.RecordBatch) -> Any:
-            before = records.filter(pc.less(records["offset"], self.at))
-            return replace(inner.decode(before), upto=self.at)
+            early_records = records.filter(pc.less(records["offset"], self.end_offset))
+            return replace(decoder.decode(early_records), upto=self.end_offset)
 
         return SimpleNamespace(decode=decode, finish=lambda: {"ended": of.partition})
 
 
-def test_a_flush_ends_where_the_feed_says(capture: Capture) -> None:
-    feed = lively()
+def test_a_flush_ends_where_the_feed_stops(capture: Capture) -> None:
+    feed = busy_feed()
     feed.send(capture.client["bootstrap.servers"], capture.topic)
-    files = capture.flush(feed=Stopping((capture.topic,), at=50))
-    assert capture.done == {0: 50, 1: 50}
+    files = capture.flush(feed=StoppingFeed((capture.topic,), end_offset=50))
+    assert capture.next_offsets == {0: 50, 1: 50}
     assert all(file.end_position <= 50 for file in files)
     files += capture.flush()
-    assert capture.records(files) == sent(feed)
+    assert capture.records(files) == sent_records(feed)
 
 
-def test_an_event_that_cannot_be_read_leaves_nothing(capture: Capture) -> None:
-    feed, bootstrap = lively(), capture.client["bootstrap.servers"]
+def test_an_unreadable_event_fails_its_task_without_files(capture: Capture) -> None:
+    feed, bootstrap = busy_feed(), capture.client["bootstrap.servers"]
     feed.send(bootstrap, capture.topic)
     produce(bootstrap, capture.topic, [(1, b"no event")])
-    before = everything(capture)
+    objects_before = stored_objects(capture)
     job = capture.job(held_bytes=1)
-    [error] = [row["error"] for row in (b.to_pylist()[0] for b in job(numbers(2))) if row["error"]]
+    [error] = [row["error"] for row in (batch.to_pylist()[0] for batch in job(numbers(2))) if row["error"]]
     assert f"{capture.topic}, partition 1, offset {len(feed.sent[1])}" in error
     with pytest.raises(Damaged):
         job.run(1)
-    left = everything(capture).keys() - before.keys()
-    assert not [path for path in left if "/000001" in path]
-    named = {row.path for row in read_part(capture.storage, layout.parts_path("task", job.backup_id, 0))}
-    assert {path for path in left if "/log/" in path} == named
+    new_paths = stored_objects(capture).keys() - objects_before.keys()
+    assert not [path for path in new_paths if "/000001" in path]
+    part_paths = {row.path for row in read_part(capture.storage, layout.parts_path("task", job.backup_id, 0))}
+    assert {path for path in new_paths if "/log/" in path} == part_paths
 
 
-def test_a_topic_recreated_after_the_plan_is_not_taken_for_the_planned_one(capture: Capture) -> None:
-    """Its offsets start at 0 again: a flush got events of the new one, as if they were the old one's."""
+def test_a_topic_recreated_after_the_plan_is_not_captured(capture: Capture) -> None:
+    """The offsets of the new topic start at 0 again, so its events look like those of the old one."""
     bootstrap = capture.client["bootstrap.servers"]
-    lively().send(bootstrap, capture.topic)
-    job, before = capture.job(), everything(capture)
+    busy_feed().send(bootstrap, capture.topic)
+    job, objects_before = capture.job(), stored_objects(capture)
     truth.delete_topic(bootstrap, capture.topic)
     truth.create_topic(bootstrap, capture.topic, 2)
-    lively().send(bootstrap, capture.topic)
+    busy_feed().send(bootstrap, capture.topic)
     for task in range(2):
         with pytest.raises(EnvironmentProblem, match=f"{capture.topic} was deleted and recreated"):
             job.run(task)
-    assert everything(capture) == before
+    assert stored_objects(capture) == objects_before
 
 
-def big() -> ChangeFeed:
-    """Events whose values do not get smaller by compressing."""
+def large_feed() -> ChangeFeed:
+    """A feed of events whose values cannot be compressed."""
     feed = ChangeFeed(partitions=1, regions=40)
     tables = [feed.create_table("shop", f"t{n}") for n in range(40)]
     for number in range(80):
@@ -399,36 +404,36 @@ def big() -> ChangeFeed:
 
 
 @pytest.mark.parametrize("full", ["scratch", "destination"])
-def test_a_full_disk_leaves_nothing(
+def test_a_full_disk_leaves_no_files(
     broker: Broker, topic: Callable[..., str], tmp_path: Path, full: str
 ) -> None:
-    with small_disk(tmp_path, "2m") as small:
-        folder = small / "backups" if full == "destination" else tmp_path / "backups"
+    with small_disk(tmp_path, "2m") as small_folder:
+        folder = small_folder / "backups" if full == "destination" else tmp_path / "backups"
         capture = Capture(broker.bootstrap, folder, topic("feed"), 1)
-        feed = big()
+        feed = large_feed()
         feed.send(broker.bootstrap, capture.topic)
-        before = everything(capture)
-        scratch = str(small) if full == "scratch" else None
-        for held in (1, 1 << 30):
+        objects_before = stored_objects(capture)
+        scratch = str(small_folder) if full == "scratch" else None
+        for held_bytes in (1, 1 << 30):
             with pytest.raises(EnvironmentProblem, match="No space left"):
-                capture.job(scratch=scratch, held_bytes=held).run(0)
-            assert everything(capture) == before
-        subprocess.run(["mount", "-o", "remount,size=64m", str(small)], check=True)
-        assert capture.records(capture.flush(scratch=scratch)) == sent(feed)
+                capture.job(scratch=scratch, held_bytes=held_bytes).run(0)
+            assert stored_objects(capture) == objects_before
+        subprocess.run(["mount", "-o", "remount,size=64m", str(small_folder)], check=True)
+        assert capture.records(capture.flush(scratch=scratch)) == sent_records(feed)
 
 
-# --- what the fold tells
+# --- names of tables that the fold records
 
 
 def tables(capture: Capture) -> list[tuple[Any, ...]]:
-    """The names of tables as the catalog has them."""
+    """The rows of table names in the catalog."""
     sql = "SELECT table_id, db, name, action, from_ts, covered_from FROM log_tables WHERE table_id > 0"
-    found = capture.catalog().select(f"{sql} ORDER BY from_ts, table_id, action DESC").read_all()
-    return [tuple(row.values()) for row in found.to_pylist()]
+    rows = capture.catalog().select(f"{sql} ORDER BY from_ts, table_id, action DESC").read_all()
+    return [tuple(row.values()) for row in rows.to_pylist()]
 
 
 def test_names_follow_the_meta_keys(capture: Capture) -> None:
-    """A value that was prewritten in one flush, committed in the next; a table that gets into the filter."""
+    """One name is prewritten in one flush and committed in the next. One table is renamed into the filter."""
     feed, bootstrap = ChangeFeed(partitions=2, regions=2), capture.client["bootstrap.servers"]
     orders, hidden = feed.create_table("shop", "orders"), feed.create_table("mysql", "hidden")
     filters: dict[str, tuple[str, ...]] = {"filters": ("!mysql.*",)}
@@ -439,46 +444,46 @@ def test_names_follow_the_meta_keys(capture: Capture) -> None:
         capture.flush(fold=filters, **changes)
 
     flush()
-    [(*_, created, _), (*_, made, _)] = tables(capture)
+    [(*_, orders_ts, _), (*_, hidden_ts, _)] = tables(capture)
     assert tables(capture) == [
-        (orders, "shop", "orders", "create", created, created - 1),
-        (hidden, "mysql", "hidden", "create", made, NEVER),
+        (orders, "shop", "orders", "create", orders_ts, orders_ts - 1),
+        (hidden, "mysql", "hidden", "create", hidden_ts, NEVER),
     ]
-    slow = feed.begin()
-    slow.describe(b"mDB%d_Table%d" % (1, orders), {"id": orders, "name": "sales"})
-    slow.prewrite()
+    rename_txn = feed.begin()
+    rename_txn.describe(b"mDB%d_Table%d" % (1, orders), {"id": orders, "name": "sales"})
+    rename_txn.prewrite()
     flush(cipher=KEYS.cipher)
     assert len(tables(capture)) == 2
-    renamed = slow.commit()
-    fresh = feed.truncate_table(orders)
+    renamed_ts = rename_txn.commit()
+    truncated_id = feed.truncate_table(orders)
     flush()
     assert tables(capture)[2:] == [
-        (orders, "shop", "sales", "rename", renamed, created - 1),
-        (orders, "shop", "sales", "drop", feed.now, created - 1),
-        (fresh, "shop", "sales", "truncate", feed.now, feed.now - 1),
+        (orders, "shop", "sales", "rename", renamed_ts, orders_ts - 1),
+        (orders, "shop", "sales", "drop", feed.now, orders_ts - 1),
+        (truncated_id, "shop", "sales", "truncate", feed.now, feed.now - 1),
     ]
     with feed.begin() as txn:
         txn.put(hidden, b"k", b"not captured")
     feed.rename_table(hidden, "shop", "seen")
-    renamed = feed.now
-    capture.leave_out(hidden)
-    ahead = feed.begin()
-    ahead.put(hidden, b"k", b"not captured either, and later than the renaming")
-    ahead.commit()
+    renamed_ts = feed.now
+    capture.exclude_tables(hidden)
+    early_txn = feed.begin()
+    early_txn.put(hidden, b"k", b"not captured either, and later than the renaming")
+    early_txn.commit()
     flush(left_out="task/left")
-    assert tables(capture)[5:] == [(hidden, "shop", "seen", "rename", renamed, NEVER)]
-    late = feed.create_table("mysql", "late")
-    flush()  # captures it, and no transaction is open that was there before
+    assert tables(capture)[5:] == [(hidden, "shop", "seen", "rename", renamed_ts, NEVER)]
+    late_table = feed.create_table("mysql", "late")
+    flush()  # captures the renamed table, since no transaction from before the renaming is open
     assert {(row[0], row[5]) for row in tables(capture)[4:]} == {
-        (fresh, tables(capture)[4][5]), (hidden, feed.now), (late, NEVER),
+        (truncated_id, tables(capture)[4][5]), (hidden, feed.now), (late_table, NEVER),
     }  # fmt: skip
-    filters["filters"] = ()  # the task goes on with another filter
+    filters["filters"] = ()  # the task continues with another filter
     with feed.begin() as txn:
-        txn.put(late, b"k", b"captured")
+        txn.put(late_table, b"k", b"captured")
     flush()
-    assert {row[5] for row in tables(capture) if row[0] == late} == {feed.now}
+    assert {row[5] for row in tables(capture) if row[0] == late_table} == {feed.now}
 
 
 def numbers(count: int) -> list[pa.RecordBatch]:
-    found: list[pa.RecordBatch] = pa.table({"id": list(range(count))}).to_batches()
-    return found
+    batches: list[pa.RecordBatch] = pa.table({"id": list(range(count))}).to_batches()
+    return batches

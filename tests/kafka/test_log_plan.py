@@ -1,4 +1,4 @@
-"""Which flushes the job of a log task plans, over a real broker and a catalog; no Spark."""
+"""Tests which flushes the job of a log task plans, over a real broker and a catalog, without Spark."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ class Lab:
         settings = TaskSettings("br", self.bootstrap, (self.topic,), **changes)
         return LogRequest(self.root, "lab", settings, {"bootstrap.servers": self.bootstrap})
 
-    def captured(self, flush: Flush, kind: str = "log") -> None:
-        """It is in the catalog; or another backup took its number."""
+    def record_backup(self, flush: Flush, kind: str = "log") -> None:
+        """Record the flush in the catalog. With another `kind`: record another backup with its number."""
         request = self.request()
         work = Workspace(request, "lab", Reporter(io.StringIO(), io.StringIO()))
         row = publish.row_of(request, work, flush, Totals(), 5, "tso")
@@ -63,103 +63,105 @@ def lab(tmp_path: Path, broker: Broker, topic: Callable[..., str]) -> Lab:
     return Lab(tmp_path / "backups", broker.bootstrap, topic("feed", partitions=2))
 
 
-def planned(by: Planner | LogRequest) -> Flush:
-    """The next flush, of a request all that is there now."""
-    found = by.plan() if isinstance(by, Planner) else Planner(by).plan(now=True)
-    assert found is not None
-    return found
+def plan_flush(planner: Planner | LogRequest) -> Flush:
+    """Plan the next flush. Given a request: with a new planner, for all events that exist now."""
+    flush = planner.plan() if isinstance(planner, Planner) else Planner(planner).plan(now=True)
+    assert flush is not None
+    return flush
 
 
 def ends(flush: Flush) -> dict[str, int]:
     return {row.region: row.end_position for row in flush.positions}
 
 
-def test_a_flush_that_came_to_nothing_is_not_planned_again_at_once(lab: Lab) -> None:
-    """However much waits; but when another backup only took its number, it is."""
+def test_a_flush_without_events_is_not_planned_again_at_once(lab: Lab) -> None:
+    """The size of the waiting events makes no difference. If another backup took the number of the flush, it
+    is planned again."""
     planner = Planner(lab.request(flush_every_s=3600, flush_bytes=1))
-    first = planned(planner)
+    first_flush = plan_flush(planner)
     assert planner.plan() is None
     planner = Planner(lab.request(flush_every_s=3600, flush_bytes=1))
-    first = planned(planner)
-    lab.captured(first, kind="full")
-    second = planned(planner)
-    assert (second.number, ends(second)) == (first.number + 1, ends(first))
+    first_flush = plan_flush(planner)
+    lab.record_backup(first_flush, kind="full")
+    second_flush = plan_flush(planner)
+    assert (second_flush.number, ends(second_flush)) == (first_flush.number + 1, ends(first_flush))
 
 
-def test_all_that_was_there_is_flushed_now_in_steps_and_no_more(lab: Lab) -> None:
-    there = {str(partition): len(events) for partition, events in enumerate(lab.feed.sent)}
+def test_existing_events_are_flushed_now_in_steps_and_no_later_ones(lab: Lab) -> None:
+    expected_ends = {str(partition): len(events) for partition, events in enumerate(lab.feed.sent)}
     planner = Planner(lab.request(flush_every_s=3600, flush_bytes=20 * 1024))
-    steps = 0
+    flush_count = 0
     while flush := planner.plan(now=True):
-        steps += 1
-        lab.captured(flush, kind="full" if steps == 2 else "log")
-        last = flush
+        flush_count += 1
+        lab.record_backup(flush, kind="full" if flush_count == 2 else "log")
+        last_flush = flush
         lab.send()
-    assert steps > 2
-    assert ends(last) == there
-    nothing = Planner(lab.request(flush_every_s=0.001))
-    assert nothing.plan(now=True) is not None
-    assert nothing.plan(now=True) is None  # it came to nothing
+    assert flush_count > 2
+    assert ends(last_flush) == expected_ends
+    idle_planner = Planner(lab.request(flush_every_s=0.001))
+    assert idle_planner.plan(now=True) is not None
+    assert idle_planner.plan(now=True) is None  # the first flush recorded no backup, so it captured nothing
 
 
-def test_a_partition_that_was_emptied_may_have_lost_what_came_after_the_last_backup(lab: Lab) -> None:
+def test_an_emptied_partition_after_the_last_backup_is_refused(lab: Lab) -> None:
     truth.delete_records(lab.bootstrap, lab.topic, {1: len(lab.feed.sent[1])})
     with pytest.raises(Refused, match=r"may have come after 5: topic .*, partition 1 starts later"):
         Planner(lab.request(lastbackupts=5)).plan()
 
 
-def test_a_gap_is_refused_or_gone_over_and_the_log_then_begins_later(lab: Lab) -> None:
-    first = planned(lab.request())
-    assert (first.floor, first.gaps) == (0, ())
-    lab.captured(first)
-    there = len(lab.feed.sent[1])
+def test_a_gap_is_refused_or_allowed_and_moves_the_floor(lab: Lab) -> None:
+    first_flush = plan_flush(lab.request())
+    assert (first_flush.floor, first_flush.gaps) == (0, ())
+    lab.record_backup(first_flush)
+    gap_start = len(lab.feed.sent[1])
     lab.send()
-    lost = len(lab.feed.sent[1])
-    truth.delete_records(lab.bootstrap, lab.topic, {1: lost})
+    gap_end = len(lab.feed.sent[1])
+    truth.delete_records(lab.bootstrap, lab.topic, {1: gap_end})
     with pytest.raises(Refused, match="were deleted before they were read"):
         Planner(lab.request()).plan(now=True)
-    over = planned(lab.request(allow_gaps=True))
-    assert [(g.reason, g.region, g.from_position, g.to_position) for g in over.gaps] == [
-        ("purged", "1", there, lost)
+    flush_after_gap = plan_flush(lab.request(allow_gaps=True))
+    assert [(gap.reason, gap.region, gap.from_position, gap.to_position) for gap in flush_after_gap.gaps] == [
+        ("purged", "1", gap_start, gap_end)
     ]
-    assert ends(over)["0"] == len(lab.feed.sent[0])
-    # Nobody knows from where on a log is whole that begins now.
-    fresh = planned(replace(lab.request(), name="fresh"))
-    assert (fresh.floor, fresh.gaps) == (None, ())
+    assert ends(flush_after_gap)["0"] == len(lab.feed.sent[0])
+    # A log that begins now has no known floor.
+    new_task_flush = plan_flush(replace(lab.request(), name="fresh"))
+    assert (new_task_flush.floor, new_task_flush.gaps) == (None, ())
 
 
-def test_tables_out_of_the_filter_are_left_out_once_their_names_are_known(lab: Lab) -> None:
+def test_tables_outside_the_filter_are_excluded_once_their_names_are_known(lab: Lab) -> None:
     request = lab.request(filters=("*.*", "!private.*"))
-    first = planned(request)
-    assert first.left_out is None
-    lab.captured(first)
+    first_flush = plan_flush(request)
+    assert first_flush.left_out is None
+    lab.record_backup(first_flush)
     names = [("shop", "orders", 1), ("private", "notes", 2), ("private", "moved", 3), ("shop", "moved", 3)]
     rows = [
         LogTable(
-            backup_id=first.backup_id, source="lab", table_id=table, db=db, name=name, from_ts=at,
+            backup_id=first_flush.backup_id, source="lab", table_id=table, db=db, name=name, from_ts=from_ts,
             action="create", covered_from=0,
         )
-        for at, (db, name, table) in enumerate(names, 1)
+        for from_ts, (db, name, table) in enumerate(names, 1)
     ]  # fmt: skip
     CatalogWriter(None, lab.root).append(rows)
     lab.send()
-    second = planned(request)
-    assert second.left_out is not None
-    left = pq.read_table(f"{lab.root}/{second.left_out}")
-    assert left.to_pydict() == {"table_id": [2]}  # one with a name in the filter at any time is captured
-    everything = planned(lab.request())
-    assert everything.left_out is None
+    second_flush = plan_flush(request)
+    assert second_flush.left_out is not None
+    excluded_tables = pq.read_table(f"{lab.root}/{second_flush.left_out}")
+    # A table that ever had a name in the filter is captured.
+    assert excluded_tables.to_pydict() == {"table_id": [2]}
+    unfiltered_flush = plan_flush(lab.request())
+    assert unfiltered_flush.left_out is None
 
 
-def test_what_waits_is_told_by_topic(lab: Lab) -> None:
-    def waits() -> dict[str, int] | None:
+def test_waiting_events_are_counted_by_topic(lab: Lab) -> None:
+    def count_waiting() -> dict[str, int] | None:
         task = Task("lab", "running", 0, "", lab.request().settings, None)
         approve(lab.root, "lab", task.settings)
         return waiting(lab.root, None, task, {})
 
-    assert waits() == {lab.topic: sum(len(events) for events in lab.feed.sent)}
-    first = planned(lab.request())
-    lab.captured(first)
-    assert waits() == {}
+    assert count_waiting() == {lab.topic: sum(len(events) for events in lab.feed.sent)}
+    flush = plan_flush(lab.request())
+    lab.record_backup(flush)
+    assert count_waiting() == {}
     produce(lab.bootstrap, lab.topic, [(1, b"one"), (1, b"more")])
-    assert waits() == {lab.topic: 2}
+    assert count_waiting() == {lab.topic: 2}

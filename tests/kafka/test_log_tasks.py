@@ -1,4 +1,4 @@
-"""Log tasks over a real broker: what they capture, their verbs, and restores of logs into topics."""
+"""Log tasks over a real broker: captures, the tasks' verbs and metrics, and restores of logs into topics."""
 
 from __future__ import annotations
 
@@ -55,10 +55,10 @@ pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
 @pytest.fixture
 def feed(topic: Callable[..., str]) -> ChangeFeed:
-    made = ChangeFeed(partitions=2)
-    made.topic = topic("feed", partitions=2)
-    made.orders = made.create_table("shop", "orders")
-    return made
+    change_feed = ChangeFeed(partitions=2)
+    change_feed.topic = topic("feed", partitions=2)
+    change_feed.orders = change_feed.create_table("shop", "orders")
+    return change_feed
 
 
 def send(lab: Lab, feed: ChangeFeed, count: int = 20) -> None:
@@ -71,95 +71,99 @@ def logs(lab: Lab) -> list[dict[str, Any]]:
 
 
 @pytest.mark.long
-def test_what_stopping_loses_is_said_and_captured_when_it_is_started_again(
-    lab: Lab, feed: ChangeFeed
-) -> None:
+def test_stop_reports_lost_events_and_the_next_start_captures_them(lab: Lab, feed: ChangeFeed) -> None:
     send(lab, feed)
     task = LogTask(lab, feed.topic, flush_every_s=3600)
     task.begin()
     with task.run():
-        first = task.until_captured(feed.now)["checkpoint_ts"]
+        first_checkpoint = task.until_captured(feed.now)["checkpoint_ts"]
         busy(feed, feed.orders, 10)
-        lost = feed.send(lab.bootstrap, feed.topic)
-        done = control.stop(task.place, "lab")
-    assert (done["lost"], done["checkpoint_ts"]) == ({feed.topic: lost}, first)
-    assert isinstance(task.ended[0], dict)  # its job ended by itself
-    with pytest.raises(Refused, match=f"reaches up to {first}; it cannot continue from 5"):
+        event_count = feed.send(lab.bootstrap, feed.topic)
+        status = control.stop(task.place, "lab")
+    assert (status["lost"], status["checkpoint_ts"]) == ({feed.topic: event_count}, first_checkpoint)
+    assert isinstance(task.ended[0], dict)  # the job ended without an error
+    with pytest.raises(Refused, match=f"reaches up to {first_checkpoint}; it cannot continue from 5"):
         control.start(task.place, "lab", LogTask(lab, feed.topic, lastbackupts=5).settings)
-    control.start(task.place, "lab", LogTask(lab, feed.topic, lastbackupts=first).settings)
+    control.start(task.place, "lab", LogTask(lab, feed.topic, lastbackupts=first_checkpoint).settings)
     with task.run():
         task.until_captured(feed.now)
     assert captured(str(lab.folder)) == sent(feed)
 
 
 @pytest.mark.long
-def test_a_task_with_an_end_is_complete_there(lab: Lab, feed: ChangeFeed) -> None:
+def test_a_task_with_an_end_completes_there(lab: Lab, feed: ChangeFeed) -> None:
     send(lab, feed)
-    middle = feed.now
+    end_ts = feed.now
     send(lab, feed)
-    task = LogTask(lab, feed.topic, endts=middle)
+    task = LogTask(lab, feed.topic, endts=end_ts)
     task.begin()
     with task.run():
-        task.until(lambda now: now["state"] == "complete", "the end is reached")
-        with pytest.raises(control.Failed, match=f"it is complete up to {middle}"):
+        task.until(lambda task_status: task_status["state"] == "complete", "the end is reached")
+        with pytest.raises(control.Failed, match=f"it is complete up to {end_ts}"):
             control.start(task.place, "lab", task.settings)
-    assert logs(lab)[-1]["end_ts"] == middle
-    assert [r for r in captured(str(lab.folder)) if (r[6] or 0) > middle] == []
+    assert logs(lab)[-1]["end_ts"] == end_ts
+    assert [record for record in captured(str(lab.folder)) if (record[6] or 0) > end_ts] == []
 
 
 @pytest.mark.long
-def test_a_job_says_at_its_start_what_was_lost_since(lab: Lab, feed: ChangeFeed) -> None:
-    """Several seconds: the next job of the task must look, and it captures with Spark."""
+def test_a_job_reports_a_lost_file_at_its_start(lab: Lab, feed: ChangeFeed) -> None:
+    """Takes several seconds: only the task's next job checks for lost files, and it captures with Spark."""
     send(lab, feed)
     task = LogTask(lab, feed.topic)
     task.begin()
     with task.run():
         task.until_captured(feed.now)
-    lost = lab.sql("SELECT backup_id, path FROM files WHERE source = 'lab' AND format = 'log-arrow-1'")[0]
-    (lab.folder / lost["path"]).unlink()
+    file = lab.sql("SELECT backup_id, path FROM files WHERE source = 'lab' AND format = 'log-arrow-1'")[0]
+    (lab.folder / file["path"]).unlink()
     send(lab, feed)
     with task.run():
         task.until_captured(feed.now)
-    assert f"{lost['path']} is missing" in lab.warnings.getvalue()
-    assert [log["backup_id"] for log in logs(lab) if not log["intact"]] == [lost["backup_id"]]
+    assert f"{file['path']} is missing" in lab.warnings.getvalue()
+    assert [log["backup_id"] for log in logs(lab) if not log["intact"]] == [file["backup_id"]]
 
 
 @pytest.mark.long
-def test_tasks_side_by_side_with_filters_and_keys(lab: Lab, feed: ChangeFeed, tmp_path: Path) -> None:
-    other = feed.create_table("private", "notes")
-    busy(feed, other, 5)
+def test_two_tasks_of_one_feed_with_a_filter_and_with_encryption(
+    lab: Lab, feed: ChangeFeed, tmp_path: Path
+) -> None:
+    private_table = feed.create_table("private", "notes")
+    busy(feed, private_table, 5)
     send(lab, feed)
-    file = private_file(tmp_path / "keys.json", json.dumps({"keys": {"k1": "A" * 43 + "="}}).encode())
-    keys = LogKeys.load(str(file))
-    plain = LogTask(lab, feed.topic, name="plain", codec="lz4", filters=("*.*", "!private.*"))
-    sealed = LogTask(lab, feed.topic, name="sealed", encrypt=True, keys_file=str(file))
-    for task in (plain, sealed):
+    keys_file = private_file(tmp_path / "keys.json", json.dumps({"keys": {"k1": "A" * 43 + "="}}).encode())
+    keys = LogKeys.load(str(keys_file))
+    filtered_task = LogTask(lab, feed.topic, name="plain", codec="lz4", filters=("*.*", "!private.*"))
+    encrypted_task = LogTask(lab, feed.topic, name="sealed", encrypt=True, keys_file=str(keys_file))
+    for task in (filtered_task, encrypted_task):
         task.begin()
-    with plain.run(), sealed.run():
-        plain.until_captured(feed.now)
-        sealed.until_captured(feed.now)
+    with filtered_task.run(), encrypted_task.run():
+        filtered_task.until_captured(feed.now)
+        encrypted_task.until_captured(feed.now)
         with pytest.raises(Busy):
-            run(plain.request(), stop=threading.Event(), spark=lab.spark, reporter=lab.reporter)
-        # From the first flush on the catalog knows which tables are not meant.
-        begun = {r for r in captured(str(lab.folder), "plain") if r[2] == str(other)}
-        busy(feed, other, 5)
+            run(filtered_task.request(), stop=threading.Event(), spark=lab.spark, reporter=lab.reporter)
+        # After the first flush the catalog knows which tables are outside the filter.
+        first_records = {r for r in captured(str(lab.folder), "plain") if r[2] == str(private_table)}
+        busy(feed, private_table, 5)
         send(lab, feed)
-        plain.until_captured(feed.now)
-        sealed.until_captured(feed.now)
+        filtered_task.until_captured(feed.now)
+        encrypted_task.until_captured(feed.now)
     assert captured(str(lab.folder), "sealed", keys) == sent(feed)
-    found = captured(str(lab.folder), "plain")
-    assert {r for r in found if r[2] == str(other)} == begun
-    assert [r for r in found if r[2] != str(other)] == [r for r in sent(feed) if r[2] != str(other)]
-    control.stop(sealed.place, "sealed")
-    control.start(sealed.place, "sealed", sealed.settings)
-    sealed.request_changes = {}
-    with sealed.run():
+    records = captured(str(lab.folder), "plain")
+    assert {r for r in records if r[2] == str(private_table)} == first_records
+    assert [r for r in records if r[2] != str(private_table)] == [
+        r for r in sent(feed) if r[2] != str(private_table)
+    ]
+    control.stop(encrypted_task.place, "sealed")
+    control.start(encrypted_task.place, "sealed", encrypted_task.settings)
+    encrypted_task.request_changes = {}
+    with encrypted_task.run():
         send(lab, feed)
-        told = sealed.until(lambda now: bool(now["detail"]), "the missing keys are told")
-        assert "no key file is set" in told["detail"]
+        status = encrypted_task.until(
+            lambda task_status: bool(task_status["detail"]), "the missing keys are told"
+        )
+        assert "no key file is set" in status["detail"]
 
 
-def test_topics_that_are_not_there_and_names_that_are_taken(lab: Lab, feed: ChangeFeed) -> None:
+def test_missing_topics_and_taken_names_are_refused(lab: Lab, feed: ChangeFeed) -> None:
     task = LogTask(lab, "no-such-topic")
     with pytest.raises(NotFound, match=r"No topic of .* matches no-such-topic"):
         control.start(task.place, "lab", task.settings)
@@ -171,7 +175,7 @@ def test_topics_that_are_not_there_and_names_that_are_taken(lab: Lab, feed: Chan
 
 @dataclass
 class Verbs:
-    """A task `lab` over a feed of two partitions, and the verbs that a person gives."""
+    """A task `lab` over a feed of two partitions, and the verbs that a user runs on it."""
 
     lab: Lab
     topic: str
@@ -184,22 +188,22 @@ class Verbs:
         self.send()
 
     def send(self) -> int:
-        """Twenty transactions more; how many events they were."""
+        """Send twenty more transactions. Returns the number of their events."""
         busy(self.feed, self.orders, 20, begin=self.feed.now)
         return self.feed.send(self.lab.bootstrap, self.topic)
 
     def run(self, *arguments: str) -> tuple[int, str]:
-        code, out, err = self.cli.run("log", *arguments)
-        return code, out + err
+        exit_code, stdout, stderr = self.cli.run("log", *arguments)
+        return exit_code, stdout + stderr
 
-    def start(self, *more: str) -> tuple[int, str]:
-        where = ["--bootstrap-server", self.lab.bootstrap, "--pattern", self.topic]
+    def start(self, *flags: str) -> tuple[int, str]:
+        feed_flags = ["--bootstrap-server", self.lab.bootstrap, "--pattern", self.topic]
         return self.run(
-            "start", "lab", *where, "--repo", str(self.lab.folder), "--flush-every", "200ms", *more
+            "start", "lab", *feed_flags, "--repo", str(self.lab.folder), "--flush-every", "200ms", *flags
         )
 
-    def at(self, verb: str, *more: str) -> tuple[int, str]:
-        return self.run(verb, "lab", "--repo", str(self.lab.folder), *more)
+    def run_verb(self, verb: str, *flags: str) -> tuple[int, str]:
+        return self.run(verb, "lab", "--repo", str(self.lab.folder), *flags)
 
     def all_is_captured(self) -> bool:
         return captured(str(self.lab.folder)) == sent(self.feed)
@@ -210,16 +214,16 @@ def verbs(lab: Lab, topic: Callable[..., str], cli: Commands) -> Verbs:
     return Verbs(lab, topic("feed", partitions=2), cli)
 
 
-class _OnAThread:
-    """In the place of `launch`: the job on a thread of this process, until the end of the test."""
+class _ThreadJob:
+    """Replaces `launch`: runs the job on a thread of the test process until the end of the test."""
 
     log = "nowhere.log"
 
-    def __init__(self, task: LogTask, test: ExitStack) -> None:
-        self.task, self.test = task, test
+    def __init__(self, task: LogTask, exit_stack: ExitStack) -> None:
+        self.task, self.exit_stack = task, exit_stack
 
-    def __call__(self, *_: object) -> _OnAThread:
-        self.test.enter_context(self.task.run())
+    def __call__(self, *_: object) -> _ThreadJob:
+        self.exit_stack.enter_context(self.task.run())
         return self
 
     def ended(self) -> bool:
@@ -229,94 +233,100 @@ class _OnAThread:
         return str(self.task.ended)
 
 
-def test_a_task_from_start_to_stop(verbs: Verbs, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every event once, in a chain of logs that lie end to end; paused, nothing is read."""
+def test_the_verbs_of_a_task_from_start_to_stop(verbs: Verbs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The chain of logs has no gaps and holds each event once. A paused task reads nothing."""
     feed, lab = verbs.feed, verbs.lab
     task = LogTask(lab, verbs.topic)
-    with ExitStack() as test:
-        monkeypatch.setattr(control, "launch", _OnAThread(task, test))
-        code, told = verbs.start()
-        assert code == 0, told
-        assert told.startswith(
+    with ExitStack() as exit_stack:
+        monkeypatch.setattr(control, "launch", _ThreadJob(task, exit_stack))
+        exit_code, output = verbs.start()
+        assert exit_code == 0, output
+        assert output.startswith(
             "Starting task lab from the start of the feed...\n\nStore 1: ok (next_backup_ts ="
         )
-        assert "\nStarted! Its log: nowhere.log" in told
-        code, told = verbs.start()
-        assert (code, "it runs already" in told) == (Refused.exit_code, True)
+        assert "\nStarted! Its log: nowhere.log" in output
+        exit_code, output = verbs.start()
+        assert (exit_code, "it runs already" in output) == (Refused.exit_code, True)
         task.until_captured(feed.now)
-        then = feed.now
+        restore_ts = feed.now
         verbs.send()
         task.until_captured(feed.now)
         assert verbs.all_is_captured()
-        # What came in before the pause is flushed by it, whenever the next flush would be due.
+        # A pause first flushes the events that arrived before it, also if no flush is due yet.
         verbs.send()
-        code, told = verbs.at("pause")
-        assert (code, f"\nPaused at {feed.now}.\n" in told) == (0, True)
-        before = feed.now
-        waits = verbs.send()
-        code, told = verbs.at("pause")
-        assert (code, "it is paused" in told) == (Refused.exit_code, True)
-        code, told = verbs.start()
-        assert (code, "Failed to start the task: it is paused" in told) == (Refused.exit_code, True)
-        code, told = verbs.at("status")
-        assert f"Store 2: ok (next_backup_ts ={before})." in told
-        assert "paused, a job is at work" in told
-        assert f"\n{waits} events wait\n" in told
-        flushes = len(logs(lab))
-        code, told = verbs.at("resume", "--json")
-        assert (code, json.loads(told)["state"]) == (0, "running")
+        exit_code, output = verbs.run_verb("pause")
+        assert (exit_code, f"\nPaused at {feed.now}.\n" in output) == (0, True)
+        paused_ts = feed.now
+        waiting_count = verbs.send()
+        exit_code, output = verbs.run_verb("pause")
+        assert (exit_code, "it is paused" in output) == (Refused.exit_code, True)
+        exit_code, output = verbs.start()
+        assert (exit_code, "Failed to start the task: it is paused" in output) == (Refused.exit_code, True)
+        exit_code, output = verbs.run_verb("status")
+        assert f"Store 2: ok (next_backup_ts ={paused_ts})." in output
+        assert "paused, a job is at work" in output
+        assert f"\n{waiting_count} events wait\n" in output
+        flush_count = len(logs(lab))
+        exit_code, output = verbs.run_verb("resume", "--json")
+        assert (exit_code, json.loads(output)["state"]) == (0, "running")
         task.until_captured(feed.now)
-        assert len(logs(lab)) == flushes + 1  # all in one batch
-        code, told = verbs.at("stop")
-        assert code == 0
-        assert told.startswith("Stopping task lab...\n\nStore 1: ok (next_backup_ts =")
-        assert f"\nStore 2: ok (next_backup_ts ={feed.now}).\n" in told
-        assert told.endswith(f"Every event was flushed.\nStopped at --startts={feed.now}.\n")
-    assert isinstance(task.ended[0], dict)  # its job ended by itself
+        assert len(logs(lab)) == flush_count + 1  # all in one batch
+        exit_code, output = verbs.run_verb("stop")
+        assert exit_code == 0
+        assert output.startswith("Stopping task lab...\n\nStore 1: ok (next_backup_ts =")
+        assert f"\nStore 2: ok (next_backup_ts ={feed.now}).\n" in output
+        assert output.endswith(f"Every event was flushed.\nStopped at --startts={feed.now}.\n")
+    assert isinstance(task.ended[0], dict)  # the job ended without an error
     assert verbs.all_is_captured()
     chain = logs(lab)
-    assert [b["start_ts"] for b in chain] == [0, *(b["end_ts"] for b in chain[:-1])]
-    assert {(b["kind"], b["base"], b["intact"]) for b in chain} == {("log", chain[0]["backup_id"], True)}
+    assert [backup["start_ts"] for backup in chain] == [0, *(backup["end_ts"] for backup in chain[:-1])]
+    assert {(backup["kind"], backup["base"], backup["intact"]) for backup in chain} == {
+        ("log", chain[0]["backup_id"], True)
+    }
 
-    # Verbs on a task that is over.
-    code, told = verbs.at("stop")
-    assert code == Refused.exit_code
-    assert "Stopping task lab...\n\nStore 1: error, task completed or not found.\n" in told
-    assert "Failed to stop the task, maybe it is already stopped." in told
-    code, told = verbs.at("status")
-    assert (code, "Store 2: error, task completed or not found." in told) == (0, True)
+    # The verbs refuse a stopped task.
+    exit_code, output = verbs.run_verb("stop")
+    assert exit_code == Refused.exit_code
+    assert "Stopping task lab...\n\nStore 1: error, task completed or not found.\n" in output
+    assert "Failed to stop the task, maybe it is already stopped." in output
+    exit_code, output = verbs.run_verb("status")
+    assert (exit_code, "Store 2: error, task completed or not found." in output) == (0, True)
     assert verbs.run("status", "nobody", "--repo", str(lab.folder))[0] == NotFound.exit_code
 
-    # The database as it was.
-    code, told = verbs.at("restore", "--endts", str(then), "--to", f"delta:{lab.folder}-then", "--json")
-    assert code == 0, told
+    # A restore gives the database's rows at an earlier ts.
+    exit_code, output = verbs.run_verb(
+        "restore", "--endts", str(restore_ts), "--to", f"delta:{lab.folder}-then", "--json"
+    )
+    assert exit_code == 0, output
     rows = lab.spark.read.format("delta").load(f"{lab.folder}-then").toArrow().to_pylist()
     assert {(row["db"], row["name"]) for row in rows} == {("shop", "orders")}
     assert sorted((row["key"], row["value"]) for row in rows) == sorted(
-        feed.rows(then)["shop.orders"].items()
+        feed.rows(restore_ts)["shop.orders"].items()
     )
 
 
 @pytest.mark.long
 def test_a_job_in_a_process_of_its_own(verbs: Verbs) -> None:
     port, feed, lab = free_port(), verbs.feed, verbs.lab
-    begin = ["--master", "local[2]", "--metrics-port", str(port)]
-    code, told = verbs.start(*begin)
-    assert code == 0, told
-    assert told.startswith("Starting task lab from the start of the feed...\n\nStore 1: ok (next_backup_ts =")
-    assert "\nStarted! Its log: " in told
+    start_flags = ["--master", "local[2]", "--metrics-port", str(port)]
+    exit_code, output = verbs.start(*start_flags)
+    assert exit_code == 0, output
+    assert output.startswith(
+        "Starting task lab from the start of the feed...\n\nStore 1: ok (next_backup_ts ="
+    )
+    assert "\nStarted! Its log: " in output
     assert 'lakebackup_log_at_work{task="lab"} 1.0' in httpx.get(f"http://127.0.0.1:{port}").text
-    code, told = verbs.start(*begin)
-    assert (code, "it runs already" in told) == (Refused.exit_code, True)
+    exit_code, output = verbs.start(*start_flags)
+    assert (exit_code, "it runs already" in output) == (Refused.exit_code, True)
     verbs.send()
     truth.until(verbs.all_is_captured, "all is captured", 150)
-    code, told = verbs.at("pause")
-    assert (code, f"\nPaused at {feed.now}.\n" in told) == (0, True)
-    code, told = verbs.at("resume", "--json")
-    assert (code, json.loads(told)["state"]) == (0, "running")
-    code, told = verbs.at("stop")
-    assert code == 0
-    assert told.endswith(f"Every event was flushed.\nStopped at --startts={feed.now}.\n")
+    exit_code, output = verbs.run_verb("pause")
+    assert (exit_code, f"\nPaused at {feed.now}.\n" in output) == (0, True)
+    exit_code, output = verbs.run_verb("resume", "--json")
+    assert (exit_code, json.loads(output)["state"]) == (0, "running")
+    exit_code, output = verbs.run_verb("stop")
+    assert exit_code == 0
+    assert output.endswith(f"Every event was flushed.\nStopped at --startts={feed.now}.\n")
     truth.until(lambda: not _jobs(str(lab.folder)), "the job ends")
 
 
@@ -328,19 +338,19 @@ def no_job_is_left(lab: Lab) -> Iterator[None]:
 
 
 def _jobs(folder: str) -> list[psutil.Process]:
-    found = psutil.process_iter(["cmdline", "status"])
+    processes = psutil.process_iter(["cmdline", "status"])
     return [
         process
-        for process in found
+        for process in processes
         if folder in (process.info["cmdline"] or []) and process.info["status"] != psutil.STATUS_ZOMBIE
     ]
 
 
-def started(lab: Lab, topic: str, **changes: Any) -> LogTask:
-    """A task that is to run, without a job."""
-    made = LogTask(lab, topic, **changes)
-    made.begin()
-    return made
+def create_task(lab: Lab, topic: str, **changes: Any) -> LogTask:
+    """Record a task in the state running, without a job."""
+    task = LogTask(lab, topic, **changes)
+    task.begin()
+    return task
 
 
 @pytest.fixture
@@ -355,10 +365,10 @@ def api(lab: Lab) -> Iterator[httpx.Client]:
 
 def samples(text: str) -> dict[tuple[str, str, str], float]:
     return {
-        (s.name, s.labels["task"], s.labels.get("reason", "")): s.value
+        (sample.name, sample.labels["task"], sample.labels.get("reason", "")): sample.value
         for family in text_string_to_metric_families(text)
-        for s in family.samples
-        if "task" in s.labels
+        for sample in family.samples
+        if "task" in sample.labels
     }
 
 
@@ -369,79 +379,87 @@ def test_verbs_over_http(api: httpx.Client, lab: Lab, topic: Callable[..., str])
     feed.send(lab.bootstrap, name)
     settings = {"feed": "br", "bootstrap": lab.bootstrap, "topics": [name], "flush_every_s": 0.2}
     assert api.get("/log/tasks").json() == []
-    made = api.post("/log/tasks", json={"name": "lab", "settings": settings})
-    assert (made.status_code, made.json()["state"], made.json()["topics_now"]) == (201, "running", [name])
+    response = api.post("/log/tasks", json={"name": "lab", "settings": settings})
+    assert (response.status_code, response.json()["state"], response.json()["topics_now"]) == (
+        201,
+        "running",
+        [name],
+    )
     job = LogTask(lab, name)
     with job.run():
         job.until_captured(feed.now)
         assert api.post("/log/tasks/lab/pause").json()["state"] == "paused"
-        again = api.post("/log/tasks", json={"name": "lab", "settings": settings})
-        assert (again.status_code, again.json()["error"]) == (409, "Failed")
-        assert again.json()["task"]["stores"][0]["ok"]
+        second_response = api.post("/log/tasks", json={"name": "lab", "settings": settings})
+        assert (second_response.status_code, second_response.json()["error"]) == (409, "Failed")
+        assert second_response.json()["task"]["stores"][0]["ok"]
         assert api.post("/log/tasks/lab/resume").json()["state"] == "running"
-        text = api.get("/metrics").text
-        assert 'lakebackup_status{source="lab",status="UNVERIFIED"} 1.0' in text
-        found = samples(text)
-        assert found["lakebackup_log_checkpoint_ts", "lab", ""] == feed.now
-        assert found["lakebackup_log_at_work", "lab", ""] == 1
-        assert found["lakebackup_log_events_total", "lab", ""] > 20
-        assert found["lakebackup_log_last_success_timestamp_seconds", "lab", ""] > 1.6e9
-        # What cannot be read pauses the task, which says where it is and goes no further.
+        metrics = api.get("/metrics").text
+        assert 'lakebackup_status{source="lab",status="UNVERIFIED"} 1.0' in metrics
+        samples_by_name = samples(metrics)
+        assert samples_by_name["lakebackup_log_checkpoint_ts", "lab", ""] == feed.now
+        assert samples_by_name["lakebackup_log_at_work", "lab", ""] == 1
+        assert samples_by_name["lakebackup_log_events_total", "lab", ""] > 20
+        assert samples_by_name["lakebackup_log_last_success_timestamp_seconds", "lab", ""] > 1.6e9
+        # An unreadable event pauses the task. Its status names the event, and the checkpoint stays.
         produce(lab.bootstrap, name, [(1, b"no event")])
-        job.until(lambda now: bool(now["detail"]), "the damage is told")
-        told = api.get("/log/tasks/lab").json()
-        assert (told["state"], told["errors"], told["checkpoint_ts"]) == ("paused", 1, feed.now)
-        assert f"{name}, partition 1, offset {len(feed.sent[1])}" in told["detail"]
-        assert told["stores"][0]["error"].startswith("task paused itself: ")
+        job.until(lambda task_status: bool(task_status["detail"]), "the damage is told")
+        status = api.get("/log/tasks/lab").json()
+        assert (status["state"], status["errors"], status["checkpoint_ts"]) == ("paused", 1, feed.now)
+        assert f"{name}, partition 1, offset {len(feed.sent[1])}" in status["detail"]
+        assert status["stores"][0]["error"].startswith("task paused itself: ")
         assert samples(api.get("/metrics").text)["lakebackup_log_paused", "lab", "error"] == 1
         stopped = api.post("/log/tasks/lab/stop")
         assert (stopped.json()["state"], stopped.json()["lost"]) == ("stopped", {name: 1})
-    assert [t["task"] for t in api.get("/log/tasks").json()] == ["lab"]
+    assert [task["task"] for task in api.get("/log/tasks").json()] == ["lab"]
     assert api.post("/log/tasks/lab/stop").status_code == 409
     assert api.get("/log/tasks/nobody").status_code == 404
-    bad = {"name": "x", "settings": settings | {"filters": ["nodot"]}}
-    assert (api.post("/log/tasks", json=bad).status_code, bad["name"]) == (422, "x")
+    bad_task = {"name": "x", "settings": settings | {"filters": ["nodot"]}}
+    assert (api.post("/log/tasks", json=bad_task).status_code, bad_task["name"]) == (422, "x")
     assert api.post("/log/tasks", json={"name": "x", "settings": {"feed": "csv"}}).status_code == 422
 
 
-def test_the_token_is_asked_for(api: httpx.Client) -> None:
+def test_requests_without_the_token_are_refused(api: httpx.Client) -> None:
     for header in ({"Authorization": "Bearer other"}, {"Authorization": ""}):
         for path in ("/log/tasks", "/metrics", "/openapi.json"):
             assert api.get(path, headers=header).status_code == 401
         assert api.post("/log/tasks/lab/stop", headers=header).status_code == 401
 
 
-def test_without_a_token_pages_in_a_browser_get_nothing(lab: Lab) -> None:
+def test_without_a_token_requests_of_browser_pages_are_refused(lab: Lab) -> None:
     lab.make_catalog()
-    with serving(app_of(Place(str(lab.folder), None, {}), None), "127.0.0.1", 0) as (url, runs):
+    with serving(app_of(Place(str(lab.folder), None, {}), None), "127.0.0.1", 0) as (url, is_serving):
         assert httpx.get(f"{url}/log/tasks").json() == []
-        elsewhere = httpx.post(f"{url}/log/tasks/lab/stop", headers={"Origin": "https://example.org"})
-        assert elsewhere.status_code == 403
-        assert runs()
+        response = httpx.post(f"{url}/log/tasks/lab/stop", headers={"Origin": "https://example.org"})
+        assert response.status_code == 403
+        assert is_serving()
         port = int(url.rpartition(":")[2])
         with pytest.raises(EnvironmentProblem, match=f"Cannot listen at 127.0.0.1:{port}"):
             serving(app_of(Place(str(lab.folder), None, {}), None), "127.0.0.1", port).__enter__()
-    code = main(["serve", "http", "--repo", str(lab.folder), "--host", "0.0.0.0"])
-    assert code == UsageProblem.exit_code
+    exit_code = main(["serve", "http", "--repo", str(lab.folder), "--host", "0.0.0.0"])
+    assert exit_code == UsageProblem.exit_code
 
 
-def test_why_a_task_is_paused_also_when_the_catalog_does_not_know(lab: Lab) -> None:
-    made = started(lab, "feed")
+def test_metrics_report_why_a_task_is_paused(lab: Lab) -> None:
+    task = create_task(lab, "feed")
     last_error = LastError()
     collector = LogCollector(str(lab.folder), None, "lab", last_error)
     with serve(registry(collector), "127.0.0.1", 0) as port:
 
         def paused() -> dict[str, float]:
-            found = samples(httpx.get(f"http://127.0.0.1:{port}/metrics").text)
-            return {reason: value for (name, _, reason), value in found.items() if name.endswith("_paused")}
+            paused_samples = samples(httpx.get(f"http://127.0.0.1:{port}/metrics").text)
+            return {
+                reason: value
+                for (name, _, reason), value in paused_samples.items()
+                if name.endswith("_paused")
+            }
 
         assert paused() == {"asked": 0, "error": 0}
         last_error.text = "the disk is full"
         assert paused() == {"asked": 0, "error": 1}
         last_error.text = None
-        record(str(lab.folder), None, "lab", "paused", made.settings)
+        record(str(lab.folder), None, "lab", "paused", task.settings)
         assert paused() == {"asked": 1, "error": 0}
-        record(str(lab.folder), None, "lab", "paused", made.settings, "the disk is full")
+        record(str(lab.folder), None, "lab", "paused", task.settings, "the disk is full")
         assert paused() == {"asked": 0, "error": 1}
 
 
@@ -453,23 +471,23 @@ class Topics:
     def __init__(self, spark: SparkSession, broker: Broker, folder: Path) -> None:
         self.spark, self.broker, self.folder = spark, broker, folder
         self.prefix = f"p{uuid.uuid4().hex[:8]}."
-        self.made = MadeChanges(folder, CatalogWriter(spark, str(folder)), domain="ms")
+        self.changes = MadeChanges(folder, CatalogWriter(spark, str(folder)), domain="ms")
 
-    def restore(self, **asked: Any) -> dict[str, Any]:
+    def restore(self, **options: Any) -> dict[str, Any]:
         request = LogRestoreRequest(
             destination=str(self.folder),
             name="shop",
             target=f"kafka://{self.broker.bootstrap}?prefix={self.prefix}&partitions=2",
-            **asked,
+            **options,
         )
         return restore.run(request, spark=self.spark, reporter=quiet())
 
-    def held(self, name: str) -> list[tuple[bytes | None, bytes | None, Any, int]]:
-        """Key, value, commit ts and time of each record of a table's topic."""
-        found = contents(self.broker.bootstrap, f"{self.prefix}shop.{name}").values()
+    def records(self, name: str) -> list[tuple[bytes | None, bytes | None, Any, int]]:
+        """The key, value, commit ts and time of each record in a table's topic, by time and key."""
+        partitions = contents(self.broker.bootstrap, f"{self.prefix}shop.{name}").values()
         rows = [
             (record.key, record.value, dict(record.headers)["commit_ts"], record.timestamp)
-            for records in found
+            for records in partitions
             for record in records
         ]
         return sorted(rows, key=lambda row: (row[3], row[0]))
@@ -478,48 +496,48 @@ class Topics:
 @pytest.fixture
 def topics(spark: SparkSession, broker: Broker, empty_catalog: Path, tmp_path: Path) -> Topics:
     shutil.copytree(empty_catalog, tmp_path / "backups" / "catalog")
-    made = Topics(spark, broker, tmp_path / "backups")
-    made.made.flush([*ORDERS, *ITEMS], 20, names=[named(1, "orders", 5), named(2, "items", 5)])
-    return made
+    topics_lab = Topics(spark, broker, tmp_path / "backups")
+    topics_lab.changes.flush([*ORDERS, *ITEMS], 20, names=[named(1, "orders", 5), named(2, "items", 5)])
+    return topics_lab
 
 
-def test_a_record_a_key_and_what_goes_on(topics: Topics) -> None:
+def test_a_restore_writes_one_record_for_each_key_and_can_be_continued(topics: Topics) -> None:
     topics.restore()
-    assert topics.held("orders") == [
+    assert topics.records("orders") == [
         (b"b", b"2", b"11", 11),
         (b"a", b"3", b"12", 12),
         (b"c", None, b"13", 13),
     ]
-    assert topics.held("items") == [(b"", b"", b"16", 16)]
+    assert topics.records("items") == [(b"", b"", b"16", 16)]
     assert topics.restore()["done_before"]
-    topics.made.flush([put(1, b"b", 25, b"4"), delete(1, b"a", 26)], 30)
+    topics.changes.flush([put(1, b"b", 25, b"4"), delete(1, b"a", 26)], 30)
     with pytest.raises(Refused, match=r"in \(0, 20\]"):
         topics.restore(end_ts=30)
     topics.restore(start_ts=20, end_ts=30)
-    assert [row[:2] for row in topics.held("orders")][3:] == [(b"b", b"4"), (b"a", None)]
-    topics.made.flush([truncated(1, 35)], 40)
+    assert [row[:2] for row in topics.records("orders")][3:] == [(b"b", b"4"), (b"a", None)]
+    topics.changes.flush([truncated(1, 35)], 40)
     with pytest.raises(Refused, match="emptied"):
         topics.restore(start_ts=30, end_ts=40)
 
 
 @pytest.mark.long
-def test_topics_that_were_deleted_are_not_taken_for_restored(topics: Topics) -> None:
+def test_deleted_target_topics_do_not_count_as_restored(topics: Topics) -> None:
     topics.restore()
     delete_topic(topics.broker.bootstrap, f"{topics.prefix}shop.orders")
     with pytest.raises(Refused, match=r"deleted or recreated: p\w+\.shop\.orders"):
         topics.restore()
     delete_topic(topics.broker.bootstrap, f"{topics.prefix}shop.items")
-    topics.made.flush([put(1, b"b", 25, b"4")], 30)
+    topics.changes.flush([put(1, b"b", 25, b"4")], 30)
     with pytest.raises(Refused, match="filled up to 20 were deleted"):
         topics.restore(start_ts=20, end_ts=30)
     topics.restore(end_ts=30)
-    assert [row[:2] for row in topics.held("orders")] == [(b"a", b"3"), (b"c", None), (b"b", b"4")]
-    assert topics.held("items") == [(b"", b"", b"16", 16)]
+    assert [row[:2] for row in topics.records("orders")] == [(b"a", b"3"), (b"c", None), (b"b", b"4")]
+    assert topics.records("items") == [(b"", b"", b"16", 16)]
     assert topics.restore(end_ts=30)["done_before"]
 
 
 @pytest.mark.parametrize(
-    "at",
+    "kill_step",
     chosen(
         [
             "put staged.json",
@@ -532,22 +550,22 @@ def test_topics_that_were_deleted_are_not_taken_for_restored(topics: Topics) -> 
         always=["after transaction", "put held.json #3"],
     ),
 )
-def test_what_is_cut_off_is_gone_on_with(topics: Topics, tmp_path: Path, at: str) -> None:
-    real = change_topics.ProduceJob
-    with watched(tmp_path / "steps", kill_at=at) as steps, suppress(Killed, LakebackupError):
-        inside = mock.patch.object(
-            change_topics, "ProduceJob", lambda **named: _InWorker(steps, real(**named))
+def test_an_interrupted_restore_into_topics_resumes(topics: Topics, tmp_path: Path, kill_step: str) -> None:
+    produce_job = change_topics.ProduceJob
+    with watched(tmp_path / "steps", kill_at=kill_step) as steps, suppress(Killed, LakebackupError):
+        patch = mock.patch.object(
+            change_topics, "ProduceJob", lambda **keywords: _InWorker(steps, produce_job(**keywords))
         )
-        with inside:
+        with patch:
             topics.restore()
     assert steps.dead
     expire_leases(topics.folder)
-    if "transaction" in at:
+    if "transaction" in kill_step:
         with pytest.raises(Refused, match=r"in \(0, 20\] into these topics was cut off"):
             topics.restore(end_ts=18)
     topics.restore()
-    left = {found.name for found in topics.folder.glob("restores/log-*/**/*")}
-    assert not left & {"staged.json"}
-    assert not [name for name in left if name.endswith(".parquet")]
-    assert [row[0] for row in topics.held("orders")] == [b"b", b"a", b"c"]
-    assert [row[0] for row in topics.held("items")] == [b""]
+    stored_names = {path.name for path in topics.folder.glob("restores/log-*/**/*")}
+    assert not stored_names & {"staged.json"}
+    assert not [name for name in stored_names if name.endswith(".parquet")]
+    assert [row[0] for row in topics.records("orders")] == [b"b", b"a", b"c"]
+    assert [row[0] for row in topics.records("items")] == [b""]

@@ -1,7 +1,8 @@
-"""Real feeds over a real broker, captured by a task and restored: to any instant what the database held then.
+"""Captures feeds from a real broker with a log task, and restores them to instants.
 
-Sequences of transactions, regions and tables come from tests/support/change_feed.py, whose database is the
-model; many more of them run without a broker in tests/unit/jobs/logs. A real PostgreSQL comes by Debezium.
+A restore must give what the database held at that instant. One feed is the model of
+tests/support/change_feed.py, with random transactions, regions and tables; many more of these run without a
+broker in tests/unit/jobs/logs. The other feed is a real PostgreSQL through Debezium.
 """
 
 from __future__ import annotations
@@ -37,14 +38,14 @@ pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
 SEEDS = (1, 2)
 FLUSHES, STEPS_A_FLUSH = 4, 30
-#: So many ts are restored to upon nothing, and so many one upon the other.
-FRESH, CONTINUED = 3, 2
-#: Rows of a transaction that the connector takes seconds to send.
-LARGE = 10_000
+#: The number of ts restored into new targets, and the number restored one after the other into one target.
+FRESH_RESTORES, CONTINUED_RESTORES = 3, 2
+#: The rows of a transaction that the connector needs seconds to send.
+LARGE_ROWS = 10_000
 
 
-class Run:
-    """A feed, the task that captures it, and restores of what it captured."""
+class CaptureRun:
+    """A feed, the task that captures it, and restores of the capture."""
 
     def __init__(self, lab: Lab, topic: str) -> None:
         self.lab, self.topic, self.story = lab, topic, Story()
@@ -52,55 +53,55 @@ class Run:
         self.task.begin()
 
     def flush(self) -> None:
-        """Send what reached the topic; go on when nothing waits to be captured."""
+        """Send the delivered events, and wait until the task has captured all of them."""
         self.story.feed.send(self.lab.bootstrap, self.topic, deliver=False)
         folder = str(self.lab.folder)
 
-        def captured(now: dict[str, Any]) -> bool:
-            assert now["detail"] is None, now
+        def captured(status: dict[str, Any]) -> bool:
+            assert status["detail"] is None, status
             return waiting(folder, None, self.task.place.task("lab"), {}) == {}
 
         self.task.until(captured, "all that was sent is captured", 120)
 
-    def restore(self, target: Path, ts: int, **asked: Any) -> dict[str, dict[bytes, bytes]]:
-        """What the target holds afterwards: rows of tables that have any."""
+    def restore(self, target: Path, ts: int, **options: Any) -> dict[str, dict[bytes, bytes]]:
+        """Restore to `ts`. Returns the target's rows by table, without empty tables."""
         request = LogRestoreRequest(
-            destination=str(self.lab.folder), name="lab", target=f"delta:{target}", end_ts=ts, **asked
+            destination=str(self.lab.folder), name="lab", target=f"delta:{target}", end_ts=ts, **options
         )
         restore.run(request, spark=self.lab.spark, reporter=self.lab.reporter)
-        found: dict[str, dict[bytes, bytes]] = {}
+        rows_by_table: dict[str, dict[bytes, bytes]] = {}
         for row in self.lab.spark.read.format("delta").load(str(target)).toArrow().to_pylist():
-            rows = found.setdefault(f"{row['db']}.{row['name']}", {})
+            rows = rows_by_table.setdefault(f"{row['db']}.{row['name']}", {})
             assert row["key"] not in rows
             rows[row["key"]] = row["value"]
-        return found
+        return rows_by_table
 
-    def held(self, ts: int) -> dict[str, dict[bytes, bytes]]:
+    def expected_rows(self, ts: int) -> dict[str, dict[bytes, bytes]]:
         return {name: rows for name, rows in self.story.feed.rows(ts).items() if rows}
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.long
-def test_a_restore_to_any_ts_is_what_the_database_held(
+def test_a_restore_to_any_ts_gives_the_rows_of_that_ts(
     lab: Lab, topic: Callable[..., str], tmp_path: Path, seed: int
 ) -> None:
-    chance = Random(seed)
-    run = Run(lab, topic("feed", partitions=2))
+    dice = Random(seed)
+    run = CaptureRun(lab, topic("feed", partitions=2))
     feed = run.story.feed
     with run.task.run():
         for part in range(FLUSHES):
             for _ in range(STEPS_A_FLUSH):
-                run.story.play((chance.choice(KINDS), *(chance.randrange(n) for n in (8, 8, 3))))
+                run.story.play((dice.choice(KINDS), *(dice.randrange(n) for n in (8, 8, 3))))
             if part == FLUSHES - 1:
                 run.story.finish()
             run.flush()
         assert run.task.until_captured(feed.now)["checkpoint_ts"] == feed.now
-    for ts in chance.sample(range(1, feed.now), FRESH):
-        assert run.restore(tmp_path / f"to-{ts}", ts) == run.held(ts), ts
-    before: dict[str, int] = {}
-    for ts in [*sorted(chance.sample(range(feed.now // 2, feed.now), CONTINUED)), feed.now]:
-        assert run.restore(tmp_path / "on", ts, **before) == run.held(ts), (before, ts)
-        before = {"start_ts": ts}
+    for ts in dice.sample(range(1, feed.now), FRESH_RESTORES):
+        assert run.restore(tmp_path / f"to-{ts}", ts) == run.expected_rows(ts), ts
+    start: dict[str, int] = {}
+    for ts in [*sorted(dice.sample(range(feed.now // 2, feed.now), CONTINUED_RESTORES)), feed.now]:
+        assert run.restore(tmp_path / "on", ts, **start) == run.expected_rows(ts), (start, ts)
+        start = {"start_ts": ts}
 
 
 def wait_until_streaming(lab: Lab, database: str) -> None:
@@ -115,88 +116,89 @@ def capture(
     count: int,
     truncates: Collection[int],
     kills: Collection[int] = (),
-    **how: bool,
+    **options: bool,
 ) -> Moments:
-    """A database under load, whose changes a task captures, with so many moments to compare with.
+    """Capture the changes of a database under load. Returns `count` moments with its contents.
 
-    Behind some of them tables are truncated, or the connector is killed and sends again what it had sent.
+    Tables are truncated at the moments `truncates`. After the moments `kills` the connector is killed, and it
+    sends events again.
     """
     database = postgres.database()
     moments = Moments(postgres, database)
-    # Whatever comes last, a heartbeat after it shows that it was all.
-    with Debezium(folder / "connect", lab.bootstrap, postgres, database, **how) as debezium:
+    # A heartbeat after the last change shows that the capture is complete.
+    with Debezium(folder / "connect", lab.bootstrap, postgres, database, **options) as debezium:
         wait_until_streaming(lab, database)
         task = LogTask(lab, debezium.prefix, feed="debezium", filters=("public.*", "!*.lakebackup_heartbeat"))
         task.begin()
         with task.run(), moments:
             for number in range(count):
-                last = moments.take(before="TRUNCATE orders, lines" if number in truncates else "")
+                last_ms = moments.take(before="TRUNCATE orders, lines" if number in truncates else "")
                 if number in kills:
                     kill_within_a_transaction(debezium, postgres, database, lab.bootstrap, number)
                     debezium.start()
-            task.until(lambda now: (now["checkpoint_ts"] or 0) >= last, "all is captured", 150)
+            task.until(lambda status: (status["checkpoint_ts"] or 0) >= last_ms, "all is captured", 150)
     return moments
 
 
 def kill_within_a_transaction(
     debezium: Debezium, postgres: Postgres, database: str, bootstrap: str, number: int
 ) -> None:
-    """Kill the connector when a part of a large transaction's events is in the topic."""
+    """Kill the connector when only a part of a large transaction's events is in the topic."""
     topic = f"{database}.public.orders"
-    before = truth.end_offset(bootstrap, topic)
+    end_before = truth.end_offset(bootstrap, topic)
     with postgres.connect(database) as connection:
         connection.execute(
             "INSERT INTO orders SELECT %s + n, 1, 'one of many' FROM generate_series(1, %s) AS n",
-            [number * 1_000_000, LARGE],
+            [number * 1_000_000, LARGE_ROWS],
         )
     truth.until(
-        lambda: truth.end_offset(bootstrap, topic) > before, "the connector sends the large transaction"
+        lambda: truth.end_offset(bootstrap, topic) > end_before, "the connector sends the large transaction"
     )
     debezium.kill()
 
 
-def restored(lab: Lab, moment: int, folder: Path, after: int | None = None) -> Contents:
-    """What a restore gives, by table and key."""
+def restore_database(lab: Lab, moment: int, folder: Path, start_ts: int | None = None) -> Contents:
+    """Restore to a moment (ms). Returns the restored rows by table and key."""
     request = LogRestoreRequest(
-        destination=str(lab.folder), name="lab", target=f"delta:{folder}", start_ts=after, to_ms=moment
+        destination=str(lab.folder), name="lab", target=f"delta:{folder}", start_ts=start_ts, to_ms=moment
     )
     restore.run(request, spark=lab.spark, reporter=lab.reporter)
-    found: Contents = {"accounts": {}, "orders": {}, "lines": {}}
+    contents: Contents = {"accounts": {}, "orders": {}, "lines": {}}
     for row in DeltaTable(str(folder)).to_pyarrow_table(columns=["name", "key", "value"]).to_pylist():
-        assert row["key"].decode() not in found[row["name"]]
-        found[row["name"]][row["key"].decode()] = json.loads(row["value"])
-    return found
+        assert row["key"].decode() not in contents[row["name"]]
+        contents[row["name"]][row["key"].decode()] = json.loads(row["value"])
+    return contents
 
 
 def test_a_database_is_restored_to_a_moment(lab: Lab, postgres: Postgres, tmp_path: Path) -> None:
     moments = capture(lab, postgres, tmp_path, 7, (3,))
-    chosen = sorted(moments.seen)
+    moments_ms = sorted(moments.seen)
     folder = tmp_path / "restored"
-    assert restored(lab, chosen[2], folder) == moments.seen[chosen[2]]
-    # On to a later one in place: only what came between is applied, a truncate too.
-    assert restored(lab, chosen[6], folder, chosen[2]) == moments.seen[chosen[6]]
+    assert restore_database(lab, moments_ms[2], folder) == moments.seen[moments_ms[2]]
+    # A second restore continues in the same target. It applies only the later changes, with a truncate.
+    assert restore_database(lab, moments_ms[6], folder, moments_ms[2]) == moments.seen[moments_ms[6]]
 
 
 @pytest.mark.long
 def test_a_database_is_restored_to_every_moment(lab: Lab, postgres: Postgres, tmp_path: Path) -> None:
-    """Its messages bring their schemas, which Debezium sends unless it is set otherwise."""
+    """The messages contain their schemas, which is Debezium's default."""
     moments = capture(lab, postgres, tmp_path, 36, truncates=(9, 25), kills=(12, 24), schemas=True)
     assert moments.transactions > 100
     flushes = lab.sql(
         "SELECT b.number, b.end_ts, min(f.min_ts) AS least FROM backups AS b JOIN files AS f "
         "ON f.backup_id = b.backup_id WHERE f.role = 'data' GROUP BY ALL ORDER BY b.number"
     )
-    for before, after in pairwise(flushes):
-        assert after["least"] > before["end_ts"], "what came is older than what was whole"
+    for flush, next_flush in pairwise(flushes):
+        assert next_flush["least"] > flush["end_ts"], "what came is older than what was whole"
     for moment in sorted(moments.seen):
-        assert restored(lab, moment, tmp_path / str(moment)) == moments.seen[moment]
+        assert restore_database(lab, moment, tmp_path / str(moment)) == moments.seen[moment]
 
 
 @pytest.mark.long
-def test_a_value_that_the_database_left_out_pauses_the_task(
+def test_a_value_that_the_database_omits_pauses_the_task(
     lab: Lab, postgres: Postgres, tmp_path: Path
 ) -> None:
-    """Only PostgreSQL shows in which form Debezium says that an array of numbers did not change."""
+    """Only a real PostgreSQL shows how Debezium marks an array of numbers as unchanged."""
     database = postgres.database()
     with postgres.connect(database) as connection:
         connection.execute("CREATE TABLE a (id int PRIMARY KEY, note text, tags int[])")
@@ -213,16 +215,21 @@ def test_a_value_that_the_database_left_out_pauses_the_task(
         truth.until(lambda: truth.end_offset(lab.bootstrap, topic) == 4, "the change is sent")
         task.begin()
         with task.run():
-            paused = task.until(lambda now: now["state"] == "paused", "the task pauses itself", 150)
-    assert f"{topic}[0] offset 3 does not hold the whole row" in paused["detail"]
-    assert "REPLICA IDENTITY FULL" in paused["detail"]
+            paused_status = task.until(
+                lambda status: status["state"] == "paused", "the task pauses itself", 150
+            )
+    assert f"{topic}[0] offset 3 does not hold the whole row" in paused_status["detail"]
+    assert "REPLICA IDENTITY FULL" in paused_status["detail"]
 
 
 @pytest.mark.long
-def test_a_table_that_enters_the_connector_later_has_no_rows_before(
+def test_a_table_added_to_the_connector_later_has_no_earlier_rows(
     lab: Lab, postgres: Postgres, tmp_path: Path
 ) -> None:
-    """By an incremental snapshot; then it is truncated. Its last change was before the connector began."""
+    """An incremental snapshot sends the table's rows, whose last change was before the connector started.
+
+    Then the table is truncated.
+    """
     database = postgres.database()
     with postgres.connect(database) as connection:
         connection.execute("CREATE TABLE a (id int PRIMARY KEY); CREATE TABLE late (id int PRIMARY KEY)")
@@ -232,7 +239,7 @@ def test_a_table_that_enters_the_connector_later_has_no_rows_before(
     settings = {"signal.data.collection": "public.signals", "incremental.snapshot.chunk.size": "1"}
     task = LogTask(lab, database, feed="debezium", filters=("public.a", "public.late"))
 
-    def now() -> int:
+    def database_now_ms() -> int:
         with postgres.connect(database) as connection:
             row = connection.execute(
                 "SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
@@ -240,17 +247,17 @@ def test_a_table_that_enters_the_connector_later_has_no_rows_before(
         assert row
         return int(row[0])
 
-    def names() -> list[str]:
+    def topic_names() -> list[str]:
         return list(Cluster({"bootstrap.servers": lab.bootstrap}).topic_names())
 
-    def rows(moment: int) -> dict[str, int]:
+    def count_rows(moment: int) -> dict[str, int]:
         folder = tmp_path / str(moment)
         request = LogRestoreRequest(str(lab.folder), "lab", f"delta:{folder}", to_ms=moment)
         restore.run(request, spark=lab.spark, reporter=lab.reporter)
-        found = {"a": 0, "late": 0}
+        counts = {"a": 0, "late": 0}
         for row in DeltaTable(str(folder)).to_pyarrow_table(columns=["name"]).to_pylist():
-            found[row["name"]] += 1
-        return found
+            counts[row["name"]] += 1
+        return counts
 
     def worker(tables: str) -> Debezium:
         return Debezium(
@@ -265,8 +272,8 @@ def test_a_table_that_enters_the_connector_later_has_no_rows_before(
         wait_until_streaming(lab, database)
         task.begin()
         with task.run():
-            before = now()
-            task.until(lambda now: (now["checkpoint_ts"] or 0) > before, "it is captured", 150)
+            before_ms = database_now_ms()
+            task.until(lambda status: (status["checkpoint_ts"] or 0) > before_ms, "it is captured", 150)
     with worker(f"{tables},public.late"), task.run():
         with postgres.connect(database) as connection:
             connection.execute("INSERT INTO a VALUES (2)")
@@ -274,23 +281,23 @@ def test_a_table_that_enters_the_connector_later_has_no_rows_before(
                 "INSERT INTO signals VALUES ('1', 'execute-snapshot', %s)",
                 [json.dumps({"data-collections": ["public.late"], "type": "incremental"})],
             )
-        truth.until(lambda: f"{database}.public.late" in names(), "the table is read")
+        truth.until(lambda: f"{database}.public.late" in topic_names(), "the table is read")
         truth.until(
             lambda: sum(1 for _ in truth.read(lab.bootstrap, f"{database}.public.late")) == 2,
             "all of it is read",
         )
-        there = now()
+        with_rows_ms = database_now_ms()
         with postgres.connect(database) as connection:
             connection.execute("TRUNCATE late")
-        truth.until(lambda: now() > there + 1500, "the clock goes on")
-        emptied = now()
-        task.until(lambda now: (now["checkpoint_ts"] or 0) > emptied, "it is captured", 150)
-    assert rows(before) == {"a": 1, "late": 0}
-    assert rows(there) == {"a": 2, "late": 2}
-    assert rows(emptied) == {"a": 2, "late": 0}
+        truth.until(lambda: database_now_ms() > with_rows_ms + 1500, "the clock goes on")
+        emptied_ms = database_now_ms()
+        task.until(lambda status: (status["checkpoint_ts"] or 0) > emptied_ms, "it is captured", 150)
+    assert count_rows(before_ms) == {"a": 1, "late": 0}
+    assert count_rows(with_rows_ms) == {"a": 2, "late": 2}
+    assert count_rows(emptied_ms) == {"a": 2, "late": 0}
 
 
-def test_a_feed_that_has_lost_its_beginning_is_refused(broker: Broker, tmp_path: Path) -> None:
+def test_a_feed_whose_first_events_were_deleted_is_refused(broker: Broker, tmp_path: Path) -> None:
     client, storage = {"bootstrap.servers": broker.bootstrap}, open_storage(str(tmp_path))
     for name in ("gone.transaction", "gone.public.a"):
         truth.create_topic(broker.bootstrap, name, retention_ms="-1")

@@ -1,5 +1,8 @@
-"""Restores of an engine against a real broker: which messages come back, in which order, behind what; and
-that one that was cut off anywhere goes on without a message that is there twice."""
+"""Restores of an engine against a real broker.
+
+The tests check which messages a restore writes, in which order and after which watermark, and that an
+interrupted restore resumes without duplicate messages.
+"""
 
 from __future__ import annotations
 
@@ -50,20 +53,20 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
 Messages = dict["Place", list[tuple[int, truth.Record]]]
-Plant = Callable[[pytest.MonkeyPatch], None]
+KillStep = Callable[[pytest.MonkeyPatch], None]
 
 
 class Killed(BaseException):
-    """What no code of ours catches."""
+    """The run was killed. No code of lakebackup catches this."""
 
 
-def held(lab: GraphLab, queues: Queues) -> Messages:
-    """What each partition holds, with offsets."""
-    found: Messages = {place: [] for place in queues.places}
+def messages_in(lab: GraphLab, queues: Queues) -> Messages:
+    """The messages of each partition, with offsets."""
+    messages: Messages = {partition: [] for partition in queues.places}
     for topic in queues.topics:
         for offset, record in truth.read(lab.bootstrap, topic):
-            found[topic, record.partition].append((offset, record))
-    return {place: sorted(records, key=lambda pair: pair[0]) for place, records in found.items()}
+            messages[topic, record.partition].append((offset, record))
+    return {partition: sorted(records, key=lambda pair: pair[0]) for partition, records in messages.items()}
 
 
 def header(record: truth.Record, name: str) -> str | None:
@@ -71,154 +74,165 @@ def header(record: truth.Record, name: str) -> str | None:
     return None if value is None else value.decode()
 
 
-def since_full(lab: GraphLab, source: Messages, full_id: str, ops: Sequence[Op], first_tid: int) -> Messages:
-    """What follows a full in each partition, behind what was open in front of it."""
+def messages_since(
+    lab: GraphLab, source: Messages, full_id: str, ops: Sequence[Op], first_tid: int
+) -> Messages:
+    """The messages of each partition after a full, preceded by those of transactions that were open at it."""
     rows = lab.rows(f"SELECT scope, region, end_position FROM positions WHERE backup_id = '{full_id}'")
     ends = {(row["scope"], int(row["region"])): row["end_position"] for row in rows}
-    unended = open_at(ops, first_tid)
+    open_ids = open_at(ops, first_tid)
     return {
-        place: [
+        partition: [
             (offset, record)
             for offset, record in records
-            if offset >= ends[place] or header(record, "transaction") in unended
+            if offset >= ends[partition] or header(record, "transaction") in open_ids
         ]
-        for place, records in source.items()
+        for partition, records in source.items()
     }
 
 
-def upto(messages: Messages, ops: Sequence[Op], tid: int, *, keep_open: bool = False) -> Messages:
-    leave = set() if keep_open else open_at(ops, tid)
+def messages_up_to(messages: Messages, ops: Sequence[Op], tid: int, *, keep_open: bool = False) -> Messages:
+    open_ids = set() if keep_open else open_at(ops, tid)
     return {
-        place: [
+        partition: [
             (offset, record)
             for offset, record in records
-            if int(header(record, "tid") or 0) <= tid and header(record, "transaction") not in leave
+            if int(header(record, "tid") or 0) <= tid and header(record, "transaction") not in open_ids
         ]
-        for place, records in messages.items()
+        for partition, records in messages.items()
     }
 
 
 def require_same(
-    found: Messages, wanted: Messages, names: Mapping[str, str], watermark: Mapping[str, Any]
+    actual: Messages, expected: Messages, names: Mapping[str, str], watermark: Mapping[str, Any]
 ) -> None:
-    """One watermark, then the same messages in the same order."""
-    for (topic, partition), records in wanted.items():
-        (_, first), *rest = found[names[topic], partition]
-        assert (first.key, dict(first.headers)) == (
+    """Each partition must hold one watermark, then the same messages in the same order."""
+    for (topic, partition), records in expected.items():
+        (_, first_record), *messages = actual[names[topic], partition]
+        assert (first_record.key, dict(first_record.headers)) == (
             None,
             {"lakebackup-watermark": b"1", "kind": b"watermark"},
         )
-        said = json.loads(first.value or b"")
-        assert {name: said[name] for name in watermark} == watermark
-        assert [record for _, record in rest] == [record for _, record in records], (topic, partition)
+        values = json.loads(first_record.value or b"")
+        assert {name: values[name] for name in watermark} == watermark
+        assert [record for _, record in messages] == [record for _, record in records], (topic, partition)
 
 
 def maps(graph: Graph, queues: Queues) -> dict[str, str]:
     return dict(zip(graph.queues.topics, queues.topics, strict=True))
 
 
-def strictly_later() -> Callable[[], int]:
-    """A clock that never shows the same millisecond twice: times tell its messages apart."""
-    shown = 0
+def increasing_clock() -> Callable[[], int]:
+    """A clock that never returns a millisecond twice, so that messages differ in their times."""
+    last_ms = 0
 
-    def now() -> int:
-        nonlocal shown
-        before = shown
-        while shown <= before:
-            shown = now_ms()
-        return shown
+    def next_ms() -> int:
+        nonlocal last_ms
+        previous_ms = last_ms
+        while last_ms <= previous_ms:
+            last_ms = now_ms()
+        return last_ms
 
-    return now
+    return next_ms
 
 
-def lived(lab: GraphLab) -> tuple[Graph, list[dict[str, Any]]]:
-    """An engine with a full and two incrementals, a schema change in between, and transactions over all."""
+def create_history(lab: GraphLab) -> tuple[Graph, list[dict[str, Any]]]:
+    """An engine with a full and two incrementals, and these backups.
+
+    Transactions cross the backups, and the schema changes between the incrementals.
+    """
     dice = random.Random(3)
-    graph = lab.begin(strictly_later())
+    graph = lab.begin(increasing_clock())
     some_writes(graph.writers, dice, 40)
     full = lab.full(graph, until=30)
     some_writes(graph.writers, dice, 40)
-    one = lab.backup(graph, "incremental")
+    first_incremental = lab.backup(graph, "incremental")
     graph.writers.change_schema(("city", "name", "age"))
     some_writes(graph.writers, dice, 40)
-    return graph, [full, one, lab.backup(graph, "incremental")]
+    return graph, [full, first_incremental, lab.backup(graph, "incremental")]
 
 
 @dataclass(frozen=True)
-class Lived:
-    """What `lived` left: its engine, and the destination with its backups."""
+class History:
+    """The engine of `create_history`, and the lab with its backups."""
 
     lab: GraphLab
     graph: Graph
-    made: list[dict[str, Any]]
+    backups: list[dict[str, Any]]
 
     @property
-    def follows(self) -> Messages:
-        """What the full does not hold."""
-        source = held(self.lab, self.graph.queues)
-        return since_full(self.lab, source, self.made[0]["backup_id"], self.graph.writers.ops, 30)
+    def messages_after_full(self) -> Messages:
+        """The messages that the full does not hold."""
+        source = messages_in(self.lab, self.graph.queues)
+        return messages_since(self.lab, source, self.backups[0]["backup_id"], self.graph.writers.ops, 30)
 
 
 @pytest.fixture(scope="module")
-def shared(broker: Broker, empty_catalog: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lived]:
-    """Backups for the tests that restore beside their engine."""
+def shared(
+    broker: Broker, empty_catalog: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[History]:
+    """Backups that are shared by the tests that restore beside their engine."""
     lab = GraphLab(tmp_path_factory.mktemp("lived"), broker.bootstrap, empty_catalog)
-    yield Lived(lab, *lived(lab))
+    yield History(lab, *create_history(lab))
     lab.close()
 
 
 @pytest.fixture
-def copied(shared: Lived, graph_lab: GraphLab) -> Lived:
-    """The shared backups in a destination of the test's own."""
+def copied(shared: History, graph_lab: GraphLab) -> History:
+    """A copy of the shared backups in a repository of the test's own."""
     shutil.rmtree(graph_lab.place)
     shutil.copytree(shared.lab.place, graph_lab.place)
     return replace(shared, lab=graph_lab)
 
 
-ASKED = ("newest", "backup", "tid", "schema", "open", "time")
+RESTORE_CASES = ("newest", "backup", "tid", "schema", "open", "time")
 
 
-@pytest.mark.parametrize("asked", chosen(ASKED, ("newest", "open", "time")))
-def test_what_comes_back(copied: Lived, asked: str) -> None:
-    lab, graph, (full, one, two) = copied.lab, copied.graph, copied.made
-    ops, last = list(graph.writers.ops), int(two["last_tid"])
+@pytest.mark.parametrize("case", chosen(RESTORE_CASES, ("newest", "open", "time")))
+def test_a_restore_gives_the_messages_up_to_its_point(copied: History, case: str) -> None:
+    lab, graph, (full, first_incremental, second_incremental) = copied.lab, copied.graph, copied.backups
+    ops, last_tid = list(graph.writers.ops), int(second_incremental["last_tid"])
     assert open_at(ops, 30)
-    assert open_at(ops, last)
-    schema = next(op.tid for op in ops if op.kind == "schema" and op.tid > one["last_tid"])
-    inside = next(op.ts for op in ops if op.tid == one["last_tid"] + 12)
-    later = min(op.tid for op in ops if op.ts > inside and op.kind != "schema")
+    assert open_at(ops, last_tid)
+    schema_tid = next(op.tid for op in ops if op.kind == "schema" and op.tid > first_incremental["last_tid"])
+    inside_ts = next(op.ts for op in ops if op.tid == first_incremental["last_tid"] + 12)
+    later_tid = min(op.tid for op in ops if op.ts > inside_ts and op.kind != "schema")
     changes, tid = {
-        "newest": ({}, last),
-        "backup": ({"backup": one["backup_id"]}, int(one["last_tid"])),
-        "tid": ({"to_tid": one["last_tid"] - 5}, one["last_tid"] - 5),
-        "schema": ({"to_tid": one["last_tid"] + 9}, one["last_tid"] + 9),
-        "open": ({"to_tid": last - 6, "keep_open": True}, last - 6),
-        "time": ({"to_ts": inside}, later - 1),
-    }[asked]
+        "newest": ({}, last_tid),
+        "backup": ({"backup": first_incremental["backup_id"]}, int(first_incremental["last_tid"])),
+        "tid": ({"to_tid": first_incremental["last_tid"] - 5}, first_incremental["last_tid"] - 5),
+        "schema": ({"to_tid": first_incremental["last_tid"] + 9}, first_incremental["last_tid"] + 9),
+        "open": ({"to_tid": last_tid - 6, "keep_open": True}, last_tid - 6),
+        "time": ({"to_ts": inside_ts}, later_tid - 1),
+    }[case]
     queues, folder = lab.queues(graph.queues), lab.new_folder()
     result = lab.restore(folder, maps(graph, queues), **changes)
     assert (result["to_tid"], result["resumed"]) == (tid, False)
-    wanted = upto(copied.follows, ops, tid, keep_open="keep_open" in changes)
-    said = {"graph": "social", "full": full["backup_id"], "last_tid": 30, "to_tid": tid}
-    require_same(held(lab, queues), wanted, maps(graph, queues), said)
-    assert sum(map(len, wanted.values())) == result["entries"]
+    expected = messages_up_to(copied.messages_after_full, ops, tid, keep_open="keep_open" in changes)
+    watermark = {"graph": "social", "full": full["backup_id"], "last_tid": 30, "to_tid": tid}
+    require_same(messages_in(lab, queues), expected, maps(graph, queues), watermark)
+    assert sum(map(len, expected.values())) == result["entries"]
     names = {path.name for path in folder.iterdir()}
     assert names == {"snapshot", "config.yaml", "delta_schema_history.yaml"}
     versions = yaml.safe_load((folder / "delta_schema_history.yaml").read_text())["schemas"]
-    assert [v["tid"] for v in versions if v["tid"] > tid] == []
-    assert (versions[-1]["tid"] >= schema) == (tid >= schema)
+    assert [version["tid"] for version in versions if version["tid"] > tid] == []
+    assert (versions[-1]["tid"] >= schema_tid) == (tid >= schema_tid)
     assert not list((lab.place / "restores").rglob("*.jsonl"))
 
 
-def test_what_a_dry_run_says_and_what_is_refused(copied: Lived) -> None:
-    lab, graph, (full, one, last) = copied.lab, copied.graph, copied.made
+def test_a_dry_run_lists_its_plan_and_unsuitable_targets_are_refused(copied: History) -> None:
+    lab, graph, (full, first_incremental, second_incremental) = copied.lab, copied.graph, copied.backups
     queues, folder = lab.queues(graph.queues), lab.new_folder()
-    before = lab.rows("SELECT COUNT(*) AS n FROM restores")
-    told = lab.restore(folder, maps(graph, queues), dry_run=True)
-    assert told["backups"] == [full["backup_id"], one["backup_id"], last["backup_id"]]
-    assert {queue["action"] for queue in told["queues"]} == {"create"}
-    own = lab.restore(folder, dry_run=True)
-    assert all("holds messages already" in queue["refused_because"] for queue in own["queues"])
+    restores_before = lab.rows("SELECT COUNT(*) AS n FROM restores")
+    plan = lab.restore(folder, maps(graph, queues), dry_run=True)
+    assert plan["backups"] == [
+        full["backup_id"],
+        first_incremental["backup_id"],
+        second_incremental["backup_id"],
+    ]
+    assert {queue["action"] for queue in plan["queues"]} == {"create"}
+    own_plan = lab.restore(folder, dry_run=True)
+    assert all("holds messages already" in queue["refused_because"] for queue in own_plan["queues"])
     assert not folder.exists()
     assert not (lab.place / "restores").exists()
     with pytest.raises(Refused, match="holds messages already"):
@@ -230,67 +244,79 @@ def test_what_a_dry_run_says_and_what_is_refused(copied: Lived) -> None:
         lab.restore(folder, maps(graph, queues))
     with pytest.raises(UsageProblem, match="no place messages can be restored to"):
         lab.restore(lab.new_folder(), target="dir:out")
-    with pytest.raises(Refused, match=f"tid {last['last_tid'] + 1} .*before: tid {last['last_tid']}"):
-        lab.restore(lab.new_folder(), maps(graph, queues), to_tid=last["last_tid"] + 1)
-    assert before == lab.rows("SELECT COUNT(*) AS n FROM restores")
+    with pytest.raises(
+        Refused,
+        match=f"tid {second_incremental['last_tid'] + 1} .*before: tid {second_incremental['last_tid']}",
+    ):
+        lab.restore(lab.new_folder(), maps(graph, queues), to_tid=second_incremental["last_tid"] + 1)
+    assert restores_before == lab.rows("SELECT COUNT(*) AS n FROM restores")
 
 
-def _after(kind: type, name: str) -> Plant:
-    """Dies when a method has been called; what is dead does not call it again, in no thread."""
+def _die_after(kind: type, name: str) -> KillStep:
+    """Let a run die after its first call of a method. Later calls, in any thread, die at once."""
 
-    def plant(patch: pytest.MonkeyPatch) -> None:
-        real, called = getattr(kind, name), list[None]()
+    def install(patch: pytest.MonkeyPatch) -> None:
+        method, calls = getattr(kind, name), list[None]()
 
-        def dying(*given: Any, **named: Any) -> Any:
-            if not called:
-                real(*given, **named)
-                called.append(None)
+        def dying(*arguments: Any, **keywords: Any) -> Any:
+            if not calls:
+                method(*arguments, **keywords)
+                calls.append(None)
             raise Killed(name)
 
         patch.setattr(kind, name, dying)
 
-    return plant
+    return install
 
 
 STEPS = (
-    _after(EngineFolder, "begin"),
-    _after(restore_snapshot, "run"),  # type: ignore[arg-type]
-    _after(RestoreProducer, "commit"),
-    _after(restore_queue._Run, "_replay"),
-    _after(RestoreState, "write"),
-    _after(RestoreState, "write"),
-    _after(CatalogWriter, "record_once"),
-    _after(EngineFolder, "finish"),
-    _after(RestoreLog, "finish"),
+    _die_after(EngineFolder, "begin"),
+    _die_after(restore_snapshot, "run"),  # type: ignore[arg-type]
+    _die_after(RestoreProducer, "commit"),
+    _die_after(restore_queue._Run, "_replay"),
+    _die_after(RestoreState, "write"),
+    _die_after(RestoreState, "write"),
+    _die_after(CatalogWriter, "record_once"),
+    _die_after(EngineFolder, "finish"),
+    _die_after(RestoreLog, "finish"),
 )
-# The first step after which the catalog knows of the restore.
-TOLD = STEPS[-3]
+# The first step after which the catalog has rows of the restore.
+FIRST_RECORDED_STEP = STEPS[-3]
 
 
-def test_a_restore_resumes_wherever_it_was_cut_off(copied: Lived, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Dies once behind each step after which other things are there; faults/test_queue_killed.py has all."""
-    lab, graph, (full, _, two) = copied.lab, copied.graph, copied.made
-    ops, tid = list(graph.writers.ops), int(two["last_tid"]) - 8
+def test_a_restore_resumes_after_an_interruption_at_any_step(
+    copied: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run dies once after each kind of step. All steps are in faults/test_queue_killed.py."""
+    lab, graph, (full, _, second_incremental) = copied.lab, copied.graph, copied.backups
+    ops, tid = list(graph.writers.ops), int(second_incremental["last_tid"]) - 8
     queues, folder = lab.queues(graph.queues), lab.new_folder()
     monkeypatch.setattr(replay_task, "TRANSACTION_BYTES", 1)  # a file in each transaction
     monkeypatch.setattr(queue_splits, "AT_ONCE", 1)
-    for plant in STEPS:
-        if plant is TOLD:
-            before = micros(datetime.now(UTC))
+    for step in STEPS:
+        if step is FIRST_RECORDED_STEP:
+            before_us = micros(datetime.now(UTC))
         with monkeypatch.context() as patch:
-            plant(patch)
+            step(patch)
             with pytest.raises(Killed):
                 lab.restore(folder, maps(graph, queues), to_tid=tid)
-    # The last step was behind the row that says that it is complete.
+    # The last step came after the row that says that the restore is complete.
     with pytest.raises(Refused, match="already"):
         lab.restore(folder, maps(graph, queues), to_tid=tid)
-    said = {"full": full["backup_id"], "to_tid": tid}
-    require_same(held(lab, queues), upto(copied.follows, ops, tid), maps(graph, queues), said)
+    watermark = {"full": full["backup_id"], "to_tid": tid}
+    require_same(
+        messages_in(lab, queues),
+        messages_up_to(copied.messages_after_full, ops, tid),
+        maps(graph, queues),
+        watermark,
+    )
     rows = lab.rows("SELECT restore_id, scope, region, end_position, at FROM queue_restores")
-    # A backup that was taken before that could not know of it.
-    assert all(row["at"] >= before for row in rows)
-    told = [json.loads(path.read_bytes()) for path in (lab.place / "audit").glob("*-queue-restore-*")]
-    assert sorted(entry["at"] for entry in told) == sorted(row["at"] for row in rows)
+    # The rows' time is after the interruption: a backup before it could not know of the restore.
+    assert all(row["at"] >= before_us for row in rows)
+    audit_entries = [
+        json.loads(path.read_bytes()) for path in (lab.place / "audit").glob("*-queue-restore-*")
+    ]
+    assert sorted(entry["at"] for entry in audit_entries) == sorted(row["at"] for row in rows)
     assert sorted((row["scope"], int(row["region"])) for row in rows) == sorted(queues.places)
     assert len({row["restore_id"] for row in rows}) == 1
     assert {path.name for path in folder.iterdir()} == {
@@ -301,183 +327,209 @@ def test_a_restore_resumes_wherever_it_was_cut_off(copied: Lived, monkeypatch: p
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("told", chosen([False, True], [True]))
-def test_a_restore_starts_over_when_what_it_wrote_is_gone(
-    graph_lab: GraphLab, monkeypatch: pytest.MonkeyPatch, told: bool
+@pytest.mark.parametrize("recorded", chosen([False, True], [True]))
+def test_a_restore_starts_over_when_its_queues_were_deleted(
+    graph_lab: GraphLab, monkeypatch: pytest.MonkeyPatch, recorded: bool
 ) -> None:
     lab = graph_lab
-    graph, _ = lived(lab)
+    graph, _ = create_history(lab)
     queues, folder = lab.queues(graph.queues), lab.new_folder()
     with monkeypatch.context() as patch:
-        _after(CatalogWriter, "record_once")(patch) if told else _after(restore_queue._Run, "_replay")(patch)
+        _die_after(CatalogWriter, "record_once")(patch) if recorded else _die_after(
+            restore_queue._Run, "_replay"
+        )(patch)
         with pytest.raises(Killed):
             lab.restore(folder, maps(graph, queues))
     queues.delete()
     with pytest.raises(Refused, match=r"belongs to another restore|already"):
         lab.restore(folder, {**maps(graph, queues), graph.queues.places[0][0]: "another"})
     some_writes(graph.writers, random.Random(7), 20)
-    newest = lab.full(graph)
+    newest_full = lab.full(graph)
     some_writes(graph.writers, random.Random(8), 20)
-    last = lab.backup(graph, "incremental")
-    ops, tid = list(graph.writers.ops), int(last["last_tid"])
+    last_backup = lab.backup(graph, "incremental")
+    ops, tid = list(graph.writers.ops), int(last_backup["last_tid"])
     result = lab.restore(folder, maps(graph, queues))
-    assert result["full"] == newest["backup_id"]
-    again = lab.taken_up(folder, queues, ops, tid)
+    assert result["full"] == newest_full["backup_id"]
+    restored = lab.taken_up(folder, queues, ops, tid)
     rows = lab.rows("SELECT restore_id, full_id, epoch FROM queue_restores")
-    places = len(queues.places)
-    assert len([row for row in rows if row["full_id"] == newest["backup_id"]]) == places
-    assert (len(rows), len({row["restore_id"] for row in rows})) == ((2 * places, 2) if told else (places, 1))
+    partition_count = len(queues.places)
+    assert len([row for row in rows if row["full_id"] == newest_full["backup_id"]]) == partition_count
+    assert (len(rows), len({row["restore_id"] for row in rows})) == (
+        (2 * partition_count, 2) if recorded else (partition_count, 1)
+    )
     assert lab.rows("SELECT * FROM restores WHERE scope IS NULL")
     assert not CatalogReader(str(lab.place)).one("open_restores")
-    # The new queues have other names: their backups begin with the full.
-    again.writers.write("n:1", 1)
-    assert lab.backup(again, "incremental")["parent"] == newest["backup_id"]
+    # The new queues have other names, so their backups start from the full.
+    restored.writers.write("n:1", 1)
+    assert lab.backup(restored, "incremental")["parent"] == newest_full["backup_id"]
 
 
 @pytest.mark.long
-def test_progress_that_the_brokers_forgot_brings_nothing_twice(
-    copied: Lived, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of a group without members they forget it after a week."""
+def test_a_restore_with_lost_progress_is_refused(copied: History, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Brokers delete the offsets of a group without members after a week."""
     lab, graph = copied.lab, copied.graph
     queues, folder = lab.queues(graph.queues), lab.new_folder()
     with monkeypatch.context() as patch:
-        _after(restore_queue._Run, "_replay")(patch)
+        _die_after(restore_queue._Run, "_replay")(patch)
         with pytest.raises(Killed):
             lab.restore(folder, maps(graph, queues))
-    cluster, brought = Cluster({"bootstrap.servers": lab.bootstrap}), held(lab, queues)
+    cluster, messages_before = Cluster({"bootstrap.servers": lab.bootstrap}), messages_in(lab, queues)
     (row,) = CatalogReader(str(lab.place)).rows("open_restores")
     cluster.delete_group(group_of(row["restore_id"]))
-    for _ in range(2):  # the first of them leaves an offset of the group
+    for _ in range(2):  # the first attempt leaves an offset of the group
         with pytest.raises(Refused, match="would be there twice") as refused:
             lab.restore(folder, maps(graph, queues))
     assert "Delete the topic" in refused.value.hint
-    assert held(lab, queues) == brought
+    assert messages_in(lab, queues) == messages_before
     queues.delete()
     lab.restore(folder, maps(graph, queues))
-    again = held(lab, queues)
-    assert {place: len(found) for place, found in again.items()} == {p: len(m) for p, m in brought.items()}
+    messages_after = messages_in(lab, queues)
+    assert {partition: len(messages) for partition, messages in messages_after.items()} == {
+        p: len(m) for p, m in messages_before.items()
+    }
 
 
 def test_a_restore_whose_folder_is_missing_does_not_start_over(
-    copied: Lived, monkeypatch: pytest.MonkeyPatch
+    copied: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lab, graph, (_, _, two) = copied.lab, copied.graph, copied.made
+    lab, graph, (_, _, second_incremental) = copied.lab, copied.graph, copied.backups
     ops = list(graph.writers.ops)
-    inside = next(op.ts for op in ops if op.tid == two["last_tid"] - 12)
+    to_ts = next(op.ts for op in ops if op.tid == second_incremental["last_tid"] - 12)
     queues, folder = lab.queues(graph.queues), lab.new_folder()
     with monkeypatch.context() as patch:
-        _after(restore_queue._Run, "_replay")(patch)
+        _die_after(restore_queue._Run, "_replay")(patch)
         with pytest.raises(Killed):
-            lab.restore(folder, maps(graph, queues), to_ts=inside)
-    # `--to-time -2h` means another instant each time: the message names the first.
-    with pytest.raises(Refused, match=f"with --to-time {format_ts(inside)}") as refused:
-        lab.restore(folder, maps(graph, queues), to_ts=inside + 1)
+            lab.restore(folder, maps(graph, queues), to_ts=to_ts)
+    # `--to-time -2h` means another instant in each run, so the message names the first one.
+    with pytest.raises(Refused, match=f"with --to-time {format_ts(to_ts)}") as refused:
+        lab.restore(folder, maps(graph, queues), to_ts=to_ts + 1)
     assert "run the same command" in refused.value.hint
-    assert parse_time(format_ts(inside), now=0) == inside
-    away = folder.rename(lab.new_folder())
+    assert parse_time(format_ts(to_ts), now=0) == to_ts
+    moved_folder = folder.rename(lab.new_folder())
     with pytest.raises(Refused, match="is not the folder that it started in"):
-        lab.restore(folder, maps(graph, queues), to_ts=inside)
+        lab.restore(folder, maps(graph, queues), to_ts=to_ts)
     assert not folder.exists()
-    away.rename(folder)
-    result = lab.restore(folder, maps(graph, queues), to_ts=inside)
+    moved_folder.rename(folder)
+    result = lab.restore(folder, maps(graph, queues), to_ts=to_ts)
     assert result["resumed"]
-    left = open_at(ops, result["to_tid"])
-    assert (result["open_transactions"], set(result["open_ids"])) == (len(left), left)
-    wanted = upto(copied.follows, ops, result["to_tid"])
-    require_same(held(lab, queues), wanted, maps(graph, queues), {"backup": two["backup_id"]})
+    open_ids = open_at(ops, result["to_tid"])
+    assert (result["open_transactions"], set(result["open_ids"])) == (len(open_ids), open_ids)
+    expected = messages_up_to(copied.messages_after_full, ops, result["to_tid"])
+    require_same(
+        messages_in(lab, queues), expected, maps(graph, queues), {"backup": second_incremental["backup_id"]}
+    )
 
 
-def _then(kind: type, name: str, after: Callable[[], None], patch: pytest.MonkeyPatch) -> None:
-    """Does something when a method has been called for the first time."""
-    real, left = getattr(kind, name), [1]
+def _call_after(kind: type, name: str, action: Callable[[], None], patch: pytest.MonkeyPatch) -> None:
+    """Call `action` after the first call of a method."""
+    method, first_call = getattr(kind, name), [1]
 
-    def called(*given: Any, **named: Any) -> Any:
-        result = real(*given, **named)
-        if left:
-            left.clear()
-            after()
+    def call_method(*arguments: Any, **keywords: Any) -> Any:
+        result = method(*arguments, **keywords)
+        if first_call:
+            first_call.clear()
+            action()
         return result
 
-    patch.setattr(kind, name, called)
+    patch.setattr(kind, name, call_method)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("where", chosen(["before", "behind"], ["behind"]))
-def test_somebody_writes_meanwhile(graph_lab: GraphLab, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
+@pytest.mark.parametrize("write_position", chosen(["before", "behind"], ["behind"]))
+def test_messages_written_during_a_restore_belong_to_the_right_history(
+    graph_lab: GraphLab, monkeypatch: pytest.MonkeyPatch, write_position: str
+) -> None:
     lab = graph_lab
     graph = lab.begin()
-    place = graph.queues.places[0]
-    _send(lab, place, (1, None, "write"))
+    partition = graph.queues.places[0]
+    _send(lab, partition, (1, None, "write"))
     full = lab.full(graph, told=False)
     for tid in (10, 20):
-        _send(lab, place, (tid, None, "write"))
-        last = lab.backup(graph, "incremental")
+        _send(lab, partition, (tid, None, "write"))
+        last_incremental = lab.backup(graph, "incremental")
     monkeypatch.setattr(replay_task, "TRANSACTION_BYTES", 1)
     monkeypatch.setattr(queue_splits, "AT_ONCE", 1)
 
-    def restored() -> tuple[dict[str, Any], list[int]]:
+    def restore() -> tuple[dict[str, Any], list[int]]:
         result = lab.restore(lab.new_folder(), append=True)
         rows = lab.rows(
             "SELECT base_position, whole FROM queue_restores "
-            f"WHERE restore_id = '{result['restore_id']}' AND scope = '{place[0]}' AND region = '{place[1]}'"
+            f"WHERE restore_id = '{result['restore_id']}' AND scope = '{partition[0]}' "
+            f"AND region = '{partition[1]}'"
         )
         assert [row["whole"] for row in rows] == [result["whole"]]
-        begin = rows[0]["base_position"]
-        there = held(lab, graph.queues)[place]
-        return result, [int(header(r, "tid") or 0) for offset, r in there if offset >= begin]
+        base_position = rows[0]["base_position"]
+        messages = messages_in(lab, graph.queues)[partition]
+        return result, [int(header(r, "tid") or 0) for offset, r in messages if offset >= base_position]
 
-    if where == "before":
-        # What is before the watermark belongs to the history that is left.
+    if write_position == "before":
+        # Messages before the watermark belong to the abandoned history.
         with monkeypatch.context() as patch:
-            _then(restore_queue._Run, "_snapshot", lambda: _send(lab, place, (30, None, "write")), patch)
-            result, tids = restored()
-        assert (result["backup_id"], result["whole"], tids) == (last["backup_id"], True, [0, 10, 20])
+            _call_after(
+                restore_queue._Run, "_snapshot", lambda: _send(lab, partition, (30, None, "write")), patch
+            )
+            result, tids = restore()
+        assert (result["backup_id"], result["whole"], tids) == (
+            last_incremental["backup_id"],
+            True,
+            [0, 10, 20],
+        )
         return
-    # What is behind it belongs to the history that the engine goes on from, and to its next backup.
+    # Messages after the watermark belong to the engine's history, and to its next backup.
     with monkeypatch.context() as patch:
-        _then(RestoreProducer, "commit", lambda: _send(lab, place, (40, None, "write")), patch)
-        result, tids = restored()
-    assert (result["backup_id"], result["whole"], tids) == (last["backup_id"], False, [0, 10, 40, 20])
-    assert f"topic {place[0]}, partition {place[1]}: 1 offsets among" in lab.warnings.getvalue()
+        _call_after(RestoreProducer, "commit", lambda: _send(lab, partition, (40, None, "write")), patch)
+        result, tids = restore()
+    assert (result["backup_id"], result["whole"], tids) == (
+        last_incremental["backup_id"],
+        False,
+        [0, 10, 40, 20],
+    )
+    assert f"topic {partition[0]}, partition {partition[1]}: 1 offsets among" in lab.warnings.getvalue()
     assert lab.backup(graph, "incremental")["parent"] == full["backup_id"]
     queues = lab.queues(graph.queues)
     lab.restore(lab.new_folder(), maps(graph, queues))
-    there = held(lab, queues)[maps(graph, queues)[place[0]], place[1]]
-    assert [int(header(record, "tid") or 0) for _, record in there] == [0, 10, 40, 20]
+    messages = messages_in(lab, queues)[maps(graph, queues)[partition[0]], partition[1]]
+    assert [int(header(record, "tid") or 0) for _, record in messages] == [0, 10, 40, 20]
 
 
-@pytest.mark.parametrize("much", chosen(["ENTRIES", "LITTLE"], ["ENTRIES"]))
-def test_on_spark(copied: Lived, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, much: str) -> None:
-    """Much to keep of the messages, though they are few bytes; or many bytes."""
-    lab, graph, (_, _, two) = copied.lab, copied.graph, copied.made
-    ops, tid = list(graph.writers.ops), int(two["last_tid"]) - 8
+@pytest.mark.parametrize("limit", chosen(["ENTRIES", "LITTLE"], ["ENTRIES"]))
+def test_a_restore_on_spark_gives_the_same_messages(
+    copied: History, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    """Spark is used for many messages, and for many bytes."""
+    lab, graph, (_, _, second_incremental) = copied.lab, copied.graph, copied.backups
+    ops, tid = list(graph.writers.ops), int(second_incremental["last_tid"]) - 8
     sessions: list[Any] = []
 
-    def give_scans(reader: Any, session: Any, *given: Any) -> None:
+    def give_scans(reader: Any, session: Any, *arguments: Any) -> None:
         sessions.append(session)
-        real(reader, session, *given)
+        original_give_scans(reader, session, *arguments)
 
-    real = scan_task.give_scans
+    original_give_scans = scan_task.give_scans
     monkeypatch.setattr(scan_task, "give_scans", give_scans)
     queues, folder = lab.queues(graph.queues), lab.new_folder()
-    monkeypatch.setattr(preparing, much, -1)
+    monkeypatch.setattr(preparing, limit, -1)
     request = lab.wanted(folder, maps(graph, queues), to_tid=tid)
     restore_queue.run(request, spark=spark, reporter=lab.reporter)
-    require_same(held(lab, queues), upto(copied.follows, ops, tid), maps(graph, queues), {"to_tid": tid})
+    require_same(
+        messages_in(lab, queues),
+        messages_up_to(copied.messages_after_full, ops, tid),
+        maps(graph, queues),
+        {"to_tid": tid},
+    )
     assert {*sessions} == {spark}
 
 
 @pytest.mark.long
-def test_on_spark_with_nothing_open(
+def test_a_restore_on_spark_without_open_transactions(
     graph_lab: GraphLab, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lab = graph_lab
     graph = lab.begin()
-    place = graph.queues.places[0]
-    _send(lab, place, (1, None, "write"))
+    partition = graph.queues.places[0]
+    _send(lab, partition, (1, None, "write"))
     lab.full(graph, told=False)
-    _send(lab, place, (2, None, "write"), (3, "t", "write"), (4, "t", "commit"), (5, None, "write"))
+    _send(lab, partition, (2, None, "write"), (3, "t", "write"), (4, "t", "commit"), (5, None, "write"))
     lab.backup(graph, "incremental")
     queues = lab.queues(graph.queues)
     monkeypatch.setattr(preparing, "LITTLE", -1)
@@ -486,50 +538,56 @@ def test_on_spark_with_nothing_open(
     assert (result["open_transactions"], result["open_ids"], result["entries"]) == (0, [], 3)
 
 
-def _send(lab: GraphLab, place: Place, *told: tuple[int, str | None, str], kind: str = "kind") -> None:
-    """Tid, transaction and kind of each message; `kind`: the header that the last has."""
+def _send(
+    lab: GraphLab, partition: Place, *messages: tuple[int, str | None, str], kind: str = "kind"
+) -> None:
+    """Send messages of (tid, transaction, kind). `kind`: the name of the header with the kind."""
     records = []
-    for tid, transaction, name in told:
+    for tid, transaction, name in messages:
         headers = [("tid", str(tid).encode()), (kind, name.encode())]
         headers += [("transaction", transaction.encode())] if transaction else []
-        records.append(truth.Record(place[1], b"k", str(tid).encode(), tuple(headers), 1_000 + tid))
-    truth.produce(lab.bootstrap, place[0], records)
+        records.append(truth.Record(partition[1], b"k", str(tid).encode(), tuple(headers), 1_000 + tid))
+    truth.produce(lab.bootstrap, partition[0], records)
 
 
 @pytest.mark.long
-def test_late_messages_belong_to_a_transaction_that_had_ended(graph_lab: GraphLab) -> None:
-    """A header has another name here; the watermark has it too."""
+def test_late_messages_belong_to_their_committed_transaction(graph_lab: GraphLab) -> None:
+    """The header of the kind has another name, also in the watermark."""
     lab = graph_lab
     graph, names = lab.begin(), HeaderNames(kind="op")
-    first, second = graph.queues.places[0], graph.queues.places[1]
-    _send(lab, first, (1, None, "write"), kind="op")
+    first_partition, second_partition = graph.queues.places[0], graph.queues.places[1]
+    _send(lab, first_partition, (1, None, "write"), kind="op")
     lab.full(graph, told=False, names=names)
-    _send(lab, first, (10, "t", "write"), (12, "t", "commit"), (13, "u", "write"), kind="op")
+    _send(lab, first_partition, (10, "t", "write"), (12, "t", "commit"), (13, "u", "write"), kind="op")
     lab.backup(graph, "incremental", names=names)
-    late = (11, "t", "write"), (14, "u", "write"), (15, "v", "write"), (20, None, "write")
-    _send(lab, second, *late, kind="op")
-    _send(lab, first, (21, "u", "commit"), kind="op")
+    late_messages = (11, "t", "write"), (14, "u", "write"), (15, "v", "write"), (20, None, "write")
+    _send(lab, second_partition, *late_messages, kind="op")
+    _send(lab, first_partition, (21, "u", "commit"), kind="op")
     lab.backup(graph, "incremental", names=names)
     queues = lab.queues(graph.queues)
     lab.restore(lab.new_folder(), maps(graph, queues), to_tid=16)
-    found = held(lab, queues)
-    for (topic, partition), tids in ((first, [10, 12]), (second, [11])):
-        assert [int(r.value or 0) for _, r in found[maps(graph, queues)[topic], partition][1:]] == tids, topic
-    for records in found.values():
+    messages_by_partition = messages_in(lab, queues)
+    for (topic, partition), tids in ((first_partition, [10, 12]), (second_partition, [11])):
+        assert [
+            int(r.value or 0) for _, r in messages_by_partition[maps(graph, queues)[topic], partition][1:]
+        ] == tids, topic
+    for records in messages_by_partition.values():
         assert dict(records[0][1].headers) == {"lakebackup-watermark": b"1", "op": b"watermark"}
 
 
 def test_a_damaged_file_stops_a_restore(graph_lab: GraphLab) -> None:
     lab = graph_lab
-    graph, (_, one, two) = lived(lab)
-    rows = lab.rows(f"SELECT path FROM files WHERE role = 'data' AND backup_id = '{one['backup_id']}'")
-    torn = lab.place / rows[0]["path"]
-    content = torn.read_bytes()
-    torn.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
-    # Since the backup somebody wants them kept for longer.
-    topics, own = Cluster({"bootstrap.servers": lab.bootstrap}), {"retention.ms": str(10**12)}
+    graph, (_, first_incremental, second_incremental) = create_history(lab)
+    rows = lab.rows(
+        f"SELECT path FROM files WHERE role = 'data' AND backup_id = '{first_incremental['backup_id']}'"
+    )
+    damaged_file = lab.place / rows[0]["path"]
+    content = damaged_file.read_bytes()
+    damaged_file.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    # The topics got a longer retention after the backup.
+    topics, own_settings = Cluster({"bootstrap.servers": lab.bootstrap}), {"retention.ms": str(10**12)}
     for topic in graph.queues.topics:
-        topics.alter_settings(topic, put=own)
+        topics.alter_settings(topic, put=own_settings)
     folder = lab.new_folder()
     with pytest.raises(Damaged, match=r"is not what was written") as damaged:
         lab.restore(folder, append=True)
@@ -537,13 +595,13 @@ def test_a_damaged_file_stops_a_restore(graph_lab: GraphLab) -> None:
     assert {state.settings["retention.ms"] for state in topics.describe(graph.queues.topics)} == {"-1"}
     (row,) = lab.rows("SELECT state FROM restores WHERE scope IS NULL ORDER BY at DESC LIMIT 1")
     assert row["state"] == "failed"
-    torn.write_bytes(content)
+    damaged_file.write_bytes(content)
     assert lab.restore(folder, append=True)["resumed"]
-    assert [state.settings for state in topics.describe(graph.queues.topics)] == [own] * len(
+    assert [state.settings for state in topics.describe(graph.queues.topics)] == [own_settings] * len(
         graph.queues.topics
     )
     # A restore checks the engine's own files before it writes anything.
-    (lab.place / "social/queues" / two["backup_id"] / "config.yaml").unlink()
+    (lab.place / "social/queues" / second_incremental["backup_id"] / "config.yaml").unlink()
     queues, folder = lab.queues(graph.queues), lab.new_folder()
     with pytest.raises(Damaged, match=r"config\.yaml is missing"):
         lab.restore(folder, maps(graph, queues))

@@ -1,4 +1,4 @@
-"""Backups and restores with exactly the rights of docs/topics.md, and what is said without one of them."""
+"""Backups and restores with exactly the rights of docs/topics.md, and the messages when one is missing."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ RESTORE = {
     ResourceType.TRANSACTIONAL_ID: ("WRITE",),
     ResourceType.GROUP: ("READ", "DELETE"),
 }
-OF_LOG = {**RESTORE, ResourceType.TOPIC: ("CREATE", "DESCRIBE", "DESCRIBE_CONFIGS", "WRITE", "READ")}
-OWN, OWN_OF_LOG = "lakebackup-restore-", "lakebackup-log-"
-# Rights that brokers see in another one of the same list.
+LOG_RESTORE = {**RESTORE, ResourceType.TOPIC: ("CREATE", "DESCRIBE", "DESCRIBE_CONFIGS", "WRITE", "READ")}
+OWN_PREFIX, OWN_LOG_PREFIX = "lakebackup-restore-", "lakebackup-log-"
+# Rights that brokers derive from another one of the same list.
 IMPLIED = {"DESCRIBE", "DELETE"}
 
 Right = tuple[ResourceType, str]
@@ -54,13 +54,13 @@ def allow_restore(
     *topics: str,
     without: Right | None = None,
     rights: dict[ResourceType, tuple[str, ...]] = RESTORE,
-    own: str = OWN,
+    own_prefix: str = OWN_PREFIX,
 ) -> None:
-    """Give a user the rights of a restore into topics, but one."""
+    """Give a user the rights of a restore into topics, except `without`."""
     for kind, operations in rights.items():
         is_topic = kind == ResourceType.TOPIC
         pattern = ResourcePatternType.LITERAL if is_topic else ResourcePatternType.PREFIXED
-        for name in topics if is_topic else (own,):
+        for name in topics if is_topic else (own_prefix,):
             for operation in operations:
                 if (kind, operation) != without:
                     secured.allow(user, AclOperation[operation], name, kind, pattern)
@@ -72,7 +72,7 @@ def topics_of(secured: SecuredBroker) -> set[str]:
 
 def test_the_documented_rights_suffice(plain: Lab, secured: SecuredBroker, orders: str) -> None:
     consumers.commit(secured.bootstrap, f"{orders}-group", {(orders, 0): 7})
-    client, copy = secured.add_user(orders, PASSWORD), f"{orders}-copy"
+    client, copy_topic = secured.add_user(orders, PASSWORD), f"{orders}-copy"
     for topic in (orders, "__consumer_offsets"):
         for operation in BACKUP:
             secured.allow(orders, AclOperation[operation], topic)
@@ -80,9 +80,9 @@ def test_the_documented_rights_suffice(plain: Lab, secured: SecuredBroker, order
     assert plain.backup(orders, kafka=client, groups="all")["kind"] == "full"
 
     restorer = secured.add_user(f"{orders}-restorer", PASSWORD)
-    allow_restore(secured, f"{orders}-restorer", copy)
-    plain.restore(orders, maps={orders: copy}, target=f"kafka://{secured.secured}", kafka=restorer)
-    assert truth.contents(secured.bootstrap, copy) == truth.contents(secured.bootstrap, orders)
+    allow_restore(secured, f"{orders}-restorer", copy_topic)
+    plain.restore(orders, maps={orders: copy_topic}, target=f"kafka://{secured.secured}", kafka=restorer)
+    assert truth.contents(secured.bootstrap, copy_topic) == truth.contents(secured.bootstrap, orders)
     assert "stays" not in plain.warnings.getvalue()
 
 
@@ -95,35 +95,38 @@ def test_the_documented_rights_suffice(plain: Lab, secured: SecuredBroker, order
         ((ResourceType.TRANSACTIONAL_ID, "WRITE"), "Write on transactional ids lakebackup-restore-*"),
     ],
 )
-def test_a_missing_right_is_named_before_anything_is_written(
+def test_a_missing_right_is_reported_before_anything_is_written(
     plain: Lab, secured: SecuredBroker, orders: str, without: tuple[ResourceType, str], message: str
 ) -> None:
     plain.backup(orders)
-    client, copy = secured.add_user(orders, PASSWORD), f"{orders}-copy"
-    allow_restore(secured, orders, copy, without=without)
-    request = {"maps": {orders: copy}, "target": f"kafka://{secured.secured}", "kafka": client}
-    reason = f"this user lacks the right {message.format(topic=copy)}"
+    client, copy_topic = secured.add_user(orders, PASSWORD), f"{orders}-copy"
+    allow_restore(secured, orders, copy_topic, without=without)
+    request = {"maps": {orders: copy_topic}, "target": f"kafka://{secured.secured}", "kafka": client}
+    reason = f"this user lacks the right {message.format(topic=copy_topic)}"
     assert reason in plain.restore(orders, **request, dry_run=True)["refused"]
-    with pytest.raises(Denied, match="Nothing is written") as caught:
+    with pytest.raises(Denied, match="Nothing is written") as error:
         plain.restore(orders, **request)
-    assert reason in caught.value.message
-    assert copy not in topics_of(secured)
+    assert reason in error.value.message
+    assert copy_topic not in topics_of(secured)
 
 
 @pytest.mark.parametrize("right", ["WRITE", "READ"])
-def test_who_may_not_write_into_a_topic_writes_no_record(
+def test_a_user_without_write_or_read_on_a_topic_writes_no_record(
     plain: Lab, secured: SecuredBroker, orders: str, right: str
 ) -> None:
     plain.backup(orders)
-    client, copy = secured.add_user(orders, PASSWORD), f"{orders}-copy"
-    allow_restore(secured, orders, copy, without=(ResourceType.TOPIC, right))
-    request = {"maps": {orders: copy}, "target": f"kafka://{secured.secured}", "kafka": client}
-    with pytest.raises(Denied, match=f"lacks the right {right.capitalize()} on topic {copy}"):
+    client, copy_topic = secured.add_user(orders, PASSWORD), f"{orders}-copy"
+    allow_restore(secured, orders, copy_topic, without=(ResourceType.TOPIC, right))
+    request = {"maps": {orders: copy_topic}, "target": f"kafka://{secured.secured}", "kafka": client}
+    with pytest.raises(Denied, match=f"lacks the right {right.capitalize()} on topic {copy_topic}"):
         plain.restore(orders, **request)
-    assert not [record for records in truth.contents(secured.bootstrap, copy).values() for record in records]
-    # The topic is there by now, so a dry run sees it too.
+    assert not [
+        record for records in truth.contents(secured.bootstrap, copy_topic).values() for record in records
+    ]
+    # The topic exists now, so a dry run reports the missing right too.
     assert (
-        f"{right.capitalize()} on topic {copy}" in plain.restore(orders, **request, dry_run=True)["refused"]
+        f"{right.capitalize()} on topic {copy_topic}"
+        in plain.restore(orders, **request, dry_run=True)["refused"]
     )
 
 
@@ -131,23 +134,23 @@ def test_a_group_that_may_not_be_deleted_is_a_warning(
     plain: Lab, secured: SecuredBroker, orders: str
 ) -> None:
     plain.backup(orders)
-    client, copy = secured.add_user(orders, PASSWORD), f"{orders}-copy"
-    allow_restore(secured, orders, copy, without=(ResourceType.GROUP, "DELETE"))
-    request = {"maps": {orders: copy}, "target": f"kafka://{secured.secured}", "kafka": client}
+    client, copy_topic = secured.add_user(orders, PASSWORD), f"{orders}-copy"
+    allow_restore(secured, orders, copy_topic, without=(ResourceType.GROUP, "DELETE"))
+    request = {"maps": {orders: copy_topic}, "target": f"kafka://{secured.secured}", "kafka": client}
     assert plain.restore(orders, **request)["entries"] == 100
     assert "Delete on groups lakebackup-restore-*" in plain.warnings.getvalue()
     assert plain.restore(orders, **request, continued=True)["entries"] == 0
 
 
-def test_a_restore_says_why_no_group_is_restored(plain: Lab, secured: SecuredBroker, orders: str) -> None:
+def test_a_restore_reports_why_no_group_is_restored(plain: Lab, secured: SecuredBroker, orders: str) -> None:
     plain.backup(orders, groups="none")
-    copy = f"{orders}-copy"
+    copy_topic = f"{orders}-copy"
     with pytest.raises(Incomplete, match="backups hold no position of a consumer group"):
-        plain.restore(orders, maps={orders: copy}, groups=(".*",))
-    assert truth.contents(secured.bootstrap, copy) == truth.contents(secured.bootstrap, orders)
+        plain.restore(orders, maps={orders: copy_topic}, groups=(".*",))
+    assert truth.contents(secured.bootstrap, copy_topic) == truth.contents(secured.bootstrap, orders)
 
 
-def test_what_rights_hide_since_the_last_backup_is_named(
+def test_topics_and_groups_hidden_since_the_last_backup_are_reported(
     plain: Lab, secured: SecuredBroker, orders: str
 ) -> None:
     bills, groups = f"{orders}-bills", (f"{orders}-a", f"{orders}-b")
@@ -177,8 +180,8 @@ def test_what_rights_hide_since_the_last_backup_is_named(
     assert groups[0] not in warnings
 
 
-def test_a_certificate_is_enough_to_be_known(plain: Lab, secured: SecuredBroker, orders: str) -> None:
-    """Mutual TLS, with the properties of Java's clients."""
+def test_a_client_certificate_identifies_the_user(plain: Lab, secured: SecuredBroker, orders: str) -> None:
+    """The client uses mutual TLS, configured with the properties of Java's clients."""
     client = translate(secured.certified())
     with pytest.raises(EnvironmentProblem, match="nothing that this user may back up"):
         plain.backup(orders, kafka=client)
@@ -187,29 +190,31 @@ def test_a_certificate_is_enough_to_be_known(plain: Lab, secured: SecuredBroker,
     assert plain.backup(orders, kafka=client)["entries"] == 100
 
 
-@pytest.mark.parametrize("own", [OWN, OWN_OF_LOG])
-def test_each_documented_right_is_missed(secured: SecuredBroker, orders: str, own: str) -> None:
-    """The test removes one right after another on an existing topic."""
-    rights, alters = (RESTORE, True) if own == OWN else (OF_LOG, False)
+@pytest.mark.parametrize("own_prefix", [OWN_PREFIX, OWN_LOG_PREFIX])
+def test_each_documented_right_is_reported_when_it_is_missing(
+    secured: SecuredBroker, orders: str, own_prefix: str
+) -> None:
+    """The test removes one right after the other on an existing topic."""
+    rights, alters = (RESTORE, True) if own_prefix == OWN_PREFIX else (LOG_RESTORE, False)
     client = secured.add_user(orders, PASSWORD)
-    allow_restore(secured, orders, orders, rights=rights, own=own)
-    options = Rights(client, own, alters=alters)
+    allow_restore(secured, orders, orders, rights=rights, own_prefix=own_prefix)
+    options = Rights(client, own_prefix, alters=alters)
     assert options.missing([orders], [orders]) == []
     implied = IMPLIED | ({"DESCRIBE_CONFIGS"} if alters else set())
     for kind, operations in rights.items():
         for operation in operations:
-            name = orders if kind == ResourceType.TOPIC else own
+            name = orders if kind == ResourceType.TOPIC else own_prefix
             secured.revoke(orders, AclOperation[operation], name, kind)
             missing = options.missing([orders], [orders])
             assert len(missing) == (operation not in implied and operation != "CREATE"), operation
-            allow_restore(secured, orders, orders, rights=rights, own=own)
+            allow_restore(secured, orders, orders, rights=rights, own_prefix=own_prefix)
 
 
 def test_a_dry_run_registers_no_transactional_id(plain: Lab, secured: SecuredBroker, orders: str) -> None:
     plain.backup(orders)
-    client, copy = secured.add_user(orders, PASSWORD), f"{orders}-copy"
-    allow_restore(secured, orders, copy)
-    request = {"maps": {orders: copy}, "target": f"kafka://{secured.secured}", "kafka": client}
+    client, copy_topic = secured.add_user(orders, PASSWORD), f"{orders}-copy"
+    allow_restore(secured, orders, copy_topic)
+    request = {"maps": {orders: copy_topic}, "target": f"kafka://{secured.secured}", "kafka": client}
     assert "refused" not in plain.restore(orders, **request, dry_run=True)
     plain.restore(orders, **request)
     registered = b"".join(
@@ -217,8 +222,8 @@ def test_a_dry_run_registers_no_transactional_id(plain: Lab, secured: SecuredBro
         for records in truth.contents(secured.bootstrap, "__transaction_state").values()
         for record in records
     )
-    assert f"{OWN}".encode() in registered
-    assert f"{OWN}rights".encode() not in registered
+    assert f"{OWN_PREFIX}".encode() in registered
+    assert f"{OWN_PREFIX}rights".encode() not in registered
 
 
 @pytest.fixture
@@ -234,7 +239,7 @@ def secured_social(secured: SecuredBroker, empty_catalog: Path, tmp_path: Path, 
     return social
 
 
-def test_queues_with_the_documented_rights(
+def test_the_documented_rights_suffice_for_queues(
     secured: SecuredBroker, secured_social: Social, orders: str
 ) -> None:
     social, client = secured_social, secured.add_user(orders, PASSWORD)
@@ -256,11 +261,11 @@ def test_queues_with_the_documented_rights(
     }
     without = (ResourceType.TRANSACTIONAL_ID, "WRITE")
     allow_restore(secured, restorer, *copies.values(), without=without)
-    reason = f"this user lacks the right Write on transactional ids {OWN}*"
+    reason = f"this user lacks the right Write on transactional ids {OWN_PREFIX}*"
     assert put_back(social, "into", **options, dry_run=True)["refused_because"] == reason
-    with pytest.raises(Denied, match="Nothing is written") as caught:
+    with pytest.raises(Denied, match="Nothing is written") as error:
         put_back(social, "into", **options)
-    assert reason in caught.value.message
+    assert reason in error.value.message
     assert not topics_of(secured) & set(copies.values())
     assert not (social.folder / "into").exists()
     allow_restore(secured, restorer, *copies.values())
@@ -295,75 +300,79 @@ def change_log(
     [
         ((ResourceType.TOPIC, "CREATE"), "Create on topic {topic}"),
         ((ResourceType.TOPIC, "DESCRIBE_CONFIGS"), "DescribeConfigs on topic {topic}"),
-        ((ResourceType.GROUP, "READ"), f"Read on groups {OWN_OF_LOG}*"),
-        ((ResourceType.TRANSACTIONAL_ID, "WRITE"), f"Write on transactional ids {OWN_OF_LOG}*"),
+        ((ResourceType.GROUP, "READ"), f"Read on groups {OWN_LOG_PREFIX}*"),
+        ((ResourceType.TRANSACTIONAL_ID, "WRITE"), f"Write on transactional ids {OWN_LOG_PREFIX}*"),
     ],
 )
-def test_a_right_that_a_log_lacks_is_named_first(
+def test_a_right_missing_for_a_log_is_reported_before_anything_is_written(
     change_log: ChangeLog, secured: SecuredBroker, orders: str, without: Right, message: str
 ) -> None:
     client, warnings_text = secured.add_user(orders, PASSWORD), io.StringIO()
-    allow_restore(secured, orders, change_log.topic, without=without, rights=OF_LOG, own=OWN_OF_LOG)
+    allow_restore(
+        secured, orders, change_log.topic, without=without, rights=LOG_RESTORE, own_prefix=OWN_LOG_PREFIX
+    )
     reason = f"this user lacks the right {message.format(topic=change_log.topic)}"
     assert change_log.restore(client, warnings_text, dry_run=True)["refused_because"] == reason
-    with pytest.raises(Denied, match="Nothing is written") as caught:
+    with pytest.raises(Denied, match="Nothing is written") as error:
         change_log.restore(client, warnings_text)
-    assert reason in caught.value.message
+    assert reason in error.value.message
     assert change_log.topic not in topics_of(secured)
 
 
 @pytest.mark.parametrize("without", [None, (ResourceType.GROUP, "DELETE")])
-def test_a_log_with_the_documented_rights(
+def test_the_documented_rights_suffice_for_a_log(
     change_log: ChangeLog, secured: SecuredBroker, orders: str, without: Right | None
 ) -> None:
     client, warnings_text = secured.add_user(orders, PASSWORD), io.StringIO()
-    allow_restore(secured, orders, change_log.topic, without=without, rights=OF_LOG, own=OWN_OF_LOG)
+    allow_restore(
+        secured, orders, change_log.topic, without=without, rights=LOG_RESTORE, own_prefix=OWN_LOG_PREFIX
+    )
     assert change_log.restore(client, warnings_text)["entries"] == 2
     contents = truth.contents(secured.bootstrap, change_log.topic)
     assert [record.value for records in contents.values() for record in records] == [b"1", b"2"]
-    assert (f"Delete on groups {OWN_OF_LOG}*" in warnings_text.getvalue()) == bool(without)
+    assert (f"Delete on groups {OWN_LOG_PREFIX}*" in warnings_text.getvalue()) == bool(without)
     assert change_log.restore(client, warnings_text)["done_before"]
 
 
-def test_groups_with_the_documented_rights(plain: Lab, secured: SecuredBroker, orders: str) -> None:
-    group, copy = f"{orders}-group", f"{orders}-copy"
+def test_the_documented_rights_suffice_for_groups(plain: Lab, secured: SecuredBroker, orders: str) -> None:
+    group, copy_topic = f"{orders}-group", f"{orders}-copy"
     consumers.commit(secured.bootstrap, group, {(orders, 0): 7})
     plain.backup(orders, groups="all")
-    plain.restore(orders, maps={orders: copy})
+    plain.restore(orders, maps={orders: copy_topic})
     options: dict[str, Any] = {
         "kafka": secured.add_user(orders, PASSWORD),
         "target": f"kafka://{secured.secured}",
     }
     for operation in ("DESCRIBE", "DESCRIBE_CONFIGS", "READ"):
-        secured.allow(orders, AclOperation[operation], copy)
+        secured.allow(orders, AclOperation[operation], copy_topic)
     reason = f"this user lacks the right Read on group {group}"
     assert plain.restore_groups(group, **options, dry_run=True)["refused_because"] == reason
     with pytest.raises(Denied, match=reason):
         plain.restore_groups(group, **options)
-    assert not consumers.committed(secured.bootstrap, group).get((copy, 0))
+    assert not consumers.committed(secured.bootstrap, group).get((copy_topic, 0))
     secured.allow(orders, AclOperation.READ, group, ResourceType.GROUP)
-    secured.revoke(orders, AclOperation.READ, copy, ResourceType.TOPIC)
-    with pytest.raises(Denied, match=f"lacks the right Read on topic {copy}"):
+    secured.revoke(orders, AclOperation.READ, copy_topic, ResourceType.TOPIC)
+    with pytest.raises(Denied, match=f"lacks the right Read on topic {copy_topic}"):
         plain.restore_groups(group, **options)
-    secured.allow(orders, AclOperation.READ, copy)
+    secured.allow(orders, AclOperation.READ, copy_topic)
     assert plain.restore_groups(group, **options)["outcomes"] == {"moved": 1}
 
 
-def test_a_restore_with_groups_asks_for_their_rights_first(
+def test_a_restore_with_groups_checks_their_rights_first(
     plain: Lab, secured: SecuredBroker, orders: str
 ) -> None:
-    group, copy = f"{orders}-group", f"{orders}-copy"
+    group, copy_topic = f"{orders}-group", f"{orders}-copy"
     consumers.commit(secured.bootstrap, group, {(orders, 0): 7})
     plain.backup(orders, groups="all")
-    allow_restore(secured, orders, copy)
+    allow_restore(secured, orders, copy_topic)
     client = secured.add_user(orders, PASSWORD)
-    request = {"maps": {orders: copy}, "target": f"kafka://{secured.secured}", "kafka": client}
+    request = {"maps": {orders: copy_topic}, "target": f"kafka://{secured.secured}", "kafka": client}
     with pytest.raises(Denied, match=f"lacks the right Read on group {group}"):
         plain.restore(orders, **request, groups=(f"{orders}-.*",))
-    assert copy not in topics_of(secured)
+    assert copy_topic not in topics_of(secured)
 
 
-def test_a_log_task_is_not_started_on_what_it_may_not_read(
+def test_a_log_task_does_not_start_on_a_topic_that_it_may_not_read(
     plain: Lab, secured: SecuredBroker, orders: str
 ) -> None:
     plain.make_catalog()

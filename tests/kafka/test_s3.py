@@ -1,4 +1,4 @@
-"""Topics and snapshots backed up to S3 and restored from there: nothing of it is different from a folder."""
+"""Topics and snapshots are backed up to S3 and restored from there, as with a folder."""
 
 from __future__ import annotations
 
@@ -34,28 +34,28 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.s3]
 
 
-Make = Callable[..., str]
+MakeTopic = Callable[..., str]
 
 
 @pytest.fixture
-def place(s3: S3Proxy, empty_catalog: Path) -> str:
-    """A destination with a catalog without rows."""
+def repo(s3: S3Proxy, empty_catalog: Path) -> str:
+    """A repository with an empty catalog."""
     return put_catalog(f"s3://{s3.bucket()}/backups", empty_catalog)
 
 
 class S3Lab(Lab):
-    """A destination in S3, which has its catalog."""
+    """A lab with a repository in S3, which has its catalog already."""
 
     def __init__(self, spark: SparkSession, bootstrap: str, uri: str) -> None:
         super().__init__(spark, bootstrap, cast("Path", uri), cast("Path", None))
 
     def make_catalog(self) -> None:
-        """It is there."""
+        """Do nothing, since the catalog exists."""
 
 
 @pytest.fixture
-def lab(spark: SparkSession, broker: Broker, place: str) -> S3Lab:
-    return S3Lab(spark, broker.bootstrap, place)
+def lab(spark: SparkSession, broker: Broker, repo: str) -> S3Lab:
+    return S3Lab(spark, broker.bootstrap, repo)
 
 
 def records(partition: int, first: int, count: int) -> list[Record]:
@@ -65,50 +65,54 @@ def records(partition: int, first: int, count: int) -> list[Record]:
     ]
 
 
-def test_topics_go_there_and_come_back(
-    lab: S3Lab, s3: S3Proxy, place: str, topic: Make, cli: Commands
+def test_topics_are_backed_up_to_s3_and_restored(
+    lab: S3Lab, s3: S3Proxy, repo: str, topic: MakeTopic, cli: Commands
 ) -> None:
-    name, copy = topic("there", partitions=2), topic("copy", partitions=2)
+    name, copy_topic = topic("there", partitions=2), topic("copy", partitions=2)
     truth.produce(lab.bootstrap, name, records(0, 0, 300) + records(1, 0, 200))
-    first = lab.backup(name)
+    first_backup = lab.backup(name)
     truth.produce(lab.bootstrap, name, records(1, 200, 100))
-    second = lab.backup(name)
-    assert (first["entries"], second["kind"], second["entries"]) == (500, "differential", 100)
+    second_backup = lab.backup(name)
+    assert (first_backup["entries"], second_backup["kind"], second_backup["entries"]) == (
+        500,
+        "differential",
+        100,
+    )
 
-    listed = cli.rows("list", "--repo", place)
-    assert [row["backup_id"] for row in listed] == [second["backup_id"], first["backup_id"]]
+    listed = cli.rows("list", "--repo", repo)
+    assert [row["backup_id"] for row in listed] == [second_backup["backup_id"], first_backup["backup_id"]]
     assert all(row["intact"] for row in listed)
-    for row in cli.rows("files", second["backup_id"], "--repo", place):
-        bucket, _, key = place.removeprefix("s3://").partition("/")
-        sent = s3.client().head_object(Bucket=bucket, Key=f"{key}/{row['path']}")["Metadata"]
-        assert sent["lakebackup-last-position"] == str(row["end_position"] - 1)
-        assert sent["lakebackup-max-ts"] == str(row["max_ts"])
-    lab.restore(name, maps={name: copy})
-    assert truth.contents(lab.bootstrap, copy) == truth.contents(lab.bootstrap, name)
+    for row in cli.rows("files", second_backup["backup_id"], "--repo", repo):
+        bucket, _, key = repo.removeprefix("s3://").partition("/")
+        metadata = s3.client().head_object(Bucket=bucket, Key=f"{key}/{row['path']}")["Metadata"]
+        assert metadata["lakebackup-last-position"] == str(row["end_position"] - 1)
+        assert metadata["lakebackup-max-ts"] == str(row["max_ts"])
+    lab.restore(name, maps={name: copy_topic})
+    assert truth.contents(lab.bootstrap, copy_topic) == truth.contents(lab.bootstrap, name)
 
 
-def test_a_role_that_deletes_nothing_backs_topics_up_and_leaves_none_suspended(
-    lab: S3Lab, s3: S3Proxy, topic: Make, monkeypatch: pytest.MonkeyPatch
+def test_a_role_without_delete_backs_up_and_leaves_no_topic_suspended(
+    lab: S3Lab, s3: S3Proxy, topic: MakeTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    name, copy = topic("there"), topic("copy")
+    name, copy_topic = topic("there"), topic("copy")
     truth.produce(lab.bootstrap, name, records(0, 0, 300))
     with FaultProxy(s3.port) as proxy, acting_as("append-only", proxy):
         monkeypatch.setenv("AWS_ENDPOINT_URL_S3", proxy.endpoint)
-        first = lab.backup(name)
+        first_backup = lab.backup(name)
         truth.produce(lab.bootstrap, name, records(0, 300, 100))
-        second = lab.backup(name)
-        assert (first["entries"], second["entries"]) == (300, 100)
-        lab.restore(name, maps={name: copy})
+        second_backup = lab.backup(name)
+        assert (first_backup["entries"], second_backup["entries"]) == (300, 100)
+        lab.restore(name, maps={name: copy_topic})
         assert "DELETE" in proxy.methods()
-    assert truth.contents(lab.bootstrap, copy) == truth.contents(lab.bootstrap, name)
-    assert not is_suspended(truth.settings(lab.bootstrap, copy))
+    assert truth.contents(lab.bootstrap, copy_topic) == truth.contents(lab.bootstrap, name)
+    assert not is_suspended(truth.settings(lab.bootstrap, copy_topic))
 
 
 @pytest.mark.long
-def test_every_verb_works_there(
+def test_every_verb_works_on_s3(
     lab: S3Lab,
-    place: str,
-    topic: Make,
+    repo: str,
+    topic: MakeTopic,
     cli: Commands,
     tmp_path: Path,
     empty_catalog: Path,
@@ -116,46 +120,53 @@ def test_every_verb_works_there(
     name = topic("there", partitions=2)
     copies = iter([topic(f"copy{i}", partitions=2) for i in range(2)])
 
-    def comes_back() -> None:
-        copy = next(copies)
-        lab.restore(name, maps={name: copy})
-        assert truth.contents(lab.bootstrap, copy) == truth.contents(lab.bootstrap, name)
+    def check_restore() -> None:
+        copy_topic = next(copies)
+        lab.restore(name, maps={name: copy_topic})
+        assert truth.contents(lab.bootstrap, copy_topic) == truth.contents(lab.bootstrap, name)
 
     truth.produce(lab.bootstrap, name, records(0, 0, 300) + records(1, 0, 200))
-    first = lab.backup(name)
+    first_backup = lab.backup(name)
     truth.produce(lab.bootstrap, name, records(1, 200, 100))
-    second = lab.backup(name)
-    assert cli.rows("sql", "SELECT sum(entries) AS n FROM files", "--repo", place) == [{"n": 600}]
-    told, *changes = cli.rows("diff", first["backup_id"], second["backup_id"], "--repo", place)
-    assert [(row["change"], row["entries"]) for row in (*told["totals"], *changes)] == [("added", 100)] * 2
-    comes_back()
+    second_backup = lab.backup(name)
+    assert cli.rows("sql", "SELECT sum(entries) AS n FROM files", "--repo", repo) == [{"n": 600}]
+    summary, *changes = cli.rows(
+        "diff", first_backup["backup_id"], second_backup["backup_id"], "--repo", repo
+    )
+    assert [(row["change"], row["entries"]) for row in (*summary["totals"], *changes)] == [("added", 100)] * 2
+    check_restore()
     lab.restore(name, target=f"dir:{tmp_path}/out")
-    back: dict[int, list[Record]] = {}
+    restored: dict[int, list[Record]] = {}
     for _, record in truth.records_below(tmp_path / "out"):
-        back.setdefault(record.partition, []).append(record)
-    assert back == truth.contents(lab.bootstrap, name)
+        restored.setdefault(record.partition, []).append(record)
+    assert restored == truth.contents(lab.bootstrap, name)
 
     merged = lab.merge(1)
     assert (merged["kind"], merged["files"], merged["made_files"]) == ("full", 3, 2)
     pruned = lab.prune(days=0)
     assert (pruned["files"], pruned["of_backups"]) == (3, 2)
-    storage = open_storage(place)
-    assert [found.path for found in storage.list("lab/") if found.path.endswith(".data")] == [
-        row["path"] for row in cli.rows("files", merged["backup_id"], "--repo", place)
-    ]
-    checked = lab.verify()
-    assert (checked["ok"], checked["missing"], checked["damaged"], checked["orphan"]) == (3, 0, 0, 0)
+    storage = open_storage(repo)
+    assert [
+        stored_object.path for stored_object in storage.list("lab/") if stored_object.path.endswith(".data")
+    ] == [row["path"] for row in cli.rows("files", merged["backup_id"], "--repo", repo)]
+    verification = lab.verify()
+    assert (verification["ok"], verification["missing"], verification["damaged"], verification["orphan"]) == (
+        3,
+        0,
+        0,
+        0,
+    )
 
-    for found in storage.list("catalog/"):
-        storage.delete(found.path)
-    put_catalog(place, empty_catalog)  # else Spark would make the tables, which takes long
-    made = rebuild.run(rebuild.RebuildRequest(place), spark=lab.spark, reporter=lab.reporter)
-    assert made["backups"] == {"deleted": 2, "complete": 1}
-    comes_back()
+    for stored_object in storage.list("catalog/"):
+        storage.delete(stored_object.path)
+    put_catalog(repo, empty_catalog)  # else Spark would create the tables, which takes long
+    rebuilt = rebuild.run(rebuild.RebuildRequest(repo), spark=lab.spark, reporter=lab.reporter)
+    assert rebuilt["backups"] == {"deleted": 2, "complete": 1}
+    check_restore()
 
 
 @pytest.mark.long
-def test_following_goes_on_where_it_stopped(lab: S3Lab, place: str, topic: Make, cli: Commands) -> None:
+def test_following_continues_where_it_stopped(lab: S3Lab, repo: str, topic: MakeTopic, cli: Commands) -> None:
     name = topic("followed")
     for first in (0, 40):
         with following(lab, name) as run:
@@ -163,13 +174,13 @@ def test_following_goes_on_where_it_stopped(lab: S3Lab, place: str, topic: Make,
                 truth.produce(lab.bootstrap, name, records(0, start, 20))
                 until_stored(run, lab, name)
         assert isinstance(run.join(), dict), run.join()
-    kinds = cli.rows("sql", "SELECT kind, sum(entries) AS n FROM backups GROUP BY kind", "--repo", place)
+    kinds = cli.rows("sql", "SELECT kind, sum(entries) AS n FROM backups GROUP BY kind", "--repo", repo)
     assert {row["kind"] for row in kinds} == {"full", "log"}
     assert sum(row["n"] for row in kinds) == 80
 
 
-ROWS = [Record(i % 4, b"key %d" % i, b"value %d" % i, (), 1_600_000_000_000 + i) for i in range(400)]
-# Commands one behind the other in one process, so that the cluster starts its executors once.
+RECORDS = [Record(i % 4, b"key %d" % i, b"value %d" % i, (), 1_600_000_000_000 + i) for i in range(400)]
+# Runs commands one after the other in one process, so that the cluster starts its executors once.
 DRIVER = """
 import json, sys
 from lakebackup_jobs.snapshots import restore as restore_snapshot
@@ -189,42 +200,48 @@ SETTINGS = {
 
 
 def run(cluster: SparkCluster, *commands: list[str]) -> None:
-    """Carries the commands out on the cluster; fails with what was said when one does."""
-    conf = [word for key, value in SETTINGS.items() for word in ("--spark-conf", f"{key}={value}")]
-    asked = [[*command, "--master", cluster.master, *conf] for command in commands]
-    done = subprocess.run(
+    """Run the commands on the cluster. Fails with their output if one fails."""
+    conf_flags = [word for key, value in SETTINGS.items() for word in ("--spark-conf", f"{key}={value}")]
+    full_commands = [[*command, "--master", cluster.master, *conf_flags] for command in commands]
+    process = subprocess.run(
         [sys.executable, "-c", DRIVER],
-        input=json.dumps(asked), capture_output=True, text=True, timeout=300, check=False,
+        input=json.dumps(full_commands), capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
-    assert done.returncode == 0, f"{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
+    assert process.returncode == 0, f"{process.stdout[-2000:]}\n{process.stderr[-4000:]}"
 
 
 @pytest.mark.long
-def test_topics_and_a_snapshot_go_to_s3_and_come_back(
+def test_topics_and_a_snapshot_are_backed_up_to_s3_and_restored(
     broker: Broker, topic: Callable[..., str], s3: S3Proxy, tmp_path: Path
 ) -> None:
     name = topic("orders", partitions=4)
-    truth.produce(broker.bootstrap, name, ROWS)
-    tree, restored = tmp_path / "tablet", tmp_path / "restored"
+    truth.produce(broker.bootstrap, name, RECORDS)
+    snapshot_folder, restored_folder = tmp_path / "tablet", tmp_path / "restored"
     files = {f"{n % 3}/{n:06d}.sst": os.urandom(n) for n in range(2500)}
     for path, data in files.items():
-        (tree / path).parent.mkdir(parents=True, exist_ok=True)
-        (tree / path).write_bytes(data)
-    kafka, place = ["--bootstrap-server", broker.bootstrap, "--groups", "none"], f"s3://{s3.bucket()}/kept"
+        (snapshot_folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (snapshot_folder / path).write_bytes(data)
+    kafka_flags, repo = (
+        ["--bootstrap-server", broker.bootstrap, "--groups", "none"],
+        f"s3://{s3.bucket()}/kept",
+    )
 
     with SparkCluster(tmp_path / "cluster") as cluster:
         run(
             cluster,
-            ["backup", "topics", name, *kafka, "--source", "shop", "--repo", place],
-            ["backup", "snapshot", str(tree), "--source", "store", "--repo", place],
+            ["backup", "topics", name, *kafka_flags, "--source", "shop", "--repo", repo],
+            ["backup", "snapshot", str(snapshot_folder), "--source", "store", "--repo", repo],
             [
-                "restore", "topics", name, "--source", "shop", "--repo", place,
+                "restore", "topics", name, "--source", "shop", "--repo", repo,
                 "--to", f"kafka://{broker.bootstrap}", "--map", f"{name}={name}-back",
             ],
-            ["restore", "snapshot", "--source", "store", "--repo", place, "--to", str(restored)],
+            ["restore", "snapshot", "--source", "store", "--repo", repo, "--to", str(restored_folder)],
         )  # fmt: skip
         assert len(list(tmp_path.glob("cluster/work-*/app-*/*/stderr"))) == 2, "one executor a worker"
     assert truth.contents(broker.bootstrap, f"{name}-back") == truth.contents(broker.bootstrap, name)
     truth.delete_topic(broker.bootstrap, f"{name}-back")
-    found = {path.relative_to(restored).parts[-2:]: path.read_bytes() for path in restored.rglob("*.sst")}
-    assert found == {Path(path).parts: data for path, data in files.items()}
+    restored_files = {
+        path.relative_to(restored_folder).parts[-2:]: path.read_bytes()
+        for path in restored_folder.rglob("*.sst")
+    }
+    assert restored_files == {Path(path).parts: data for path, data in files.items()}

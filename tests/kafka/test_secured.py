@@ -1,4 +1,4 @@
-"""A cluster that wants to know who asks: TLS, passwords, and rights on some topics only."""
+"""Backups and restores on a secured cluster: TLS, passwords, and rights on only some topics."""
 
 from __future__ import annotations
 
@@ -51,25 +51,27 @@ def file_of(client: dict[str, str], folder: Path) -> str:
     return str(path)
 
 
-def holding(folder: Path, secret: str) -> list[Path]:
+def files_with(folder: Path, secret: str) -> list[Path]:
     return [path for path in folder.rglob("*") if path.is_file() and secret.encode() in path.read_bytes()]
 
 
-def test_there_and_back(
+def test_backups_and_restores_use_tls_and_a_password(
     plain: Lab, operator: dict[str, str], secured: SecuredBroker, orders: str, tmp_path: Path
 ) -> None:
     assert plain.backup(orders, kafka=operator)["entries"] == 100
     truth.produce(secured.bootstrap, orders, rows_of(2, 50, 50))
     with following(plain, orders, kafka=operator) as run:
         until_stored(run, plain, orders)
-    copy = f"{orders}-copy"
-    plain.restore(orders, maps={orders: copy}, target=f"kafka://{secured.secured}", kafka=operator)
-    assert truth.contents(secured.bootstrap, copy) == truth.contents(secured.bootstrap, orders)
-    assert holding(plain.folder, PASSWORD) == []
+    copy_topic = f"{orders}-copy"
+    plain.restore(orders, maps={orders: copy_topic}, target=f"kafka://{secured.secured}", kafka=operator)
+    assert truth.contents(secured.bootstrap, copy_topic) == truth.contents(secured.bootstrap, orders)
+    assert files_with(plain.folder, PASSWORD) == []
 
 
-def test_the_password_is_nowhere(plain: Lab, operator: dict[str, str], orders: str, tmp_path: Path) -> None:
-    """Neither in what is stored, nor in what is said, nor in what Spark writes down of its jobs."""
+def test_the_password_is_not_stored_logged_or_printed(
+    plain: Lab, operator: dict[str, str], orders: str, tmp_path: Path
+) -> None:
+    """The password is neither in stored objects, nor in the output, nor in Spark's event log."""
     plain.make_catalog()
     events = tmp_path / "events"
     events.mkdir()
@@ -83,11 +85,11 @@ def test_the_password_is_nowhere(plain: Lab, operator: dict[str, str], orders: s
     assert run.process.wait(120) == 0, run.log.read_text()
     assert stored(plain) == truth.contents(plain.bootstrap, orders)
     assert any(path.stat().st_size for path in events.rglob("*"))
-    assert holding(tmp_path, PASSWORD) == [tmp_path / "home" / "client.properties"]
+    assert files_with(tmp_path, PASSWORD) == [tmp_path / "home" / "client.properties"]
 
 
 @pytest.mark.parametrize(
-    ("changed", "said"),
+    ("changes", "message"),
     [
         ({"sasl.password": "wrong-" + PASSWORD}, "did not let this client in"),
         ({"sasl.username": "nobody"}, "did not let this client in"),
@@ -95,30 +97,30 @@ def test_the_password_is_nowhere(plain: Lab, operator: dict[str, str], orders: s
         ({"security.protocol": "PLAINTEXT"}, "No broker answers"),
     ],
 )
-def test_not_let_in(
+def test_rejected_clients_end_with_a_clear_error(
     plain: Lab,
     operator: dict[str, str],
     orders: str,
     tmp_path: Path,
     capfd: pytest.CaptureFixture[str],
-    changed: dict[str, str],
-    said: str,
+    changes: dict[str, str],
+    message: str,
 ) -> None:
-    client = file_of(operator | changed, tmp_path)
-    started = time.monotonic()
+    client = file_of(operator | changes, tmp_path)
+    start = time.monotonic()
     command = ["backup", "topics", orders, "--repo", str(plain.folder), "--kafka-config", client]
-    code, out, err = Commands(capfd, plain.spark).run(*command)
-    assert (code, said in err) == (6, True)
-    assert time.monotonic() - started < 15
-    assert PASSWORD not in err + out
-    assert not plain.folder.exists() or holding(plain.folder, PASSWORD) == []
+    exit_code, stdout, stderr = Commands(capfd, plain.spark).run(*command)
+    assert (exit_code, message in stderr) == (6, True)
+    assert time.monotonic() - start < 15
+    assert PASSWORD not in stderr + stdout
+    assert not plain.folder.exists() or files_with(plain.folder, PASSWORD) == []
 
 
-def test_topics_that_may_not_be_read(plain: Lab, secured: SecuredBroker) -> None:
-    """They are left out and named; the rest is backed up, and they come along as soon as they may."""
+def test_unreadable_topics_are_left_out_and_reported(plain: Lab, secured: SecuredBroker) -> None:
+    """The other topics are backed up. A left-out topic is included once the user may read it."""
     prefix = f"shop-{uuid4().hex[:8]}"
-    readable, unreadable, unseen = (f"{prefix}-{name}" for name in ("readable", "unreadable", "unseen"))
-    for name in (readable, unreadable, unseen):
+    readable, unreadable, invisible = (f"{prefix}-{name}" for name in ("readable", "unreadable", "unseen"))
+    for name in (readable, unreadable, invisible):
         truth.create_topic(secured.bootstrap, name, 2, retention_ms="-1")
         truth.produce(secured.bootstrap, name, rows_of(2, 20))
     client = secured.add_user(prefix, PASSWORD)
@@ -127,29 +129,31 @@ def test_topics_that_may_not_be_read(plain: Lab, secured: SecuredBroker) -> None
         secured.allow(prefix, AclOperation.DESCRIBE, name)
 
     with pytest.raises(EnvironmentProblem, match="nothing that this user may back up"):
-        plain.backup(readable, unseen, kafka=client)
+        plain.backup(readable, invisible, kafka=client)
     assert not plain.folder.exists() or not shown(plain)["backups"]
 
     secured.allow(prefix, AclOperation.READ, readable)
     with pytest.raises(Incomplete):
-        plain.backup(unseen, patterns=(f"{prefix}.*",), kafka=client)
+        plain.backup(invisible, patterns=(f"{prefix}.*",), kafka=client)
     warnings = plain.warnings.getvalue()
     assert f"topic {unreadable} is left out: this user lacks the right Read" in warnings
-    assert f"topic {unseen} is left out: this user may not see it" in warnings
+    assert f"topic {invisible} is left out: this user may not see it" in warnings
     assert [scope["scope"] for scope in shown(plain)["scopes"]] == [readable]
     assert stored(plain) == truth.contents(secured.bootstrap, readable)
     command = ["backup", "topics", readable, unreadable, "--repo", str(plain.folder), "--source", "lab"]
-    where = ["--kafka-config", file_of(client, plain.folder.parent)]
-    assert main([*command, *where], spark=plain.spark) == 4
+    config_flags = ["--kafka-config", file_of(client, plain.folder.parent)]
+    assert main([*command, *config_flags], spark=plain.spark) == 4
     assert len(shown(plain)["backups"]) == 2
 
     secured.allow(prefix, AclOperation.READ, unreadable)
-    done = plain.backup(readable, unreadable, kafka=client)
-    assert (done["kind"], done["topics"], done["entries"]) == ("differential", 2, 40)
+    backup = plain.backup(readable, unreadable, kafka=client)
+    assert (backup["kind"], backup["topics"], backup["entries"]) == ("differential", 2, 40)
 
 
-def test_groups_that_may_not_be_described(plain: Lab, secured: SecuredBroker, orders: str) -> None:
-    """They are left out and named; the others are saved with the records."""
+def test_groups_that_may_not_be_described_are_left_out_and_reported(
+    plain: Lab, secured: SecuredBroker, orders: str
+) -> None:
+    """The other groups are saved with the records."""
     for group in (f"{orders}-open", f"{orders}-closed"):
         consumers.commit(secured.bootstrap, group, {(orders, 0): 7})
     client = secured.add_user(orders, PASSWORD)

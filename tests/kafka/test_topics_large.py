@@ -1,4 +1,4 @@
-"""Two million records of every kind there and back, and how little the driver needs for it."""
+"""Backs up and restores two million records of every kind, and limits the memory of the driver."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from tests.support.runs import Lab
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.long]
 
 PARTITIONS = 4
-HALF = 1_000_000
-ABORTED = 20_000
-LARGE = 10  # of 1 MB, in each half
+HALF_COUNT = 1_000_000
+ABORTED_COUNT = 20_000
+LARGE_COUNT = 10  # of 1 MB, in each half
 START_MS = 1_600_000_000_000
-MOST_GROWTH = 150 << 20
+MAX_GROWTH_BYTES = 150 << 20
 
-Make = Callable[..., str]
+MakeTopic = Callable[..., str]
 
 
 def fill(bootstrap: str, topic: str) -> None:
-    """Half of the records, an aborted transaction, the other half. Runs in a process of its own."""
+    """Send half of the records, an aborted transaction, and the other half. Runs in a process of its own."""
     config: dict[str, Any] = {
         "bootstrap.servers": bootstrap,
         "linger.ms": 50,
@@ -40,17 +40,17 @@ def fill(bootstrap: str, topic: str) -> None:
         "compression.type": "lz4",
     }
     producer = Producer(config)
-    send(producer, topic, HALF)
-    aborting = Producer(config | {"transactional.id": f"abort-{topic}"})
-    aborting.init_transactions(30)
-    aborting.begin_transaction()
-    send(aborting, topic, ABORTED, large=0)
-    aborting.abort_transaction(60)
-    send(producer, topic, HALF)
+    send(producer, topic, HALF_COUNT)
+    aborting_producer = Producer(config | {"transactional.id": f"abort-{topic}"})
+    aborting_producer.init_transactions(30)
+    aborting_producer.begin_transaction()
+    send(aborting_producer, topic, ABORTED_COUNT, large=0)
+    aborting_producer.abort_transaction(60)
+    send(producer, topic, HALF_COUNT)
 
 
-def send(producer: Producer, topic: str, count: int, large: int = LARGE) -> None:
-    """`count` records in turn over the partitions: every combination of kinds, times that run backwards."""
+def send(producer: Producer, topic: str, count: int, large: int = LARGE_COUNT) -> None:
+    """Send `count` records of every combination of kinds, in turn over the partitions, at unordered times."""
     kinds: list[tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]]]] = [
         (key, value, headers)
         for key in (None, b"", *(b"key-%d" % i for i in range(9)))
@@ -63,7 +63,7 @@ def send(producer: Producer, topic: str, count: int, large: int = LARGE) -> None
         key, value, headers = kinds[i % len(kinds)]
         if large and i % (count // large) == 0:
             value = b"%07d" % i * 140_000
-        # 1009 out of step with the partitions, so that each of them gets every kind and every time.
+        # 1009 is out of step with the partitions, so each partition gets every kind and time.
         arguments: dict[str, Any] = {"timestamp": START_MS + (i * 7919) % 1_000_003, "headers": headers}
         while True:
             try:
@@ -77,53 +77,53 @@ def send(producer: Producer, topic: str, count: int, large: int = LARGE) -> None
 
 
 @contextmanager
-def elsewhere() -> Iterator[ProcessPoolExecutor]:
-    """A process for what needs memory in proportion to the records, which is not what is measured."""
+def other_process() -> Iterator[ProcessPoolExecutor]:
+    """A process for work that needs memory in proportion to the records. It is not measured."""
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
         yield pool
 
 
 @contextmanager
 def growth() -> Iterator[list[int]]:
-    """How much this process grew at the worst moment of the block, in bytes."""
+    """Yields a list with the largest growth of this process's memory within the block, in bytes."""
     process = psutil.Process()
-    before = process.memory_info().rss
-    found = [0]
-    done = threading.Event()
+    rss_before = process.memory_info().rss
+    max_growth = [0]
+    stop = threading.Event()
 
     def watch() -> None:
-        while not done.wait(0.02):
-            found[0] = max(found[0], process.memory_info().rss - before)
+        while not stop.wait(0.02):
+            max_growth[0] = max(max_growth[0], process.memory_info().rss - rss_before)
 
-    watching = threading.Thread(target=watch)
-    watching.start()
+    watcher = threading.Thread(target=watch)
+    watcher.start()
     try:
-        yield found
+        yield max_growth
     finally:
-        done.set()
-        watching.join()
+        stop.set()
+        watcher.join()
 
 
-def test_two_million_records_come_back_and_the_driver_stays_small(lab: Lab, topic: Make) -> None:
-    small, copy = topic("small"), topic("small-copy")
-    truth.produce(lab.bootstrap, small, [truth.Record(0, b"k", b"v", (), START_MS)])
+def test_two_million_records_are_restored_and_the_driver_stays_small(lab: Lab, topic: MakeTopic) -> None:
+    small_topic, copy_topic = topic("small"), topic("small-copy")
+    truth.produce(lab.bootstrap, small_topic, [truth.Record(0, b"k", b"v", (), START_MS)])
     name = topic("large", partitions=PARTITIONS, **{"max.message.bytes": "2000000"})
-    with elsewhere() as pool:
+    with other_process() as pool:
         pool.submit(fill, lab.bootstrap, name).result(300)
-        before = pool.submit(truth.fingerprint, lab.bootstrap, name).result(300)
-        assert sum(count for count, _ in before.values()) == 2 * HALF
+        fingerprints = pool.submit(truth.fingerprint, lab.bootstrap, name).result(300)
+        assert sum(count for count, _ in fingerprints.values()) == 2 * HALF_COUNT
 
-        # What is imported and cached once belongs to no record.
-        lab.backup(small)
-        lab.restore(small, maps={small: copy})
+        # The first runs import modules and fill caches, which is not measured.
+        lab.backup(small_topic)
+        lab.restore(small_topic, maps={small_topic: copy_topic})
         with growth() as grown:
-            done = lab.backup(name)
+            backup = lab.backup(name)
             truth.delete_topic(lab.bootstrap, name)
             restored = lab.restore(name)
-        assert (done["entries"], restored["entries"]) == (2 * HALF, 2 * HALF)
-        assert pool.submit(truth.fingerprint, lab.bootstrap, name).result(300) == before
-    assert grown[0] < MOST_GROWTH, f"the driver grew by {grown[0] >> 20} MiB"
-    print(f"backup {done['seconds']} s, restore {restored['seconds']} s, driver +{grown[0] >> 20} MiB")
+        assert (backup["entries"], restored["entries"]) == (2 * HALF_COUNT, 2 * HALF_COUNT)
+        assert pool.submit(truth.fingerprint, lab.bootstrap, name).result(300) == fingerprints
+    assert grown[0] < MAX_GROWTH_BYTES, f"the driver grew by {grown[0] >> 20} MiB"
+    print(f"backup {backup['seconds']} s, restore {restored['seconds']} s, driver +{grown[0] >> 20} MiB")
 
     folders = sorted(lab.folder.glob(f"lab/*/topics/{name}/partition=*"))
     assert [folder.name for folder in folders] == [f"partition={p}" for p in range(PARTITIONS)]
@@ -135,4 +135,4 @@ def test_two_million_records_come_back_and_the_driver_stays_small(lab: Lab, topi
                 assert record["partition"] == 2
                 assert record["offset"] > offset
                 offset, count = record["offset"], count + 1
-    assert count == before[2][0]
+    assert count == fingerprints[2][0]

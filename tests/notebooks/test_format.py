@@ -1,4 +1,4 @@
-"""The notebooks are files that Jupyter opens, use the public API alone, and name no machine."""
+"""Jupyter can open the notebooks. They use only the public API and name no machine."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import nbformat
 import pytest
 from tests.support.notebooks import FOLDER, SOURCES, as_ipynb
 
-EACH = pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.stem)
+EACH_SOURCE = pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.stem)
 
 
 def test_every_source_has_an_ipynb() -> None:
@@ -19,15 +19,15 @@ def test_every_source_has_an_ipynb() -> None:
     assert {path.stem for path in FOLDER.glob("*.ipynb")} == {path.stem for path in SOURCES}
 
 
-@EACH
+@EACH_SOURCE
 def test_the_ipynb_agrees_with_its_source(source: Path) -> None:
-    """`python -m tests.support.notebooks` writes it again."""
+    """`python -m tests.support.notebooks` writes the .ipynb files."""
     file = source.with_suffix(".ipynb")
     assert file.read_text("utf-8") == as_ipynb(source)
     nbformat.validate(nbformat.read(file, as_version=4))
 
 
-@EACH
+@EACH_SOURCE
 def test_only_the_public_package_is_imported(source: Path) -> None:
     imported = {
         module
@@ -38,8 +38,8 @@ def test_only_the_public_package_is_imported(source: Path) -> None:
     assert imported == {"lakebackup"}
 
 
-@EACH
-def test_cells_are_written_and_of_no_machine(source: Path) -> None:
+@EACH_SOURCE
+def test_cells_are_not_empty_and_name_no_machine(source: Path) -> None:
     first, *cells = jupytext.read(source, fmt="py:percent").cells
     assert first.source.startswith("# ")
     assert all(cell.source.strip() for cell in cells)

@@ -19,11 +19,11 @@ COUNT = "SELECT count(*) AS n FROM backups"
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One backup of one record."""
-    made = MadeBackups(tmp_path_factory.mktemp("backups"))
-    made.backup([[Record(0, 0, 1, b"k", b"v")]], end_ts=2)
-    made.flush()
-    return made.folder
+    """A repository with one backup of one record."""
+    backups = MadeBackups(tmp_path_factory.mktemp("backups"))
+    backups.backup([[Record(0, 0, 1, b"k", b"v")]], end_ts=2)
+    backups.flush()
+    return backups.folder
 
 
 @pytest.fixture
@@ -37,19 +37,19 @@ def shell(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
 
 
 def answer(shell: InteractiveShell, cell: str) -> Any:
-    """The value of a cell. Raises what it raises."""
+    """Runs a cell and returns its value. Raises the exceptions of the cell."""
     result = shell.run_cell(cell)
     result.raise_error()
     return result.result
 
 
-def test_a_select_is_answered_by_the_environments_backups(shell: InteractiveShell) -> None:
+def test_a_select_reads_the_repository_of_the_environment(shell: InteractiveShell) -> None:
     assert answer(shell, f"%sql {COUNT}").rows() == [{"n": 1}]
     assert answer(shell, f"%%sql\n{COUNT}\nWHERE number = 7").rows() == [{"n": 0}]
     assert answer(shell, "con.backups().rows()[0]['number']") == 1
 
 
-def test_con_of_the_notebook_answers(shell: InteractiveShell, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_select_uses_con_of_the_notebook(shell: InteractiveShell, monkeypatch: pytest.MonkeyPatch) -> None:
     shell.user_ns["con"] = lakebackup.connect()
     monkeypatch.setenv("LAKEBACKUP_REPO", "/nowhere")
     assert answer(shell, f"%sql {COUNT}").rows() == [{"n": 1}]
@@ -79,7 +79,7 @@ def test_variables_are_parameters(shell: InteractiveShell) -> None:
 @pytest.mark.parametrize(
     "statement", ["DELETE FROM backups", "SELECT * FROM read_csv('/etc/passwd')", "SELECT 1; SELECT 2"]
 )
-def test_only_what_con_sql_runs_is_run(
+def test_statements_that_con_sql_refuses_are_refused(
     shell: InteractiveShell, statement: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(UsageProblem):

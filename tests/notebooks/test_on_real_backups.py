@@ -1,5 +1,7 @@
-"""The notebooks on a catalog that real backups made, with a Spark session where they take one: what their
-tables and charts show."""
+"""The tables and charts of the notebooks on a catalog of real backups.
+
+Notebooks that take a Spark session get one.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 @pytest.fixture(autouse=True)
 def _own_ipython(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """IPython with no profile of this machine."""
+    """Runs IPython without the profile of this machine."""
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
 
 
@@ -38,7 +40,8 @@ def _own_ipython(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def backups(
     spark: SparkSession, broker: Broker, empty_catalog: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[Lab, str]]:
-    """Two chains of two topics: offsets 60 to 79 of the first topic's partition 0 are lost between them."""
+    """Four backups of two topics. Offsets 60 to 69 of the first topic's partition 0 are lost before the last
+    backup."""
     from tests.support.runs import Lab
 
     lab = Lab(spark, broker.bootstrap, tmp_path_factory.mktemp("notebooks") / "backups", empty_catalog)
@@ -68,15 +71,15 @@ def _order(number: int) -> truth.Record:
     )
 
 
-def test_coverage_of_rows_made_by_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made, began, day = MadeBackups(tmp_path), 1_795_262_400_000, 86_400_000
-    made.backup([[Record(0, n, began + n) for n in range(5)]], end_ts=began + day)
-    lost = made.backup(
-        [[Record(0, n, began + 2 * day - n) for n in range(7, 10)]], full=True, end_ts=began + 2 * day
+def test_the_coverage_of_rows_made_by_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    repository, start_ts, day = MadeBackups(tmp_path), 1_795_262_400_000, 86_400_000
+    repository.backup([[Record(0, n, start_ts + n) for n in range(5)]], end_ts=start_ts + day)
+    backup_id = repository.backup(
+        [[Record(0, n, start_ts + 2 * day - n) for n in range(7, 10)]], full=True, end_ts=start_ts + 2 * day
     )
-    made.add(
+    repository.add(
         Gap(
-            backup_id=lost,
+            backup_id=backup_id,
             source="prod",
             scope="orders",
             epoch=EPOCH,
@@ -84,30 +87,30 @@ def test_coverage_of_rows_made_by_hand(tmp_path: Path, monkeypatch: pytest.Monke
             from_position=5,
             to_position=7,
             reason="purged",
-            from_ts=began + day,
-            to_ts=began + 2 * day,
+            from_ts=start_ts + day,
+            to_ts=start_ts + 2 * day,
             bridged=False,
         )
     )
-    made.backup([[Record(0, 10, began + 3 * day - 1)]], end_ts=began + 3 * day)
-    made.flush()
+    repository.backup([[Record(0, 10, start_ts + 3 * day - 1)]], end_ts=start_ts + 3 * day)
+    repository.flush()
     monkeypatch.setenv("LAKEBACKUP_REPO", str(tmp_path))
-    shown = run(FOLDER / "03_coverage_and_rpo.py")
-    _, successes, gaps, hours = shown.tables
+    output = run(FOLDER / "03_coverage_and_rpo.py")
+    _, successes, gaps, hours = output.tables
     assert {row["kind"] for row in successes} == {"full", "differential"}
     assert [(row["reason"], row["from_position"], row["to_position"]) for row in gaps] == [("purged", 5, 7)]
     # The full at the end of the gap can be restored at its own instant.
     assert [(row["scope"], round(float(row["lost_hours"]) * 3_600_000)) for row in hours] == [
         ("orders", day - 1)
     ]
-    assert _drawn(*shown.charts) == {"restorable", "gap"}
+    assert _trace_names(*output.charts) == {"restorable", "gap"}
 
 
 @pytest.mark.kafka
-def test_inventory(backups: tuple[Lab, str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_inventory_of_real_backups(backups: tuple[Lab, str], monkeypatch: pytest.MonkeyPatch) -> None:
     lab, orders = backups
-    shown = _run("01_inventory", lab, monkeypatch)
-    listed, chains, unusable, storage, topics, growth, pace = shown.tables
+    output = _run("01_inventory", lab, monkeypatch)
+    listed, chains, unusable, storage, topics, growth, pace = output.tables
     assert [row["kind"] for row in listed] == ["differential", "differential", "differential", "full"]
     assert [row["backups"] for row in chains] == [4]
     assert unusable == []
@@ -115,46 +118,48 @@ def test_inventory(backups: tuple[Lab, str], monkeypatch: pytest.MonkeyPatch) ->
     assert {row["scope"]: row["records"] for row in topics}[orders] == 120 + (160 - 70 - 80 + 80)
     assert sum(row["backups"] for row in growth) == 4
     assert sum(row["new_bytes"] for row in growth) == growth[0]["held_bytes"] == pace[0]["held_bytes"]
-    runs, stored = shown.charts
-    assert _drawn(runs) == {"succeeded"}
-    assert {"added"} < _drawn(stored)
+    runs, stored_bytes = output.charts
+    assert _trace_names(runs) == {"succeeded"}
+    assert {"added"} < _trace_names(stored_bytes)
 
 
 @pytest.mark.kafka
-def test_records(backups: tuple[Lab, str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_records_of_real_backups(backups: tuple[Lab, str], monkeypatch: pytest.MonkeyPatch) -> None:
     lab, orders = backups
-    shown = _run("02_records", lab, monkeypatch, topic=orders, key="k7")
-    history, partitions, latest = shown.tables
+    output = _run("02_records", lab, monkeypatch, topic=orders, key="k7")
+    history, partitions, latest = output.tables
     assert [json.loads(row["value"])["order"] for row in history] == [n for n in range(160) if n % 30 == 7]
     assert {row["partition"]: row["last_offset"] for row in partitions} == {0: 79, 1: 79}
     assert {row["key"] for row in latest} == {f"k{n}" for n in range(30)} - {"k0"}
 
 
 @pytest.mark.kafka
-def test_coverage(backups: tuple[Lab, str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_coverage_of_real_backups(backups: tuple[Lab, str], monkeypatch: pytest.MonkeyPatch) -> None:
     lab, orders = backups
-    shown = _run("03_coverage_and_rpo", lab, monkeypatch)
-    lags, successes, gaps, hours = shown.tables
+    output = _run("03_coverage_and_rpo", lab, monkeypatch)
+    lags, successes, gaps, hours = output.tables
     assert all(row["present"] and row["lag_minutes"] >= 0 for row in lags)
     assert {row["kind"] for row in successes} == {"full", "differential"}
     assert [(row["scope"], row["region"], row["reason"], row["from_position"], row["to_position"])
             for row in gaps] == [(orders, "0", "purged", 60, 70)]  # fmt: skip
     assert max(hours, key=lambda row: row["lost_hours"])["scope"] == orders
-    assert _drawn(*shown.charts) == {"restorable", "gap"}
+    assert _trace_names(*output.charts) == {"restorable", "gap"}
 
 
 @pytest.mark.kafka
-def test_retention(backups: tuple[Lab, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    policies, kept, listed, missed, removed = _run("04_retention", backups[0], monkeypatch).tables
+def test_the_retention_of_real_backups(backups: tuple[Lab, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    policies, statuses, listed, missed, removed = _run("04_retention", backups[0], monkeypatch).tables
     assert (policies, missed, removed) == ([], [], [])
-    assert [(row["status"], row["reason"], row["backups"]) for row in kept] == [("VALID", "no_limit", 4)]
+    assert [(row["status"], row["reason"], row["backups"]) for row in statuses] == [("VALID", "no_limit", 4)]
     assert [row["number"] for row in listed] == [4, 3, 2, 1]
 
 
 @pytest.mark.kafka
-def test_restore(backups: tuple[Lab, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_restore_from_real_backups(
+    backups: tuple[Lab, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     lab, orders = backups
-    shown = _run(
+    output = _run(
         "05_restore",
         lab,
         monkeypatch,
@@ -164,11 +169,11 @@ def test_restore(backups: tuple[Lab, str], tmp_path: Path, monkeypatch: pytest.M
         masked_target=f"delta:{tmp_path}/masked",
         really_restore=True,
     )
-    points, _ = shown.tables
+    points, _ = output.tables
     assert [row["number"] for row in points] == [4, 3, 2, 1]
-    assert shown.names["plan"].refused is None
+    assert output.names["plan"].refused is None
     restored = lab.spark.read.format("delta").load(f"{tmp_path}/restored")
-    assert restored.count() == shown.names["done"]["entries"] == 90
+    assert restored.count() == output.names["done"]["entries"] == 90
     masked = lab.spark.read.format("delta").load(f"{tmp_path}/masked").collect()
     assert masked
     assert {bytes(row["key"]) for row in masked} == {b"k7"}
@@ -180,7 +185,7 @@ def _run(name: str, lab: Lab, monkeypatch: pytest.MonkeyPatch, **parameters: obj
     return run(FOLDER / f"{name}.py", spark=lab.spark, **parameters)
 
 
-def _drawn(chart: Chart) -> set[str]:
-    """The names of what is drawn in a chart."""
+def _trace_names(chart: Chart) -> set[str]:
+    """The names of the traces of a chart."""
     assert chart.figure is not None
     return {trace["name"] for trace in chart.figure["data"]}

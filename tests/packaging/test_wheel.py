@@ -1,6 +1,6 @@
-"""The wheel in empty environments, without this clone: what the base install weighs, what it can and cannot.
+"""The wheel in empty environments, without this clone: the size of the base install, and what works with it.
 
-Installs from the index that pip is configured with, so it is long: a minute.
+It installs from the index that pip is configured with, so it is long: a minute.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ pytestmark = pytest.mark.long
 
 ROOT = Path(__file__).parents[2]
 DESTINATION = ROOT / "tests/walkthroughs/data/destination-of-0.1.tar.gz"
-# Most of it is pyarrow (149), deltalake (140) and duckdb (68), which make the answers.
-MOST_MB = 410
+# Most of it is pyarrow (149), deltalake (140) and duckdb (68), which queries need.
+MAX_MB = 410
 
 
 @pytest.fixture(scope="module")
 def base(wheel: Path, constraints: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An environment with the wheel and what it needs."""
+    """An environment with the wheel and its dependencies."""
     venv = tmp_path_factory.mktemp("base") / "venv"
     subprocess.run([sys.executable, "-m", "venv", venv], check=True)
-    done = run(venv / "bin/pip", "install", "-q", "-c", constraints, wheel)
-    skip_without_index(done.returncode, done.stderr)
-    assert done.returncode == 0, done.stderr
+    result = run(venv / "bin/pip", "install", "-q", "-c", constraints, wheel)
+    skip_without_index(result.returncode, result.stderr)
+    assert result.returncode == 0, result.stderr
     return venv
 
 
@@ -60,7 +60,7 @@ def test_the_wheel_has_no_demo_and_all_metadata(wheel: Path) -> None:
         assert f"Provides-Extra: {extra}\n" in text
 
 
-def test_the_base_install_answers_questions(base: Path, backups: Path, tmp_path: Path) -> None:
+def test_the_base_install_runs_queries(base: Path, backups: Path, tmp_path: Path) -> None:
     program, page = base / "bin/lakebackup", tmp_path / "report.html"
     for words, code in (
         (["list"], 0),
@@ -68,17 +68,17 @@ def test_the_base_install_answers_questions(base: Path, backups: Path, tmp_path:
         (["sql", "SELECT scope, count(*) FROM files GROUP BY scope"], 0),
         (["report", "--html", page], 0),
     ):
-        done = run(program, *words, "--repo", backups)
-        assert done.returncode == code, (words, done.stderr)
+        result = run(program, *words, "--repo", backups)
+        assert result.returncode == code, (words, result.stderr)
     assert page.stat().st_size > 10_000
-    done = run(program, "backup", "topics", "a", "--bootstrap-server", "none:1", "--repo", backups)
-    assert done.returncode == 6
-    assert "pip install 'lakebackup[kafka]'" in done.stderr
+    result = run(program, "backup", "topics", "a", "--bootstrap-server", "none:1", "--repo", backups)
+    assert result.returncode == 6
+    assert "pip install 'lakebackup[kafka]'" in result.stderr
 
 
 def test_the_base_install_is_light(base: Path) -> None:
     (packages,) = base.glob("lib/python*/site-packages")
-    tools = ("pip", "setuptools", "pkg_resources")  # came with the environment
+    tools = ("pip", "setuptools", "pkg_resources")  # part of the new environment
     size = sum(
         file.stat().st_size
         for folder in packages.iterdir()
@@ -87,5 +87,5 @@ def test_the_base_install_is_light(base: Path) -> None:
         if file.is_file() and file.suffix != ".pyc"
     )
     print(f"\nthe base install has {size / 1e6:.0f} MB")
-    assert size < MOST_MB * 1e6
+    assert size < MAX_MB * 1e6
     assert not (packages / "pyspark").exists()

@@ -1,4 +1,4 @@
-"""Archives taken in, asked with SQL, restored and written; a chain of topics as an archive and back."""
+"""Archives: imported, queried with SQL, restored and exported; a chain of topics exported as an archive."""
 
 from __future__ import annotations
 
@@ -39,42 +39,44 @@ pytestmark = pytest.mark.spark
 FULL, MONDAY, TUESDAY, WEDNESDAY = (f"2014-02-0{day}T020000Z" for day in (2, 3, 4, 5))
 
 
-class Desk:
-    """A destination that archives go into and come out of."""
+class ArchiveLab:
+    """A destination for imports and exports of archives."""
 
     def __init__(self, spark: SparkSession, tmp_path: Path, empty_catalog: Path) -> None:
-        self.spark, self.at, self.tmp = spark, tmp_path / "backups", tmp_path
-        shutil.copytree(empty_catalog, self.at / "catalog")
+        self.spark, self.root, self.tmp = spark, tmp_path / "backups", tmp_path
+        shutil.copytree(empty_catalog, self.root / "catalog")
 
-    def take(self, archive: Path, **asked: Any) -> dict[str, Any]:
-        request = ArchiveImportRequest(**{"destination": str(self.at), "folder": str(archive), **asked})
+    def import_archive(self, archive: Path, **options: Any) -> dict[str, Any]:
+        request = ArchiveImportRequest(**{"destination": str(self.root), "folder": str(archive), **options})
         return archive_import.run(request, spark=self.spark, reporter=quiet())
 
-    def restore(self, what: str | None = None, **asked: Any) -> tuple[dict[str, Any], Path]:
+    def restore(self, source_or_backup: str | None = None, **options: Any) -> tuple[dict[str, Any], Path]:
         folder = self.tmp / f"documents-{len(list(self.tmp.iterdir()))}"
         request = ArchiveRestoreRequest(
-            **{"destination": str(self.at), "folder": str(folder), "what": what, **asked}
+            **{"destination": str(self.root), "folder": str(folder), "what": source_or_backup, **options}
         )
         return archive_restore.run(request, spark=self.spark, reporter=quiet()), folder
 
-    def export(self, what: str | None = None, **asked: Any) -> tuple[dict[str, Any], Path]:
-        return export(self.spark, self.at, self.tmp, what, **asked)
+    def export(self, source_or_backup: str | None = None, **options: Any) -> tuple[dict[str, Any], Path]:
+        return export(self.spark, self.root, self.tmp, source_or_backup, **options)
 
     def ask(self, sql: str) -> list[dict[str, Any]]:
-        return seen(self.at, sql)
+        return seen(self.root, sql)
 
 
 def export(
-    spark: SparkSession, at: Path, tmp: Path, what: str | None = None, **asked: Any
+    spark: SparkSession, root: Path, tmp: Path, source_or_backup: str | None = None, **options: Any
 ) -> tuple[dict[str, Any], Path]:
     folder = tmp / f"archive-{len(list(tmp.iterdir()))}"
-    request = ArchiveExportRequest(**{"destination": str(at), "folder": str(folder), "what": what, **asked})
+    request = ArchiveExportRequest(
+        **{"destination": str(root), "folder": str(folder), "what": source_or_backup, **options}
+    )
     return archive_export.run(request, spark=spark, reporter=quiet()), folder
 
 
 @pytest.fixture
-def desk(spark: SparkSession, tmp_path: Path, empty_catalog: Path) -> Desk:
-    return Desk(spark, tmp_path, empty_catalog)
+def archive_lab(spark: SparkSession, tmp_path: Path, empty_catalog: Path) -> ArchiveLab:
+    return ArchiveLab(spark, tmp_path, empty_catalog)
 
 
 def documents(folder: Path, bucket: str = "default") -> dict[str, Any]:
@@ -88,7 +90,7 @@ def documents(folder: Path, bucket: str = "default") -> dict[str, Any]:
 
 
 def week(root: Path) -> None:
-    """A full backup, a differential one, a cumulative one that stands in for it, a differential one."""
+    """A full backup, a differential one, a cumulative one that replaces it, and a differential one."""
     write_backup(
         root, FULL, "full", [Doc(b"a", b"1", 1), Doc(b"b", b"1", 2), Doc(b"x", b"1", 1, vbucket=7)],
         design='{"v": 1}', user="eve", retention_policy="14 days",
@@ -99,118 +101,138 @@ def week(root: Path) -> None:
     write_backup(root, WEDNESDAY, "diff", [Doc(b"b", None, 5), Doc(b"a", b"3", 6)], chain=FULL)
 
 
-def test_an_archive_is_taken_in_asked_with_sql_restored_and_written_again(desk: Desk, tmp_path: Path) -> None:
+def test_an_archive_is_imported_queried_restored_and_exported(
+    archive_lab: ArchiveLab, tmp_path: Path
+) -> None:
     week(tmp_path / "archive")
-    planned = desk.take(tmp_path / "archive", source="shop", dry_run=True)
-    assert (planned["dry_run"], planned["imported"], desk.ask("SELECT * FROM backups")) == (True, 4, [])
-    done = desk.take(tmp_path / "archive", source="shop")
-    assert (done["imported"], done["known"], done["entries"]) == (4, 0, 9)
-    assert desk.take(tmp_path / "archive", source="shop")["imported"] == 0
+    import_plan = archive_lab.import_archive(tmp_path / "archive", source="shop", dry_run=True)
+    assert (import_plan["dry_run"], import_plan["imported"], archive_lab.ask("SELECT * FROM backups")) == (
+        True,
+        4,
+        [],
+    )
+    result = archive_lab.import_archive(tmp_path / "archive", source="shop")
+    assert (result["imported"], result["known"], result["entries"]) == (4, 0, 9)
+    assert archive_lab.import_archive(tmp_path / "archive", source="shop")["imported"] == 0
 
-    rows = desk.ask("SELECT kind, level, created_by, note, intact FROM backups ORDER BY number")
+    rows = archive_lab.ask("SELECT kind, level, created_by, note, intact FROM backups ORDER BY number")
     assert [(r["kind"], r["level"], r["created_by"], r["intact"]) for r in rows] == [
         ("full", 0, "eve", True), ("differential", 1, "", True), ("cumulative", 1, "", True),
         ("differential", 1, "", True),
     ]  # fmt: skip
-    (said,) = desk.ask(
+    (note,) = archive_lab.ask(
         "SELECT get_json_object(note, '$.buckets.default.retention_policy') AS policy FROM backups "
         "WHERE number = 1"
     )
-    assert said == {"policy": "14 days"}
-    held = desk.ask(
+    assert note == {"policy": "14 days"}
+    positions = archive_lab.ask(
         "SELECT start_position, end_position FROM positions "
         "WHERE scope = 'default' AND region = '0' ORDER BY ts"
     )
-    assert [tuple(row.values()) for row in held] == [(0, 3), (3, 4), (3, 5), (5, 7)]
+    assert [tuple(row.values()) for row in positions] == [(0, 3), (3, 4), (3, 5), (5, 7)]
     with pytest.raises(Refused, match="made by another program"):
-        only_source(CatalogReader.require(str(desk.at)), "shop")
-    whole = verify.run(verify.VerifyRequest(str(desk.at)), spark=desk.spark, reporter=quiet())
-    assert whole["ok"] >= 4 * 3 + 2, "three files beside each node, and designs"
-    assert (whole["missing"], whole["changed"], whole["damaged"], whole["orphan"]) == (0, 0, 0, 0)
+        only_source(CatalogReader.require(str(archive_lab.root)), "shop")
+    verify_result = verify.run(
+        verify.VerifyRequest(str(archive_lab.root)), spark=archive_lab.spark, reporter=quiet()
+    )
+    assert verify_result["ok"] >= 4 * 3 + 2, "three files beside each node, and designs"
+    assert (
+        verify_result["missing"],
+        verify_result["changed"],
+        verify_result["damaged"],
+        verify_result["orphan"],
+    ) == (0, 0, 0, 0)
 
-    dry, _ = desk.restore("shop", dry_run=True)
-    assert [b["kind"] for b in dry["backups"]] == ["full", "cumulative", "differential"]
-    done, folder = desk.restore("shop")
+    dry_run, _ = archive_lab.restore("shop", dry_run=True)
+    assert [b["kind"] for b in dry_run["backups"]] == ["full", "cumulative", "differential"]
+    result, folder = archive_lab.restore("shop")
     assert documents(folder) == {"a": 3, "c": 1, "x": 1}
     assert documents(folder, "other") == {"z": {"n": 1}}
     assert (folder / "bucket-default" / "design.json").read_text() == '{"v": 1}', (
         "Monday's is not needed any more"
     )
-    assert done["documents"] == 4
-    assert desk.ask("SELECT state, entries FROM restores") == [{"state": "complete", "entries": 4}]
-    _, folder = desk.restore(to_ts=done["backups"][0]["end_ts"] + 86_400_000, buckets=("default",))
+    assert result["documents"] == 4
+    assert archive_lab.ask("SELECT state, entries FROM restores") == [{"state": "complete", "entries": 4}]
+    _, folder = archive_lab.restore(to_ts=result["backups"][0]["end_ts"] + 86_400_000, buckets=("default",))
     assert documents(folder) == {"a": 2, "b": 1, "x": 1}
     assert json.loads((folder / "bucket-default" / "design.json").read_text()) == {"v": 2}
-    _, folder = desk.restore(from_ts=done["backups"][0]["end_ts"])
+    _, folder = archive_lab.restore(from_ts=result["backups"][0]["end_ts"])
     assert documents(folder) == {"a": 3, "c": 1}
 
-    told, out = desk.export("shop")
-    assert told["files"] == 4 * 3 + 1, "three files beside each node, and one design"
-    found = read_archive(out)
-    assert found.modes == ["full", "accu", "diff"]
-    assert {key: doc[0] for (_, key), doc in found.docs["default"].items()} == {
+    export_result, exported = archive_lab.export("shop")
+    assert export_result["files"] == 4 * 3 + 1, "three files beside each node, and one design"
+    archive = read_archive(exported)
+    assert archive.modes == ["full", "accu", "diff"]
+    assert {key: doc[0] for (_, key), doc in archive.docs["default"].items()} == {
         b"a": b"3",
         b"c": b"1",
         b"x": b"1",
     }
-    assert found.designs == {"bucket-default": '{"v": 1}'}
+    assert archive.designs == {"bucket-default": '{"v": 1}'}
 
 
 @pytest.mark.long
-def test_what_no_restore_takes_any_more_is_pruned_whole(desk: Desk, tmp_path: Path) -> None:
+def test_backups_that_no_restore_needs_are_pruned_whole(archive_lab: ArchiveLab, tmp_path: Path) -> None:
     week(tmp_path / "archive")
-    desk.take(tmp_path / "archive", source="shop")
-    request = prune.PruneRequest(str(desk.at), days=7, delete=True)
-    done = prune.run(request, spark=desk.spark, reporter=quiet())
-    states = desk.ask("SELECT state FROM backups ORDER BY number")
+    archive_lab.import_archive(tmp_path / "archive", source="shop")
+    request = prune.PruneRequest(str(archive_lab.root), days=7, delete=True)
+    result = prune.run(request, spark=archive_lab.spark, reporter=quiet())
+    states = archive_lab.ask("SELECT state FROM backups ORDER BY number")
     assert [row["state"] for row in states] == ["complete", "deleted", "complete", "complete"]
-    (gone,) = done["backups"]
-    assert (gone["kind"], gone["reason"], done["files"]) == ("differential", "superseded", gone["files"])
-    gone_files = desk.ask(f"SELECT path FROM removals WHERE backup_id = '{gone['backup_id']}'")
-    assert len(gone_files) == gone["files"] > 0
-    assert not [row["path"] for row in gone_files if (desk.at / row["path"]).exists()]
-    assert documents(desk.restore("shop")[1]) == {"a": 3, "c": 1, "x": 1}
+    (pruned_backup,) = result["backups"]
+    assert (pruned_backup["kind"], pruned_backup["reason"], result["files"]) == (
+        "differential",
+        "superseded",
+        pruned_backup["files"],
+    )
+    removals = archive_lab.ask(f"SELECT path FROM removals WHERE backup_id = '{pruned_backup['backup_id']}'")
+    assert len(removals) == pruned_backup["files"] > 0
+    assert not [row["path"] for row in removals if (archive_lab.root / row["path"]).exists()]
+    assert documents(archive_lab.restore("shop")[1]) == {"a": 3, "c": 1, "x": 1}
 
 
-def test_the_older_layout_is_restored_whole_or_not_at_all(desk: Desk, tmp_path: Path) -> None:
+def test_the_older_layout_is_restored_whole_or_not_at_all(archive_lab: ArchiveLab, tmp_path: Path) -> None:
     root = tmp_path / "old"
     path = write_cbb(root / "bucket-b" / "node-n" / "data-0000.cbb", [Doc(b"a", b"1"), Doc(b"a", b"2")], 2004)
     write_cbb(root / "bucket-b" / "node-n" / "data-0001.cbb", [Doc(b"b", b"1"), Doc(b"c", None)], 2004)
     (root / "bucket-b" / "design.json").write_text("[]")
     touch(path, 1_390_000_000)
-    assert desk.take(root)["imported"] == 1
+    assert archive_lab.import_archive(root)["imported"] == 1
     touch(path, 1_400_000_000)
-    assert (desk.take(root)["imported"], desk.ask("SELECT * FROM positions")) == (0, [])
-    for asked in ({"to_ts": 2**42}, {"from_ts": 0}):
+    assert (archive_lab.import_archive(root)["imported"], archive_lab.ask("SELECT * FROM positions")) == (
+        0,
+        [],
+    )
+    for options in ({"to_ts": 2**42}, {"from_ts": 0}):
         with pytest.raises(Refused, match="restored whole"):
-            desk.restore(**asked)
-    assert documents(desk.restore()[1], "b") == {"a": 2, "b": 1}
-    _, out = desk.export()
-    assert sorted(str(p.relative_to(out)) for p in out.rglob("*") if p.is_file()) == [
+            archive_lab.restore(**options)
+    assert documents(archive_lab.restore()[1], "b") == {"a": 2, "b": 1}
+    _, exported = archive_lab.export()
+    assert sorted(str(p.relative_to(exported)) for p in exported.rglob("*") if p.is_file()) == [
         "bucket-b/design.json", "bucket-b/node-n/data-0000.cbb", "bucket-b/node-n/data-0001.cbb",
     ]  # fmt: skip
 
 
-def test_nothing_is_written_of_an_archive_that_is_not_whole(desk: Desk, tmp_path: Path) -> None:
+def test_nothing_is_written_from_a_damaged_archive(archive_lab: ArchiveLab, tmp_path: Path) -> None:
     root = tmp_path / "shop"
     week(root)
     path = next(root.glob(f"*/{WEDNESDAY}-diff/*/*/data-0000.cbb"))
     path.write_bytes(path.read_bytes()[:-1000])
     with pytest.raises(Damaged, match=WEDNESDAY):
-        desk.take(root)
-    assert sorted(found.name for found in desk.at.iterdir()) == ["catalog"]
+        archive_lab.import_archive(root)
+    assert sorted(entry.name for entry in archive_lab.root.iterdir()) == ["catalog"]
     path.unlink()
     path.symlink_to(tmp_path / "elsewhere")
     with pytest.raises(UsageProblem, match="symbolic link"):
-        desk.take(root)
+        archive_lab.import_archive(root)
     path.unlink()
-    desk.take(root)
-    stored = next((desk.at / "shop" / "archive").rglob("data-0000.cbb"))
-    content = stored.read_bytes()
-    stored.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
-    for again in (desk.restore, desk.export):
+    archive_lab.import_archive(root)
+    stored_file = next((archive_lab.root / "shop" / "archive").rglob("data-0000.cbb"))
+    content = stored_file.read_bytes()
+    stored_file.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    for action in (archive_lab.restore, archive_lab.export):
         with pytest.raises(Damaged, match="SHA-256"):
-            again()
+            action()
 
 
 # --- topics
@@ -218,33 +240,37 @@ def test_nothing_is_written_of_an_archive_that_is_not_whole(desk: Desk, tmp_path
 
 @pytest.fixture
 def topics(tmp_path: Path) -> MadeBackups:
-    made = MadeBackups(tmp_path / "backups")
-    made.backup(
+    backups = MadeBackups(tmp_path / "backups")
+    backups.backup(
         [[Record(0, n, 10 + n, b"k%d" % n, b"v%d" % n) for n in range(5)], [Record(1, 0, 9, b"z", b"1")]]
     )
-    made.backup([[Record(0, 5, 20, b"k1", None), Record(0, 8, 21, b"k2", b"w", (("h", b"1"),))]])
-    made.backup([[Record(1, 1, 30, None, b"no key")]])
-    made.flush()
-    return made
+    backups.backup([[Record(0, 5, 20, b"k1", None), Record(0, 8, 21, b"k2", b"w", (("h", b"1"),))]])
+    backups.backup([[Record(1, 1, 30, None, b"no key")]])
+    backups.flush()
+    return backups
 
 
-def test_a_chain_of_topics_is_an_archive(spark: SparkSession, topics: MadeBackups, tmp_path: Path) -> None:
-    told, out = export(spark, topics.folder, tmp_path, target_bytes=1)
-    assert (told["entries"], told["without_key"], told["without_headers"]) == (9, 1, 1)
-    found = read_archive(out)
-    assert found.modes == ["full", "diff", "diff"]
-    assert {place: doc[:2] for place, doc in found.docs["orders"].items()} == {
+def test_a_chain_of_topics_is_exported_as_an_archive(
+    spark: SparkSession, topics: MadeBackups, tmp_path: Path
+) -> None:
+    result, exported = export(spark, topics.folder, tmp_path, target_bytes=1)
+    assert (result["entries"], result["without_key"], result["without_headers"]) == (9, 1, 1)
+    archive = read_archive(exported)
+    assert archive.modes == ["full", "diff", "diff"]
+    assert {document_key: doc[:2] for document_key, doc in archive.docs["orders"].items()} == {
         (0, b"k0"): (b"v0", 10_000_000), (0, b"k2"): (b"w", 21_000_000), (0, b"k3"): (b"v3", 13_000_000),
         (0, b"k4"): (b"v4", 14_000_000), (1, b"z"): (b"1", 9_000_000), (1, b"1-1"): (b"no key", 30_000_000),
     }  # fmt: skip
-    assert len(list(out.glob("*/*-full/bucket-orders/node-prod/data-*.cbb"))) == 2
-    meta = [json.loads(path.read_text()) for path in sorted(out.glob("*/*/*/*/meta.json"))]
-    assert [len(one["baselines"]) for one in meta] == [0, 2, 3]
-    assert {one["user"] for one in meta} == {"test"}
+    assert len(list(exported.glob("*/*-full/bucket-orders/node-prod/data-*.cbb"))) == 2
+    meta = [json.loads(path.read_text()) for path in sorted(exported.glob("*/*/*/*/meta.json"))]
+    assert [len(fields["baselines"]) for fields in meta] == [0, 2, 3]
+    assert {fields["user"] for fields in meta} == {"test"}
     with pytest.raises(Refused, match="already"):
-        archive_export.run(ArchiveExportRequest(str(topics.folder), str(out)), spark=spark, reporter=quiet())
-    first, out = export(spark, topics.folder, tmp_path, "20260101T000001")
-    assert (first["entries"], read_archive(out).modes) == (6, ["full"])
+        archive_export.run(
+            ArchiveExportRequest(str(topics.folder), str(exported)), spark=spark, reporter=quiet()
+        )
+    first, exported = export(spark, topics.folder, tmp_path, "20260101T000001")
+    assert (first["entries"], read_archive(exported).modes) == (6, ["full"])
     with pytest.raises(NotFound, match="nowhere"):
         export(spark, topics.folder, tmp_path, buckets=("nowhere",))
     with pytest.raises(Refused, match="topics, not buckets"):
@@ -253,35 +279,35 @@ def test_a_chain_of_topics_is_an_archive(spark: SparkSession, topics: MadeBackup
         )
 
 
-def test_no_prune_comes_between_what_is_read_and_its_end(
+def test_no_prune_runs_during_an_export(
     spark: SparkSession, topics: MadeBackups, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    at = str(topics.folder)
+    root = str(topics.folder)
     finish = Staged.finish
 
-    def meanwhile(staged: Staged, changed: Any) -> None:
+    def prune_then_finish(staged: Staged, changed: Any) -> None:
         with pytest.raises(Busy, match="writes an archive"):
-            prune.run(PruneRequest(at), reporter=quiet())
+            prune.run(PruneRequest(root), reporter=quiet())
         finish(staged, changed)
 
-    monkeypatch.setattr(Staged, "finish", meanwhile)
+    monkeypatch.setattr(Staged, "finish", prune_then_finish)
     export(spark, topics.folder, tmp_path)
-    assert prune.run(PruneRequest(at), reporter=quiet())["backups"] == []
-    reader = CatalogReader.require(at)
+    assert prune.run(PruneRequest(root), reporter=quiet())["backups"] == []
+    reader = CatalogReader.require(root)
     (row,) = reader.select("SELECT state, entries, target FROM restores").read_all().to_pylist()
     assert (row["state"], row["entries"], row["target"][:9]) == ("complete", 9, "archive:/")
     archive_export.chain_of(reader, "prod")
-    CatalogWriter(spark, at).set_states([backup_id(3)], "deleted", actor="me", reason="old")
-    work = Workspace(Request(at), "", quiet(), spark)
+    CatalogWriter(spark, root).set_states([backup_id(3)], "deleted", actor="me", reason="old")
+    work = Workspace(Request(root), "", quiet(), spark)
     with (
         pytest.raises(Busy, match="A prune of prod came in"),
         recorded_restore(work, reader, source="prod", target="t", selection="s"),
     ):
         pytest.fail("what it would read may be gone")
-    assert CatalogReader.require(at).one("open_restores")["state"] == "failed"  # type: ignore[index]
+    assert CatalogReader.require(root).one("open_restores")["state"] == "failed"  # type: ignore[index]
 
 
-def test_a_damaged_data_file_gives_no_archive(
+def test_a_damaged_data_file_stops_an_export(
     spark: SparkSession, topics: MadeBackups, tmp_path: Path
 ) -> None:
     file = min(topics.folder.rglob("*.data"))
@@ -289,5 +315,5 @@ def test_a_damaged_data_file_gives_no_archive(
     file.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
     with pytest.raises(Damaged, match="sha256"):
         export(spark, topics.folder, tmp_path)
-    left = list(next(tmp_path.glob("archive-*")).iterdir())
-    assert [path.name for path in left] == [".partial"]
+    leftovers = list(next(tmp_path.glob("archive-*")).iterdir())
+    assert [path.name for path in leftovers] == [".partial"]

@@ -1,4 +1,4 @@
-"""What keeps a change feed's backups: a rebuild, an export, and what verify finds of its files."""
+"""Upkeep of a change feed's backups: rebuild, and what verify finds in their files."""
 
 from __future__ import annotations
 
@@ -29,48 +29,48 @@ pytestmark = pytest.mark.spark
 
 @pytest.fixture(scope="module")
 def made(spark: SparkSession, empty_catalog: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Three flushes, a full and a compaction of a task that is paused."""
+    """Three flushes, a full and a compaction of a paused task."""
     root = tmp_path_factory.mktemp("kept ü")
     shutil.copytree(empty_catalog, root / "catalog")
     writer = CatalogWriter(spark, str(root))
-    made = MadeChanges(root, writer)
-    made.flush([put(21, b"a", 5, b"1"), prewrite(21, b"b", 4, b"long")], 10, names=[named(21, "t", 1)])
-    made.flush([put(21, b"c", 15, b"2"), prewrite(22, b"d", 16, b"x")], 20, names=[named(22, "u", 11)])
-    made.full(20)
-    made.flush([commit(21, b"b", 4, 25), commit(22, b"d", 16, 26)], 30, regions={1: 30, 2: 35})
+    changes = MadeChanges(root, writer)
+    changes.flush([put(21, b"a", 5, b"1"), prewrite(21, b"b", 4, b"long")], 10, names=[named(21, "t", 1)])
+    changes.flush([put(21, b"c", 15, b"2"), prewrite(22, b"d", 16, b"x")], 20, names=[named(22, "u", 11)])
+    changes.full(20)
+    changes.flush([commit(21, b"b", 4, 25), commit(22, b"d", 16, 26)], 30, regions={1: 30, 2: 35})
     writer.record(LogTask(source="shop", at=9, actor="me", state="paused", settings="{}", detail="full"))
     request = compact.CompactLogRequest(str(root), "shop", until=20)
     compact.run(request, spark=spark, reporter=quiet())
     return root
 
 
-def checked(root: Path, spark: SparkSession, **changes: Any) -> dict[str, tuple[str, str]]:
-    """What verify finds: path -> outcome and detail, of what is not well."""
+def findings(root: Path, spark: SparkSession, **changes: Any) -> dict[str, tuple[str, str]]:
+    """The findings of verify that are not ok: path -> outcome and detail."""
     request = verify.VerifyRequest(destination=str(root), grace_ms=-3_600_000, **changes)
     verify.run(request, spark=spark, reporter=quiet())
     rows = seen(root, "SELECT path, outcome, detail FROM checks WHERE outcome <> 'ok'")
     return {row["path"]: (row["outcome"], row["detail"] or "") for row in rows}
 
 
-def test_every_row_comes_back(spark: SparkSession, root: Path) -> None:
+def test_a_rebuild_restores_every_row(spark: SparkSession, root: Path) -> None:
     request = truncate.TruncateRequest(str(root), "shop", until=20, delete=True)
     assert truncate.run(request, spark=spark, reporter=quiet())["cut"] == 20
-    before = {table: rows_of(root, table) for table in TABLES}
-    there = ("log_tasks", "log_regions", "log_tables", "departures", "floors", "removals")
-    assert all(before[table] for table in there)
-    covered = seen(root, "SELECT * FROM coverage")
+    rows_before = {table: rows_of(root, table) for table in TABLES}
+    filled_tables = ("log_tasks", "log_regions", "log_tables", "departures", "floors", "removals")
+    assert all(rows_before[table] for table in filled_tables)
+    coverage = seen(root, "SELECT * FROM coverage")
     regions = seen(root, "SELECT * FROM log_regions ORDER BY region")
     CatalogWriter(spark, str(root)).fold("log_regions")
     assert seen(root, "SELECT * FROM log_regions ORDER BY region") == regions
-    before |= {"log_regions": rows_of(root, "log_regions")}
-    assert len(before["log_regions"]) == len(regions) == 2
+    rows_before |= {"log_regions": rows_of(root, "log_regions")}
+    assert len(rows_before["log_regions"]) == len(regions) == 2
     shutil.rmtree(root / "catalog")
     assert rebuild(spark, str(root)).problems == []
-    assert {table: rows_of(root, table) for table in TABLES} == before
-    assert seen(root, "SELECT * FROM coverage") == covered
+    assert {table: rows_of(root, table) for table in TABLES} == rows_before
+    assert seen(root, "SELECT * FROM coverage") == coverage
 
 
-def test_verify_finds_what_is_not_whole(spark: SparkSession, root: Path) -> None:
+def test_verify_finds_changed_missing_and_orphaned_files(spark: SparkSession, root: Path) -> None:
     rows = seen(root, "SELECT path FROM files WHERE format IN ('log-arrow-1', 'delta')")
     (write,) = [row["path"] for row in rows if f"{backup_id(4)}/15/" in row["path"]]  # of table 21, at 25
     (full, *_) = [row["path"] for row in rows if row["path"].endswith(".parquet")]
@@ -79,8 +79,8 @@ def test_verify_finds_what_is_not_whole(spark: SparkSession, root: Path) -> None
     (root / write).write_bytes(bytes(flipped))
     (root / full).unlink()
     (root / "shop/log" / backup_id(4) / "stranger.log").write_bytes(b"x")
-    found = checked(root, spark, mode="decode")
-    assert {path: outcome for path, (outcome, _) in found.items()} == {
+    outcomes = findings(root, spark, mode="decode")
+    assert {path: outcome for path, (outcome, _) in outcomes.items()} == {
         write: "changed",
         full: "missing",
         f"shop/log/{backup_id(4)}/stranger.log": "orphan",
@@ -93,12 +93,12 @@ def test_verify_finds_what_is_not_whole(spark: SparkSession, root: Path) -> None
 
 
 def test_verify_restores_a_log_on_trial(spark: SparkSession, root: Path) -> None:
-    """What was never captured is no damage of what was."""
+    """A gap in the captured changes is no damage of the captured ones."""
     row = Gap(
         backup_id=backup_id(4), source="shop", scope="feed", epoch="e", region="0", from_position=3,
         to_position=9, reason="purged", from_ts=20, to_ts=30, bridged=True,
     )  # fmt: skip
     CatalogWriter(None, str(root)).append([row])
-    assert checked(root, spark, mode="restore") == {}
+    assert findings(root, spark, mode="restore") == {}
     (trial,) = seen(root, "SELECT detail FROM checks WHERE mode = 'restore'")
     assert trial["detail"] == "4 rows restored, over gaps: 1"

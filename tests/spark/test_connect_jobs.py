@@ -1,4 +1,4 @@
-"""The jobs on a Spark Connect server, and by spark-submit."""
+"""The jobs on a Spark Connect server, and with spark-submit."""
 
 from __future__ import annotations
 
@@ -30,24 +30,24 @@ ROWS = [Record(0, b"k%d" % i, b"v%d" % i, (("h", None),), 1_600_000_000_000 + i)
 
 @pytest.fixture(scope="module")
 def remote() -> Iterator[str]:
-    """The address of a server."""
+    """The URL of a Spark Connect server."""
     with connect_server(extra={"spark.master": "local[2]"}) as address:
         yield address
 
 
 def lakebackup(*arguments: str | Path) -> dict[str, Any]:
-    """The result of a command run as a process of its own, which can have a connected session."""
-    done = subprocess.run(
+    """Run a command in its own process, which can have a Connect session; returns its result."""
+    process = subprocess.run(
         [sys.executable, "-m", "lakebackup_jobs", *map(str, arguments), "--json"],
         capture_output=True,
         text=True,
         check=False,
         timeout=180,
-        # No Java to be found: all of Spark's work is the server's.
+        # Without Java on the PATH: the server does all of Spark's work.
         env={"PATH": "", "HOME": os.environ.get("HOME", "/")},
     )
-    assert (done.returncode, done.stderr) == (0, ""), done.stderr
-    result = json.loads(done.stdout.splitlines()[-1])
+    assert (process.returncode, process.stderr) == (0, ""), process.stderr
+    result = json.loads(process.stdout.splitlines()[-1])
     assert result["event"] == "result"
     return dict(result)
 
@@ -72,19 +72,19 @@ def test_every_job_on_a_server(
     rebuilt = lakebackup("catalog", "rebuild", "--repo", folder, "--remote", remote)
     assert (rebuilt["backups"], rebuilt["files"]) == ({"complete": 2}, 2)
 
-    out = tmp_path / "out"
+    target = tmp_path / "out"
     restored = lakebackup(
-        "restore", "topics", name, "--repo", folder, "--to", f"dir:{out}", "--remote", remote
+        "restore", "topics", name, "--repo", folder, "--to", f"dir:{target}", "--remote", remote
     )
     assert restored["entries"] == 50
     keys = []
-    for file in sorted((out / "topics" / name / "partition=0").iterdir()):
+    for file in sorted((target / "topics" / name / "partition=0").iterdir()):
         with file.open("rb") as stream:
             keys += [record["key"] for record in fastavro.reader(stream) if isinstance(record, dict)]
     assert keys == [row.key for row in ROWS]
 
 
-def test_spark_submit_takes_a_verb(broker: Broker, topic: Callable[..., str], tmp_path: Path) -> None:
+def test_spark_submit_runs_a_verb(broker: Broker, topic: Callable[..., str], tmp_path: Path) -> None:
     name, folder = topic("submit"), tmp_path / "backups"
     truth.produce(broker.bootstrap, name, ROWS)
     options = subprocess.run(
@@ -95,7 +95,7 @@ def test_spark_submit_takes_a_verb(broker: Broker, topic: Callable[..., str], tm
         timeout=60,
     ).stdout
     program = Path(lakebackup_jobs.__file__).with_name("__main__.py")
-    done = subprocess.run(
+    process = subprocess.run(
         [
             str(Path(pyspark.__file__).parent / "bin" / "spark-submit"), *shlex.split(options),
             "--master", "local[2]", str(program), "backup", "topics",
@@ -104,8 +104,8 @@ def test_spark_submit_takes_a_verb(broker: Broker, topic: Callable[..., str], tm
         env={**os.environ, "PYSPARK_PYTHON": sys.executable},
         capture_output=True, text=True, timeout=180, check=False,
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout.splitlines()[-1])["entries"] == len(ROWS)
+    assert process.returncode == 0, process.stderr
+    assert json.loads(process.stdout.splitlines()[-1])["entries"] == len(ROWS)
     reader = CatalogReader.require(str(folder))
     (row,) = reader.rows("list_backups", source=None)
     assert (row["state"], row["entries"]) == ("complete", len(ROWS))

@@ -1,4 +1,4 @@
-"""The data source `lakebackup`: what Spark itself does with it."""
+"""The data source `lakebackup` of Spark."""
 
 from __future__ import annotations
 
@@ -27,28 +27,31 @@ def run(first: int, end: int, partition: int = 0) -> list[Record]:
     ]
 
 
-def told(frame: DataFrame) -> list[dict[str, Any]]:
-    found = [row.asDict() for row in frame.orderBy("partition", "kafka_offset").collect()]
-    for row in found:
+def sorted_rows(frame: DataFrame) -> list[dict[str, Any]]:
+    rows = [row.asDict() for row in frame.orderBy("partition", "kafka_offset").collect()]
+    for row in rows:
         if row.get("time"):
             row["time"] = row["time"].replace(tzinfo=None)
-    return found
+    return rows
 
 
 @pytest.mark.long
-def test_it_is_what_records_gives(tmp_path: Path, spark: SparkSession) -> None:
-    """Nobody registers it: Spark finds it, also from SQL. One test, since each read starts processes."""
-    made = MadeBackups(tmp_path)
-    made.backup([run(0, 10), run(0, 5, 1)])
-    made.backup([[Record(0, 10, -1, b"\xff", None)]])
-    last = made.backup([run(5, 20)], full=True, low={0: 5})  # a chain of its own, from before the end
-    reader = made.reader()
+def test_the_data_source_returns_what_records_returns(tmp_path: Path, spark: SparkSession) -> None:
+    """Spark finds the source without registration, also from SQL. One test, since each read starts
+    processes."""
+    backups = MadeBackups(tmp_path)
+    backups.backup([run(0, 10), run(0, 5, 1)])
+    backups.backup([[Record(0, 10, -1, b"\xff", None)]])
+    last = backups.backup(
+        [run(5, 20)], full=True, low={0: 5}
+    )  # a new chain, from before the end of the first
+    reader = backups.reader()
 
     def by_sql(sql: str) -> list[dict[str, Any]]:
         return ask.select(reader, f"{sql} ORDER BY partition, kafka_offset").rows.read_all().to_pylist()
 
     source = spark.read.format("lakebackup").option("topic", "orders")
-    assert told(source.load(str(tmp_path))) == by_sql("SELECT * FROM records('orders')")
+    assert sorted_rows(source.load(str(tmp_path))) == by_sql("SELECT * FROM records('orders')")
 
     spark.sql(f"""
         CREATE OR REPLACE TEMPORARY VIEW some_orders USING lakebackup OPTIONS (
@@ -56,12 +59,12 @@ def test_it_is_what_records_gives(tmp_path: Path, spark: SparkSession) -> None:
             where "key = 'k1' AND kafka_offset >= 1", columns 'partition, kafka_offset, key, time'
         )
     """)
-    wanted = by_sql(
+    expected = by_sql(
         "SELECT partition, kafka_offset, key, time FROM records('orders', '1970-01-01T00:00:02Z') "
         "WHERE key = 'k1' AND kafka_offset >= 1"
     )
-    assert told(spark.table("some_orders")) == wanted
-    assert wanted
+    assert sorted_rows(spark.table("some_orders")) == expected
+    assert expected
 
     views = spark.read.format("lakebackup").option("view", "backups").option("columns", "backup_id")
     assert {row.backup_id for row in views.load(str(tmp_path)).collect()} >= {last}

@@ -1,4 +1,4 @@
-"""Drills of topics and change feeds: real data files, restored by Spark, compared record by record."""
+"""Drills of topics and change feeds: Spark restores real data files, and each record is compared."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ pytestmark = pytest.mark.spark
 
 
 @pytest.fixture
-def made(tmp_path: Path) -> MadeBackups:
+def backups(tmp_path: Path) -> MadeBackups:
     """Two backups of a topic with two partitions; the second one's records are of 1.1 to 1.9 s."""
-    made = MadeBackups(tmp_path / "backups")
+    made_backups = MadeBackups(tmp_path / "backups")
     for number in (0, 1):
-        made.backup(
+        made_backups.backup(
             [
                 [
                     Record(
@@ -48,21 +48,21 @@ def made(tmp_path: Path) -> MadeBackups:
                 for p in (0, 1)
             ]
         )
-    made.flush()
-    return made
+    made_backups.flush()
+    return made_backups
 
 
-def drilled(made: MadeBackups, spark: SparkSession, **asked: Any) -> dict[str, Any]:
-    scratch = made.folder.parent / "scratch"
+def run_drill(backups: MadeBackups, spark: SparkSession, **options: Any) -> dict[str, Any]:
+    scratch = backups.folder.parent / "scratch"
     scratch.mkdir(exist_ok=True)
-    request = DrillRequest(str(made.folder), scratch=str(scratch), **asked)
-    (done,) = drill.run(request, spark=spark, reporter=quiet())["drills"]
+    request = DrillRequest(str(backups.folder), scratch=str(scratch), **options)
+    (row,) = drill.run(request, spark=spark, reporter=quiet())["drills"]
     assert not list(scratch.iterdir())
-    found: dict[str, Any] = done
-    return found
+    result: dict[str, Any] = row
+    return result
 
 
-def test_records_are_restored_to_a_moment_and_compared(spark: SparkSession, made: MadeBackups) -> None:
+def test_records_are_restored_to_a_moment_and_compared(spark: SparkSession, backups: MadeBackups) -> None:
     check = (
         "SELECT key FROM restored WHERE partition = 1 AND kafka_offset > 10 AND "
         "(value <> CONCAT('v', SUBSTRING(key, 2)) OR ts > 1500 OR headers <> '[[\"h\", \"x\"]]') UNION ALL "
@@ -71,39 +71,41 @@ def test_records_are_restored_to_a_moment_and_compared(spark: SparkSession, made
         "ON r.partition = s.partition AND r.kafka_offset = s.kafka_offset "
         "WHERE s.key IS NULL AND r.ts <= 1500"
     )
-    done = drilled(made, spark, to_ts=1500, check=check)
-    assert (done["outcome"], done["detail"]) == ("ok", "28 records restored")
-    assert (done["to_ts"], done["files"]) == (1500, 4)
-    assert drilled(made, spark, seed=1)["outcome"] == "ok"
+    result = run_drill(backups, spark, to_ts=1500, check=check)
+    assert (result["outcome"], result["detail"]) == ("ok", "28 records restored")
+    assert (result["to_ts"], result["files"]) == (1500, 4)
+    assert run_drill(backups, spark, seed=1)["outcome"] == "ok"
 
 
-def test_a_flipped_bit_in_a_data_file_is_a_difference(spark: SparkSession, made: MadeBackups) -> None:
-    path = min(made.folder.rglob("*.data"))
+def test_a_flipped_bit_in_a_data_file_is_a_difference(spark: SparkSession, backups: MadeBackups) -> None:
+    path = min(backups.folder.rglob("*.data"))
     data = bytearray(path.read_bytes())
     data[-20] ^= 1
     path.write_bytes(bytes(data))
-    done = drilled(made, spark)
-    assert done["outcome"] == "different"
-    assert path.name in done["detail"]
-    (row,) = CatalogReader(str(made.folder)).select("SELECT * FROM drills").read_all().to_pylist()
+    result = run_drill(backups, spark)
+    assert result["outcome"] == "different"
+    assert path.name in result["detail"]
+    (row,) = CatalogReader(str(backups.folder)).select("SELECT * FROM drills").read_all().to_pylist()
     assert (row["outcome"], row["real_ms"]) == ("different", None)
-    assert not list(made.folder.rglob("restores/*/plan/*"))  # no prune spares what it read
+    assert not list(
+        backups.folder.rglob("restores/*/plan/*")
+    )  # so that no prune spares the files that it read
 
 
 def test_records_that_a_restore_lost_or_changed_are_found(
-    spark: SparkSession, made: MadeBackups, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, backups: MadeBackups, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The restore itself says that all is well: its files are replaced when it is done."""
-    forget = FolderTarget.forget
+    """The restore reports success: its files are replaced when it has finished."""
+    original_forget = FolderTarget.forget
 
     def with_files(change: Any) -> dict[str, Any]:
-        def spoiled(target: FolderTarget) -> Sequence[str]:
-            notes = forget(target)
-            change(sorted((made.folder.parent / "scratch").rglob("partition=1/*.data")))
+        def change_and_forget(target: FolderTarget) -> Sequence[str]:
+            notes = original_forget(target)
+            change(sorted((backups.folder.parent / "scratch").rglob("partition=1/*.data")))
             return notes
 
-        monkeypatch.setattr(FolderTarget, "forget", spoiled)
-        return drilled(made, spark, to_ts=5000)
+        monkeypatch.setattr(FolderTarget, "forget", change_and_forget)
+        return run_drill(backups, spark, to_ts=5000)
 
     lost = with_files(lambda files: files[1].unlink())
     assert (lost["outcome"], lost["detail"]) == ("different", "orders-1: 9 records are there, not 18")
@@ -114,7 +116,7 @@ def test_records_that_a_restore_lost_or_changed_are_found(
     assert ".data" in torn["detail"]
 
 
-_KILLED = """
+_KILLED_DRILL = """
 import os, signal, sys
 from tests.support.command_line import quiet
 from lakebackup_jobs.targets.folder import FolderTarget
@@ -125,26 +127,29 @@ run(DrillRequest(sys.argv[1], scratch=sys.argv[2], seed=1), reporter=quiet())
 
 
 @pytest.mark.long
-def test_what_a_killed_drill_left_is_deleted_by_the_next_one(spark: SparkSession, made: MadeBackups) -> None:
-    """It had written all records, and not said so. A process and its JVM take half a minute."""
-    scratch = made.folder.parent / "scratch"
+def test_the_next_drill_deletes_the_files_of_a_killed_one(spark: SparkSession, backups: MadeBackups) -> None:
+    """It died when it had written all records, before it finished. A process and its JVM take half a
+    minute."""
+    scratch = backups.folder.parent / "scratch"
     scratch.mkdir()
-    done = subprocess.run([sys.executable, "-c", _KILLED, made.folder, scratch], check=False)
-    assert done.returncode == -signal.SIGKILL
-    (left,) = scratch.iterdir()
-    assert list(left.rglob("*.data"))
-    reader = CatalogReader(str(made.folder))
+    process = subprocess.run([sys.executable, "-c", _KILLED_DRILL, backups.folder, scratch], check=False)
+    assert process.returncode == -signal.SIGKILL
+    (leftover,) = scratch.iterdir()
+    assert list(leftover.rglob("*.data"))
+    reader = CatalogReader(str(backups.folder))
     assert reader.select("SELECT * FROM drills").read_all().num_rows == 0
-    assert list(made.folder.rglob("restores/*/plan/*"))
-    expire_leases(made.folder)
-    assert drilled(made, spark, seed=1)["outcome"] == "ok"  # and that nothing is left in the scratch folder
-    assert not list(made.folder.rglob("restores/*/plan/*"))
-    (row,) = CatalogReader(str(made.folder)).select("SELECT outcome FROM drills").read_all().to_pylist()
+    assert list(backups.folder.rglob("restores/*/plan/*"))
+    expire_leases(backups.folder)
+    assert (
+        run_drill(backups, spark, seed=1)["outcome"] == "ok"
+    )  # also checks that the scratch folder is empty
+    assert not list(backups.folder.rglob("restores/*/plan/*"))
+    (row,) = CatalogReader(str(backups.folder)).select("SELECT outcome FROM drills").read_all().to_pylist()
     assert row == {"outcome": "ok"}
 
 
 @pytest.mark.long
-def test_a_full_of_a_feed_is_compared_row_by_row_and_its_log_by_the_count(
+def test_a_feeds_full_is_compared_by_rows_and_its_log_by_their_count(
     spark: SparkSession, empty_catalog: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = tmp_path / "backups"
@@ -154,20 +159,20 @@ def test_a_full_of_a_feed_is_compared_row_by_row_and_its_log_by_the_count(
     full = feed.full(10)
     log = feed.flush([put(21, b"c", 15, b"3")], 20)
 
-    def tried(backup_id: str) -> tuple[str, str]:
+    def drill_outcome(backup_id: str) -> tuple[str, str]:
         request = DrillRequest(str(root), scratch=str(tmp_path), backup_id=backup_id)
-        (done,) = drill.run(request, spark=spark, reporter=quiet())["drills"]
-        assert done["bytes"] > 0
-        assert done["files"] > 0
-        return done["outcome"], done["detail"]
+        (row,) = drill.run(request, spark=spark, reporter=quiet())["drills"]
+        assert row["bytes"] > 0
+        assert row["files"] > 0
+        return row["outcome"], row["detail"]
 
-    assert tried(full) == ("ok", "2 rows restored")
-    assert tried(log) == ("ok", "3 rows restored")
-    bring = log_restore.bring
+    assert drill_outcome(full) == ("ok", "2 rows restored")
+    assert drill_outcome(log) == ("ok", "3 rows restored")
+    original_bring = log_restore.bring
 
-    def spoiled(request: Any, work: Any, *given: Any) -> dict[str, int]:
-        """The restore is done, and a value changes."""
-        done = bring(request, work, *given)
+    def bring_and_change(request: Any, work: Any, *arguments: Any) -> dict[str, int]:
+        """Changes a value after the restore."""
+        result = original_bring(request, work, *arguments)
         table = request.target.removeprefix("delta:")
         rows = spark.read.format("delta").load(table).toPandas()
         rows.loc[0, "value"] = b"9"
@@ -175,9 +180,9 @@ def test_a_full_of_a_feed_is_compared_row_by_row_and_its_log_by_the_count(
             write_deltalake(table, pa.Table.from_pandas(rows), mode="overwrite")
         else:
             write_deltalake(table, pa.Table.from_pandas(rows[:1]), mode="overwrite")
-        return done
+        return result
 
-    monkeypatch.setattr(log_restore, "bring", spoiled)
-    assert tried(full) == ("different", "1 rows are not in the full, 1 of the full are not there")
-    assert tried(log) == ("different", "1 rows are there, not 3")
+    monkeypatch.setattr(log_restore, "bring", bring_and_change)
+    assert drill_outcome(full) == ("different", "1 rows are not in the full, 1 of the full are not there")
+    assert drill_outcome(log) == ("different", "1 rows are there, not 3")
     assert not list(tmp_path.glob(f"{drill.PREFIX}*"))

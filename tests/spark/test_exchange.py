@@ -1,4 +1,4 @@
-"""The catalog's rows written for other programs, and rows of other programs brought in."""
+"""Exports of the catalog's rows for other programs, and imports of other programs' rows."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
-# Rows that say where and when this catalog itself was made, or what was done to it here.
-OWN = {"migrations", "destinations", "audit"}
+# Tables about where and when this catalog was made, and about what was done to it.
+LOCAL_TABLES = {"migrations", "destinations", "audit"}
 
 
 @pytest.fixture
@@ -64,109 +64,109 @@ def empty(empty_catalog: Path, tmp_path: Path) -> Path:
 
 
 def all_rows(root: Path) -> dict[str, list[str]]:
-    return {table: rows_of(root, table) for table in TABLES if table not in OWN}
+    return {table: rows_of(root, table) for table in TABLES if table not in LOCAL_TABLES}
 
 
 def removal_of(file: dict[str, Any]) -> Removal:
-    of_file = ("source", "destination", "path", "backup_id", "scope", "epoch", "region", "bytes")
-    return Removal(prune_id="p", at=1, reason="time", **{name: file[name] for name in of_file})
+    columns = ("source", "destination", "path", "backup_id", "scope", "epoch", "region", "bytes")
+    return Removal(prune_id="p", at=1, reason="time", **{name: file[name] for name in columns})
 
 
-def take(spark: SparkSession, root: Path, **asked: Any) -> dict[str, Any]:
-    request = ImportRequest(**{"destination": str(root), **asked})
+def import_rows(spark: SparkSession, root: Path, **options: Any) -> dict[str, Any]:
+    request = ImportRequest(**{"destination": str(root), **options})
     return catalog_import.run(request, spark=spark, reporter=quiet())
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("form", ["jsonl", "parquet"])
-def test_what_was_exported_comes_back_the_same(
+def test_an_import_restores_the_exported_rows(
     spark: SparkSession, root: Path, empty: Path, tmp_path: Path, form: Any
 ) -> None:
-    out = tmp_path / "rows"
+    folder = tmp_path / "rows"
     CatalogWriter(None, str(root)).append(
         [removal_of(row) for row in seen(root, "SELECT * FROM files WHERE source = 'other'")]
     )
-    told = catalog_export.run(ExportRequest(str(root), str(out), form=form), reporter=quiet())
-    counts = {row["table"]: row["rows"] for row in told["tables"]}
+    export_result = catalog_export.run(ExportRequest(str(root), str(folder), form=form), reporter=quiet())
+    counts = {row["table"]: row["rows"] for row in export_result["tables"]}
     assert counts == {
         "backups": 3, "files": 8, "positions": 8, "scopes": 4, "removals": 2, "audit": 1, "destinations": 1,
     }  # fmt: skip
-    planned = take(spark, empty, folder=str(out), dry_run=True)
-    assert (planned["dry_run"], planned["backups"], planned["files"]) == (True, 3, 8)
+    dry_run = import_rows(spark, empty, folder=str(folder), dry_run=True)
+    assert (dry_run["dry_run"], dry_run["backups"], dry_run["files"]) == (True, 3, 8)
     assert rows_of(empty, "backups") == []
-    done = take(spark, empty, folder=str(out), trust_roots=(str(root),))
-    assert (done["backups"], done["files"], done["positions"]) == (3, 8, 8)
+    result = import_rows(spark, empty, folder=str(folder), trust_roots=(str(root),))
+    assert (result["backups"], result["files"], result["positions"]) == (3, 8, 8)
     assert all_rows(empty) == all_rows(root)
     reader = CatalogReader.require(str(empty))
     assert list(reader.destinations().uris.values()) == [f"file://{root}"], "the data is where it was"
-    own = CatalogReader.require(str(root))
-    assert foreign_destinations(reader, open_storage(str(empty))) == own.destinations().uris.keys()
-    assert foreign_destinations(own, open_storage(str(root))) == frozenset()
-    for place in (root, empty):
-        CatalogWriter(spark, str(place)).fold("removals")
-    for place in (root, empty):
-        again = take(spark, place, folder=str(out), trust_roots=(str(root),))
-        assert again["backups"] == 0
-    folded, held = all_rows(root), all_rows(empty)
-    # Which prunes of the other destination are complete is not known there.
-    assert (len(folded.pop("removals")), len(held.pop("removals"))) == (1, 2)
-    assert folded == held
+    root_reader = CatalogReader.require(str(root))
+    assert foreign_destinations(reader, open_storage(str(empty))) == root_reader.destinations().uris.keys()
+    assert foreign_destinations(root_reader, open_storage(str(root))) == frozenset()
+    for repository in (root, empty):
+        CatalogWriter(spark, str(repository)).fold("removals")
+    for repository in (root, empty):
+        second_result = import_rows(spark, repository, folder=str(folder), trust_roots=(str(root),))
+        assert second_result["backups"] == 0
+    root_rows, imported_rows = all_rows(root), all_rows(empty)
+    # The importing catalog cannot know which prunes of the other destination are complete.
+    assert (len(root_rows.pop("removals")), len(imported_rows.pop("removals"))) == (1, 2)
+    assert root_rows == imported_rows
     assert len(rows_of(empty, "audit")) == 2
-    before = {table: rows_of(empty, table) for table in (*all_rows(empty), "audit")}
+    rows_before = {table: rows_of(empty, table) for table in (*all_rows(empty), "audit")}
     shutil.rmtree(empty / "catalog")
     assert rebuild(spark, str(empty)).states == {"complete": 3}
-    assert {table: rows_of(empty, table) for table in before} == before
-    assert take(spark, empty, folder=str(out), trust_roots=(str(root),))["backups"] == 0
-    assert {table: rows_of(empty, table) for table in before} == before, "a rebuilt log knows no transactions"
+    assert {table: rows_of(empty, table) for table in rows_before} == rows_before
+    assert import_rows(spark, empty, folder=str(folder), trust_roots=(str(root),))["backups"] == 0
+    assert {table: rows_of(empty, table) for table in rows_before} == rows_before, (
+        "a rebuilt log knows no transactions"
+    )
 
 
 @pytest.mark.long
-def test_a_root_that_nobody_vouched_for_is_left_out(
-    spark: SparkSession, root: Path, empty: Path, tmp_path: Path
-) -> None:
-    """Here, since Spark filters the rows. A forged row could name any folder for a destination."""
-    out, said = tmp_path / "rows", io.StringIO()
-    catalog_export.run(ExportRequest(str(root), str(out)), reporter=quiet())
-    strange = str(tmp_path / "strange")
+def test_an_untrusted_root_is_left_out(spark: SparkSession, root: Path, empty: Path, tmp_path: Path) -> None:
+    """Uses Spark, which filters the rows. A forged row could name any folder as the root of a destination."""
+    folder, notes = tmp_path / "rows", io.StringIO()
+    catalog_export.run(ExportRequest(str(root), str(folder)), reporter=quiet())
+    other_root = str(tmp_path / "strange")
     with pytest.raises(UsageProblem, match="no repository of the export lies there"):
-        take(spark, empty, folder=str(out), trust_roots=(strange,))
-    aside = (root / "lakebackup.json").rename(root / "aside")
+        import_rows(spark, empty, folder=str(folder), trust_roots=(other_root,))
+    moved_file = (root / "lakebackup.json").rename(root / "aside")
     with pytest.raises(Refused, match="does not prove"):
-        take(spark, empty, folder=str(out), trust_roots=(str(root),))
+        import_rows(spark, empty, folder=str(folder), trust_roots=(str(root),))
     assert rows_of(empty, "backups") == []
-    aside.rename(root / "lakebackup.json")
-    request = ImportRequest(destination=str(empty), folder=str(out))
-    done = catalog_import.run(request, spark=spark, reporter=Reporter(io.StringIO(), said))
-    assert done["backups"] == 3
-    assert f"repeated with --trust-root file://{root}" in said.getvalue()
+    moved_file.rename(root / "lakebackup.json")
+    request = ImportRequest(destination=str(empty), folder=str(folder))
+    result = catalog_import.run(request, spark=spark, reporter=Reporter(io.StringIO(), notes))
+    assert result["backups"] == 3
+    assert f"repeated with --trust-root file://{root}" in notes.getvalue()
     assert CatalogReader.require(str(empty)).destinations().uris == {}
-    assert take(spark, empty, folder=str(out), trust_roots=(str(root),))["backups"] == 0
+    assert import_rows(spark, empty, folder=str(folder), trust_roots=(str(root),))["backups"] == 0
     assert list(CatalogReader.require(str(empty)).destinations().uris.values()) == [f"file://{root}"]
 
 
-def test_an_export_holds_no_row_that_does_not_count_and_is_never_mixed(
+def test_an_export_has_only_live_rows_and_never_joins_another(
     root: Path, empty_catalog: Path, tmp_path: Path
 ) -> None:
     shutil.rmtree(root / "catalog" / "backups")
     shutil.copytree(empty_catalog / "backups", root / "catalog" / "backups")
-    told = catalog_export.run(ExportRequest(str(root), str(tmp_path / "rows")), reporter=quiet())
-    assert {row["table"] for row in told["tables"]} == {"audit", "destinations"}
+    result = catalog_export.run(ExportRequest(str(root), str(tmp_path / "rows")), reporter=quiet())
+    assert {row["table"] for row in result["tables"]} == {"audit", "destinations"}
     with pytest.raises(Refused, match="already"):
         catalog_export.run(ExportRequest(str(root), str(tmp_path / "rows")), reporter=quiet())
 
 
-def test_a_torn_export_is_not_taken(spark: SparkSession, root: Path, empty: Path, tmp_path: Path) -> None:
-    out = tmp_path / "rows"
-    catalog_export.run(ExportRequest(str(root), str(out)), reporter=quiet())
-    file = out / "files-0000.jsonl"
-    whole = file.read_bytes()
-    file.write_bytes(whole.replace(b'"bytes":100', b'"bytes":101', 1))
+def test_a_torn_export_is_refused(spark: SparkSession, root: Path, empty: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "rows"
+    catalog_export.run(ExportRequest(str(root), str(folder)), reporter=quiet())
+    file = folder / "files-0000.jsonl"
+    content = file.read_bytes()
+    file.write_bytes(content.replace(b'"bytes":100', b'"bytes":101', 1))
     with pytest.raises(Damaged, match="files-0000"):
-        take(spark, empty, folder=str(out))
-    file.write_bytes(whole)
-    (out / "lakebackup-export.json").unlink()
+        import_rows(spark, empty, folder=str(folder))
+    file.write_bytes(content)
+    (folder / "lakebackup-export.json").unlink()
     with pytest.raises(NotFound, match="an incomplete one"):
-        take(spark, empty, folder=str(out))
+        import_rows(spark, empty, folder=str(folder))
     assert rows_of(empty, "backups") == []
 
 
@@ -180,16 +180,16 @@ def test_a_damaged_catalog_is_not_exported(root: Path, tmp_path: Path) -> None:
 def test_an_export_that_the_catalog_contradicts_is_refused(
     spark: SparkSession, root: Path, empty: Path, tmp_path: Path
 ) -> None:
-    out = tmp_path / "rows"
-    catalog_export.run(ExportRequest(str(root), str(out)), reporter=quiet())
+    folder = tmp_path / "rows"
+    catalog_export.run(ExportRequest(str(root), str(folder)), reporter=quiet())
     storage, writer = open_storage(str(empty)), CatalogWriter(spark, str(empty))
     publish(storage, writer, manifest(1))  # the same id with other files
-    before = all_rows(empty)
+    rows_before = all_rows(empty)
     with pytest.raises(
         Refused, match=rf"backups-0000.jsonl:\d: the catalog has backup {backup_id(1)} with another"
     ):
-        take(spark, empty, folder=str(out))
-    assert all_rows(empty) == before
+        import_rows(spark, empty, folder=str(folder))
+    assert all_rows(empty) == rows_before
 
 
 def lines(path: Path, rows: list[dict[str, Any]]) -> str:
@@ -214,27 +214,27 @@ def listing(**by_day: str) -> list[dict[str, Any]]:
 
 
 def lifetimes(root: Path) -> list[tuple[Any, ...]]:
-    gone = {
+    gone_in = {
         (row["path"], row["added_in"]): row["gone_in"]
         for row in open_table(f"file://{root}/catalog/departures").to_pyarrow_table().to_pylist()
     }
     files = open_table(f"file://{root}/catalog/files").to_pyarrow_table().to_pylist()
     return sorted(
-        (row["path"], row["bytes"], row["added_in"], gone.get((row["path"], row["added_in"])))
+        (row["path"], row["bytes"], row["added_in"], gone_in.get((row["path"], row["added_in"])))
         for row in files
     )
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("again", [False, True], ids=["once", "again"])
+@pytest.mark.parametrize("repeat", [False, True], ids=["once", "again"])
 def test_manifests_of_another_program_become_lifetimes(
-    spark: SparkSession, empty: Path, tmp_path: Path, again: bool
+    spark: SparkSession, empty: Path, tmp_path: Path, repeat: bool
 ) -> None:
     form = "parquet"
     days = lines(tmp_path / f"days.{form}", snapshots(1, 2, 3))
     files = lines(tmp_path / f"files.{form}", listing(s1="a1 b1 c1", s2="a1 b2", s3="a1 b2 c1 d3"))
-    done = take(spark, empty, given={"backups": days, "manifests": files}, source_kind="restic")
-    assert (done["backups"], done["files"], done["departures"]) == (3, 6, 2)
+    result = import_rows(spark, empty, given={"backups": days, "manifests": files}, source_kind="restic")
+    assert (result["backups"], result["files"], result["departures"]) == (3, 6, 2)
     assert lifetimes(empty) == [
         ("home/a", 1, 1, None),
         ("home/b", 1, 1, 2),
@@ -244,19 +244,21 @@ def test_manifests_of_another_program_become_lifetimes(
         ("home/d", 3, 3, None),
     ]
     reader = CatalogReader.require(str(empty))
-    shown = reader.select(
+    batches = reader.select(
         "SELECT number, kind, parent, base, files, bytes, source_kind, intact FROM backups ORDER BY number"
     )
-    assert [tuple(row.values()) for row in shown.read_all().to_pylist()] == [
+    assert [tuple(row.values()) for row in batches.read_all().to_pylist()] == [
         (1, "full", None, "s1", 3, 3, "restic", True),
         (2, "full", "s1", "s2", 1, 2, "restic", True),
         (3, "full", "s2", "s3", 2, 4, "restic", True),
     ]
-    # Two days on: only what is new is given, and what was there is known.
-    more = lines(tmp_path / f"more.{form}", snapshots(4, 5))
-    later = lines(tmp_path / f"later.{form}", listing(s4="a1 b2 c1", s5="a1 e5"))
-    done = take(spark, empty, given={"backups": more, "manifests": later}, source_kind="restic")
-    assert (done["backups"], done["files"], done["departures"]) == (2, 1, 3)
+    # Two days later: the export has only the new days; the earlier files are known.
+    new_days = lines(tmp_path / f"more.{form}", snapshots(4, 5))
+    new_files = lines(tmp_path / f"later.{form}", listing(s4="a1 b2 c1", s5="a1 e5"))
+    result = import_rows(
+        spark, empty, given={"backups": new_days, "manifests": new_files}, source_kind="restic"
+    )
+    assert (result["backups"], result["files"], result["departures"]) == (2, 1, 3)
     assert lifetimes(empty) == [
         ("home/a", 1, 1, None),
         ("home/b", 1, 1, 2),
@@ -267,41 +269,47 @@ def test_manifests_of_another_program_become_lifetimes(
         ("home/e", 5, 5, None),
     ]
     refused = pytest.raises(Refused, match=r"another program \(restic\)")
-    for asked in ({"select": "SELECT path FROM files"}, {"source": "laptop", "topics": ("files",)}):
+    for options in ({"select": "SELECT path FROM files"}, {"source": "laptop", "topics": ("files",)}):
         with refused:
-            plan_restore(RestoreRequest(str(empty), "dir:x", **asked), CatalogReader.require(str(empty)))
+            plan_restore(RestoreRequest(str(empty), "dir:x", **options), CatalogReader.require(str(empty)))
     with refused:
         prune.run(prune.PruneRequest(str(empty), source="laptop", delete=True), reporter=quiet())
-    # The program has forgotten the first two, and has nothing new.
-    left = {"backups": lines(tmp_path / f"left.{form}", snapshots(3, 4, 5))}
-    done = take(spark, empty, given=left, source_kind="restic", mirror=True, dry_run=True)
-    assert done["states"] == {"deleted": 2}
-    done = take(spark, empty, given=left, source_kind="restic", mirror=True)
-    assert (done["backups"], done["states"]) == (0, {"deleted": 2})
+    # The program has dropped the first two backups, and has nothing new.
+    remaining = {"backups": lines(tmp_path / f"left.{form}", snapshots(3, 4, 5))}
+    result = import_rows(spark, empty, given=remaining, source_kind="restic", mirror=True, dry_run=True)
+    assert result["states"] == {"deleted": 2}
+    result = import_rows(spark, empty, given=remaining, source_kind="restic", mirror=True)
+    assert (result["backups"], result["states"]) == (0, {"deleted": 2})
     reader = CatalogReader.require(str(empty))
     restorable = reader.select("SELECT to_ts FROM coverage WHERE status = 'restorable' ORDER BY to_ts")
     assert restorable.read_all()["to_ts"].to_pylist() == [3000, 4000, 5000]
-    if not again:
+    if not repeat:
         return
-    before = all_rows(empty)
+    rows_before = all_rows(empty)
     assert (
-        take(spark, empty, given={"backups": more, "manifests": later}, source_kind="restic")["backups"] == 0
+        import_rows(spark, empty, given={"backups": new_days, "manifests": new_files}, source_kind="restic")[
+            "backups"
+        ]
+        == 0
     )
-    every = lines(tmp_path / f"every.{form}", snapshots(1, 2, 3, 4, 5))
+    all_days = lines(tmp_path / f"every.{form}", snapshots(1, 2, 3, 4, 5))
     assert (
-        take(spark, empty, given={"backups": every, "manifests": later}, source_kind="restic")["backups"] == 0
+        import_rows(spark, empty, given={"backups": all_days, "manifests": new_files}, source_kind="restic")[
+            "backups"
+        ]
+        == 0
     )
-    assert all_rows(empty) == before
+    assert all_rows(empty) == rows_before
     shutil.rmtree(empty / "catalog")
     assert rebuild(spark, str(empty)).states == {"complete": 3, "deleted": 2}
-    assert all_rows(empty) == before
+    assert all_rows(empty) == rows_before
 
 
 @pytest.mark.long
-def test_an_import_that_died_goes_on(
+def test_an_interrupted_import_is_resumed(
     spark: SparkSession, empty: Path, tmp_path: Path, monkeypatch: Any
 ) -> None:
-    given = {
+    listings = {
         "backups": lines(tmp_path / "b.jsonl", snapshots(1, 2)),
         "manifests": lines(tmp_path / "m.jsonl", listing(s1="a1", s2="b1")),
     }
@@ -313,11 +321,11 @@ def test_an_import_that_died_goes_on(
         with monkeypatch.context() as patch:
             patch.setattr(catalog_import, step, die)
             with pytest.raises(KeyboardInterrupt):
-                take(spark, empty, given=given)
+                import_rows(spark, empty, given=listings)
         assert rows_of(empty, "backups") == []
-    assert take(spark, empty, given=given)["backups"] == 2
+    assert import_rows(spark, empty, given=listings)["backups"] == 2
     assert lifetimes(empty) == [("home/a", 1, 1, 2), ("home/b", 1, 2, None)]
     (folder,) = (empty / "imports").iterdir()
-    made = read_import(open_storage(str(empty)), folder.name)
-    left = {str(path.relative_to(empty)) for path in folder.iterdir()}
-    assert left == {f"imports/{folder.name}/import.json", *(chunk.path for chunk in made.chunks)}
+    import_record = read_import(open_storage(str(empty)), folder.name)
+    paths = {str(path.relative_to(empty)) for path in folder.iterdir()}
+    assert paths == {f"imports/{folder.name}/import.json", *(chunk.path for chunk in import_record.chunks)}

@@ -1,7 +1,7 @@
 """Ctrl-C at a terminal while a Spark job runs: one message, exit code 130, no process left.
 
-On a real pseudo-terminal, since that sends the signal to Spark's processes too. The quick test runs one
-verb (a JVM of its own, 8 s); what differs between verbs is long.
+The tests use a real pseudo-terminal, which sends the signal to Spark's processes too. The quick test runs one
+verb (a new JVM, 8 s); the tests of what differs between verbs are long.
 """
 
 from __future__ import annotations
@@ -28,61 +28,65 @@ ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
 def interrupted(
-    run: TerminalRun, reached: Callable[[], bool], what: str, expected: int = INTERRUPTED
+    run: TerminalRun, reached: Callable[[], bool], description: str, expected: int = INTERRUPTED
 ) -> list[str]:
-    """What is on the terminal after Ctrl-C, line by line, when the command has ended as it should."""
+    """Press Ctrl-C at a moment, and check the command's end; returns the lines on the terminal."""
     with run:
-        run.until(reached, what)
+        run.until(reached, description)
         run.press_ctrl_c()
         code = run.ended()
-    shown = [line.strip() for line in ANSI.sub("", run.shown.decode()).splitlines() if line.strip()]
-    assert code == expected, shown[-5:]
-    assert not re.search("py4j|Traceback", "".join(shown), re.IGNORECASE), shown
-    return shown
+    lines = [line.strip() for line in ANSI.sub("", run.shown.decode()).splitlines() if line.strip()]
+    assert code == expected, lines[-5:]
+    assert not re.search("py4j|Traceback", "".join(lines), re.IGNORECASE), lines
+    return lines
 
 
 def test_backup(tmp_path: Path) -> None:
-    tree, to = tmp_path / "tree" / "t-x" / "s1", tmp_path / "to"
+    tree, target = tmp_path / "tree" / "t-x" / "s1", tmp_path / "to"
     tree.mkdir(parents=True)
-    for number in range(100):  # sparse, and too much to be copied without Spark
+    for number in range(100):  # sparse files, too large to be copied without Spark
         with (tree / f"f{number}").open("wb") as file:
             file.truncate(1 << 20)
     layout = "t-{scope}/{snapshot}/{name}"
-    command = ("backup", "snapshot", str(tmp_path / "tree"), "--repo", str(to), "--layout", layout)
-    shown = interrupted(
-        TerminalRun(*command, "--bandwidth", "5MB/s"), lambda: any(to.rglob("f[0-9]*")), "tasks copy files"
+    command = ("backup", "snapshot", str(tmp_path / "tree"), "--repo", str(target), "--layout", layout)
+    lines = interrupted(
+        TerminalRun(*command, "--bandwidth", "5MB/s"),
+        lambda: any(target.rglob("f[0-9]*")),
+        "tasks copy files",
     )
     assert (
-        shown[-1]
+        lines[-1]
         == "error: Interrupted; no unfinished backup was published. Run the same command again to resume."
     )
-    assert CatalogReader.require(str(to)).rows("find_backups", prefix="") == []
-    with Lease.acquire(open_storage(str(to)), "source-tree", "the next run"):
+    assert CatalogReader.require(str(target)).rows("find_backups", prefix="") == []
+    with Lease.acquire(open_storage(str(target)), "source-tree", "the next run"):
         pass
 
 
 @pytest.mark.long
 @pytest.mark.kafka
 def test_restore(lab: Lab, topic: Callable[..., str], tmp_path: Path) -> None:
-    """Interrupted while Spark's Python workers are there."""
-    name, to = topic("orders", partitions=2), f"dir:{tmp_path / 'out'}"
+    """Interrupted while Spark's Python workers run."""
+    name, target = topic("orders", partitions=2), f"dir:{tmp_path / 'out'}"
     rows = [truth.Record(n % 2, b"%d" % n, b"v", (), 1_600_000_000_000 + n) for n in range(2000)]
     truth.produce(lab.bootstrap, name, rows)
     lab.backup(name)
-    command = ("restore", "topics", name, "--repo", str(lab.folder), "--to", to)
+    command = ("restore", "topics", name, "--repo", str(lab.folder), "--to", target)
     run = TerminalRun(*command)
-    shown = interrupted(run, lambda: any("worker_daemon" in one for one in run.left()), "tasks run")
-    assert (
-        shown[-1] == "error: Interrupted; the restore is not complete. Run the same command again to resume."
+    lines = interrupted(
+        run, lambda: any("worker_daemon" in command_line for command_line in run.left()), "tasks run"
     )
-    with TerminalRun(*command) as again:
-        assert again.ended(120) == 0, again.shown.decode()
+    assert (
+        lines[-1] == "error: Interrupted; the restore is not complete. Run the same command again to resume."
+    )
+    with TerminalRun(*command) as second_run:
+        assert second_run.ended(120) == 0, second_run.shown.decode()
 
 
 @pytest.mark.long
 @pytest.mark.kafka
 def test_follow(lab: Lab, topic: Callable[..., str]) -> None:
-    """The batch comes to its end, as documented: nothing was interrupted."""
+    """The batch ends normally, as documented: nothing is interrupted."""
     name = topic("orders")
     lab.make_catalog()
     client = ("--bootstrap-server", lab.bootstrap, "--source", "lab", "--groups", "none")
@@ -93,7 +97,7 @@ def test_follow(lab: Lab, topic: Callable[..., str]) -> None:
 @pytest.mark.long
 @pytest.mark.kafka
 def test_log_run(lab: Lab, topic: Callable[..., str]) -> None:
-    """As for follow."""
+    """The flush ends normally, like a batch of follow."""
     name, feed = topic("feed"), ChangeFeed(partitions=1)
     busy(feed, feed.create_table("shop", "orders"), 10)
     feed.send(lab.bootstrap, name)

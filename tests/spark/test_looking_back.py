@@ -1,4 +1,4 @@
-"""A catalog as it was: both engines, beside what it is now."""
+"""Queries of an earlier catalog, on both engines, beside the present one."""
 
 from __future__ import annotations
 
@@ -33,36 +33,37 @@ ORDER BY f.path
 """
 
 
-def now() -> int:
-    """An instant between two commits: their times are milliseconds."""
+def current_us() -> int:
+    """The current time in µs, between two commits: their times are milliseconds."""
     time.sleep(0.005)
-    found = time.time_ns() // 1000
+    now_us = time.time_ns() // 1000
     time.sleep(0.005)
-    return found
+    return now_us
 
 
 @pytest.fixture(scope="module")
 def catalog(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict[str, int | str]:
-    """Two backups, then a prune of the first one's files; with the instants between."""
+    """Two backups, then a prune of the first one's files; with the instants between them."""
     root = tmp_path_factory.mktemp("it's a `place` ü")
-    before = now()
+    empty_us = current_us()
     storage, writer = open_storage(str(root)), CatalogWriter(spark, str(root))
     writer.migrate()
-    made = now()
+    migrated_us = current_us()
     publish(storage, writer, manifest(1))
-    first = now()
+    first_us = current_us()
     publish(storage, writer, manifest(2))
-    second = now()
+    second_us = current_us()
     rows = CatalogReader.require(str(root)).rows("list_files", backup_id=backup_id(1))
-    place = ("destination", "path", "source", "scope", "epoch", "region", "bytes", "backup_id")
+    columns = ("destination", "path", "source", "scope", "epoch", "region", "bytes", "backup_id")
     writer.append(
         [
-            Removal(prune_id="p1", at=second, reason="time", **{name: row[name] for name in place})
+            Removal(prune_id="p1", at=second_us, reason="time", **{name: row[name] for name in columns})
             for row in rows
         ]
     )
     return {
-        "root": str(root), "before": before, "made": made, "first": first, "second": second, "pruned": now(),
+        "root": str(root), "before": empty_us, "made": migrated_us, "first": first_us,
+        "second": second_us, "pruned": current_us(),
     }  # fmt: skip
 
 
@@ -85,23 +86,23 @@ def ask(request: pytest.FixtureRequest, catalog: dict[str, int | str], spark: Sp
 @pytest.mark.parametrize(
     ("instant", "backups", "files"), [("made", 0, 0), ("first", 1, 2), ("second", 2, 4), ("pruned", 2, 2)]
 )
-def test_what_was_there_then(
+def test_rows_are_those_of_the_instant(
     instant: str, backups: int, files: int, ask: Ask, catalog: dict[str, int | str]
 ) -> None:
-    asked = "SELECT (SELECT count(*) FROM backups), (SELECT count(*) FROM files)"
-    assert ask(asked, int(catalog[instant])) == [(backups, files)]
+    query = "SELECT (SELECT count(*) FROM backups), (SELECT count(*) FROM files)"
+    assert ask(query, int(catalog[instant])) == [(backups, files)]
 
 
-def test_why_a_file_was_pruned_since(ask: Ask, catalog: dict[str, int | str]) -> None:
-    found = ask(FORGOTTEN, int(catalog["second"]))
-    assert [row[1:] for row in found] == [("time", "p1"), ("time", "p1")]
+def test_files_can_be_joined_with_later_removals(ask: Ask, catalog: dict[str, int | str]) -> None:
+    rows = ask(FORGOTTEN, int(catalog["second"]))
+    assert [row[1:] for row in rows] == [("time", "p1"), ("time", "p1")]
     assert ask("SELECT count(*) FROM now_files", int(catalog["first"])) == [(2,)]
-    # A view of views, and beside itself as it was.
-    both = "SELECT t.backups, n.backups AS later FROM chains AS t JOIN now_chains AS n USING (base)"
-    assert ask(both, int(catalog["first"])) == [(1, 2)]
+    # A view of views, joined with its present version.
+    query = "SELECT t.backups, n.backups AS later FROM chains AS t JOIN now_chains AS n USING (base)"
+    assert ask(query, int(catalog["first"])) == [(1, 2)]
 
 
-def test_ages_are_judged_by_that_moment(ask: Ask, catalog: dict[str, int | str]) -> None:
+def test_ages_are_relative_to_the_instant(ask: Ask, catalog: dict[str, int | str]) -> None:
     ages = (
         "SELECT DISTINCT t.age_ms + t.finished_at DIV 1000, n.age_ms > t.age_ms "
         "FROM last_success AS t JOIN now_last_success AS n USING (backup_id)"
@@ -109,35 +110,35 @@ def test_ages_are_judged_by_that_moment(ask: Ask, catalog: dict[str, int | str])
     assert ask(ages, int(catalog["second"])) == [(int(catalog["second"]) // 1000, True)]
 
 
-def test_there_is_no_now_without_a_then(ask: Ask) -> None:
+def test_now_relations_need_as_of(ask: Ask) -> None:
     with pytest.raises(UsageProblem, match="no relation now_files"):
         ask("SELECT * FROM now_files", None)
 
 
-def test_before_there_was_a_catalog(ask: Ask, catalog: dict[str, int | str]) -> None:
+def test_an_instant_before_the_catalog_is_refused(ask: Ask, catalog: dict[str, int | str]) -> None:
     with pytest.raises(NotFound, match="was not made yet at 2"):
         ask("SELECT * FROM files", int(catalog["before"]))
 
 
-def test_versions_are_those_that_are_read(catalog: dict[str, int | str]) -> None:
+def test_versions_are_those_of_the_instant(catalog: dict[str, int | str]) -> None:
     root = str(catalog["root"])
     versions = {i: CatalogReader.require(root, as_of=int(catalog[i])).versions() for i in ("made", "second")}
     assert set(versions["second"]) == set(TABLES)
     assert versions["second"]["backups"] == versions["made"]["backups"] + 2
     assert versions["second"]["removals"] == versions["made"]["removals"]
-    now_ = CatalogReader.require(root).versions()
-    assert now_["removals"] == versions["second"]["removals"] + 1
+    present = CatalogReader.require(root).versions()
+    assert present["removals"] == versions["second"]["removals"] + 1
 
 
-def test_what_was_asked_is_on_record(catalog: dict[str, int | str], spark: SparkSession) -> None:
+def test_queries_are_recorded(catalog: dict[str, int | str], spark: SparkSession) -> None:
     root = str(catalog["root"])
     reader, engine = CatalogReader.require(root), SparkEngine(spark, f"{root}/catalog")
     reader.rows("list_files", backup_id="b")
     reader.select("SELECT count(*) AS n FROM files")
     engine.rows("list_files", backup_id="b")
     engine.select("SELECT count(*) AS n FROM files")
-    assert [asked[1:] for asked in reader.asked] == [asked[1:] for asked in engine.asked]
-    assert [(asked.engine, asked.name, asked.parameters) for asked in reader.asked] == [
+    assert [entry[1:] for entry in reader.asked] == [entry[1:] for entry in engine.asked]
+    assert [(entry.engine, entry.name, entry.parameters) for entry in reader.asked] == [
         ("duckdb", "list_files", {"backup_id": "b"}),
         ("duckdb", "select", {}),
     ]
@@ -150,8 +151,8 @@ def test_all_views_can_be_registered(catalog: dict[str, int | str], spark: Spark
 
 
 @pytest.mark.long
-def test_what_was_cleaned_away_is_said(ask: Ask, catalog: dict[str, int | str], spark: SparkSession) -> None:
-    """Last of this file: it deletes what the table held before."""
+def test_a_vacuumed_version_is_reported(ask: Ask, catalog: dict[str, int | str], spark: SparkSession) -> None:
+    """The last test of this file: it deletes older versions of the table."""
     uri = f"{catalog['root']}/catalog/backups"
     rows = spark.read.format("delta").load(uri)
     rows.write.format("delta").mode("overwrite").save(uri)

@@ -1,4 +1,5 @@
-"""Plans: the same whichever engine makes them, by SELECT, and saved ones as long as they hold."""
+"""Plans: both engines make the same ones, SELECTs can choose files, and saved plans expire with the
+catalog."""
 
 from __future__ import annotations
 
@@ -61,12 +62,12 @@ FIRST = "the first"
 QUIET = Reporter(io.StringIO(), io.StringIO())
 
 
-def files_of(chosen: Selection, query: str, **parameters: Any) -> list[dict[str, Any]]:
-    return sorted(chosen.rows(query, **parameters), key=str)
+def files_of(selection: Selection, query: str, **parameters: Any) -> list[dict[str, Any]]:
+    return sorted(selection.rows(query, **parameters), key=str)
 
 
 def rows_in(storage: Storage, path: str) -> list[dict[str, Any]]:
-    """The rows of a share that is Arrow."""
+    """The rows of a split, which is an Arrow stream."""
     with pa.ipc.open_stream(storage.get(path)) as stream:
         return stream.read_all().to_pylist()
 
@@ -74,22 +75,22 @@ def rows_in(storage: Storage, path: str) -> list[dict[str, Any]]:
 @pytest.fixture(scope="module")
 def topics(tmp_path_factory: pytest.TempPathFactory) -> MadeBackups:
     """A full and two differentials of a topic with two partitions, and a full after them."""
-    made = MadeBackups(tmp_path_factory.mktemp("topics"))
+    backups = MadeBackups(tmp_path_factory.mktemp("topics"))
     for n in range(3):
-        made.backup([[Record(p, n, ts=1000 * n + 500, key=b"k", value=b"%d" % n)] for p in (0, 1)])
-    made.backup([[Record(p, n, ts=1000 * n + 500, key=b"k") for n in range(4)] for p in (0, 1)], full=True)
-    made.add(Policy(source="prod", at=1, actor="me", redundancy=1))
-    made.flush()
-    return made
+        backups.backup([[Record(p, n, ts=1000 * n + 500, key=b"k", value=b"%d" % n)] for p in (0, 1)])
+    backups.backup([[Record(p, n, ts=1000 * n + 500, key=b"k") for n in range(4)] for p in (0, 1)], full=True)
+    backups.add(Policy(source="prod", at=1, actor="me", redundancy=1))
+    backups.flush()
+    return backups
 
 
 @pytest.mark.parametrize(
-    "asked",
+    "options",
     [
         {"topics": ("orders",), "to_ts": 2000},
         *(
-            pytest.param(asked, marks=pytest.mark.long)
-            for asked in (
+            pytest.param(options, marks=pytest.mark.long)
+            for options in (
                 {"select": "SELECT destination, path FROM files WHERE added_in <= 2"},
                 {"topics": (), "backup": FIRST},
             )
@@ -97,27 +98,30 @@ def topics(tmp_path_factory: pytest.TempPathFactory) -> MadeBackups:
     ],
 )
 def test_restores_of_topics(
-    topics: MadeBackups, spark: SparkSession, tmp_path: Path, asked: dict[str, Any]
+    topics: MadeBackups, spark: SparkSession, tmp_path: Path, options: dict[str, Any]
 ) -> None:
-    """By a time, by a SELECT and of a backup; what is asked of the chosen files, and tasks get of them."""
+    """By a time, by a SELECT and of a backup. Compares the queries of the chosen files, and the tasks'
+    splits."""
     reader = CatalogReader(str(topics.folder))
-    if asked.get("backup") == FIRST:
-        asked = {**asked, "backup": str(reader.rows("list_backups", source=None)[0]["backup_id"])}
-    request = RestoreRequest(str(topics.folder), "dir:out", patterns=(".*",), **asked)
-    one, other = (plan_restore(request, by) for by in (reader.apart(), reader.on(spark)))
-    assert one == other
-    assert one.files
-    assert files_of(one.chosen, "selected_files") == files_of(other.chosen, "selected_files")
-    assert saved.digest_of(one.chosen) == saved.digest_of(other.chosen)
-    assert read_backups(one) == read_backups(other)
-    assert other_paths(one) == other_paths(other)
-    written = []
-    for plan, name in zip((one, other), ENGINES, strict=True):
+    if options.get("backup") == FIRST:
+        options = {**options, "backup": str(reader.rows("list_backups", source=None)[0]["backup_id"])}
+    request = RestoreRequest(str(topics.folder), "dir:out", patterns=(".*",), **options)
+    duckdb_plan, spark_plan = (
+        plan_restore(request, reader_of_engine) for reader_of_engine in (reader.apart(), reader.on(spark))
+    )
+    assert duckdb_plan == spark_plan
+    assert duckdb_plan.files
+    assert files_of(duckdb_plan.chosen, "selected_files") == files_of(spark_plan.chosen, "selected_files")
+    assert saved.digest_of(duckdb_plan.chosen) == saved.digest_of(spark_plan.chosen)
+    assert read_backups(duckdb_plan) == read_backups(spark_plan)
+    assert other_paths(duckdb_plan) == other_paths(spark_plan)
+    splits_by_engine = []
+    for plan, name in zip((duckdb_plan, spark_plan), ENGINES, strict=True):
         storage = open_storage(str(tmp_path / name))
         splits = write_splits(storage, plan, "here/")
         assert write_splits(storage, plan, "here/") == splits
-        written.append([[storage.get(path) for path in task] for task in splits.tasks])
-    assert written[0] == written[1]
+        splits_by_engine.append([[storage.get(path) for path in task] for task in splits.tasks])
+    assert splits_by_engine[0] == splits_by_engine[1]
 
 
 @pytest.mark.long
@@ -129,20 +133,24 @@ def test_differences(
     monkeypatch: pytest.MonkeyPatch,
     few: int,
 ) -> None:
-    """Also of tables that are not small enough to be part of Spark's plan."""
+    """Also for tables that are too large to be part of Spark's plan."""
     monkeypatch.setattr(spark_engine, "_FEW_ROWS", few)
     reader = CatalogReader(str(topics.folder))
     first, *_, last = [row["backup_id"] for row in reader.rows("list_backups", source=None)]
     request = DiffRequest(str(topics.folder), first, last)
-    one, other = (plan_diff(request, asked) for asked in (reader, reader.on(spark)))
-    assert one == other
-    assert one.totals
-    assert files_of(one.changes, "diff_rows") == files_of(other.changes, "diff_rows")
+    duckdb_plan, spark_plan = (
+        plan_diff(request, reader_of_engine) for reader_of_engine in (reader, reader.on(spark))
+    )
+    assert duckdb_plan == spark_plan
+    assert duckdb_plan.totals
+    assert files_of(duckdb_plan.changes, "diff_rows") == files_of(spark_plan.changes, "diff_rows")
     command = ["diff", first, last, "--repo", str(topics.folder), "--explain", "--json", "--engine"]
     for engine in ENGINES:
         assert main([*command, engine], spark) == 0
-        said = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-        assert {one["engine"] for one in said if one["query"] == "diff_totals"} == {engine}
+        rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+        assert {duckdb_plan["engine"] for duckdb_plan in rows if duckdb_plan["query"] == "diff_totals"} == {
+            engine
+        }
 
 
 @pytest.mark.long
@@ -151,52 +159,56 @@ def test_prunes(
 ) -> None:
     """By days in place of a policy, of topics, queues and snapshots (which fulls of the queues hold)."""
     monkeypatch.setattr(prune.time, "time_ns", lambda: 300_000_000 * 1_000_000)
-    gone = []
+    has_files = []
     for folder, source in (
         (topics.folder, "prod"),
         (queues.root, "social"),
         (queues.root, "social.snapshot"),
     ):
-        asked = [PruneRequest(str(folder), source=source, days=1, engine=engine) for engine in ENGINES]
-        one, other = (prune._planned(request, Workspace(request, source, QUIET), spark) for request in asked)
-        assert one == other
-        gone.append(bool(one.gone_files))
-    assert gone == [True, True, False]
+        requests = [PruneRequest(str(folder), source=source, days=1, engine=engine) for engine in ENGINES]
+        duckdb_plan, spark_plan = (
+            prune._planned(request, Workspace(request, source, QUIET), spark) for request in requests
+        )
+        assert duckdb_plan == spark_plan
+        has_files.append(bool(duckdb_plan.gone_files))
+    assert has_files == [True, True, False]
 
 
 @pytest.fixture(scope="module")
 def queues(tmp_path_factory: pytest.TempPathFactory) -> MadeQueues:
-    """An engine: two fulls, of which the first has an incremental one, and their snapshots."""
+    """An engine: two fulls, the first with an incremental one, and their snapshots."""
     folder = MadeBackups(tmp_path_factory.mktemp("queues")).folder
-    made = MadeQueues(folder, CatalogWriter(None, str(folder)))
-    made.write(5)
-    made.full(10)
-    made.write(12, partition=1)
-    made.incremental(20)
-    made.write(22)
-    made.full(30)
-    return made
+    engine = MadeQueues(folder, CatalogWriter(None, str(folder)))
+    engine.write(5)
+    engine.full(10)
+    engine.write(12, partition=1)
+    engine.incremental(20)
+    engine.write(22)
+    engine.full(30)
+    return engine
 
 
 def test_restores_of_queues(queues: MadeQueues, spark: SparkSession, tmp_path: Path) -> None:
     reader = CatalogReader(str(queues.root))
     request = QueueRestoreRequest(str(queues.root), "social", "kafka://b", "out", to_tid=12)
-    plans = [queue_plan(request, asked, lambda *_: 0) for asked in (reader, reader.on(spark))]
+    plans = [
+        queue_plan(request, reader_of_engine, lambda *_: 0) for reader_of_engine in (reader, reader.on(spark))
+    ]
     assert plans[0] == plans[1]
     assert plans[0].files == 1
     partitions = [Partition("delta.0", EPOCH, str(n), "delta.0") for n in (0, 1)]
-    written = []
+    splits_by_engine = []
     for plan, name in zip(plans, ENGINES, strict=True):
         storage = open_storage(str(tmp_path / name))
         splits = queue_splits.write_splits(storage, plan.chosen, "here/", partitions)
         scanned = queue_splits.write_scan_splits(storage, plan.chosen, "scan/", 0)
-        written.append(
+        splits_by_engine.append(
             [
                 [[storage.get(path) for path in task] for task in splits.tasks],
                 [row for (path,) in scanned.tasks for row in rows_in(storage, path)],
             ]
         )
-    assert written[0] == written[1]
+    assert splits_by_engine[0] == splits_by_engine[1]
 
 
 def test_restores_of_snapshots(
@@ -207,35 +219,42 @@ def test_restores_of_snapshots(
     reader = CatalogReader(str(queues.root))
     for select in (None, "SELECT * FROM snapshot_files WHERE added_in = 1"):
         request = SnapshotRestoreRequest(str(queues.root), "out", source="social.snapshot", select=select)
-        plans = [snapshot_plan(request, asked) for asked in (reader.apart(), reader.on(spark))]
+        plans = [
+            snapshot_plan(request, reader_of_engine)
+            for reader_of_engine in (reader.apart(), reader.on(spark))
+        ]
         assert plans[0] == plans[1]
         assert plans[0].files == 2
         assert restore_digest(plans[0]) == restore_digest(plans[1])
-        written = []
+        splits_by_engine = []
         for plan, name in zip(plans, ENGINES, strict=True):
             storage = open_storage(str(tmp_path / name))
             paths = restore_snapshot.write_splits(storage, plan)
-            written.append({path: rows_in(storage, path) for path in paths})
-        assert written[0] == written[1]
-        assert len(written[0]) == 2
+            splits_by_engine.append({path: rows_in(storage, path) for path in paths})
+        assert splits_by_engine[0] == splits_by_engine[1]
+        assert len(splits_by_engine[0]) == 2
 
 
 def test_restores_of_logs(spark: SparkSession, tmp_path: Path) -> None:
     folder = MadeBackups(tmp_path / "logs").folder
-    made = MadeChanges(folder, CatalogWriter(None, str(folder)), domain="ms")
-    made.flush([put(1, b"a", 110, b"1"), prewrite(1, b"b", 90, b"2")], 120, names=[named(1, "orders", 100)])
-    made.flush([commit(1, b"b", 90, 130), put(2, b"c", 130, b"3")], 140, names=[named(2, "items", 125)])
+    changes = MadeChanges(folder, CatalogWriter(None, str(folder)), domain="ms")
+    changes.flush(
+        [put(1, b"a", 110, b"1"), prewrite(1, b"b", 90, b"2")], 120, names=[named(1, "orders", 100)]
+    )
+    changes.flush([commit(1, b"b", 90, 130), put(2, b"c", 130, b"3")], 140, names=[named(2, "items", 125)])
     reader = CatalogReader(str(folder))
     request = LogRestoreRequest(str(folder), "shop", filters=("shop.orders",), start_ts=120, end_ts=135)
-    plans = [log_plan(request, asked) for asked in (reader, reader.on(spark))]
+    plans = [log_plan(request, reader_of_engine) for reader_of_engine in (reader, reader.on(spark))]
     assert plans[0] == plans[1]
     assert (plans[0].writes.files, plans[0].values.files) == (1, 1)
-    written = []
+    splits_by_engine = []
     for plan, name in zip(plans, ENGINES, strict=True):
         storage = open_storage(str(tmp_path / name))
         splits = log_splits.write_splits(storage, plan, "here/", keys=None, checksum=True)
-        written.append({kind: [rows_in(storage, path) for path in of] for kind, of in splits.paths.items()})
-    assert written[0] == written[1]
+        splits_by_engine.append(
+            {kind: [rows_in(storage, path) for path in paths] for kind, paths in splits.paths.items()}
+        )
+    assert splits_by_engine[0] == splits_by_engine[1]
 
 
 @pytest.fixture
@@ -249,14 +268,14 @@ def root(spark: SparkSession, empty_catalog: Path, tmp_path: Path) -> Path:
     return root
 
 
-def planned(root: Path, **asked: Any) -> dict[str, Any]:
+def planned(root: Path, **options: Any) -> dict[str, Any]:
     request = RestoreRequest(
-        **{"destination": str(root), "target": f"dir:{root}/../out", "dry_run": True, **asked}
+        **{"destination": str(root), "target": f"dir:{root}/../out", "dry_run": True, **options}
     )
     return run(request, reporter=quiet())
 
 
-def test_any_query_that_gives_paths_chooses_files(root: Path) -> None:
+def test_any_query_that_returns_paths_selects_files(root: Path) -> None:
     select = """
         WITH newest AS (
           SELECT f.path, f.destination, b.number,
@@ -266,9 +285,14 @@ def test_any_query_that_gives_paths_chooses_files(root: Path) -> None:
         )
         SELECT * FROM newest WHERE place > 1 OR number < 3
     """
-    told = planned(root, select=select)
-    assert (told["source"], told["files"], told["entries_in_files"], told["obstacles"]) == ("prod", 4, 40, [])
-    rows = [(r["partition"], r["files"], r["to_offset"], r["reaches"]) for r in told["partitions"]]
+    result = planned(root, select=select)
+    assert (result["source"], result["files"], result["entries_in_files"], result["obstacles"]) == (
+        "prod",
+        4,
+        40,
+        [],
+    )
+    rows = [(r["partition"], r["files"], r["to_offset"], r["reaches"]) for r in result["partitions"]]
     assert rows == [(p, 2, 20, "1970-01-01T00:00:02.999Z") for p in ("0", "1")]
     by_path = planned(root, select="SELECT path FROM files UNION ALL SELECT path FROM files")
     assert by_path["files"] == 6, "each once, though it is given twice"
@@ -276,11 +300,11 @@ def test_any_query_that_gives_paths_chooses_files(root: Path) -> None:
     assert {row["reaches"] for row in by_path["partitions"]} == {"1970-01-01T00:00:03.999Z"}
 
 
-def test_a_select_with_holes_says_what_it_reaches(root: Path) -> None:
-    told = planned(root, select="SELECT path FROM files WHERE added_in <> 2 AND region = '0'")
-    assert len(told["obstacles"]) == 1
-    assert "takes 2 of the 3 files" in told["obstacles"][0]
-    assert [row["reaches"] for row in told["partitions"]] == ["1970-01-01T00:00:01.999Z"]
+def test_a_select_with_holes_reports_what_it_reaches(root: Path) -> None:
+    result = planned(root, select="SELECT path FROM files WHERE added_in <> 2 AND region = '0'")
+    assert len(result["obstacles"]) == 1
+    assert "takes 2 of the 3 files" in result["obstacles"][0]
+    assert [row["reaches"] for row in result["partitions"]] == ["1970-01-01T00:00:01.999Z"]
     assert planned(root, select="SELECT path FROM files WHERE added_in <> 2", partial=True)["obstacles"] == []
 
 
@@ -300,7 +324,7 @@ def test_a_select_with_holes_says_what_it_reaches(root: Path) -> None:
         ),
     ],
 )
-def test_a_select_that_chooses_nothing_to_restore_is_told(
+def test_a_select_without_files_to_restore_is_refused(
     root: Path, select: str, kind: type[Exception], message: str
 ) -> None:
     with pytest.raises(kind, match=message):
@@ -316,34 +340,34 @@ def test_an_estimate_is_made_from_finished_restores(spark: SparkSession, root: P
         Restore(restore_id="r", at=3_000_000, source="prod", state="complete", target="dir:x", selection=""),
     ]  # fmt: skip
     CatalogWriter(spark, str(root)).append(rows)
-    told = planned(root, topics=("orders",))
-    assert told["estimate"] == "4 s at 0.0 MB/s (the median of 1 restores into dir)"
+    result = planned(root, topics=("orders",))
+    assert result["estimate"] == "4 s at 0.0 MB/s (the median of 1 restores into dir)"
 
 
 def prune_a_file(spark: SparkSession, root: Path) -> None:
     file = data_file(1)
     home = destination_id(open_storage(str(root)))
-    place = {"prune_id": "p7", "at": 5, "source": "prod", "scope": "orders", "epoch": EPOCH, "region": "0"}
+    keys = {"prune_id": "p7", "at": 5, "source": "prod", "scope": "orders", "epoch": EPOCH, "region": "0"}
     rows = [
-        Floor(**place, low_position=10, reason="time"),  # type: ignore[arg-type]
-        Removal(**place, destination=home, path=file.path, backup_id=backup_id(1), bytes=100, reason="time"),  # type: ignore[arg-type]
+        Floor(**keys, low_position=10, reason="time"),  # type: ignore[arg-type]
+        Removal(**keys, destination=home, path=file.path, backup_id=backup_id(1), bytes=100, reason="time"),  # type: ignore[arg-type]
     ]
     CatalogWriter(spark, str(root)).append(rows)
 
 
 @pytest.mark.long
-def test_a_plan_holds_as_long_as_the_same_files_come_out(
+def test_a_saved_plan_holds_while_it_selects_the_same_files(
     spark: SparkSession, root: Path, tmp_path: Path
 ) -> None:
     newest, fixed = str(tmp_path / "newest.json"), str(tmp_path / "fixed.json")
     secret = {"sasl.password": "hunter2"}
-    told = planned(root, topics=("orders",), save_plan=newest, kafka=secret)
+    result = planned(root, topics=("orders",), save_plan=newest, kafka=secret)
     planned(root, topics=("orders",), to_ts=2500, save_plan=fixed)
     text = (tmp_path / "newest.json").read_text()
-    assert told["digest"] in text
+    assert result["digest"] in text
     assert "hunter2" not in text
-    kept = json.loads(text)
-    assert kept["versions"] == CatalogReader.require(str(root)).versions()
+    saved_plan = json.loads(text)
+    assert saved_plan["versions"] == CatalogReader.require(str(root)).versions()
     assert planned(root, plan=newest, target="dir:nowhere")["files"] == 6
     with pytest.raises(Refused, match="there already"):
         planned(root, topics=("orders",), save_plan=newest)
@@ -356,15 +380,15 @@ def test_a_plan_holds_as_long_as_the_same_files_come_out(
     with pytest.raises(Refused, match=r"1 files that it had are gone \(prune p7\)"):
         planned(root, plan=fixed)
 
-    gone = f"SELECT '{data_file(1).path}' AS path UNION ALL SELECT path FROM files WHERE region = '1'"
-    told = planned(root, select=gone)
-    assert "1 files that the SELECT chose were pruned (p7)" in told["obstacles"][0]
-    told = planned(root, select=gone, partial=True)
-    assert (told["files"], told["obstacles"]) == (4, [])
-    assert "were pruned (p7)" in told["notes"][0]
+    select = f"SELECT '{data_file(1).path}' AS path UNION ALL SELECT path FROM files WHERE region = '1'"
+    result = planned(root, select=select)
+    assert "1 files that the SELECT chose were pruned (p7)" in result["obstacles"][0]
+    result = planned(root, select=select, partial=True)
+    assert (result["files"], result["obstacles"]) == (4, [])
+    assert "were pruned (p7)" in result["notes"][0]
 
 
-def test_a_plan_that_was_changed_or_is_of_another_catalog_is_not_applied(
+def test_a_changed_plan_or_one_of_another_catalog_is_refused(
     spark: SparkSession, root: Path, empty_catalog: Path, tmp_path: Path
 ) -> None:
     file = tmp_path / "plan.json"
@@ -380,7 +404,9 @@ def test_a_plan_that_was_changed_or_is_of_another_catalog_is_not_applied(
         planned(root, plan=str(tmp_path / "other.json"))
     file.write_text(text)
     shutil.rmtree(root / "catalog")
-    for marker in root.rglob("complete"):  # else the catalog is behind its destination, which is told first
+    for marker in root.rglob(
+        "complete"
+    ):  # otherwise lakebackup would report that the catalog is behind its destination
         marker.unlink()
     CatalogWriter(spark, str(root)).migrate()
     with pytest.raises(Refused, match="another catalog"):

@@ -1,4 +1,4 @@
-"""An S3 server whose certificate is of a private authority: one setting for Python and for Spark's JVM."""
+"""An S3 server with a certificate of a private authority: one setting for Python and for Spark's JVM."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.s3]
 
 
-# Reads a table as Spark's JVM does: the commands leave small ones to Python.
+# Reads a table in Spark's JVM: the commands read small tables in Python.
 READ = """
 import sys
 from lakebackup.sql_engine.failures import task_errors
@@ -28,7 +28,7 @@ with task_errors():
 
 
 def python(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    """A process of its own, whose JVM is its own."""
+    """Run Python in a new process, which starts its own JVM."""
     return subprocess.run(
         [sys.executable, *words],
         env={**os.environ, **variables},
@@ -50,8 +50,8 @@ def test_one_setting_reaches_python_and_the_jvm(tmp_path: Path) -> None:
         command = ("-m", "lakebackup_jobs", *backup, "--runner", "spark")
         refused = python(*command, **plain)
         assert (refused.returncode, "ca_bundle of [s3]" in refused.stderr) == (6, True), refused.stderr
-        done = python(*command, **trusted)
-        assert done.returncode == 0, done.stderr
+        result = python(*command, **trusted)
+        assert result.returncode == 0, result.stderr
         read = ("-c", READ, f"{repository}/catalog/backups")
         counted = python(*read, **trusted)
         assert counted.stdout == "1\n", counted.stderr[-2000:]

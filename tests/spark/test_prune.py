@@ -1,4 +1,4 @@
-"""Prunes over catalogs with rows made by hand: what goes, what stays, what a rebuild makes of it."""
+"""Prunes of catalogs made by hand: which files are deleted, which stay, and what a rebuild makes of them."""
 
 from __future__ import annotations
 
@@ -49,80 +49,78 @@ def made(empty_catalog: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def ended(made: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
-    """The same after a prune, and what that told."""
+def pruned_once(made: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    """The destination after a prune, and the prune's result."""
     root = shutil.copytree(made, tmp_path_factory.mktemp("ended") / made.name)
     return root, run(root, delete=True)
 
 
 @pytest.fixture
-def pruned(ended: tuple[Path, dict[str, Any]], tmp_path: Path) -> Path:
-    return shutil.copytree(ended[0], tmp_path / ended[0].name)
+def pruned(pruned_once: tuple[Path, dict[str, Any]], tmp_path: Path) -> Path:
+    return shutil.copytree(pruned_once[0], tmp_path / pruned_once[0].name)
 
 
-def test_a_look_deletes_nothing_and_needs_no_session(root: Path) -> None:
-    before = data(root)
-    found = run(root)
-    # The newest backup ends at 6999, so what is older than 4999 may go: the files of backups 1 to 4.
-    assert (found["deleted"], found["files"], found["bytes"], found["of_files"]) == (False, 8, 800, 12)
-    assert found["topics"][0] | {"epoch": ""} == {
+def test_a_dry_run_deletes_nothing_and_needs_no_session(root: Path) -> None:
+    paths_before = data(root)
+    result = run(root)
+    # The newest backup ends at 6999, so files older than 4999 may be deleted: those of backups 1 to 4.
+    assert (result["deleted"], result["files"], result["bytes"], result["of_files"]) == (False, 8, 800, 12)
+    assert result["topics"][0] | {"epoch": ""} == {
         "topic": "orders", "epoch": "", "older_than": "1970-01-01T00:00:04.999Z", "keep_bytes": None,
         "files": 8, "bytes": 800, "by_time": 8, "by_size": 0, "by_generation": 0,
     }  # fmt: skip
-    assert [p["floor"] for p in found["partitions"]] == [40, 40]
-    assert [alone["topic"] for alone in found["left_alone"]] == ["payments"]
-    assert data(root) == before
+    assert [p["floor"] for p in result["partitions"]] == [40, 40]
+    assert [topic["topic"] for topic in result["left_alone"]] == ["payments"]
+    assert data(root) == paths_before
     assert not (root / "prunes").exists()
 
 
-def test_what_goes_is_gone_on_record_and_counted(
-    made: Path, ended: tuple[Path, dict[str, Any]], session: SparkSession | None
+def test_pruned_files_are_deleted_recorded_and_counted(
+    made: Path, pruned_once: tuple[Path, dict[str, Any]], session: SparkSession | None
 ) -> None:
-    before, look = data(made), run(made)
-    root, done = ended
-    assert {name: done[name] for name in look if name != "deleted"} == {
-        name: look[name] for name in look if name != "deleted"
+    paths_before, dry_run = data(made), run(made)
+    root, result = pruned_once
+    assert {name: result[name] for name in dry_run if name != "deleted"} == {
+        name: dry_run[name] for name in dry_run if name != "deleted"
     }
-    assert before - data(root) == orders(1, 2, 3, 4)
-    assert before - listed(root) == orders(1, 2, 3, 4)
+    assert paths_before - data(root) == orders(1, 2, 3, 4)
+    assert paths_before - listed(root) == orders(1, 2, 3, 4)
     removals = seen(root, "SELECT * FROM removals")
     assert {row["path"] for row in removals} == orders(1, 2, 3, 4)
     assert {(row["prune_id"], row["reason"], row["bytes"]) for row in removals} == {
-        (done["prune_id"], "time", 100)
+        (result["prune_id"], "time", 100)
     }
     assert seen(root, "SELECT region, low_position FROM floors ORDER BY region") == [
         {"region": "0", "low_position": 40}, {"region": "1", "low_position": 40},
     ]  # fmt: skip
     (entry,) = seen(root, "SELECT action, subject, detail FROM audit")
-    assert (entry["action"], entry["subject"]) == ("prune", done["prune_id"])
+    assert (entry["action"], entry["subject"]) == ("prune", result["prune_id"])
     assert json.loads(entry["detail"]) == {
         "source": "prod", "files": 8, "bytes": 800, "partitions": 2, "topics": [], "patterns": [],
         "keep_ms": None, "keep_bytes": None, "days": None, "future": False, "backups": 0,
     }  # fmt: skip
-    again = run(root, session, delete=True)
-    assert (again["prune_id"], again["files"], again["resumed"]) == (None, 0, 0)
+    second_result = run(root, session, delete=True)
+    assert (second_result["prune_id"], second_result["files"], second_result["resumed"]) == (None, 0, 0)
     reader = CatalogReader.require(str(root))
-    # Numbers of files that are gone are not given again.
-    following = {
+    # Numbers of deleted files are not used again.
+    next_numbers = {
         (r["scope"], r["next_sequence"])
         for r in reader.rows("next_sequence", source="prod", since=0, scopes=None)
     }
-    assert following == {("orders", 6), ("payments", 1)}
+    assert next_numbers == {("orders", 6), ("payments", 1)}
 
 
-def test_a_small_catalog_needs_no_session_that_is_there(root: Path) -> None:
+def test_a_small_catalog_uses_no_session(root: Path) -> None:
     unused: Any = object()
     assert run(root, unused, delete=True)["files"] == 8
     assert data(root) & orders(1, 2, 3, 4) == set()
 
 
-def test_the_proof_stops_a_prune_that_would_take_too_much(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    before = data(root)
+def test_the_proof_stops_a_prune_of_needed_files(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    paths_before = data(root)
     write = Deletion._write_removals
 
-    def too_much(deletion: Deletion, prune_id: str, removals: Removals) -> Any:
+    def remove_needed_files(deletion: Deletion, prune_id: str, removals: Removals) -> Any:
         def cut_at(low: int) -> None:
             cuts = [plans.Cut("prod", "orders", EPOCH, region, low, low, 0) for region in "01"]
             removals.reader.give("cuts", plans.relation(plans.Cut, cuts))
@@ -132,11 +130,11 @@ def test_the_proof_stops_a_prune_that_would_take_too_much(
         cut_at(40)
         return chunks
 
-    monkeypatch.setattr(Deletion, "_write_removals", too_much)
+    monkeypatch.setattr(Deletion, "_write_removals", remove_needed_files)
     with pytest.raises(Refused, match="partition 0, backup number 5: needs 1 files, would have 0"):
         run(root, delete=True)
-    assert data(root) == before
-    assert listed(root) == before
+    assert data(root) == paths_before
+    assert listed(root) == paths_before
     assert not list(open_storage(str(root)).list("prunes/"))
 
 
@@ -155,99 +153,100 @@ def test_a_damaged_tombstone_is_named(pruned: Path, empty_catalog: Path, spark: 
 
 
 def check(root: Path) -> dict[str, set[str]]:
-    """What verify says is wrong, by outcome."""
+    """The paths of verify's findings, by outcome."""
     request = verify.VerifyRequest(destination=str(root), mode="stat", grace_ms=-3_600_000)
-    found = verify.run(request, reporter=quiet())
-    wrong: dict[str, set[str]] = {}
-    for row in found["findings"]:
-        wrong.setdefault(row["outcome"], set()).add(row["path"])
-    return wrong
+    result = verify.run(request, reporter=quiet())
+    paths_by_outcome: dict[str, set[str]] = {}
+    for row in result["findings"]:
+        paths_by_outcome.setdefault(row["outcome"], set()).add(row["path"])
+    return paths_by_outcome
 
 
-def test_verify_knows_what_is_meant_to_be_gone(pruned: Path) -> None:
-    back = min(orders(1))
-    (pruned / back).write_bytes(b"x")
-    (done,) = (pruned / "prunes").glob("*/done")
-    done.unlink()
+def test_verify_accepts_pruned_files(pruned: Path) -> None:
+    remaining = min(orders(1))
+    (pruned / remaining).write_bytes(b"x")
+    (marker,) = (pruned / "prunes").glob("*/done")
+    marker.unlink()
     assert check(pruned) == {}
-    again = run(pruned, delete=True)
-    assert (again["resumed"], again["prune_id"]) == (1, None)
-    assert not (pruned / back).exists()
+    result = run(pruned, delete=True)
+    assert (result["resumed"], result["prune_id"]) == (1, None)
+    assert not (pruned / remaining).exists()
     assert len(seen(pruned, "SELECT * FROM removals")) == 8
     assert len(seen(pruned, "SELECT * FROM audit")) == 1
 
 
-def at_work(root: Path, name: str, state: Any, *, planned: bool = True) -> None:
-    """A restore of partition 1 is on record, with or without its plan."""
+def record_restore(root: Path, name: str, state: Any, *, planned: bool = True) -> None:
+    """Record a restore of partition 1, with or without its plan."""
     row = Restore(
         restore_id=name, at=time.time_ns() // 1000, source="prod", state=state, target="dir:x", selection="",
         detail=json.dumps({"digest": "d1"}),
     )  # fmt: skip
     CatalogWriter(None, str(root)).append([row])
     if planned:
-        first = {
+        file_row = {
             "scope": "orders", "epoch": EPOCH, "region": "1", "start_position": 0, "end_position": 10,
             "destination": "d", "path": "p", "format": "f", "codec": "c", "bytes": 1, "sha256": "",
             "entries": 1,
         }  # fmt: skip
-        storage, share = open_storage(str(root)), f"restores/{name}/plan/000000.jsonl"
-        storage.put(share, f"{json.dumps(first)}\n".encode())
-        storage.put(f"restores/{name}/plan/tasks.json", json.dumps([[share]]).encode())
+        storage, split = open_storage(str(root)), f"restores/{name}/plan/000000.jsonl"
+        storage.put(split, f"{json.dumps(file_row)}\n".encode())
+        storage.put(f"restores/{name}/plan/tasks.json", json.dumps([[split]]).encode())
 
 
 @pytest.mark.long
-def test_what_an_unfinished_restore_reads_stays(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_of_an_unfinished_restore_stay(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     name = backup_id(99)
-    at_work(root, name, "running", planned=False)
-    assert len(run(root)["partitions"]) == 2  # it had put no plan down when it died: it will plan anew
+    record_restore(root, name, "running", planned=False)
+    assert len(run(root)["partitions"]) == 2  # it died before it wrote a plan, so it will plan again
     busy = pytest.raises(Busy, match=f"{name} is just beginning")
     with Lease.acquire(open_storage(str(root)), "restore-d1", "me"), busy:
         run(root)
-    at_work(root, name, "running")
-    found = run(root, delete=True)
-    assert [(h["region"], h["restore_id"]) for h in found["held"]] == [("1", name)]
-    assert [p["partition"] for p in found["partitions"]] == ["0"]
+    record_restore(root, name, "running")
+    result = run(root, delete=True)
+    assert [(h["region"], h["restore_id"]) for h in result["held"]] == [("1", name)]
+    assert [p["partition"] for p in result["partitions"]] == ["0"]
     assert all("partition=0" in path for path in orders(1, 2, 3, 4) - data(root))
     with monkeypatch.context() as patched:
         patched.setattr(prune, "HOLD_MS", -1_000_000)
         assert [p["partition"] for p in run(root)["partitions"]] == ["1"]
-    at_work(root, name, "complete")
+    record_restore(root, name, "complete")
     assert [p["partition"] for p in run(root)["partitions"]] == ["1"]
 
 
 @pytest.mark.long
-def test_a_restore_that_comes_on_record_meanwhile_keeps_its_files(
+def test_a_restore_recorded_during_a_prune_keeps_its_files(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It planned before the floors were on record, so its files count no more, and stay until it is done."""
+    """It planned before the floors were recorded: its files are not listed any more, but stay until it
+    ends."""
     write, name = tombstones.write_prune, backup_id(98)
 
-    def meanwhile(storage: Any, made: Any) -> None:
-        write(storage, made)
-        at_work(root, name, "running")
+    def write_and_record_restore(storage: Any, prune_row: Any) -> None:
+        write(storage, prune_row)
+        record_restore(root, name, "running")
 
-    monkeypatch.setattr(tombstones, "write_prune", meanwhile)
+    monkeypatch.setattr(tombstones, "write_prune", write_and_record_restore)
     with pytest.raises(Incomplete, match="4 files are read by a restore"):
         run(root, delete=True)
     assert listed(root) & orders(1, 2, 3, 4) == set()
     assert {path for path in orders(1, 2, 3, 4) if "partition=1" in path} <= data(root)
-    at_work(root, name, "complete")
+    record_restore(root, name, "complete")
     assert run(root, delete=True)["resumed"] == 1
     assert data(root) & orders(1, 2, 3, 4) == set()
 
 
 @pytest.mark.long
 @pytest.mark.spark
-def test_a_restore_that_planned_before_a_prune_is_not_begun(
+def test_a_restore_planned_before_a_prune_does_not_start(
     root: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    row = restoring.RestoreLog.row
+    original_row = restoring.RestoreLog.row
 
-    def meanwhile(log: Any, state: str, **more: Any) -> None:
+    def prune_and_record(log: Any, state: str, **columns: Any) -> None:
         run(root, spark, delete=True)
-        row(log, state, **more)
+        original_row(log, state, **columns)
 
-    monkeypatch.setattr(restoring.RestoreLog, "row", meanwhile)
+    monkeypatch.setattr(restoring.RestoreLog, "row", prune_and_record)
     request = RestoreRequest(
         destination=str(root), target=f"dir:{root.parent}/out", source="prod", topics=("orders",), to_ts=5100
     )

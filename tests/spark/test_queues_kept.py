@@ -1,4 +1,4 @@
-"""An engine's backups over time: a rebuild, an export, what verify finds, what a prune deletes."""
+"""Upkeep of an engine's backups: rebuild, verify, prune."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ pytestmark = pytest.mark.spark
 QUEUE_TABLES = (
     "queue_points", "queue_positions", "queue_transactions", "queue_schemas", "queue_restores",
 )  # fmt: skip
-OTHER = "fedcba9876543210" * 2
+OTHER_EPOCH = "fedcba9876543210" * 2
 TRIALS = "SELECT backup_id, outcome, detail FROM checks WHERE mode = 'restore' ORDER BY at, backup_id"
 
 
@@ -54,7 +54,7 @@ def number(nth: int) -> str:
 
 @pytest.fixture(scope="module")
 def made(spark: SparkSession, empty_catalog: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Full 1, incremental 2, differential 3, full 4; 1 restored into another cluster, 5 and 6 upon it."""
+    """Full 1, incremental 2, differential 3, full 4; 1 is restored into another cluster, then 5 and 6."""
     root = tmp_path_factory.mktemp("engine ü")
     shutil.copytree(empty_catalog, root / "catalog")
     engine = MadeQueues(root, CatalogWriter(spark, str(root)))
@@ -70,7 +70,7 @@ def made(spark: SparkSession, empty_catalog: Path, tmp_path_factory: pytest.Temp
     engine.differential(30)
     engine.write(35, queue="journal.0")
     engine.full(40, {"a": b"a", "CURRENT": b"other"})
-    engine.restored(number(1), 45, epoch=OTHER)
+    engine.restored(number(1), 45, epoch=OTHER_EPOCH)
     engine.write(6, ts=46)
     engine.incremental(50)
     engine.write(9, ts=55)
@@ -78,25 +78,27 @@ def made(spark: SparkSession, empty_catalog: Path, tmp_path_factory: pytest.Temp
     return root
 
 
-def checked(root: Path, spark: SparkSession, **changes: Any) -> dict[str, tuple[str, str]]:
-    """What verify finds: path -> outcome and detail, of what is not well."""
+def findings(root: Path, spark: SparkSession, **changes: Any) -> dict[str, tuple[str, str]]:
+    """The findings of verify that are not ok: path -> outcome and detail."""
     request = verify.VerifyRequest(destination=str(root), grace_ms=-3_600_000, **changes)
     check_id = verify.run(request, spark=spark, reporter=quiet())["check_id"]
     sql = f"SELECT path, outcome, detail FROM checks WHERE outcome <> 'ok' AND check_id = '{check_id}'"
     return {row["path"]: (row["outcome"], row["detail"] or "") for row in seen(root, sql)}
 
 
-def looked_at(root: Path, mode: Literal["stat", "decode"], backup: str) -> dict[str, tuple[str, str]]:
-    """What verify finds in the files of a backup, without Spark: path -> outcome and detail."""
+def findings_without_spark(
+    root: Path, mode: Literal["stat", "decode"], backup: str
+) -> dict[str, tuple[str, str]]:
+    """The findings of verify in the files of a backup, without Spark: path -> outcome and detail."""
     reader = CatalogReader(str(root))
     roots = reader.destinations()
     files = reader.rows("files_to_check", backup_ids=",".join(verify._with_snapshots(reader, [backup])))
     work = CheckFiles("c", 1, roots, mode, str(root))
-    found = [row for batch in work([pa.RecordBatch.from_pylist(files)]) for row in batch.to_pylist()]
-    return {row["path"]: (row["outcome"], row["detail"]) for row in found if row["outcome"] != "ok"}
+    rows = [row for batch in work([pa.RecordBatch.from_pylist(files)]) for row in batch.to_pylist()]
+    return {row["path"]: (row["outcome"], row["detail"]) for row in rows if row["outcome"] != "ok"}
 
 
-def pruned(root: Path, spark: SparkSession | None = None, **changes: Any) -> dict[str, Any]:
+def run_prune(root: Path, spark: SparkSession | None = None, **changes: Any) -> dict[str, Any]:
     request = prune.PruneRequest(destination=str(root), source="social", **changes)
     return prune.run(request, spark=spark, reporter=quiet())
 
@@ -115,31 +117,31 @@ def spans(root: Path, epoch: str, region: str = "0") -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.long
-def test_verify_finds_what_is_not_whole(spark: SparkSession, root: Path) -> None:
+def test_verify_finds_changed_missing_and_orphaned_files(spark: SparkSession, root: Path) -> None:
     config = f"social/queues/{number(2)}/config.yaml"
     (root / config).write_bytes(b"threads: 9\n")
     (listing,) = (root / "social/backups" / number(5) / "listing").glob("queue-points-*")
     listing.unlink()
     stranger = f"social/queues/{number(3)}/stranger.yaml"
     (root / stranger).write_bytes(b"x")
-    # A backup that was cut off left this, and no file of the engine's own.
-    begun = f"social/backups/{backup_id(9999)}/seen/000000.parquet"
-    (root / begun).parent.mkdir(parents=True)
-    (root / begun).write_bytes(b"x")
+    # An interrupted backup left this object, and no file of the engine.
+    unfinished = f"social/backups/{backup_id(9999)}/seen/000000.parquet"
+    (root / unfinished).parent.mkdir(parents=True)
+    (root / unfinished).write_bytes(b"x")
     (snapshot,) = (root / "social.snapshot/snapshots" / backup_id(2)).rglob("CURRENT")
     snapshot.write_bytes(b"OTHER")
-    (lost,) = seen(
+    (lost_row,) = seen(
         root, f"SELECT path FROM files WHERE backup_id = '{number(5)}' AND role = 'data' AND region = '0'"
     )
-    (root / lost["path"]).unlink()
-    found = checked(root, spark, mode="decode")
-    assert {path: outcome for path, (outcome, _) in found.items()} == {
+    (root / lost_row["path"]).unlink()
+    outcomes = findings(root, spark, mode="decode")
+    assert {path: outcome for path, (outcome, _) in outcomes.items()} == {
         config: "changed",
         str(listing.relative_to(root)): "missing",
         stranger: "orphan",
-        begun: "orphan",
+        unfinished: "orphan",
         str(snapshot.relative_to(root)): "changed",
-        lost["path"]: "missing",
+        lost_row["path"]: "missing",
     }
     unusable = seen(
         root,
@@ -152,178 +154,191 @@ def test_verify_finds_what_is_not_whole(spark: SparkSession, root: Path) -> None
         (number(5), "missing", number(5)),
         (number(6), "missing", number(5)),
     ]
-    # The differential has what the incremental has: no time is lost. A full is nothing without its snapshot.
+    # The differential contains what the incremental contains: no time is lost. A full needs its snapshot.
     assert spans(root, "0123456789abcdef" * 2) == [
         ("restorable", None, 9, 30),
         ("gap", "changed", 39, 40),
     ]
-    assert spans(root, OTHER, "1") == [("gap", "missing", 45, 60)]
+    assert spans(root, OTHER_EPOCH, "1") == [("gap", "missing", 45, 60)]
     newest = seen(root, "SELECT restorable_ts, covered_ts FROM rpo WHERE source = 'social'")
     assert {tuple(row.values()) for row in newest} == {(None, 60)}
 
 
-def test_verify_of_a_full_looks_at_its_snapshot(root: Path) -> None:
+def test_verify_of_a_full_checks_its_snapshot(root: Path) -> None:
     (file,) = (root / "social.snapshot/snapshots" / backup_id(1)).rglob("CURRENT")
     file.unlink()
-    found = looked_at(root, "stat", number(1))
-    assert {path: outcome for path, (outcome, _) in found.items()} == {str(file.relative_to(root)): "missing"}
+    outcomes = findings_without_spark(root, "stat", number(1))
+    assert {path: outcome for path, (outcome, _) in outcomes.items()} == {
+        str(file.relative_to(root)): "missing"
+    }
 
 
-def test_messages_with_other_tids_than_their_row_says_are_damage(root: Path) -> None:
-    """A restore to a tid chooses files by the tids of their rows."""
-    assert looked_at(root, "decode", number(6)) == {}
-    mine = f"backup_id = '{number(6)}' AND role = 'data'"
-    open_table(f"file://{root}/catalog/files").update(updates={"max_tid": "max_tid + 1"}, predicate=mine)
-    (found,) = looked_at(root, "decode", number(6)).values()
-    assert found == ("damaged", "least and greatest tid are [9, 9], the manifest says [9, 10]")
+def test_messages_with_other_tids_than_in_their_row_are_damaged(root: Path) -> None:
+    """A restore to a tid selects files by the tids in their rows."""
+    assert findings_without_spark(root, "decode", number(6)) == {}
+    predicate = f"backup_id = '{number(6)}' AND role = 'data'"
+    open_table(f"file://{root}/catalog/files").update(updates={"max_tid": "max_tid + 1"}, predicate=predicate)
+    (finding,) = findings_without_spark(root, "decode", number(6)).values()
+    assert finding == ("damaged", "least and greatest tid are [9, 9], the manifest says [9, 10]")
 
 
 @pytest.mark.long
 def test_verify_restores_an_engine_on_trial(spark: SparkSession, root: Path) -> None:
-    assert checked(root, spark, mode="restore", backup_ids=(number(3), number(6))) == {}
+    assert findings(root, spark, mode="restore", backup_ids=(number(3), number(6))) == {}
     assert [tuple(row.values()) for row in seen(root, TRIALS)] == [
         (number(3), "ok", "2 files of its snapshot and 5 messages restored"),
         (number(6), "ok", "2 files of its snapshot and 2 messages restored"),
     ]
-    # While a trial reads, no prune of the engine deletes anything.
-    noted = "SELECT state, entries FROM restores WHERE source = 'social' ORDER BY at"
-    assert [tuple(row.values()) for row in seen(root, noted)] == [("complete", 5), ("complete", 2)]
+    # The trials are recorded as restores, so that no prune deletes files that they read.
+    query = "SELECT state, entries FROM restores WHERE source = 'social' ORDER BY at"
+    assert [tuple(row.values()) for row in seen(root, query)] == [("complete", 5), ("complete", 2)]
 
 
 @pytest.mark.long
-def test_a_trial_that_a_changed_file_prevents_says_nothing_more(spark: SparkSession, root: Path) -> None:
+def test_a_trial_stopped_by_a_changed_file_adds_no_check(spark: SparkSession, root: Path) -> None:
     (schema,) = (root / "social/queues" / number(3)).glob("delta_schema_history.yaml")
     schema.write_bytes(schema.read_bytes().replace(b"version: 1", b"version: 3"))
-    found = checked(root, spark, mode="restore", backup_ids=(number(3),))
-    assert {outcome for outcome, _ in found.values()} == {"changed"}
+    outcomes = findings(root, spark, mode="restore", backup_ids=(number(3),))
+    assert {outcome for outcome, _ in outcomes.values()} == {"changed"}
     assert seen(root, TRIALS) == []
 
 
-def test_a_trial_that_a_prune_came_into_finds_no_damage(
+def test_a_trial_during_a_prune_finds_no_damage(
     spark: SparkSession, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def planned(*given: Any) -> Any:
-        made = plan_restore(*given)
+    def plan_then_delete(*arguments: Any) -> Any:
+        plan = plan_restore(*arguments)
         CatalogWriter(spark, str(root)).set_states([number(2)], "deleted", actor="me", reason="test")
-        return made
+        return plan
 
-    monkeypatch.setattr(trial, "plan_restore", planned)
-    assert checked(root, spark, mode="restore", backup_ids=(number(3),)) == {}
+    monkeypatch.setattr(trial, "plan_restore", plan_then_delete)
+    assert findings(root, spark, mode="restore", backup_ids=(number(3),)) == {}
     assert seen(root, "SELECT outcome FROM checks WHERE mode = 'restore'") == []
 
 
 @pytest.mark.long
 def test_a_prune_deletes_chains(spark: SparkSession, root: Path) -> None:
-    # The settings of its queues keep a millisecond; that is for their readers.
-    assert pruned(root)["files"] == 0
+    # The queues' topics keep records for a millisecond, but that is no rule for backups.
+    assert run_prune(root)["files"] == 0
     keep(root, redundancy=1)
-    before = {str(path.relative_to(root)) for path in root.glob("social/**/*") if path.is_file()}
-    told = pruned(root)
+    paths_before = {str(path.relative_to(root)) for path in root.glob("social/**/*") if path.is_file()}
+    dry_run = run_prune(root)
     # The newest chain begins with 1; the newest full is 4.
-    assert [(row["backup_id"], row["reason"]) for row in told["backups"]] == [
+    assert [(row["backup_id"], row["reason"]) for row in dry_run["backups"]] == [
         (number(3), "redundancy"), (number(2), "redundancy"),
     ]  # fmt: skip
-    assert (told["released"], told["of_backups"]) == ([], 2)
-    done = pruned(root, spark, delete=True)
-    assert (done["files"], done["bytes"]) == (told["files"], told["bytes"])
-    gone = before - {str(path.relative_to(root)) for path in root.glob("social/**/*") if path.is_file()}
-    of_queues = {path for path in gone if "/queues/" in path}
-    assert of_queues == {
+    assert (dry_run["released"], dry_run["of_backups"]) == ([], 2)
+    result = run_prune(root, spark, delete=True)
+    assert (result["files"], result["bytes"]) == (dry_run["files"], dry_run["bytes"])
+    deleted = paths_before - {
+        str(path.relative_to(root)) for path in root.glob("social/**/*") if path.is_file()
+    }
+    engine_files = {path for path in deleted if "/queues/" in path}
+    assert engine_files == {
         f"social/queues/{number(nth)}/{name}"
         for nth in (2, 3)
         for name in ("config.yaml", "delta_schema_history.yaml")
     }
-    # Beside them messages, and key filters; what the backups say of themselves stays.
-    assert {path.split("/")[2] for path in gone - of_queues} == {"topics"}
-    assert len(gone) == done["files"]
+    # The prune also deletes messages and key filters; the backups' own lists stay.
+    assert {path.split("/")[2] for path in deleted - engine_files} == {"topics"}
+    assert len(deleted) == result["files"]
     assert spans(root, "0123456789abcdef" * 2) == [
         ("restorable", None, 9, 10), ("restorable", None, 39, 40),
     ]  # fmt: skip
-    assert spans(root, OTHER) == [("restorable", None, 45, 60)]
-    kept = {table: rows_of(root, table) for table in (*QUEUE_TABLES, "backups", "files", "removals", "holds")}
+    assert spans(root, OTHER_EPOCH) == [("restorable", None, 45, 60)]
+    rows_before = {
+        table: rows_of(root, table) for table in (*QUEUE_TABLES, "backups", "files", "removals", "holds")
+    }
     shutil.rmtree(root / "catalog")
     assert rebuild(spark, str(root)).problems == []
-    assert {table: rows_of(root, table) for table in kept} == kept
+    assert {table: rows_of(root, table) for table in rows_before} == rows_before
 
 
 @pytest.mark.long
-def test_a_prune_that_was_cut_off_releases_the_snapshot_when_it_goes_on(
+def test_a_resumed_prune_releases_the_snapshot(
     spark: SparkSession, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for backup in (number(5), number(6)):
         CatalogWriter(spark, str(root)).set_states([backup], "deleted", actor="me", reason="test")
     keep(root, redundancy=1)
 
-    assert pruned(root)["released"] == [backup_id(1)]
+    assert run_prune(root)["released"] == [backup_id(1)]
 
-    def cut(*_: object) -> None:
+    def interrupt(*_: object) -> None:
         raise Incomplete("cut off")
 
     with monkeypatch.context() as patch:
-        patch.setattr(removing.Deletion, "_release", cut)
+        patch.setattr(removing.Deletion, "_release", interrupt)
         with pytest.raises(Incomplete):
-            pruned(root, spark, delete=True)
+            run_prune(root, spark, delete=True)
     assert len(seen(root, "SELECT backup_id FROM holds")) == 2
-    assert pruned(root, spark, delete=True)["resumed"] == 1
+    assert run_prune(root, spark, delete=True)["resumed"] == 1
     assert [row["backup_id"] for row in seen(root, "SELECT backup_id FROM holds")] == [backup_id(2)]
 
 
-def test_a_prune_that_was_cut_off_waits_for_a_restore(root: Path) -> None:
-    planned, storage = CatalogReader(str(root)), open_storage(str(root))
+def test_an_interrupted_prune_waits_for_a_restore(root: Path) -> None:
+    reader, storage = CatalogReader(str(root)), open_storage(str(root))
     work = Workspace(Request(str(root)), "", quiet())
-    going = Prune(
+    unfinished_prune = Prune(
         prune_id=backup_id(8888), at=1, actor="me", source="social", asked="{}", floors=(), chunks=(),
         backups=((number(2), "redundancy"),),
     )  # fmt: skip
-    write_prune(storage, going)
-    # The states still say that all is there, but a plan with 2 would read what is deleted.
+    write_prune(storage, unfinished_prune)
+    # The states say that everything exists, but a plan with 2 would read deleted files.
     with pytest.raises(Refused, match=f"while it deleted backup {number(2)}"):
-        refuse_pruned_meanwhile(work, "social", planned, number(1), number(2))
-    refuse_pruned_meanwhile(work, "social", planned, number(1), number(5))
+        refuse_pruned_meanwhile(work, "social", reader, number(1), number(2))
+    refuse_pruned_meanwhile(work, "social", reader, number(1), number(5))
     row = Restore(
         restore_id=backup_id(9999), at=micros(datetime.now(UTC)), source="social", state="failed",
         target="kafka://b", selection="", detail=json.dumps({"digest": "d"}),
     )  # fmt: skip
     writer, folder = CatalogWriter(None, str(root)), f"restores/{row.restore_id}/"
     writer.append([row])
-    place = {"scope": "delta.0", "epoch": OTHER, "region": "0", "target": "delta.0"}
-    storage.put(f"{folder}plan/000000.jsonl", json.dumps(place).encode() + b"\n")
+    split = {"scope": "delta.0", "epoch": OTHER_EPOCH, "region": "0", "target": "delta.0"}
+    storage.put(f"{folder}plan/000000.jsonl", json.dumps(split).encode() + b"\n")
     storage.put(f"{folder}plan/tasks.json", json.dumps([[f"{folder}plan/000000.jsonl"]]).encode())
 
-    def held() -> frozenset[tuple[str, str, str]]:
-        found = prune._held(work)
-        return frozenset((one.scope, one.epoch, one.region) for one in found)
+    def held_partitions() -> frozenset[tuple[str, str, str]]:
+        partitions = prune._held(work)
+        return frozenset((partition.scope, partition.epoch, partition.region) for partition in partitions)
 
-    before = seen(root, "SELECT * FROM holds ORDER BY backup_id")
+    holds_before = seen(root, "SELECT * FROM holds ORDER BY backup_id")
     unused: Any = None
     work = Workspace(prune.PruneRequest(str(root)), "social", quiet())
-    job = removing.Deletion(work, "prune", unused, held)
+    job = removing.Deletion(work, "prune", unused, held_partitions)
     with pytest.raises(Busy, match="deletes backups that it may read"):
         job.resume()
     assert seen(root, "SELECT backup_id FROM backups WHERE state = 'deleted'") == []
-    assert seen(root, "SELECT * FROM holds ORDER BY backup_id") == before
+    assert seen(root, "SELECT * FROM holds ORDER BY backup_id") == holds_before
     writer.append([replace(row, state="complete", at=row.at + 1)])
-    assert held() == frozenset()
+    assert held_partitions() == frozenset()
 
 
-def test_the_proof_stops_a_prune_of_what_is_needed(
+def test_the_proof_stops_a_prune_of_needed_files(
     spark: SparkSession, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A plan gone wrong: it deletes messages of the parent of a backup that stays."""
+    """The plan is wrong: it deletes messages of the parent of a backup that stays."""
     keep(root, redundancy=1)
     monkeypatch.setattr(removing, "is_large", lambda _: True)
-    real = SparkEngine.query
+    original_query = SparkEngine.query
 
-    def wrong(engine: SparkEngine, name: str, **asked: Any) -> Any:
-        rows = real(engine, name, **asked)
+    def query_with_needed_files(engine: SparkEngine, name: str, **parameters: Any) -> Any:
+        rows = original_query(engine, name, **parameters)
         if name != "prune_removals":
             return rows
-        made = {**asked, "at": f"CAST({asked['at']} AS BIGINT)", "prune_id": "'p'", "reason": "'wrong'"}
-        taken = engine.table("files").where(f"backup_id = '{number(5)}' AND role = 'data'")
-        return rows.union(taken.selectExpr(*(f"{made.get(name, name)} AS {name}" for name in rows.columns)))
+        constants = {
+            **parameters,
+            "at": f"CAST({parameters['at']} AS BIGINT)",
+            "prune_id": "'p'",
+            "reason": "'wrong'",
+        }
+        needed_files = engine.table("files").where(f"backup_id = '{number(5)}' AND role = 'data'")
+        return rows.union(
+            needed_files.selectExpr(*(f"{constants.get(name, name)} AS {name}" for name in rows.columns))
+        )
 
-    monkeypatch.setattr(SparkEngine, "query", wrong)
+    monkeypatch.setattr(SparkEngine, "query", query_with_needed_files)
     with pytest.raises(Refused, match="backup number 5 of social has 1 files in objects that would be gone"):
-        pruned(root, spark, delete=True)
+        run_prune(root, spark, delete=True)
     assert seen(root, "SELECT path FROM removals") == []
     assert not list((root / "prunes").glob("*/prune.json"))

@@ -1,3 +1,5 @@
+"""Rebuilds of the catalog from the objects of its destination."""
+
 from __future__ import annotations
 
 import shutil
@@ -64,7 +66,7 @@ ROWS = ["files", "positions", "scopes", "gaps", "groups", "audit"]
 
 @pytest.fixture(scope="module")
 def made(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Three sound backups of one source, one of another, one of them out of sync, one never committed."""
+    """Three complete backups of one source and one of another; the third is out of sync."""
     root = tmp_path_factory.mktemp("rebuild ü")
     storage, writer = open_storage(str(root)), CatalogWriter(spark, str(root))
     writer.migrate()
@@ -77,34 +79,36 @@ def made(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def test_every_row_comes_back(spark: SparkSession, root: Path) -> None:
+def test_a_rebuild_restores_every_row(spark: SparkSession, root: Path) -> None:
     writer = CatalogWriter(None, str(root))
     writer.record(filled(Drill, drill_id="d", at=1, seed=7, actor="me"))
-    # The entries of commands that are called as what they record.
+    # The entries of commands whose names are also names of their rows.
     writer.append_audit(audit_entry("drill", "prod", {"request": {}, "seed": 7, "seconds": 1.5}))
     writer.append_audit(audit_entry("hold", "prod", {"request": {}}, outcome="Refused: no"))
-    before = {table: rows_of(root, table) for table in TABLES}
-    for lost in sorted((root / "catalog/backups/_delta_log").glob("*.json"))[-2:]:  # a backup, and a state
-        lost.unlink()
+    rows_before = {table: rows_of(root, table) for table in TABLES}
+    for commit_file in sorted((root / "catalog/backups/_delta_log").glob("*.json"))[
+        -2:
+    ]:  # a backup, and a state
+        commit_file.unlink()
     with pytest.raises(Refused, match=rf"is behind: {backup_id(4)} is complete"):
         CatalogWriter(spark, str(root)).prepare()
     shutil.rmtree(root / "catalog")
-    told: list[tuple[int, int]] = []
-    result = rebuild(spark, str(root), told=lambda *amounts: told.append(amounts))
-    assert told == [(0, 4), (4, 4)]
-    assert {table: rows_of(root, table) for table in TABLES} == before
+    progress: list[tuple[int, int]] = []
+    result = rebuild(spark, str(root), told=lambda *amounts: progress.append(amounts))
+    assert progress == [(0, 4), (4, 4)]
+    assert {table: rows_of(root, table) for table in TABLES} == rows_before
     assert result.states == {"complete": 3, "out_of_sync": 1}
     assert (result.files, result.audit, result.problems) == (10, 4, [])
     with pytest.raises(Refused, match="holds backups already"):
         rebuild(spark, str(root))
 
 
-def test_markers_decide_and_a_lying_manifest_is_named(spark: SparkSession, root: Path) -> None:
+def test_markers_decide_states_and_a_wrong_manifest_is_named(spark: SparkSession, root: Path) -> None:
     storage = open_storage(str(root))
     shutil.rmtree(root / "catalog")
     destination = destination_id(storage)
-    (root / layout.ROOT_FILE).unlink()  # lost too: the rows still know it
-    put_sidecar_kept(root, destination)
+    (root / layout.ROOT_FILE).unlink()  # lost too, but the rows name the destination
+    copy_fifth_sidecar(root, destination)
     storage.delete(layout.marker_path("prod", backup_id(2), "complete"))
     sidecar.mark(storage, layout.marker_path("other", backup_id(4), "deleted"))
     part = root / layout.parts_path("prod", backup_id(3), 0)
@@ -113,17 +117,17 @@ def test_markers_decide_and_a_lying_manifest_is_named(spark: SparkSession, root:
     torn.write_bytes(torn.read_bytes()[:-9])
     result = rebuild(spark, str(root))
     assert result.states == {"complete": 1, "unconfirmed": 1, "deleted": 1}
-    lying, cut = sorted(result.problems)
-    assert backup_id(3) in lying
-    assert "entries 21, not 20" in lying
-    assert backup_id(5) in cut
+    wrong_count, torn_manifest = sorted(result.problems)
+    assert backup_id(3) in wrong_count
+    assert "entries 21, not 20" in wrong_count
+    assert backup_id(5) in torn_manifest
     reader = CatalogReader.require(str(root))
     assert destination_id(storage) == destination
     states = {row["number"]: row["state"] for row in reader.rows("list_backups", source=None)}
     assert states == {1: "complete", 2: "unconfirmed", 4: "deleted"}
-    seen = reader.select("SELECT DISTINCT backup_id FROM files").read_all().to_pylist()
-    assert seen == [{"backup_id": backup_id(1)}]
-    assert lost_backups(reader) == []  # it is known that backup 3 is not there
+    rows = reader.select("SELECT DISTINCT backup_id FROM files").read_all().to_pylist()
+    assert rows == [{"backup_id": backup_id(1)}]
+    assert lost_backups(reader) == []  # the catalog knows that backup 3 does not exist
 
 
 def test_an_entry_that_is_no_row_is_named(spark: SparkSession, root: Path) -> None:
@@ -134,8 +138,8 @@ def test_an_entry_that_is_no_row_is_named(spark: SparkSession, root: Path) -> No
     assert rows_of(root, "holds") == []
 
 
-def put_sidecar_kept(root: Path, destination: str) -> None:
-    """The sidecar of a fifth backup, made elsewhere, since putting one here would name the place."""
+def copy_fifth_sidecar(root: Path, destination: str) -> None:
+    """Copy the sidecar of a fifth backup, made elsewhere: made here, it would write the root's file."""
     storage = open_storage(str(root.parent / "elsewhere"))
     storage.put(layout.ROOT_FILE, f'{{"format": 1, "destination": "{destination}"}}'.encode())
     put_sidecar(storage, manifest(5))
@@ -145,23 +149,23 @@ def put_sidecar_kept(root: Path, destination: str) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("by", "left"),
+    ("cause", "left_tables"),
     [
         pytest.param("rebuild", ["files", "positions", "audit"], id="some"),
         pytest.param("rebuild", ROWS, id="all"),
         pytest.param("backups", ROWS, id="backups"),
     ],
 )
-def test_what_a_dead_rebuild_left_does_not_count_twice(
-    spark: SparkSession, root: Path, by: str, left: list[str]
+def test_rows_of_an_interrupted_rebuild_are_not_doubled(
+    spark: SparkSession, root: Path, cause: str, left_tables: list[str]
 ) -> None:
-    before = {table: rows_of(root, table) for table in ROWS}
-    if by == "rebuild":
+    rows_before = {table: rows_of(root, table) for table in ROWS}
+    if cause == "rebuild":
         shutil.rmtree(root / "catalog")
         rebuild(spark, str(root))
-    for table in {*ROWS, "backups", "migrations"} - {*left}:
+    for table in {*ROWS, "backups", "migrations"} - {*left_tables}:
         shutil.rmtree(root / "catalog" / table)
     CatalogWriter(spark, str(root)).migrate()
-    assert all(rows_of(root, table) for table in left)
+    assert all(rows_of(root, table) for table in left_tables)
     rebuild(spark, str(root))
-    assert {table: rows_of(root, table) for table in before} == before
+    assert {table: rows_of(root, table) for table in rows_before} == rows_before

@@ -1,4 +1,4 @@
-"""Checkpoints of a RocksDB that goes on being written: each is backed up, restored, and opens as it was."""
+"""Checkpoints of a RocksDB that is written to: each is backed up and restored, and opens unchanged."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ TABLET = "table-t1/tablet-a1.snapshots"
 
 
 class Database:
-    """A RocksDB with keys of bytes, and what it should hold."""
+    """A RocksDB with keys of bytes, and its expected contents."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.held: dict[bytes, bytes] = {}
+        self.expected: dict[bytes, bytes] = {}
         self.open()
 
     def open(self) -> None:
@@ -41,23 +41,23 @@ class Database:
         self.db = Rdict(str(self.path), options)
 
     def write(self, dice: random.Random) -> None:
-        """Some keys new, some changed, some deleted; every few rounds all is compacted into new files."""
+        """Add, change and delete some keys; now and then compact everything into new files."""
         for _ in range(200):
             key = b"key%04d" % dice.randrange(1000)
-            if self.held and dice.random() < 0.2:
-                key = dice.choice(sorted(self.held))
-                del self.db[key], self.held[key]
+            if self.expected and dice.random() < 0.2:
+                key = dice.choice(sorted(self.expected))
+                del self.db[key], self.expected[key]
             else:
-                self.held[key] = self.db[key] = dice.randbytes(dice.randrange(200))
+                self.expected[key] = self.db[key] = dice.randbytes(dice.randrange(200))
         self.db.flush()
         if dice.random() < 0.2:
             self.db.compact_range(None, None)
 
-    def begin_anew(self) -> None:
-        """As after a loss: the numbers of its files begin again, with other contents."""
+    def recreate(self) -> None:
+        """Start an empty database, as after a loss: its file numbers repeat, with other contents."""
         self.db.close()
         shutil.rmtree(self.path)
-        self.held = {}
+        self.expected = {}
         self.open()
 
 
@@ -71,11 +71,12 @@ def contents(path: Path) -> dict[bytes, bytes]:
 
 @dataclass(frozen=True)
 class Backups:
-    """A destination, and of each backup its id and what the database held. It began anew after `anew`."""
+    """A destination, and the id and expected contents of each backup. After `restart` backups the database
+    was replaced."""
 
-    place: Path
-    anew: int
-    made: list[tuple[str, dict[bytes, bytes]]]
+    root: Path
+    restart: int
+    states: list[tuple[str, dict[bytes, bytes]]]
 
 
 @pytest.fixture(
@@ -84,63 +85,63 @@ class Backups:
 def backups(
     request: pytest.FixtureRequest, empty_catalog: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Backups:
-    rounds, anew = request.param
+    rounds, restart = request.param
     tmp = tmp_path_factory.mktemp("rocksdb")
     shutil.copytree(empty_catalog, tmp / "backups/catalog")
     (tmp / "data" / TABLET).mkdir(parents=True)
     dice, database = random.Random(20), Database(tmp / "db")
-    made = []
+    states = []
     for number in range(rounds):
-        if number == anew:
-            database.begin_anew()
+        if number == restart:
+            database.recreate()
         database.write(dice)
         Checkpoint(database.db).create_checkpoint(str(tmp / "data" / TABLET / f"s{number:02d}"))
-        asked = SnapshotRequest(
+        snapshot_request = SnapshotRequest(
             destination=str(tmp / "backups"), paths=(str(tmp / "data"),), source="rocks", layout="yugabyte"
         )
-        told = backup_snapshot.run(asked, reporter=quiet())
-        made.append((str(told["backup_id"]), dict(database.held)))
+        result = backup_snapshot.run(snapshot_request, reporter=quiet())
+        states.append((str(result["backup_id"]), dict(database.expected)))
     database.db.close()
     shutil.rmtree(tmp / "data")
-    return Backups(tmp / "backups", anew, made)
+    return Backups(tmp / "backups", restart, states)
 
 
 def restore(
-    backups: Backups, folder: Path, spark: SparkSession | None = None, **asked: Any
+    backups: Backups, folder: Path, spark: SparkSession | None = None, **options: Any
 ) -> dict[str, Any]:
-    request = SnapshotRestoreRequest(str(backups.place), str(folder), form="flat", **asked)
+    request = SnapshotRestoreRequest(str(backups.root), str(folder), form="flat", **options)
     return restore_snapshot.run(request, spark=spark, reporter=quiet())
 
 
 @pytest.mark.long
-def test_each_backup_opens_and_holds_what_the_database_held(backups: Backups, tmp_path: Path) -> None:
-    for number, (backup_id, held) in enumerate(backups.made):
-        out = tmp_path / f"{number:02d}"
-        restore(backups, out, backup=backup_id)
-        assert contents(out) == held, backup_id
+def test_each_backup_opens_with_the_databases_contents(backups: Backups, tmp_path: Path) -> None:
+    for number, (backup_id, expected) in enumerate(backups.states):
+        folder = tmp_path / f"{number:02d}"
+        restore(backups, folder, backup=backup_id)
+        assert contents(folder) == expected, backup_id
 
 
-def test_files_are_stored_once_and_a_name_that_came_again_is_another_file(backups: Backups) -> None:
-    stored = """
+def test_files_are_stored_once_and_a_reused_name_is_another_file(backups: Backups) -> None:
+    count_query = """
         SELECT COUNT(*) AS files, COUNT(DISTINCT sha256) AS contents FROM snapshot_files
         WHERE name LIKE '%.sst'
     """
-    (tables,) = CatalogReader.require(str(backups.place)).select(stored).read_all().to_pylist()
-    assert tables["files"] == tables["contents"] >= len(backups.made)
-    again = f"""
+    (counts,) = CatalogReader.require(str(backups.root)).select(count_query).read_all().to_pylist()
+    assert counts["files"] == counts["contents"] >= len(backups.states)
+    reuse_query = f"""
         SELECT a.name FROM snapshot_files AS a JOIN snapshot_files AS b ON a.name = b.name
-        WHERE a.name LIKE '%.sst' AND a.added_in <= {backups.anew} AND b.added_in > {backups.anew}
+        WHERE a.name LIKE '%.sst' AND a.added_in <= {backups.restart} AND b.added_in > {backups.restart}
         AND a.sha256 <> b.sha256
     """
-    assert CatalogReader.require(str(backups.place)).select(again).read_all().num_rows > 0
+    assert CatalogReader.require(str(backups.root)).select(reuse_query).read_all().num_rows > 0
 
 
-def test_tasks_of_spark_write_the_same(
+def test_spark_tasks_write_the_same_files(
     backups: Backups, tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(restore_snapshot, "_LITTLE", 0)
     monkeypatch.setattr(restore_snapshot, "_SPLIT_BYTES", 20_000)
-    backup_id, held = backups.made[backups.anew - 1]
-    told = restore(backups, tmp_path / "out", spark, backup=backup_id)
-    assert contents(tmp_path / "out") == held
-    assert told["written"] == told["files"] == len(list((tmp_path / "out").iterdir()))
+    backup_id, expected = backups.states[backups.restart - 1]
+    result = restore(backups, tmp_path / "out", spark, backup=backup_id)
+    assert contents(tmp_path / "out") == expected
+    assert result["written"] == result["files"] == len(list((tmp_path / "out").iterdir()))

@@ -1,4 +1,4 @@
-"""Sessions of Spark, and the servers, each started by its command and asked by a client of its own kind."""
+"""Spark sessions, and the servers: each is started by its command and queried by a real client."""
 
 from __future__ import annotations
 
@@ -44,16 +44,16 @@ pytestmark = pytest.mark.spark
 
 
 def digests(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Runs in a worker, which therefore needs our package and our Python."""
+    """Runs in a worker, which therefore needs the package and the Python of this process."""
     import pyarrow
 
     from lakebackup_jobs.runtime.java.jars import pinned
 
     for batch in batches:
         count = len(pinned("spark"))
-        here = sys.executable
+        python = sys.executable
         yield pyarrow.RecordBatch.from_pylist(
-            [{"jars": count, "python": here}] * batch.num_rows,
+            [{"jars": count, "python": python}] * batch.num_rows,
             schema=pyarrow.schema([("jars", pyarrow.int32()), ("python", pyarrow.string())]),
         )
 
@@ -97,7 +97,9 @@ def test_a_flipped_bit_in_a_page_is_noticed(spark: SparkSession, tmp_path: Path)
     assert len(spark.read.parquet(folder).collect()) == 20_000
     file = next(Path(folder).glob("part-*.parquet"))
     flip(file)
-    (Path(folder) / f".{file.name}.crc").unlink()  # Hadoop's own sidecar would notice first; S3 has none
+    (
+        Path(folder) / f".{file.name}.crc"
+    ).unlink()  # Hadoop's checksum file would reveal the change first; S3 has no such file
     with pytest.raises((PySparkException, Py4JError), match="CRC checksum verification failed"):
         spark.read.parquet(folder).collect()
 
@@ -110,27 +112,27 @@ def test_connectors_are_on_the_class_path(spark: SparkSession) -> None:
     assert "value" in reader.option("subscribe", "t").load().columns
 
 
-def test_workers_have_our_package_and_our_python(spark: SparkSession) -> None:
+def test_workers_use_this_package_and_this_python(spark: SparkSession) -> None:
     row = spark.range(1).mapInArrow(digests, "jars int, python string").first()
     assert row == (len(spark_settings()["spark.driver.extraClassPath"].split(":")), sys.executable)
 
 
 @pytest.mark.long
-def test_start_and_end_leave_the_terminal_alone() -> None:
+def test_a_session_prints_nothing_at_its_start_and_end() -> None:
     """The JVM ends first, while its connection for accumulators is open."""
     program = (
         "from lakebackup_jobs.runtime import session; from lakebackup_jobs.runtime.java import jvm\n"
         "print(session.spark_session().sparkContext.parallelize(range(3)).count())\n"
         "jvm.end()\n"
     )
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=180, check=False
     )
-    assert (done.returncode, done.stdout, done.stderr) == (0, "3\n", "")
+    assert (process.returncode, process.stdout, process.stderr) == (0, "3\n", "")
 
 
 @pytest.mark.long
-def test_settings_given_to_spark_submit_stand(tmp_path: Path) -> None:
+def test_settings_of_spark_submit_are_kept(tmp_path: Path) -> None:
     job = tmp_path / "job.py"
     job.write_text(
         "from lakebackup_jobs.runtime.session import spark_session\n"
@@ -147,15 +149,15 @@ def test_settings_given_to_spark_submit_stand(tmp_path: Path) -> None:
         check=True,
         timeout=60,
     ).stdout
-    given = ["--master", "local[1]", "--name", "mine", "--conf", "spark.sql.shuffle.partitions=7"]
+    spark_options = ["--master", "local[1]", "--name", "mine", "--conf", "spark.sql.shuffle.partitions=7"]
     submit = str(Path(pyspark.__file__).parent / "bin" / "spark-submit")
-    done = subprocess.run(
-        [submit, *shlex.split(options), *given, str(job)],
+    process = subprocess.run(
+        [submit, *shlex.split(options), *spark_options, str(job)],
         env={**os.environ, "PYSPARK_PYTHON": sys.executable},
         capture_output=True, text=True, timeout=180, check=False,
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == "7 local[1] mine\n"
+    assert process.returncode == 0, process.stderr
+    assert process.stdout == "7 local[1] mine\n"
 
 
 def test_a_server_that_cannot_start_says_why() -> None:
@@ -181,23 +183,23 @@ SELECT 'end', 1;
 
 
 @pytest.fixture
-def place(spark: SparkSession, empty_catalog: Path) -> Iterator[Path]:
-    """A destination that everybody may read and only its owner write."""
+def repository(spark: SparkSession, empty_catalog: Path) -> Iterator[Path]:
+    """A destination that everybody may read and only its owner may write."""
     folder = Path(tempfile.mkdtemp(prefix="lakebackup-test-serve-"))
     shutil.copytree(empty_catalog, folder / "catalog")
     destination_id(open_storage(str(folder)))
     writer = CatalogWriter(spark, str(folder))
     writer.append([Audit(at=1, actor="me", action="look", subject="it", detail="{}")])
     writer.register_home()
-    for found in (folder, *folder.rglob("*")):
-        found.chmod(0o755 if found.is_dir() else 0o644)
+    for path in (folder, *folder.rglob("*")):
+        path.chmod(0o755 if path.is_dir() else 0o644)
     yield folder
     shutil.rmtree(folder)
 
 
 @contextmanager
 def served(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """A server as a process of its own, and the address it says it is ready at; then Ctrl-C."""
+    """A server in its own process, and the URL that it prints when it is ready; Ctrl-C ends it."""
     process = subprocess.Popen(
         [sys.executable, "-m", "lakebackup_jobs", "serve", *arguments, "--json"],
         stdout=subprocess.PIPE,
@@ -208,9 +210,9 @@ def served(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     try:
         assert process.stdout
         assert process.stderr
-        said = process.stdout.readline()
-        assert said, process.stderr.read()
-        yield process, json.loads(said)["url"]
+        line = process.stdout.readline()
+        assert line, process.stderr.read()
+        yield process, json.loads(line)["url"]
         process.send_signal(signal.SIGINT)
         assert process.wait(240) == 0, process.stderr.read()
     finally:
@@ -219,7 +221,7 @@ def served(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
 
 
 def state_of(folder: Path) -> dict[str, int]:
-    return {str(found): found.stat().st_size for found in folder.rglob("*") if found.is_file()}
+    return {str(path): path.stat().st_size for path in folder.rglob("*") if path.is_file()}
 
 
 def beeline(url: str, questions: str, folder: Path) -> subprocess.CompletedProcess[str]:
@@ -240,54 +242,54 @@ def beeline(url: str, questions: str, folder: Path) -> subprocess.CompletedProce
 
 @pytest.mark.long
 @ROOT_ONLY
-def test_a_jdbc_client_reads_the_views_and_can_change_nothing(place: Path, tmp_path: Path) -> None:
+def test_a_jdbc_client_reads_the_views_and_can_change_nothing(repository: Path, tmp_path: Path) -> None:
     port = free_port()
-    before = state_of(place)
-    with served("thrift", "--repo", str(place), "--port", str(port)) as (_, url):
+    state_before = state_of(repository)
+    with served("thrift", "--repo", str(repository), "--port", str(port)) as (_, url):
         assert url == f"jdbc:hive2://127.0.0.1:{port}/default"
-        done = beeline(url, QUESTIONS.format(root=place), tmp_path)
-    # Without a terminal, what beeline would draw there stands before each first line, which is the header.
-    wanted = ("audit", "points", "who", "secret", "home", "end")
-    lines = (line.split(",", 1) for line in done.stdout.splitlines() if "," in line)
-    answers = {name: answer for name, answer in lines if name in wanted}
-    assert answers.pop("home").rpartition("/")[2].startswith("lakebackup-thrift-"), done.stderr
+        process = beeline(url, QUESTIONS.format(root=repository), tmp_path)
+    # Without a terminal, beeline's drawing precedes each first line, which is the header.
+    names = ("audit", "points", "who", "secret", "home", "end")
+    lines = (line.split(",", 1) for line in process.stdout.splitlines() if "," in line)
+    answers = {name: answer for name, answer in lines if name in names}
+    assert answers.pop("home").rpartition("/")[2].startswith("lakebackup-thrift-"), process.stderr
     assert answers == {"audit": "look,it", "points": "0", "who": "nobody", "secret": "null", "end": "1"}
-    assert done.stderr.count("Error: org.apache.hive") == 3, done.stderr
-    assert state_of(place) == before
+    assert process.stderr.count("Error: org.apache.hive") == 3, process.stderr
+    assert state_of(repository) == state_before
     assert not list(Path(tempfile.gettempdir()).glob("lakebackup-thrift-*/gateway"))
 
 
-def test_an_account_that_can_write_is_refused(place: Path) -> None:
-    mine = find_account("root" if os.geteuid() == 0 else None)
-    with pytest.raises(Refused, match=f"{mine.name} can write to {place}"):
-        require_reader(mine, place / "catalog", [place])
-    assert not list(place.rglob(".lakebackup-probe*"))
+def test_an_account_that_can_write_is_refused(repository: Path) -> None:
+    account = find_account("root" if os.geteuid() == 0 else None)
+    with pytest.raises(Refused, match=f"{account.name} can write to {repository}"):
+        require_reader(account, repository / "catalog", [repository])
+    assert not list(repository.rglob(".lakebackup-probe*"))
 
 
 @ROOT_ONLY
-@pytest.mark.parametrize("where", [".", "catalog", "catalog/audit/_delta_log"])
-def test_one_folder_that_the_account_can_write_to_is_enough(where: str, place: Path) -> None:
+@pytest.mark.parametrize("folder", [".", "catalog", "catalog/audit/_delta_log"])
+def test_an_account_that_can_write_to_one_folder_is_refused(folder: str, repository: Path) -> None:
     nobody = find_account(None)
-    require_reader(nobody, place / "catalog", [place])
-    (place / where).chmod(0o777)
+    require_reader(nobody, repository / "catalog", [repository])
+    (repository / folder).chmod(0o777)
     with pytest.raises(Refused, match="can write to"):
-        require_reader(nobody, place / "catalog", [place])
+        require_reader(nobody, repository / "catalog", [repository])
 
 
 @ROOT_ONLY
-def test_an_account_that_cannot_read_is_told(place: Path) -> None:
-    (place / "catalog" / "files").chmod(0o700)
+def test_an_account_that_cannot_read_is_refused(repository: Path) -> None:
+    (repository / "catalog" / "files").chmod(0o700)
     with pytest.raises(EnvironmentProblem, match=r"cannot read /.*/catalog/files"):
-        require_reader(find_account(None), place / "catalog", [place])
+        require_reader(find_account(None), repository / "catalog", [repository])
 
 
-def test_an_account_that_is_not_there() -> None:
+def test_an_unknown_account_is_refused() -> None:
     with pytest.raises(NotFound, match="no account nobody-of-that-name"):
         find_account("nobody-of-that-name")
 
 
 @pytest.mark.long
-def test_a_notebook_asks_through_spark_connect(place: Path, empty_catalog: Path, s3: S3Proxy) -> None:
+def test_a_notebook_queries_through_spark_connect(repository: Path, empty_catalog: Path, s3: S3Proxy) -> None:
     program = """
         import sys
         from pyspark.sql import SparkSession
@@ -307,14 +309,14 @@ def test_a_notebook_asks_through_spark_connect(place: Path, empty_catalog: Path,
     entry = Audit(at=1, actor="me", action="see", subject="it", detail="{}")
     CatalogWriter(None, uri).append_audit(entry)
     with served("connect", "--port", str(free_port())) as (_, url):
-        done = subprocess.run(
-            [sys.executable, "-c", textwrap.dedent(program), url, f"{place}/catalog", f"{uri}/catalog"],
+        process = subprocess.run(
+            [sys.executable, "-c", textwrap.dedent(program), url, f"{repository}/catalog", f"{uri}/catalog"],
             capture_output=True,
             text=True,
             check=False,
             timeout=900,
         )
-    assert done.stdout.split() == ["look", "0", "see", "look"], done.stderr
+    assert process.stdout.split() == ["look", "0", "see", "look"], process.stderr
 
 
 @pytest.mark.long
@@ -329,10 +331,19 @@ def test_a_notebook_asks_through_spark_connect(place: Path, empty_catalog: Path,
         (["--spark-conf", "spark.task.cpus=x"], "spark.task.cpus should be int, but was x"),
     ],
 )
-def test_settings_with_which_spark_does_not_start(flags: list[str], text: str, place: Path) -> None:
-    """A JVM of its own each: only there an option of Spark can be wrong. A minute for the master."""
-    command = [sys.executable, "-m", "lakebackup_jobs", "catalog", "optimize", "--repo", str(place), *flags]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
-    assert done.returncode == 6, done.stderr
-    assert done.stderr.startswith(f"error: Spark did not start: {text}")
-    assert len(done.stderr.splitlines()) == 2  # the hint, and no traceback
+def test_invalid_spark_settings_are_reported(flags: list[str], text: str, repository: Path) -> None:
+    """Each starts its own JVM, since only there an option of Spark can be wrong. A minute for the master."""
+    command = [
+        sys.executable,
+        "-m",
+        "lakebackup_jobs",
+        "catalog",
+        "optimize",
+        "--repo",
+        str(repository),
+        *flags,
+    ]
+    process = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
+    assert process.returncode == 6, process.stderr
+    assert process.stderr.startswith(f"error: Spark did not start: {text}")
+    assert len(process.stderr.splitlines()) == 2  # the hint, and no traceback

@@ -1,4 +1,4 @@
-"""SQL of a person on Spark: records(), what the guard lets through, and limits, as on DuckDB."""
+"""A person's SQL on Spark: records(), the statements that the guard allows, and limits, as on DuckDB."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 
-def by_spark(made: MadeBackups, spark: SparkSession, sql: str) -> list[dict[str, Any]]:
-    return streamed(ask.select_on_spark(spark, made.reader(), sql)).read_all().to_pylist()
+def by_spark(backups: MadeBackups, spark: SparkSession, sql: str) -> list[dict[str, Any]]:
+    return streamed(ask.select_on_spark(spark, backups.reader(), sql)).read_all().to_pylist()
 
 
 def records(first: int, end: int, partition: int = 0) -> list[Record]:
@@ -43,11 +43,11 @@ def records(first: int, end: int, partition: int = 0) -> list[Record]:
     ]
 
 
-def test_it_is_what_duckdb_gives(tmp_path: Path, spark: SparkSession, cli: Commands) -> None:
-    made = MadeBackups(tmp_path)
-    first = made.backup([records(0, 10), records(0, 5, 1)])
-    made.backup([[Record(0, 10, -1, b"\xff", None, (("h", b"\xff"),))]])
-    last = made.backup([records(5, 20)], full=True, low={0: 5})
+def test_spark_returns_what_duckdb_returns(tmp_path: Path, spark: SparkSession, cli: Commands) -> None:
+    backups = MadeBackups(tmp_path)
+    first = backups.backup([records(0, 10), records(0, 5, 1)])
+    backups.backup([[Record(0, 10, -1, b"\xff", None, (("h", b"\xff"),))]])
+    last = backups.backup([records(5, 20)], full=True, low={0: 5})
     for sql in (
         "SELECT * FROM records('orders') ORDER BY partition, kafka_offset",
         """
@@ -60,31 +60,31 @@ def test_it_is_what_duckdb_gives(tmp_path: Path, spark: SparkSession, cli: Comma
         ORDER BY 1, 2
         """,
     ):
-        reference = ask.select(made.reader(), sql).rows.read_all().to_pylist()
-        found = by_spark(made, spark, sql)
-        for row in found:
+        reference = ask.select(backups.reader(), sql).rows.read_all().to_pylist()
+        rows = by_spark(backups, spark, sql)
+        for row in rows:
             if row.get("time"):
                 row["time"] = row["time"].replace(tzinfo=None)
-        assert found == reference
+        assert rows == reference
         assert reference
     sql = "SELECT key FROM records('orders') WHERE kafka_offset = 7"
     assert cli.rows("sql", sql, "--repo", tmp_path, "--engine", "spark") == [{"key": "k3"}]
 
     request = DiffRequest(str(tmp_path), first, last)
-    told = [
+    differences = [
         [
             (topic.totals() | {"files_opened": None}, topic.rows.read_all().to_pylist())
-            for topic in run(request, spark=one, reporter=quiet())
+            for topic in run(request, spark=engine_session, reporter=quiet())
         ]
-        for one in (None, spark)
+        for engine_session in (None, spark)
     ]
-    assert told[0] == told[1]
-    assert told[0][0][0]["changed"]
+    assert differences[0] == differences[1]
+    assert differences[0][0][0]["changed"]
 
-    (path,) = (row["path"] for row in made.reader().rows("list_files", backup_id=last))
+    (path,) = (row["path"] for row in backups.reader().rows("list_files", backup_id=last))
     Path(tmp_path, path).unlink()
     with pytest.raises(Damaged, match="is missing"):
-        by_spark(made, spark, "SELECT count(*) FROM records('orders')")
+        by_spark(backups, spark, "SELECT count(*) FROM records('orders')")
 
 
 ALLOWED: list[dict[str, Any]] = yaml.safe_load(
@@ -99,31 +99,31 @@ VIEWS = {
 
 @pytest.fixture
 def session(spark: SparkSession) -> Iterator[SparkSession]:
-    own = spark.newSession()
-    own.conf.set("spark.sql.session.timeZone", "UTC")
+    new_session = spark.newSession()
+    new_session.conf.set("spark.sql.session.timeZone", "UTC")
     for name, text in VIEWS.items():
-        own.sql(text).createOrReplaceTempView(name)
-    yield own
+        new_session.sql(text).createOrReplaceTempView(name)
+    yield new_session
     for name in VIEWS:
-        own.catalog.dropTempView(name)
+        new_session.catalog.dropTempView(name)
 
 
 @pytest.mark.long
-def test_a_function_gives_on_spark_what_is_noted(session: SparkSession) -> None:
+def test_functions_return_their_recorded_values_on_spark(session: SparkSession) -> None:
     relations = {name: session.table(name).columns for name in VIEWS}
-    found = {}
+    answers = {}
     for call, *_ in FUNCTIONS:
         text = check_select(f"SELECT {call} AS r FROM files", relations).text("spark")
-        found[call] = plain([tuple(row.asDict(True).values()) for row in session.sql(text).collect()])
-    assert found == {call: answer for call, answer, *_ in FUNCTIONS}
+        answers[call] = plain([tuple(row.asDict(True).values()) for row in session.sql(text).collect()])
+    assert answers == {call: answer for call, answer, *_ in FUNCTIONS}
 
 
 @pytest.mark.long
 def test_a_connection_on_a_session(spark: SparkSession, tmp_path: Path) -> None:
-    """The session is the suite's: seconds for what only Spark does of a connection."""
-    made = MadeBackups(tmp_path / "backups")
-    made.backup([[Record(0, n, n, b"k%d" % n, b"v") for n in range(5)]], end_ts=5)
-    made.flush()
+    """Uses the suite's session: seconds for the parts of a connection that only Spark has."""
+    backups = MadeBackups(tmp_path / "backups")
+    backups.backup([[Record(0, n, n, b"k%d" % n, b"v") for n in range(5)]], end_ts=5)
+    backups.flush()
     with lakebackup.connect(str(tmp_path / "backups"), engine=spark) as con:
         answer = con.sql("SELECT key FROM records('orders') WHERE partition = 0 ORDER BY key LIMIT 2")
         assert (
@@ -133,38 +133,41 @@ def test_a_connection_on_a_session(spark: SparkSession, tmp_path: Path) -> None:
         )
         con.register("files")
         assert spark.table("files").count() == con.sql("SELECT * FROM files").arrow().num_rows == 1
-        done = con.restore("orders", to=f"delta:{tmp_path}/restored")
-        assert done["entries"] == con.plan_restore("orders", to=f"dir:{tmp_path}/x").entries == 5
+        result = con.restore("orders", to=f"delta:{tmp_path}/restored")
+        assert result["entries"] == con.plan_restore("orders", to=f"dir:{tmp_path}/x").entries == 5
         entries = con.sql("SELECT action, outcome, command FROM audit").rows()
         assert entries == [{"action": "restore topics", "outcome": "ok", "command": None}]
 
 
-def test_a_session_with_another_zone_changes_no_answer(spark: SparkSession, tmp_path: Path) -> None:
-    """Three hours of records, of which one is asked for: another's files would be chosen."""
-    made = MadeBackups(tmp_path)
+def test_a_sessions_zone_changes_no_answer(spark: SparkSession, tmp_path: Path) -> None:
+    """Three hours of records, one of which the query needs: a wrong zone would choose another hour's
+    files."""
+    backups = MadeBackups(tmp_path)
     for hour in range(3):
         ts = 3_600_000 * hour
-        made.backup([[Record(0, 60 * hour + n, ts + 60_000 * n, b"k", b"v") for n in range(60)]], end_ts=ts)
-    made.flush()
+        backups.backup(
+            [[Record(0, 60 * hour + n, ts + 60_000 * n, b"k", b"v") for n in range(60)]], end_ts=ts
+        )
+    backups.flush()
     sql = (
         "SELECT kafka_offset, time, CAST(time AS STRING) AS text FROM records('orders') "
         "WHERE time >= '1970-01-01 01:00' AND time < '1970-01-01 02:00' ORDER BY kafka_offset"
     )
     with lakebackup.connect(str(tmp_path)) as con:
-        wanted = con.sql(sql).rows()
+        expected = con.sql(sql).rows()
     try:
         spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
         with lakebackup.connect(str(tmp_path), engine=spark) as con:
-            found = con.sql(sql).rows()
+            rows = con.sql(sql).rows()
             assert spark.conf.get("spark.sql.session.timeZone") == "Asia/Tokyo"
     finally:
         spark.conf.set("spark.sql.session.timeZone", "UTC")
-    assert [{**row, "time": row["time"].replace(tzinfo=None)} for row in found] == wanted
-    assert [row["kafka_offset"] for row in found] == list(range(60, 120))
+    assert [{**row, "time": row["time"].replace(tzinfo=None)} for row in rows] == expected
+    assert [row["kafka_offset"] for row in rows] == list(range(60, 120))
 
 
 @pytest.mark.parametrize("case", ALLOWED, ids=lambda case: case["sql"][:60])
-def test_what_is_allowed_runs_on_spark(case: dict[str, Any], session: SparkSession) -> None:
+def test_allowed_statements_run_on_spark(case: dict[str, Any], session: SparkSession) -> None:
     relations = {name: session.table(name).columns for name in VIEWS}
     rows = [list(row) for row in session.sql(check_select(case["sql"], relations).text("spark")).collect()]
     for row in rows:
@@ -173,10 +176,8 @@ def test_what_is_allowed_runs_on_spark(case: dict[str, Any], session: SparkSessi
         assert rows == case["rows"]
 
 
-def test_columns_of_one_name_and_times_are_as_spark_has_them(
-    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """PySpark makes times of the machine's zone, and has one value for each name."""
+def test_duplicate_columns_and_times_are_kept(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PySpark converts times to the machine's zone, and keeps one value for each column name."""
     monkeypatch.setenv("TZ", "Asia/Tokyo")
     time.tzset()
     try:
@@ -198,7 +199,7 @@ def test_a_plan_on_spark_has_a_row_for_each_line(session: SparkSession) -> None:
 
 
 @pytest.mark.parametrize(
-    ("sql", "kind", "said"),
+    ("sql", "kind", "message"),
     [
         ("SELECT bytes / (bytes - 10) AS x FROM files", UsageProblem, "Division by zero"),
         ("SELECT CAST(path AS INT) AS x FROM files", UsageProblem, "cannot be cast"),
@@ -209,11 +210,15 @@ def test_a_plan_on_spark_has_a_row_for_each_line(session: SparkSession) -> None:
         ("SELECT repeat('a', 100000) RLIKE '^(a|a)*$' AS x FROM files", TooLarge, "more memory"),
     ],
 )
-def test_an_error_on_spark_is_ours_and_said_once(
-    sql: str, kind: type[LakebackupError], said: str, session: SparkSession, capfd: pytest.CaptureFixture[str]
+def test_an_error_on_spark_is_translated_and_reported_once(
+    sql: str,
+    kind: type[LakebackupError],
+    message: str,
+    session: SparkSession,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     checked = check_select(sql, {name: session.table(name).columns for name in VIEWS})
-    with pytest.raises(kind, match=re.escape(said)) as failed:
+    with pytest.raises(kind, match=re.escape(message)) as failed:
         streamed(run_checked(session, checked), sql).read_all()
     assert not re.search(r"java|py4j|SQLSTATE|spark\.sql|\[[A-Z_.]+\]", failed.value.message)
     assert capfd.readouterr().err == ""
@@ -228,8 +233,8 @@ LONG = """
 
 
 @pytest.mark.long
-def test_time_is_bounded_on_spark(spark: SparkSession, tmp_path: Path, cli: Commands) -> None:
+def test_the_timeout_applies_on_spark(spark: SparkSession, tmp_path: Path, cli: Commands) -> None:
     MadeBackups(tmp_path).flush()
-    asked = ["sql", LONG, "--repo", str(tmp_path), "--engine", "spark", "--timeout", "5s"]
-    assert "within 5 s" in cli.fails(TimedOut.exit_code, *asked)
+    words = ["sql", LONG, "--repo", str(tmp_path), "--engine", "spark", "--timeout", "5s"]
+    assert "within 5 s" in cli.fails(TimedOut.exit_code, *words)
     assert spark.sql("SELECT 1 AS x").collect()[0]["x"] == 1

@@ -1,4 +1,4 @@
-"""The catalog's tables on both engines: what is committed, what is visible, and many small files joined."""
+"""The catalog's tables on both engines: commits, visibility, and merges of small files."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ pytestmark = pytest.mark.spark
 
 @pytest.fixture(scope="module")
 def empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A destination with a catalog without rows; its name needs quoting wherever it goes unquoted."""
+    """A destination with a catalog without rows; its name needs quotes in SQL and in paths."""
     root = tmp_path_factory.mktemp("it's a `place` ü")
     assert CatalogWriter(None, str(root)).migrate() == len(names("migrations"))
     return root
@@ -59,27 +59,27 @@ def reader_of(root: Path) -> CatalogReader:
 
 
 @pytest.mark.long
-def test_the_tables_are_as_every_reader_needs_them(spark: SparkSession, root: Path) -> None:
+def test_tables_have_the_properties_that_readers_need(spark: SparkSession, root: Path) -> None:
     for table in layout_tables(root):
-        opened = open_table(f"file://{root}/catalog/{table}")
-        protocol = opened.protocol()
+        delta_table = open_table(f"file://{root}/catalog/{table}")
+        protocol = delta_table.protocol()
         assert protocol.min_reader_version == 1
         assert not protocol.reader_features
-        settings = opened.metadata().configuration
+        settings = delta_table.metadata().configuration
         assert settings["delta.enableDeletionVectors"] == "false"
-        wanted = spark.createDataFrame([], spark_columns(table)).schema
-        found = SparkEngine(spark, f"file://{root}/catalog").table(table).schema
-        assert [(f.name, f.dataType) for f in found] == [(f.name, f.dataType) for f in wanted]
-        assert all(field.metadata.get("comment") for field in found)
-        nullable = {field.name: field.nullable for field in opened.schema().fields}
-        assert nullable == {field.name: field.nullable for field in wanted}
+        expected = spark.createDataFrame([], spark_columns(table)).schema
+        schema = SparkEngine(spark, f"file://{root}/catalog").table(table).schema
+        assert [(f.name, f.dataType) for f in schema] == [(f.name, f.dataType) for f in expected]
+        assert all(field.metadata.get("comment") for field in schema)
+        nullable = {field.name: field.nullable for field in delta_table.schema().fields}
+        assert nullable == {field.name: field.nullable for field in expected}
 
 
 def layout_tables(root: Path) -> list[str]:
     return sorted(path.parent.name for path in (root / "catalog").glob("*/_delta_log"))
 
 
-def test_a_committed_backup_is_seen_by_both_engines(spark: SparkSession, root: Path) -> None:
+def test_both_engines_see_a_committed_backup(spark: SparkSession, root: Path) -> None:
     storage, writer = open_storage(str(root)), CatalogWriter(spark, str(root))
     first = publish(storage, writer, manifest(1))
     publish(storage, writer, manifest(2, topics=("orders", "payments")))
@@ -89,24 +89,24 @@ def test_a_committed_backup_is_seen_by_both_engines(spark: SparkSession, root: P
     files = reader.query("list_files", backup_id=backup_id(2)).read_all()
     assert files.num_rows == 4
     assert engine.query("list_files", backup_id=backup_id(2)).count() == 4
-    shown = reader.one("show_backup", backup_id=backup_id(1))
-    assert shown is not None
-    assert shown | as_row(first.backup) == shown
-    assert shown["intact"] is True
+    backup_row = reader.one("show_backup", backup_id=backup_id(1))
+    assert backup_row is not None
+    assert backup_row | as_row(first.backup) == backup_row
+    assert backup_row["intact"] is True
     assert reader.destinations().uris == {destination_id(storage): f"file://{root}"}
 
 
-def test_small_tables_are_read_anew_after_a_commit(spark: SparkSession, root: Path) -> None:
+def test_small_tables_are_reread_after_a_commit(spark: SparkSession, root: Path) -> None:
     storage, writer = open_storage(str(root)), CatalogWriter(spark, str(root))
     publish(storage, writer, manifest(1))
     engine = SparkEngine(spark, writer.catalog_uri)
-    listed = engine.query("list_backups", source=None)
-    assert [row.number for row in listed.collect()] == [1]
-    assert "FileScan" not in listed._jdf.queryExecution().toString()
+    frame = engine.query("list_backups", source=None)
+    assert [row.number for row in frame.collect()] == [1]
+    assert "FileScan" not in frame._jdf.queryExecution().toString()
     publish(storage, writer, manifest(2))
-    listed = engine.query("list_backups", source=None)
-    assert [row.number for row in listed.collect()] == [2, 1]
-    assert dict(listed.dtypes)["end_time"] == "timestamp"
+    frame = engine.query("list_backups", source=None)
+    assert [row.number for row in frame.collect()] == [2, 1]
+    assert dict(frame.dtypes)["end_time"] == "timestamp"
     publish(storage, writer, manifest(3))
     for number in (2, 3):
         assert spark.sql("SELECT max(number) AS number FROM backups").collect()[0].number == number
@@ -119,10 +119,12 @@ def test_small_tables_are_read_anew_after_a_commit(spark: SparkSession, root: Pa
 def test_nothing_is_visible_before_the_row_of_backups(spark: SparkSession, root: Path) -> None:
     storage, writer = open_storage(str(root)), CatalogWriter(spark, str(root))
     publish(storage, writer, manifest(1))
-    kept = {path: path.read_bytes() for path in (root / "catalog" / "backups").rglob("*") if path.is_file()}
+    content_by_path = {
+        path: path.read_bytes() for path in (root / "catalog" / "backups").rglob("*") if path.is_file()
+    }
     publish(storage, writer, manifest(2))
-    shutil.rmtree(root / "catalog" / "backups")  # as if the last append had never come
-    for path, content in kept.items():
+    shutil.rmtree(root / "catalog" / "backups")  # as if the last append had not happened
+    for path, content in content_by_path.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
     reader = reader_of(root)
@@ -136,44 +138,44 @@ def test_nothing_is_visible_before_the_row_of_backups(spark: SparkSession, root:
 
 
 @pytest.mark.long
-def test_a_commit_that_is_repeated_adds_nothing(spark: SparkSession, root: Path) -> None:
+def test_a_repeated_commit_adds_nothing(spark: SparkSession, root: Path) -> None:
     storage, writer = open_storage(str(root)), CatalogWriter(spark, str(root))
-    made = publish(storage, writer, manifest(1))
-    writer.commit_backup(storage, made, held=None)
-    CatalogWriter(spark, str(root)).commit_backup(storage, made, held=None)
+    stored_manifest = publish(storage, writer, manifest(1))
+    writer.commit_backup(storage, stored_manifest, held=None)
+    CatalogWriter(spark, str(root)).commit_backup(storage, stored_manifest, held=None)
     for table, count in (("files", 2), ("positions", 2), ("scopes", 1), ("backups", 1), ("destinations", 1)):
         assert SparkEngine(spark, writer.catalog_uri).table(table).count() == count, table
         assert len(open_table(f"file://{root}/catalog/{table}").to_pyarrow_table()) == count, table
 
 
-def test_a_run_that_lost_its_source_meanwhile_does_not_publish(spark: SparkSession, root: Path) -> None:
+def test_a_run_that_lost_its_lease_does_not_publish(spark: SparkSession, root: Path) -> None:
     storage, writer = open_storage(str(root)), CatalogWriter(spark, str(root))
     with Lease.acquire(storage, "source-prod", "a slow run") as lease:
-        made = put_sidecar(storage, manifest(1))
+        stored_manifest = put_sidecar(storage, manifest(1))
         break_lease(storage, "source-prod", "it seemed dead")
         with pytest.raises(Busy, match="it seemed dead"):
-            writer.commit_backup(storage, made, held=lease)
+            writer.commit_backup(storage, stored_manifest, held=lease)
     assert reader_of(root).rows("list_backups", source=None) == []
     with Lease.acquire(storage, "source-prod", "the next run") as lease:
-        writer.commit_backup(storage, made, held=lease)
+        writer.commit_backup(storage, stored_manifest, held=lease)
     assert len(reader_of(root).rows("list_backups", source=None)) == 1
 
 
 @pytest.mark.long
-def test_a_catalog_that_was_lost_while_spark_committed_is_told(
+def test_a_lease_lost_during_a_spark_commit_is_reported(
     spark: SparkSession, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     storage, writer = open_storage(str(root)), CatalogWriter(spark, str(root))
     publish(storage, writer, manifest(1))
 
-    def slow(uri: str) -> DeltaTable:
+    def open_after_break(uri: str) -> DeltaTable:
         break_lease(open_storage(f"{root}/catalog"), "catalog", "it seemed dead")
         return open_table(uri)
 
-    monkeypatch.setattr("lakebackup.store.writer.open_table", slow)
-    with pytest.raises(Busy, match="it seemed dead") as told:
+    monkeypatch.setattr("lakebackup.store.writer.open_table", open_after_break)
+    with pytest.raises(Busy, match="it seemed dead") as caught:
         writer.optimize("backups", retain_hours=168.0)
-    assert "catalog rebuild" in told.value.hint
+    assert "catalog rebuild" in caught.value.hint
 
 
 def test_a_catalog_elsewhere_knows_where_the_destination_is(
@@ -183,14 +185,14 @@ def test_a_catalog_elsewhere_knows_where_the_destination_is(
     writer = CatalogWriter(spark, str(tmp_path / "data"), str(catalog))
     storage = open_storage(str(tmp_path / "data"))
     publish(storage, writer, manifest(1))
-    found = CatalogReader.require(str(tmp_path / "other"), str(catalog))
-    assert found.destinations().uris == {destination_id(storage): f"file://{tmp_path}/data"}
+    reader = CatalogReader.require(str(tmp_path / "other"), str(catalog))
+    assert reader.destinations().uris == {destination_id(storage): f"file://{tmp_path}/data"}
 
 
-def test_a_row_that_breaks_a_rule_is_refused_by_both_ways_of_writing(spark: SparkSession, root: Path) -> None:
+def test_both_writers_refuse_a_row_that_breaks_a_constraint(spark: SparkSession, root: Path) -> None:
     storage, writer = open_storage(str(root)), CatalogWriter(spark, str(root))
-    made, parts = manifest(1)
-    wrong = replace(made, positions=[replace(made.positions[0], start_position=11)])
+    backup_manifest, parts = manifest(1)
+    wrong = replace(backup_manifest, positions=[replace(backup_manifest.positions[0], start_position=11)])
     with pytest.raises(UsageProblem, match="position_order"):
         writer.commit_backup(storage, put_sidecar(storage, (wrong, parts)), held=None)
     bad = [replace(parts[0][0], path="../outside")]
@@ -200,7 +202,7 @@ def test_a_row_that_breaks_a_rule_is_refused_by_both_ways_of_writing(spark: Spar
     assert reader_of(root).rows("list_backups", source=None) == []
 
 
-def test_a_state_changes_with_an_entry_in_the_log(spark: SparkSession, root: Path) -> None:
+def test_a_state_changes_with_an_entry_in_the_audit_log(spark: SparkSession, root: Path) -> None:
     storage, writer = open_storage(str(root)), CatalogWriter(spark, str(root))
     for number in (1, 2, 3):
         publish(storage, writer, manifest(number))
@@ -220,7 +222,7 @@ def test_a_state_changes_with_an_entry_in_the_log(spark: SparkSession, root: Pat
     ]
 
 
-def test_states_change_together_and_can_be_supposed_before(
+def test_states_change_together_and_can_be_supposed_first(
     spark: SparkSession, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     storage, writer = open_storage(str(root)), CatalogWriter(spark, str(root))
@@ -229,21 +231,21 @@ def test_states_change_together_and_can_be_supposed_before(
     lost = (backup_id(3), backup_id(2))
     reader = reader_of(root)
     supposed = reader.supposing(dict.fromkeys(lost, "out_of_sync"))
-    for seen, expected in ((supposed, 1), (reader, 3)):
-        latest = seen.one("latest_backup", source="prod", level=None)
+    for catalog, expected in ((supposed, 1), (reader, 3)):
+        latest = catalog.one("latest_backup", source="prod", level=None)
         assert latest is not None
         assert latest["number"] == expected
 
-    def dies(*_: object, **__: object) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise InterruptedError
 
     with monkeypatch.context() as patch:
-        patch.setattr("lakebackup.store.writer.set_states", dies)
+        patch.setattr("lakebackup.store.writer.set_states", fail)
         with pytest.raises(InterruptedError):
             writer.set_states(lost, "out_of_sync", actor="me", reason="the log was cut")
-    # The log has it already, newest first: a catalog rebuilt from there holds no backup without its parent.
-    said = [json.loads(storage.get(entry.path))["subject"] for entry in storage.list("audit/")]
-    assert said == list(lost)
+    # The audit log has it already, newest first: a catalog rebuilt from it has no backup without its parent.
+    subjects = [json.loads(storage.get(entry.path))["subject"] for entry in storage.list("audit/")]
+    assert subjects == list(lost)
     assert states(root) == {1: "complete", 2: "complete", 3: "complete"}
     writer.set_states(lost, "out_of_sync", actor="me", reason="the log was cut")
     assert states(root) == {1: "complete", 2: "out_of_sync", 3: "out_of_sync"}
@@ -255,40 +257,40 @@ def test_a_change_of_states_leaves_other_files_as_they_are(spark: SparkSession, 
     for number in (1, 2):
         publish(storage, writer, manifest(number))
     uri = f"{root}/catalog/backups"
-    before = open_table(uri)
+    table_before = open_table(uri)
     writer.set_states([backup_id(2), "of nobody"], "deleted", actor="me", reason="test")
-    after = open_table(uri)
-    (kept,) = set(before.file_uris()) & set(after.file_uris())
-    assert len(after.file_uris()) == 2
-    for told in (
+    table_after = open_table(uri)
+    (unchanged_file,) = set(table_before.file_uris()) & set(table_after.file_uris())
+    assert len(table_after.file_uris()) == 2
+    for frame in (
         SparkEngine(spark, writer.catalog_uri).table("backups"),
         spark.read.format("delta").load(uri),
     ):
-        assert {row.number: row.state for row in told.collect()} == {1: "complete", 2: "deleted"}
-    then = spark.read.format("delta").option("versionAsOf", before.version()).load(uri)
-    assert {row.number: row.state for row in then.collect()} == {1: "complete", 2: "complete"}
+        assert {row.number: row.state for row in frame.collect()} == {1: "complete", 2: "deleted"}
+    old_version = spark.read.format("delta").option("versionAsOf", table_before.version()).load(uri)
+    assert {row.number: row.state for row in old_version.collect()} == {1: "complete", 2: "complete"}
     writer.set_states(["of nobody"], "deleted", actor="me", reason="test")
-    assert open_table(uri).version() == after.version()
-    torn = root / "catalog" / "backups" / Path(kept).name
+    assert open_table(uri).version() == table_after.version()
+    torn = root / "catalog" / "backups" / Path(unchanged_file).name
     torn.write_bytes(torn.read_bytes()[:-9] + b"torn " * 2)
     with pytest.raises(Damaged):
         writer.set_states([backup_id(1)], "deleted", actor="me", reason="test")
 
 
-@pytest.mark.parametrize(("most", "engine"), [(3, "duckdb"), (2, "spark")])
-def test_what_tasks_have_made_is_kept_by_either_engine(
-    spark: SparkSession, root: Path, monkeypatch: pytest.MonkeyPatch, most: int, engine: str
+@pytest.mark.parametrize(("few_rows", "engine"), [(3, "duckdb"), (2, "spark")])
+def test_rows_of_tasks_are_held_by_either_engine(
+    spark: SparkSession, root: Path, monkeypatch: pytest.MonkeyPatch, few_rows: int, engine: str
 ) -> None:
-    """Three small queries; else only a restore of more than ten thousand files runs the second."""
-    monkeypatch.setattr(store_reader, "_FEW_ROWS", most)
+    """Uses three small queries; otherwise only a restore of more than ten thousand files would use Spark."""
+    monkeypatch.setattr(store_reader, "_FEW_ROWS", few_rows)
     rows = spark.sql(
         "SELECT 'orders' AS scope, 'e' AS epoch, CAST(id % 2 AS STRING) AS region, id AS bytes, "
         "7 AS raw_bytes, 1 AS entries, id AS start_position, id + 1 AS end_position, 0 AS min_ts, "
         "id AS max_ts FROM range(3)"
     )
-    chosen = reader_of(root).chosen("selected", rows)
-    assert chosen.reader.engine == engine
-    assert [(row["region"], row["files"], row["max_ts"]) for row in chosen.rows("selected_summary")] == [
+    selection = reader_of(root).chosen("selected", rows)
+    assert selection.reader.engine == engine
+    assert [(row["region"], row["files"], row["max_ts"]) for row in selection.rows("selected_summary")] == [
         ("0", 2, 2),
         ("1", 1, 1),
     ]
@@ -298,7 +300,7 @@ def states(root: Path) -> dict[int, str]:
     return {row["number"]: row["state"] for row in reader_of(root).rows("list_backups", source=None)}
 
 
-def test_rows_of_logs_are_appended(spark: SparkSession, root: Path) -> None:
+def test_audit_and_check_rows_are_appended_once(spark: SparkSession, root: Path) -> None:
     writer = CatalogWriter(spark, str(root))
     entry = Audit(at=1, actor="me", action="looked", subject="x", detail="{}")
     check = Check(check_id="c", at=1, backup_id=None, destination="d", path="p", mode="stat", outcome="ok")
@@ -312,7 +314,7 @@ def test_rows_of_logs_are_appended(spark: SparkSession, root: Path) -> None:
     assert reader.select("SELECT count(*) AS n FROM checks").read_all().to_pylist() == [{"n": 2}]
 
 
-def test_another_schema_version_is_refused_with_what_to_do(spark: SparkSession, root: Path) -> None:
+def test_an_unknown_schema_version_is_refused(spark: SparkSession, root: Path) -> None:
     storage = open_storage(str(root / "catalog"))
     append(storage, "migrations", [Migration(version=99, name="0099_later", applied_at=1)], "later")
     with pytest.raises(UsageProblem, match=rf"schema version 99.*versions up to {len(names('migrations'))}"):
@@ -337,7 +339,7 @@ def test_a_newer_destination_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("processes", "each"), [(3, 5), pytest.param(4, 25, marks=pytest.mark.long, id="many")]
 )
-def test_appends_of_several_processes_are_all_kept(root: Path, processes: int, each: int) -> None:
+def test_appends_of_several_processes_all_succeed(root: Path, processes: int, each: int) -> None:
     catalog = str(root / "catalog")
     command = [sys.executable, "-c", APPEND_MANY, catalog]
     workers = [subprocess.Popen([*command, str(process), str(each)]) for process in range(processes)]
@@ -347,7 +349,7 @@ def test_appends_of_several_processes_are_all_kept(root: Path, processes: int, e
     assert len(set(rows)) == len(table) == processes * each
 
 
-def test_what_duckdb_reads_prunes_by_the_log(spark: SparkSession, root: Path) -> None:
+def test_duckdb_skips_files_by_the_statistics_of_the_log(spark: SparkSession, root: Path) -> None:
     import pyarrow.dataset as ds
 
     from lakebackup.sql_engine.delta.dataset import dataset
@@ -374,27 +376,31 @@ def rows_of(root: Path) -> dict[str, list[str]]:
 
 
 @pytest.mark.long
-def test_tidy_keeps_every_row_that_counts(spark: SparkSession, empty_catalog: Path, tmp_path: Path) -> None:
+def test_merging_small_files_keeps_every_row(
+    spark: SparkSession, empty_catalog: Path, tmp_path: Path
+) -> None:
     shutil.copytree(empty_catalog, tmp_path / "catalog")
     storage, writer = open_storage(str(tmp_path)), CatalogWriter(spark, str(tmp_path))
     for number in range(1, 6):
         publish(storage, writer, manifest(number))
-        own = {"backup_id": backup_id(number), "number": number, "source": "prod", "store": "1"}
-        regions = [LogRegion(**own, region=region, resolved_ts=number) for region in ("7", str(number))]
+        region_columns = {"backup_id": backup_id(number), "number": number, "source": "prod", "store": "1"}
+        regions = [
+            LogRegion(**region_columns, region=region, resolved_ts=number) for region in ("7", str(number))
+        ]
         writer.append(regions, backup_id(number))
-    before = rows_of(tmp_path)
-    assert len(before["backups"]) == 5
+    rows_before = rows_of(tmp_path)
+    assert len(rows_before["backups"]) == 5
     writer.merge_small_files(most=4)
     assert reader_of(tmp_path).count("log_regions") == 6
-    files = {table: open_table(f"file://{tmp_path}/catalog/{table}").file_uris() for table in before}
-    assert {table: len(found) for table, found in files.items()} == dict.fromkeys(before, 1)
-    assert rows_of(tmp_path) == before
-    publish(storage, writer, manifest(6))  # and it goes on
-    publish(storage, writer, manifest(5))  # what was there is not added again
+    files = {table: open_table(f"file://{tmp_path}/catalog/{table}").file_uris() for table in rows_before}
+    assert {table: len(uris) for table, uris in files.items()} == dict.fromkeys(rows_before, 1)
+    assert rows_of(tmp_path) == rows_before
+    publish(storage, writer, manifest(6))  # appends still work
+    publish(storage, writer, manifest(5))  # existing rows are not added again
     assert len(rows_of(tmp_path)["backups"]) == 6
 
-    (whole,) = files["backups"]
-    flip(Path(whole))
+    (merged_file,) = files["backups"]
+    flip(Path(merged_file))
     with pytest.raises(Damaged):
         rows_of(tmp_path)
 
@@ -403,7 +409,7 @@ def test_tidy_keeps_every_row_that_counts(spark: SparkSession, empty_catalog: Pa
     "tables",
     [pytest.param(tuple(TABLES), id="all", marks=pytest.mark.long), pytest.param(("files",), id="one")],
 )
-def test_optimize_brings_files_together_deletes_old_ones_and_stays_verified(
+def test_optimize_merges_files_and_deletes_old_ones(
     spark: SparkSession,
     empty_catalog: Path,
     tmp_path: Path,
@@ -415,7 +421,7 @@ def test_optimize_brings_files_together_deletes_old_ones_and_stays_verified(
     storage, writer = open_storage(str(tmp_path)), CatalogWriter(spark, str(tmp_path))
     for number in range(1, 4):
         publish(storage, writer, manifest(number))
-    before = rows_of(tmp_path)
+    rows_before = rows_of(tmp_path)
     folder = tmp_path / "catalog" / "files"
     old = [path for path in folder.iterdir() if path.suffix == ".parquet"]
     for path in old:  # as if written nine days ago; one by a run that never committed
@@ -426,19 +432,19 @@ def test_optimize_brings_files_together_deletes_old_ones_and_stays_verified(
     silent = quiet()
     with pytest.raises(Refused, match="7 days"):
         run(OptimizeRequest(str(tmp_path), retain_ms=86_400_000), spark=spark, reporter=silent)
-    planned = run(OptimizeRequest(str(tmp_path), dry_run=True), reporter=silent)
+    dry_run = run(OptimizeRequest(str(tmp_path), dry_run=True), reporter=silent)
     assert stray.exists()
-    told = run(OptimizeRequest(str(tmp_path)), spark=spark, reporter=silent)
-    (files,) = (row for row in told["tables"] if row["table"] == "files")
+    result = run(OptimizeRequest(str(tmp_path)), spark=spark, reporter=silent)
+    (files,) = (row for row in result["tables"] if row["table"] == "files")
     assert (files["files"], files["files_after"]) == (3, 1)
-    assert planned["files"] == told["files"] > told["files_after"]
+    assert dry_run["files"] == result["files"] > result["files_after"]
     assert not stray.exists()
     assert all(path.exists() for path in old), "taken out just now: readers of the version before still may"
-    assert rows_of(tmp_path) == before
+    assert rows_of(tmp_path) == rows_before
     publish(storage, writer, manifest(4))
     assert len(rows_of(tmp_path)["backups"]) == 4
 
-    (whole,) = (Path(path) for path in open_table(f"file://{folder}").file_uris() if "-c000" in path)
-    flip(whole)
+    (merged_file,) = (Path(path) for path in open_table(f"file://{folder}").file_uris() if "-c000" in path)
+    flip(merged_file)
     with pytest.raises(Damaged):
         rows_of(tmp_path)

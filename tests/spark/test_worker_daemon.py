@@ -1,4 +1,4 @@
-"""A command's Python workers: their daemon imports beside the start of the JVM. A cold start: 5 s."""
+"""A command's Python workers: their daemon imports modules while the JVM starts. A cold start: 5 s."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ print(json.dumps([found, sql]))
 """
 
 
-def test_the_daemon_that_started_ahead_of_the_jvm_is_sparks(tmp_path: Path) -> None:
-    done = subprocess.run(
+def test_spark_uses_the_daemon_that_started_before_the_jvm(tmp_path: Path) -> None:
+    process = subprocess.run(
         [sys.executable, "-c", _PROGRAM], cwd=tmp_path, capture_output=True, text=True, check=True
     )
-    (daemon, simplified, ahead), sql = json.loads(done.stdout.splitlines()[-1])
+    (daemon, simplified, workers_variable), sql = json.loads(process.stdout.splitlines()[-1])
     assert daemon[0] == "lakebackup_jobs.lifecycle.tasks.worker_daemon"
-    assert daemon[1].isdigit()  # the socket where it waited
-    assert (simplified, ahead) == ("1", None)  # what the JVM gives to workers
+    assert daemon[1].isdigit()  # the socket on which it waited
+    assert (simplified, workers_variable) == ("1", None)  # the variables that the JVM gives to workers
     assert not sql

@@ -1,4 +1,4 @@
-"""The view coverage says of an instant what a restore to it would: the queries of a restore are the judge."""
+"""The view coverage agrees with restores to each instant. The queries of a restore are the reference."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ Tables = dict[str, list[dict[str, Any]]]
 
 @st.composite
 def catalogs(draw: st.DrawFn) -> Tables:
-    """Up to six backups of a topic with two partitions, at instants 10 apart, with all that goes wrong."""
+    """Draws up to six backups of a topic with two partitions, 10 ms apart, with gaps, damage and removals."""
     tables: Tables = {"backups": [], "scopes": [], "positions": [], "files": [], "gaps": [], "checks": []}
     tables |= {"removals": [], "floors": []}
     base, generation, epoch = 1, 0, 1
     for number in range(1, draw(st.integers(2, 6)) + 1):
         if number > 1 and draw(st.integers(0, 3)) == 0:
             base, generation = number, generation + draw(st.integers(0, 1))
-        remade = number > 1 and draw(st.integers(0, 7)) == 0
+        recreated = number > 1 and draw(st.integers(0, 7)) == 0
         name, end_ts = f"b{number}", 10 * number
         tables["backups"].append(
             {
@@ -41,33 +41,39 @@ def catalogs(draw: st.DrawFn) -> Tables:
         )  # fmt: skip
         for region in ("0", "1"):
             gap = {"backup_id": name, "epoch": f"e{epoch}", "region": region, "to_ts": end_ts}
-            if remade:
+            if recreated:
                 gap |= {"to_position": None, "reason": "recreated", "from_ts": end_ts - 10}
                 tables["gaps"].append(gap)
             elif number > 1 and draw(st.integers(0, 5)) == 0:
                 gap["from_ts"] = end_ts - draw(st.sampled_from([10, 20]))
                 gap["bridged"] = base != number and draw(st.booleans())
                 tables["gaps"].append(gap)
-        epoch += remade
-        place = {"backup_id": name, "epoch": f"e{epoch}"}
-        tables["scopes"].append({**place, "regions": 2, "generation": generation})
+        epoch += recreated
+        backup_epoch = {"backup_id": name, "epoch": f"e{epoch}"}
+        tables["scopes"].append({**backup_epoch, "regions": 2, "generation": generation})
         for region in ("0", "1"):
-            tables["positions"].append({**place, "region": region})
+            tables["positions"].append({**backup_epoch, "region": region})
             if draw(st.booleans()):
-                low = draw(st.integers(0, end_ts))
-                file = {**place, "region": region, "path": f"f{number}-{region}", "generation": generation}
-                file |= {"added_in": number, "min_ts": low, "max_ts": draw(st.integers(low, end_ts))}
+                min_ts = draw(st.integers(0, end_ts))
+                file = {
+                    **backup_epoch,
+                    "region": region,
+                    "path": f"f{number}-{region}",
+                    "generation": generation,
+                }
+                file |= {"added_in": number, "min_ts": min_ts, "max_ts": draw(st.integers(min_ts, end_ts))}
                 tables["files"].append(file)
                 if draw(st.integers(0, 5)) == 0:
                     tables["checks"].append({"path": file["path"], "outcome": "missing", "at": 1})
     if draw(st.booleans()):
         cut = draw(st.integers(1, len(tables["backups"])))
-        kept = draw(st.integers(0, 1))
+        kept_generation = draw(st.integers(0, 1))
         for file in tables["files"]:
-            if file["region"] == "0" and (file["added_in"] <= cut or file["generation"] < kept):
+            if file["region"] == "0" and (file["added_in"] <= cut or file["generation"] < kept_generation):
                 tables["removals"].append({**file, "bytes": 1})
         tables["floors"] += [
-            {"epoch": f"e{number}", "low_position": 1, "generation": kept} for number in range(1, epoch + 1)
+            {"epoch": f"e{number}", "low_position": 1, "generation": kept_generation}
+            for number in range(1, epoch + 1)
         ]
     return tables
 
@@ -88,59 +94,66 @@ def asked(engine: DuckEngine, sql: str) -> list[dict[str, Any]]:
 
 
 def refused(engine: DuckEngine, ts: int) -> set[str]:
-    """The partitions because of which a restore to `ts` is refused."""
-    wanted = {"source": "prod", "scopes": "orders", "to_ts": ts}
-    (between,) = rows(engine, "restore_range", **wanted)
-    found = rows(engine, "restore_gaps", **wanted) + rows(engine, "restore_floors", **wanted, **between)
-    engine.define("selected", _FILES, from_ts=None, **wanted, **between)
-    return {row["region"] for row in found + rows(engine, "selected_damage")}
+    """Return the partitions because of which a restore to `ts` is refused."""
+    parameters = {"source": "prod", "scopes": "orders", "to_ts": ts}
+    (id_range,) = rows(engine, "restore_range", **parameters)
+    problems = rows(engine, "restore_gaps", **parameters) + rows(
+        engine, "restore_floors", **parameters, **id_range
+    )
+    engine.define("selected", _FILES, from_ts=None, **parameters, **id_range)
+    return {row["region"] for row in problems + rows(engine, "selected_damage")}
 
 
 def rows(engine: DuckEngine, query: str, **parameters: Any) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = engine.query(query, **parameters).read_all().to_pylist()
-    return found
+    table_rows: list[dict[str, Any]] = engine.query(query, **parameters).read_all().to_pylist()
+    return table_rows
 
 
 @given(catalogs(), st.booleans())
 @settings(max_examples=4)
-def test_coverage_is_what_a_restore_says(tables: Tables, folded: bool) -> None:
+def test_coverage_agrees_with_restores(tables: Tables, folded: bool) -> None:
     require_agreement(tables, folded)
 
 
 @pytest.mark.long
 @given(catalogs(), st.booleans())
 @settings(max_examples=100)
-def test_coverage_is_what_a_restore_says_of_many_catalogs(tables: Tables, folded: bool) -> None:
+def test_coverage_agrees_with_restores_of_many_catalogs(tables: Tables, folded: bool) -> None:
     require_agreement(tables, folded)
 
 
 def require_agreement(tables: Tables, folded: bool) -> None:
     engine = engine_over(tables)
-    if folded:  # nothing that is asked below changes, though rows of removals do
-        before = asked(engine, "SELECT * FROM coverage ORDER BY ALL")
-        kept = rows(engine, "removals_kept", before=1 << 62, destination="d", incomplete="")
-        engine = engine_over({**tables, "removals": kept})
-        assert asked(engine, "SELECT * FROM coverage ORDER BY ALL") == before
+    if folded:  # folding changes the rows of removals, but no answer below
+        coverage_before = asked(engine, "SELECT * FROM coverage ORDER BY ALL")
+        kept_removals = rows(engine, "removals_kept", before=1 << 62, destination="d", incomplete="")
+        engine = engine_over({**tables, "removals": kept_removals})
+        assert asked(engine, "SELECT * FROM coverage ORDER BY ALL") == coverage_before
     intervals = asked(engine, "SELECT region, status, reason, from_ts, to_ts FROM coverage ORDER BY to_ts")
-    for one in intervals:
-        assert (-1 if one["from_ts"] is None else one["from_ts"]) < one["to_ts"]
-    # Damage of one partition takes the topic's points away, and leaves the others' intervals.
+    for interval in intervals:
+        assert (-1 if interval["from_ts"] is None else interval["from_ts"]) < interval["to_ts"]
+    # Damage of one partition removes the topic's restore points, but not the other partition's intervals.
     points = asked(engine, "SELECT covers_to FROM restore_points WHERE newest")
-    whole = [one["to_ts"] for one in intervals if one["status"] == "restorable"]
-    end = points[0]["covers_to"] if points else max(whole, default=-1)
-    edges = {one["to_ts"] + more for one in intervals for more in (0, 1)} | {*range(0, end + 1, 5), end}
+    restorable_ends = [interval["to_ts"] for interval in intervals if interval["status"] == "restorable"]
+    end = points[0]["covers_to"] if points else max(restorable_ends, default=-1)
+    edges = {interval["to_ts"] + step for interval in intervals for step in (0, 1)} | {
+        *range(0, end + 1, 5),
+        end,
+    }
     for ts in sorted(ts for ts in edges if 0 <= ts <= end):
-        stands = refused(engine, ts)
+        refused_regions = refused(engine, ts)
         for region in ("0", "1"):
-            at = [
-                one
-                for one in intervals
-                if one["region"] == region
-                and (-1 if one["from_ts"] is None else one["from_ts"]) < ts <= one["to_ts"]
+            covering = [
+                interval
+                for interval in intervals
+                if interval["region"] == region
+                and (-1 if interval["from_ts"] is None else interval["from_ts"]) < ts <= interval["to_ts"]
             ]
-            if region not in stands and [one for one in at if one["reason"] == "pruned"]:
-                # Before the oldest record that was pruned a restore brings nothing, and says so by itself.
+            if region not in refused_regions and [
+                interval for interval in covering if interval["reason"] == "pruned"
+            ]:
+                # Before the oldest pruned record a restore selects no files, and reports that by itself.
                 assert not asked(engine, f"SELECT f.path {_SELECTED} WHERE f.region = '{region}'")
             else:
-                restorable = "restorable" in {one["status"] for one in at}
-                assert restorable == (region not in stands), (ts, region, at, stands)
+                restorable = "restorable" in {interval["status"] for interval in covering}
+                assert restorable == (region not in refused_regions), (ts, region, covering, refused_regions)

@@ -1,6 +1,6 @@
-"""What the views say of backups of other programs, beside a plain model: which times have a path.
+"""Compares the views on backups of other programs with a plain model: which times have a restore path.
 
-Logs overlap, end together, have no span, are lost or of a history that was left; bases are deleted.
+Logs overlap, end together, have no span, are lost or belong to an abandoned history. Bases are deleted.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 from tests.sql.test_coverage import asked, engine_over
 
 LAST_TS = 14
-#: Every example has many inventories, and takes seconds: a failure is shown as it is.
+#: Without shrinking: every example has many inventories and takes seconds.
 PHASES = (Phase.explicit, Phase.reuse, Phase.generate)
 STATES = st.sampled_from(["complete"] * 7 + ["deleted", "out_of_sync"])
 
 
 @dataclass(frozen=True)
-class Item:
-    """A backup of an inventory: a log covers (start_ts, end_ts]; another one has a parent, or is a full."""
+class Backup:
+    """A backup in an inventory. A log covers (start_ts, end_ts]. Others have a parent or are fulls."""
 
     backup_id: str
     source: str
@@ -30,7 +30,7 @@ class Item:
     end_ts: int
     state: str
     start_ts: int | None = None
-    parent: Item | None = None
+    parent: Backup | None = None
 
     @property
     def is_log(self) -> bool:
@@ -38,18 +38,18 @@ class Item:
 
     @property
     def begin_ts(self) -> int:
-        """The instant after which a restore may need it; a log without a span begins with its instant."""
+        """A restore to a later time may need this backup. A log without a span begins just before its end."""
         return min(self.start_ts or 0, self.end_ts - 1) if self.is_log else self.end_ts - 1
 
     @property
-    def chain(self) -> list[Item]:
+    def chain(self) -> list[Backup]:
         return [*(self.parent.chain if self.parent else []), self]
 
     @property
     def usable(self) -> bool:
-        """Whether it is restored from: it may continue a backup of a history that was left."""
+        """Whether a restore may use this backup. Its ancestors may be out of sync, but not deleted."""
         ancestors = self.chain[:-1]
-        return self.state == "complete" and all(item.state != "deleted" for item in ancestors)
+        return self.state == "complete" and all(ancestor.state != "deleted" for ancestor in ancestors)
 
     def row(self) -> dict[str, Any]:
         parent = self.parent
@@ -63,8 +63,8 @@ class Item:
 
 
 @st.composite
-def inventories(draw: st.DrawFn, source: str) -> list[Item]:
-    """Up to nine backups of one source, numbered in the order of their ends, as an import does."""
+def inventories(draw: st.DrawFn, source: str) -> list[Backup]:
+    """Draws up to nine backups of one source, numbered by end time, as an import numbers them."""
     drawn = draw(
         st.lists(
             st.tuples(st.integers(1, LAST_TS), st.sampled_from([None, None, 0, 1, 2, 3, 8]), STATES),
@@ -72,18 +72,18 @@ def inventories(draw: st.DrawFn, source: str) -> list[Item]:
             max_size=9,
         )
     )
-    items: list[Item] = []
-    for number, (end_ts, span, state) in enumerate(sorted(drawn, key=lambda item: item[0]), 1):
+    backups: list[Backup] = []
+    for number, (end_ts, span, state) in enumerate(sorted(drawn, key=lambda row: row[0]), 1):
         start_ts = None if span is None else max(0, end_ts - span)
-        bases = [item for item in items if not item.is_log]
+        bases = [backup for backup in backups if not backup.is_log]
         parent = draw(st.sampled_from([None, *bases[-1:]])) if span is None else None
-        items.append(Item(f"{source}-{number}", source, number, end_ts, state, start_ts, parent))
-    return items
+        backups.append(Backup(f"{source}-{number}", source, number, end_ts, state, start_ts, parent))
+    return backups
 
 
-def covering_logs(items: list[Item]) -> list[Item]:
-    """The logs in the order of what they hold, without those that lie within a longer one."""
-    logs = [item for item in items if item.is_log and item.usable]
+def covering_logs(backups: list[Backup]) -> list[Backup]:
+    """Return the logs by end and start time, without those that lie within a longer one."""
+    logs = [backup for backup in backups if backup.is_log and backup.usable]
     outer = [
         log
         for log in logs
@@ -94,16 +94,16 @@ def covering_logs(items: list[Item]) -> list[Item]:
     return sorted(outer, key=lambda log: (log.end_ts, log.start_ts, log.number))
 
 
-def model_path(items: list[Item], ts: int) -> list[Item]:
-    """The steps of a restore to `ts`; none: nothing leads there."""
-    bases = [item for item in items if not item.is_log and item.usable and item.end_ts <= ts]
+def model_path(backups: list[Backup], ts: int) -> list[Backup]:
+    """Return the steps of a restore to `ts`, or an empty list when there is no path."""
+    bases = [backup for backup in backups if not backup.is_log and backup.usable and backup.end_ts <= ts]
     if not bases:
         return []
-    base = max(bases, key=lambda item: (item.end_ts, item.number))
+    base = max(bases, key=lambda backup: (backup.end_ts, backup.number))
     if base.end_ts == ts:
         return base.chain
     steps, reached_ts = [], base.end_ts
-    logs = [log for log in covering_logs(items) if log.begin_ts < ts]
+    logs = [log for log in covering_logs(backups) if log.begin_ts < ts]
     last_ts = min((log.end_ts for log in logs if log.end_ts >= ts), default=-1)
     for log in logs:
         if base.end_ts < log.end_ts <= last_ts:
@@ -114,10 +114,10 @@ def model_path(items: list[Item], ts: int) -> list[Item]:
     return [*base.chain, *steps] if reached_ts >= ts else []
 
 
-def require_agreement(sources: list[list[Item]], redundancy: int) -> None:
-    items = [item for some in sources for item in some]
-    policies = [{"source": some[0].source, "redundancy": redundancy, "at": 1} for some in sources]
-    engine = engine_over({"backups": [item.row() for item in items], "policies": policies})
+def require_agreement(sources: list[list[Backup]], redundancy: int) -> None:
+    backups = [backup for inventory in sources for backup in inventory]
+    policies = [{"source": inventory[0].source, "redundancy": redundancy, "at": 1} for inventory in sources]
+    engine = engine_over({"backups": [backup.row() for backup in backups], "policies": policies})
     paths: dict[str, list[dict[str, Any]]] = {}
     for row in asked(engine, "SELECT * FROM restore_paths ORDER BY source, covers_from, covers_to, step"):
         paths.setdefault(row["source"], []).append(row)
@@ -129,54 +129,56 @@ def require_agreement(sources: list[list[Item]], redundancy: int) -> None:
         row["source"]: row["backup_id"] for row in asked(engine, "SELECT source, backup_id FROM status")
     }
     policy = {row["backup_id"]: row["status"] for row in asked(engine, "SELECT * FROM obsolete_backups")}
-    for some in sources:
-        source = some[0].source
-        expected = {ts: model_path(some, ts) for ts in range(LAST_TS + 2)}
+    for inventory in sources:
+        source = inventory[0].source
+        expected = {ts: model_path(inventory, ts) for ts in range(LAST_TS + 2)}
         steps: dict[int, list[str]] = {ts: [] for ts in expected}
-        for (begin, end, _), rows in groupby(
+        for (start, end, _), rows in groupby(
             paths.get(source, []), lambda row: (row["covers_from"], row["covers_to"], row["target_id"])
         ):
             ids = [row["backup_id"] for row in rows]
-            for ts in range(begin + 1, end + 1):
+            for ts in range(start + 1, end + 1):
                 steps[ts] += ids
-        assert steps == {ts: [item.backup_id for item in path] for ts, path in expected.items()}, some
+        assert steps == {ts: [backup.backup_id for backup in path] for ts, path in expected.items()}, (
+            inventory
+        )
         reached = {ts for ts, path in expected.items() if path}
         intervals = [row for row in coverage if row["source"] == source and row["status"] == "restorable"]
         covered = {ts for row in intervals for ts in range((row["from_ts"] or 0) + 1, row["to_ts"] + 1)}
-        assert covered == reached, some
-        steps_taken = {item for path in expected.values() for item in path}
-        assert {item.backup_id for item in steps_taken if item.state == "complete"} <= points
+        assert covered == reached, inventory
+        steps_taken = {backup for path in expected.values() for backup in path}
+        assert {backup.backup_id for backup in steps_taken if backup.state == "complete"} <= points
         assert restorable.get(source) == max(reached, default=None)
         assert (newest[source] is None) == (not reached)
-        for item in some:
-            is_unusable = item.backup_id in unusable
-            if item.is_log and item.state == "complete":
-                times = reached & set(range(item.begin_ts + 1, item.end_ts + 1))
-                needed = item in steps_taken or any(expected[ts][-1].is_log for ts in times)
-                assert not (is_unusable and needed), (item, some)
-                assert is_unusable or times, (item, some)
+        for backup in inventory:
+            is_unusable = backup.backup_id in unusable
+            if backup.is_log and backup.state == "complete":
+                times = reached & set(range(backup.begin_ts + 1, backup.end_ts + 1))
+                is_needed = backup in steps_taken or any(expected[ts][-1].is_log for ts in times)
+                assert not (is_unusable and is_needed), (backup, inventory)
+                assert is_unusable or times, (backup, inventory)
             else:
-                assert is_unusable == (not item.usable and item.state != "deleted"), item
+                assert is_unusable == (not backup.usable and backup.state != "deleted"), backup
         for path in expected.values():
-            base = next((item for item in reversed(path) if not item.is_log), None)
+            base = next((backup for backup in reversed(path) if not backup.is_log), None)
             if base and policy[base.backup_id] == "VALID":
-                assert {policy[item.backup_id] for item in path} == {"VALID"}
+                assert {policy[backup.backup_id] for backup in path} == {"VALID"}
 
 
-def many(count: int) -> st.SearchStrategy[list[list[Item]]]:
+def inventory_lists(count: int) -> st.SearchStrategy[list[list[Backup]]]:
     return st.tuples(*(inventories(f"s{number}") for number in range(count))).map(list)
 
 
-@given(many(30), st.integers(1, 3))
+@given(inventory_lists(30), st.integers(1, 3))
 @settings(max_examples=2, phases=PHASES)
-def test_views_agree_on_what_can_be_restored(sources: list[list[Item]], redundancy: int) -> None:
+def test_views_agree_on_what_can_be_restored(sources: list[list[Backup]], redundancy: int) -> None:
     require_agreement(sources, redundancy)
 
 
 @pytest.mark.long
-@given(many(30), st.integers(1, 3))
+@given(inventory_lists(30), st.integers(1, 3))
 @settings(max_examples=200, phases=PHASES)
 def test_views_agree_on_what_can_be_restored_of_many_inventories(
-    sources: list[list[Item]], redundancy: int
+    sources: list[list[Backup]], redundancy: int
 ) -> None:
     require_agreement(sources, redundancy)

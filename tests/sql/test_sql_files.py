@@ -1,4 +1,4 @@
-"""Statements are found by their names, whatever their folders and wherever the package lies."""
+"""Statements are found by name, in any folder and wherever the package is installed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PACKAGE = Path(lakebackup_sql.__file__).parent
 
 @pytest.fixture
 def kind(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
-    """A folder of statements of its own."""
+    """An empty folder of statements, used in place of the package's."""
     monkeypatch.setattr(lakebackup_sql, "files", lambda _: tmp_path)
     caches = (lakebackup_sql.names, lakebackup_sql._statements)
     for cached in caches:
@@ -62,16 +62,16 @@ def test_two_statements_of_one_name_are_refused(kind: Path) -> None:
 
 def test_statements_are_found_in_a_zip(tmp_path: Path) -> None:
     archive = tmp_path / "package.zip"
-    with zipfile.ZipFile(archive, "w") as packed:
+    with zipfile.ZipFile(archive, "w") as zip_file:
         for file in PACKAGE.rglob("*"):
             if file.suffix in (".py", ".sql"):
-                packed.write(file, file.relative_to(PACKAGE.parent))
+                zip_file.write(file, file.relative_to(PACKAGE.parent))
     code = "import lakebackup_sql as s; print(s.__file__, s.names('queries') + s.names('views'))"
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", code],
         env={"PYTHONPATH": str(archive)},
         capture_output=True,
         text=True,
         check=True,
     )
-    assert done.stdout == f"{archive}/lakebackup_sql/__init__.py {names('queries') + names('views')}\n"
+    assert result.stdout == f"{archive}/lakebackup_sql/__init__.py {names('queries') + names('views')}\n"

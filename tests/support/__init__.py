@@ -1,1 +1,1 @@
-"""What tests share. Nothing here uses the project's own readers or writers of data."""
+"""Helpers that tests share."""

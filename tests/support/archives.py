@@ -1,4 +1,4 @@
-"""Archives as the public tool writes and reads them, after its own statements: none of our code is used."""
+"""Archives as the public tool writes and reads them, with that tool's SQL and none of lakebackup's code."""
 
 from __future__ import annotations
 
@@ -12,18 +12,20 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote_plus
 
-_EIGHT = "cmd integer, vbucket_id integer, key blob, flg integer, exp integer, cas text, meta blob, val blob"
+_COMMON_COLUMNS = (
+    "cmd integer, vbucket_id integer, key blob, flg integer, exp integer, cas text, meta blob, val blob"
+)
 _TABLES = {
-    2004: _EIGHT,
-    2014: f"{_EIGHT}, seqno integer, dtype integer, meta_size integer",
-    2015: f"{_EIGHT}, seqno integer, dtype integer, meta_size integer, conf_res integer",
+    2004: _COMMON_COLUMNS,
+    2014: f"{_COMMON_COLUMNS}, seqno integer, dtype integer, meta_size integer",
+    2015: f"{_COMMON_COLUMNS}, seqno integer, dtype integer, meta_size integer, conf_res integer",
 }
 SET, DELETE = 0x57, 0x58
 
 
 @dataclass(frozen=True)
 class Doc:
-    """A mutation; value None: deleted."""
+    """A mutation; a value of None deletes the document."""
 
     key: bytes
     value: bytes | None = b"{}"
@@ -34,7 +36,7 @@ class Doc:
 
 
 def write_cbb(path: Path, docs: Iterable[Doc], version: int = 2015) -> Path:
-    """A .cbb file with the table that the tool of that version makes."""
+    """Write a .cbb file with the table that this version of the tool makes."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with closing(sqlite3.connect(path)) as database:
         database.execute(f"CREATE TABLE cbb_msg ({_TABLES[version]})")
@@ -61,9 +63,9 @@ def write_backup(
     node: str = "10.0.0.1:8091",
     design: str | None = None,
     version: int = 2015,
-    **told: Any,
+    **meta_fields: Any,
 ) -> Path:
-    """One backup of an archive; `told`: fields of its meta.json. Returns the node's folder."""
+    """Write one backup of an archive; returns the node's folder. `meta_fields`: fields of its meta.json."""
     docs = list(docs)
     backup = root / (chain or taken) / f"{taken}-{mode}"
     folder = backup / f"bucket-{quote_plus(bucket)}" / f"node-{quote_plus(node)}"
@@ -72,7 +74,7 @@ def write_backup(
     for doc in docs:
         last[str(doc.vbucket)] = max(doc.seqno, last.get(str(doc.vbucket), 0))
     (folder / "seqno.json").write_text(json.dumps(last), encoding="utf-8")
-    meta = {"pred": [], "conflict_resolution_type": "seqno", "version": "6.6.0", **told}
+    meta = {"pred": [], "conflict_resolution_type": "seqno", "version": "6.6.0", **meta_fields}
     (folder / "meta.json").write_text(json.dumps(meta), encoding="utf-8")
     if design is not None:
         (folder.parent / "design.json").write_text(design, encoding="utf-8")
@@ -81,7 +83,7 @@ def write_backup(
 
 @dataclass
 class Read:
-    """What a reader of the format finds: per bucket the documents by (vbucket, key), and the design text."""
+    """The content of an archive: per bucket the documents by (vbucket, key), and the design text."""
 
     docs: dict[str, dict[tuple[int, bytes], tuple[Any, ...]]] = field(default_factory=dict)
     rows: list[tuple[str, tuple[Any, ...]]] = field(default_factory=list)
@@ -90,8 +92,9 @@ class Read:
 
 
 def read_archive(root: Path) -> Read:
-    """Read as the tool does: the newest full backup's folder, all its files in the order of their paths."""
-    found = Read()
+    """Read as the tool does: all files in the folder of the newest full backup, in the order of their
+    paths."""
+    archive = Read()
     newest = max((path for path in root.iterdir() if path.is_dir()), key=lambda path: path.stat().st_mtime)
     backups = sorted(newest.iterdir(), key=lambda path: path.stat().st_mtime, reverse=True)
     files: list[Path] = []
@@ -100,14 +103,14 @@ def read_archive(root: Path) -> Read:
         for meta in backup.glob("bucket-*/node-*/meta.json"):
             assert json.loads(meta.read_text(encoding="utf-8"))["pred"] == []
     for design in backups[0].glob("bucket-*/design.json"):
-        found.designs[design.parent.name] = design.read_text(encoding="utf-8")
+        archive.designs[design.parent.name] = design.read_text(encoding="utf-8")
     for path in sorted(files):
         bucket = path.parent.parent.name.removeprefix("bucket-")
         for row in _rows(path):
-            found.rows.append((bucket, row))
-            _apply(found.docs.setdefault(bucket, {}), row)
-    found.modes = [backup.name.rpartition("-")[2] for backup in reversed(backups)]
-    return found
+            archive.rows.append((bucket, row))
+            _apply(archive.docs.setdefault(bucket, {}), row)
+    archive.modes = [backup.name.rpartition("-")[2] for backup in reversed(backups)]
+    return archive
 
 
 def _rows(path: Path) -> list[tuple[Any, ...]]:
@@ -132,5 +135,5 @@ def _apply(docs: dict[tuple[int, bytes], tuple[Any, ...]], row: Mapping[int, Any
 
 
 def touch(path: Path, at: float) -> None:
-    """Date a file."""
+    """Set the time of a file."""
     os.utime(path, (at, at))

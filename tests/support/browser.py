@@ -34,7 +34,7 @@ class Tab:
         self._to, self._from = to_browser, from_browser
         self._number, self._session = 0, ""
         self._events: list[dict[str, Any]] = []
-        #: What pages wrote to the console, errors of scripts and refused loads among them.
+        #: Messages that pages wrote to the console, with errors of scripts and refused loads.
         self.console: list[str] = []
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
         self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
@@ -42,7 +42,7 @@ class Tab:
             self.call(f"{domain}.enable")
 
     def call(self, method: str, **parameters: Any) -> dict[str, Any]:
-        """What a method of the protocol returns."""
+        """Call a method of the protocol; returns its result."""
         self._number += 1
         message = {"id": self._number, "method": method, "params": parameters}
         if self._session:
@@ -56,7 +56,7 @@ class Tab:
         return result
 
     def open(self, page: Path, width: int, height: int = 900, *, dark: bool = False, media: str = "") -> None:
-        """Show a page in a window of this size; `media`: `print` for what paper gets."""
+        """Show a page in a window of this size; `media`: `print` shows it as on paper."""
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", media=media, features=[scheme])
         mobile = {"mobile": width < 600, "deviceScaleFactor": 1}
@@ -67,16 +67,16 @@ class Tab:
             self._read()
 
     def value(self, expression: str) -> Any:
-        """What an expression of JavaScript comes to; a promise is waited for."""
-        found = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
-        return found["result"].get("value")
+        """The value of a JavaScript expression; waits for a promise."""
+        answer = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+        return answer["result"].get("value")
 
     def screenshot(self, top: float = 0, height: float = 0) -> bytes:
         """The whole page as a PNG, or a part of it."""
         size = self.call("Page.getLayoutMetrics")["cssContentSize"]
         clip = {"x": 0, "y": top, "width": size["width"], "height": height or size["height"], "scale": 1}
-        found = self.call("Page.captureScreenshot", captureBeyondViewport=True, clip=clip)
-        return base64.b64decode(found["data"])
+        answer = self.call("Page.captureScreenshot", captureBeyondViewport=True, clip=clip)
+        return base64.b64decode(answer["data"])
 
     def pdf(self) -> bytes:
         """The page as it is printed."""
@@ -102,21 +102,23 @@ class Tab:
 
 @contextmanager
 def browser(scratch: Path) -> Iterator[Tab]:
-    """A browser with one tab. Afterwards `hosts(scratch)` has what it asked of a network."""
-    there, here = os.pipe(), os.pipe()  # to the browser, from it
-    given = [fcntl.fcntl(end, fcntl.F_DUPFD, 10) for end in (there[0], here[1])]
+    """A browser with one tab. Afterwards `hosts(scratch)` returns the hosts that it contacted."""
+    to_pipe, from_pipe = os.pipe(), os.pipe()  # to the browser, from the browser
+    inherited_fds = [fcntl.fcntl(fd, fcntl.F_DUPFD, 10) for fd in (to_pipe[0], from_pipe[1])]
     command = [
         program(*NAMES, package="chromium"), *_FLAGS, f"--user-data-dir={scratch / 'profile'}",
         f"--log-net-log={scratch / 'net.json'}", "about:blank",
     ]  # fmt: skip
     # The browser reads from 3 and writes to 4.
-    start = f"import os, sys; os.dup2({given[0]}, 3); os.dup2({given[1]}, 4); "
-    moved = [sys.executable, "-c", f"{start}os.execvp(sys.argv[1], sys.argv[1:])", *command]
-    process = subprocess.Popen(moved, pass_fds=given, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-    for end in (there[0], here[1], *given):
-        os.close(end)
+    start = f"import os, sys; os.dup2({inherited_fds[0]}, 3); os.dup2({inherited_fds[1]}, 4); "
+    launcher = [sys.executable, "-c", f"{start}os.execvp(sys.argv[1], sys.argv[1:])", *command]
+    process = subprocess.Popen(
+        launcher, pass_fds=inherited_fds, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+    )
+    for fd in (to_pipe[0], from_pipe[1], *inherited_fds):
+        os.close(fd)
     try:
-        with os.fdopen(there[1], "wb") as to_browser, os.fdopen(here[0], "rb") as from_browser:
+        with os.fdopen(to_pipe[1], "wb") as to_browser, os.fdopen(from_pipe[0], "rb") as from_browser:
             tab = Tab(to_browser, from_browser)
             yield tab
             tab.call("Browser.close")
@@ -127,6 +129,6 @@ def browser(scratch: Path) -> Iterator[Tab]:
 
 
 def hosts(scratch: Path) -> set[str]:
-    """The hosts that something was asked of, the browser's own among them."""
+    """The hosts that the browser contacted, for pages or for itself."""
     text = (scratch / "net.json").read_text("utf-8", "replace")
     return set(re.findall(r'"url":"\w+://([^/"]+)', text))

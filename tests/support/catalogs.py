@@ -1,4 +1,4 @@
-"""Catalogs with rows made by hand: what tests of the catalog, of its SQL and of its readers stand on."""
+"""Catalogs with rows made by hand, for tests of the catalog, of its SQL and of its readers."""
 
 from __future__ import annotations
 
@@ -23,17 +23,19 @@ from lakebackup.store.roots import destination_id
 from lakebackup.store.writer import CatalogWriter
 
 
-def made_backup(number: int, rows: Sequence[DataFile] = (), *, on: int | None = None, **given: Any) -> Backup:
-    """Backup `number` of these files: a full, or in the chain of the full `on` a differential.
+def made_backup(
+    number: int, rows: Sequence[DataFile] = (), *, on: int | None = None, **overrides: Any
+) -> Backup:
+    """Backup `number` of these files: a full, or a differential in the chain of the full `on`.
 
-    Whatever is given replaces a column.
+    `overrides` replace columns.
     """
     totals = {
         "files": len(rows),
         "bytes": sum(row.bytes for row in rows),
         "entries": sum(row.entries for row in rows),
     }
-    own: dict[str, Any] = {
+    columns: dict[str, Any] = {
         "destination": "d",
         "created_by": "test",
         "isolation": "read_committed",
@@ -41,50 +43,50 @@ def made_backup(number: int, rows: Sequence[DataFile] = (), *, on: int | None = 
         **totals,
     }
     if on not in (None, number):
-        own |= {
+        columns |= {
             "kind": "differential",
             "level": 1,
             "parent": backup_id(number - 1),
             "base": backup_id(on or 0),
         }
-        own |= {"chain_position": number - (on or 0), "parent_place": number - 1}
-    return backup_row(number, **own | {"finished_at": 1_000_000 * number} | given)
+        columns |= {"chain_position": number - (on or 0), "parent_place": number - 1}
+    return backup_row(number, **columns | {"finished_at": 1_000_000 * number} | overrides)
 
 
-def made_scope(**given: Any) -> Scope:
-    """A topic, table or feed of one region that a backup holds."""
-    return Scope(**{"epoch": EPOCH, "regions": 1, "settings": "{}", "replication": 1, **given})
+def made_scope(**overrides: Any) -> Scope:
+    """The row of a topic, table or feed of one region in a backup."""
+    return Scope(**{"epoch": EPOCH, "regions": 1, "settings": "{}", "replication": 1, **overrides})
 
 
-def made_position(start: int, end: int, **given: Any) -> Position:
-    """What a backup holds of a region: [start, end) of a log that begins at 0 and ends there."""
+def made_position(start: int, end: int, **overrides: Any) -> Position:
+    """A backup's position in a region: [start, end) of a log that starts at 0 and ends at `end`."""
     ends = {"start_position": start, "end_position": end, "low_position": 0, "high_position": end}
-    return Position(**{"epoch": EPOCH, "region": "0", "ts": 0, **ends, **given})
+    return Position(**{"epoch": EPOCH, "region": "0", "ts": 0, **ends, **overrides})
 
 
-def put_object(storage: Storage, path: str, content: bytes, **given: Any) -> DataFile:
-    """Put an object that holds no records of Kafka; its row."""
+def put_object(storage: Storage, path: str, content: bytes, **overrides: Any) -> DataFile:
+    """Write an object without Kafka records; returns its row."""
     storage.put(path, content)
-    place = {"path": path, "scope": "", "epoch": "-", "region": "", "codec": "null", "end_position": 1}
+    location = {"path": path, "scope": "", "epoch": "-", "region": "", "codec": "null", "end_position": 1}
     size = {"bytes": len(content), "raw_bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
-    return filled(DataFile, **place | size | given)
+    return filled(DataFile, **location | size | overrides)
 
 
-def put_listing(storage: Storage, path: str, table: str, rows: Sequence[Row], **given: Any) -> DataFile:
-    """Put rows of a table as an object of a backup; the object's row."""
+def put_listing(storage: Storage, path: str, table: str, rows: Sequence[Row], **overrides: Any) -> DataFile:
+    """Write rows of a table as an object of a backup; returns the object's row."""
     sink = pa.BufferOutputStream()
     pq.write_table(pa.Table.from_pylist([as_row(row) for row in rows], ARROW_SCHEMAS[table]), sink)
     content = sink.getvalue().to_pybytes()
-    return put_object(storage, path, content, **{"role": "meta", "format": LISTED[table], **given})
+    return put_object(storage, path, content, **{"role": "meta", "format": LISTED[table], **overrides})
 
 
 def data_file(number: int, *, region: int = 0, topic: str = "orders", source: str = "prod") -> DataFile:
-    """The file that backup `number` wrote of a partition: ten records, offsets from 10 * (number - 1)."""
-    first, path = 10 * (number - 1), layout.data_path(source, EPOCH, topic, region, number - 1)
+    """The row of backup `number`'s file of a partition: ten records, offsets from 10 * (number - 1)."""
+    start, path = 10 * (number - 1), layout.data_path(source, EPOCH, topic, region, number - 1)
     return file_row(
         number, destination="d", path=path, source=source, scope=topic, region=str(region), codec="zstandard",
         bytes=100, raw_bytes=200, sha256="00" * 32, entries=10, min_ts=1000 * number,
-        max_ts=1000 * number + 900, start_position=first, end_position=first + 10,
+        max_ts=1000 * number + 900, start_position=start, end_position=start + 10,
     )  # fmt: skip
 
 
@@ -100,7 +102,7 @@ def manifest(
 ) -> tuple[sidecar.Manifest, list[list[DataFile]]]:
     """A backup of some topics with a file in each partition, and its parts (one a topic).
 
-    `keys`: the files of a part have key filters.
+    `keys`: the files have key filters.
     """
     name = backup_id(number)
     parts = [
@@ -130,15 +132,15 @@ def manifest(
         digest=digest.hex(),
         tool="lakebackup test",
     )
-    own = {"backup_id": name, "source": source}
+    backup_keys = {"backup_id": name, "source": source}
     positions = [
         made_position(
-            row.start_position, row.end_position, **own, scope=row.scope, region=row.region, ts=end_ts
+            row.start_position, row.end_position, **backup_keys, scope=row.scope, region=row.region, ts=end_ts
         )
         for row in rows
     ]
     settings = '{"cleanup.policy": "delete"}'
-    scopes = [made_scope(**own, scope=topic, regions=regions, settings=settings) for topic in topics]
+    scopes = [made_scope(**backup_keys, scope=topic, regions=regions, settings=settings) for topic in topics]
     return sidecar.Manifest(
         backup=backup, positions=positions, scopes=scopes, gaps=gaps, parts=len(parts)
     ), parts
@@ -147,31 +149,33 @@ def manifest(
 def publish(
     storage: Storage, writer: CatalogWriter, made: tuple[sidecar.Manifest, list[list[DataFile]]]
 ) -> sidecar.Manifest:
-    """Take a backup's rows the whole way that a job takes them: parts, manifest, catalog, marker."""
-    found = put_sidecar(storage, made)
-    writer.commit_backup(storage, found, held=None)
-    backup = found.backup
+    """Publish a backup as a job does: write its parts, manifest, catalog rows and marker."""
+    stored_manifest = put_sidecar(storage, made)
+    writer.commit_backup(storage, stored_manifest, held=None)
+    backup = stored_manifest.backup
     sidecar.mark(storage, layout.marker_path(backup.source, backup.backup_id, "complete"))
-    return found
+    return stored_manifest
 
 
 def put_sidecar(storage: Storage, made: tuple[sidecar.Manifest, list[list[DataFile]]]) -> sidecar.Manifest:
-    """Put the parts and the manifest of a backup, with the destination's own id in the rows."""
-    found, parts = made
+    """Write the parts and the manifest of a backup, with the id of the destination in the rows."""
+    backup_manifest, parts = made
     name = destination_id(storage)
-    backup = found.backup
+    backup = backup_manifest.backup
     digest = Digest()
     for task, rows in enumerate(parts):
-        own = [replace(row, destination=name) for row in rows]
-        for row in own:
+        destination_rows = [replace(row, destination=name) for row in rows]
+        for row in destination_rows:
             digest.add(json_line(row))
-        sidecar.write_part(storage, layout.parts_path(backup.source, backup.backup_id, task), own)
-    found = replace(found, backup=replace(backup, destination=name, digest=digest.hex()))
-    sidecar.write_record(storage, layout.manifest_path(backup.source, backup.backup_id), found)
-    return found
+        sidecar.write_part(
+            storage, layout.parts_path(backup.source, backup.backup_id, task), destination_rows
+        )
+    backup_manifest = replace(backup_manifest, backup=replace(backup, destination=name, digest=digest.hex()))
+    sidecar.write_record(storage, layout.manifest_path(backup.source, backup.backup_id), backup_manifest)
+    return backup_manifest
 
 
-#: A program that appends rows to the audit of a catalog: its address, the process's name, and how many.
+#: A program that appends rows to the audit of a catalog. Arguments: the catalog's URI, a name, a count.
 APPEND_MANY = """
 import sys
 from lakebackup.sql_engine.delta.table import append

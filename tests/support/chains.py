@@ -1,4 +1,4 @@
-"""What a topic and its backups should hold: chains, levels, merges, prunes and gaps in plain Python."""
+"""A model in plain Python of a topic and its backups: chains, levels, merges, prunes and gaps."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Held = list[list[tuple[int, "Record"]]]
 
 @dataclass
 class Log:
-    """One partition: what was written, and the first offset that the broker still has."""
+    """One partition: the written records, and the first offset that the broker still has."""
 
     rows: list[Record] = field(default_factory=list)
     low: int = 0
@@ -24,7 +24,10 @@ class Log:
 
 @dataclass(frozen=True)
 class Made:
-    """What the next backup must be: `held` and `ends` of each partition; `over`: it goes on over a gap."""
+    """The backup that must be taken next; `ends` and `held` by partition.
+
+    `over`: it continues over a gap. `after`: for each new gap, the end_ts of the last backup before it.
+    """
 
     kind: str
     level: int
@@ -38,7 +41,7 @@ class Made:
 
 @dataclass
 class Taken:
-    """A backup that exists. `after`: ends of the last backups before the gaps that it noticed."""
+    """A backup that exists. `over`: it or one that it depends on continues over a gap."""
 
     backup_id: str
     number: int
@@ -59,7 +62,7 @@ class Taken:
 
 
 class Model:
-    """What should be so."""
+    """The expected state of a topic's backups."""
 
     def __init__(self) -> None:
         self.logs = [Log() for _ in range(PARTITIONS)]
@@ -70,39 +73,39 @@ class Model:
         self.redundancy: int | None = None
 
     def path(self, of: Taken) -> list[Taken] | None:
-        """What it needs, in order; None when some of that is gone."""
+        """The backups that a restore to `of` needs, in order; None if one of them is gone."""
         if of.gone:
             return None
         if not of.parent_place:
             return [of]
-        before = [
+        parents = [
             t for t in self.taken if t.base == of.base and t.place == of.parent_place and t.link < of.link
         ]
-        paths = (self.path(t) for t in sorted(before, key=lambda t: t.number, reverse=True))
-        found = next((p for p in paths if p), None)
-        return [*found, of] if found else None
+        paths = (self.path(t) for t in sorted(parents, key=lambda t: t.number, reverse=True))
+        prefix = next((p for p in paths if p), None)
+        return [*prefix, of] if prefix else None
 
     def points(self) -> list[Taken]:
         """The backups that can be restored, in order."""
         return sorted((t for t in self.taken if self.path(t)), key=lambda t: t.link)
 
     def aside(self, of: Taken) -> bool:
-        """Whether a later one of its chain goes on from one before it."""
+        """Whether a later backup of its chain continues from one before it."""
         return any(
             t.base == of.base and t.link > of.link and t.parent_place < of.place and not t.gone
             for t in self.taken
         )
 
     def newest(self, level: int | None = None) -> Taken | None:
-        """The last that can be continued, of that level or below."""
-        found = [t for t in self.points() if not self.aside(t) and (level is None or t.level <= level)]
-        return found[-1] if found else None
+        """The newest backup that can be continued, of this level or below."""
+        candidates = [t for t in self.points() if not self.aside(t) and (level is None or t.level <= level)]
+        return candidates[-1] if candidates else None
 
     def next(
         self, mode: Mode, level: int | None, asked: Taken | None, on_gap: str
     ) -> Made | type[Refused] | type[UsageProblem]:
-        """What a backup taken now is, or how it is refused."""
-        newest, wanted, kind = self.newest(), level or 1, "differential"
+        """The backup that a run takes now, or the error with which it is refused."""
+        newest, new_level, kind = self.newest(), level or 1, "differential"
         parent = newest
         if newest and mode != "full":
             if mode == "incr-accu":
@@ -110,31 +113,31 @@ class Model:
             if asked:
                 if not self.path(asked) or self.aside(asked) or asked.backup_id in self.leaving:
                     return Refused
-                least = max(1, asked.level + (kind == "cumulative"))
-                if level is not None and level < least:
+                lowest_level = max(1, asked.level + (kind == "cumulative"))
+                if level is not None and level < lowest_level:
                     return UsageProblem
-                parent, wanted = asked, level or least
+                parent, new_level = asked, level or lowest_level
             else:
-                parent = self.newest(wanted - (kind == "cumulative")) or newest
+                parent = self.newest(new_level - (kind == "cumulative")) or newest
             if (
                 any(end < log.low for end, log in zip(parent.ends, self.logs, strict=True))
                 and parent != newest
             ):
                 if asked:
                     return Refused
-                parent, wanted, kind = newest, max(wanted, newest.level), "differential"
+                parent, new_level, kind = newest, max(new_level, newest.level), "differential"
         points = sorted(self.points(), key=lambda t: (t.end_ts, t.number))
         last = points[-1] if points else None
         gaps = [p for p, log in enumerate(self.logs) if last and last.ends[p] < log.low]
         if mode == "full" or parent is None or (gaps and on_gap == "full"):
-            parent, wanted, kind = None, 0, "full"
+            parent, new_level, kind = None, 0, "full"
         starts = [max(log.low, parent.ends[p] if parent else 0) for p, log in enumerate(self.logs)]
         new: Held = [
             [(i, row) for i, row in enumerate(log.rows) if i >= starts[p]] for p, log in enumerate(self.logs)
         ]
         return Made(
             kind=kind,
-            level=wanted,
+            level=new_level,
             parent=parent,
             ends=[len(log.rows) for log in self.logs],
             held=[[*(parent.held[p] if parent else []), *rows] for p, rows in enumerate(new)],
@@ -144,7 +147,7 @@ class Model:
         )
 
     def merged(self, level: int, until: Taken | None) -> list[Taken] | type[Refused]:
-        """The backups that a merge makes one of; none when there are not two."""
+        """The backups that a merge replaces by one; empty if there are fewer than two."""
         tip = until or self.newest()
         path = self.path(tip) if tip else None
         if not path:
@@ -162,19 +165,19 @@ class Model:
         return path[start:end]
 
     def away(self) -> set[str]:
-        """Those of which a merge that is whole holds all."""
-        found: set[str] = set()
+        """The ids of backups whose whole contents are in a restorable merge."""
+        ids: set[str] = set()
         for merge in self.points():
             for last in self.points() if merge.number > merge.place else ():
                 if last.place == merge.place and last.number < merge.number:
-                    found |= {t.backup_id for t in self.path(last) or () if t.place > merge.parent_place}
-        return found
+                    ids |= {t.backup_id for t in self.path(last) or () if t.place > merge.parent_place}
+        return ids
 
     def staying(self, days: int | None) -> set[str]:
-        """Those that no prune may delete."""
-        away, points = self.away(), self.points()
+        """The ids of the backups that no prune may delete."""
+        merged_ids, points = self.away(), self.points()
         stay = [t for t in points if t.backup_id in self.kept or t is points[-1]]
-        usable = [t for t in points if t.backup_id not in away]
+        usable = [t for t in points if t.backup_id not in merged_ids]
         fulls = [t for t in usable if t.kind == "full"]
         stay += fulls[-1:]
         if days is None:
@@ -185,16 +188,18 @@ class Model:
         return {needed.backup_id for t in stay for needed in self.path(t) or ()}
 
     def at(self, to_ts: int | None) -> tuple[Held, bool] | None:
-        """What a restore to a time gives, and whether over a gap; None behind the last backup."""
-        found = [t for t in self.points() if to_ts is None or to_ts <= t.end_ts]
-        if not found:
+        """The records that a restore to a time writes, and whether over a gap; None after the last backup."""
+        candidates = [t for t in self.points() if to_ts is None or to_ts <= t.end_ts]
+        if not candidates:
             return None
-        chosen = found[-1]
+        backup = candidates[-1]
         if to_ts is not None:
-            # Of two that end at the same instant the later answers for it, the earlier for what is before.
-            chosen = next((t for t in reversed(found) if t.end_ts == to_ts), found[0])
-        lost = to_ts is not None and any(after < to_ts < before for after, before in self.holes)
-        return until(chosen.held, to_ts), chosen.over or lost
+            # Of two backups that end at this instant the later is used; for times before it, the earlier.
+            backup = next((t for t in reversed(candidates) if t.end_ts == to_ts), candidates[0])
+        in_hole = to_ts is not None and any(
+            hole_start < to_ts < hole_end for hole_start, hole_end in self.holes
+        )
+        return until(backup.held, to_ts), backup.over or in_hole
 
 
 def until(held: Held, to_ts: int | None) -> Held:

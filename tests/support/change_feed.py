@@ -1,15 +1,15 @@
-"""A database whose changes arrive as a key-value change feed, and what it held at every moment.
+"""A database whose changes arrive as a key-value change feed, and its contents at every moment.
 
     feed = ChangeFeed(partitions=2)
     orders = feed.create_table("shop", "orders")
     with feed.begin() as txn:               # commits at its end
         txn.put(orders, b"1", b"paid")
-    feed.resolve()                          # every region says how far it is
+    feed.resolve()                          # every region sends its resolved ts
     feed.send(bootstrap, topic)             # or feed.records(partition): no broker
     assert feed.rows(feed.now) == {"shop.orders": {row_key(orders, b"1"): b"paid"}}
 
-Events go through a queue a region, and reach the topic when `deliver` (or `send`, for all) is called: so
-regions are behind each other as a test likes, while each keeps its own order.
+Each region has a queue of events. They reach the topic when `deliver` (or `send`, for all) is called. So a
+test can keep regions behind each other, while each region keeps its own order.
 """
 
 from __future__ import annotations
@@ -34,24 +34,24 @@ RECORDS = pa.schema(
         pa.field("value", pa.binary()),
     ]
 )
-#: Values up to this many bytes stand in the write itself.
+#: Values up to this many bytes are stored in the write record itself.
 SHORT = 8
 
 
 def row_key(table_id: int, key: bytes) -> bytes:
-    """The whole key of a row."""
+    """The complete key of a row."""
     return b"t" + table_id.to_bytes(8, "big") + b"_r" + key
 
 
 def long(number: int) -> bytes:
-    """Avro's long."""
-    rest = ((number << 1) ^ (number >> 63)) & (2**64 - 1)
-    out = bytearray()
-    while rest > 0x7F:
-        out.append(rest & 0x7F | 0x80)
-        rest >>= 7
-    out.append(rest)
-    return bytes(out)
+    """A number in Avro's encoding of a long."""
+    remaining = ((number << 1) ^ (number >> 63)) & (2**64 - 1)
+    encoded = bytearray()
+    while remaining > 0x7F:
+        encoded.append(remaining & 0x7F | 0x80)
+        remaining >>= 7
+    encoded.append(remaining)
+    return bytes(encoded)
 
 
 def _bytes(value: bytes | None) -> bytes:
@@ -76,9 +76,9 @@ def encode(
     resolved_ts: int | None = None,
     successors: Sequence[int] = (),
 ) -> bytes:
-    """A record's value; a unit test compares it with fastavro's."""
+    """The value of an event's record; a unit test compares it with fastavro's."""
     name = store.encode()
-    after = long(len(successors)) + b"".join(map(long, successors)) if successors else b""
+    successors_field = long(len(successors)) + b"".join(map(long, successors)) if successors else b""
     return b"".join(
         (
             bytes([VERSION]),
@@ -92,19 +92,20 @@ def encode(
             _long(start_ts),
             _long(commit_ts),
             _long(resolved_ts),
-            after + b"\0",
+            successors_field + b"\0",
         )
     )
 
 
 def write_value(letter: str, start_ts: int, short: bytes | None = None) -> bytes:
-    """What a write record holds."""
+    """The value of a write record."""
     return letter.encode() + start_ts.to_bytes(8, "big") + (b"" if short is None else b"v" + short)
 
 
 @dataclass
 class Region:
-    """A range of keys, from `begin` up to the next region's; `queue`: events on their way to the topic."""
+    """A range of keys, from `begin` to the next region's `begin`. `queue`: events that are not delivered
+    yet."""
 
     id: int
     store: str
@@ -115,7 +116,7 @@ class Region:
 
 @dataclass(frozen=True)
 class Change:
-    """What a transaction does to a key: P a value, D none, L nothing, T the whole table is emptied."""
+    """A transaction's change of a key: P puts a value, D deletes it, L only locks it, T empties the table."""
 
     letter: str
     table_id: int
@@ -148,7 +149,7 @@ class Transaction:
         self._change(Change("L", table_id, row_key(table_id, key)))
 
     def empty(self, table_id: int) -> None:
-        """Take every row of a table, in one event."""
+        """Remove every row of a table, in one event."""
         self._changes[row_key(table_id, b"")] = Change("T", table_id, b"")
 
     def describe(self, key: bytes, value: Mapping[str, Any] | None) -> None:
@@ -160,7 +161,7 @@ class Transaction:
         self._changes[change.key] = change
 
     def prewrite(self) -> None:
-        """Lock all keys and write what does not stand in the writes themselves."""
+        """Lock all keys, and write the values that are too long for the write records."""
         if self._changes:
             self.feed.open.append(self)
         for key, change in self._changes.items():
@@ -171,7 +172,7 @@ class Transaction:
                 self.feed.emit(key, "put", cf="default", value=change.value, **common)
 
     def commit(self, keys: int | None = None) -> int:
-        """Commit all keys, or so many of those that are still open; returns the commit ts."""
+        """Commit all keys, or the first `keys` of those that are still open; returns the commit ts."""
         if not self._changes:
             return self.start_ts
         if self.commit_ts is not None and not self.open:
@@ -201,7 +202,7 @@ class Transaction:
         return self.commit_ts
 
     def rollback(self) -> None:
-        """Take back what was prewritten; some keys are marked so that a late prewrite cannot come."""
+        """Remove the prewritten values; some keys get a rollback record, which stops a late prewrite."""
         for number, (key, change) in enumerate(self.open.items()):
             common: dict[str, Any] = {"table_id": change.table_id, "key": change.key}
             if change.prewritten:
@@ -223,23 +224,23 @@ class Transaction:
 
 
 class ChangeFeed:
-    """The database, its regions and the feed's partitions. `now`: the last timestamp given out."""
+    """The database, its regions and the feed's partitions. `now`: the newest timestamp."""
 
     def __init__(self, *, partitions: int = 2, regions: int = 2, stores: int = 2, now: int = 100) -> None:
         self.now = now
         self.partitions = partitions
         self.stores = stores
         self.open: list[Transaction] = []
-        #: In the order of commits: start ts, commit ts, key, what becomes of it.
+        #: In the order of commits: start ts, commit ts, key, change.
         self.history: list[tuple[int, int, bytes, Change]] = []
-        # Ids of databases and tables are given out once.
-        self._made = self._tables = 0
+        # An id of a database or a table is used once.
+        self._last_database_id = self._last_table_id = 0
         self.sent: list[list[bytes]] = [[] for _ in range(partitions)]
-        self._taken = [0] * partitions
+        self._read_counts = [0] * partitions
         self._emitted: list[tuple[bytes, str, dict[str, Any]]] = []
         self._next_id = 0
         self._databases: dict[str, int] = {}
-        # Tables get their ids from 1 on: so that the first ones are in different regions.
+        # Ids of tables start at 1; the regions are split so that the first tables are in different ones.
         begins = [b"", *(row_key(number, b"") for number in range(2, regions + 1))]
         self.regions = [self._region(begin) for begin in begins]
         self.roll_call()
@@ -247,7 +248,7 @@ class ChangeFeed:
     # --- time and regions
 
     def tick(self) -> int:
-        """A new timestamp, greater than all before."""
+        """A new timestamp, greater than all earlier ones."""
         self.now += 1
         return self.now
 
@@ -260,63 +261,67 @@ class ChangeFeed:
         return self.regions[bisect_right([region.begin for region in self.regions], key) - 1]
 
     def resolved_ts(self, region: Region) -> int:
-        """No commit of this region will be at or below it."""
-        held = (txn.start_ts - 1 for txn in self.open if any(self.region_of(k) is region for k in txn.open))
-        return min(held, default=self.now)
+        """The region's promise: none of its later commits is at or below this ts."""
+        limits = (txn.start_ts - 1 for txn in self.open if any(self.region_of(k) is region for k in txn.open))
+        return min(limits, default=self.now)
 
     def roll_call(self) -> None:
-        """Say, in partition 0, which regions there are."""
+        """Send the list of regions, in the partition of the root region."""
         ids = [region.id for region in self.regions]
         event = encode("closed", ROOT_REGION, self.regions[0].store, resolved_ts=0, successors=ids)
         self.sent[ROOT_REGION % self.partitions].append(event)
 
     def resolve(self, region: Region | None = None) -> None:
-        """A region says how far it is; None: all do."""
-        for one in self.regions if region is None else [region]:
-            one.queue.append(encode("resolved", one.id, one.store, resolved_ts=self.resolved_ts(one)))
+        """Send the resolved ts of a region; None: of all regions."""
+        for target in self.regions if region is None else [region]:
+            target.queue.append(
+                encode("resolved", target.id, target.store, resolved_ts=self.resolved_ts(target))
+            )
 
     def split(self, key: bytes) -> None:
-        """The region that holds `key` becomes two, the second one from `key` on."""
+        """Split the region that contains `key` into two; the second one starts at `key`."""
         old = self.region_of(key)
         if old.begin != key:
             self._replace([old], [old.begin, key])
 
     def merge(self, number: int) -> None:
-        """Region number `number`, counted from 0 by key, and the next one become one."""
+        """Merge region number `number`, counted from 0 by key, and the next one."""
         pair = self.regions[number : number + 2]
         if len(pair) == 2:
             self._replace(pair, [pair[0].begin])
 
     def move(self, region: Region) -> None:
-        """Another store sends a region's events from here on."""
+        """Have another store send a region's events from here on."""
         region.store = str(int(region.store) % self.stores + 1)
 
     def _replace(self, old: list[Region], begins: list[bytes]) -> None:
-        at = self.regions.index(old[0])
+        index = self.regions.index(old[0])
         new = [self._region(begin) for begin in begins]
-        done = {region.id: self.resolved_ts(region) for region in old}
-        self.regions[at : at + len(old)] = new
+        resolved_by_id = {region.id: self.resolved_ts(region) for region in old}
+        self.regions[index : index + len(old)] = new
         for region in new:
             self.resolve(region)
-        # What they still have to send stays in order before their ends.
+        # Undelivered events of the old regions stay in order before their ends.
         for region in old:
-            ids = [one.id for one in new]
+            ids = [successor.id for successor in new]
             region.queue.append(
-                encode("closed", region.id, region.store, resolved_ts=done[region.id], successors=ids)
+                encode(
+                    "closed", region.id, region.store, resolved_ts=resolved_by_id[region.id], successors=ids
+                )
             )
             self.deliver(region)
 
     def emit(self, place: bytes, kind: str, **event: Any) -> None:
-        """Put an event at the end of the region that holds the key `place`."""
+        """Append an event to the queue of the region that contains the key `place`."""
         self._emitted.append((place, kind, event))
         region = self.region_of(place)
         region.queue.append(encode(kind, region.id, region.store, **event))
 
     def repeat(self, number: int) -> None:
-        """Send an event again that was sent before, perhaps long ago."""
+        """Send an event again that was emitted before, perhaps long ago."""
         if self._emitted:
-            place, kind, event = self._emitted[number % len(self._emitted)]
-            self.emit(place, kind, **event)
+            key, kind, event = self._emitted[number % len(self._emitted)]
+            self.emit(key, kind, **event)
 
     # --- transactions
 
@@ -324,7 +329,7 @@ class ChangeFeed:
         return Transaction(self)
 
     def collect_garbage(self, before: int) -> None:
-        """Take what no reader at or after `before` sees: older versions of keys, and their values."""
+        """Delete the versions of keys, and their values, that no reader at or after `before` sees."""
         newest = {k: ts for _, ts, k, change in self.history if ts <= before and change.letter in "PD"}
         for start_ts, ts, key, change in self.history:
             if change.letter in "PD" and ts < newest.get(key, 0):
@@ -336,40 +341,40 @@ class ChangeFeed:
     # --- tables
 
     def create_database(self, name: str) -> int:
-        self._made += 1
-        number = self._databases[name] = self._made
+        self._last_database_id += 1
+        number = self._databases[name] = self._last_database_id
         with self.begin() as txn:
             txn.describe(b"mDB%d" % number, {"id": number, "name": name})
         return number
 
     def create_table(self, db: str, name: str) -> int:
-        """Returns the table's id."""
+        """Create a table; returns its id."""
         number = self._databases.get(db) or self.create_database(db)
-        self._tables += 1
+        self._last_table_id += 1
         with self.begin() as txn:
-            self._describe(txn, number, self._tables, name)
-            txn.describe(b"mDB%d_TID%d" % (number, self._tables), {"next": 1})
-        return self._tables
+            self._describe(txn, number, self._last_table_id, name)
+            txn.describe(b"mDB%d_TID%d" % (number, self._last_table_id), {"next": 1})
+        return self._last_table_id
 
     def rename_table(self, table_id: int, db: str, name: str) -> None:
         target = self._databases.get(db) or self.create_database(db)
-        number, _ = self._named(table_id)
+        number, _ = self._database_and_name(table_id)
         with self.begin() as txn:
             if number != target:
                 txn.describe(b"mDB%d_Table%d" % (number, table_id), None)
             self._describe(txn, target, table_id, name)
 
     def truncate_table(self, table_id: int) -> int:
-        """Returns the id that the table has from now on."""
-        number, name = self._named(table_id)
-        self._tables += 1
+        """Truncate a table; returns its new id."""
+        number, name = self._database_and_name(table_id)
+        self._last_table_id += 1
         with self.begin() as txn:
             txn.describe(b"mDB%d_Table%d" % (number, table_id), None)
-            self._describe(txn, number, self._tables, name)
-        return self._tables
+            self._describe(txn, number, self._last_table_id, name)
+        return self._last_table_id
 
     def drop_table(self, table_id: int) -> None:
-        number, _ = self._named(table_id)
+        number, _ = self._database_and_name(table_id)
         with self.begin() as txn:
             txn.describe(b"mDB%d_Table%d" % (number, table_id), None)
 
@@ -380,36 +385,40 @@ class ChangeFeed:
     def _describe(self, txn: Transaction, db: int, table_id: int, name: str) -> None:
         txn.describe(b"mDB%d_Table%d" % (db, table_id), {"id": table_id, "name": name})
 
-    def _named(self, table_id: int) -> tuple[int, str]:
+    def _database_and_name(self, table_id: int) -> tuple[int, str]:
         for key, change in self._meta(self.now).items():
             db, _, table = key[3:].partition(b"_Table")
             if table == b"%d" % table_id:
                 return int(db), json.loads(change.value or b"")["name"]
         raise KeyError(table_id)
 
-    # --- what it held
+    # --- the contents at a moment
 
     def _meta(self, ts: int) -> dict[bytes, Change]:
-        found = {key: change for _, at, key, change in self.history if at <= ts and change.table_id == 0}
-        return {key: change for key, change in found.items() if change.letter == "P"}
+        latest = {
+            key: change
+            for _, commit_ts, key, change in self.history
+            if commit_ts <= ts and change.table_id == 0
+        }
+        return {key: change for key, change in latest.items() if change.letter == "P"}
 
     def names(self, ts: int) -> dict[int, str]:
-        """Table id to db.name at a moment."""
+        """Table id -> db.name at a moment."""
         meta = self._meta(ts)
         dbs = {key: json.loads(c.value or b"")["name"] for key, c in meta.items() if b"_" not in key}
-        found = {}
+        names = {}
         for key, change in meta.items():
             db, _, table = key.partition(b"_Table")
             if table and db in dbs:
-                found[int(table)] = f"{dbs[db]}.{json.loads(change.value or b'')['name']}"
-        return found
+                names[int(table)] = f"{dbs[db]}.{json.loads(change.value or b'')['name']}"
+        return names
 
     def rows(self, ts: int) -> dict[str, dict[bytes, bytes]]:
-        """What every table held at a moment: db.name to key to value; empty tables too."""
-        named = self.names(ts)
-        tables: dict[int, dict[bytes, bytes]] = {table_id: {} for table_id in named}
-        for _, at, key, change in self.history:
-            if at > ts or change.table_id not in tables:
+        """The contents of every table at a moment: db.name -> key -> value; with empty tables."""
+        names = self.names(ts)
+        tables: dict[int, dict[bytes, bytes]] = {table_id: {} for table_id in names}
+        for _, commit_ts, key, change in self.history:
+            if commit_ts > ts or change.table_id not in tables:
                 continue
             if change.letter == "T":
                 tables[change.table_id].clear()
@@ -417,31 +426,32 @@ class ChangeFeed:
                 tables[change.table_id][key] = change.value
             elif change.letter == "D":
                 tables[change.table_id].pop(key, None)
-        return {named[table_id]: rows for table_id, rows in tables.items()}
+        return {names[table_id]: rows for table_id, rows in tables.items()}
 
     # --- the topic
 
     def deliver(self, region: Region | None = None, count: int | None = None) -> None:
-        """Let a region's first `count` events reach the topic; None: of all regions, all events."""
-        for one in self.regions if region is None else [region]:
-            self.sent[one.partition].extend(one.queue[:count])
-            one.queue = [] if count is None else one.queue[count:]
+        """Move a region's first `count` events to the topic; None: of all regions, all events."""
+        for target in self.regions if region is None else [region]:
+            self.sent[target.partition].extend(target.queue[:count])
+            target.queue = [] if count is None else target.queue[count:]
 
     def take(self) -> Iterator[tuple[int, bytes]]:
-        """Partition and value of what reached the topic and was not taken yet."""
+        """Partition and value of the events that reached the topic and were not yielded yet."""
         for partition, events in enumerate(self.sent):
-            for event in events[self._taken[partition] :]:
+            for event in events[self._read_counts[partition] :]:
                 yield partition, event
-            self._taken[partition] = len(events)
+            self._read_counts[partition] = len(events)
 
     def send(self, bootstrap: str, topic: str, *, deliver: bool = True) -> int:
-        """Produce what was not sent yet; returns how many events. `deliver=False`: what is delivered."""
+        """Produce what was not sent yet; returns the number of events. `deliver=False`: only delivered
+        ones."""
         if deliver:
             self.deliver()
         return produce(bootstrap, topic, self.take())
 
     def records(self, partition: int, start: int = 0, end: int | None = None) -> pa.RecordBatch:
-        """Events [start, end) of a partition as a decoder gets them."""
+        """Events [start, end) of a partition in the form that a decoder gets."""
         return batch(self.sent[partition][start:end], start)
 
 
@@ -455,7 +465,7 @@ def batch(events: Sequence[bytes], start: int = 0) -> pa.RecordBatch:
 
 
 def produce(bootstrap: str, topic: str, events: Iterable[tuple[int, bytes]]) -> int:
-    """Put values into their partitions, in order; returns how many."""
+    """Produce values into their partitions, in order; returns their number."""
     failed: list[object] = []
     producer = Producer(
         {

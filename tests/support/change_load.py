@@ -1,4 +1,4 @@
-"""A change feed under load, for benchmarks: real timestamps, as many events a second as wanted."""
+"""A change feed under load, for benchmarks: real timestamps, and a chosen number of events a second."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from tests.support.change_feed import encode, long, produce, row_key, write_valu
 
 from lakebackup.formats.logs.br_event import ROOT_REGION
 
-#: Table ids of a load begin here.
+#: The first table id of a load.
 TABLE = 101
 
 
 def tso(ms: float | None = None) -> int:
-    """A timestamp as TiDB gives them: ms since 1970, and 18 bits for what comes within one; None: now."""
+    """A timestamp as TiDB assigns it: ms since 1970, and 18 bits of a counter within one ms; None: now."""
     return int(time.time() * 1000 if ms is None else ms) << 18
 
 
-def load(bootstrap: str, topic: str, *, events: int, partitions: int, **more: Any) -> int:
-    """Produce what is `made`; how many events it was. One processor makes 300,000 a second."""
-    return produce(bootstrap, topic, made(events, partitions, **more))
+def load(bootstrap: str, topic: str, *, events: int, partitions: int, **options: Any) -> int:
+    """Produce the events of `made`; returns their number. One processor makes 300,000 a second."""
+    return produce(bootstrap, topic, made(events, partitions, **options))
 
 
 def made(
@@ -34,16 +34,17 @@ def made(
     rows: int = 16,
     mark_every_s: float = 1.0,
 ) -> Iterator[tuple[int, bytes]]:
-    """About `events` events as fast as it goes, or `rate` a second, with partitions: one region each.
+    """Yield about `events` events with their partitions, as fast as possible or `rate` a second.
 
-    Tables load.t0, load.t1, ... are made first. Then transactions of `rows` new keys, prewritten and
-    committed at once; every `mark_every_s`, and at the end, each region says how far it is.
+    Each partition is one region. First come the tables load.t0, load.t1, ... Then come transactions of
+    `rows` new keys, prewritten and committed at once. Every `mark_every_s` seconds, and at the end, each
+    region sends its resolved ts.
     """
     regions = range(1, partitions + 1)
     yield 0, encode("closed", ROOT_REGION, "1", resolved_ts=0, successors=regions)
     yield from ((0, event) for event in _tables(tables))
-    begun = marked = time.monotonic()
-    # What does not change between events of a region and table: all before the key, and before the value.
+    started_at = last_mark = time.monotonic()
+    # The constant start of the events of a region and table: all bytes before the key, and before the value.
     heads = {
         (region, table, cf): encode("put", region, "1", table_id=table, cf=cf)[:-6] + b"\2" + long(19)
         for region in regions
@@ -71,24 +72,24 @@ def made(
         number += 1
         ts = max(tso(), commit)
         if rate is not None:
-            ahead = begun + count / rate - time.monotonic()
-            if ahead > 0.005:
-                time.sleep(ahead)
-        if time.monotonic() - marked >= mark_every_s or count >= events:
-            marked = time.monotonic()
+            ahead_s = started_at + count / rate - time.monotonic()
+            if ahead_s > 0.005:
+                time.sleep(ahead_s)
+        if time.monotonic() - last_mark >= mark_every_s or count >= events:
+            last_mark = time.monotonic()
             yield from ((r - 1, encode("resolved", r, "1", resolved_ts=ts)) for r in regions)
 
 
 def _tables(tables: int) -> Iterator[bytes]:
-    named = [(b"mDB1", {"id": 1, "name": "load"})]
+    meta_values = [(b"mDB1", {"id": 1, "name": "load"})]
     for number in range(tables):
         table = TABLE + number
-        named.append((b"mDB1_Table%d" % table, {"id": table, "name": f"t{number}"}))
+        meta_values.append((b"mDB1_Table%d" % table, {"id": table, "name": f"t{number}"}))
     start = tso()
-    for key, value in named:
+    for key, value in meta_values:
         text = json.dumps(value).encode()
         yield encode("put", 1, "1", cf="default", key=key, value=text, start_ts=start)
-    for key, _ in named:
+    for key, _ in meta_values:
         value_of_write = write_value("P", start)
         yield encode(
             "put", 1, "1", cf="write", key=key, value=value_of_write, start_ts=start, commit_ts=start + 1

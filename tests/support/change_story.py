@@ -1,6 +1,6 @@
-"""What may happen to a database with a change feed, step by step, for Hypothesis."""
+"""Random histories of a database with a change feed, step by step, for Hypothesis."""
 
-# ruff: noqa: ARG002 (every step has three numbers; not every one needs them all)
+# ruff: noqa: ARG002 (every step has three numbers, though not every step needs them all)
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.support.change_feed import ChangeFeed, Transaction, row_key
 
 Step = tuple[str, int, int, int]
 
-#: Those that come more often come more often.
+#: Hypothesis draws a kind as often as it is listed.
 KINDS = (
     *("begin", "begin", "begin", "write", "write", "write", "prewrite", "commit", "commit", "commit_some"),
     *(
@@ -34,9 +34,9 @@ STEPS = st.lists(
 
 
 class Story:
-    """A feed and the transactions at work; `play` takes any step, those that make no sense do nothing.
+    """A feed and its open transactions. `play` takes any step; a step that makes no sense does nothing.
 
-    No lock is ever in another's way: a key that an open transaction has is left alone by the others.
+    Transactions never wait for each other: no step writes a key that another open transaction has written.
     """
 
     def __init__(self) -> None:
@@ -44,44 +44,44 @@ class Story:
         self.feed.create_table("shop", "orders")
         self.feed.create_table("shop", "items")
         self.working: list[Transaction] = []
-        self._held: dict[int, set[tuple[int, bytes]]] = {}
+        self._locked_keys: dict[int, set[tuple[int, bytes]]] = {}
 
     def play(self, step: Step) -> bool:
-        """Whether a flush comes now."""
+        """Play a step; returns whether a flush follows."""
         kind, a, b, c = step
         getattr(self, f"_{kind}")(a, b, c)
         return kind in ("flush", "straggle")
 
     def finish(self) -> None:
-        """Nothing is open any more, and all of it is in the topic."""
+        """Commit every open transaction and deliver everything to the topic."""
         for txn in list(self.working):
             self._end(txn, "commit")
         self.feed.resolve()
         self.feed.deliver()
 
-    def _table(self, which: int) -> int | None:
+    def _table(self, number: int) -> int | None:
         live = sorted(self.feed.names(self.feed.now))
-        return live[which % len(live)] if live else None
+        return live[number % len(live)] if live else None
 
-    def _txn(self, which: int) -> Transaction | None:
-        return self.working[which % len(self.working)] if self.working else None
+    def _txn(self, number: int) -> Transaction | None:
+        return self.working[number % len(self.working)] if self.working else None
 
     def _begin(self, a: int, b: int, c: int) -> None:
         txn = self.feed.begin()
         self.working.append(txn)
-        self._held[txn.start_ts] = set()
+        self._locked_keys[txn.start_ts] = set()
         self._write(len(self.working) - 1, a, b)
 
     def _write(self, a: int, b: int, c: int) -> None:
-        """A put (short or long), a delete or a lock of one of four keys of a table."""
+        """Write one of four keys of a table: a short or long put, a delete or a lock."""
         txn, table = self._txn(a), self._table(b)
         if txn is None or table is None or txn.open or txn.commit_ts is not None:
             return
         key = b"k%d" % (b % 4)
-        others = (held for ts, held in self._held.items() if ts != txn.start_ts)
-        if any((table, key) in held for held in others):
+        rival_keys = (keys for ts, keys in self._locked_keys.items() if ts != txn.start_ts)
+        if any((table, key) in keys for keys in rival_keys):
             return
-        self._held[txn.start_ts].add((table, key))
+        self._locked_keys[txn.start_ts].add((table, key))
         if c == 0:
             txn.put(table, key, b"a long value written at %d" % txn.start_ts)
         elif c == 1:
@@ -112,16 +112,20 @@ class Story:
         if txn is not None and txn.commit_ts is None:
             self._end(txn, "rollback")
 
-    def _end(self, txn: Transaction, how: str) -> None:
+    def _end(self, txn: Transaction, method: str) -> None:
         self.working.remove(txn)
-        getattr(txn, how)()
-        del self._held[txn.start_ts]
+        getattr(txn, method)()
+        del self._locked_keys[txn.start_ts]
 
-    # Tables change only when nobody is at work on them, as their database would see to.
+    # Tables change only while no open transaction writes to them, as their database would ensure.
 
-    def _idle(self, which: int) -> int | None:
-        table = self._table(which)
-        return None if any(table == one for held in self._held.values() for one, _ in held) else table
+    def _idle(self, number: int) -> int | None:
+        table = self._table(number)
+        return (
+            None
+            if any(table == key_table for keys in self._locked_keys.values() for key_table, _ in keys)
+            else table
+        )
 
     def _create(self, a: int, b: int, c: int) -> None:
         self.feed.create_table(f"db{c}", f"t{self.feed.now}")
@@ -140,7 +144,7 @@ class Story:
 
     def _drop_database(self, a: int, b: int, c: int) -> None:
         dbs = sorted({name.partition(".")[0] for name in self.feed.names(self.feed.now).values()})
-        if dbs and not any(self._held.values()) and c == 0:
+        if dbs and not any(self._locked_keys.values()) and c == 0:
             self.feed.drop_database(dbs[a % len(dbs)])
 
     def _empty(self, a: int, b: int, c: int) -> None:
@@ -158,10 +162,10 @@ class Story:
         self.feed.deliver(self.feed.regions[a % len(self.feed.regions)], b)
 
     def _flush(self, a: int, b: int, c: int) -> None:
-        """Nothing else happens."""
+        """Does nothing: `play` reports the flush."""
 
     def _straggle(self, a: int, b: int, c: int) -> None:
-        """All regions but one get through."""
+        """Deliver all regions but one."""
         self.feed.resolve()
         for number, region in enumerate(self.feed.regions):
             if number != a % len(self.feed.regions):

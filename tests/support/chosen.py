@@ -1,4 +1,4 @@
-"""Which of many like cases run always; the others run with the long tests."""
+"""Marks the cases of parametrized tests that run only with the long tests."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import pytest
 
 
 def chosen(values: Collection[Any], always: Collection[Any]) -> list[Any]:
-    """For `parametrize`: all of `values`, those that are not in `always` marked as long ones."""
-    wrong = [value for value in always if value not in values]
-    assert not wrong, f"none of them: {wrong}"
+    """For `parametrize`: all of `values`; those that are not in `always` are marked as long."""
+    unknown = [value for value in always if value not in values]
+    assert not unknown, f"none of them: {unknown}"
     return [v if v in always else _long(*v) if isinstance(v, tuple) else _long(v) for v in values]
 
 

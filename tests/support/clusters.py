@@ -1,4 +1,4 @@
-"""Brokers that are one cluster, for tests that stop some of them."""
+"""Clusters of several brokers, for tests that stop some of them."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from lakebackup_jobs.demo.broker import Broker, random_id
 
 
 class Cluster:
-    """Brokers that are one cluster, each a controller too: most must be up. As a context manager it runs.
+    """Brokers of one cluster, each also a controller: a majority must run. As a context manager it runs.
 
-    `properties` are those of every node. Internal topics are replicated to all nodes.
+    `properties` apply to every node. Internal topics are replicated to all nodes.
     """
 
     def __init__(self, folder: Path, *, nodes: int = 3, properties: Mapping[str, str] | None = None) -> None:
@@ -33,18 +33,18 @@ class Cluster:
 
     @property
     def bootstrap(self) -> str:
-        """Value for bootstrap.servers: all nodes, up or not."""
+        """Value for bootstrap.servers: all nodes, whether they run or not."""
         return ",".join(node.bootstrap for node in self.nodes)
 
     def start(self, seconds: float = 90) -> Self:
-        """Starts the nodes that do not run, and waits until each answers."""
+        """Start the nodes that do not run, and wait until each answers."""
         with ThreadPoolExecutor(len(self.nodes)) as pool:
             for _ in pool.map(lambda node: node.start(seconds), self.nodes):
                 pass
         return self
 
     def stop(self) -> None:
-        """Ends all at once: the last ones would wait in vain for a controller to let them go."""
+        """Kill all nodes at once: the last ones would wait in vain for a controller to release them."""
         for node in self.nodes:
             node.kill()
 
@@ -68,15 +68,15 @@ class _Member(Broker):
         self._extra["controller.quorum.voters"] = voters
 
     def _properties(self) -> dict[str, str]:
-        found = super()._properties()
-        del found["controller.quorum.bootstrap.servers"]
-        return found
+        properties = super()._properties()
+        del properties["controller.quorum.bootstrap.servers"]
+        return properties
 
     def _new_cluster(self) -> list[str]:
         return ["-t", random_id()]
 
     def _format(self, command: list[str], settings: Path, seconds: float) -> None:
-        """The first that comes does it; the others take what it wrote, since each time takes a JVM."""
+        """Format once, in the first node; the others copy its files, since each format starts a JVM."""
         with self._formatting:
             formatted = next((member for member in self._members if member.identities.exists()), None)
             if formatted is None:
@@ -85,9 +85,9 @@ class _Member(Broker):
             folder = self.identities.parent
             folder.mkdir(parents=True, exist_ok=True)
             shutil.copy(formatted.identities.parent / "bootstrap.checkpoint", folder)
-            own = {"node.id": str(self.node), "directory.id": random_id()}
+            own_values = {"node.id": str(self.node), "directory.id": random_id()}
             lines = [line.partition("=") for line in formatted.identities.read_text("utf-8").splitlines()]
             self.identities.write_text(
-                "".join(f"{name}={own.get(name, value)}\n" for name, equals, value in lines if equals),
+                "".join(f"{name}={own_values.get(name, value)}\n" for name, equals, value in lines if equals),
                 "utf-8",
             )

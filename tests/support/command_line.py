@@ -1,4 +1,4 @@
-"""Commands run in this process, and what they print."""
+"""Runs commands in this process and captures what they print."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 
 def quiet(err: io.StringIO | None = None) -> Reporter:
-    """A reporter whose output nobody reads, but for notes and warnings in `err`."""
+    """A reporter whose output is dropped; notes and warnings go to `err` if it is given."""
     return Reporter(io.StringIO(), err or io.StringIO())
 
 
 @dataclass
 class Stage:
-    """A stage of a run as it was reported, and how much of it was done in the end."""
+    """A stage that a run reported, and how much of it was done at the end."""
 
     what: str
     unit: str
@@ -35,7 +35,7 @@ class Stage:
 
 
 class Counting(Reporter):
-    """A reporter that keeps the stages and their amounts."""
+    """A reporter that collects the stages and their amounts."""
 
     def __init__(self) -> None:
         super().__init__(io.StringIO(), io.StringIO())
@@ -53,42 +53,42 @@ class Counting(Reporter):
 
 @dataclass(frozen=True)
 class Commands:
-    """Gives them, on a session if there is one, and takes what they print."""
+    """Runs commands, on a session if there is one, and captures what they print."""
 
     capture: pytest.CaptureFixture[str]
     spark: SparkSession | None = None
 
     def run(self, *words: str | Path) -> tuple[int, str, str]:
-        """The exit code, what it prints, and what it says on standard error."""
+        """Run a command; returns its exit code, its output and its standard error."""
         self.capture.readouterr()
         code = main([str(word) for word in words], spark=self.spark)
-        out, err = self.capture.readouterr()
+        output, err = self.capture.readouterr()
         assert "Traceback" not in err
-        return code, out, err
+        return code, output, err
 
     def fails(self, code: int, *words: str | Path) -> str:
-        """What a command says on standard error that ends with `code`."""
-        ended, _, err = self.run(*words)
-        assert ended == code, err
+        """Run a command that must end with `code`; returns its standard error."""
+        exit_code, _, err = self.run(*words)
+        assert exit_code == code, err
         return err
 
     def out(self, *words: str | Path) -> str:
-        """What a command prints that succeeds."""
-        code, out, err = self.run(*words)
+        """Run a command that must succeed; returns its output."""
+        code, output, err = self.run(*words)
         assert code == 0, err
-        return out
+        return output
 
     def rows(self, *words: str | Path) -> list[dict[str, Any]]:
-        """What it prints with --json: an object a line."""
+        """Run a command with --json, which prints an object a line; returns the objects."""
         return [json.loads(line) for line in self.out(*words, "--json").splitlines()]
 
     def told(self, *words: str | Path) -> dict[str, Any]:
-        """The result of a job: the last of the lines."""
+        """Run a job with --json; returns its result, which is the last line."""
         return self.rows(*words)[-1]
 
 
 def said(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> list[dict[str, Any]]:
-    """What a command says with --json, which ends with this code: its rows, or its error."""
-    found, out, err = Commands(capsys).run(*arguments, "--json")
-    assert found == code, err
-    return [json.loads(line) for line in (err if code else out).splitlines()]
+    """Run a command with --json that must end with `code`; returns its rows, or its error."""
+    exit_code, output, err = Commands(capsys).run(*arguments, "--json")
+    assert exit_code == code, err
+    return [json.loads(line) for line in (err if code else output).splitlines()]

@@ -1,4 +1,4 @@
-"""Topics whose log the broker compacts while a test looks on, and what is the latest of each key."""
+"""Topics that the broker compacts during a test, and the latest record of each key."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.support.runs import now_ms
 
 Latest = dict[tuple[int, bytes], bytes]
 
-# The active segment is never cleaned, so segments are short in time; the cleaner takes what it finds.
+# The broker never cleans the active segment, so segments are short; the cleaner runs on small amounts.
 CLEANED = {
     "cleanup.policy": "compact",
     "segment.ms": "50",
@@ -23,24 +23,24 @@ FILLER = b"filler"
 
 
 def put(bootstrap: str, topic: str, pairs: Iterable[tuple[int, bytes, bytes | None]]) -> None:
-    """Write (partition, key, value) with the present time."""
+    """Write (partition, key, value) with the current time."""
     truth.produce(bootstrap, topic, [Record(p, key, value, (), now_ms()) for p, key, value in pairs])
 
 
 def latest(records: Iterable[Record]) -> Latest:
-    """The last value of each key, tombstones taken into account."""
-    found: Latest = {}
+    """The last value of each key; a tombstone removes the key."""
+    values_by_key: Latest = {}
     for r in records:
         assert r.key is not None
         if r.value is None:
-            found.pop((r.partition, r.key), None)
+            values_by_key.pop((r.partition, r.key), None)
         else:
-            found[r.partition, r.key] = r.value
-    return found
+            values_by_key[r.partition, r.key] = r.value
+    return values_by_key
 
 
 def clean(bootstrap: str, topic: str, partitions: int, gone: Callable[[Record], bool] | None = None) -> None:
-    """Wait until the broker has dropped all that is replaced now, and all records that are `gone`.
+    """Wait until the broker has dropped all records that a later one replaces, and all that are `gone`.
 
     Writes records with the key FILLER, since only appending ends a segment.
     """
@@ -50,19 +50,19 @@ def clean(bootstrap: str, topic: str, partitions: int, gone: Callable[[Record], 
 
     def cleaned() -> bool:
         put(bootstrap, topic, [(p, FILLER, b"%d" % now_ms()) for p in range(partitions)])
-        seen: set[tuple[int, bytes | None]] = set()
+        keys: set[tuple[int, bytes | None]] = set()
         for offset, r in truth.read(bootstrap, topic):
             if gone is not None and gone(r):
                 return False
             if offset < ends[r.partition]:
-                if (r.partition, r.key) in seen:
+                if (r.partition, r.key) in keys:
                     return False
-                seen.add((r.partition, r.key))
+                keys.add((r.partition, r.key))
         return True
 
     truth.until(cleaned, f"{topic} is compacted")
 
 
 def stored(folder: Path) -> Iterator[Record]:
-    """Records that a restore into a folder left of one topic, by fastavro alone."""
+    """The records of one topic that a restore wrote into a folder, read by fastavro."""
     return (record for _, record in truth.records_below(folder))

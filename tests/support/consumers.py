@@ -1,4 +1,4 @@
-"""Consumer groups as applications have them: they commit, read on, and say what they got."""
+"""Consumer groups as applications have them: they commit, read on, and return what they read."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ Place = tuple[str, int]
 def commit(
     bootstrap: str, group: str, offsets: Mapping[Place, int], metadata: str | None = None, **config: str
 ) -> None:
-    """Have a group without members stand at these offsets."""
+    """Commit these offsets for a group without members."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, **config})
     try:
-        wanted = [TopicPartition(t, p, o, metadata or "") for (t, p), o in offsets.items()]
-        for place in consumer.commit(offsets=wanted, asynchronous=False) or ():
-            assert place.error is None, place.error
+        topic_partitions = [TopicPartition(t, p, o, metadata or "") for (t, p), o in offsets.items()]
+        for topic_partition in consumer.commit(offsets=topic_partitions, asynchronous=False) or ():
+            assert topic_partition.error is None, topic_partition.error
     finally:
         consumer.close()
 
 
 def committed(bootstrap: str, group: str) -> dict[Place, tuple[int, str | None]]:
-    """Offset and metadata of everything that a group has committed."""
+    """Offset and metadata of every partition for which a group has committed."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])
-    found = asked[group].result(30).topic_partitions
-    return {(p.topic, p.partition): (p.offset, p.metadata or None) for p in found if p.offset >= 0}
+    futures = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])
+    topic_partitions = futures[group].result(30).topic_partitions
+    return {(p.topic, p.partition): (p.offset, p.metadata or None) for p in topic_partitions if p.offset >= 0}
 
 
 def read_on(
@@ -38,8 +38,8 @@ def read_on(
 ) -> list[tuple[int, bytes | None]]:
     """Subscribe, read `count` records of committed transactions and commit: (partition, value) in order.
 
-    A group that stands nowhere, or outside the topic, fails: nothing is reset, unless `config` says so. Then
-    it commits the start of the partitions it has read nothing of, too.
+    Fails if the group has no committed offset or one outside the topic, unless `config` resets offsets. In
+    that case it also commits the start of the partitions of which it has read nothing.
     """
     consumer = Consumer(
         {
@@ -51,26 +51,26 @@ def read_on(
             **config,
         }
     )
-    found: list[tuple[int, bytes | None]] = []
+    records: list[tuple[int, bytes | None]] = []
     last: dict[int, int] = {}
     deadline = time.monotonic() + 60
     try:
         consumer.subscribe([topic])
-        while len(found) < count:
-            assert time.monotonic() < deadline, f"{group}: {len(found)} of {count} records came"
-            for message in consumer.consume(count - len(found), 0.2):
+        while len(records) < count:
+            assert time.monotonic() < deadline, f"{group}: {len(records)} of {count} records came"
+            for message in consumer.consume(count - len(records), 0.2):
                 assert message.error() is None, message.error()
                 partition, offset = message.partition(), message.offset()
-                found.append((partition, message.value()))
+                records.append((partition, message.value()))
                 last[partition] = offset + 1
         if "auto.offset.reset" in config:
             last = {p.partition: 0 for p in consumer.assignment()} | last
         if last:
-            wanted = [TopicPartition(topic, p, o, metadata or "") for p, o in last.items()]
-            consumer.commit(offsets=wanted, asynchronous=False)
+            topic_partitions = [TopicPartition(topic, p, o, metadata or "") for p, o in last.items()]
+            consumer.commit(offsets=topic_partitions, asynchronous=False)
     finally:
         consumer.close()
-    return found
+    return records
 
 
 @contextmanager

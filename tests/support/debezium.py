@@ -1,4 +1,4 @@
-"""Debezium's connector for PostgreSQL in a worker of Kafka Connect: changes of a database as topics."""
+"""Debezium's connector for PostgreSQL in a Kafka Connect worker: changes of a database as topics."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class Debezium:
     """A worker with one connector, in a folder. As a context manager it runs inside the block.
 
     The topics are `<prefix>.<schema>.<table>`, `<prefix>.transaction` and `__debezium-heartbeat.<prefix>`.
-    Where it was is kept in the folder: started again, it goes on from there. `changes` are added to (or
-    replace) the connector's settings. `schemas`: whether each message brings its schema.
+    The folder keeps the connector's offsets: when it is started again, it continues from there. `changes` are
+    added to the connector's settings, or replace them. `schemas`: whether each message contains its schema.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class Debezium:
         }
 
     def start(self, seconds: float = 60) -> Self:
-        """Starts it and waits until the connector runs."""
+        """Start the worker and wait until the connector runs."""
         self.folder.mkdir(parents=True, exist_ok=True)
         settings = []
         for name, properties in (("worker", self._worker), ("connector", self._connector)):
@@ -104,13 +104,13 @@ class Debezium:
         return self
 
     def stop(self) -> None:
-        """Ends it in good order."""
+        """Shut the worker down."""
         if self._child:
             self._child.stop()
             self._child = None
 
     def kill(self) -> None:
-        """Ends it at once (SIGKILL), as a crash would."""
+        """Kill the worker (SIGKILL), as a crash would."""
         if self._child:
             self._child.kill()
             self._child = None
@@ -133,7 +133,7 @@ class Debezium:
         return len(parts) > 1 and all(part["state"] == "RUNNING" for part in parts)
 
     def _ask(self, path: str) -> Any:
-        """What the worker answers, None while it does not."""
+        """The worker's answer; None while it does not answer."""
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self._port}/{path}", timeout=5) as answer:
                 return json.load(answer)

@@ -1,4 +1,4 @@
-"""File systems on which writing really fails: of a chosen size, full, read-only; and files that rot."""
+"""File systems on which writes really fail: small, full or read-only; and damage to files."""
 
 from __future__ import annotations
 
@@ -13,26 +13,27 @@ import pytest
 
 @contextmanager
 def small_disk(folder: Path, size: str) -> Iterator[Path]:
-    """One below `folder`, as long as the block runs; `size` as mount takes it: 1m. Skips for other users."""
-    place = folder / "small"
-    place.mkdir()
-    _mount("-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(place))
+    """A file system of `size` (in mount's notation: 1m) below `folder` inside the block. Skips unless
+    root."""
+    mount_point = folder / "small"
+    mount_point.mkdir()
+    _mount("-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(mount_point))
     try:
-        yield place
+        yield mount_point
     finally:
-        subprocess.run(["umount", "-l", str(place)], check=True)
+        subprocess.run(["umount", "-l", str(mount_point)], check=True)
 
 
 def fill(file: Path, leave: int = 0) -> None:
-    """Use up the space of the file's disk but for some bytes."""
-    found = os.statvfs(file.parent)
+    """Fill the file's disk with the file, except for `leave` bytes."""
+    statistics = os.statvfs(file.parent)
     with file.open("wb", buffering=0) as stream:
-        for _ in range((found.f_bavail * found.f_frsize - leave) // 4096):
+        for _ in range((statistics.f_bavail * statistics.f_frsize - leave) // 4096):
             stream.write(bytes(4096))
 
 
 def flip(file: Path, place: int | None = None) -> None:
-    """Have another bit in the byte at `place`, or in the middle."""
+    """Flip a bit of the byte at `place`, or of the one in the middle."""
     data = bytearray(file.read_bytes())
     data[len(data) // 2 if place is None else place] ^= 1
     file.write_bytes(data)
@@ -40,7 +41,7 @@ def flip(file: Path, place: int | None = None) -> None:
 
 @contextmanager
 def read_only(folder: Path) -> Iterator[Path]:
-    """The folder, which nobody can write to as long as the block runs. Skips for other users than root."""
+    """The folder, which is read-only inside the block. Skips for other users than root."""
     _mount("--bind", str(folder), str(folder))
     try:
         _mount("-o", "remount,ro,bind", str(folder))
@@ -51,7 +52,7 @@ def read_only(folder: Path) -> Iterator[Path]:
 
 @contextmanager
 def pinned(file: Path) -> Iterator[None]:
-    """Nobody can delete the file as long as the block runs. Skips for other users than root."""
+    """The file cannot be deleted inside the block. Skips for other users than root."""
     _mount("--bind", str(file), str(file))
     try:
         yield
@@ -60,6 +61,6 @@ def pinned(file: Path) -> Iterator[None]:
 
 
 def _mount(*options: str) -> None:
-    done = subprocess.run(["mount", *options], capture_output=True)
-    if done.returncode:
+    result = subprocess.run(["mount", *options], capture_output=True)
+    if result.returncode:
         pytest.skip("only root can mount a file system")

@@ -1,4 +1,4 @@
-# ruff: noqa: E501 - values are in one piece
+# ruff: noqa: E501 - each value stays on one line
 """Calls of each function that a person's SELECT may make, with arguments at the edges of their types.
 
 A template names a pool of values for each argument. Each argument takes all values of its pool in turn,
@@ -57,17 +57,20 @@ _POOL = re.compile("{(" + "|".join(_POOLS) + ")}")
 def calls(template: str) -> Iterator[tuple[str, str]]:
     """The calls of a template such as `left({text}, {int})`: each as a value, and as a SELECT of one column v
     whose arguments are columns."""
-    between = _POOL.split(template)  # texts, and between them names of pools
-    pools = [[value.strip() for value in _POOLS[name].split("; ")] for name in between[1::2]]
+    template_parts = _POOL.split(template)  # texts at even positions, names of pools at odd ones
+    pools = [[value.strip() for value in _POOLS[name].split("; ")] for name in template_parts[1::2]]
     columns = [f"a{number}" for number in range(len(pools))]
     first = [values[0] for values in pools]
-    for at in range(-1, len(pools)):
-        for value in pools[at][1:] if at >= 0 else [""]:
-            values = [value if number == at else other for number, other in enumerate(first)]
-            call, given = _filled(between, values), map(" AS ".join, zip(values, columns, strict=True))
-            inner = f" FROM (SELECT {', '.join(given)}) AS t" if pools else ""
-            yield call, f"SELECT {_filled(between, columns)} AS v{inner}"
+    for varied in range(-1, len(pools)):
+        for value in pools[varied][1:] if varied >= 0 else [""]:
+            values = [value if number == varied else default for number, default in enumerate(first)]
+            call, arguments = (
+                _filled(template_parts, values),
+                map(" AS ".join, zip(values, columns, strict=True)),
+            )
+            inner = f" FROM (SELECT {', '.join(arguments)}) AS t" if pools else ""
+            yield call, f"SELECT {_filled(template_parts, columns)} AS v{inner}"
 
 
-def _filled(between: list[str], values: list[str]) -> str:
-    return "".join(text + value for text, value in zip(between[::2], [*values, ""], strict=True))
+def _filled(template_parts: list[str], values: list[str]) -> str:
+    return "".join(text + value for text, value in zip(template_parts[::2], [*values, ""], strict=True))

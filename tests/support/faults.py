@@ -1,8 +1,8 @@
-"""Ends, holds and hurries the jobs at chosen steps, in this process and in Spark's Python workers.
+"""Kills, holds and hurries jobs at chosen steps, in this process and in Spark's Python workers.
 
-A step is something that stays: an object put, a Delta commit, a change of a topic, a Kafka transaction.
-Their order is written down in a file that all processes of a run share. At the chosen step the run dies: a
-worker by SIGKILL, this process by an exception after which no step of the run does anything any more.
+A step is an action with a lasting effect: an object put, a Delta commit, a change of a topic, a Kafka
+transaction. All processes of a run share a file that lists the steps in order. At the chosen step the run
+dies: a worker by SIGKILL, this process by an exception, after which no step of the run has any effect.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ if TYPE_CHECKING:
 
 
 class Killed(BaseException):
-    """What a killed run raises here: no handler of expected or unexpected failures takes it."""
+    """Raised in place of a kill of this process; handlers of failures do not catch it."""
 
 
 @dataclass(frozen=True)
 class Steps:
-    """The steps of one run; `folder` is where its processes meet.
+    """The steps of one run. The processes of the run share `folder`.
 
-    `kill_at`: the step at which the run dies instead of taking it: its number, from 1, or its name, "name #2"
-    where steps before it had the same name (tasks take theirs in any order). `hold`: the run
-    waits before the first step whose name begins so, until `go`. `patience`: seconds without an answer from
-    the broker after which it gives up.
+    `kill_at`: the step before which the run dies: its number, from 1, or its name, or "name #2" for the
+    second step of that name (tasks take their steps in any order). `hold`: the run waits before the first
+    step whose name starts with it, until `go` is called. `patience`: seconds without an answer from the
+    broker after which the run gives up.
     """
 
     folder: Path
@@ -73,12 +73,12 @@ class Steps:
         (self.folder / "go").touch()
 
     def taken(self) -> list[str]:
-        """Names of the steps so far, in order; the last is the one that killed, if one did."""
+        """Names of the steps so far, in order; if a step killed the run, it is the last one."""
         log = self.folder / "steps"
         return log.read_text().splitlines() if log.exists() else []
 
     def _died_at(self, taken: list[str]) -> int | None:
-        """The number of the step among these that kills, if one does."""
+        """The number of the step among these that kills the run; None if none does."""
         if not isinstance(self.kill_at, str):
             return self.kill_at
         name, _, times = self.kill_at.partition(" #")
@@ -86,16 +86,16 @@ class Steps:
         return next(iter(numbers[int(times or 1) - 1 :]), None)
 
     def step(self, name: str) -> None:
-        """Called before a step is taken."""
+        """Record a step before it is taken; kills or holds the run if this is the chosen step."""
         if os.getpid() == self.driver and threading.current_thread().name.startswith(("lease", "progress")):
-            return  # their times are their own: a run would never take the same steps twice
+            return  # these threads follow the clock: with their steps, no two runs would take the same ones
         with (self.folder / "steps").open("a+") as log:
-            fcntl.flock(log, fcntl.LOCK_EX)  # once a step has killed, no other process takes another
+            fcntl.flock(log, fcntl.LOCK_EX)  # once a step has killed the run, no other process takes another
             if not self.dead:
                 log.seek(0)
-                before = log.read().splitlines()
+                steps_before = log.read().splitlines()
                 log.write(name + "\n")
-                if self._died_at([*before, name]) == 1 + len(before):
+                if self._died_at([*steps_before, name]) == 1 + len(steps_before):
                     (self.folder / "dead").touch()
         if self.dead:
             self._die()
@@ -120,22 +120,22 @@ class Steps:
 
 @dataclass(frozen=True)
 class _InWorker:
-    """A task's work, with the steps watched in the process that does it."""
+    """A task's work, with the steps of the process that does it recorded."""
 
     steps: Steps
     work: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        with self._watched():
+        with self._record_steps():
             yield from self.work(batches)
 
     def each(self, numbers: Iterable[int]) -> Iterator[dict[str, Any]]:
-        with self._watched():
+        with self._record_steps():
             yield from cast("PerNumber", self.work).each(numbers)
 
-    def _watched(self) -> AbstractContextManager[None]:
-        """The driver's steps are watched already, also where it does a task's work itself."""
-        return nullcontext() if os.getpid() == self.steps.driver else _watched(self.steps)
+    def _steps_recorded(self) -> AbstractContextManager[None]:
+        """Record this process's steps; the driver's are already recorded, with those of its tasks."""
+        return nullcontext() if os.getpid() == self.steps.driver else _steps_recorded(self.steps)
 
     def over(self, *args: Any) -> Any:
         return PerNumber.over(cast("Any", self), *args)
@@ -156,110 +156,110 @@ class _InWorker:
 def watched(
     folder: Path, *, kill_at: int | str | None = None, hold: str | None = None, patience: float | None = None
 ) -> Iterator[Steps]:
-    """Runs of jobs inside the block have their steps counted, and die, wait or lose patience as told."""
+    """Record the steps of jobs inside the block; the jobs die, wait or lose patience as the arguments say."""
     folder.mkdir(parents=True)
     steps = Steps(folder, kill_at, hold, patience, os.getpid())
 
-    def there(work: Any) -> Callable[..., _InWorker]:
-        return lambda *args, **named: _InWorker(steps, work(*args, **named))
+    def in_worker(work: Any) -> Callable[..., _InWorker]:
+        return lambda *args, **keywords: _InWorker(steps, work(*args, **keywords))
 
-    release, wait = Lease.release, patience or cluster.ADMIN_TIMEOUT_S
+    release, admin_timeout_s = Lease.release, patience or cluster.ADMIN_TIMEOUT_S
 
-    def let_go(lease: Lease) -> None:
+    def release_lease(lease: Lease) -> None:
         if steps.dead:
-            lease._stop.set()  # the thread of a dead process renews nothing
+            lease._stop.set()  # the thread of a dead process does not renew its lease
         else:
             release(lease)
 
     with (
-        _watched(steps),
-        mock.patch.object(copy_task, "CopyJob", there(copy_task.CopyJob)),
-        mock.patch.object(replay_task, "ReplayJob", there(replay_task.ReplayJob)),
-        mock.patch.object(compact_task, "FindNewest", there(compact_task.FindNewest)),
-        mock.patch.object(compact_task, "KeepNewest", there(compact_task.KeepNewest)),
-        mock.patch.object(merge_task, "Merge", there(merge_task.Merge)),
-        mock.patch.object(line_source, "CopyLines", there(line_source.CopyLines)),
-        mock.patch.object(removing, "RemovalWriter", there(removing.RemovalWriter)),
-        mock.patch.object(removing, "DeleteObjects", there(removing.DeleteObjects)),
-        mock.patch.object(Lease, "release", let_go),
-        mock.patch.object(cluster, "ADMIN_TIMEOUT_S", wait),
+        _steps_recorded(steps),
+        mock.patch.object(copy_task, "CopyJob", in_worker(copy_task.CopyJob)),
+        mock.patch.object(replay_task, "ReplayJob", in_worker(replay_task.ReplayJob)),
+        mock.patch.object(compact_task, "FindNewest", in_worker(compact_task.FindNewest)),
+        mock.patch.object(compact_task, "KeepNewest", in_worker(compact_task.KeepNewest)),
+        mock.patch.object(merge_task, "Merge", in_worker(merge_task.Merge)),
+        mock.patch.object(line_source, "CopyLines", in_worker(line_source.CopyLines)),
+        mock.patch.object(removing, "RemovalWriter", in_worker(removing.RemovalWriter)),
+        mock.patch.object(removing, "DeleteObjects", in_worker(removing.DeleteObjects)),
+        mock.patch.object(Lease, "release", release_lease),
+        mock.patch.object(cluster, "ADMIN_TIMEOUT_S", admin_timeout_s),
     ):
         yield steps
 
 
 @contextmanager
-def _watched(steps: Steps) -> Iterator[None]:
-    """The same in any process."""
-    commit, leave = local.LocalWriter.commit, local.LocalWriter.__exit__
+def _steps_recorded(steps: Steps) -> Iterator[None]:
+    """Record the steps that this process takes inside the block."""
+    commit, exit_writer = local.LocalWriter.commit, local.LocalWriter.__exit__
 
-    def put(writer: local.LocalWriter, path: str, **named: Any) -> None:
+    def commit_object(writer: local.LocalWriter, path: str, **keywords: Any) -> None:
         if "/progress/" not in path:
-            steps.step(_put(path))
-        commit(writer, path, **named)
+            steps.step(_put_name(path))
+        commit(writer, path, **keywords)
 
     def discard(writer: local.LocalWriter, *error: Any) -> None:
         if steps.dead:
-            writer._file.close()  # what a dead process has written of an object stays
+            writer._file.close()  # a dead process leaves the object it was writing as it is
         else:
-            leave(writer, *error)
+            exit_writer(writer, *error)
 
-    def before(name: str, call: Any) -> Callable[..., Any]:
-        def stepped(itself: Any, *args: Any, **named: Any) -> Any:
+    def with_step(name: str, call: Any) -> Callable[..., Any]:
+        def step_then_call(instance: Any, *args: Any, **keywords: Any) -> Any:
             steps.step(name)
-            return call(itself, *args, **named)
+            return call(instance, *args, **keywords)
 
-        return stepped
+        return step_then_call
 
     delete = local.LocalStorage.delete
 
-    def away(storage: local.LocalStorage, path: str) -> None:
+    def delete_object(storage: local.LocalStorage, path: str) -> None:
         if path.endswith(".data") or "/snapshots/" in path:
             steps.step("delete data")
         elif path.endswith("/begun.json"):
             steps.step("delete begun.json")
         delete(storage, path)
 
-    finish = produce.RestoreProducer.commit
+    commit_transaction = produce.RestoreProducer.commit
 
-    def transaction(producer: produce.RestoreProducer, *args: Any) -> Any:
+    def commit_with_steps(producer: produce.RestoreProducer, *args: Any) -> Any:
         steps.step("commit transaction")
-        sent = finish(producer, *args)
+        result = commit_transaction(producer, *args)
         steps.step("after transaction")
-        return sent
+        return result
 
-    patient = {"patience": steps.patience} if steps.patience else {}
-    changes: list[tuple[Any, str, Any]] = [
-        (local.LocalWriter, "commit", put),
+    patience_option = {"patience": steps.patience} if steps.patience else {}
+    replacements: list[tuple[Any, str, Any]] = [
+        (local.LocalWriter, "commit", commit_object),
         (local.LocalWriter, "__exit__", discard),
-        (local.LocalStorage, "delete", away),
-        (produce.RestoreProducer, "begin", before("begin transaction", produce.RestoreProducer.begin)),
-        (produce.RestoreProducer, "commit", transaction),
-        (produce, "RestoreProducer", partial(produce.RestoreProducer, **patient)),
-        (replay_task, "TRANSACTION_BYTES", 1),  # each file a transaction of its own
-        (consume, "copy_range", partial(consume.copy_range, **patient)),
+        (local.LocalStorage, "delete", delete_object),
+        (produce.RestoreProducer, "begin", with_step("begin transaction", produce.RestoreProducer.begin)),
+        (produce.RestoreProducer, "commit", commit_with_steps),
+        (produce, "RestoreProducer", partial(produce.RestoreProducer, **patience_option)),
+        (replay_task, "TRANSACTION_BYTES", 1),  # each file is its own transaction
+        (consume, "copy_range", partial(consume.copy_range, **patience_option)),
         *(
-            (cluster.Cluster, name, before(name, getattr(cluster.Cluster, name)))
+            (cluster.Cluster, name, with_step(name, getattr(cluster.Cluster, name)))
             for name in ("create_topic", "alter_settings", "delete_group")
         ),
     ]
-    with _all(changes):
+    with _replaced(replacements):
         yield
 
 
 @contextmanager
-def _all(changes: list[tuple[Any, str, Any]]) -> Iterator[None]:
-    before = [(owner, name, getattr(owner, name)) for owner, name, _ in changes]
+def _replaced(replacements: list[tuple[Any, str, Any]]) -> Iterator[None]:
+    originals = [(owner, name, getattr(owner, name)) for owner, name, _ in replacements]
     try:
-        for owner, name, value in changes:
+        for owner, name, value in replacements:
             setattr(owner, name, value)
         yield
     finally:
-        for owner, name, value in before:
+        for owner, name, value in originals:
             setattr(owner, name, value)
 
 
-def _put(path: str) -> str:
-    """What a put is: what it puts, without what differs from run to run."""
+def _put_name(path: str) -> str:
+    """The name of the step of a put: what it writes, without the parts that differ between runs."""
     if "/_delta_log/" in path and path.endswith(".json"):
         return f"commit {path.split('/')[0]}"
     return f"put {_kind(path)}"
@@ -278,8 +278,8 @@ def _kind(path: str) -> str:
 
 
 def expire_leases(folder: Path) -> None:
-    """As if the time of every lease below a destination were over."""
-    for lease in {found.parent for found in folder.rglob("leases/*/*.json")}:
+    """Make every lease below a destination expire."""
+    for lease in {path.parent for path in folder.rglob("leases/*/*.json")}:
         newest = max(lease.glob("*.json"))
         os.utime(newest, (0, 0))
 
@@ -294,17 +294,17 @@ def rows_of(partitions: int, count: int, start: int = 0) -> list[Record]:
 
 
 def shown(lab: Lab) -> dict[str, list[dict[str, Any]]]:
-    """What anyone sees of backups in the catalog."""
-    opened = CatalogReader.require(str(lab.folder))
+    """The rows of the catalog's relations about backups."""
+    reader = CatalogReader.require(str(lab.folder))
     relations = ("backups", "files", "positions", "scopes", "gaps")
-    return {name: opened.select(f"SELECT * FROM {name}").read_all().to_pylist() for name in relations}
+    return {name: reader.select(f"SELECT * FROM {name}").read_all().to_pylist() for name in relations}
 
 
 def stored(lab: Lab) -> dict[int, list[Record]]:
-    """The records of all files that the catalog shows, read by fastavro in the order of their offsets."""
-    found: dict[int, list[Record]] = {}
+    """The records of all files in the catalog, read by fastavro in the order of their offsets."""
+    records: dict[int, list[Record]] = {}
     storage = open_storage(str(lab.folder))
     for row in sorted(shown(lab)["files"], key=lambda f: (f["region"], f["start_position"])):
         for _, record in records_in(storage.get(row["path"])):
-            found.setdefault(record.partition, []).append(record)
-    return found
+            records.setdefault(record.partition, []).append(record)
+    return records

@@ -1,4 +1,4 @@
-"""Following topics on a thread of the test."""
+"""Runs a follower of topics on a thread of the test."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lakebackup_jobs.topics.follow import follow
 
 
 class Following:
-    """A follower on a thread of its own; `ended` has its result or its error."""
+    """A follower on its own thread; `ended` has its result or its error."""
 
     def __init__(self, lab: Lab, *topics: str, **changes: Any) -> None:
         lab.make_catalog()
@@ -27,9 +27,11 @@ class Following:
 
     def _run(self, lab: Lab) -> None:
         try:
-            done = follow(self._request, every_s=0.2, stop=self.stop, spark=lab.spark, reporter=lab.reporter)
-            self.ended.append(done)
-        except Exception as error:  # noqa: BLE001 - judged by the test
+            result = follow(
+                self._request, every_s=0.2, stop=self.stop, spark=lab.spark, reporter=lab.reporter
+            )
+            self.ended.append(result)
+        except Exception as error:  # noqa: BLE001 - the test checks it
             self.ended.append(error)
 
     def join(self) -> dict[str, Any] | Exception:
@@ -40,23 +42,23 @@ class Following:
 
 @contextmanager
 def following(lab: Lab, *topics: str, **changes: Any) -> Iterator[Following]:
-    found = Following(lab, *topics, **changes)
+    run = Following(lab, *topics, **changes)
     try:
-        yield found
+        yield run
     finally:
-        found.stop.set()
-        found.join()
+        run.stop.set()
+        run.join()
 
 
 def until_stored(run: Following, lab: Lab, topic: str) -> None:
-    """Until the catalog shows every record that the topic has now, once, in order."""
+    """Wait until the catalog has every record that the topic has now, once and in order."""
     expected = truth.contents(lab.bootstrap, topic)
 
-    def there() -> bool:
+    def all_stored() -> bool:
         assert not run.ended, str(run.ended[0])
         return stored(lab) == expected
 
-    truth.until(there, f"{topic} is backed up")
+    truth.until(all_stored, f"{topic} is backed up")
 
 
 def kinds(lab: Lab) -> list[str]:

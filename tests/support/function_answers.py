@@ -1,8 +1,7 @@
-# ruff: noqa: E501 - values are in one piece
-"""What Spark answers to the calls of tests/sql/functions/templates.yml, and the same asked of DuckDB.
+"""Spark's answers to the calls in tests/sql/functions/templates.yml, and DuckDB's answers to the same calls.
 
-`TZ=UTC python -m tests.support.function_answers [AREA…]` asks Spark for all of them, or for those of some areas,
-and writes the files beside the templates: for each template the answers to its calls, in their order,
+`TZ=UTC python -m tests.support.function_answers [AREA…]` runs all calls on Spark, or those of some areas, and
+writes the files beside the templates: for each template the answers to its calls, in their order, as
 [type, value], or null for an error.
 """
 
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 FOLDER = Path(__file__).parents[1] / "sql" / "functions"
-# The SELECTs of which DuckDB's answer is known to differ, by template.
+# The file of the SELECTs whose answers by DuckDB are known to differ, by template.
 DIFFERENCES = "differences.json"
 _NAMES = {
     "VARCHAR": "string",
@@ -41,7 +40,8 @@ _NAMES = {
     "BLOB": "binary",
     '"NULL"': "void",
 }
-# DuckDB's answer where it is a time before the year 1 or after 9999, which Python has not: DuckDB gives its text.
+# DuckDB's answer if it is a time before the year 1 or after 9999: Python has no such time, so DuckDB returns
+# text.
 BEYOND_PYTHON = "beyond Python"
 _AGGREGATE = re.compile(r"\(SELECT (.*?)( FROM VALUES .*)\)", re.DOTALL)
 Answer = list[Any] | None
@@ -54,30 +54,32 @@ def templates() -> dict[str, list[str]]:
 
 
 def recorded() -> dict[str, list[Answer]]:
-    """Each template that Spark was asked, with the answers to its calls."""
-    found: dict[str, list[Answer]] = {}
+    """The recorded answers of Spark to the calls of each template."""
+    answers: dict[str, list[Answer]] = {}
     for file in sorted(set(FOLDER.glob("*.json")) - {FOLDER / DIFFERENCES}):
-        found |= json.loads(file.read_text("utf-8"))
-    return found
+        answers |= json.loads(file.read_text("utf-8"))
+    return answers
 
 
 def spark_answers(spark: SparkSession, calls: Sequence[str]) -> list[Answer]:
-    """The type and the value of each call on Spark; None for an error. One SELECT asks for all that give no error."""
+    """The type and the value of each call on Spark; None for an error. One SELECT runs all calls that
+    succeed."""
     groups: dict[str, list[int]] = {}
     for number, call in enumerate(calls):
         groups.setdefault(_split(call)[1], []).append(number)
     answers: list[Answer] = [None] * len(calls)
     for source, numbers in groups.items():
-        answered = _answers(spark, [_split(calls[number])[0] for number in numbers], source)
-        for number, answer in zip(numbers, answered, strict=True):
+        group_answers = _answers(spark, [_split(calls[number])[0] for number in numbers], source)
+        for number, answer in zip(numbers, group_answers, strict=True):
             answers[number] = answer
     return answers
 
 
 def _split(call: str) -> tuple[str, str]:
-    """An expression, and what it is asked of: a call, or what a subquery such as (SELECT avg(x) FROM …) has."""
-    found = _AGGREGATE.fullmatch(call)
-    return (found[1], found[2]) if found else (call, "")
+    """A call's expression and its FROM clause: a subquery such as (SELECT avg(x) FROM …) has one, else
+    empty."""
+    match = _AGGREGATE.fullmatch(call)
+    return (match[1], match[2]) if match else (call, "")
 
 
 def _answers(spark: SparkSession, expressions: Sequence[str], source: str) -> list[Answer]:
@@ -86,7 +88,7 @@ def _answers(spark: SparkSession, expressions: Sequence[str], source: str) -> li
         frame = spark.sql(check_select(f"SELECT {columns}{source}", {}).text("spark"))
         if "timestamp" in frame.schema.simpleString():
             values = streamed(frame, columns).read_all().to_pylist()[0]
-        else:  # Spark folds constants, and runs no job
+        else:  # Spark folds constants and runs no job
             values = frame.collect()[0].asDict(recursive=True)
     except Exception:  # noqa: BLE001 - any failure is the answer
         if len(expressions) == 1:
@@ -103,8 +105,8 @@ def _answers(spark: SparkSession, expressions: Sequence[str], source: str) -> li
 def duckdb_rows(
     connection: duckdb.DuckDBPyConnection, select: str
 ) -> tuple[list[tuple[str, Any]], list[Any]] | str | None:
-    """The columns (name and type of DuckDB) and the rows of a SELECT; None for an error, "spark" where DuckDB
-    says that Spark can."""
+    """The columns (name and type of DuckDB) and the rows of a SELECT; None for an error, "spark" if DuckDB
+    says that Spark can run it."""
     import duckdb
 
     try:
@@ -112,7 +114,9 @@ def duckdb_rows(
     except UsageProblem:
         return "spark"
     try:
-        rows = connection.execute(text).fetchall()  # bound once, where a relation is bound twice
+        rows = connection.execute(
+            text
+        ).fetchall()  # execute binds the statement once; a relation would bind it twice
     except (duckdb.BinderException, duckdb.CatalogException, duckdb.ParserException):
         return "spark"
     except (duckdb.Error, UnicodeDecodeError) as error:
@@ -121,7 +125,7 @@ def duckdb_rows(
 
 
 def duckdb_answer(connection: duckdb.DuckDBPyConnection, select: str) -> Answer | str:
-    """The type and the value of a SELECT of one column on DuckDB; else as `duckdb_rows`."""
+    """The type and the value of a SELECT of one column on DuckDB; otherwise the result of `duckdb_rows`."""
     answer = duckdb_rows(connection, select)
     if answer is None or isinstance(answer, str):
         return answer
@@ -133,9 +137,9 @@ def duckdb_answer(connection: duckdb.DuckDBPyConnection, select: str) -> Answer 
 
 
 def same(one: Answer | str, other: Answer | str) -> bool:
-    """Whether two answers are of one type and value. The last digit of a DOUBLE may differ.
+    """Whether two answers have the same type and value. The last digit of a DOUBLE may differ.
 
-    A time that Python cannot hold is the same as none: then no answer of Spark could be recorded.
+    A time that Python cannot hold equals None: Spark's answer could not be recorded in this case.
     """
     if BEYOND_PYTHON in (one, other):
         return one is None or other is None
@@ -145,7 +149,7 @@ def same(one: Answer | str, other: Answer | str) -> bool:
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON has it."""
+    """A value in the form in which JSON stores it."""
     if value is None or isinstance(value, (bool, int, str)):
         return value
     if isinstance(value, float):
@@ -158,9 +162,9 @@ def plain(value: Any) -> Any:
         return f"0x{value.hex()}"
     if isinstance(value, (Decimal, timedelta)):
         return str(value)
-    if isinstance(value, dict):  # a struct's names and a map's keys are no difference
-        return [[plain(key), plain(one)] for key, one in value.items()]
-    return [plain(one) for one in value]
+    if isinstance(value, dict):  # Spark and DuckDB return the names of structs and the keys of maps alike
+        return [[plain(key), plain(field_value)] for key, field_value in value.items()]
+    return [plain(element) for element in value]
 
 
 def spark_name(kind: Any) -> str:
@@ -169,32 +173,32 @@ def spark_name(kind: Any) -> str:
         return f"array<{spark_name(kind.child)}>"
     if kind.id in ("struct", "map"):
         parts = [
-            spark_name(one) if kind.id == "map" else f"{name}:{spark_name(one)}"
-            for name, one in kind.children
+            spark_name(child) if kind.id == "map" else f"{name}:{spark_name(child)}"
+            for name, child in kind.children
         ]
         return f"{kind.id}<{','.join(parts)}>"
     return _NAMES.get(str(kind), str(kind).lower())
 
 
 def _kind(name: str) -> str:
-    """A type without what is not shown: a DECIMAL's precision says no more of a value than the value does, while
-    its scale is the number of digits that stand behind the point."""
+    """A type without what a value does not show: a DECIMAL's precision is left out, its scale (the number of
+    digits after the point) is kept."""
     name = re.sub(r"decimal\(\d+", "decimal(", name.lower())
     return re.sub(
         "interval.*", "interval", name.replace("timestamp_ntz", "timestamp").replace("hugeint", "bigint")
     )
 
 
-def _equal(one: Any, other: Any) -> bool:
-    if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(_equal, one, other))
-    if isinstance(one, float) and isinstance(other, float):
-        return math.isclose(one, other, rel_tol=4e-15, abs_tol=1e-300)
-    return type(one) is type(other) and bool(one == other)
+def _equal(first: Any, second: Any) -> bool:
+    if isinstance(first, list) and isinstance(second, list):
+        return len(first) == len(second) and all(map(_equal, first, second))
+    if isinstance(first, float) and isinstance(second, float):
+        return math.isclose(first, second, rel_tol=4e-15, abs_tol=1e-300)
+    return type(first) is type(second) and bool(first == second)
 
 
 def write(file: Path, answers: Mapping[str, Any]) -> None:
-    """A JSON object with a line for each answer."""
+    """Write a JSON object with a line for each answer."""
     lines = [
         f"{json.dumps(name, ensure_ascii=False)}: {json.dumps(answer, ensure_ascii=False)}"
         for name, answer in answers.items()
@@ -203,16 +207,16 @@ def write(file: Path, answers: Mapping[str, Any]) -> None:
 
 
 def spark_answers_of(spark: SparkSession, lines: Sequence[str]) -> dict[str, list[Answer]]:
-    """The answers to the calls of each template."""
-    called = {line: [call for call, _ in calls(line)] for line in lines}
-    single = [line for line in lines if len(called[line]) == 1]
-    alone = spark_answers(spark, [called[line][0] for line in single])
-    answers = {line: [answer] for line, answer in zip(single, alone, strict=True)}
-    return {line: answers.get(line) or spark_answers(spark, called[line]) for line in lines}
+    """Spark's answers to the calls of each template."""
+    calls_by_template = {line: [call for call, _ in calls(line)] for line in lines}
+    single = [line for line in lines if len(calls_by_template[line]) == 1]
+    single_answers = spark_answers(spark, [calls_by_template[line][0] for line in single])
+    answers = {line: [answer] for line, answer in zip(single, single_answers, strict=True)}
+    return {line: answers.get(line) or spark_answers(spark, calls_by_template[line]) for line in lines}
 
 
 def main() -> None:
-    """Ask Spark the calls of the areas that the command line names, or of all."""
+    """Run the calls of the areas that the command line names, or of all areas, on Spark."""
     from lakebackup_jobs.runtime.session import spark_session
 
     spark = spark_session(app="function-answers")

@@ -1,4 +1,4 @@
-"""Snapshots as a test has them, and backups of them by hand: real objects and real tables, without Java."""
+"""Snapshots and their backups made by hand: real objects and real tables, without Java."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from lakebackup.store.writer import CatalogWriter
 
 @dataclass(frozen=True, kw_only=True)
 class Given:
-    """A file of a snapshot. `link`: those with the same one are hard links of each other."""
+    """A file of a snapshot. Files with the same `link` are hard links of each other."""
 
     scope: str = "t1"
     region: str = "a1"
@@ -45,7 +45,7 @@ class GivenSnapshots:
     """A destination and its catalog, to which backups of snapshots are added one after another."""
 
     def __init__(self, folder: Path, source: str = "yb", writer: CatalogWriter | None = None) -> None:
-        """`writer`: of the catalog that is there already; without one a catalog is made."""
+        """`writer`: the writer of an existing catalog; without one, a new catalog is made."""
         if writer is None:
             MadeBackups(folder, source)
         self.folder, self.source, self.storage = folder, source, open_storage(str(folder))
@@ -55,35 +55,37 @@ class GivenSnapshots:
         self._live: dict[tuple[str, str, str], SnapshotFile] = {}
 
     def reader(self) -> CatalogReader:
-        """The catalog with all that was added."""
+        """A new reader of the catalog."""
         return CatalogReader(str(self.folder))
 
     def copied(self, folder: Path) -> GivenSnapshots:
-        """The same in another folder."""
+        """A copy in another folder."""
         shutil.copytree(self.folder, folder)
-        made = copy(self)
-        made.folder, made.storage = folder, open_storage(str(folder))
-        made.writer = CatalogWriter(None, str(folder))
-        return made
+        clone = copy(self)
+        clone.folder, clone.storage = folder, open_storage(str(folder))
+        clone.writer = CatalogWriter(None, str(folder))
+        return clone
 
     def rows(self) -> list[SnapshotFile]:
-        """The files that the newest backup has."""
+        """The rows of the newest backup's files."""
         return list(self._live.values())
 
     def backup(self, files: Iterable[Given], *, pack_below: int = 0, packed: Collection[str] = ()) -> str:
-        """One more backup; a file is copied when its name, size and time are not those of the one before.
+        """Take the next backup; a file is copied if its name, size or time differs from the previous
+        backup's.
 
-        Small files, and those of the names `packed`, are in one pack. Its end_ts is 1000 a number.
+        Small files, and those whose names are in `packed`, go into one pack. The end_ts is 1000 * number.
         """
         self.number += 1
         name = backup_id(self.number)
-        now = {file.key: file for file in files}
-        kept = {
+        files_by_key = {file.key: file for file in files}
+        unchanged = {
             key: row
             for key, row in self._live.items()
-            if key in now and (row.bytes, row.mtime_ms) == (len(now[key].data), now[key].mtime_ms)
+            if key in files_by_key
+            and (row.bytes, row.mtime_ms) == (len(files_by_key[key].data), files_by_key[key].mtime_ms)
         }
-        gone = [
+        departures = [
             SnapshotDeparture(
                 source=self.source,
                 scope=row.scope,
@@ -94,16 +96,16 @@ class GivenSnapshots:
                 gone_by=name,
             )
             for key, row in self._live.items()
-            if key not in kept
+            if key not in unchanged
         ]
-        new = [file for key, file in now.items() if key not in kept]
+        new = [file for key, file in files_by_key.items() if key not in unchanged]
         objects: list[DataFile] = []
         pack = [file for file in new if len(file.data) < pack_below or file.name in packed]
         rows = self._copy(name, [file for file in new if file not in pack], objects)
         rows += self._pack(name, pack, objects)
-        self._live = kept | {(row.scope, row.region, row.name): row for row in rows}
+        self._live = unchanged | {(row.scope, row.region, row.name): row for row in rows}
         objects.append(self._listing(name, "files", rows))
-        objects.append(self._listing(name, "gone", gone))
+        objects.append(self._listing(name, "gone", departures))
         publish(self.storage, self.writer, (self._manifest(name, objects, len(rows)), [objects]))
         return name
 
@@ -114,11 +116,11 @@ class GivenSnapshots:
             path = linked.get(file.link)
             if path is None:
                 path = layout.snapshot_path(self.source, name, *file.key)
-                place = {"scope": file.scope, "region": file.region}
-                objects.append(self._object(name, path, "file", file.data, 1, **place))
+                tablet_columns = {"scope": file.scope, "region": file.region}
+                objects.append(self._object(name, path, "file", file.data, 1, **tablet_columns))
             if file.link:
                 linked[file.link] = path
-            links = sum(other.link == file.link for other in files) if file.link else 1
+            links = sum(candidate.link == file.link for candidate in files) if file.link else 1
             rows.append(self._row(name, file, path, 0, links))
         return rows
 
@@ -156,45 +158,57 @@ class GivenSnapshots:
     ) -> DataFile:
         table = "snapshot_files" if kind == "files" else "snapshot_departures"
         path = layout.listing_path(self.source, name, 0, "0" * 8, kind)
-        return put_listing(self.storage, path, table, rows, **self._of(name))
+        return put_listing(self.storage, path, table, rows, **self._object_columns(name))
 
-    def _object(self, name: str, path: str, form: str, data: bytes, entries: int, **place: str) -> DataFile:
+    def _object(
+        self, name: str, path: str, form: str, data: bytes, entries: int, **tablet_columns: str
+    ) -> DataFile:
         times = dict.fromkeys(("min_ts", "max_ts"), 1000 * self.number)
-        own = {"format": form, "entries": entries, **times, **place, **self._of(name)}
-        return put_object(self.storage, path, data, **own)
+        columns = {
+            "format": form,
+            "entries": entries,
+            **times,
+            **tablet_columns,
+            **self._object_columns(name),
+        }
+        return put_object(self.storage, path, data, **columns)
 
-    def _of(self, name: str) -> dict[str, Any]:
-        """What the rows of a backup's objects have in common."""
-        known = {"destination": self.destination, "source": self.source}
-        return {"backup_id": name, "added_in": self.number, **known}
+    def _object_columns(self, name: str) -> dict[str, Any]:
+        """The columns that the rows of a backup's objects have in common."""
+        source_columns = {"destination": self.destination, "source": self.source}
+        return {"backup_id": name, "added_in": self.number, **source_columns}
 
     def _manifest(self, name: str, objects: Sequence[DataFile], entries: int) -> sidecar.Manifest:
-        tables = {scope: {region for at, region, _ in self._live if at == scope} for scope, *_ in self._live}
-        own = {"backup_id": name, "source": self.source}
+        tables = {
+            scope: {region for table, region, _ in self._live if table == scope} for scope, *_ in self._live
+        }
+        keys = {"backup_id": name, "source": self.source}
         scopes = [
-            made_scope(**own, scope=scope, epoch="-", regions=len(regions))
+            made_scope(**keys, scope=scope, epoch="-", regions=len(regions))
             for scope, regions in tables.items()
         ]
         chain = {"base": name, "chain_position": 0, "parent_place": None, "isolation": "-", "codec": "null"}
-        known = {"source_kind": SNAPSHOT, "destination": self.destination, "entries": entries}
-        backup = made_backup(self.number, objects, on=1, **own, **chain, **known)
+        source_columns = {"source_kind": SNAPSHOT, "destination": self.destination, "entries": entries}
+        backup = made_backup(self.number, objects, on=1, **keys, **chain, **source_columns)
         return sidecar.Manifest(backup=backup, positions=(), scopes=scopes, gaps=(), parts=1)
 
 
 class MadeSnapshots(GivenSnapshots):
-    """Snapshots of one tablet, by names and contents. `root` holds a catalog already."""
+    """Snapshots of one tablet, given as names and contents. `root` holds a catalog already."""
 
     def __init__(self, root: Path, writer: CatalogWriter, source: str = "tablets") -> None:
         super().__init__(root, source, writer)
-        self._held: dict[str, Given] = {}
+        self._files_by_name: dict[str, Given] = {}
 
     def take(self, files: Mapping[str, bytes], *, packed: Collection[str] = ()) -> str:
-        """Back up one snapshot; what is not as it was is new, some of it in one pack."""
-        at = 1000 * (self.number + 1)
-        new = {name: Given(region="a", name=name, data=data, mtime_ms=at) for name, data in files.items()}
-        before = self._held
-        self._held = {
-            name: before[name] if name in before and before[name].data == file.data else file
+        """Back up one snapshot; files with other contents than before are new. `packed` go into one pack."""
+        mtime_ms = 1000 * (self.number + 1)
+        new = {
+            name: Given(region="a", name=name, data=data, mtime_ms=mtime_ms) for name, data in files.items()
+        }
+        previous = self._files_by_name
+        self._files_by_name = {
+            name: previous[name] if name in previous and previous[name].data == file.data else file
             for name, file in new.items()
         }
-        return self.backup(self._held.values(), packed=packed)
+        return self.backup(self._files_by_name.values(), packed=packed)

@@ -1,8 +1,8 @@
-"""A small engine: a graph in RocksDB, made of what its delta and journal queues hold.
+"""A small engine: a graph in RocksDB that applies the messages of its delta and journal queues.
 
-It reads a queue from behind its newest watermark, else from its start, holds a transaction's writes back
-until the message that ends it, and reads a row by the columns that were valid at the message's tid. It takes
-no message twice, and none in another order than they were written.
+It reads a partition from after its newest watermark, or from its start if there is none. It holds the writes
+of a transaction back until the message that ends it. It reads a row by the columns that were valid at the
+message's tid. It asserts that no message comes twice, and that messages come in the order of their tids.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from rocksdict import Checkpoint, Options, Rdict
 from tests.support.graph_writers import Files, Place, Queues, State
 
 WATERMARK = "lakebackup-watermark"
-_META = "\x00"  # the keys of the engine itself begin so
+_META = "\x00"  # the prefix of the engine's own keys
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Message:
 
 
 class Engine:
-    """What applies the queues. `folder` is its RocksDB, new or restored."""
+    """Applies the queues. `folder` is its RocksDB, new or restored."""
 
     def __init__(self, queues: Queues, folder: Path, files: Files) -> None:
         self.queues, self.files = queues, files
@@ -42,16 +42,16 @@ class Engine:
         self.closed = False
         self.tid: int = self.db.get(f"{_META}tid") or 0
         self.open: dict[str, list[Message]] = {}
-        self.first: dict[Place, dict[str, int]] = {place: {} for place in queues.places}
+        self.first: dict[Place, dict[str, int]] = {partition: {} for partition in queues.places}
         self.position: dict[Place, int] = {}
-        self.waiting: dict[Place, list[Message]] = {place: [] for place in queues.places}
+        self.waiting: dict[Place, list[Message]] = {partition: [] for partition in queues.places}
         self.newest = dict.fromkeys(queues.places, 0)
         self.ended: set[str] = set()
         self.watermark: dict[str, Any] | None = None
         self._begin()
 
     def close(self) -> None:
-        """Can be done again."""
+        """Close the database; may be called again."""
         if not self.closed:
             self.closed = True
             self.db.close()
@@ -60,20 +60,21 @@ class Engine:
         return {k: json.loads(v) for k, v in self.db.items() if not k.startswith(_META)}
 
     def play(self, until: int | None = None) -> Iterator[tuple[int, State]]:
-        """Apply what there is, tid after tid; gives the state after each that did something."""
+        """Apply the available messages, tid after tid; yields the state after each that may have changed
+        it."""
         self._read()
         waiting = sorted(
             (
-                (m.tid, place, m)
-                for place, found in self.waiting.items()
-                for m in found
+                (m.tid, partition, m)
+                for partition, messages in self.waiting.items()
+                for m in messages
                 if until is None or m.tid <= until
             ),
-            key=lambda each: each[0],
+            key=lambda entry: entry[0],
         )
-        for tid, place, message in waiting:
-            self.waiting[place].remove(message)
-            if self._apply(place, message):
+        for tid, partition, message in waiting:
+            self.waiting[partition].remove(message)
+            if self._apply(partition, message):
                 yield tid, self.state()
 
     def run(self, until: int | None = None) -> State:
@@ -82,7 +83,7 @@ class Engine:
         return self.state()
 
     def snapshot(self, folder: Path, *, told: bool = True, name: str | None = "social") -> Path:
-        """A checkpoint of what is applied, and snapshot.json beside it unless untold."""
+        """Write a checkpoint of what is applied, and if `told`, snapshot.json beside it; returns its path."""
         folder.mkdir(parents=True)
         self.db.flush()
         Checkpoint(self.db).create_checkpoint(str(folder / "snapshot"))
@@ -98,20 +99,22 @@ class Engine:
                 }
                 for topic, partition in self.queues.places
             ]
-            said = {"format": 1, "last_tid": self.tid, "queues": queues} | ({"graph": name} if name else {})
-            (folder / "snapshot.json").write_text(json.dumps(said))
+            content = {"format": 1, "last_tid": self.tid, "queues": queues} | (
+                {"graph": name} if name else {}
+            )
+            (folder / "snapshot.json").write_text(json.dumps(content))
         return folder / "snapshot"
 
-    def _applied(self, place: Place) -> int:
-        return min([self.position[place], *(m.offset for m in self.waiting[place])])
+    def _applied(self, partition: Place) -> int:
+        return min([self.position[partition], *(m.offset for m in self.waiting[partition])])
 
-    def _apply(self, place: Place, message: Message) -> bool:
-        """Whether the state may be another now."""
+    def _apply(self, partition: Place, message: Message) -> bool:
+        """Apply a message; returns whether the state may have changed."""
         name = message.transaction
         if name is None or message.kind not in ("begin", "write"):
-            assert message.tid > self.tid or name in self.ended, f"{message} at {place} is applied twice"
+            assert message.tid > self.tid or name in self.ended, f"{message} at {partition} is applied twice"
         assert message.kind != "write" or name not in self.ended, (
-            f"{message} at {place}: its transaction ended"
+            f"{message} at {partition}: its transaction ended"
         )
         if message.tid > self.tid:
             self.tid = self.db[f"{_META}tid"] = message.tid
@@ -119,14 +122,14 @@ class Engine:
             self._do(message)
             return True
         if message.kind in ("begin", "write"):
-            self.first[place].setdefault(name, message.offset)
+            self.first[partition].setdefault(name, message.offset)
             self.open.setdefault(name, []).append(message)
             return False
         writes = [] if name in self.ended else self.open.pop(name, None)
-        assert writes is not None, f"{message} at {place} ends what never began"
+        assert writes is not None, f"{message} at {partition} ends what never began"
         self.ended.add(name)
-        for held in self.first.values():
-            held.pop(name, None)
+        for first_offsets in self.first.values():
+            first_offsets.pop(name, None)
         for write in writes if message.kind == "commit" else ():
             if write.kind == "write":
                 self._do(write)
@@ -138,26 +141,26 @@ class Engine:
             if key in self.db:
                 del self.db[key]
         elif isinstance(value, int):
-            before = json.loads(self.db.get(key) or "0")
-            self.db[key] = json.dumps(value + (before if isinstance(before, int) else 0))
+            old_value = json.loads(self.db.get(key) or "0")
+            self.db[key] = json.dumps(value + (old_value if isinstance(old_value, int) else 0))
         else:
             row = dict(zip(self.files.columns_at(message.tid), value, strict=True))
             self.db[key] = json.dumps(row)
 
     def _begin(self) -> None:
-        """Stand behind the newest watermark of each partition."""
-        start, marks = dict.fromkeys(self.queues.places, 0), {}
-        for place, offset, _, value, headers in self._messages(start):
+        """Set each partition's position to after its newest watermark."""
+        start, watermarks = dict.fromkeys(self.queues.places, 0), {}
+        for partition, offset, _, value, headers in self._messages(start):
             if WATERMARK in headers:
-                start[place], marks[place] = offset + 1, json.loads(value)
+                start[partition], watermarks[partition] = offset + 1, json.loads(value)
         self.position = start
-        for place in self.queues.places if marks else ():
-            self.watermark = marks[place]
+        for partition in self.queues.places if watermarks else ():
+            self.watermark = watermarks[partition]
             assert self.watermark["last_tid"] == self.tid, "this snapshot is not the one of the watermark"
 
     def _read(self) -> None:
-        for place, offset, key, value, headers in self._messages(dict(self.position)):
-            assert WATERMARK not in headers, f"a watermark came to {place} at {offset} unasked"
+        for partition, offset, key, value, headers in self._messages(dict(self.position)):
+            assert WATERMARK not in headers, f"a watermark came to {partition} at {offset} unasked"
             message = Message(
                 offset,
                 int(headers["tid"]),
@@ -166,14 +169,16 @@ class Engine:
                 key,
                 json.loads(value),
             )
-            assert message.tid > self.newest[place], f"{message} came to {place} behind {self.newest[place]}"
-            self.newest[place] = message.tid
-            self.waiting[place].append(message)
+            assert message.tid > self.newest[partition], (
+                f"{message} came to {partition} behind {self.newest[partition]}"
+            )
+            self.newest[partition] = message.tid
+            self.waiting[partition].append(message)
 
     def _messages(
         self, start: Mapping[Place, int]
     ) -> Iterator[tuple[Place, int, str, bytes, dict[str, bytes]]]:
-        """From these offsets to the ends now, where the next reading begins then."""
+        """The messages from these offsets to the present ends; moves `position` to these ends."""
         consumer = Consumer(
             {
                 "bootstrap.servers": self.queues.bootstrap, "group.id": "engine", "enable.auto.commit": False,
@@ -182,24 +187,24 @@ class Engine:
             }
         )  # fmt: skip
         try:
-            consumer.assign([TopicPartition(*place, offset) for place, offset in start.items()])
-            left = set(start)
-            while left:
+            consumer.assign([TopicPartition(*partition, offset) for partition, offset in start.items()])
+            unread = set(start)
+            while unread:
                 message = consumer.poll(60)
-                assert message is not None, f"{left} never ended"
-                place: Any = message.topic(), message.partition()
+                assert message is not None, f"{unread} never ended"
+                partition: Any = message.topic(), message.partition()
                 offset: Any = message.offset()
-                if place not in left:
-                    continue  # what came since its end was seen is for the next time
+                if partition not in unread:
+                    continue  # messages after the seen end are left for the next reading
                 error = message.error()
                 if error is not None:
                     assert error.code() == KafkaError._PARTITION_EOF, error
-                    self.position[place] = offset
-                    left.discard(place)
+                    self.position[partition] = offset
+                    unread.discard(partition)
                     continue
                 key: Any = message.key() or b""
                 value: Any = message.value()
                 headers: dict[str, Any] = dict(message.headers() or ())
-                yield place, offset, key.decode(), value, headers
+                yield partition, offset, key.decode(), value, headers
         finally:
             consumer.close()

@@ -1,4 +1,4 @@
-"""Backups and restores of the tests' engine, as tests call them."""
+"""Runs backups and restores of the tests' engine."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ GRAPH = "social"
 
 @dataclass
 class Graph:
-    """An engine at work: its queues, what writes to them, and the files beside it."""
+    """A running engine: its queues, their writers, and its files."""
 
     folder: Path
     queues: Queues
@@ -40,7 +40,7 @@ class Graph:
         return self.writers.files
 
     def check(self) -> None:
-        """What the engine made of its queues is what was done."""
+        """Check that the engine's state after each tid is the one that the writers' operations give."""
         for tid, state in self.engine.play():
             assert state == state_at(self.writers.ops, tid), tid
         assert self.engine.state() == state_at(self.writers.ops)
@@ -48,7 +48,7 @@ class Graph:
 
 @dataclass
 class GraphLab:
-    """A destination and a broker. `folder` is the test's own; `close` leaves nothing on the broker."""
+    """A destination and a broker. `folder` is the test's own; `close` deletes its topics on the broker."""
 
     folder: Path
     bootstrap: str
@@ -69,22 +69,22 @@ class GraphLab:
             queues.delete()
 
     def queues(self, like: Queues | None = None) -> Queues:
-        """Names of topics that nobody has."""
+        """Queues with new names of topics, and as many partitions as those of `like`."""
         mark = uuid4().hex[:8]
         delta, journal = (like.delta, like.journal) if like else ({"": 2}, {"": 1})
-        found = Queues(
+        new_queues = Queues(
             self.bootstrap,
             {f"delta.{mark}.{number}": count for number, count in enumerate(delta.values())},
             {f"journal.{mark}.{number}": count for number, count in enumerate(journal.values())},
         )
-        self.made.append(found)
-        return found
+        self.made.append(new_queues)
+        return new_queues
 
     def new_folder(self) -> Path:
         return self.folder / uuid4().hex[:8]
 
     def begin(self, clock: Callable[[], int] = now_ms) -> Graph:
-        """An engine without anything in it."""
+        """An empty engine, with its queues and writers."""
         queues, folder = self.queues(), self.new_folder()
         queues.create()
         files = Files(folder / "files")
@@ -93,13 +93,13 @@ class GraphLab:
         return Graph(folder, queues, writers, self.opened(queues, folder / "db", files))
 
     def opened(self, queues: Queues, folder: Path, files: Files | None = None) -> Engine:
-        """An engine; without its files it is one that was restored into the folder."""
+        """Open an engine. Without `files`, it is one that was restored into the folder."""
         engine = Engine(queues, folder if files else folder / "snapshot", files or Files(folder))
         self.engines.append(engine)
         return engine
 
     def request(self, graph: Graph, **changes: Any) -> QueueRequest:
-        """Of a backup of all queues of an engine."""
+        """The request of a backup of all queues of an engine."""
         return QueueRequest(
             **{
                 "destination": str(self.place),
@@ -120,14 +120,14 @@ class GraphLab:
     def full(
         self, graph: Graph, *, until: int | None = None, told: bool = True, mode: str = "full", **changes: Any
     ) -> dict[str, Any]:
-        """A backup with a snapshot of what the engine has applied, up to a tid if one is given."""
+        """Take a backup with a snapshot of what the engine has applied, up to a tid if one is given."""
         graph.writers.flush()
         graph.engine.run(until)
         snapshot = graph.engine.snapshot(self.new_folder(), told=told)
         return self.backup(graph, mode, snapshot=str(snapshot), **changes)
 
     def wanted(self, into: Path, maps: dict[str, str] | None = None, **changes: Any) -> QueueRestoreRequest:
-        """Of a restore into a folder of this machine and into this broker."""
+        """The request of a restore into a folder of this machine and into this broker."""
         return QueueRestoreRequest(
             **{
                 "destination": str(self.place),
@@ -144,36 +144,42 @@ class GraphLab:
         return restore_queue.run(request, spark=None, reporter=self.reporter)
 
     def drill(self, queues: Queues, **changes: Any) -> tuple[Path, Queues]:
-        """Restore these queues' engine into topics and a folder of its own."""
-        other, folder = self.queues(queues), self.new_folder()
-        self.restore(folder, dict(zip(queues.topics, other.topics, strict=True)), **changes)
-        return folder, other
+        """Restore the engine of these queues into new topics and a new folder."""
+        new_queues, folder = self.queues(queues), self.new_folder()
+        self.restore(folder, dict(zip(queues.topics, new_queues.topics, strict=True)), **changes)
+        return folder, new_queues
 
     def taken_up(
         self, folder: Path, queues: Queues, ops: Sequence[Op], tid: int, *, keep_open: bool = False
     ) -> Graph:
-        """The engine that was restored to a tid of this history, and its writers; checked at every tid."""
+        """Open the engine that was restored to a tid of a history, check its state at each tid; with
+        writers."""
         files = Files(folder)
         engine = self.opened(queues, folder)
-        whole = kept(ops, tid, keep_open=keep_open)
+        history = kept(ops, tid, keep_open=keep_open)
         first = engine.tid
-        seen: list[tuple[int, State]] = [(first, engine.state()), *engine.play()]
-        for at, state in seen:
-            assert state == state_at(whole, at), at
-        ended = {op.tid for op in whole if first < op.tid and not op.transaction and op.kind == "write"}
-        assert ended <= {at for at, _ in seen}
-        assert engine.state() == state_at(whole)
+        states: list[tuple[int, State]] = [(first, engine.state()), *engine.play()]
+        for state_tid, state in states:
+            assert state == state_at(history, state_tid), state_tid
+        write_tids = {
+            op.tid for op in history if first < op.tid and not op.transaction and op.kind == "write"
+        }
+        assert write_tids <= {state_tid for state_tid, _ in states}
+        assert engine.state() == state_at(history)
         assert set(engine.open) == (open_at(ops, tid) if keep_open else set())
-        writers = Writers(queues, files, whole, tid)
+        writers = Writers(queues, files, history, tid)
         return Graph(folder, queues, writers, engine)
 
     def rows(self, sql: str) -> list[dict[str, Any]]:
         return seen(self.place, sql)
 
     def ends(self, queues: Queues, *, all_of_it: bool = False) -> dict[Place, int]:
-        """Where each partition ends for a reader of committed records, or for any."""
+        """The end of each partition for a reader of committed records, or for any reader."""
         level = IsolationLevel.READ_UNCOMMITTED if all_of_it else IsolationLevel.READ_COMMITTED
         admin = AdminClient({"bootstrap.servers": self.bootstrap})
-        wanted = {TopicPartition(*place): OffsetSpec.latest() for place in queues.places}
-        answers = admin.list_offsets(wanted, isolation_level=level)
-        return {(at.topic, at.partition): answer.result(30).offset for at, answer in answers.items()}
+        requests = {TopicPartition(*partition): OffsetSpec.latest() for partition in queues.places}
+        answers = admin.list_offsets(requests, isolation_level=level)
+        return {
+            (topic_partition.topic, topic_partition.partition): answer.result(30).offset
+            for topic_partition, answer in answers.items()
+        }

@@ -1,7 +1,7 @@
-"""Writers of a small graph: what they put in its delta and journal queues, and what the graph is by that.
+"""Writers of a small graph: the messages they write to its delta and journal queues, and the graph's state.
 
-Each message has a tid, one more than the one before; a transaction's end may be told in many partitions, at
-one tid. DDL has a tid and no message. `state_at` knows the graph from what was done alone.
+Each message has the next tid. The end of a transaction may be written to several partitions, with one tid.
+DDL takes a tid but has no message. `state_at` computes the graph's state from the operations alone.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ COLUMNS = ("name", "age")
 
 @dataclass(frozen=True)
 class Op:
-    """What a writer did. `change` of a write: a row by its columns, a number to add, or None: deleted."""
+    """An operation of a writer. `change` of a write: a row by column, a number to add, or None to delete."""
 
     tid: int
     kind: str
@@ -38,46 +38,48 @@ class Op:
 
 
 def state_at(ops: Iterable[Op], tid: int | None = None) -> State:
-    """What the graph is when everything up to a tid is done, nothing else being open to it."""
-    known = list(ops)
-    ends = {op.transaction: op for op in known if op.kind in ("commit", "rollback")}
-    done: list[tuple[int, int, Op]] = []
-    for op in known:
+    """The graph's state when all operations up to a tid are applied and open transactions are left out."""
+    all_ops = list(ops)
+    ends = {op.transaction: op for op in all_ops if op.kind in ("commit", "rollback")}
+    writes: list[tuple[int, int, Op]] = []
+    for op in all_ops:
         end = ends.get(op.transaction) if op.transaction else op
         if op.kind == "write" and end and end.kind != "rollback":
-            done.append((end.tid, op.tid, op))
-    found: State = {}
-    for at, _, op in sorted(done, key=lambda each: each[:2]):
-        if tid is not None and at > tid:
+            writes.append((end.tid, op.tid, op))
+    state: State = {}
+    for end_tid, _, op in sorted(writes, key=lambda write: write[:2]):
+        if tid is not None and end_tid > tid:
             continue
         if op.change is None:
-            found.pop(op.key, None)
+            state.pop(op.key, None)
         elif isinstance(op.change, int):
-            before = found.get(op.key)
-            found[op.key] = op.change + (before if isinstance(before, int) else 0)
+            old_value = state.get(op.key)
+            state[op.key] = op.change + (old_value if isinstance(old_value, int) else 0)
         else:
-            found[op.key] = op.change
-    return found
+            state[op.key] = op.change
+    return state
 
 
 def open_at(ops: Iterable[Op], tid: int | None = None) -> set[str]:
-    """Transactions that had begun and not ended."""
-    seen: set[str] = set()
+    """The transactions that had begun and not ended."""
+    open_transactions: set[str] = set()
     for op in ops:
         if op.transaction and (tid is None or op.tid <= tid):
-            (seen.discard if op.kind in ("commit", "rollback") else seen.add)(op.transaction)
-    return seen
+            (open_transactions.discard if op.kind in ("commit", "rollback") else open_transactions.add)(
+                op.transaction
+            )
+    return open_transactions
 
 
 def kept(ops: Sequence[Op], tid: int, *, keep_open: bool = False) -> list[Op]:
-    """What is left of a history in an engine that was put back to a tid."""
-    leave = set() if keep_open else open_at(ops, tid)
-    return [op for op in ops if op.tid <= tid and op.transaction not in leave]
+    """The operations that remain when an engine is restored to a tid."""
+    open_transactions = set() if keep_open else open_at(ops, tid)
+    return [op for op in ops if op.tid <= tid and op.transaction not in open_transactions]
 
 
 @dataclass
 class Queues:
-    """Topics of an engine with their partitions. A key has its place in one of them."""
+    """Topics of an engine with their partitions. Each key belongs to one partition."""
 
     bootstrap: str
     delta: Mapping[str, int]
@@ -89,11 +91,11 @@ class Queues:
 
     def delete(self) -> None:
         admin = AdminClient({"bootstrap.servers": self.bootstrap})
-        there = admin.list_topics(timeout=30).topics
-        gone = [name for name in self.topics if name in there]
-        for answer in admin.delete_topics(gone, operation_timeout=30).values() if gone else ():
+        existing = admin.list_topics(timeout=30).topics
+        names = [name for name in self.topics if name in existing]
+        for answer in admin.delete_topics(names, operation_timeout=30).values() if names else ():
             answer.result(30)
-        truth.until(lambda: not set(gone) & set(admin.list_topics(timeout=30).topics), f"{gone} are gone")
+        truth.until(lambda: not set(names) & set(admin.list_topics(timeout=30).topics), f"{names} are gone")
 
     @property
     def topics(self) -> dict[str, int]:
@@ -104,10 +106,10 @@ class Queues:
         return [(name, p) for name, partitions in self.topics.items() for p in range(partitions)]
 
     def place(self, key: str) -> Place:
-        """Ids are in the journal queues, rows in the delta queues."""
+        """The partition of a key: ids are in the journal queues, rows in the delta queues."""
         topics = self.journal if key.startswith("id:") else self.delta
-        places = [(name, p) for name, partitions in topics.items() for p in range(partitions)]
-        return places[zlib.crc32(key.encode()) % len(places)]
+        topic_partitions = [(name, p) for name, partitions in topics.items() for p in range(partitions)]
+        return topic_partitions[zlib.crc32(key.encode()) % len(topic_partitions)]
 
 
 @dataclass
@@ -145,13 +147,13 @@ class Files:
 
 @lru_cache(8)
 def _versions(text: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = yaml.safe_load(text)["schemas"]
-    return found
+    versions: list[dict[str, Any]] = yaml.safe_load(text)["schemas"]
+    return versions
 
 
 @dataclass
 class Writers:
-    """All that write into the queues. `ops`: what they did since ever, of the history that is there now."""
+    """All writers to the queues. `ops`: every operation of the current history."""
 
     queues: Queues
     files: Files
@@ -164,7 +166,7 @@ class Writers:
         self.failed: list[KafkaError] = []
 
     def begin(self) -> str:
-        """Its name comes of its tid: it may come again in another history."""
+        """Begin a transaction. Its name contains its tid, so another history may use the name again."""
         name = f"t-{self.tid + 1}"
         self._send("begin", [self.queues.place(f"v:{name}")], name)
         return name
@@ -177,19 +179,22 @@ class Writers:
         self._send("write", [self.queues.place(key)], transaction, key, change, value)
 
     def end(self, transaction: str, kind: str, *, everywhere: bool = False) -> None:
-        """Commit or roll back: told in one partition, or in each that the transaction has written to."""
-        own = (op for op in self.ops if op.transaction == transaction)
-        places = list(dict.fromkeys(self.queues.place(op.key or f"v:{transaction}") for op in own))
-        self._send(kind, places if everywhere else places[-1:], transaction)
+        """Commit or roll back, by a message in one partition or in each that the transaction has written
+        to."""
+        transaction_ops = (op for op in self.ops if op.transaction == transaction)
+        partitions = list(
+            dict.fromkeys(self.queues.place(op.key or f"v:{transaction}") for op in transaction_ops)
+        )
+        self._send(kind, partitions if everywhere else partitions[-1:], transaction)
 
     def change_schema(self, columns: Sequence[str]) -> None:
-        """DDL: takes a tid, and no message."""
+        """Change the schema: DDL takes a tid and has no message."""
         self.tid += 1
-        before = self.files.versions()
-        number = 1 + before[-1]["version"]
+        versions = self.files.versions()
+        number = 1 + versions[-1]["version"]
         change = {"columns": list(columns)}
         self.files.write(
-            [*before, {"version": number, "tid": self.tid, "change": change, "schema": list(columns)}]
+            [*versions, {"version": number, "tid": self.tid, "change": change, "schema": list(columns)}]
         )
         self.ops.append(Op(self.tid, "schema", ts=self.clock()))
 
@@ -197,14 +202,14 @@ class Writers:
         return open_at(self.ops)
 
     def flush(self) -> None:
-        """All that was written is in the queues."""
+        """Wait until everything that was written is in the queues."""
         assert self.producer.flush(60) == 0
         assert not self.failed, self.failed
 
     def _send(
         self,
         kind: str,
-        places: list[Place],
+        topic_partitions: list[Place],
         transaction: str | None,
         key: str = "",
         change: Any = None,
@@ -213,7 +218,7 @@ class Writers:
         self.tid += 1
         op = Op(self.tid, kind, transaction, key, change, self.clock())
         headers = headers_of(op)
-        for topic, partition in places:
+        for topic, partition in topic_partitions:
             self.producer.produce(
                 topic, json.dumps(value), key or None, partition, timestamp=op.ts, headers=headers,
                 on_delivery=lambda error, _: self.failed.append(error) if error else None,
@@ -223,8 +228,8 @@ class Writers:
 
 
 def headers_of(op: Op) -> list[tuple[str, bytes]]:
-    """As messages have them. A write outside a transaction says no more than its tid."""
-    found = [("tid", b"%d" % op.tid)]
+    """The headers of an operation's message. A write outside a transaction has only its tid."""
+    headers = [("tid", b"%d" % op.tid)]
     if op.transaction:
-        found += [("transaction", op.transaction.encode()), ("kind", op.kind.encode())]
-    return found
+        headers += [("transaction", op.transaction.encode()), ("kind", op.kind.encode())]
+    return headers

@@ -1,4 +1,4 @@
-"""Every function that a SELECT may call, with sizes that should hurt; and a process that asks Spark."""
+"""Calls of all functions that a SELECT may use, with sizes that could exhaust a process; runs them."""
 
 from __future__ import annotations
 
@@ -23,22 +23,25 @@ RELATIONS = {
     "backups": ["backup_id", "number", "state", "end_ts"],
 }
 AGGREGATES = frozenset(_SPARK.split("\n\n")[0].split())
-#: Whether a SELECT ended with an answer, an error of ours, any other, or by giving the process up.
+#: How a SELECT ended: with an answer, an error of lakebackup, another error, or the end of the process.
 ANSWER, OURS, FOREIGN, GIVEN_UP = "answer", "ours", "foreign", "given up"
 SECONDS = 5.0
 
 
 def statements() -> list[str]:
-    """Those made by hand, the sample call of each function with its numbers and texts made large, and that of
-    each aggregate on a million rows."""
-    found: list[str] = yaml.safe_load((_FOLDER / "guard_hostile.yml").read_text())
+    """The statements of guard_hostile.yml, the sample call of each function with large numbers and texts, and
+    the sample call of each aggregate over a million rows."""
+    hand_written: list[str] = yaml.safe_load((_FOLDER / "guard_hostile.yml").read_text())
     functions: list[list[str]] = yaml.safe_load((_FOLDER / "guard_functions.yml").read_text())
     calls = [call for call, *_ in functions]
-    many = [call for call in calls if call.partition("(")[0] in AGGREGATES]
+    aggregate_calls = [call for call in calls if call.partition("(")[0] in AGGREGATES]
     return [
-        *found,
+        *hand_written,
         *(f"SELECT {large(call)} AS x FROM files" for call in calls),
-        *(f"SELECT {of_each_row(call)} AS x FROM files CROSS JOIN range(1000000)" for call in many),
+        *(
+            f"SELECT {of_each_row(call)} AS x FROM files CROSS JOIN range(1000000)"
+            for call in aggregate_calls
+        ),
     ]
 
 
@@ -61,13 +64,13 @@ def _long(text: str) -> str:
 
 
 def _is_plain(call: str, text: re.Match[str]) -> bool:
-    """Whether a text is a value: not a date, a zone, a format or a path, nor what a keyword takes."""
+    """Whether a text is a value: not a date, a zone, a format or a path, nor the argument of a keyword."""
     return bool(re.fullmatch(r"'[\w ,]*'", text[0])) and not re.search(r"[A-Z]+ $", call[: text.start()])
 
 
 def main(first: int) -> None:
-    """Ask Spark for the statements from one on. A line of JSON for each: number, how it ended, seconds and
-    error."""
+    """Run the statements from the number `first` on, on Spark. Prints a line of JSON for each: its number,
+    how it ended, seconds and error."""
     from lakebackup.errors import LakebackupError
     from lakebackup.sql_engine.guard.check import check_select
     from lakebackup.sql_engine.limits import Limits
@@ -80,13 +83,15 @@ def main(first: int) -> None:
         "1000L AS max_ts, 't' AS scope, TIMESTAMP '2024-01-02 03:04:05.678' AS at"
     ).createOrReplaceTempView("files")
     for number, sql in list(enumerate(statements()))[first:]:
-        began = time.monotonic()
+        started_at = time.monotonic()
 
-        def say(outcome: str, detail: object = "", number: int = number, began: float = began) -> None:
-            print(json.dumps([number, outcome, time.monotonic() - began, str(detail)[:500]]), flush=True)
+        def report(
+            outcome: str, detail: object = "", number: int = number, started_at: float = started_at
+        ) -> None:
+            print(json.dumps([number, outcome, time.monotonic() - started_at, str(detail)[:500]]), flush=True)
 
         def give_up(error: TimedOut) -> NoReturn:
-            say(GIVEN_UP, error)
+            report(GIVEN_UP, error)
             os._exit(0)
 
         try:
@@ -96,11 +101,11 @@ def main(first: int) -> None:
                 for batch in streamed(run_checked(spark, checked), sql):
                     del batch
         except LakebackupError as error:
-            say(OURS, error)
-        except Exception as error:  # noqa: BLE001 - it is what the test looks for
-            say(FOREIGN, f"{type(error).__name__}: {error}")
+            report(OURS, error)
+        except Exception as error:  # noqa: BLE001 - the test looks for such errors
+            report(FOREIGN, f"{type(error).__name__}: {error}")
         else:
-            say(ANSWER)
+            report(ANSWER)
 
 
 if __name__ == "__main__":

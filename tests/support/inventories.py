@@ -1,4 +1,4 @@
-"""The examples of docs/inventories.md, run as they stand there; what they write, imported without Java."""
+"""Runs the examples of docs/inventories.md as they are printed there, and imports their rows without Java."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def write_rows(program: str) -> None:
 
 
 def import_all(catalog: MadeBackups, program: str, *, listed: bool = False) -> list[str]:
-    """Run the example of a program and import what it wrote, all that there is; ids of the new backups."""
+    """Run the example of a program and import what it wrote; returns the ids of the new backups."""
     write_rows(program)
     plan = import_rows(catalog, rows_of("backups", "backups.jsonl"), program, listed=listed, mirror=True)
     return [backup.backup_id for backup in plan.new]
@@ -49,10 +49,10 @@ def import_rows(
     listed: bool = False,
     mirror: bool = False,
 ) -> BackupsPlan:
-    """Import backups of a program as the command does; what was planned."""
-    held_rows = {row["backup_id"]: row for row in catalog.reader().rows("every_backup")}
+    """Import backups of a program as the command does; returns the plan."""
+    catalog_rows = {row["backup_id"]: row for row in catalog.reader().rows("every_backup")}
     plan = plan_backups(
-        rows, held_rows, whole=False, source_kind=program, listed=listed, compared=listed, mirror=mirror
+        rows, catalog_rows, whole=False, source_kind=program, listed=listed, compared=listed, mirror=mirror
     )
     assert not plan.wrong
     assert not plan.against
@@ -76,6 +76,6 @@ def select(reader: CatalogReader, sql: str) -> list[tuple[Any, ...]]:
 
 
 def path_to(reader: CatalogReader, source: str, time: str) -> list[str]:
-    """The backups that a restore to a time takes, as the page asks for them."""
-    question = QUESTIONS[0].replace("db1.sales", source).replace("2026-11-03 14:05:00", time)
-    return [str(row[2]) for row in select(reader, question)]
+    """The ids of the backups that a restore to a time needs, by the query that the page shows."""
+    query = QUESTIONS[0].replace("db1.sales", source).replace("2026-11-03 14:05:00", time)
+    return [str(row[2]) for row in select(reader, query)]

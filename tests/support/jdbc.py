@@ -1,4 +1,4 @@
-"""A client of JDBC: Hive's own driver, in the JVM that all tests share."""
+"""A JDBC client: Hive's driver, in the JVM that all tests share."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Jdbc:
-    """A connection to a Thrift server, a session of its own there."""
+    """A connection to a Thrift server, with its own session."""
 
     def __init__(self, spark: SparkSession, url: str) -> None:
         java: Any = spark._jvm
@@ -28,26 +28,34 @@ class Jdbc:
         self._connection.close()
 
     def rows(self, sql: str) -> list[dict[str, Any]]:
-        """The rows of a statement, none where it gives none; times without a zone. Raises Py4JJavaError."""
+        """The rows of a statement, empty if it returns none; times have no zone. Raises Py4JJavaError."""
         statement = self._connection.createStatement()
         try:
             if not statement.execute(sql):
                 return []
-            found = statement.getResultSet()
-            about = found.getMetaData()
-            places = range(1, about.getColumnCount() + 1)
-            kinds = {about.getColumnLabel(at): (at, about.getColumnTypeName(at)) for at in places}
+            result_set = statement.getResultSet()
+            metadata = result_set.getMetaData()
+            columns = range(1, metadata.getColumnCount() + 1)
+            typed_columns = {
+                metadata.getColumnLabel(column): (column, metadata.getColumnTypeName(column))
+                for column in columns
+            }
             rows = []
-            while found.next():
-                rows.append({name: _value(found, *kind) for name, kind in kinds.items()})
+            while result_set.next():
+                rows.append(
+                    {
+                        name: _value(result_set, *column_and_type)
+                        for name, column_and_type in typed_columns.items()
+                    }
+                )
             return rows
         finally:
             statement.close()
 
 
-def _value(found: Any, at: int, kind: str) -> Any:
-    read = {"timestamp": datetime.fromisoformat, "date": date.fromisoformat}.get(kind.lower())
-    if read is None:
-        return found.getObject(at)
-    text = found.getString(at)
-    return None if text is None else read(text)
+def _value(result_set: Any, column: int, kind: str) -> Any:
+    parse = {"timestamp": datetime.fromisoformat, "date": date.fromisoformat}.get(kind.lower())
+    if parse is None:
+        return result_set.getObject(column)
+    text = result_set.getString(column)
+    return None if text is None else parse(text)

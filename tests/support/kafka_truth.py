@@ -1,4 +1,4 @@
-"""What a topic really holds, by confluent-kafka alone: the judge of every round trip."""
+"""Reads and writes topics with confluent-kafka alone, to judge every round trip."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, Resourc
 
 @dataclass(frozen=True)
 class Record:
-    """One record as a consumer sees it; `offset` is left out of comparisons between topics."""
+    """One record as a consumer gets it, without its offset, so that records of two topics can be compared."""
 
     partition: int
     key: bytes | None
@@ -28,15 +28,15 @@ class Record:
 
 
 def records_in(file: Path | bytes) -> Iterator[tuple[int, Record]]:
-    """Every `(offset, record)` of a data file, by fastavro alone."""
-    found: Any = fastavro.reader(io.BytesIO(file if isinstance(file, bytes) else file.read_bytes()))
-    for r in found:
+    """Every `(offset, record)` of a data file, read by fastavro."""
+    rows: Any = fastavro.reader(io.BytesIO(file if isinstance(file, bytes) else file.read_bytes()))
+    for r in rows:
         headers = tuple((h["key"], h["value"]) for h in r["headers"])
         yield r["offset"], Record(r["partition"], r["key"], r["value"], headers, r["timestamp"])
 
 
 def records_below(folder: Path) -> Iterator[tuple[int, Record]]:
-    """Those of all data files below a folder, in the order of the files' paths."""
+    """Every `(offset, record)` of all data files below a folder, in the order of their paths."""
     for file in sorted(folder.rglob("*.data")):
         yield from records_in(file)
 
@@ -56,13 +56,13 @@ def delete_topic(bootstrap: str, name: str) -> None:
 
 def delete_records(bootstrap: str, name: str, before: dict[int, int]) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    wanted = [TopicPartition(name, partition, offset) for partition, offset in before.items()]
-    for future in admin.delete_records(wanted).values():
+    topic_partitions = [TopicPartition(name, partition, offset) for partition, offset in before.items()]
+    for future in admin.delete_records(topic_partitions).values():
         future.result(30)
 
 
 def end_offset(bootstrap: str, topic: str) -> int:
-    """Where partition 0 of a topic ends."""
+    """The end offset of partition 0 of a topic."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "truth"})
     try:
         return int(consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=30)[1])
@@ -71,14 +71,14 @@ def end_offset(bootstrap: str, topic: str) -> int:
 
 
 def settings(bootstrap: str, name: str) -> dict[str, str]:
-    """The settings in force on a topic, broker defaults included."""
+    """The settings in force on a topic, with the broker's defaults."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     resource = ConfigResource(ResourceType.TOPIC, name)
     return {k: e.value for k, e in admin.describe_configs([resource])[resource].result(30).items()}
 
 
 def until(holds: Callable[[], bool], what: str, seconds: float = 240.0) -> None:
-    """Wait for a condition; fail with its name when the deadline passes."""
+    """Wait until a condition holds; after `seconds` raises AssertionError with `what`."""
     deadline = time.monotonic() + seconds
     while not holds():
         if time.monotonic() > deadline:
@@ -89,9 +89,9 @@ def until(holds: Callable[[], bool], what: str, seconds: float = 240.0) -> None:
 def produce(
     bootstrap: str, topic: str, records: Iterable[Record], *, commit: bool = True, **config: Any
 ) -> None:
-    """Write records to their partitions in order; raises on the first that was not acknowledged.
+    """Write records to their partitions in order; fails if one is not acknowledged.
 
-    With a `transactional.id` they are one transaction, which is aborted unless `commit`.
+    With a `transactional.id`, they are one transaction, which is aborted unless `commit`.
     """
     failed: list[KafkaError] = []
     producer = Producer(
@@ -133,7 +133,7 @@ def produce(
 
 
 def read(bootstrap: str, topic: str, isolation: str = "read_committed") -> Iterator[tuple[int, Record]]:
-    """Every `(offset, record)` of a topic from its start to its end now; partitions are interleaved."""
+    """Every `(offset, record)` of a topic from its start to its present end; partitions are interleaved."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -177,14 +177,14 @@ def read(bootstrap: str, topic: str, isolation: str = "read_committed") -> Itera
 
 def contents(bootstrap: str, topic: str, isolation: str = "read_committed") -> dict[int, list[Record]]:
     """The records of each partition, in order. For topics that fit in memory."""
-    found: dict[int, list[Record]] = {}
+    records_by_partition: dict[int, list[Record]] = {}
     for _, record in read(bootstrap, topic, isolation):
-        found.setdefault(record.partition, []).append(record)
-    return found
+        records_by_partition.setdefault(record.partition, []).append(record)
+    return records_by_partition
 
 
 def fingerprint(bootstrap: str, topic: str, isolation: str = "read_committed") -> dict[int, tuple[int, str]]:
-    """Count and sha256 over every byte of every record in order, for each partition of a large topic."""
+    """Record count and sha256 over all records in order, by partition. For large topics."""
     counts: dict[int, int] = {}
     hashes: dict[int, Any] = {}
     for _, r in read(bootstrap, topic, isolation):

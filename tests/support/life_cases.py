@@ -1,4 +1,4 @@
-"""Sources as the contract of the lifecycle runs them: each has something to back up, and a destination."""
+"""Sources for the tests of the lifecycle's contract: each has something to back up, and a destination."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ from lakebackup_jobs.topics.backup import TopicsBackup
 
 
 class LifeCase(ABC):
-    """A source that has something new to back up, and a destination of its own below `folder`."""
+    """A source that has something new to back up, and its own destination below `folder`."""
 
     KIND: ClassVar[type[Source[Any]]]
-    #: Its name in the catalog.
+    #: The source's name in the catalog.
     NAME: ClassVar[str]
-    #: Steps that leave a state of their own, in their order.
+    #: Steps after which an interrupted run leaves a distinct state, in their order.
     STATES: ClassVar[tuple[str, ...]] = ()
-    #: A request that does not resume what the usual one left.
+    #: Changes to the request with which a run does not resume an interrupted run of the usual request.
     OTHER: ClassVar[dict[str, Any]] = {"note": "other"}
-    #: Where the copied data is.
+    #: A pattern of the paths of the copied data, below the destination.
     DATA: ClassVar[str]
-    #: Fixtures that it takes besides.
+    #: Further fixtures that the case needs.
     NEEDS: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, folder: Path) -> None:
@@ -51,18 +51,18 @@ class LifeCase(ABC):
 
     @abstractmethod
     def run(self, **changes: Any) -> dict[str, Any] | None:
-        """Back up what is new; None: nothing was."""
+        """Back up what is new; returns None if nothing was."""
 
     @abstractmethod
     def contents(self) -> dict[str, bytes]:
-        """What the newest backup holds, read from the destination."""
+        """The content of the newest backup, read from the destination."""
 
     @abstractmethod
     def wanted(self) -> dict[str, bytes]:
-        """What the source has now."""
+        """The content that the source has now."""
 
     def killed(self, step: int | str, **changes: Any) -> list[str] | None:
-        """Steps of a run that dies before one; None: it came to its end without it."""
+        """The steps of a run that is killed before `step`; None if it ends without reaching it."""
         self.kills += 1
         with (
             watched(self.folder / f"steps{self.kills}", kill_at=step) as steps,
@@ -75,23 +75,23 @@ class LifeCase(ABC):
         return steps.taken()
 
     def ids(self) -> list[str]:
-        """Of the backups in the catalog, in order."""
+        """The ids of the backups in the catalog, in order."""
         return [row["backup_id"] for row in seen(self.root, "SELECT backup_id FROM backups ORDER BY number")]
 
     def data(self) -> dict[str, int]:
-        """Paths of the copied data -> when each was written."""
+        """Paths of the copied data -> their modification times."""
         files = [path for path in self.root.glob(self.DATA) if path.is_file()]
         return {str(path.relative_to(self.root)): path.stat().st_mtime_ns for path in files}
 
     def named(self) -> set[str]:
-        """Paths of the data that the catalog has."""
+        """Paths of the data files in the catalog."""
         return {row["path"] for row in seen(self.root, "SELECT path FROM files WHERE role = 'data'")}
 
     def assert_objects(self) -> None:
         assert self.named() == set(self.data())
 
     def assert_whole(self, wanted: dict[str, bytes] | None = None) -> None:
-        """All is backed up once, every object is named, every backup is marked, nothing is left to do."""
+        """Everything is backed up once, every object is named, every backup is marked, no work is left."""
         assert self.contents() == (wanted or self.wanted())
         self.assert_objects()
         for name in self.ids():
@@ -101,7 +101,7 @@ class LifeCase(ABC):
 
 
 def nothing_new(error: UsageProblem) -> None:
-    """That the newest backup is of this snapshot or of a later one is no error here."""
+    """Ignore the error that the newest backup is of this snapshot or of a later one; raise any other."""
     if "already hold one of" not in error.message:
         raise error
 
@@ -120,8 +120,8 @@ class LinesCase(LifeCase):
         self.file.write_text("one\ntwo\nthree")
 
     def run(self, **changes: Any) -> dict[str, Any] | None:
-        own = {"destination": str(self.root), "file": self.file, "runner": self.RUNNER}
-        return back_up_lines(LinesRequest(**{**own, **changes}), quiet(), self.spark)
+        defaults = {"destination": str(self.root), "file": self.file, "runner": self.RUNNER}
+        return back_up_lines(LinesRequest(**{**defaults, **changes}), quiet(), self.spark)
 
     def contents(self) -> dict[str, bytes]:
         rows = seen(self.root, "SELECT path, start_position FROM files")
@@ -132,7 +132,7 @@ class LinesCase(LifeCase):
 
 
 class SparkLinesCase(LinesCase):
-    """The same on Spark."""
+    """The same, copied by Spark tasks."""
 
     RUNNER = "spark"
     NEEDS = ("spark",)
@@ -145,7 +145,7 @@ SNAPSHOTS = {
 
 
 class SnapshotCase(LifeCase):
-    """The second of two snapshots: one file is as it was, one is gone, three are new."""
+    """The second of two snapshots: one file is unchanged, one was removed, three are new."""
 
     KIND, NAME, DATA = SnapshotBackup, "db", "db/snapshots/**/*"
     STATES = ("put begun.json", "put rows of db", "put c", "put part")
@@ -168,13 +168,13 @@ class SnapshotCase(LifeCase):
         os.utime(folder, (at, at))
 
     def request(self, **changes: Any) -> SnapshotRequest:
-        own = {
+        defaults = {
             "destination": str(self.root),
             "paths": (str(self.tree),),
             "source": "db",
             "layout": self.LAYOUT,
         }
-        return SnapshotRequest(**own | {"snapshots": ("s2",)} | changes)
+        return SnapshotRequest(**defaults | {"snapshots": ("s2",)} | changes)
 
     def run(self, **changes: Any) -> dict[str, Any] | None:
         try:
@@ -194,7 +194,7 @@ class SnapshotCase(LifeCase):
 
 
 class ManifestCase(LifeCase):
-    """A manifest of another tool, whose data is there already: an import starts over, and copies nothing."""
+    """A manifest of another tool, whose data already exists: an import starts over and copies nothing."""
 
     KIND, NAME, DATA = ManifestImport, "yb", "theirs/*"
 
@@ -203,8 +203,8 @@ class ManifestCase(LifeCase):
         self.file = folder / "manifest.json"
         (self.root / "theirs").mkdir()
         (self.root / "theirs" / "one.sst").write_bytes(b"1" * 100)
-        place = {"location": f"file://{self.root}/theirs/one.sst", "timestamp": 1000, "size": 100}
-        self.file.write_text(json.dumps({"t": {"a": {"one.sst": place}}}))
+        file_entry = {"location": f"file://{self.root}/theirs/one.sst", "timestamp": 1000, "size": 100}
+        self.file.write_text(json.dumps({"t": {"a": {"one.sst": file_entry}}}))
 
     def run(self, **changes: Any) -> dict[str, Any] | None:
         request = ManifestRequest(
@@ -223,7 +223,7 @@ class ManifestCase(LifeCase):
         return {"one.sst": b"1" * 100}
 
     def assert_objects(self) -> None:
-        """The data is the other tool's, and stays."""
+        """Nothing to check: the data belongs to the other tool and stays."""
 
 
 class TopicsCase(LifeCase):
@@ -258,12 +258,12 @@ class TopicsCase(LifeCase):
         return truth.contents(self.lab.bootstrap, self.topic)
 
     def assert_objects(self) -> None:
-        """What a task that was killed had put before its part belongs to nobody."""
+        """Allows data without a row: a task that was killed leaves what it wrote before its part."""
         assert self.named() <= set(self.data())
 
 
 class LocalTopicsCase(TopicsCase):
-    """The same in this process, without Spark."""
+    """The same, copied in this process, without Spark."""
 
     NEEDS = ("no_session", *TopicsCase.NEEDS[1:])
     RUNNER = "local"

@@ -1,4 +1,4 @@
-"""The smallest kind of backup: the lines of a text file, a data file a line. What a new source takes."""
+"""The smallest kind of backup: a data file for each line of a text file. Shows what a new source needs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ KIND = "lines"
 
 @dataclass(frozen=True, slots=True)
 class LinesRequest(RunRequest):
-    """What a person asked for."""
+    """A request to back up the lines of a file."""
 
     file: Path
     note: str | None = None
@@ -38,7 +38,7 @@ class LinesRequest(RunRequest):
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """Lines `start` to before `end`."""
+    """The lines from `start` to before `end`."""
 
     backup_id: str
     number: int
@@ -72,7 +72,7 @@ class CopyLines(PartTask):
 
 
 class Lines(Source[Draft]):
-    """A file whose lines are only ever added."""
+    """A file to which lines are only ever added."""
 
     DRAFT = TypeAdapter(Draft)
     DISCARD_WHEN_REFUSED = True
@@ -82,14 +82,16 @@ class Lines(Source[Draft]):
         self.request = request
 
     def plan(self) -> Draft | None:
-        now, reader = datetime.now(UTC), self.workspace.reader()
+        started_at, reader = datetime.now(UTC), self.workspace.reader()
         source = self.workspace.source
         sql = f"SELECT coalesce(max(end_position), 0) AS upto FROM files WHERE source = '{source}'"
         start = reader.select(sql).read_all()["upto"][0].as_py()
         end = len(self.request.file.read_bytes().splitlines())
         number = latest_number(reader, source) + 1
-        made = Draft(layout.new_backup_id(now), number, micros(now), start, end, self.request.note)
-        return made if end > start else None
+        draft = Draft(
+            layout.new_backup_id(started_at), number, micros(started_at), start, end, self.request.note
+        )
+        return draft if end > start else None
 
     def resume_blocker(self, draft: Draft) -> str | None:
         if draft.number != latest_number(self.workspace.reader(), self.workspace.source) + 1:
@@ -128,13 +130,13 @@ class Lines(Source[Draft]):
 
 
 def run(request: LinesRequest, reporter: Reporter, spark: Any = None) -> dict[str, Any] | None:
-    """One backup; None when there is nothing new."""
+    """Take one backup; returns None if nothing is new."""
     work = Workspace(request, "notes", reporter, spark)
     with work.running("backup", KIND) as lease:
         work.writer().prepare()
         lines = Lines(work, request)
         life = Life(lines, lease)
-        if ended := life.settle():
-            return ended
+        if result := life.settle():
+            return result
         draft = lines.plan()
         return life.take(draft) if draft else None

@@ -1,4 +1,4 @@
-"""Lives of backups, and of hypothesis's state machines: so many of them, the same in every run."""
+"""Random lives of backups for hypothesis's state machines, the same in every run."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from lakebackup_jobs.lifecycle.source import Source
 
 
 def live(machine: Callable[[], RuleBasedStateMachine], lives: int, steps: int) -> None:
-    """Run so many lives of so many steps; of one that fails, look for the shortest that does."""
+    """Run `lives` lives of `steps` steps each; if one fails, look for the shortest one that does."""
     profile = settings(
         max_examples=lives,
         stateful_step_count=steps,
@@ -45,7 +45,7 @@ def read_draft(storage: Storage, name: str, source: type[Source[Any]]) -> Any:
 
 @contextmanager
 def dying(destination: Path, at: int | str | None) -> Iterator[Steps]:
-    """What is done inside dies before a step, if it comes to it; its leases end."""
+    """The block dies before the step `at`, if it gets there. Then its leases are made to expire."""
     folder = Path(tempfile.mkdtemp(dir=destination.parent)) / "steps"
     with watched(folder, kill_at=at) as steps, suppress(Killed):
         try:
@@ -58,13 +58,13 @@ def dying(destination: Path, at: int | str | None) -> Iterator[Steps]:
 
 
 def planned(lab: Lab, topic: str, to_ts: int | None, partitions: int) -> list[list[tuple[int, truth.Record]]]:
-    """What a restore would bring back of each partition: the files of its plan, read by fastavro alone."""
+    """The records of each partition that a restore would write: the files of its plan, read by fastavro."""
     request = RestoreRequest(str(lab.folder), "dir:x", topics=(topic,), to_ts=to_ts)
     plan = plan_restore(request, CatalogReader.require(str(lab.folder)))
     require_restorable(plan, {"empty"})
-    found: list[list[tuple[int, truth.Record]]] = [[] for _ in range(partitions)]
+    records_by_partition: list[list[tuple[int, truth.Record]]] = [[] for _ in range(partitions)]
     for file in plan.chosen.rows("selected_files"):
         for offset, record in truth.records_in(lab.folder / file["path"]):
             if to_ts is None or record.timestamp <= to_ts:
-                found[record.partition].append((offset, record))
-    return [sorted(rows, key=lambda pair: pair[0]) for rows in found]
+                records_by_partition[record.partition].append((offset, record))
+    return [sorted(rows, key=lambda pair: pair[0]) for rows in records_by_partition]

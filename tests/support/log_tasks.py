@@ -1,4 +1,4 @@
-"""Log tasks run by tests: on a thread of the test, over a feed of tests/support/change_feed.py."""
+"""Runs log tasks on a thread of the test, over a feed of tests/support/change_feed.py."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ from lakebackup_jobs.logs.feeds.br import BrFeed
 from lakebackup_jobs.logs.restore import job as restore
 from lakebackup_jobs.logs.task import LastError, TaskSettings, claim_of, record
 
-#: (column family, operation, table id, and what a log file holds of a record)
+#: (column family, operation, table id, and the columns of a log file's record)
 Captured = tuple[object, ...]
 
 
 def approve(root: str, name: str, settings: TaskSettings) -> None:
-    """As `log start` does on this machine."""
+    """Approve a task as `log start` does on this machine."""
     approvals = Approvals(CatalogReader.require(root).catalog_uri)
     approvals.approve([claim_of(name, settings, approvals)])
 
 
 class LogTask:
-    """A task `name` over a topic; `run()` is its job on a thread, inside the block."""
+    """A task `name` over a topic. `run()` runs its job on a thread inside the block."""
 
     def __init__(self, lab: Lab, topic: str, name: str = "lab", **changes: Any) -> None:
         lab.make_catalog()
@@ -64,7 +64,7 @@ class LogTask:
         approve(str(self.lab.folder), self.name, self.settings)
 
     def request(self) -> LogRequest:
-        """What its job is asked for."""
+        """The request that the task's job gets."""
         return LogRequest(
             destination=str(self.lab.folder),
             name=self.name,
@@ -75,14 +75,14 @@ class LogTask:
 
     @contextmanager
     def run(self) -> Iterator[LogTask]:
-        """Its job, until the block ends; then `ended` has its result or its error."""
+        """Run the job until the block ends; then `ended` has its result or its error."""
         stop = threading.Event()
 
         def work() -> None:
             job = {"stop": stop, "spark": self.lab.spark, "reporter": self.lab.reporter}
             try:
                 self.ended.append(run(self.request(), **job, last_error=self.last_error))
-            except BaseException as error:  # noqa: BLE001 - judged by the test
+            except BaseException as error:  # noqa: BLE001 - the test checks it
                 self.ended.append(error)
 
         self.ended = []
@@ -101,67 +101,69 @@ class LogTask:
     def until(
         self, done: Callable[[dict[str, Any]], bool], what: str, seconds: float = 240
     ) -> dict[str, Any]:
-        """Wait for a status; fails when the job has ended by itself with an error."""
-        found: list[dict[str, Any]] = []
+        """Wait until a status satisfies `done`; returns it. Fails if the job ends with an error."""
+        statuses: list[dict[str, Any]] = []
 
-        def there() -> bool:
-            assert not [e for e in self.ended if isinstance(e, BaseException)], str(self.ended)
-            found[:] = [self.status()]
-            return done(found[0])
+        def reached() -> bool:
+            assert not [outcome for outcome in self.ended if isinstance(outcome, BaseException)], str(
+                self.ended
+            )
+            statuses[:] = [self.status()]
+            return done(statuses[0])
 
         try:
-            truth.until(there, what, seconds)
+            truth.until(reached, what, seconds)
         except AssertionError as error:
-            raise AssertionError(f"{error}: {found}") from None
-        return found[0]
+            raise AssertionError(f"{error}: {statuses}") from None
+        return statuses[0]
 
     def until_captured(self, ts: int) -> dict[str, Any]:
-        """Until the checkpoint is at `ts` or later."""
-        return self.until(lambda now: (now["checkpoint_ts"] or 0) >= ts, f"checkpoint {ts}")
+        """Wait until the checkpoint is at `ts` or later; returns the status."""
+        return self.until(lambda status: (status["checkpoint_ts"] or 0) >= ts, f"checkpoint {ts}")
 
 
 def captured(folder: str, name: str = "lab", keys: LogKeys | None = None) -> list[Captured]:
-    """Every record of the log files that the catalog shows, each as often as it is there, sorted."""
+    """Every record of the log files in the catalog, with repetitions, sorted."""
     storage, reader = open_storage(folder), CatalogReader.require(folder)
     columns = ", ".join(DataFile.__dataclass_fields__)
-    found: list[Captured] = []
+    records: list[Captured] = []
     query = f"SELECT {columns} FROM files WHERE source = '{name}' AND format = '{FORMAT}'"
     for row in reader.select(query).read_all().to_pylist():
         file = DataFile(**row)
         table = "0" if file.scope == "meta" else file.scope
         for batch in read_log_file(storage, file, keys):
-            found.extend((file.cf, file.op, table, *row.values()) for row in batch.to_pylist())
-    return sorted(found, key=repr)
+            records.extend((file.cf, file.op, table, *row.values()) for row in batch.to_pylist())
+    return sorted(records, key=repr)
 
 
-def restored(lab: Lab, target: object, **asked: Any) -> dict[str, dict[bytes, bytes]]:
-    """What a table holds after a restore of the log `lab` into it, as `ChangeFeed.rows` has it."""
-    request = LogRestoreRequest(str(lab.folder), "lab", f"delta:{target}", **asked)
+def restored(lab: Lab, target: object, **options: Any) -> dict[str, dict[bytes, bytes]]:
+    """The rows of a table after a restore of the log `lab` into it, in the form of `ChangeFeed.rows`."""
+    request = LogRestoreRequest(str(lab.folder), "lab", f"delta:{target}", **options)
     restore.run(request, spark=lab.spark, reporter=lab.reporter)
-    found: dict[str, dict[bytes, bytes]] = {}
+    rows_by_table: dict[str, dict[bytes, bytes]] = {}
     for row in lab.spark.read.format("delta").load(str(target)).toArrow().to_pylist():
-        rows = found.setdefault(f"{row['db']}.{row['name']}", {})
+        rows = rows_by_table.setdefault(f"{row['db']}.{row['name']}", {})
         assert row["key"] not in rows
         rows[row["key"]] = row["value"]
-    return found
+    return rows_by_table
 
 
 def sent(feed: ChangeFeed) -> list[Captured]:
-    """What a log of all that a feed has sent holds, sorted as `captured`."""
-    found: list[Captured] = []
+    """The records that a log of everything a feed has sent must hold, sorted like `captured`."""
+    records: list[Captured] = []
     for partition in range(feed.partitions):
         batch = feed.records(partition)
-        where = Range("feed", partition, "-", 0, len(batch))
-        decoder = BrFeed(("feed",)).decoder(open_storage("."), where, {})
+        offset_range = Range("feed", partition, "-", 0, len(batch))
+        decoder = BrFeed(("feed",)).decoder(open_storage("."), offset_range, {})
         rows = pa.Table.from_batches([decoder.decode(batch).records])
         for row in rows.to_pylist():
-            kept = [row[name] for name in stored_schema().names]
-            found.append((row["cf"], row["op"], str(row["table_id"]), *kept))
-    return sorted(found, key=repr)
+            values = [row[name] for name in stored_schema().names]
+            records.append((row["cf"], row["op"], str(row["table_id"]), *values))
+    return sorted(records, key=repr)
 
 
 def busy(feed: ChangeFeed, table: int, count: int, *, begin: int = 0) -> None:
-    """So many transactions of two keys each, with short and long values, one in seven taken back."""
+    """Run `count` transactions of two keys each, with short and long values; every seventh rolls back."""
     for number in range(begin, begin + count):
         txn = feed.begin()
         txn.put(table, b"%d" % (number % 50), b"v%d" % number)

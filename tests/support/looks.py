@@ -1,4 +1,4 @@
-"""What a catalog shows, and jobs that print nothing."""
+"""Reads the catalog of a repository."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from lakebackup.store.reader import CatalogReader
 
 
 def seen(root: Path | str, sql: str) -> list[dict[str, Any]]:
-    """What a SELECT gives."""
+    """The rows of a SELECT."""
     rows: list[dict[str, Any]] = CatalogReader.require(str(root)).select(sql).read_all().to_pylist()
     return rows
 
 
 def rows_of(root: Path, table: str) -> list[str]:
-    """The rows of a table as its files have them, sorted; without when the catalog itself was made."""
+    """The rows of a table, read from its files and sorted, without the times at which the catalog was
+    made."""
     rows = open_table(f"file://{root}/catalog/{table}").to_pyarrow_table().to_pylist()
     return sorted(
         str({k: v for k, v in row.items() if k not in ("created_at", "applied_at")}) for row in rows

@@ -1,4 +1,4 @@
-"""Backups made by hand, real files and real tables, without a broker and without Java."""
+"""Backups made by hand: real files and real tables, without a broker and without Java."""
 
 from __future__ import annotations
 
@@ -51,16 +51,16 @@ class Record:
 
 
 class MadeBackups:
-    """A destination and its catalog, to which backups are added one after another. A catalog that is there
-    already is used."""
+    """A destination and its catalog, to which backups are added one after another. An existing catalog is
+    used."""
 
     def __init__(self, folder: Path, source: str = "prod") -> None:
         self.folder, self.source = folder, source
         self.storage = open_storage(str(folder))
         self.catalog = open_storage(f"{folder}/catalog")
         self.destination = destination_id(self.storage)
-        made = (folder / "catalog").exists()
-        for path, data in () if made else _empty_catalog().items():
+        exists = (folder / "catalog").exists()
+        for path, data in () if exists else _empty_catalog().items():
             file = folder / "catalog" / path
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_bytes(data)
@@ -69,33 +69,36 @@ class MadeBackups:
         self._planner: CatalogReader | None = None
 
     def reader(self) -> CatalogReader:
-        """The catalog with all that was added."""
+        """A new reader of the catalog, after a flush."""
         self.flush()
         return CatalogReader(str(self.folder))
 
     def planner(self) -> CatalogReader:
-        """A catalog of the rows that are held, without tables: a plan asks the same, in half the time.
+        """A reader of the rows that are not committed yet, without tables: a plan's queries take half the
+        time.
 
-        The same one until rows are added.
+        The same reader is returned until rows are added.
         """
         if self._planner is None:
             self._planner = reader_of(self.folder, [row for rows in self._rows.values() for row in rows])
         return self._planner
 
     def flush(self) -> None:
-        """Commit the rows that are held, a commit a table, those of `backups` last."""
-        for table, rows in sorted(self._rows.items(), key=lambda held: held[0] == "backups"):
+        """Commit the pending rows, a commit a table, those of `backups` last."""
+        for table, rows in sorted(
+            self._rows.items(), key=lambda table_and_rows: table_and_rows[0] == "backups"
+        ):
             append(self.catalog, table, rows, uuid4().hex)
         self._rows = {}
 
     def add(self, *rows: Row) -> None:
-        """Hold rows of any tables until they are asked for."""
+        """Add rows of any tables; `flush` commits them."""
         self._planner = None
         for row in rows:
             self._rows.setdefault(table_of(type(row)), []).append(row)
 
     def change(self, table: str, change: Callable[[Any], Row]) -> None:
-        """Change the rows of a table that are held."""
+        """Change the pending rows of a table."""
         self._planner = None
         self._rows[table] = [*map(change, self._rows[table])]
 
@@ -112,31 +115,34 @@ class MadeBackups:
         epoch: str = EPOCH,
         source: str | None = None,
     ) -> str:
-        """One more backup: a file of each run of records of one partition. Its end_ts is 1000 a number."""
+        """Add a backup with a file for each sequence of records of one partition. Its end_ts is 1000 *
+        number."""
         source = source or self.source
         self.number += 1
         number, name = self.number, backup_id(self.number)
         if full or not self._base:
             self._base = number
         rows: list[DataFile] = []
-        with KeyFilters(self.storage, source, name, 0) as kept:
+        with KeyFilters(self.storage, source, name, 0) as key_filters:
             for records in files:
-                row = self._file(records, number, topic, generation, kept, filters, epoch, source)
+                row = self._file(records, number, topic, generation, key_filters, filters, epoch, source)
                 rows.append(row)
-            kept.commit()
+            key_filters.commit()
         end_ts = 1000 * number if end_ts is None else end_ts
-        known = {"source": source, "destination": self.destination}
-        own = {"backup_id": name, "source": source, "scope": topic, "epoch": epoch}
+        source_columns = {"source": source, "destination": self.destination}
+        scope_columns = {"backup_id": name, "source": source, "scope": topic, "epoch": epoch}
         self.add(
             *rows,
-            made_backup(number, rows, on=self._base, **known, end_ts=end_ts, finished_at=1000 * end_ts),
-            made_scope(**own, regions=8, generation=generation),
+            made_backup(
+                number, rows, on=self._base, **source_columns, end_ts=end_ts, finished_at=1000 * end_ts
+            ),
+            made_scope(**scope_columns, regions=8, generation=generation),
         )
         for region in sorted({row.region for row in rows}):
-            mine = [row for row in rows if row.region == region]
-            start = (low or {}).get(int(region), min(row.start_position for row in mine))
-            end = max(row.end_position for row in mine)
-            self.add(made_position(start, end, **own, region=region, ts=end_ts))
+            region_rows = [row for row in rows if row.region == region]
+            start = (low or {}).get(int(region), min(row.start_position for row in region_rows))
+            end = max(row.end_position for row in region_rows)
+            self.add(made_position(start, end, **scope_columns, region=region, ts=end_ts))
         return name
 
     def _file(
@@ -145,18 +151,32 @@ class MadeBackups:
         number: int,
         topic: str,
         generation: int,
-        kept: KeyFilters,
+        key_filters: KeyFilters,
         filters: bool,
         epoch: str,
         source: str,
     ) -> DataFile:
         path = layout.data_path(source, epoch, topic, records[0].partition, self._seq)
-        found = put_data_file(self.storage, path, block_of(topic, records))
+        stats = put_data_file(self.storage, path, block_of(topic, records))
         self._seq += 1
-        place = {"source": source, "scope": topic, "epoch": epoch, "region": str(records[0].partition)}
-        own = {"destination": self.destination, "path": path, "codec": "zstandard", "generation": generation}
+        partition_columns = {
+            "source": source,
+            "scope": topic,
+            "epoch": epoch,
+            "region": str(records[0].partition),
+        }
+        file_columns = {
+            "destination": self.destination,
+            "path": path,
+            "codec": "zstandard",
+            "generation": generation,
+        }
         return file_row(
-            number, **place, **own, **found.columns(), **(kept.add(found.keys) if filters else {})
+            number,
+            **partition_columns,
+            **file_columns,
+            **stats.columns(),
+            **(key_filters.add(stats.keys) if filters else {}),
         )
 
 
@@ -166,24 +186,30 @@ def _empty_catalog() -> Mapping[str, bytes]:
     with tempfile.TemporaryDirectory() as folder:
         for table in TABLES:
             ddl = declaration(table)
-            counted = re.findall(r"'(delta.dataSkippingStatsColumns)' = '([^']*)'", ddl)
+            statistics_setting = re.findall(r"'(delta.dataSkippingStatsColumns)' = '([^']*)'", ddl)
             write_deltalake(
-                f"{folder}/{table}", ARROW_SCHEMAS[table].empty_table(), configuration=dict(counted)
+                f"{folder}/{table}",
+                ARROW_SCHEMAS[table].empty_table(),
+                configuration=dict(statistics_setting),
             )
-        done = [Migration(version=n, name=m, applied_at=0) for n, m in enumerate(names("migrations"), 1)]
-        append(open_storage(folder), "migrations", done, "m")
+        migrations = [
+            Migration(version=n, name=m, applied_at=0) for n, m in enumerate(names("migrations"), 1)
+        ]
+        append(open_storage(folder), "migrations", migrations, "m")
         files = [file for file in Path(folder).rglob("*") if file.is_file()]
         return {str(file.relative_to(folder)): file.read_bytes() for file in files}
 
 
 def reader_of(folder: Path, rows: Iterable[Row]) -> CatalogReader:
-    """A catalog of these rows, without tables."""
+    """A reader of these rows, without tables."""
     reader = CatalogReader(str(folder))
     tables: dict[str, list[Row]] = {table: [] for table in TABLES}
     for row in rows:
         tables[table_of(type(row))].append(row)
-    for table, some in tables.items():
-        reader.give(f"raw_{table}", pa.Table.from_pylist([as_row(row) for row in some], ARROW_SCHEMAS[table]))
+    for table, table_rows in tables.items():
+        reader.give(
+            f"raw_{table}", pa.Table.from_pylist([as_row(row) for row in table_rows], ARROW_SCHEMAS[table])
+        )
     return reader
 
 
@@ -206,11 +232,11 @@ def block_of(topic: str, records: Iterable[Record]) -> Columns:
 
 
 def put_data_file(storage: Storage, path: str, columns: Columns, **metadata: Any) -> FileStats:
-    """Put a data file of one block; its figures."""
+    """Write a data file of one block; returns its statistics."""
     stats = columns.stats()
     with storage.writer() as sink:
         writer = FileWriter(sink, **metadata)
         writer.write_block(Block(columns.data, stats, hashes=hashes_of(columns)))
-        found = writer.finish()
+        file_stats = writer.finish()
         sink.commit(path)
-    return found
+    return file_stats

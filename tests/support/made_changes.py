@@ -1,7 +1,7 @@
 """A log task's backups made by hand: real log files and rows as flushes leave them, without a feed.
 
-`MadeChanges` takes changes as a decoder would give them and keeps what was committed, so that a test can say
-what a restore to any instant has to give (`latest`).
+`MadeChanges` takes changes as a decoder yields them and keeps the committed ones, so that a test can compare
+a restore to any instant with `latest`.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ RESULT = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One event of the feed, as `events.captured_schema()` has it without its offset."""
+    """One event of the feed, with the columns of `events.captured_schema()` except its offset."""
 
     table_id: int
     key: bytes
@@ -83,7 +83,7 @@ class Change:
 
 
 def put(table: int, key: bytes, commit_ts: int, value: bytes, start_ts: int | None = None) -> Change:
-    """A committed value that its write record carries itself."""
+    """A committed value that is stored in its write record."""
     return Change(table, key, commit_ts if start_ts is None else start_ts, commit_ts, value, PUTS)
 
 
@@ -93,7 +93,7 @@ def prewrite(table: int, key: bytes, start_ts: int, value: bytes) -> Change:
 
 
 def commit(table: int, key: bytes, start_ts: int, commit_ts: int) -> Change:
-    """What was prewritten at `start_ts` counts from `commit_ts` on."""
+    """A commit: the value that was prewritten at `start_ts` is valid from `commit_ts` on."""
     return Change(table, key, start_ts, commit_ts, None, PUTS)
 
 
@@ -103,17 +103,17 @@ def delete(table: int, key: bytes, commit_ts: int) -> Change:
 
 
 def rollback(table: int, key: bytes, start_ts: int) -> Change:
-    """What was prewritten at `start_ts` never counts."""
+    """A rollback: the value that was prewritten at `start_ts` never becomes valid."""
     return Change(table, key, start_ts, cf=DEFAULT, op=DELETE)
 
 
 def truncated(table: int, commit_ts: int) -> Change:
-    """Nothing is left of the table at `commit_ts`."""
+    """A truncation: the table is empty at `commit_ts`."""
     return Change(table, b"", commit_ts, commit_ts, None, TRUNCATES)
 
 
-def named(table: int, name: str, from_ts: int, action: str = "create", **more: Any) -> LogTable:
-    """A name in the database `shop`; the flush that it is given to fills the rest."""
+def named(table: int, name: str, from_ts: int, action: str = "create", **fields: Any) -> LogTable:
+    """A table's name in the database `shop`. `flush` fills in the columns of its backup."""
     row = LogTable(
         backup_id="",
         source="",
@@ -124,12 +124,12 @@ def named(table: int, name: str, from_ts: int, action: str = "create", **more: A
         action=action,  # type: ignore[arg-type]
         covered_from=max(0, from_ts - 1),
     )
-    return replace(row, **more)
+    return replace(row, **fields)
 
 
 @dataclass
 class MadeChanges:
-    """A source whose changes are flushed one after another. `root` holds a catalog already."""
+    """A source whose changes are flushed in one backup after another. `root` already holds a catalog."""
 
     root: Path
     writer: CatalogWriter
@@ -159,21 +159,21 @@ class MadeChanges:
         regions: Mapping[int, int] | None = None,
         finished_at: int | None = None,
     ) -> str:
-        """One more log backup. `end_ts`: the checkpoint after it; regions: their resolved ts (else 1: it)."""
+        """Write the next log backup. `end_ts`: its checkpoint; `regions`: region -> resolved ts."""
         name = self._next()
         self.history += changes
         self.tables |= {row.table_id: row.name for row in names if row.action != "drop"}
         rows = [
-            self._log_file(name, list(some), end_ts)
-            for _, some in groupby(sorted(changes, key=_place), key=_place)
+            self._log_file(name, list(file_changes), end_ts)
+            for _, file_changes in groupby(sorted(changes, key=_file_key), key=_file_key)
         ]
-        own = {"backup_id": name, "number": self.number, "source": self.source, "store": "1"}
-        told = [
-            LogRegion(**own, region=str(region), resolved_ts=ts)
+        keys = {"backup_id": name, "number": self.number, "source": self.source, "store": "1"}
+        log_regions = [
+            LogRegion(**keys, region=str(region), resolved_ts=ts)
             for region, ts in (regions or {1: end_ts}).items()
         ]
         tables = [replace(row, backup_id=name, source=self.source) for row in names]
-        objects = [self._listing(name, "log_regions", told), self._listing(name, "log_tables", tables)]
+        objects = [self._listing(name, "log_regions", log_regions), self._listing(name, "log_tables", tables)]
         start, self.offset = self.offset, self.offset + len(changes)
         backup = self._backup(
             [*rows, *objects],
@@ -186,19 +186,19 @@ class MadeChanges:
             end_ts=end_ts,
             finished_at=finished_at,
         )
-        own = {"backup_id": name, "source": self.source, "scope": FEED}
-        positions = [made_position(start, self.offset, **own)]
-        found = sidecar.Manifest(
-            backup=backup, positions=positions, scopes=[made_scope(**own)], gaps=[], parts=2
+        scope_keys = {"backup_id": name, "source": self.source, "scope": FEED}
+        positions = [made_position(start, self.offset, **scope_keys)]
+        manifest = sidecar.Manifest(
+            backup=backup, positions=positions, scopes=[made_scope(**scope_keys)], gaps=[], parts=2
         )
-        publish(self.storage, self.writer, (found, [rows, objects]))
+        publish(self.storage, self.writer, (manifest, [rows, objects]))
         write_stream_meta(self.storage, self.source, name, end_ts, rows)
         self.base, self.parent, self.parent_place = self.base or name, name, self.number
         self.end_ts = end_ts
         return name
 
     def full(self, ts: int, *, finished_at: int | None = None) -> str:
-        """A full of what was committed at `ts`: a Delta table, and a row for each of its objects."""
+        """Write a full of what was committed at `ts`: a Delta table, and a row for each of its objects."""
         name = self._next()
         folder = layout.full_folder(self.source, name)
         rows = [
@@ -207,10 +207,14 @@ class MadeChanges:
         write_deltalake(f"{self.root}/{folder}", pa.Table.from_pylist(rows, RESULT))
         objects = [
             put_object(
-                self.storage, found.path, self.storage.get(found.path), format="delta", **self._of(name)
+                self.storage,
+                blob.path,
+                self.storage.get(blob.path),
+                format="delta",
+                **self._object_columns(name),
             )
-            for found in self.storage.list(folder)
-            if not found.path.rpartition("/")[2].startswith(".")
+            for blob in self.storage.list(folder)
+            if not blob.path.rpartition("/")[2].startswith(".")
         ]
         backup = self._backup(
             objects,
@@ -223,50 +227,59 @@ class MadeChanges:
             end_ts=ts,
             finished_at=finished_at,
         )
-        found = sidecar.Manifest(backup=backup, positions=[], scopes=[], gaps=[], parts=1)
-        publish(self.storage, self.writer, (found, [objects]))
+        manifest = sidecar.Manifest(backup=backup, positions=[], scopes=[], gaps=[], parts=1)
+        publish(self.storage, self.writer, (manifest, [objects]))
         return name
 
     def latest(self, ts: int) -> list[dict[str, Any]]:
-        """What was committed at `ts`: a row of table_id, key, value, start_ts, commit_ts a key, in order."""
+        """The rows that were committed at `ts`, one a key, in the order of the keys."""
         values = {
             (c.table_id, c.key, c.start_ts): c.value for c in self.history if (c.cf, c.op) == (DEFAULT, PUT)
         }
         writes = [c for c in self.history if c.type and c.op == PUT and (c.commit_ts or 0) <= ts]
-        found: dict[tuple[int, bytes], Change] = {}
-        for one in sorted(writes, key=lambda c: (c.commit_ts, c.seq, c.sub)):
-            if one.type == TRUNCATES:
-                found = {place: c for place, c in found.items() if place[0] != one.table_id}
-            elif one.type == DELETES:
-                found.pop((one.table_id, one.key), None)
-            elif one.type == PUTS and one.table_id != META_TABLE:
-                value = one.value if one.value is not None else values[one.table_id, one.key, one.start_ts]
-                found[one.table_id, one.key] = replace(one, value=value)
+        latest_by_key: dict[tuple[int, bytes], Change] = {}
+        for write in sorted(writes, key=lambda c: (c.commit_ts, c.seq, c.sub)):
+            if write.type == TRUNCATES:
+                latest_by_key = {
+                    table_key: c for table_key, c in latest_by_key.items() if table_key[0] != write.table_id
+                }
+            elif write.type == DELETES:
+                latest_by_key.pop((write.table_id, write.key), None)
+            elif write.type == PUTS and write.table_id != META_TABLE:
+                value = (
+                    write.value
+                    if write.value is not None
+                    else values[write.table_id, write.key, write.start_ts]
+                )
+                latest_by_key[write.table_id, write.key] = replace(write, value=value)
         names = ("table_id", "key", "value", "start_ts", "commit_ts", "seq", "sub")
-        return [{name: getattr(found[place], name) for name in names} for place in sorted(found)]
+        return [
+            {name: getattr(latest_by_key[table_key], name) for name in names}
+            for table_key in sorted(latest_by_key)
+        ]
 
     def _next(self) -> str:
         self.number += 1
         return backup_id(self.number)
 
-    def _backup(self, rows: Sequence[DataFile], *, finished_at: int | None, **more: Any) -> Backup:
+    def _backup(self, rows: Sequence[DataFile], *, finished_at: int | None, **fields: Any) -> Backup:
         return made_backup(
             self.number,
             rows,
             source=self.source,
             source_kind=CHANGES,
             destination=self.destination,
-            chain_position=0 if more["parent"] is None else self.number - 1,
+            chain_position=0 if fields["parent"] is None else self.number - 1,
             ts_domain=self.domain,
             started_at=1_000_000 * self.number,
             finished_at=1_000_000 * self.number if finished_at is None else finished_at,
             codec=self.codec,
-            **more,
+            **fields,
         )
 
     def _log_file(self, name: str, changes: Sequence[Change], resolved_ts: int) -> DataFile:
         first, names = changes[0], [*stored_schema().names, "offset"]
-        place = LogPlace(
+        log_place = LogPlace(
             source=self.source,
             backup_id=name,
             table_id=first.table_id,
@@ -278,21 +291,21 @@ class MadeChanges:
         rows = [{"offset": self.offset, **{n: getattr(c, n) for n in stored_schema().names}} for c in changes]
         schema = pa.schema([*stored_schema(), pa.field("offset", pa.int64(), nullable=False)])
         with Scratch() as scratch:
-            file = LogFileWriter(place, scratch, self.codec)
+            file = LogFileWriter(log_place, scratch, self.codec)
             file.add(pa.RecordBatch.from_pylist(rows, schema=schema).select(names))
-            found = file.publish(self.storage, self.cipher) | {"resolved_ts": resolved_ts}
-        return DataFile(destination=self.destination, added_in=self.number, ts_domain=self.domain, **found)
+            columns = file.publish(self.storage, self.cipher) | {"resolved_ts": resolved_ts}
+        return DataFile(destination=self.destination, added_in=self.number, ts_domain=self.domain, **columns)
 
     def _listing(self, name: str, table: str, rows: Sequence[LogRegion | LogTable]) -> DataFile:
         path = f"{layout.backup_folder(self.source, name)}listing/{table}.parquet"
-        return put_listing(self.storage, path, table, rows, **self._of(name))
+        return put_listing(self.storage, path, table, rows, **self._object_columns(name))
 
-    def _of(self, name: str) -> dict[str, Any]:
-        """What the rows of a backup's objects have in common."""
-        known = {"destination": self.destination, "source": self.source, "ts_domain": self.domain}
-        places = {"scope": "-", "region": "-", "codec": "none"}
-        return {"backup_id": name, "added_in": self.number, **known, **places}
+    def _object_columns(self, name: str) -> dict[str, Any]:
+        """The columns that the rows of a backup's objects have in common."""
+        source_columns = {"destination": self.destination, "source": self.source, "ts_domain": self.domain}
+        region_columns = {"scope": "-", "region": "-", "codec": "none"}
+        return {"backup_id": name, "added_in": self.number, **source_columns, **region_columns}
 
 
-def _place(change: Change) -> tuple[str, int, int, str, str]:
+def _file_key(change: Change) -> tuple[str, int, int, str, str]:
     return change.store, change.region, change.table_id, change.cf, change.op

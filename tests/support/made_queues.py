@@ -1,6 +1,6 @@
-"""Backups of an engine's queues made by hand: real data files and rows, as the job leaves them, no Kafka.
+"""Backups of an engine's queues made by hand: real data files and rows as the job leaves them, no Kafka.
 
-`MadeQueues` keeps the queues' messages as partitions would, and works out what each backup has to hold.
+`MadeQueues` keeps the messages of each partition of the queues and computes what each backup must contain.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SETTINGS = '{"cleanup.policy": "delete", "retention.ms": "1"}'
 
 @dataclass
 class Point:
-    """Where a backup ended. `open`: transaction -> place -> (first position, first tid, messages)."""
+    """Where a backup ended. `open`: transaction -> partition -> (first position, first tid, messages)."""
 
     backup_id: str
     number: int
@@ -47,14 +47,14 @@ class Point:
     open: dict[str, dict[Place, tuple[int, int, int]]]
 
     def start(self, place: Place) -> int:
-        """From where on every transaction that is open is seen whole."""
-        firsts = [at[place][0] for at in self.open.values() if place in at]
+        """The position of a partition from which every open transaction is read completely."""
+        firsts = [partitions[place][0] for partitions in self.open.values() if place in partitions]
         return min([*firsts, self.ends[place]])
 
 
 @dataclass
 class MadeQueues:
-    """An engine, backed up again and again. `root` holds a catalog already. `queues`: topic -> partitions."""
+    """An engine that is backed up repeatedly. `root` holds a catalog. `queues`: topic -> partitions."""
 
     root: Path
     writer: CatalogWriter
@@ -70,31 +70,32 @@ class MadeQueues:
         self.objects = QueueObjects(self.storage, destination_id(self.storage), self.source)
         self.snapshots = MadeSnapshots(self.root, self.writer, layout.snapshot_source(self.source))
         self.places = [(topic, n) for topic, count in self.queues.items() for n in range(count)]
-        self.log: dict[Place, list[Message]] = {place: [] for place in self.places}
+        self.log: dict[Place, list[Message]] = {partition: [] for partition in self.places}
         self.points: dict[str, Point] = {}
         self.newest: Point | None = None
-        # Behind a restore: its id, what is stood upon, and from where on is read; when it was, ms.
+        # After a restore: its id, the point that the next backup builds on, where that backup starts in each
+        # partition, and its time in ms.
         self.restore: tuple[str, Point, dict[Place, int], int] | None = None
         self._restores = 0
 
     def send(self, *messages: Message) -> None:
-        """Have messages in the queues."""
-        for one in messages:
-            self.log[one.queue, one.partition].append(one)
+        """Append messages to the queues."""
+        for message in messages:
+            self.log[message.queue, message.partition].append(message)
 
-    def write(self, tid: int, *, queue: str = "delta.0", partition: int = 0, **more: Any) -> None:
-        """As `send`, of one message; its time is its tid."""
-        self.send(Message(queue, partition, tid, **{"ts": tid, **more}))
+    def write(self, tid: int, *, queue: str = "delta.0", partition: int = 0, **fields: Any) -> None:
+        """Append one message, whose time is its tid."""
+        self.send(Message(queue, partition, tid, **{"ts": tid, **fields}))
 
     def full(self, end_ts: int, files: Mapping[str, bytes] | None = None, *, gaps: Sequence[Gap] = ()) -> str:
-        """A full of an engine that has applied all that is in its queues; returns its id."""
+        """Take a full of an engine that has applied everything in its queues; returns its id."""
         name = self._next()
         snapshot = self.snapshots.take(files or {"a": b"a", "CURRENT": str(self.number).encode()})
         hold = f"the full {name} of {self.source} stands on it"
-        told: dict[str, Any] = {"source": self.snapshots.source, "at": 1000 * end_ts, "actor": "test"}
-        self.writer.record(Hold(backup_id=snapshot, reason=hold, **told))
-        ends = {place: len(log) for place, log in self.log.items()}
-        tids = [one.tid for log in self.log.values() for one in log if one.kind != "watermark"]
+        hold_fields: dict[str, Any] = {"source": self.snapshots.source, "at": 1000 * end_ts, "actor": "test"}
+        self.writer.record(Hold(backup_id=snapshot, reason=hold, **hold_fields))
+        ends = {partition: len(log) for partition, log in self.log.items()}
+        tids = [message.tid for log in self.log.values() for message in log if message.kind != "watermark"]
         self.newest = Point(
             backup_id=name,
             number=self.number,
@@ -112,29 +113,31 @@ class MadeQueues:
         return self._publish(self.newest, None, starts, [], 0, kind="full", start_ts=end_ts - 1, gaps=gaps)
 
     def differential(self, end_ts: int) -> str:
-        """Everything since the last full."""
+        """Take a backup of everything since the last full; returns its id."""
         point = self.restore[1] if self.restore else self.newest
         return self._child(self.points[point.base], end_ts, "cumulative")
 
     def incremental(self, end_ts: int) -> str:
-        """Everything since the last backup."""
+        """Take a backup of everything since the last backup; returns its id."""
         point = self.restore[1] if self.restore else self.newest
         return self._child(point, end_ts, "differential")
 
     def restored(self, name: str, at: int, *, upto: int | None = None, epoch: str | None = None) -> str:
-        """The engine is put back to the end of a backup, or to a tid `upto` within it, at an instant (ms);
-        its own queues go on, or new ones of an epoch. Returns the restore's id."""
+        """Restore the engine to the end of a backup, or to a tid `upto` within it, at an instant (ms).
+
+        Its queues continue, or new ones of another epoch begin. Returns the restore's id.
+        """
         point = self.points[name]
         self._restores += 1
         full, restore_id = self.points[point.base], backup_id(7200 + self._restores)
-        kept = self._chain(point, upto)
+        messages = self._chain(point, upto)
         if epoch is not None:
-            self.epoch, self.log = epoch, {place: [] for place in self.places}
-        for place in self.places:
-            self.log[place].append(Message(*place, -1, kind="watermark"))
-        bases = {place: len(log) for place, log in self.log.items()}
-        self.send(*kept)
-        whole = upto is None or upto == point.last_tid
+            self.epoch, self.log = epoch, {partition: [] for partition in self.places}
+        for partition in self.places:
+            self.log[partition].append(Message(*partition, -1, kind="watermark"))
+        bases = {partition: len(log) for partition, log in self.log.items()}
+        self.send(*messages)
+        to_end = upto is None or upto == point.last_tid
         self.writer.record_once(
             [
                 QueueRestore(
@@ -144,81 +147,101 @@ class MadeQueues:
                     source=self.source,
                     backup_id=name,
                     full_id=full.backup_id,
-                    whole=whole,
+                    whole=to_end,
                     last_tid=point.last_tid if upto is None else upto,
                     cluster="c1",
-                    **self._region(place),
+                    **self._region(partition),
                     base_position=base,
-                    end_position=len(self.log[place]),
+                    end_position=len(self.log[partition]),
                 )
-                for place, base in bases.items()
+                for partition, base in bases.items()
             ],
             f"queue-restore-{restore_id}",
         )
-        ends = {place: len(log) for place, log in self.log.items()}
-        stands = point if whole else full
-        self.restore = (restore_id, stands, bases if stands.full else ends, at)
+        ends = {partition: len(log) for partition, log in self.log.items()}
+        parent = point if to_end else full
+        self.restore = (restore_id, parent, bases if parent.full else ends, at)
         return restore_id
 
-    # --- what a backup holds
+    # --- the messages of a backup
 
     def _chain(self, point: Point, upto: int | None) -> list[Message]:
-        """The messages that a restore to a point brings, in the order of each partition."""
-        done = {t for place, log in self.log.items() for t in _ended(log[: point.ends[place]])}
+        """The messages that a restore to a point writes, in the order of each partition."""
+        ended_transactions = {
+            transaction
+            for partition, log in self.log.items()
+            for transaction in _ended_transactions(log[: point.ends[partition]])
+        }
         full = self.points[point.base]
-        found = []
-        for place, log in self.log.items():
-            for position, one in enumerate(log[: point.ends[place]]):
-                if one.kind == "watermark" or (one.transaction and one.transaction not in done):
+        messages = []
+        for partition, log in self.log.items():
+            for position, message in enumerate(log[: point.ends[partition]]):
+                if message.kind == "watermark" or (
+                    message.transaction and message.transaction not in ended_transactions
+                ):
                     continue
-                if position >= full.ends[place] or one.transaction in full.open:
-                    found.append(one)
-        return [one for one in found if upto is None or one.tid <= upto]
+                if position >= full.ends[partition] or message.transaction in full.open:
+                    messages.append(message)
+        return [message for message in messages if upto is None or message.tid <= upto]
 
     def _open(
         self,
-        before: Mapping[str, dict[Place, tuple[int, int, int]]],
+        parent_open: Mapping[str, dict[Place, tuple[int, int, int]]],
         starts: Mapping[Place, int],
-        own: Mapping[Place, int],
+        own_starts: Mapping[Place, int],
     ) -> dict[str, dict[Place, tuple[int, int, int]]]:
-        found = {name: dict(at) for name, at in before.items()}
-        for place, log in self.log.items():
-            for position, one in enumerate(log):
-                if position < max(starts[place], own.get(place, 0)) or one.transaction is None:
+        open_transactions = {name: dict(partitions) for name, partitions in parent_open.items()}
+        for partition, log in self.log.items():
+            for position, message in enumerate(log):
+                if (
+                    position < max(starts[partition], own_starts.get(partition, 0))
+                    or message.transaction is None
+                ):
                     continue
-                first, tid, count = found.setdefault(one.transaction, {}).get(place, (position, one.tid, 0))
-                found[one.transaction][place] = first, tid, count + 1
-        done = {
-            name for place, log in self.log.items() for name in _ended(log[starts[place] :]) if name in found
+                first, tid, count = open_transactions.setdefault(message.transaction, {}).get(
+                    partition, (position, message.tid, 0)
+                )
+                open_transactions[message.transaction][partition] = first, tid, count + 1
+        ended_transactions = {
+            name
+            for partition, log in self.log.items()
+            for name in _ended_transactions(log[starts[partition] :])
+            if name in open_transactions
         }
-        return {name: at for name, at in found.items() if name not in done}
+        return {
+            name: partitions
+            for name, partitions in open_transactions.items()
+            if name not in ended_transactions
+        }
 
     def _child(self, parent: Point, end_ts: int, kind: Literal["cumulative", "differential"]) -> str:
         restore, name = self.restore, self._next()
         if restore:
-            starts = own = restore[2]
-            before: Mapping[str, Any] = {}
+            starts = own_starts = restore[2]
+            parent_open: Mapping[str, Any] = {}
             start_ts, carried = restore[3], []
         else:
-            own = parent.ends
-            starts = {p: parent.start(p) for p in self.places} if parent.full else own
-            before, start_ts = parent.open, parent.end_ts
+            own_starts = parent.ends
+            starts = {p: parent.start(p) for p in self.places} if parent.full else own_starts
+            parent_open, start_ts = parent.open, parent.end_ts
             carried = [
-                (place, position, one)
-                for place, log in self.log.items()
-                for position, one in enumerate(log[starts[place] : own[place]], starts[place])
-                if one.transaction in parent.open
+                (partition, position, message)
+                for partition, log in self.log.items()
+                for position, message in enumerate(
+                    log[starts[partition] : own_starts[partition]], starts[partition]
+                )
+                if message.transaction in parent.open
             ]
         rows = [
             *carried,
             *(
-                (place, position, one)
-                for place, log in self.log.items()
-                for position, one in enumerate(log[own[place] :], own[place])
-                if one.kind != "watermark"
+                (partition, position, message)
+                for partition, log in self.log.items()
+                for position, message in enumerate(log[own_starts[partition] :], own_starts[partition])
+                if message.kind != "watermark"
             ),
         ]
-        tids = [one.tid for _, _, one in rows]
+        tids = [message.tid for _, _, message in rows]
         self.newest = Point(
             backup_id=name,
             number=self.number,
@@ -228,19 +251,22 @@ class MadeQueues:
             last_tid=max([*tids, parent.last_tid]),
             full=False,
             snapshot=None,
-            ends={place: len(log) for place, log in self.log.items()},
-            open=self._open(before, own, own),
+            ends={partition: len(log) for partition, log in self.log.items()},
+            open=self._open(parent_open, own_starts, own_starts),
         )
         self.restore = None
-        behind = {"restore_id": restore[0] if restore else None, "first_tid": min(tids, default=None)}
-        own_rows = (starts, rows, len(carried))
-        return self._publish(self.newest, parent, *own_rows, kind=kind, start_ts=start_ts, **behind)
+        optional_columns = {
+            "restore_id": restore[0] if restore else None,
+            "first_tid": min(tids, default=None),
+        }
+        messages = (starts, rows, len(carried))
+        return self._publish(self.newest, parent, *messages, kind=kind, start_ts=start_ts, **optional_columns)
 
     def _next(self) -> str:
         self.number += 1
         return backup_id(3600 + self.number)
 
-    # --- as the job publishes it
+    # --- the objects and rows of a backup
 
     def _publish(
         self,
@@ -260,16 +286,24 @@ class MadeQueues:
         self.points[name] = point
         data = [
             self.objects.messages(
-                name, point.number, self.epoch, place, [(at, one) for on, at, one in messages if on == place]
+                name,
+                point.number,
+                self.epoch,
+                partition,
+                [
+                    (position, message)
+                    for message_partition, position, message in messages
+                    if message_partition == partition
+                ],
             )
-            for place in self.places
-            if any(where == place for where, _, _ in messages)
+            for partition in self.places
+            if any(read_partition == partition for read_partition, _, _ in messages)
         ]
         history = yaml.safe_dump({"schemas": self.schemas}).encode()
-        own = {"backup_id": name, "source": self.source}
+        keys = {"backup_id": name, "source": self.source}
         listed: list[Row] = [
             QueuePoint(
-                **own,
+                **keys,
                 first_tid=first_tid,
                 last_tid=point.last_tid,
                 snapshot_id=point.snapshot,
@@ -279,30 +313,34 @@ class MadeQueues:
             ),
             *(
                 QueuePosition(
-                    **own,
-                    **self._region(place),
-                    no_transaction_position=point.start(place),
-                    last_tid=max((one.tid for one in self.log[place]), default=None),
+                    **keys,
+                    **self._region(partition),
+                    no_transaction_position=point.start(partition),
+                    last_tid=max((message.tid for message in self.log[partition]), default=None),
                 )
-                for place in self.places
+                for partition in self.places
             ),
             *(
                 QueueTransaction(
-                    **own,
+                    **keys,
                     transaction_id=transaction,
-                    **self._region(place),
+                    **self._region(partition),
                     first_position=first,
                     first_tid=tid,
                     entries=count,
                 )
-                for transaction, at in point.open.items()
-                for place, (first, tid, count) in at.items()
+                for transaction, partitions in point.open.items()
+                for partition, (first, tid, count) in partitions.items()
             ),
             *(
                 QueueSchema(
-                    **own, version=one.version, from_tid=one.tid, change=one.change, definition=one.schema
+                    **keys,
+                    version=schema.version,
+                    from_tid=schema.tid,
+                    change=schema.change,
+                    definition=schema.schema,
                 )
-                for one in parse(history)
+                for schema in parse(history)
             ),
         ]
         objects = [
@@ -311,11 +349,11 @@ class MadeQueues:
             self.objects.own_file(name, point.number, point.end_ts, "delta_schema_history.yaml", history),
         ]
         files = [*data, *objects]
-        found = sidecar.Manifest(
+        manifest = sidecar.Manifest(
             backup=made_backup(
                 point.number,
                 files,
-                **own,
+                **keys,
                 source_kind=QUEUES,
                 destination=self.objects.destination,
                 kind=kind,
@@ -330,22 +368,32 @@ class MadeQueues:
                 finished_at=1000 * point.end_ts,
             ),
             positions=[
-                made_position(starts[place], point.ends[place], **own, **self._region(place), ts=point.end_ts)
-                for place in self.places
+                made_position(
+                    starts[partition],
+                    point.ends[partition],
+                    **keys,
+                    **self._region(partition),
+                    ts=point.end_ts,
+                )
+                for partition in self.places
             ],
             scopes=[
-                made_scope(**own, scope=topic, epoch=self.epoch, regions=count, settings=SETTINGS)
+                made_scope(**keys, scope=topic, epoch=self.epoch, regions=count, settings=SETTINGS)
                 for topic, count in self.queues.items()
             ],
-            gaps=[Gap(**{**as_row(gap), **own, "epoch": self.epoch}) for gap in gaps],
+            gaps=[Gap(**{**as_row(gap), **keys, "epoch": self.epoch}) for gap in gaps],
             parts=2,
         )
-        publish(self.storage, self.writer, (found, [data, objects]))
+        publish(self.storage, self.writer, (manifest, [data, objects]))
         return name
 
-    def _region(self, place: Place) -> dict[str, str]:
-        return {"scope": place[0], "epoch": self.epoch, "region": str(place[1])}
+    def _region(self, partition: Place) -> dict[str, str]:
+        return {"scope": partition[0], "epoch": self.epoch, "region": str(partition[1])}
 
 
-def _ended(messages: Iterable[Message]) -> set[str]:
-    return {one.transaction for one in messages if one.transaction and one.kind in ("commit", "rollback")}
+def _ended_transactions(messages: Iterable[Message]) -> set[str]:
+    return {
+        message.transaction
+        for message in messages
+        if message.transaction and message.kind in ("commit", "rollback")
+    }

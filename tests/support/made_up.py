@@ -1,7 +1,7 @@
-"""A catalog of three months, made up: rows put into Delta tables without Spark and without a backup's data.
+"""An invented catalog of three months: rows in Delta tables, written without Spark and without data files.
 
-Weekly fulls and daily backups of some topics of two clusters, with a gap, a fork, a damaged file, a prune,
-and a name that no browser should take for a command.
+It has weekly fulls and daily backups of some topics of two clusters, with a gap, a fork, a damaged file, a
+prune, and a topic name that a browser must not run as a script.
 """
 
 from __future__ import annotations
@@ -39,20 +39,21 @@ def declaration(table: str) -> str:
 
 
 def put(folder: Path, rows: Iterable[Row]) -> None:
-    """A catalog in a folder's `catalog/` that has these rows."""
+    """Write a catalog with these rows to `catalog/` in a folder."""
     storage = open_storage(str(folder / "catalog"))
     tables: dict[str, list[Row]] = {table: [] for table in ARROW_SCHEMAS}
     for row in rows:
         tables[table_of(type(row))].append(row)
-    for table, some in tables.items():
+    for table, table_rows in tables.items():
         text = declaration(table)
         settings = dict(re.findall(r"'(delta\.dataSkippingStatsColumns)' = '([^']*)'", text))
         DeltaTable.create(f"{folder}/catalog/{table}", ARROW_SCHEMAS[table], configuration=settings)
-        append(storage, table, some, "made-up")
+        append(storage, table, table_rows, "made-up")
 
 
 def three_months(days: int = 90) -> list[Row]:
-    """The rows of the catalog of the module's first lines; the last backup ends 89 days after `FIRST`."""
+    """The rows of the catalog that the module's docstring describes; the last backup ends 89 days after
+    `FIRST`."""
     rows: list[Row] = [
         Migration(version=n, name=name, applied_at=0) for n, name in enumerate(names("migrations"), 1)
     ]
@@ -66,51 +67,52 @@ def _cluster(cluster: str, topics: tuple[str, ...], days: int) -> list[Row]:
     rows: list[Row] = []
     base = parent = ""
     for day in range(days):
-        number, at = day + 1, FIRST + day * DAY
-        fresh = day % 7 == 0 or (cluster == "prod" and day == 45)  # after the gap
+        number, end_ts = day + 1, FIRST + day * DAY
+        is_full = day % 7 == 0 or (cluster == "prod" and day == 45)  # after the gap
         name = backup_id(cluster, number)
-        base, parent = (name, "") if fresh else (base, parent)
-        mine = [
-            _file(cluster, topic, region, number, name, fresh)
+        base, parent = (name, "") if is_full else (base, parent)
+        files = [
+            _file(cluster, topic, region, number, name, is_full)
             for topic in topics
             for region in range(REGIONS)
         ]
-        rows += mine
+        rows += files
         forked = cluster == "prod" and day in (75, 76)
-        totals = {"bytes": sum(file.bytes for file in mine), "entries": sum(file.entries for file in mine)}
+        totals = {"bytes": sum(file.bytes for file in files), "entries": sum(file.entries for file in files)}
         lineage: dict[str, Any] = {"base": base}
-        if not fresh:
+        if not is_full:
             lineage |= {"kind": "differential", "level": 1, "parent": parent, "parent_place": number - 1}
-            lineage |= {"chain_position": number - int(base[-8:], 16), "start_ts": at - DAY}
+            lineage |= {"chain_position": number - int(base[-8:], 16), "start_ts": end_ts - DAY}
         rows.append(
             backup_row(
                 number, backup_id=name, source=cluster, destination="d1", **lineage, **totals,
-                files=len(mine), state="out_of_sync" if forked else "complete", end_ts=at,
-                started_at=at * 1000, finished_at=(at + 60_000) * 1000, isolation="read_committed",
+                files=len(files), state="out_of_sync" if forked else "complete", end_ts=end_ts,
+                started_at=end_ts * 1000, finished_at=(end_ts + 60_000) * 1000, isolation="read_committed",
                 codec="zstandard",
             )
         )  # fmt: skip
-        own: dict[str, Any] = {"backup_id": name, "source": cluster, "epoch": EPOCH}
+        backup_columns: dict[str, Any] = {"backup_id": name, "source": cluster, "epoch": EPOCH}
         for topic in topics:
-            rows.append(Scope(**own, scope=topic, regions=REGIONS, settings="{}", replication=3))
-        for file in mine:
+            rows.append(Scope(**backup_columns, scope=topic, regions=REGIONS, settings="{}", replication=3))
+        for file in files:
             rows.append(
                 Position(
-                    **own, scope=file.scope, region=file.region, start_position=file.start_position,
-                    end_position=file.end_position, low_position=0, high_position=file.end_position, ts=at,
+                    **backup_columns, scope=file.scope, region=file.region,
+                    start_position=file.start_position, end_position=file.end_position, low_position=0,
+                    high_position=file.end_position, ts=end_ts,
                 )
             )  # fmt: skip
         parent = name
         if cluster == "prod" and day == 45:
             rows += [
                 Gap(
-                    **own, scope=topic, region=str(region), from_position=450, to_position=520,
-                    reason="purged", from_ts=at - 3 * DAY, to_ts=at, bridged=False,
+                    **backup_columns, scope=topic, region=str(region), from_position=450, to_position=520,
+                    reason="purged", from_ts=end_ts - 3 * DAY, to_ts=end_ts, bridged=False,
                 )
                 for topic in topics[:2] for region in range(REGIONS)
             ]  # fmt: skip
         if cluster == "prod" and day == 60:
-            rows += _pruned(rows, at)
+            rows += _pruned(rows, end_ts)
     if cluster == "prod":
         rows += _checks(rows)
     return rows
@@ -121,24 +123,26 @@ def backup_id(cluster: str, number: int) -> str:
     return f"2026{'A' if cluster == 'prod' else 'B'}{number:03d}T030000Z-{number:08x}"
 
 
-def _file(cluster: str, topic: str, region: int, number: int, name: str, fresh: bool) -> DataFile:
-    at = FIRST + (number - 1) * DAY
-    first = 0 if fresh else 10 * (number - 1)
-    size = (40_000_000 + 900_000 * number if fresh else 6_000_000) * (1 + len(topic) % 3)
+def _file(cluster: str, topic: str, region: int, number: int, name: str, is_full: bool) -> DataFile:
+    end_ts = FIRST + (number - 1) * DAY
+    start = 0 if is_full else 10 * (number - 1)
+    size = (40_000_000 + 900_000 * number if is_full else 6_000_000) * (1 + len(topic) % 3)
     path = f"{cluster}/{EPOCH}/topics/{quote(topic, safe='')}/partition={region}/{number:08d}.avro"
     return file_row(
         number, destination="d1", path=path, backup_id=name, source=cluster, scope=topic, region=str(region),
-        codec="zstandard", bytes=size, raw_bytes=5 * size, sha256="00" * 32, entries=10 * number - first,
-        min_ts=FIRST - DAY if fresh else at - DAY, max_ts=at - 1, start_position=first,
+        codec="zstandard", bytes=size, raw_bytes=5 * size, sha256="00" * 32, entries=10 * number - start,
+        min_ts=FIRST - DAY if is_full else end_ts - DAY, max_ts=end_ts - 1, start_position=start,
         end_position=10 * number,
     )  # fmt: skip
 
 
-def _pruned(rows: list[Row], at: int) -> list[Row]:
-    gone = [row for row in rows if isinstance(row, DataFile) and row.scope == "clicks" and row.added_in <= 28]
-    own: dict[str, Any] = {
+def _pruned(rows: list[Row], end_ts: int) -> list[Row]:
+    pruned_files = [
+        row for row in rows if isinstance(row, DataFile) and row.scope == "clicks" and row.added_in <= 28
+    ]
+    removal_columns: dict[str, Any] = {
         "prune_id": "p1",
-        "at": at * 1000,
+        "at": end_ts * 1000,
         "source": "prod",
         "epoch": EPOCH,
         "reason": "time",
@@ -146,25 +150,29 @@ def _pruned(rows: list[Row], at: int) -> list[Row]:
     return [
         *(
             Removal(
-                **own, destination=row.destination, path=row.path, backup_id=row.backup_id, scope=row.scope,
-                region=row.region, bytes=row.bytes,
+                **removal_columns, destination=row.destination, path=row.path, backup_id=row.backup_id,
+                scope=row.scope, region=row.region, bytes=row.bytes,
             )
-            for row in gone
+            for row in pruned_files
         ),
-        *(Floor(**own, scope="clicks", region=str(region), low_position=280) for region in range(REGIONS)),
+        *(
+            Floor(**removal_columns, scope="clicks", region=str(region), low_position=280)
+            for region in range(REGIONS)
+        ),
     ]  # fmt: skip
 
 
 def _checks(rows: list[Row]) -> list[Row]:
-    at = (FIRST + 88 * DAY) * 1000
+    checked_at = (FIRST + 88 * DAY) * 1000
     removed = {row.path for row in rows if isinstance(row, Removal)}
-    held = [row for row in rows if isinstance(row, DataFile) and row.path not in removed]
-    broken = next(row for row in held if row.added_in == 82 and row.scope == "invoices")
+    live_files = [row for row in rows if isinstance(row, DataFile) and row.path not in removed]
+    damaged_file = next(row for row in live_files if row.added_in == 82 and row.scope == "invoices")
     return [
         Check(
-            check_id="c1", at=at, backup_id=row.backup_id, destination="d1", path=row.path, mode="hash",
-            outcome="damaged" if row is broken else "ok",
-            detail="sha256 differs" if row is broken else None,
+            check_id="c1", at=checked_at, backup_id=row.backup_id, destination="d1", path=row.path,
+            mode="hash",
+            outcome="damaged" if row is damaged_file else "ok",
+            detail="sha256 differs" if row is damaged_file else None,
         )
-        for row in held
+        for row in live_files
     ]  # fmt: skip

@@ -1,7 +1,7 @@
-"""Mistakes on the command line and what lakebackup says to each, recorded in a file that a person reads.
+"""Mistakes on the command line and the messages of lakebackup, recorded in a file for people to review.
 
-`python -m tests.support.mistakes` runs the commands of the file again and writes what they say now. Read the
-changes before you commit them.
+`python -m tests.support.mistakes` runs the commands of the file again and records their present messages.
+Read the changes before you commit them.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _VARIABLE = re.compile(r"[A-Za-z_]\w*=.*", re.ASCII | re.DOTALL)
 
 @dataclass(frozen=True)
 class Mistake:
-    """A command and what it says. `files`: those that it finds, name -> text."""
+    """A command and its message. `files`: files that exist before it runs, name -> text."""
 
     command: str
     exit: int | None = None
@@ -53,19 +53,19 @@ class Mistake:
 
 
 def load() -> dict[str, list[Mistake]]:
-    """The recorded mistakes, by what they are about."""
+    """The recorded mistakes, by area."""
     recorded: dict[str, list[dict[str, Any]]] = yaml.safe_load(FILE.read_text("utf-8"))
     return {area: [Mistake(**mistake) for mistake in mistakes] for area, mistakes in recorded.items()}
 
 
 def unpack_repository(folder: Path) -> None:
-    """Make the repository that the commands find as `backups`."""
+    """Unpack the repository that the commands use as `backups`."""
     with _REPOSITORY.open("rb") as packed:
         unpack(packed, folder)
 
 
 def run(mistake: Mistake, folder: Path) -> tuple[int, str]:
-    """The exit code of a command that runs in `folder`, and what it says, with names of no machine."""
+    """Run a command in `folder`; returns its exit code and its message, without paths of this machine."""
     for name, text in mistake.files.items():
         (folder / name).write_text(text, "utf-8")
         (folder / name).chmod(0o600)
@@ -75,26 +75,26 @@ def run(mistake: Mistake, folder: Path) -> tuple[int, str]:
         name, _, variables[name] = words.pop(0).partition("=")
     if words.pop(0) != "lakebackup":
         raise ValueError(f"{mistake.command!r} is no command of lakebackup")
-    own = {name: value for name, value in os.environ.items() if not name.startswith("LAKEBACKUP_")}
-    said = io.StringIO()
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("LAKEBACKUP_")}
+    errors = io.StringIO()
     with (
         contextlib.chdir(folder),
-        mock.patch.dict(os.environ, own | variables, clear=True),
+        mock.patch.dict(os.environ, environment | variables, clear=True),
         mock.patch.object(jvm, "start", _no_jvm),
         mock.patch.object(cluster, "ALL_DOWN_S", 0.3),
         contextlib.redirect_stdout(io.StringIO()),
-        contextlib.redirect_stderr(said),
+        contextlib.redirect_stderr(errors),
     ):
         code = main(words)
-    return code, _without_machine(said.getvalue(), folder)
+    return code, _without_machine(errors.getvalue(), folder)
 
 
 def record() -> None:
-    """Run all commands of the file and write what they say."""
-    FILE.write_text("".join([_HEADER, *_written(load())]), "utf-8")
+    """Run all commands of the file and record their messages."""
+    FILE.write_text("".join([_HEADER, *_yaml_entries(load())]), "utf-8")
 
 
-def _written(mistakes: Mapping[str, list[Mistake]]) -> Iterator[str]:
+def _yaml_entries(mistakes: Mapping[str, list[Mistake]]) -> Iterator[str]:
     with tempfile.TemporaryDirectory() as scratch:
         unpack_repository(Path(scratch))
         for area, commands in mistakes.items():
@@ -103,17 +103,17 @@ def _written(mistakes: Mapping[str, list[Mistake]]) -> Iterator[str]:
                 for path in Path(scratch).iterdir():
                     if path.is_file():
                         path.unlink()
-                code, said = run(mistake, Path(scratch))
+                code, message = run(mistake, Path(scratch))
                 yield f"\n- command: {_quoted(mistake.command)}\n"
                 if mistake.files:
                     yield "  files:\n"
                 for name, text in mistake.files.items():
                     yield f"    {name}: {_quoted(text)}\n"
-                yield f"  exit: {code}\n  says: |\n{indent(said, '    ')}"
+                yield f"  exit: {code}\n  says: |\n{indent(message, '    ')}"
 
 
 def _quoted(text: str) -> str:
-    """A text as YAML has it on one line: plain where that is the same."""
+    """A text as a YAML value on one line, without quotes if YAML reads it as the same text."""
     plain = text == text.strip() and "\n" not in text and '"' not in text[:1]
     with contextlib.suppress(yaml.YAMLError):
         if plain and yaml.safe_load(f"key: {text}") == {"key": text}:
@@ -123,7 +123,7 @@ def _quoted(text: str) -> str:
 
 
 def _no_jvm(*_: object, **__: object) -> Any:
-    """A JVM that only says what is wrong with Java."""
+    """In place of a JVM: checks Java's environment, and fails if the JVM is used."""
     jvm.environment()
 
     class Absent:

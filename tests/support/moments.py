@@ -1,4 +1,4 @@
-"""What a database really held at many moments, while others wrote to it."""
+"""Records the contents of a database at many moments, while writers change it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.postgres import Postgres
 
 Contents = dict[str, dict[str, dict[str, Any]]]
 
-#: Text of the key as Debezium writes it, and the row.
+#: The key as Debezium's JSON has it, and the columns of the row.
 _TABLES = {
     "accounts": ("json_build_object('id', id)", "id, owner, balance, active, tags, words, body"),
     "orders": ("json_build_object('id', id)", "id, account, note"),
@@ -45,20 +45,21 @@ _STATEMENTS = [
         """INSERT INTO accounts (id, owner, balance) VALUES (%(account)s, 'new', 9007199254740993)
         ON CONFLICT (id) DO UPDATE SET active = NOT accounts.active"""
     ],
-    # Leaves columns as they were that are stored apart; Debezium sends them, for REPLICA IDENTITY is FULL.
+    # Leaves large columns unchanged that are stored out of line; REPLICA IDENTITY FULL makes Debezium send
+    # them.
     ["UPDATE accounts SET balance = balance + 1 WHERE id %% 10 = %(writer)s"],
     ["UPDATE accounts SET tags = tags || 1, body = body || 'more' WHERE id = %(account)s"],
 ]
-# Whoever writes shares it; whoever looks has it alone.
+# Writers hold this advisory lock shared, `take` holds it exclusively.
 _GATE = 4711
 EACH = 15
 
 
 class Moments:
-    """A database under a load of writers, until the block is left; `take` looks at all of it, and lets them
-    begin another `EACH` transactions.
+    """A database with a load of writers inside the block. `take` records all of its contents, and lets the
+    writers begin another `EACH` transactions.
 
-    `seen`: what it held at moments, in ms since 1970: everything that was committed up to then.
+    `seen`: the committed contents at moments, in ms since 1970.
     """
 
     def __init__(self, postgres: Postgres, database: str, *, writers: int = 3, seed: int = 1) -> None:
@@ -66,7 +67,7 @@ class Moments:
         self.transactions = 0
         self._connect: Callable[[], psycopg.Connection[Any]] = lambda: postgres.connect(database)
         self._stop = threading.Event()
-        self._may = threading.Semaphore(EACH)
+        self._permits = threading.Semaphore(EACH)
         self._failed: list[BaseException] = []
         self._writers = [
             threading.Thread(target=self._write, args=(random.Random(f"{seed} {n}"), n))
@@ -82,59 +83,59 @@ class Moments:
 
     def __exit__(self, *_: object) -> None:
         self._stop.set()
-        self._may.release(len(self._writers))
+        self._permits.release(len(self._writers))
         for writer in self._writers:
             writer.join()
         if self._failed:
             raise self._failed[0]
 
     def take(self, *, before: str = "") -> int:
-        """What the database holds now; the moment. Nothing is committed in its millisecond."""
+        """Record the present contents; returns the moment. Nothing is committed in its millisecond."""
         with self._connect() as connection:
             connection.execute("SELECT pg_advisory_lock(%s)", [_GATE])
             if before:
                 connection.execute(before.encode())
                 connection.commit()
             moment = self._clock(connection) + 1
-            found: Contents = {}
+            contents: Contents = {}
             for table, (key, columns) in _TABLES.items():
                 rows = connection.execute(
                     f"SELECT {key}::text, row_to_json(r) FROM (SELECT {columns} FROM {table}) AS r".encode()
                 )
-                found[table] = {text.replace(" ", ""): row for text, row in rows.fetchall()}
+                contents[table] = {text.replace(" ", ""): row for text, row in rows.fetchall()}
             while self._clock(connection) <= moment:
                 pass
             connection.execute("SELECT pg_advisory_unlock(%s)", [_GATE])
-        self.seen[moment] = found
-        self._may.release(EACH)
+        self.seen[moment] = contents
+        self._permits.release(EACH)
         return moment
 
     @staticmethod
     def _clock(connection: psycopg.Connection[Any]) -> int:
-        [now] = connection.execute(
-            "SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint"  # Debezium cuts off, too
+        [milliseconds] = connection.execute(
+            "SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint"  # Debezium truncates, too
         ).fetchone() or [0]
-        return int(now)
+        return int(milliseconds)
 
-    def _write(self, chance: random.Random, number: int) -> None:
+    def _write(self, dice: random.Random, number: int) -> None:
         try:
             with self._connect() as connection:
-                while self._may.acquire() and not self._stop.is_set():
-                    self._transaction(connection, chance, number)
-        except BaseException as error:  # noqa: BLE001 - raised where the block is left
+                while self._permits.acquire() and not self._stop.is_set():
+                    self._transaction(connection, dice, number)
+        except BaseException as error:  # noqa: BLE001 - raised at the end of the block
             self._failed.append(error)
 
-    def _transaction(self, connection: psycopg.Connection[Any], chance: random.Random, number: int) -> None:
-        # No two writers wait for each other's rows.
-        order, account = (chance.randrange(most) * 10 + number for most in (10_000, 10))
+    def _transaction(self, connection: psycopg.Connection[Any], dice: random.Random, number: int) -> None:
+        # Writers use different rows, so that they do not wait for each other.
+        order, account = (dice.randrange(limit) * 10 + number for limit in (10_000, 10))
         try:
             connection.execute("SELECT pg_advisory_xact_lock_shared(%s)", [_GATE])
-            for _ in range(chance.choice([1, 1, 2, 8])):
-                for statement in chance.choice(_STATEMENTS):
+            for _ in range(dice.choice([1, 1, 2, 8])):
+                for statement in dice.choice(_STATEMENTS):
                     values = {"order": order, "account": account, "writer": number}
                     connection.execute(statement.encode(), values)
                 order += 10
-            connection.rollback() if chance.randrange(10) == 0 else connection.commit()
+            connection.rollback() if dice.randrange(10) == 0 else connection.commit()
         except psycopg.errors.UniqueViolation:
             connection.rollback()
         self.transactions += 1

@@ -1,4 +1,4 @@
-"""The notebooks: makes the .ipynb of each from its source, and runs them in IPython.
+"""Makes the .ipynb file of each notebook from its source, and runs notebooks in IPython.
 
 The source is Python in the percent format (jupytext). `python -m tests.support.notebooks` writes the .ipynb
 files beside the sources.
@@ -29,7 +29,7 @@ _KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
 
 @dataclass(slots=True)
 class Shown:
-    """What a notebook showed: the rows of its tables, its charts, the HTML of both; and its variables."""
+    """The output of a notebook: the rows of its tables, its charts, the HTML of both; and its variables."""
 
     tables: list[list[dict[str, Any]]] = field(default_factory=list)
     charts: list[Chart] = field(default_factory=list)
@@ -51,18 +51,18 @@ def as_ipynb(source: Path) -> str:
         for number, cell in enumerate(notebook.cells, 1)
     ]
     metadata = {"kernelspec": _KERNEL, "language_info": {"name": "python"}}
-    written = {"cells": cells, "metadata": metadata, "nbformat": 4, "nbformat_minor": 5}
-    return json.dumps(written, indent=1, ensure_ascii=False) + "\n"
+    notebook_json = {"cells": cells, "metadata": metadata, "nbformat": 4, "nbformat_minor": 5}
+    return json.dumps(notebook_json, indent=1, ensure_ascii=False) + "\n"
 
 
 def run(source: Path, *, spark: SparkSession | None = None, **parameters: Any) -> Shown:
-    """Run all cells in order, as Jupyter's kernel does. The parameters follow the cell that is tagged with
-    that word, as papermill puts them. `spark`: the session of a kernel that has one. Raises what a cell
+    """Run all cells in order, as Jupyter's kernel does. The parameters are set after the cell with the tag
+    `parameters`, as papermill does. `spark`: the session of a kernel that has one. Raises what a cell
     raises."""
     names = {} if spark is None else {"spark": spark}
     shell = InteractiveShell(config=Config({"HistoryManager": {"enabled": False}}), user_ns=names)
     shell.system = shell.system_raw
-    shown = Shown()
+    output = Shown()
     try:
         for cell in jupytext.read(source, fmt="py:percent").cells:
             if cell.cell_type != "code":
@@ -71,23 +71,23 @@ def run(source: Path, *, spark: SparkSession | None = None, **parameters: Any) -
                 result = shell.run_cell(cell.source)
             result.raise_error()
             assert not shell.user_ns.get("_exit_code"), cell.source
-            _keep(shown, result.result)
+            _add_output(output, result.result)
             if "parameters" in cell.metadata.get("tags", ()):
                 shell.user_ns.update(parameters)
-        shown.names = dict(shell.user_ns)
+        output.names = dict(shell.user_ns)
     finally:
         shell.restore_sys_module_state()
         InteractiveShell.clear_instance()
-    return shown
+    return output
 
 
-def _keep(shown: Shown, value: Any) -> None:
+def _add_output(output: Shown, value: Any) -> None:
     if isinstance(value, Answer | Chart):
-        shown.pages.append(value._repr_html_())
+        output.pages.append(value._repr_html_())
     if isinstance(value, Answer):
-        shown.tables.append(value.rows())
+        output.tables.append(value.rows())
     elif isinstance(value, Chart):
-        shown.charts.append(value)
+        output.charts.append(value)
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""PostgreSQL itself on this machine, with logical decoding: a database of its own for each test."""
+"""A PostgreSQL server with logical decoding on this machine, with a new database for each test."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ SETTINGS = {
 
 
 class Postgres:
-    """A server in a folder that it makes and removes. As a context manager it runs inside the block.
+    """A server in a folder that it creates and removes. As a context manager it runs inside the block.
 
-    It refuses to run as root, and an account without rights cannot enter root's folders: hence a folder
-    of its own, with its programs in it.
+    PostgreSQL refuses to run as root, and an unprivileged account cannot enter root's folders. Hence the
+    server has its own folder, which also holds its programs.
     """
 
     def __init__(self) -> None:
@@ -49,11 +49,11 @@ class Postgres:
 
     @property
     def log(self) -> Path:
-        """What it says."""
+        """The file of the server's log."""
         return self.folder / "postgres.log"
 
     def start(self, seconds: float = 60) -> Self:
-        """Unpacks and starts it, and waits until it answers."""
+        """Unpack and start the server, and wait until it answers."""
         deadline = time.monotonic() + seconds
         program = self._unpack() / "bin"
         data = self.folder / "data"
@@ -76,9 +76,9 @@ class Postgres:
         return self
 
     def stop(self) -> None:
-        """Ends it and removes what it held."""
+        """Kill the server and remove its folder."""
         if self._child:
-            self._child.kill()  # nothing of it is wanted; its other processes see it gone, and end
+            self._child.kill()  # its files are removed anyway; its other processes notice and end
             self._child = None
         shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -93,7 +93,7 @@ class Postgres:
         self.stop()
 
     def database(self) -> str:
-        """A new, empty database; its name."""
+        """Create an empty database; returns its name."""
         name = f"test_{uuid4().hex[:8]}"
         with self.connect("postgres", autocommit=True) as connection:
             connection.execute(f"CREATE DATABASE {name}")
@@ -113,7 +113,7 @@ class Postgres:
         return True
 
     def _unpack(self) -> Path:
-        """The programs, from the archive in the published package."""
+        """Unpack the programs from the archive in the published package; returns their folder."""
         program = self.folder / "program"
         package = class_path(cast("JarSet", f"postgres-{platform.machine()}"))
         with zipfile.ZipFile(package) as archive:

@@ -1,4 +1,4 @@
-"""Files as secrets have to be."""
+"""Files with the permissions that secrets need."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def private_file(path: Path, content: bytes) -> Path:
-    """A file that this account alone may read."""
+    """Write a file that only this account may read; returns its path."""
     path.touch(mode=0o600)
     path.write_bytes(content)
     return path

@@ -1,4 +1,4 @@
-"""The command in a process of its own, to be killed."""
+"""Runs the command in a process that a test can kill."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ MARK = "LAKEBACKUP_TESTED_RUN"
 
 
 class Place(Protocol):
-    """What has a folder, beside which a run's output goes."""
+    """An object with a folder; a run's output goes beside this folder."""
 
     @property
     def folder(self) -> Path: ...
 
 
 class Run:
-    """The command in a process of its own; all that it starts carries a mark."""
+    """The command in its own process. Every process that it starts has a mark in its environment."""
 
     def __init__(self, lab: Place, *arguments: str) -> None:
         self.mark = uuid4().hex
@@ -47,25 +47,27 @@ class Run:
             )
 
     def kill_when(self, reached: Callable[[], bool], what: str) -> None:
-        """SIGKILL as soon as a condition holds; fails when the command ended before."""
+        """Send SIGKILL as soon as a condition holds; fails if the command ends before."""
         deadline = time.monotonic() + 120
         try:
             while not reached():
-                ended = self.process.poll()
-                assert ended is None, f"ended with {ended} before {what}: {self.log.read_text()[-2000:]}"
+                exit_code = self.process.poll()
+                assert exit_code is None, (
+                    f"ended with {exit_code} before {what}: {self.log.read_text()[-2000:]}"
+                )
                 assert time.monotonic() < deadline, f"never: {what}"
                 time.sleep(0.001)
         finally:
             self.kill()
 
     def kill(self) -> None:
-        """SIGKILL, and nothing that the command started goes on."""
+        """Send SIGKILL, and wait until everything that the command started has ended."""
         self.process.send_signal(signal.SIGKILL)
         self.process.wait()
         truth.until(lambda: not self.left(), f"the JVM and the workers end: {self.left()}", 120)
 
     def end(self, number: int, seconds: float = 60) -> int:
-        """Send a signal, SIGINT as a terminal does; returns the exit code. Nothing of the run goes on."""
+        """Send a signal, SIGINT as a terminal does; returns the exit code when the whole run has ended."""
         if number == signal.SIGINT:
             os.killpg(self.process.pid, number)
         else:
@@ -75,17 +77,17 @@ class Run:
         return code
 
     def left(self) -> list[str]:
-        """Processes of this run that are still there."""
-        found = []
+        """The command lines of this run's processes that still run."""
+        commands = []
         for process in psutil.process_iter():
             with suppress(psutil.Error):
                 if process.environ().get(MARK) == self.mark and process.status() != psutil.STATUS_ZOMBIE:
-                    found.append(" ".join(process.cmdline())[:100])
-        return found
+                    commands.append(" ".join(process.cmdline())[:100])
+        return commands
 
 
 class TerminalRun(Run):
-    """The command as a person runs it: in the foreground of a terminal, of which `shown` is the output."""
+    """The command in the foreground of a terminal, as a person runs it; `shown` is the terminal's output."""
 
     def __init__(self, *arguments: str) -> None:
         self.mark = uuid4().hex
@@ -111,7 +113,7 @@ class TerminalRun(Run):
         os.close(self._keys)
 
     def until(self, reached: Callable[[], bool], what: str, seconds: float = 120) -> None:
-        """Wait for a condition, reading what is shown; fails when the command ends first."""
+        """Wait for a condition while reading the output; fails if the command ends first."""
         deadline = time.monotonic() + seconds
         while not reached():
             assert self.process.poll() is None, f"ended before {what}: {self.shown.decode()[-2000:]}"
@@ -124,11 +126,11 @@ class TerminalRun(Run):
 
     @property
     def is_raw(self) -> bool:
-        """Whether the command takes each key by itself, Ctrl-C too."""
+        """Whether the command reads single keys, including Ctrl-C."""
         return not termios.tcgetattr(self._keys)[3] & termios.ISIG
 
     def press_ctrl_c(self) -> None:
-        """The terminal then signals every process of its foreground group."""
+        """Press Ctrl-C: the terminal signals every process of its foreground group."""
         os.write(self._keys, b"\x03")
 
     def ended(self, seconds: float = 15) -> int:

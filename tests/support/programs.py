@@ -1,4 +1,4 @@
-"""Programs of the system that some tests need. `make tools` installs them where it can."""
+"""Finds programs of the system that some tests need. `make tools` installs them where it can."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import pytest
 
 
 def program(*names: str, package: str) -> str:
-    """The first of these on the PATH. Without one the test is skipped, but fails where CI is set: there it
-    has to be."""
-    found = next(filter(None, map(shutil.which, names)), None)
-    if found is None:
+    """The path of the first of these programs on the PATH. If there is none, the test is skipped, but fails
+    where CI is set: programs are required there."""
+    path = next(filter(None, map(shutil.which, names)), None)
+    if path is None:
         missing = f"no {names[0]} on the PATH: apt-get install {package}"
         if os.environ.get("CI"):
             pytest.fail(missing)
         pytest.skip(missing)
-    return found
+    return path

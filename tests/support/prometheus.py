@@ -1,4 +1,4 @@
-"""Prometheus itself on this machine, and the node exporter with which it reads files."""
+"""Runs Prometheus on this machine, and queries it over its HTTP API."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lakebackup_jobs.runtime.child import Child, free_port, tail
 
 @contextmanager
 def child(log: Path, url: str, command: list[str | Path]) -> Iterator[str]:
-    """A server while the block runs, from when this URL of it answers. Gives the URL."""
+    """Run a server while the block runs; yields the URL as soon as it answers."""
     server = Child([str(word) for word in command], log)
 
     def answers() -> bool:
@@ -35,13 +35,13 @@ def child(log: Path, url: str, command: list[str | Path]) -> Iterator[str]:
 
 
 class Prometheus:
-    """Asks a server over its HTTP API."""
+    """A client of a server's HTTP API."""
 
     def __init__(self, url: str) -> None:
         self._api = httpx.Client(base_url=f"{url}/api/v1", timeout=60)
 
     def get(self, path: str, **parameters: str) -> Any:
-        """What it answers. Fails when that is an error or has a warning."""
+        """The answer's data. Fails if the answer is an error or has a warning."""
         answer = self._api.get(path, params=parameters).json()
         assert (answer["status"], answer.get("warnings")) == ("success", None), (parameters, answer)
         return answer["data"]
@@ -54,26 +54,28 @@ class Prometheus:
     def down(self) -> dict[str, str]:
         """The jobs that are not up, each with the error of its last scrape."""
         targets = self.get("targets")["activeTargets"]
-        return {one["labels"]["job"]: one["lastError"] for one in targets if one["health"] != "up"}
+        return {
+            target["labels"]["job"]: target["lastError"] for target in targets if target["health"] != "up"
+        }
 
     def alerts(self) -> set[tuple[str, str, str]]:
-        """Name, source or task, and state of each alert that fires or is to fire."""
+        """Name, source or task, and state of each alert that is firing or pending."""
         return {
-            (labels["alertname"], labels.get("source", labels.get("task", "")), one["state"])
-            for one in self.get("alerts")["alerts"]
-            for labels in (one["labels"],)
+            (labels["alertname"], labels.get("source", labels.get("task", "")), alert["state"])
+            for alert in self.get("alerts")["alerts"]
+            for labels in (alert["labels"],)
         }
 
 
 @contextmanager
 def prometheus(folder: Path, jobs: list[dict[str, Any]], rules: Path) -> Iterator[Prometheus]:
-    """A server with these jobs to scrape, four times a minute, and rules to evaluate, every second."""
+    """A server that scrapes these jobs four times a minute and evaluates the rules every second."""
     server = program("prometheus", package="prometheus")
-    every = {"scrape_interval": "15s", "scrape_timeout": "15s"}
+    scrape_settings = {"scrape_interval": "15s", "scrape_timeout": "15s"}
     config = {
         "global": {"evaluation_interval": "1s"},
         "rule_files": [str(rules)],
-        "scrape_configs": [job | every for job in jobs],
+        "scrape_configs": [job | scrape_settings for job in jobs],
     }
     (folder / "prometheus.yml").write_text(json.dumps(config), "utf-8")
     url = f"http://127.0.0.1:{free_port()}"

@@ -1,4 +1,4 @@
-"""Destinations with backups made by hand, rows and objects, for prunes to work on."""
+"""Destinations with backups made by hand, rows and objects, for tests of prunes."""
 
 from __future__ import annotations
 
@@ -24,10 +24,12 @@ SETTINGS = json.dumps({"cleanup.policy": "delete", "retention.ms": "2000", "rete
 
 
 def put(root: Path, writer: CatalogWriter, number: int, *, settings: str = SETTINGS, **changes: Any) -> None:
-    """Backup `number`, whose files hold the times from 0 to 900 behind 1000 times its number."""
-    found, parts = manifest(number, **changes)
-    found = replace(found, scopes=[replace(scope, settings=settings) for scope in found.scopes])
-    publish(open_storage(str(root)), writer, (found, parts))
+    """Write backup `number`, whose records have timestamps from 1000 * number to 1000 * number + 900."""
+    backup_manifest, parts = manifest(number, **changes)
+    backup_manifest = replace(
+        backup_manifest, scopes=[replace(scope, settings=settings) for scope in backup_manifest.scopes]
+    )
+    publish(open_storage(str(root)), writer, (backup_manifest, parts))
     for row in (row for rows in parts for row in rows):
         (root / row.path).parent.mkdir(parents=True, exist_ok=True)
         (root / row.path).write_bytes(b"x" * row.bytes)
@@ -37,21 +39,21 @@ def put(root: Path, writer: CatalogWriter, number: int, *, settings: str = SETTI
 
 
 def run(root: Path, spark: SparkSession | None = None, **changes: Any) -> dict[str, Any]:
-    """A prune of the source `prod`."""
+    """Prune the source `prod`."""
     request = prune.PruneRequest(destination=str(root), source="prod", **changes)
     return prune.run(request, spark=spark, reporter=quiet())
 
 
 def data(root: Path) -> set[str]:
-    """Paths of the data files that are there."""
-    return {str(found.relative_to(root)) for found in root.glob("*/*/topics/**/*.data")}
+    """Paths of the data files that exist."""
+    return {str(path.relative_to(root)) for path in root.glob("*/*/topics/**/*.data")}
 
 
 def listed(root: Path) -> set[str]:
-    """Paths of the data files that count."""
+    """Paths of the data files in the catalog."""
     return {row["path"] for row in seen(root, "SELECT path FROM files")}
 
 
 def orders(*numbers: int, regions: int = 2) -> set[str]:
-    """Paths of the files that some backups wrote of the topic orders."""
+    """Paths of the files that these backups wrote of the topic orders."""
     return {data_file(number, region=region).path for number in numbers for region in range(regions)}

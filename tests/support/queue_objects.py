@@ -1,4 +1,4 @@
-"""Objects of an engine's backups made by hand, and their rows: messages, listed rows, its own files."""
+"""Objects of an engine's backups made by hand, and their rows: messages, listings and the engine's files."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Message:
 
 @dataclass
 class QueueObjects:
-    """Puts the objects of the backups of one engine, and says what their rows are."""
+    """Writes the objects of the backups of one engine and returns their rows."""
 
     storage: Storage
     destination: str
@@ -49,31 +49,41 @@ class QueueObjects:
     def messages(
         self, name: str, number: int, epoch: str, place: Place, found: Sequence[tuple[int, Message]]
     ) -> DataFile:
-        """A file of messages, each with its offset."""
+        """Write a file of messages, each with its offset."""
         topic, partition = place
         names, records = HeaderNames(), []
-        for position, one in found:
-            headers: list[tuple[str, bytes | None]] = [("tid", str(one.tid).encode())]
-            headers += [("kind", one.kind.encode())]
-            headers += [("transaction", one.transaction.encode())] if one.transaction else []
-            records.append(Record(partition, position, one.ts, None, one.value, tuple(headers)))
+        for position, message in found:
+            headers: list[tuple[str, bytes | None]] = [("tid", str(message.tid).encode())]
+            headers += [("kind", message.kind.encode())]
+            headers += [("transaction", message.transaction.encode())] if message.transaction else []
+            records.append(Record(partition, position, message.ts, None, message.value, tuple(headers)))
         columns = block_of(topic, records)
         bounds = read_messages(columns, names, name).bounds
         seq = self._seq[place] = self._seq.get(place, -1) + 1
         path = layout.data_path(self.source, epoch, topic, partition, seq)
         file = put_data_file(self.storage, path, columns, metadata={NAMES: names.text})
-        where = {"scope": topic, "epoch": epoch, "region": str(partition), "path": path, "codec": "zstandard"}
+        partition_columns = {
+            "scope": topic,
+            "epoch": epoch,
+            "region": str(partition),
+            "path": path,
+            "codec": "zstandard",
+        }
         tids = {"min_tid": bounds[0], "max_tid": bounds[1]}
-        return file_row(number, **{**self._of(name, number), **where, **file.columns(), **tids})
+        return file_row(
+            number, **{**self._object_columns(name, number), **partition_columns, **file.columns(), **tids}
+        )
 
     def listed(self, name: str, number: int, rows: Sequence[Row]) -> list[DataFile]:
-        """The objects of rows of the catalog, one a table."""
-        found = []
+        """Write the listings of catalog rows, one object a table."""
+        files = []
         for table in sorted({table_of(type(row)) for row in rows}):
             path = f"{layout.backup_folder(self.source, name)}listing/{LISTED[table]}-00000000.parquet"
-            own = [row for row in rows if table_of(type(row)) == table]
-            found.append(put_listing(self.storage, path, table, own, **self._of(name, number)))
-        return found
+            table_rows = [row for row in rows if table_of(type(row)) == table]
+            files.append(
+                put_listing(self.storage, path, table, table_rows, **self._object_columns(name, number))
+            )
+        return files
 
     def own_file(
         self,
@@ -83,13 +93,15 @@ class QueueObjects:
         file: Literal["config.yaml", "delta_schema_history.yaml"],
         content: bytes,
     ) -> DataFile:
-        """A file of the engine."""
+        """Write a file of the engine's own."""
         path = layout.queue_file_path(self.source, name, file)
-        more = {"scope": "-", "region": "-", "min_ts": end_ts, "max_ts": end_ts, "format": "file"}
+        file_columns = {"scope": "-", "region": "-", "min_ts": end_ts, "max_ts": end_ts, "format": "file"}
         role = "config" if file == "config.yaml" else "schema"
-        return put_object(self.storage, path, content, role=role, **more, **self._of(name, number))
+        return put_object(
+            self.storage, path, content, role=role, **file_columns, **self._object_columns(name, number)
+        )
 
-    def _of(self, name: str, number: int) -> dict[str, Any]:
-        """What the rows of a backup's objects have in common."""
-        known = {"destination": self.destination, "source": self.source}
-        return {"backup_id": name, "added_in": number, **known}
+    def _object_columns(self, name: str, number: int) -> dict[str, Any]:
+        """The columns that the rows of a backup's objects have in common."""
+        source_columns = {"destination": self.destination, "source": self.source}
+        return {"backup_id": name, "added_in": number, **source_columns}

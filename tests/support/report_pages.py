@@ -1,7 +1,7 @@
 """The report's page over a catalog made by hand, and pictures of it.
 
-`python -m tests.support.report_pages` takes those of the docs; with a folder, it writes the page there with a
-picture at every width, light and dark, and as it is printed.
+`python -m tests.support.report_pages` takes the pictures of the docs. With a folder, it writes the page there
+and takes a picture at every width, light and dark, and in print.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ DOCS = Path(__file__).parents[2] / "docs" / "report"
 WIDTHS = (390, 820, 1280, 1920)
 HOUR = 3_600_000
 NOW = 1_795_269_900_000  # 2026-11-21T14:05:00Z
-# Each source: its topics, hours from one run to the next, seconds and MB of a full, how many hours before NOW
+# Each source: its topics, hours between runs, seconds and MB of a full, how many hours before NOW
 # the last run was, days of history.
 SOURCES: dict[str, tuple[tuple[str, ...], int, int, int, int, int]] = {
     "orders": (("orders", "order-items", "carts", "__consumer_offsets"), 6, 95, 420, 8, 120),
@@ -41,39 +41,40 @@ SOURCES: dict[str, tuple[tuple[str, ...], int, int, int, int, int]] = {
 
 
 def rows() -> list[Row]:
-    """A catalog in which two sources are fine, one is late, and one has topics without a backup: with runs
-    that were missed, some that failed, and prunes."""
-    made: list[Row] = [
+    """A catalog in which two sources are fine, one is late, and one has topics without a backup; with missed
+    runs, failed runs, and prunes."""
+    catalog_rows: list[Row] = [
         Migration(version=n, name=name, applied_at=0) for n, name in enumerate(names("migrations"), 1)
     ]
-    made.append(Destination(destination="d1", uri="", created_at=0))
+    catalog_rows.append(Destination(destination="d1", uri="", created_at=0))
     for source in SOURCES:
-        made += _source(source)
+        catalog_rows += _source(source)
     for topic in ("logins", "sign-ups"):
-        made.append(TopicSeen(source="sessions", at=(NOW - 10 * HOUR) * 1000, scope=topic))
-    return made
+        catalog_rows.append(TopicSeen(source="sessions", at=(NOW - 10 * HOUR) * 1000, scope=topic))
+    return catalog_rows
 
 
 def _source(source: str) -> Iterator[Row]:
-    _, every, seconds, _, age, days = SOURCES[source]
-    base, place, expired = "", 0, set[str]()
-    for step in range(days * 24 // every - 1, -1, -1):
-        at = NOW - (age + step * every) * HOUR
-        back = (NOW - at) / DAY
-        if (source == "sessions" and 20 < back < 22.5) or (source == "orders" and 33.1 < back < 33.9):
+    _, every_hours, seconds, _, age, days = SOURCES[source]
+    base, number, expired = "", 0, set[str]()
+    for step in range(days * 24 // every_hours - 1, -1, -1):
+        end_ts = NOW - (age + step * every_hours) * HOUR
+        age_days = (NOW - end_ts) / DAY
+        if (source == "sessions" and 20 < age_days < 22.5) or (source == "orders" and 33.1 < age_days < 33.9):
             continue  # missed
-        place += 1
-        if place % (7 * 24 // every) == 1:
-            base = f"{source}-{place:04d}"
-            if back > 58:
+        number += 1
+        if number % (7 * 24 // every_hours) == 1:
+            base = f"{source}-{number:04d}"
+            if age_days > 58:
                 expired.add(base)
-        failed = source == "warehouse" and 40 < back < 41.5
+        failed = source == "warehouse" and 40 < age_days < 41.5
         state = "unconfirmed" if failed else "deleted" if base in expired else "complete"
-        yield from _backup(source, place, base, at, state)
+        yield from _backup(source, number, base, end_ts, state)
     yield Policy(
         source=source, at=(NOW - (days - 1) * DAY) * 1000, actor="ops", full_schedule="weekly sun 02:00",
-        full_every_ms=7 * DAY, incremental_schedule="daily 03:00" if every == 24 else f"every {every}h",
-        incremental_every_ms=every * HOUR, window_days=50,
+        full_every_ms=7 * DAY,
+        incremental_schedule="daily 03:00" if every_hours == 24 else f"every {every_hours}h",
+        incremental_every_ms=every_hours * HOUR, window_days=50,
     )  # fmt: skip
     if source != "sessions":
         yield filled(
@@ -85,61 +86,79 @@ def _source(source: str) -> Iterator[Row]:
         )
 
 
-def _backup(source: str, place: int, base: str, at: int, state: State) -> Iterator[Row]:
-    topics, every, seconds, size, *_ = SOURCES[source]
-    name, before = f"{source}-{place:04d}", f"{source}-{place - 1:04d}"
+def _backup(source: str, number: int, base: str, end_ts: int, state: State) -> Iterator[Row]:
+    topics, every_hours, seconds, size, *_ = SOURCES[source]
+    name, parent = f"{source}-{number:04d}", f"{source}-{number - 1:04d}"
     full = name == base
-    larger = 1 + place * every / 2880
-    total = int(size * 1e6 * larger * (1 if full else 0.06 + 0.01 * (place % 5)))
-    took = int(seconds * 1e6 * larger * (1 if full else 0.2 + 0.05 * (place % 4)))
+    growth = 1 + number * every_hours / 2880
+    total = int(size * 1e6 * growth * (1 if full else 0.06 + 0.01 * (number % 5)))
+    duration_us = int(seconds * 1e6 * growth * (1 if full else 0.2 + 0.05 * (number % 4)))
     lineage: dict[str, Any] = {"base": base}
     if not full:
-        lineage |= {"kind": "differential", "level": 1, "parent": before, "parent_place": place - 1}
-        lineage |= {"chain_position": place - int(base[-4:]), "start_ts": at - every * HOUR}
+        lineage |= {"kind": "differential", "level": 1, "parent": parent, "parent_place": number - 1}
+        lineage |= {"chain_position": number - int(base[-4:]), "start_ts": end_ts - every_hours * HOUR}
     yield backup_row(
-        place, backup_id=name, source=source, destination="d1", **lineage, files=len(topics), bytes=total,
-        entries=total // 200, state=state, end_ts=at, started_at=at * 1000 - took, finished_at=at * 1000,
-        isolation="read_committed", codec="zstandard",
+        number, backup_id=name, source=source, destination="d1", **lineage, files=len(topics), bytes=total,
+        entries=total // 200, state=state, end_ts=end_ts, started_at=end_ts * 1000 - duration_us,
+        finished_at=end_ts * 1000, isolation="read_committed", codec="zstandard",
     )  # fmt: skip
-    own: dict[str, Any] = {"backup_id": name, "source": source, "epoch": EPOCH}
-    positions = {"start_position": 0 if full else 10 * (place - 1), "end_position": 10 * place}
-    part = total // len(topics)
+    backup_columns: dict[str, Any] = {"backup_id": name, "source": source, "epoch": EPOCH}
+    positions = {"start_position": 0 if full else 10 * (number - 1), "end_position": 10 * number}
+    topic_bytes = total // len(topics)
     for topic in topics:
-        file: dict[str, Any] = {"destination": "d1", "path": f"{source}/{topic}/{place:08d}.avro"}
-        where = {"scope": topic, "region": "0"}
+        file: dict[str, Any] = {"destination": "d1", "path": f"{source}/{topic}/{number:08d}.avro"}
+        partition_columns = {"scope": topic, "region": "0"}
         settings = '{"cleanup.policy": "compact"}' if topic.startswith("__") else "{}"
-        yield Scope(**own, scope=topic, regions=1, settings=settings, replication=3)
-        yield Position(**own, **where, **positions, low_position=0, high_position=10 * place, ts=at)
+        yield Scope(**backup_columns, scope=topic, regions=1, settings=settings, replication=3)
+        yield Position(
+            **backup_columns,
+            **partition_columns,
+            **positions,
+            low_position=0,
+            high_position=10 * number,
+            ts=end_ts,
+        )
         yield file_row(
-            place, **file, **where, **positions, backup_id=name, source=source, codec="zstandard", bytes=part,
-            raw_bytes=4 * part, sha256="00" * 32, max_ts=at - 1,
-            entries=1 if topic.startswith("__") else part // 200,
-            min_ts=at - (7 * DAY if full else every * HOUR),
+            number, **file, **partition_columns, **positions, backup_id=name, source=source,
+            codec="zstandard", bytes=topic_bytes, raw_bytes=4 * topic_bytes, sha256="00" * 32,
+            max_ts=end_ts - 1,
+            entries=1 if topic.startswith("__") else topic_bytes // 200,
+            min_ts=end_ts - (7 * DAY if full else every_hours * HOUR),
         )  # fmt: skip
         if state == "deleted":
-            gone = min(at + 58 * DAY, NOW - 12 * HOUR) * 1000
-            yield Removal(**own, **file, **where, prune_id="p1", at=gone, reason="time", bytes=part)
+            removed_at = min(end_ts + 58 * DAY, NOW - 12 * HOUR) * 1000
+            yield Removal(
+                **backup_columns,
+                **file,
+                **partition_columns,
+                prune_id="p1",
+                at=removed_at,
+                reason="time",
+                bytes=topic_bytes,
+            )
         elif state == "complete":
-            seen = (NOW - 10 * HOUR) * 1000
-            yield Check(**file, check_id="c1", at=seen, backup_id=name, mode="hash", outcome="ok")
+            checked_at = (NOW - 10 * HOUR) * 1000
+            yield Check(**file, check_id="c1", at=checked_at, backup_id=name, mode="hash", outcome="ok")
 
 
 def write(folder: Path) -> Path:
-    """The page of such a catalog, which it says is in /srv/backups."""
+    """Write the page of such a catalog, with /srv/backups as its folder; returns the page's path."""
     return write_page(folder, rows())
 
 
 def write_page(folder: Path, catalog: Iterable[Row]) -> Path:
-    """The page of a catalog with these rows."""
+    """Write the page of a catalog with these rows; returns its path."""
     put(folder, catalog)
-    found = json.dumps(facts(CatalogReader.require(str(folder)), NOW)).replace(str(folder), "/srv/backups")
+    facts_text = json.dumps(facts(CatalogReader.require(str(folder)), NOW)).replace(
+        str(folder), "/srv/backups"
+    )
     file = folder / "report.html"
-    file.write_text(page(json.loads(found)), "utf-8")
+    file.write_text(page(json.loads(facts_text)), "utf-8")
     return file
 
 
 def take(tab: Tab, file: Path) -> None:
-    """Every picture of the page, beside it."""
+    """Save every picture of the page beside it."""
     for width in WIDTHS:
         for dark in (False, True):
             tab.open(file, width, dark=dark)
@@ -149,7 +168,7 @@ def take(tab: Tab, file: Path) -> None:
 
 
 def take_for_docs(tab: Tab, file: Path) -> None:
-    """The beginning on a laptop, on a wall and on a phone, and charts in the dark."""
+    """Take the docs' pictures: the top on a laptop, a wall screen and a phone, and charts in dark mode."""
     DOCS.mkdir(exist_ok=True)
     tab.open(file, 1280)
     (DOCS / "status.png").write_bytes(tab.screenshot(0, 1160))

@@ -1,4 +1,4 @@
-"""Roots of destinations that tests make up."""
+"""Roots of destinations for tests."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from lakebackup.store.roots import FORMAT, Roots
 
 
 def roots_of(**uris: str) -> Roots:
-    """Roots of these ids, each with its lakebackup.json."""
+    """Roots of these ids; writes a lakebackup.json to each."""
     for name, uri in uris.items():
         content = json.dumps({"format": FORMAT, "destination": name}).encode()
         open_storage(uri).put(layout.ROOT_FILE, content)

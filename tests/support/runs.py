@@ -1,4 +1,4 @@
-"""Shorthands for the jobs, as tests call them."""
+"""Runs the jobs in this process with the defaults of tests."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Lab:
-    """One destination, one broker, one Spark session."""
+    """One destination, one broker and one Spark session."""
 
     def __init__(self, spark: SparkSession, bootstrap: str, folder: Path, empty_catalog: Path) -> None:
         self.spark, self.bootstrap, self.folder = spark, bootstrap, folder
@@ -34,19 +34,19 @@ class Lab:
         self.reporter = Reporter(io.StringIO(), self.warnings)
 
     def make_catalog(self) -> None:
-        """Have a catalog: tables made once for all tests, since making them takes Spark seconds."""
+        """Copy the catalog that was made once for all tests, since making its tables takes Spark seconds."""
         if not (self.folder / "catalog").exists():
             shutil.copytree(self._empty_catalog, self.folder / "catalog")
 
     def sql(self, text: str) -> list[dict[str, Any]]:
-        """What a SELECT gives."""
+        """The rows of a SELECT."""
         return seen(self.folder, text)
 
     def topics_request(self, topics: tuple[str, ...], **changes: Any) -> BackupRequest:
-        """Of a backup of topics."""
-        usual = {"destination": str(self.folder), "kafka": {"bootstrap.servers": self.bootstrap}}
-        # Other tests' groups live on the same broker.
-        return BackupRequest(**{**usual, "topics": topics, "source": "lab", "groups": "none", **changes})
+        """The request of a backup of topics."""
+        defaults = {"destination": str(self.folder), "kafka": {"bootstrap.servers": self.bootstrap}}
+        # The same broker has the groups of other tests.
+        return BackupRequest(**{**defaults, "topics": topics, "source": "lab", "groups": "none", **changes})
 
     def backup(self, *topics: str, **changes: Any) -> dict[str, Any]:
         request = self.topics_request(topics, **changes)
@@ -54,14 +54,14 @@ class Lab:
             self.make_catalog()
         return backup_topics.run(request, spark=self.spark, reporter=self.reporter)
 
-    def _run(self, job: Any, kind: Any, changes: dict[str, Any], **usual: Any) -> dict[str, Any]:
-        request = kind(**{"destination": str(self.folder), **usual, **changes})
-        done: dict[str, Any] = job.run(request, spark=self.spark, reporter=self.reporter)
-        return done
+    def _run(self, job: Any, kind: Any, changes: dict[str, Any], **defaults: Any) -> dict[str, Any]:
+        request = kind(**{"destination": str(self.folder), **defaults, **changes})
+        result: dict[str, Any] = job.run(request, spark=self.spark, reporter=self.reporter)
+        return result
 
     def restore(self, *topics: str, **changes: Any) -> dict[str, Any]:
-        usual = {"topics": topics, "target": f"kafka://{self.bootstrap}"}
-        return self._run(restore_topics, RestoreRequest, changes, **usual)
+        defaults = {"topics": topics, "target": f"kafka://{self.bootstrap}"}
+        return self._run(restore_topics, RestoreRequest, changes, **defaults)
 
     def compact(self, *topics: str, **changes: Any) -> dict[str, Any]:
         return self._run(compact, compact.CompactRequest, changes, topics=topics, source="lab")
@@ -70,15 +70,15 @@ class Lab:
         return self._run(merge, merge.MergeRequest, changes, level=level, source="lab")
 
     def restore_groups(self, *groups: str, **changes: Any) -> dict[str, Any]:
-        """Groups by name, all when none is named."""
-        chosen = {"groups": groups, "patterns": () if groups else (".*",)}
-        usual = {"destination": str(self.folder), "target": f"kafka://{self.bootstrap}"}
-        request = restore_groups.GroupsRequest(**{**usual, **chosen, **changes})
+        """Restore the groups with these names, or all groups if none is named."""
+        selection = {"groups": groups, "patterns": () if groups else (".*",)}
+        defaults = {"destination": str(self.folder), "target": f"kafka://{self.bootstrap}"}
+        request = restore_groups.GroupsRequest(**{**defaults, **selection, **changes})
         return restore_groups.run(request, reporter=self.reporter)
 
     def prune(self, *topics: str, **changes: Any) -> dict[str, Any]:
-        usual = {"topics": topics, "source": "lab", "delete": True}
-        return self._run(prune, prune.PruneRequest, changes, **usual)
+        defaults = {"topics": topics, "source": "lab", "delete": True}
+        return self._run(prune, prune.PruneRequest, changes, **defaults)
 
     def verify(self, **changes: Any) -> dict[str, Any]:
         return self._run(verify, verify.VerifyRequest, changes, grace_ms=0)

@@ -1,4 +1,4 @@
-"""S3 servers on this machine: one that answers as S3 does, with a bucket of its own for each test."""
+"""S3 servers on this machine, with a bucket for each test."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ class Server:
         self.folder = folder
         self.port = port or reserved_port()
         self.log = folder / "server.log"
-        self.trusted: str | None = None  # the file of its certificate, where it has one
+        self.trusted: str | None = None  # the file of its certificate, if it has one
         self._plain: Any = None
         self._child: Child | None = None
 
     @property
     def endpoint(self) -> str:
-        """Its address, as a URL."""
+        """The server's URL."""
         return f"http://127.0.0.1:{self.port}"
 
     @property
     def environment(self) -> dict[str, str]:
-        """The variables by which any S3 client finds it, and nothing of this machine's own account."""
+        """The variables by which any S3 client finds the server, and none of this machine's own account."""
         return s3_environment(self.endpoint)
 
     def client(self) -> Any:
-        """A plain client, to look at what is there without the code under test."""
+        """A client by boto3, to look at objects without the code under test."""
         if self._plain is None:
             self._plain = boto3.client(
                 "s3",
@@ -57,19 +57,19 @@ class Server:
         return self._plain
 
     def bucket(self, **options: Any) -> str:
-        """A new bucket; its name."""
+        """Create a bucket; returns its name."""
         name = f"bucket-{uuid4().hex[:12]}"
-        place = {"LocationConstraint": REGION}
-        self.client().create_bucket(Bucket=name, CreateBucketConfiguration=place, **options)
+        configuration = {"LocationConstraint": REGION}
+        self.client().create_bucket(Bucket=name, CreateBucketConfiguration=configuration, **options)
         return name
 
     @property
     def running(self) -> bool:
-        """Whether its process is alive."""
+        """Whether the server's process is alive."""
         return self._child is not None and self._child.running
 
     def start(self, seconds: float = 60) -> Self:
-        """Starts it and waits until it answers."""
+        """Start the server and wait until it answers."""
         self.folder.mkdir(parents=True, exist_ok=True)
         command, env = self._command()
         self._child = Child(command, self.log, env=env)
@@ -79,12 +79,12 @@ class Server:
                 self.kill()
                 raise RuntimeError(f"the S3 server did not start:\n{tail(self.log)}")
             time.sleep(0.05)
-        if not self.running:  # then another's server answered
+        if not self.running:  # then the server of another process answered
             raise RuntimeError(f"the S3 server did not start:\n{tail(self.log)}")
         return self
 
     def kill(self) -> None:
-        """Ends it at once (SIGKILL)."""
+        """Kill the server (SIGKILL)."""
         if self._child:
             self._child.kill()
             self._child = None
@@ -105,7 +105,7 @@ class Server:
 
 
 class S3Proxy(Server):
-    """S3Proxy on a folder: conditional puts as S3 has them, no versions and no locks."""
+    """S3Proxy on a folder: conditional puts as in S3, no versions and no locks."""
 
     AUTHORIZATION = f"aws-v2-or-v4\ns3proxy.identity={ACCESS_KEY}\ns3proxy.credential={SECRET_KEY}"
 
@@ -129,13 +129,13 @@ class S3Proxy(Server):
 
 
 class OpenS3Proxy(S3Proxy):
-    """One that checks no signatures, so that what stands in front of it may change a request."""
+    """S3Proxy without a check of signatures, so that a proxy before it may change a request."""
 
     AUTHORIZATION = "none"
 
 
 class SecureS3Proxy(S3Proxy):
-    """One that is reached by TLS. `certificate` is what its clients must trust."""
+    """S3Proxy with TLS. `certificate` is the file that its clients must trust."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -144,7 +144,7 @@ class SecureS3Proxy(S3Proxy):
 
     @property
     def endpoint(self) -> str:
-        """Its address, as a URL."""
+        """The server's URL."""
         return f"https://127.0.0.1:{self.port}"
 
     def _listener(self) -> str:
@@ -153,8 +153,8 @@ class SecureS3Proxy(S3Proxy):
         names = ["-alias", "server", "-storetype", "PKCS12"]
         subject = ["-dname", "CN=127.0.0.1", "-ext", "san=ip:127.0.0.1", "-validity", "2", "-keyalg", "RSA"]
         subprocess.run([*tool, "-genkeypair", *names, *subject], check=True, capture_output=True)
-        shown = subprocess.run([*tool, "-exportcert", "-rfc", *names], check=True, capture_output=True)
-        self.certificate.write_bytes(shown.stdout)
+        certificate = subprocess.run([*tool, "-exportcert", "-rfc", *names], check=True, capture_output=True)
+        self.certificate.write_bytes(certificate.stdout)
         return (
             f"s3proxy.secure-endpoint={self.endpoint}\n"
             f"s3proxy.keystore-path={store}\ns3proxy.keystore-password={password}\n"
@@ -162,7 +162,7 @@ class SecureS3Proxy(S3Proxy):
 
 
 class Versity(Server):
-    """versitygw on a folder: versions and Object Lock too."""
+    """versitygw on a folder: it has versions and Object Lock too."""
 
     VERSION = "v1.8.0"
 
@@ -178,34 +178,36 @@ class Versity(Server):
 
     @classmethod
     def program(cls) -> Path:
-        """The server, built by Go once and kept in the cache. Skips the test where Go cannot."""
+        """The path of the server, which Go builds once into the cache. Skips the test if Go cannot."""
         program = cache_folder() / f"versitygw-{cls.VERSION}" / "versitygw"
         if not program.exists():
-            go = shutil.which("go")
-            if not go:
+            go_program = shutil.which("go")
+            if not go_program:
                 pytest.skip("no Go here to build versitygw with")
             program.parent.mkdir(parents=True, exist_ok=True)
             with (program.parent / ".lock").open("w") as lock:
-                fcntl.flock(lock, fcntl.LOCK_EX)  # other processes of this run wait, and find it made
+                fcntl.flock(lock, fcntl.LOCK_EX)  # other processes of this run wait, and find it built
                 if not program.exists():
-                    cls._build(go, program)
+                    cls._build(go_program, program)
         return program
 
     @classmethod
-    def _build(cls, go: str, program: Path) -> None:
+    def _build(cls, go_program: str, program: Path) -> None:
         work = program.parent / "work"
-        made = subprocess.run(
-            [go, "install", f"github.com/versity/versitygw/cmd/versitygw@{cls.VERSION}"],
+        result = subprocess.run(
+            [go_program, "install", f"github.com/versity/versitygw/cmd/versitygw@{cls.VERSION}"],
             env={**os.environ, "GOBIN": str(work)},
             check=False, capture_output=True, text=True, timeout=900,
         )  # fmt: skip
-        if made.returncode:  # most often there is no network
-            pytest.skip(f"versitygw cannot be built: {(made.stderr.strip() or 'no reason').splitlines()[-1]}")
+        if result.returncode:  # the usual reason is that there is no network
+            pytest.skip(
+                f"versitygw cannot be built: {(result.stderr.strip() or 'no reason').splitlines()[-1]}"
+            )
         (work / program.name).replace(program)
 
 
 def put_catalog(uri: str, empty_catalog: Path) -> str:
-    """Have a catalog without rows at a destination, which is returned; Spark would take long to make one."""
+    """Copy a catalog without rows to a destination, since Spark takes long to make one; returns the URI."""
     storage = open_storage(uri)
     for file in empty_catalog.rglob("*"):
         if file.is_file() and not file.name.startswith("."):

@@ -1,4 +1,4 @@
-"""A server in front of an S3 server that goes wrong as told, and remembers what it was asked."""
+"""A proxy before an S3 server that injects faults and records the requests."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ Kind = Literal[
     "RequestTimeTooSkewed",
     "SignatureDoesNotMatch",
 ]
-_WORDS = {
+_ERROR_CODES = {
     "403": "AccessDenied",
     "503": "SlowDown",
     "409": "ConditionalRequestConflict",
     "500": "InternalError",
     "501": "NotImplemented",
 }
-# The status of an answer with one of S3's other words for an error, as Amazon gives it.
+# The status of an answer with one of S3's other error codes, as Amazon sends it.
 STATUS_OF = {
     "ExpiredToken": 400,
     "InvalidAccessKeyId": 403,
@@ -53,14 +53,15 @@ STATUS_OF = {
 
 @dataclass
 class Fault:
-    """What happens to the next `times` requests of a method whose path and query hold `part`.
+    """A fault of the next `times` requests of a method whose path and query contain `part`.
 
-    503, 409, 403: answered so without the server. lost: the server did it, the connection is closed instead
-    of an answer. done but 500: the server did it and says it failed. reset: closed before the server hears
-    of it. cut: the answer ends half way. silent: nothing is ever answered. flipped: a bit of the body, either
-    way. unconditional: the server (one without signatures) does not hear of If-None-Match. not implemented:
-    501 to requests that have it. nothing listed: an empty page, whatever is there. slow: the answer's body
-    stops half way and the connection stays. One of S3's words for an error: answered so. `then` runs first.
+    503, 409, 403: the proxy answers so without the server. lost: the server handles the request, then the
+    connection is closed without an answer. done but 500: the server handles it and the answer says it failed.
+    reset: the connection is closed before the server gets the request. cut: the answer ends half way. silent:
+    no answer ever comes. flipped: one bit of the body is flipped, in both directions. unconditional: the
+    server (one without signatures) does not get If-None-Match. not implemented: 501 to requests that have
+    it. nothing listed: an empty listing, whatever exists. slow: the answer's body stops half way and the
+    open. One of S3's error codes: the answer has it. `then` runs before the fault.
     """
 
     kind: Kind
@@ -72,17 +73,19 @@ class Fault:
 
 @dataclass
 class FaultProxy:
-    """In front of the server on `port`. As a context manager it runs inside the block."""
+    """A proxy before the server on `port`. As a context manager it runs inside the block."""
 
     port: int
     faults: list[Fault] = field(default_factory=list)
     requests: list[tuple[str, str, Message]] = field(default_factory=list)
-    chance: Callable[[], Kind | None] | None = None  # what befalls a request for which nothing is planned
-    rights: Collection[str] | None = None  # what the role may do, such as s3:GetObject; None: everything
+    chance: Callable[[], Kind | None] | None = None  # the fault of a request for which none is planned
+    rights: Collection[str] | None = (
+        None  # the actions that the role is allowed, such as s3:GetObject; None: everything
+    )
 
     @property
     def endpoint(self) -> str:
-        """Its address, as a URL."""
+        """The proxy's URL."""
         return f"http://127.0.0.1:{self._server.server_address[1]}"
 
     def fail(
@@ -97,11 +100,11 @@ class FaultProxy:
         self.faults.append(Fault(kind, method, part, times, then))
 
     def methods(self, part: str = "") -> list[str]:
-        """The methods of the requests so far whose path and query hold `part`."""
+        """The methods of the requests so far whose path and query contain `part`."""
         return [method for method, path, _ in list(self.requests) if part in path]
 
     def take(self, method: str, path: str) -> Fault | None:
-        """The fault of a request, which uses it up by one."""
+        """The fault of a request; it counts as used once more."""
         with self._lock:
             for fault in self.faults:
                 if fault.times and fault.method == method and fault.part in path:
@@ -134,19 +137,19 @@ class _Server(ThreadingHTTPServer):
     proxy: FaultProxy
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A client that went away is what faults are about."""
+        """Does nothing: clients that disconnect are expected here."""
 
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    timeout = 5  # an idle connection of a client that is done
+    timeout = 5  # closes the idle connection of a client that has finished
     server: _Server
 
     def log_message(self, *_: object) -> None:
-        """Quiet."""
+        """Prints nothing."""
 
     def handle_one_request(self) -> None:
-        """Any method, so that none needs a name of its own here."""
+        """Handle a request of any method, so that no method needs a handler of its own."""
         self.raw_requestline = self.rfile.readline(65_537)
         if not self.raw_requestline or not self.parse_request():
             self.close_connection = True
@@ -161,7 +164,7 @@ class _Handler(BaseHTTPRequestHandler):
         if kind == "not implemented":
             kind = "501" if self.headers.get("If-None-Match") else ""
         if kind in ("503", "501", "409", "403"):
-            self._refuse(int(kind), _WORDS[kind])
+            self._refuse(int(kind), _ERROR_CODES[kind])
         elif kind in STATUS_OF:
             self._refuse(STATUS_OF[kind], kind)
         elif kind == "nothing listed":
@@ -197,7 +200,7 @@ class _Handler(BaseHTTPRequestHandler):
         finally:
             connection.close()
         if kind == "done but 500":
-            self._refuse(500, _WORDS["500"])
+            self._refuse(500, _ERROR_CODES["500"])
             return
         if kind == "lost":
             self.close_connection = True
@@ -225,7 +228,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def right_of(method: str, path: str) -> str:
-    """What Amazon's S3 asks a role for before it carries out a request in path style."""
+    """The action that Amazon's S3 requires a role to be allowed for a request in path style."""
     bucket_and_key, _, query = path.partition("?")
     if method == "DELETE":
         return "s3:AbortMultipartUpload" if "uploadId=" in query else "s3:DeleteObject"

@@ -1,4 +1,4 @@
-"""The roles that docs/s3.md shows, and commands given under one."""
+"""The roles that docs/s3.md shows, and clients that have one of them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Role = Literal["append-only", "read-only"]
 
 
 def rights_of(role: Role) -> frozenset[str]:
-    """What the page grants."""
+    """The actions that the page grants to a role."""
     page = (Path(__file__).parents[2] / "docs/s3.md").read_text("utf-8")
     (rights,) = re.findall(rf"^```json {role}\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     return frozenset(json.loads(rights))
@@ -25,7 +25,7 @@ def rights_of(role: Role) -> frozenset[str]:
 
 @contextmanager
 def acting_as(role: Role, proxy: FaultProxy) -> Iterator[None]:
-    """The block's clients of `proxy` have the role."""
+    """Clients of `proxy` have the role inside the block."""
     proxy.rights = rights_of(role)
     try:
         yield

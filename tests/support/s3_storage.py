@@ -1,4 +1,4 @@
-"""The S3 storage under test: small parts, few tries."""
+"""S3 storage for tests: small parts, few attempts."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any
 
 from lakebackup.storage.options import S3Options
 
-PART = 5 * 1024 * 1024  # the least that S3 takes
-LARGE = os.urandom(1 << 16) * 81 + b"its end"  # a part and a bit
+PART = 5 * 1024 * 1024  # the smallest part that S3 accepts
+LARGE = os.urandom(1 << 16) * 81 + b"its end"  # one part and a little more
 TRIES = 3
 
 
-def options(**given: Any) -> S3Options:
-    return S3Options(**{"part_size": PART, "max_attempts": TRIES, **given}).resolved()
+def options(**overrides: Any) -> S3Options:
+    return S3Options(**{"part_size": PART, "max_attempts": TRIES, **overrides}).resolved()

@@ -1,7 +1,7 @@
-"""Pictures of what commands show on a terminal; `python -m tests.support.screens` draws those of the docs.
+"""Pictures of commands' output on a terminal. `python -m tests.support.screens` draws those of the docs.
 
-Real commands run in this process over backups made by hand, at a fixed time; Rich draws what they print. The
-shell's screen is the one that prompt_toolkit keeps of it.
+Real commands run in this process over backups made by hand, at a fixed time; Rich draws their output. For the
+shell, the picture shows prompt_toolkit's own copy of the screen.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ COMMANDS: dict[str, list[str]] = {
 NAMES = (*COMMANDS, "shell")
 FIRST = "SELECT scope, sum(bytes) AS bytes FROM files GROUP BY scope;"
 NEXT = "SELECT backup_id FROM backups WHERE sta"
-# What fetches the font from another server.
+# Loads the font from another server; pictures must not.
 _FONT = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)
 _ROOT = '{"format": 1, "destination": "8bd00186ddc542dc"}'
-_WAITED = re.compile(r"[^\n]*\r\x1b\[K")
+_PROGRESS_LINE = re.compile(r"[^\n]*\r\x1b\[K")
 
 
 class Terminal(io.StringIO):
-    """A terminal that keeps what is written to it."""
+    """A stream that claims to be a terminal and collects what is written to it."""
 
     def isatty(self) -> bool:
         return True
@@ -71,19 +71,19 @@ def backups() -> Iterator[None]:
     with tempfile.TemporaryDirectory() as name, chdir(name):
         Path("backups").mkdir()
         Path("backups", layout.ROOT_FILE).write_text(_ROOT, "utf-8")
-        made = MadeBackups(Path("backups").absolute())
+        repository = MadeBackups(Path("backups").absolute())
         for number, minutes in enumerate((125, 62, 2)):
-            first = 40 * number
+            first_number = 40 * number
             ts = NOW_MS - 60_000 * minutes
-            made.backup(
+            repository.backup(
                 [
-                    [_order(first + n, ts - 1000 * (40 - n), partition) for n in range(40)]
+                    [_order(first_number + n, ts - 1000 * (40 - n), partition) for n in range(40)]
                     for partition in (0, 1)
                 ],
                 end_ts=ts,
             )
-        made.change("backups", lambda row: replace(row, started_at=row.finished_at - 4_000_000))
-        made.flush()
+        repository.change("backups", lambda row: replace(row, started_at=row.finished_at - 4_000_000))
+        repository.flush()
         yield
 
 
@@ -94,85 +94,87 @@ def _order(number: int, ts: int, partition: int) -> Record:
 
 
 def screen(name: str, width: int) -> str:
-    """The SVG of one picture. Call it within `backups()`."""
+    """The SVG of one picture. Call it inside `backups()`."""
     settings = {
         "COLUMNS": str(width), "LINES": "40", "TERM": "xterm-256color", "PAGER": "", "NO_COLOR": "",
         "LAKEBACKUP_REPO": "./backups", "XDG_STATE_HOME": str(Path("state").absolute()),
     }  # fmt: skip
-    out = Terminal()
+    terminal = Terminal()
     with (
         mock.patch.dict(os.environ, settings),
         mock.patch.object(time, "time_ns", return_value=NOW_MS * 1_000_000),
         mock.patch.object(progress, "_PATIENCE_S", 3600.0),  # no bar, however slow this machine is
-        redirect_stdout(out),
-        redirect_stderr(out),
+        redirect_stdout(terminal),
+        redirect_stderr(terminal),
     ):
-        shown = _shell(width, out) if name == "shell" else _command(COMMANDS[name], out)
+        text = _shell(width, terminal) if name == "shell" else _command(COMMANDS[name], terminal)
     console = Console(
         record=True, width=width, file=io.StringIO(), color_system="truecolor", force_terminal=True
     )
-    shown.rstrip()
-    console.print(shown, overflow="fold")
+    text.rstrip()
+    console.print(text, overflow="fold")
     title = f"lakebackup, {width} columns"
     return _FONT.sub("", console.export_svg(title=title, unique_id=f"{name}-{width}"))
 
 
 def text_of(svg: str) -> list[str]:
-    """The lines of text that a picture shows."""
+    """The lines of text in a picture."""
     lines: dict[float, str] = {}
     for y, text in re.findall(r'<text class="[^"]*-r\d+"[^>]* y="([\d.]+)"[^>]*>([^<]*)</text>', svg):
         lines[float(y)] = lines.get(float(y), "") + unescape(text)
     return [lines[y] for y in sorted(lines)]
 
 
-def _command(words: list[str], out: Terminal) -> Text:
+def _command(words: list[str], terminal: Terminal) -> Text:
     main(words)
-    printed = _WAITED.sub("", out.getvalue()).replace(str(Path.cwd()), "/srv")
+    printed = _PROGRESS_LINE.sub("", terminal.getvalue()).replace(str(Path.cwd()), "/srv")
     quoted = " ".join(f'"{word}"' if re.search(r"[ *]", word) else word for word in words)
     return Text.from_ansi(f"$ lakebackup {quoted}\n{printed}")
 
 
-def _shell(width: int, out: Terminal) -> Text:
-    """A statement, its answer, and what Tab offers for the next one."""
-    shown, connection = Text(), lakebackup.connect("./backups")
-    offered = len(list(Names(connection).get_completions(Document(NEXT), CompleteEvent())))
+def _shell(width: int, terminal: Terminal) -> Text:
+    """A statement, its answer, and the completions that Tab shows for the next one."""
+    text, connection = Text(), lakebackup.connect("./backups")
+    completion_count = len(list(Names(connection).get_completions(Document(NEXT), CompleteEvent())))
 
-    def person(keys: PipeInput) -> Iterator[None]:
-        """Types when she sees what she waits for; goes on after each rendering."""
-        shown.append_text(Text.from_ansi(out.getvalue() + "\n"))
-        out.seek(0)
-        out.truncate()
+    def typing(keys: PipeInput) -> Iterator[None]:
+        """Types as soon as the expected text is on the screen; runs on after each rendering."""
+        text.append_text(Text.from_ansi(terminal.getvalue() + "\n"))
+        terminal.seek(0)
+        terminal.truncate()
         keys.send_text(FIRST)
         while get_app().current_buffer.text != FIRST:
             yield
-        shown.append_text(_drawn())
+        text.append_text(_screen_text())
         keys.send_text("\r")
-        while get_app().current_buffer.text or not out.getvalue():
+        while get_app().current_buffer.text or not terminal.getvalue():
             yield
-        shown.append_text(Text.from_ansi(out.getvalue() + "\n"))
+        text.append_text(Text.from_ansi(terminal.getvalue() + "\n"))
         keys.send_text(NEXT)
         while get_app().current_buffer.text != NEXT:
             yield
         keys.send_text("\t")
-        while (state := get_app().current_buffer.complete_state) is None or len(state.completions) < offered:
+        while (state := get_app().current_buffer.complete_state) is None or len(
+            state.completions
+        ) < completion_count:
             yield
         while "completion-menu" not in "".join(_row_styles()):
             yield
-        shown.append_text(_drawn())
+        text.append_text(_screen_text())
         keys.send_text("\x03\x04")
         while True:
             yield
 
     with create_pipe_input() as keys:
-        steps = person(keys)
+        steps = typing(keys)
         output = _Output(width, steps)
         with create_app_session(input=keys, output=output), Shell(connection, timeout="1m") as shell:
             interact(shell)
-    return shown
+    return text
 
 
 class _Output(DummyOutput):
-    """A terminal that lets somebody look after each rendering."""
+    """A terminal that runs a step after each rendering."""
 
     def __init__(self, width: int, steps: Iterator[None]) -> None:
         self._width, self._steps = width, steps
@@ -194,7 +196,7 @@ def _row_styles() -> Iterator[str]:
         yield from (char.style for char in list(row.values()))
 
 
-def _drawn() -> Text:
+def _screen_text() -> Text:
     """The lines of prompt_toolkit's screen, in their colours."""
     text, rows = Text(), _screen().data_buffer
     for y in range(max(rows) + 1):
@@ -207,13 +209,15 @@ def _drawn() -> Text:
 
 
 def _style(name: str) -> Style:
-    found = get_app().renderer.style.get_attrs_for_style_str(name)
-    colours = [_colour(value) for value in (found.color, found.bgcolor)]
-    return Style(color=colours[0], bgcolor=colours[1], bold=found.bold or None, reverse=found.reverse or None)
+    attributes = get_app().renderer.style.get_attrs_for_style_str(name)
+    colours = [_colour(value) for value in (attributes.color, attributes.bgcolor)]
+    return Style(
+        color=colours[0], bgcolor=colours[1], bold=attributes.bold or None, reverse=attributes.reverse or None
+    )
 
 
 def _colour(name: str | None) -> str | None:
-    """A colour of prompt_toolkit's as Rich has it: `ansibrightred`, or six hex digits."""
+    """Rich's name of a colour of prompt_toolkit, which is `ansibrightred` or six hex digits."""
     if not name or name == "ansidefault":
         return None
     if name.startswith("ansi"):

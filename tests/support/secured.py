@@ -1,6 +1,6 @@
 """A broker with access rights, and listeners for passwords (SASL_SSL) and for certificates (mutual TLS).
 
-The user of its plain listener may do all."""
+The user of its plain listener may do everything."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from lakebackup_jobs.runtime.java.home import java_home
 
 MECHANISM = "SCRAM-SHA-512"
 CERTIFIED = "certified"
-STORE_PASSWORD = "changeit"  # of the broker's key, which no client sees
+STORE_PASSWORD = "changeit"  # the password of the broker's key, which no client sees
 
 
 class SecuredBroker(Broker):
-    """`secured` is the address of the SASL_SSL listener, `mutual` that of mutual TLS, `certificate` what
-    clients must trust."""
+    """`secured` is the address of the SASL_SSL listener, `mutual` that of mutual TLS, `certificate` the file
+    that clients must trust."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -70,14 +70,14 @@ class SecuredBroker(Broker):
         )  # fmt: skip
         self.certificate.write_text(_keytool("-exportcert", "-rfc", *key))
         self._client_store, client_certificate = self.folder / "client.p12", self.folder / "client.pem"
-        own = ["-alias", "client", "-keystore", str(self._client_store), "-storetype", "PKCS12"]
-        _keytool("-genkeypair", *own, "-keyalg", "RSA", "-dname", f"CN={CERTIFIED}", "-validity", "2")
-        client_certificate.write_text(_keytool("-exportcert", "-rfc", *own))
+        client_key = ["-alias", "client", "-keystore", str(self._client_store), "-storetype", "PKCS12"]
+        _keytool("-genkeypair", *client_key, "-keyalg", "RSA", "-dname", f"CN={CERTIFIED}", "-validity", "2")
+        client_certificate.write_text(_keytool("-exportcert", "-rfc", *client_key))
         trust = ["-alias", "client", "-keystore", str(trusted), "-storetype", "PKCS12"]
         _keytool("-importcert", "-noprompt", *trust, "-file", str(client_certificate))
 
     def certified(self) -> dict[str, str]:
-        """The properties of clients of the user whose certificate is its password, by their names in Java."""
+        """The properties of clients that authenticate with a certificate, by their names in Java."""
         return {
             "bootstrap.servers": self.mutual,
             "security.protocol": "SSL",
@@ -89,7 +89,7 @@ class SecuredBroker(Broker):
         }
 
     def add_user(self, name: str, password: str) -> dict[str, str]:
-        """Have a user; returns the properties of its clients."""
+        """Add a user; returns the properties of its clients."""
         info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
         upsert = UserScramCredentialUpsertion(name, info, password.encode())
         admin = AdminClient({"bootstrap.servers": self.bootstrap})
@@ -112,14 +112,14 @@ class SecuredBroker(Broker):
         kind: ResourceType = ResourceType.TOPIC,
         pattern: ResourcePatternType = ResourcePatternType.LITERAL,
     ) -> None:
-        """Let a user do something with a topic or a group; `*` stands for all."""
+        """Allow a user an operation on a topic or a group; `*` stands for all."""
         acl = AclBinding(kind, name, pattern, f"User:{user}", "*", operation, AclPermissionType.ALLOW)
         admin = AdminClient({"bootstrap.servers": self.bootstrap})
         for future in admin.create_acls([acl]).values():
             future.result(30)
 
     def revoke(self, user: str, operation: AclOperation, name: str, kind: ResourceType) -> None:
-        """Take a right back that `allow` gave."""
+        """Revoke a right that `allow` granted."""
         acl = AclBindingFilter(
             kind, name, ResourcePatternType.ANY, f"User:{user}", "*", operation, AclPermissionType.ALLOW
         )

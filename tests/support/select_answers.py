@@ -1,7 +1,7 @@
-"""What Spark answers to the SELECTs of tests/sql/selects/selects.yml, and the same asked of DuckDB.
+"""Spark's answers to the SELECTs of tests/sql/selects/selects.yml, and DuckDB's answers to them.
 
-`TZ=UTC python -m tests.support.select_answers` asks Spark for all of them, and writes answers.json beside
-them: the columns and the rows of each SELECT, or null for an error.
+`TZ=UTC python -m tests.support.select_answers` runs all of them on Spark and writes answers.json beside them:
+the columns and the rows of each SELECT, or null for an error.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Answer = tuple[list[list[str]], list[list[Any]]] | None
 
 
 def selects() -> dict[str, str]:
-    """Each SELECT as a person writes it -> the same with the tables that it may read."""
+    """Each SELECT as a person writes it -> the SELECT with the tables that it reads."""
     page: dict[str, str] = yaml.safe_load((FOLDER / "selects.yml").read_text("utf-8"))
     return {select: _with_tables(page["tables"].strip(), select) for select in page["selects"].splitlines()}
 
@@ -39,7 +39,7 @@ def _with_tables(tables: str, select: str) -> str:
 
 
 def recorded() -> dict[str, Answer]:
-    """What Spark answered to each SELECT."""
+    """Spark's recorded answer to each SELECT."""
     answers: dict[str, Answer] = json.loads((FOLDER / "answers.json").read_text("utf-8"))
     return answers
 
@@ -57,7 +57,8 @@ def spark_answer(spark: SparkSession, select: str) -> Answer:
 
 
 def duckdb_answer(connection: duckdb.DuckDBPyConnection, select: str) -> Answer | str:
-    """The columns and rows of a SELECT on DuckDB; None for an error, "spark" where it says that Spark can."""
+    """The columns and rows of a SELECT on DuckDB; None for an error, "spark" if DuckDB says that Spark
+    can."""
     answer = duckdb_rows(connection, select)
     if answer is None or isinstance(answer, str):
         return answer
@@ -66,7 +67,7 @@ def duckdb_answer(connection: duckdb.DuckDBPyConnection, select: str) -> Answer 
 
 
 def same_rows(select: str, one: Answer | str, other: Answer | str) -> bool:
-    """Whether two answers have the same columns and rows; in the same order where the SELECT names one."""
+    """Whether two answers have the same columns and rows; in the same order if the SELECT has an ORDER BY."""
     if one is None or other is None or isinstance(one, str) or isinstance(other, str):
         return one is other
     (columns, rows), (other_columns, other_rows) = one, other
@@ -74,7 +75,7 @@ def same_rows(select: str, one: Answer | str, other: Answer | str) -> bool:
         return False
     if " ORDER BY " not in select.rpartition(")")[2]:
         rows, other_rows = (sorted(table, key=json.dumps) for table in (rows, other_rows))
-    kinds = [[kind for _, kind in named] for named in (columns, other_columns)]
+    kinds = [[kind for _, kind in answer_columns] for answer_columns in (columns, other_columns)]
     return all(
         same([kind, value], [other_kind, other_value])
         for row, other_row in zip(rows, other_rows, strict=True)
@@ -83,7 +84,7 @@ def same_rows(select: str, one: Answer | str, other: Answer | str) -> bool:
 
 
 def main() -> None:
-    """Ask Spark, and write a line for each SELECT."""
+    """Run the SELECTs on Spark, and write a line for each."""
     from lakebackup_jobs.runtime.session import spark_session
 
     spark = spark_session(app="select-answers")

@@ -1,7 +1,7 @@
 """The servers that all processes of a test run share: one Spark JVM, one broker, one S3 server.
 
-A process of its own hosts them. It starts each when a test first asks for it, and ends them with the run,
-even when the run dies. This module imports little: every test process imports it.
+A separate process hosts them. It starts each when a test first needs it, and ends them with the run, even if
+the run dies. This module imports little, because every test process imports it.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ if TYPE_CHECKING:
 
 FOLDER, S3_PORT = "LAKEBACKUP_TESTS_FOLDER", "LAKEBACKUP_TESTS_S3_PORT"
 ACCESS_KEY, SECRET_KEY, REGION = "lakebackup-tests", "a-secret-that-no-output-may-show", "eu-central-1"
-# More tasks at once than cores: some wait for a broker, and some of one test for another task of it.
+# More simultaneous tasks than cores: some wait for a broker, and some for another task of the same test.
 _CORES, _PARALLELISM = 8, 2
-# Of the broker: not Kafka's default, so that tests can tell the two apart.
+# Differs from Kafka's default, so that tests can tell whether the broker's value was used.
 RETENTION_HOURS = 169
-_KEY = b"one run of the tests"  # the socket's folder is this user's alone
+_KEY = b"one run of the tests"  # only this user can enter the socket's folder
 
 
 def s3_environment(endpoint: str) -> dict[str, str]:
-    """The variables by which any S3 client finds the server, and nothing of this machine's own account."""
+    """The variables by which any S3 client finds the server, and none of this machine's own account."""
     return {
         "AWS_ENDPOINT_URL_S3": endpoint,
         "AWS_REGION": REGION,
@@ -48,13 +48,13 @@ def s3_environment(endpoint: str) -> dict[str, str]:
     }
 
 
-# Below those that the system hands out; processes that were started together keep clear of each other.
-_FIRST = 20_000 + os.getpid() * 50 % 10_000
-_PORTS = iter(range(_FIRST, _FIRST + 1000))
+# Below the ports that the system assigns; processes that start together use different ranges.
+_FIRST_PORT = 20_000 + os.getpid() * 50 % 10_000
+_PORTS = iter(range(_FIRST_PORT, _FIRST_PORT + 1000))
 
 
 def reserved_port() -> int:
-    """A free port that no other program gets by chance until the server starts, which may be much later."""
+    """A free port that other programs do not get by chance, even if the server starts much later."""
     for port in _PORTS:
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -65,7 +65,7 @@ def reserved_port() -> int:
 
 
 class Run:
-    """The host process of one test run, and what the run's processes need to find it."""
+    """The host process of one test run, and the variables by which the run's processes find it."""
 
     def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="lakebackup-tests-"))
@@ -80,7 +80,7 @@ class Run:
             )
 
     def stop(self) -> None:
-        """End the servers and remove what they stored."""
+        """End the servers and remove their data."""
         if self._host.stdin:
             self._host.stdin.close()
         self._host.wait(60)
@@ -88,7 +88,7 @@ class Run:
 
 
 class Host:
-    """Starts each server once. Its methods run in threads, one for each process that asks."""
+    """Starts each server once. Its methods run in threads, one for each process that calls them."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -96,31 +96,31 @@ class Host:
         self._started: dict[str, Any] = {}
 
     def broker(self) -> int:
-        """Starts Kafka; its port."""
-        port: int = self._once("broker", self._broker).port
+        """Start Kafka if necessary; returns its port."""
+        port: int = self._start_once("broker", self._broker).port
         return port
 
     def s3(self) -> None:
-        """Starts the S3 server on the run's port."""
-        self._once("s3", self._s3)
+        """Start the S3 server on the run's port if necessary."""
+        self._start_once("s3", self._s3)
 
     def spark(self) -> tuple[int, str]:
-        """Starts Spark; port and secret of a Py4J server for one process alone.
+        """Start Spark if necessary; returns the port and secret of a Py4J server for the calling process.
 
-        Callbacks, which Structured Streaming makes for each batch, then go to the process that asked.
+        Callbacks, which Structured Streaming makes for each batch, thus go to the process that called.
         """
-        jvm = self._once("spark", self._spark)._jvm
+        jvm = self._start_once("spark", self._spark)._jvm
         server = jvm.org.apache.spark.api.python.Py4JServer(jvm.SparkConf())
         server.start()
         return server.getListeningPort(), server.secret()
 
     def stop(self) -> None:
-        """Kills what was started: nothing of it is kept."""
+        """Kill the servers: their data is dropped."""
         for name in ("broker", "s3"):
             if name in self._started:
                 self._started[name].kill()
 
-    def _once(self, name: str, start: Callable[[], Any]) -> Any:
+    def _start_once(self, name: str, start: Callable[[], Any]) -> Any:
         with self._locks[name]:
             if name not in self._started:
                 self._started[name] = start()
@@ -140,9 +140,9 @@ class Host:
     def _spark(self) -> SparkSession:
         from lakebackup_jobs.runtime.session import spark_session
 
-        # Nobody looks at what it keeps of thousands of finished queries.
-        kept = ("sql.ui.retainedExecutions", "ui.retainedJobs", "ui.retainedStages")
-        extra = {f"spark.{name}": "20" for name in kept} | {
+        # No test reads the records of finished queries, of which there are thousands.
+        retention_settings = ("sql.ui.retainedExecutions", "ui.retainedJobs", "ui.retainedStages")
+        extra = {f"spark.{name}": "20" for name in retention_settings} | {
             "spark.master": f"local[{_CORES}]",
             "spark.default.parallelism": str(_PARALLELISM),
             "spark.driver.memory": "3g",
@@ -151,11 +151,11 @@ class Host:
 
 
 class _Manager(BaseManager):
-    """Carries calls between a test process and the host."""
+    """Carries calls from a test process to the host."""
 
 
 def host(seconds: float = 60) -> Any:
-    """The run's host, as any of its processes sees it."""
+    """A proxy of the run's host, for any process of the run."""
     _Manager.register("host")
     manager = _Manager(str(_address()), _KEY)
     deadline = time.monotonic() + seconds
@@ -172,7 +172,7 @@ def host(seconds: float = 60) -> Any:
 
 
 def attached_session() -> SparkSession:
-    """A session of this process's own in the run's one JVM."""
+    """A session for this process in the run's JVM."""
     from pyspark.conf import SparkConf
     from pyspark.core.context import SparkContext
     from pyspark.java_gateway import launch_gateway
@@ -182,27 +182,27 @@ def attached_session() -> SparkSession:
 
     jvm.environment()
     port, secret = host().spark()
-    # For this call alone: a command that a test starts has a JVM of its own.
+    # Only for this call: a command that a test starts has its own JVM.
     with mock.patch.dict(os.environ, PYSPARK_GATEWAY_PORT=str(port), PYSPARK_GATEWAY_SECRET=secret):
         gateway = launch_gateway()  # type: ignore[no-untyped-call]
     java = gateway.jvm
-    living = java.org.apache.spark.SparkContext.getOrCreate()
-    context = java.org.apache.spark.api.java.JavaSparkContext(living)
+    spark_context = java.org.apache.spark.SparkContext.getOrCreate()
+    context = java.org.apache.spark.api.java.JavaSparkContext(spark_context)
     spark = SparkContext(gateway=gateway, jsc=context, conf=SparkConf(_jconf=context.getConf()))
-    # The JVM ends before this process, whose server for accumulators would print that nobody speaks to it.
+    # The JVM ends before this process; then the accumulator server would print that the connection broke.
     spark._accumulatorServer.handle_error = lambda *_: None  # type: ignore[method-assign, union-attr]
-    # Workers import nothing from the current folder, and need the functions of tests.
+    # Workers do not import from the current folder, but need the functions of tests.
     spark.environment["PYTHONPATH"] = str(Path(__file__).parents[2])
     return SparkSession(spark, java.org.apache.spark.sql.classic.SparkSession.active().newSession())
 
 
 def folder() -> Path:
-    """Where the run's servers store their data."""
+    """The folder in which the run's servers store their data."""
     return Path(os.environ[FOLDER])
 
 
 def s3_port() -> int:
-    """The port of the run's S3 server, started or not."""
+    """The port of the run's S3 server, whether it runs or not."""
     return int(os.environ[S3_PORT])
 
 
@@ -211,15 +211,15 @@ def _address() -> Path:
 
 
 def _serve() -> None:
-    made = Host(folder())
+    server_host = Host(folder())
 
     def end_with_the_run() -> None:
-        sys.stdin.buffer.read()  # until the run closes it or dies
-        made.stop()
+        sys.stdin.buffer.read()  # returns when the run closes the pipe or dies
+        server_host.stop()
         os._exit(0)
 
     threading.Thread(target=end_with_the_run, daemon=True).start()
-    _Manager.register("host", callable=lambda: made, exposed=("broker", "s3", "spark"))
+    _Manager.register("host", callable=lambda: server_host, exposed=("broker", "s3", "spark"))
     _Manager(str(_address()), _KEY).get_server().serve_forever()
 
 

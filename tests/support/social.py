@@ -1,4 +1,4 @@
-"""An engine's queues with messages of a test's choice, and backups of them."""
+"""The queues of an engine, to which a test sends messages, and backups of them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SCHEMA = "schemas:\n- {version: 1, tid: 0, schema: {person: [name]}}\n"
 
 
 class Social:
-    """An engine's queues, a folder for its files, and a destination."""
+    """The queues of an engine, a folder for its files, and a destination."""
 
     def __init__(self, bootstrap: str, folder: Path, empty_catalog: Path, delta: str, journal: str) -> None:
         self.bootstrap, self.folder, self.delta, self.journal = bootstrap, folder, delta, journal
@@ -62,19 +62,24 @@ class Social:
         return topic, partition, self.tid
 
     def mark(self, restore_id: str, to_tid: int, topic: str, partition: int) -> None:
-        """Send the watermark that a restore puts in front of its messages."""
+        """Send the watermark that a restore writes before its messages."""
         value = Watermark("social", "f", "b", restore_id, 0, to_tid).value
         headers: list[tuple[str, str | bytes | None]] = [*headers_of(HeaderNames())]
         self.producer.produce(topic, value, None, partition, headers=headers)
         self.producer.flush()
 
-    def tell(self, last_tid: int, places: dict[tuple[str, int], tuple[int, int]], **more: Any) -> None:
+    def tell(self, last_tid: int, places: dict[tuple[str, int], tuple[int, int]], **fields: Any) -> None:
         """Write snapshot.json: (topic, partition) -> (position, max_no_transaction_pos)."""
         queues = [
-            {"topic": t, "partition": p, "position": at, "max_no_transaction_pos": before}
-            for (t, p), (at, before) in places.items()
+            {
+                "topic": t,
+                "partition": p,
+                "position": position,
+                "max_no_transaction_pos": no_transaction_position,
+            }
+            for (t, p), (position, no_transaction_position) in places.items()
         ]
-        content = {"format": 1, "graph": "social", "last_tid": last_tid, "queues": queues, **more}
+        content = {"format": 1, "graph": "social", "last_tid": last_tid, "queues": queues, **fields}
         (self.snapshot.parent / "snapshot.json").write_text(json.dumps(content))
 
     def backup(self, mode: Any = "auto", spark: SparkSession | None = None, **changes: Any) -> dict[str, Any]:
@@ -101,7 +106,7 @@ class Social:
 
     def stored(self, backup_id: str) -> list[Message]:
         """The messages in the files of a backup, in the order of each partition."""
-        found: list[Message] = []
+        messages: list[Message] = []
         files = self.rows(
             f"SELECT scope, region, path FROM files WHERE backup_id = '{backup_id}' AND role = 'data' "
             "ORDER BY scope, CAST(region AS BIGINT), start_position"
@@ -110,17 +115,17 @@ class Social:
             with (self.place / file["path"]).open("rb") as data:
                 for row in cast("list[dict[str, Any]]", list(fastavro.reader(data))):
                     headers = {h["key"]: h["value"] for h in row["headers"]}
-                    found.append((file["scope"], int(file["region"]), int(headers["tid"])))
-        return found
+                    messages.append((file["scope"], int(file["region"]), int(headers["tid"])))
+        return messages
 
     def open_at(self, backup_id: str) -> set[str]:
         rows = self.rows(f"SELECT transaction_id FROM queue_transactions WHERE backup_id = '{backup_id}'")
         return {row["transaction_id"] for row in rows}
 
     def tree(self) -> set[str]:
-        """Every object of the destination, but for leases."""
-        found = (p for p in self.place.rglob("*") if p.is_file())
-        return {str(p.relative_to(self.place)) for p in found if "leases" not in p.parts}
+        """The paths of every object of the destination except leases."""
+        paths = (p for p in self.place.rglob("*") if p.is_file())
+        return {str(p.relative_to(self.place)) for p in paths if "leases" not in p.parts}
 
 
 def ordered(*messages: Message) -> list[Message]:
@@ -128,7 +133,7 @@ def ordered(*messages: Message) -> list[Message]:
 
 
 def put_back(social: Social, into: str, **changes: Any) -> dict[str, Any]:
-    """Restore the engine into its own queues, or into those that `maps` says."""
+    """Restore the engine into its own queues, or into the queues that `maps` names."""
     request = QueueRestoreRequest(
         **{
             "destination": str(social.place),
@@ -144,12 +149,12 @@ def put_back(social: Social, into: str, **changes: Any) -> dict[str, Any]:
 
 
 class Cut(BaseException):
-    """The run was killed."""
+    """Raised in place of a kill."""
 
 
 @contextmanager
 def cut_off(monkeypatch: pytest.MonkeyPatch, where: Any, name: str) -> Iterator[None]:
-    """A run inside the block dies when it calls that."""
+    """A run inside the block dies when it calls `name` of `where`."""
 
     def cut(*_: Any, **__: Any) -> Any:
         raise Cut

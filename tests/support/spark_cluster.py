@@ -1,4 +1,4 @@
-"""Spark's own standalone cluster on this machine: a master and workers, each a process."""
+"""A standalone Spark cluster on this machine: a master and workers, each in its own process."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _DEPLOY = "org.apache.spark.deploy"
 
 
 class SparkCluster:
-    """A master with `workers` of one core each, while the block runs."""
+    """A master with `workers` workers of one core each, inside the block."""
 
     def __init__(self, folder: Path, workers: int = 2) -> None:
         self._folder, self._workers = folder, workers
@@ -29,25 +29,25 @@ class SparkCluster:
 
     @property
     def master(self) -> str:
-        """What `--master` takes."""
+        """The value for `--master`."""
         return f"spark://127.0.0.1:{self._port}"
 
     def state(self) -> dict[str, Any]:
-        """What the master says of its workers and applications."""
+        """The master's report on its workers and applications."""
         with urllib.request.urlopen(f"http://127.0.0.1:{self._web}/json/", timeout=5) as answer:
-            found: dict[str, Any] = json.load(answer)
-        return found
+            report: dict[str, Any] = json.load(answer)
+        return report
 
     def __enter__(self) -> Self:
-        here = ["--host", "127.0.0.1"]
-        self._start("master.Master", *here, "--port", str(self._port), "--webui-port", str(self._web))
+        host = ["--host", "127.0.0.1"]
+        self._start("master.Master", *host, "--port", str(self._port), "--webui-port", str(self._web))
         for number in range(self._workers):
             self._start(
-                "worker.Worker", self.master, *here, "--cores", "1", "--memory", "1g", "--webui-port", "0",
+                "worker.Worker", self.master, *host, "--cores", "1", "--memory", "1g", "--webui-port", "0",
                 "--work-dir", str(self._folder / f"work-{number}"),
             )  # fmt: skip
         deadline = time.monotonic() + 90
-        while not self._ready():
+        while not self._has_all_workers():
             if time.monotonic() > deadline or not all(child.running for child in self._children):
                 self.__exit__(None, None, None)
                 raise AssertionError(f"the cluster did not start:\n{tail(self._log)}")
@@ -77,7 +77,7 @@ class SparkCluster:
         command = [str(home / "bin" / "spark-class"), f"{_DEPLOY}.{name}", *arguments]
         self._children.append(Child(command, self._log, env=environment))
 
-    def _ready(self) -> bool:
+    def _has_all_workers(self) -> bool:
         try:
             return len(self.state()["workers"]) == self._workers
         except OSError:

@@ -1,4 +1,5 @@
-"""Who can write the storage of a repository, and nothing else: rows, commits, objects, by no code of ours."""
+"""An attacker who can write the storage of a repository: rows, commits and objects, without lakebackup's
+code."""
 
 from __future__ import annotations
 
@@ -32,11 +33,12 @@ class Stranger:
         return rows
 
     def add(self, table: str, **values: Any) -> None:
-        """A row of a table; columns that are not named are NULL. No constraint of the table is checked."""
+        """Add a row to a table; columns that are not given are NULL. No constraint of the table is
+        checked."""
         self._commit(table, [dict(values)])
 
     def change(self, table: str, **values: Any) -> None:
-        """Every row of a table with other values; a function gets the row."""
+        """Change values in every row of a table; a function gets the row and returns the value."""
         changed = [
             row | {name: value(row) if callable(value) else value for name, value in values.items()}
             for row in self.rows(table)
@@ -44,30 +46,30 @@ class Stranger:
         self._commit(table, changed, replaced=True)
 
     def add_file(self, table: str, path: str, rows: int = 0) -> None:
-        """Name a file in the log of a table, by a path of any kind."""
+        """Add a file to the log of a table, by a path of any kind."""
         self._log(table, [self._add(path, 1_000, rows)])
 
     def log(self, table: str, text: str) -> None:
-        """A commit of a table's log, with any text."""
+        """Add a commit with any text to a table's log."""
         folder = self.catalog / table / "_delta_log"
         version = 1 + max(int(file.stem) for file in folder.glob("*.json"))
         (folder / f"{version:020d}.json").write_text(text)
 
     def put(self, path: str, content: bytes) -> Path:
-        """An object of the repository."""
+        """Write an object of the repository."""
         file = self.root / path
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(content)
         return file
 
     def parquet(self, table: str, path: Path, copies: int, **values: Any) -> None:
-        """A file like one of a table: its rows with other values, so many times."""
+        """Write a file like one of a table: its rows with other values, `copies` times."""
         rows = [row | values for row in self.rows(table)]
         schema = self._schema(table)
-        part = pa.Table.from_pylist(rows[:1] * 100_000 if copies > 1 else rows, schema=schema)
+        chunk = pa.Table.from_pylist(rows[:1] * 100_000 if copies > 1 else rows, schema=schema)
         with pq.ParquetWriter(path, schema, compression="zstd") as writer:
             for _ in range(copies):
-                writer.write_table(part)
+                writer.write_table(chunk)
 
     def _schema(self, table: str) -> pa.Schema:
         return pa.schema(DeltaTable(self.catalog / table).schema().to_arrow())
@@ -101,7 +103,7 @@ class Stranger:
 
 
 class World:
-    """What a stranger must not reach: files of the operator, another repository, a server."""
+    """What the attacker must not reach: files of the operator, another repository, a server."""
 
     SECRET = "TOP-SECRET-OF-THE-OPERATOR"
 
@@ -116,7 +118,7 @@ Forgery = Callable[[Stranger, World], None]
 
 
 def policy(*command: str, **values: Any) -> Forgery:
-    """A policy of a source of its own, whose command is due."""
+    """Adds a policy of a new source, whose command is due."""
 
     def forge(stranger: Stranger, world: World) -> None:
         words = [word.format(private=world.private, other=world.other, ran=world.ran) for word in command]
@@ -131,7 +133,7 @@ def policy(*command: str, **values: Any) -> Forgery:
 
 
 def log_task(state: str = "running", **settings: Any) -> Forgery:
-    """A log task that reads from the stranger's server."""
+    """Adds a log task that reads from the attacker's server."""
 
     def forge(stranger: Stranger, world: World) -> None:
         values = {"feed": "debezium", "bootstrap": f"127.0.0.1:{world.port}", "topics": ["orders"]}
@@ -142,22 +144,23 @@ def log_task(state: str = "running", **settings: Any) -> Forgery:
 
 
 def destination(name: str, uri: str) -> Forgery:
-    """A destination, whose id and URI may be those of others; every file is said to lie there."""
+    """Adds a destination, whose id and URI may be those of another; unless the id is the own, files move
+    there."""
 
     def forge(stranger: Stranger, world: World) -> None:
-        other = json.loads((world.other / "lakebackup.json").read_text())["destination"]
-        own = json.loads((stranger.root / "lakebackup.json").read_text())["destination"]
-        known = {"other": other, "own": own}
-        place = uri.format(other=world.other, private=world.private)
-        stranger.add("destinations", destination=known.get(name, name), uri=place, created_at=NOW)
+        other_id = json.loads((world.other / "lakebackup.json").read_text())["destination"]
+        own_id = json.loads((stranger.root / "lakebackup.json").read_text())["destination"]
+        ids = {"other": other_id, "own": own_id}
+        root_uri = uri.format(other=world.other, private=world.private)
+        stranger.add("destinations", destination=ids.get(name, name), uri=root_uri, created_at=NOW)
         if name != "own":
-            stranger.change("files", destination=known.get(name, name))
+            stranger.change("files", destination=ids.get(name, name))
 
     return forge
 
 
 def files(**values: Any) -> Forgery:
-    """Every file has other values."""
+    """Changes values of every file."""
 
     def forge(stranger: Stranger, world: World) -> None:
         stranger.change(
@@ -174,7 +177,7 @@ def files(**values: Any) -> Forgery:
 
 
 def named(name: str) -> Forgery:
-    """A source of that name, with a policy."""
+    """Renames the source of the backups, and adds a policy of it."""
 
     def forge(stranger: Stranger, world: World) -> None:
         name_ = name.format(ran=world.ran)
@@ -185,14 +188,14 @@ def named(name: str) -> Forgery:
 
 
 def backups(**values: Any) -> Forgery:
-    """Every backup has other values."""
+    """Changes values of every backup."""
     return lambda stranger, _world: stranger.change("backups", **values)
 
 
 def table_file(
     path: str, write: Callable[[Stranger, World, Path], None] | None = None, table: str = "backups"
 ) -> Forgery:
-    """A commit of a table that names a file; `write` writes it first."""
+    """Adds a commit to a table that names a file; `write` writes the file first."""
 
     def forge(stranger: Stranger, world: World) -> None:
         name = path.format(private=world.private)
@@ -217,7 +220,7 @@ def _pipe(_stranger: Stranger, _world: World, path: Path) -> None:
 
 
 def _in_log(name: str, write: Callable[[Path, World], object]) -> Forgery:
-    """What `write` does at the path of a file of a table's log; `next`: of the commit that comes next."""
+    """Runs `write` at the path of a file of a table's log; `next` is the path of the next commit."""
 
     def forge(stranger: Stranger, world: World) -> None:
         log = stranger.catalog / "backups" / "_delta_log"
@@ -235,7 +238,7 @@ def _large(path: Path, _world: World) -> None:
 
 
 def _checkpoint_bomb(stranger: Stranger, _world: World) -> None:
-    """A checkpoint whose few bytes are gigabytes of paths."""
+    """Adds a checkpoint whose few bytes unpack to gigabytes of paths."""
     log = stranger.catalog / "backups" / "_delta_log"
     version = max(int(file.stem) for file in log.glob("*.json"))
     fields = {"path": "x" * 1_000, "size": 1, "modificationTime": 1, "dataChange": True}
@@ -273,7 +276,7 @@ def _sums(stranger: Stranger, _world: World) -> None:
 
 
 def _objects_are(write: Callable[[Path, World], object]) -> Forgery:
-    """Every object of a backup is what `write` makes of it."""
+    """Replaces every object of a backup by what `write` makes at its path."""
 
     def forge(stranger: Stranger, world: World) -> None:
         for file in [*(stranger.root / "src1").rglob("*")]:
@@ -285,7 +288,7 @@ def _objects_are(write: Callable[[Path, World], object]) -> Forgery:
 
 
 def restore(**values: Any) -> Forgery:
-    """A restore that did not end."""
+    """Adds a restore that did not end."""
 
     def forge(stranger: Stranger, world: World) -> None:
         row = {
@@ -298,12 +301,12 @@ def restore(**values: Any) -> Forgery:
 
 
 def removal(path: str) -> Forgery:
-    """A file that a prune is said to delete."""
+    """Adds the removal of a file, as if a prune had deleted it."""
 
     def forge(stranger: Stranger, world: World) -> None:
-        own = json.loads((stranger.root / "lakebackup.json").read_text())["destination"]
+        own_id = json.loads((stranger.root / "lakebackup.json").read_text())["destination"]
         stranger.add(
-            "removals", prune_id="20260101T000000Z-0000000a", at=NOW, source="src1", destination=own,
+            "removals", prune_id="20260101T000000Z-0000000a", at=NOW, source="src1", destination=own_id,
             path=path.format(private=world.private), backup_id="x", scope="-", epoch="-", region="-", bytes=1,
             reason="expired",
         )  # fmt: skip
@@ -312,20 +315,20 @@ def removal(path: str) -> Forgery:
 
 
 def snapshot_files(**values: Any) -> Forgery:
-    """Every file of a snapshot has other values."""
+    """Changes values of every file of a snapshot."""
 
     def forge(stranger: Stranger, world: World) -> None:
-        known = {
+        formatted = {
             name: value.format(private=world.private) if isinstance(value, str) else value
             for name, value in values.items()
         }
-        stranger.change("snapshot_files", **known)
+        stranger.change("snapshot_files", **formatted)
 
     return forge
 
 
 def marker(content: bytes) -> Forgery:
-    """The file that says which destination this is."""
+    """Replaces the file that names the destination."""
 
     def forge(stranger: Stranger, _world: World) -> None:
         stranger.put("lakebackup.json", content)
@@ -334,7 +337,7 @@ def marker(content: bytes) -> Forgery:
 
 
 def patterns(text: str) -> Forgery:
-    """A policy of `src1`, and the patterns of its topics."""
+    """Adds a policy of `src1`, and patterns of its topics."""
 
     def forge(stranger: Stranger, world: World) -> None:
         policy(source="src1")(stranger, world)
@@ -352,7 +355,7 @@ def _log_text(text: str) -> Forgery:
 
 
 def _prune(stranger: Stranger, world: World) -> None:
-    """A prune that was interrupted, of objects of the other repository."""
+    """Adds an interrupted prune of objects of the other repository."""
     from lakebackup.rules import layout
 
     destination("other", "{other}")(stranger, world)

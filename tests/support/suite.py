@@ -1,6 +1,6 @@
-"""What a run of the whole suite needs of pytest: shared servers, shards, resuming, and the time of each test.
+"""A pytest plugin for runs of the whole suite: shared servers, shards, resuming, and the time of each test.
 
-Loaded by `-p tests.support.suite` (pyproject.toml). The processes of `pytest -n` load it too.
+It is loaded by `-p tests.support.suite` (pyproject.toml), also in the processes of `pytest -n`.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from _pytest.terminal import TerminalReporter
 
 _PASSED = pytest.StashKey[frozenset[str]]()
-# The file of times names tests from so many seconds on.
-_NAMED_FROM_S = 0.5
+# Tests that take at least this many seconds are listed in the file of times.
+_SLOW_FROM_S = 0.5
 _SLOWEST = 20
-# Tests write 10,000 small files and sync them: that is quicker in memory, where there is room.
+# Tests write 10,000 small files and sync them, which is quicker in memory if there is room.
 _MEMORY, _ROOM = Path("/dev/shm"), 6 << 30
 
 
@@ -43,7 +43,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if "TMPDIR" not in os.environ and _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free > _ROOM:
         os.environ["TMPDIR"] = str(_MEMORY)
         tempfile.tempdir = None
-    # What commands approve is recorded for the run alone, and not in the account's own state.
+    # Approvals that commands record belong to this run and not to the account's own state.
     os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="lakebackup-test-state-")
     resume = config.getoption("--resume")
     progress = Progress(Path(resume)) if resume else None
@@ -53,7 +53,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    """All processes must collect the same tests, also one that starts late."""
+    """Pass the passed tests on: all processes must collect the same tests, also one that starts late."""
     node.workerinput["passed"] = sorted(node.config.stash[_PASSED])
 
 
@@ -61,21 +61,21 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     passed, shard = config.stash[_PASSED], config.getoption("--shard")
     number, _, count = (shard or "1/1").partition("/")
     try:
-        wanted = range(1, int(count) + 1).index(int(number))
+        shard_index = range(1, int(count) + 1).index(int(number))
     except ValueError:
         raise pytest.UsageError(f"--shard {shard}: give it as 1/4") from None
 
-    def kept(item: pytest.Item) -> bool:
-        return item.nodeid not in passed and zlib.crc32(item.nodeid.encode()) % int(count) == wanted
+    def is_selected(item: pytest.Item) -> bool:
+        return item.nodeid not in passed and zlib.crc32(item.nodeid.encode()) % int(count) == shard_index
 
-    dropped = [item for item in items if not kept(item)]
+    dropped = [item for item in items if not is_selected(item)]
     if dropped:
-        items[:] = [item for item in items if kept(item)]
+        items[:] = [item for item in items if is_selected(item)]
         config.hook.pytest_deselected(items=dropped)
 
 
 class Suite:
-    """The run as its first process sees it: it starts the servers, and hears of every test."""
+    """The plugin of the run's first process: it starts the servers and gets the report of every test."""
 
     def __init__(self, config: pytest.Config, progress: Progress | None) -> None:
         self._progress = progress
@@ -108,11 +108,13 @@ class Suite:
 
     def _write(self, file: Path) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)
-        named = [(seconds, test) for test, seconds in self._times.items() if seconds >= _NAMED_FROM_S]
-        file.write_text("".join(f"{s:7.2f} {test}\n" for s, test in sorted(named, reverse=True)), "utf-8")
+        slow_tests = [(seconds, test) for test, seconds in self._times.items() if seconds >= _SLOW_FROM_S]
+        file.write_text(
+            "".join(f"{s:7.2f} {test}\n" for s, test in sorted(slow_tests, reverse=True)), "utf-8"
+        )
 
     def _table(self) -> list[str]:
-        """Seconds by folder, and the slowest tests."""
+        """The seconds of each folder, and the slowest tests."""
         areas: defaultdict[str, list[float]] = defaultdict(list)
         for test, seconds in self._times.items():
             areas["/".join(test.split("/")[:2])].append(seconds)
@@ -120,39 +122,39 @@ class Suite:
         return [
             f"{'area':20} {'tests':>6} {'seconds':>8} {'slowest':>8}",
             *(
-                f"{area:20} {len(found):6} {sum(found):8.0f} {max(found, default=0):8.1f}"
-                for area, found in sorted(areas.items(), key=lambda item: sum(item[1]))
+                f"{area:20} {len(durations):6} {sum(durations):8.0f} {max(durations, default=0):8.1f}"
+                for area, durations in sorted(areas.items(), key=lambda item: sum(item[1]))
             ),
-            f"the {_SLOWEST} slowest (all from {_NAMED_FROM_S} s on: {self._times_file}):",
+            f"the {_SLOWEST} slowest (all from {_SLOW_FROM_S} s on: {self._times_file}):",
             *(f"{seconds:8.1f} {test}" for test, seconds in self._times.most_common(_SLOWEST)),
         ]
 
 
 class Progress:
-    """The tests that passed in earlier runs of the same code, in a file; other code starts over."""
+    """A file of the tests that passed in earlier runs of the same code; other code starts over."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
         code = _code()
-        before = file.read_text("utf-8").splitlines() if file.exists() else []
-        if before[:1] != [code]:
-            before = [code]
+        lines = file.read_text("utf-8").splitlines() if file.exists() else []
+        if lines[:1] != [code]:
+            lines = [code]
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(f"{code}\n", "utf-8")
-        self.passed = frozenset(before[1:])
+        self.passed = frozenset(lines[1:])
 
     def note(self, test: str) -> None:
-        """A test has passed."""
-        with self._file.open("a", encoding="utf-8") as passed:
-            passed.write(f"{test}\n")
+        """Record that a test has passed."""
+        with self._file.open("a", encoding="utf-8") as file:
+            file.write(f"{test}\n")
 
     def clear(self) -> None:
-        """All have passed: the next run starts over."""
+        """Forget everything, since all tests have passed: the next run starts over."""
         self._file.unlink(missing_ok=True)
 
 
 def _code() -> str:
-    """What identifies the code under test: the commit and what was changed since."""
+    """A hash of the code under test: the commit and the changes since."""
     commands = (["git", "rev-parse", "HEAD"], ["git", "diff", "HEAD"])
     outputs = [subprocess.run(command, capture_output=True, check=True).stdout for command in commands]
     return sha256(b"".join(outputs)).hexdigest()

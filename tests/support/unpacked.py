@@ -1,4 +1,4 @@
-"""Tar archives that the tests ship or fetch."""
+"""Unpacks tar archives that the tests ship or fetch."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import IO
 
 
 def unpack(archive: IO[bytes], folder: Path) -> None:
-    """Unpack an archive. Its filter is set before, since Python below 3.11.4 has no argument for it."""
+    """Unpack an archive. Sets the filter as an attribute: `extractall` has no argument for it before
+    3.11.4."""
     with tarfile.open(fileobj=archive, mode="r|*") as files:
         files.extraction_filter = getattr(tarfile, "tar_filter", None)
         files.extractall(folder)

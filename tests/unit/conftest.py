@@ -11,10 +11,10 @@ from lakebackup.storage import Storage
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Before the tests are imported: those with many or few examples multiply or divide this default."""
+    """Runs before the tests are imported, since tests multiply or divide this default number of examples."""
     if "not long" in config.option.markexpr:
-        before = settings.get_profile(settings.get_current_profile_name())
-        settings.register_profile("quick", before, max_examples=before.max_examples // 4)
+        profile = settings.get_profile(settings.get_current_profile_name())
+        settings.register_profile("quick", profile, max_examples=profile.max_examples // 4)
         settings.load_profile("quick")
 
 

@@ -1,5 +1,5 @@
-"""The examples of docs/examples and the image: each file is read by what will read it, as far as that is
-here, and each of its commands is one that the command line takes."""
+"""The examples of docs/examples and the image. Each file is read by the program that will read it, if that is
+installed, and the command line takes each of its commands."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def text(name: str) -> str:
 
 
 def require_known(*words: str) -> None:
-    """The command line takes these words after `lakebackup`; nothing is run."""
+    """Require that the command line takes these words after `lakebackup`. Nothing is run."""
     command: Any = typer.main.get_command(app)
     arguments = list(words)
     if "--config" in arguments:  # the file would be read
@@ -55,7 +55,7 @@ def error_codes() -> set[int]:
     return {int(code) for code in re.findall(r"^\| (\d+) \|", page, re.MULTILINE)} & set(range(1, 128))
 
 
-# Exit code 0 has the result on standard output; `status` that is not OK an error too.
+# A command that succeeds prints its result on standard output; `status` that is not OK prints an error too.
 QUIET = {
     "due": "/dev/null",
     "verify": "/dev/null",
@@ -98,7 +98,7 @@ def test_cron_of_the_pages(page: str, program: str) -> None:
     content = (EXAMPLES.parent / page).read_text("utf-8")
     (block,) = re.findall(r"^```cron\n(.*?)^```$", content, re.MULTILINE | re.DOTALL)
     *variables, line = block.splitlines()
-    assert "LAKEBACKUP_REPO" in {one.partition("=")[0] for one in variables} or "--config /" in line
+    assert "LAKEBACKUP_REPO" in {variable.partition("=")[0] for variable in variables} or "--config /" in line
     require_cron(re.split(r"\s+", line, maxsplit=5)[5], program)
 
 
@@ -177,12 +177,14 @@ def test_systemd_takes_the_units(tmp_path: Path) -> None:
     services, timers = sorted(folder.glob("*.service")), sorted(folder.glob("*.timer"))
     for path in services:
         path.write_text(path.read_text("utf-8").replace("/usr/local/bin/lakebackup", str(program)), "utf-8")
-    done = subprocess.run([analyze, "verify", "--man=no", *services, *timers], capture_output=True, text=True)
-    assert [line for line in done.stderr.splitlines() if "backup" in line] == []
+    process = subprocess.run(
+        [analyze, "verify", "--man=no", *services, *timers], capture_output=True, text=True
+    )
+    assert [line for line in process.stderr.splitlines() if "backup" in line] == []
 
 
 def test_the_site_draws_its_pictures_itself() -> None:
-    """The theme would fetch what draws mermaid. The packages' floors are those of the import contracts."""
+    """The theme would fetch what draws mermaid. The packages' layers are those of the import contracts."""
     pages = list(EXAMPLES.parent.rglob("*.md"))
     assert [page.name for page in pages if "```mermaid" in page.read_text("utf-8")] == []
     drawn = re.findall(
@@ -191,12 +193,14 @@ def test_the_site_draws_its_pictures_itself() -> None:
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"][
         "contracts"
     ]
-    floors = {one["containers"][0]: one["layers"] for one in contracts if "containers" in one}
+    layers_by_package = {
+        contract["containers"][0]: contract["layers"] for contract in contracts if "containers" in contract
+    }
     expected = [
-        [name for floor in floors[package] for name in floor.split(" | ")]
+        [name for layer in layers_by_package[package] for name in layer.split(" | ")]
         for package in ("lakebackup_jobs", "lakebackup")
     ]
-    # Not in the picture: what makes the documents, the demonstration, and plain types.
+    # The picture leaves out the generators of documents, the demonstration, and plain types.
     jobs, library = (
         [name for name in names if name not in ("demo", "reference", "requests")] for names in expected
     )
@@ -207,7 +211,7 @@ def test_the_site_draws_its_pictures_itself() -> None:
 
 def kubernetes() -> tuple[Any, Any, Any]:
     account, settings, job = yaml.safe_load_all(text("cronjob.yaml"))
-    kinds = [(one["apiVersion"], one["kind"]) for one in (account, settings, job)]
+    kinds = [(document["apiVersion"], document["kind"]) for document in (account, settings, job)]
     assert kinds == [("v1", "ServiceAccount"), ("v1", "ConfigMap"), ("batch/v1", "CronJob")]
     return account, settings, job
 
@@ -352,7 +356,7 @@ def test_tasks_of_airflow_fail_where_there_is_no_repository(
 def test_tasks_of_airflow_fail_with_every_code_of_an_error(
     operators: dict[str, BashOperator], tmp_path: Path
 ) -> None:
-    """But for a due run that finds another one at work, which is skipped."""
+    """A due run that finds another one at work is skipped instead."""
     program = tmp_path / "lakebackup"
     program.write_text("#!/bin/sh\nexit $CODE\n", "utf-8")
     program.chmod(0o755)
@@ -376,11 +380,11 @@ def test_the_commands_of_the_page() -> None:
 
 
 def test_the_image() -> None:
-    """hadolint finds nothing; it runs as nobody special, and fetches nothing when it runs."""
+    """hadolint finds nothing. The image runs as an unprivileged user and fetches nothing when it runs."""
     dockerfile = ROOT / ".ci/Dockerfile"
     hadolint = Path(sys.executable).with_name("hadolint")
-    done = subprocess.run([hadolint, dockerfile], capture_output=True, text=True)
-    assert (done.returncode, done.stdout) == (0, "")
+    process = subprocess.run([hadolint, dockerfile], capture_output=True, text=True)
+    assert (process.returncode, process.stdout) == (0, "")
     lines = dockerfile.read_text("utf-8").splitlines()
     last = lines[max(i for i, line in enumerate(lines) if line.startswith("FROM ")) :]
     assert [line for line in last if line.startswith(("USER", "ENTRYPOINT"))] == [

@@ -1,4 +1,4 @@
-"""Alerts and metrics as promtool, Prometheus' own, judges them; and the pages name what there is."""
+"""Alerts and metrics, checked by Prometheus' own promtool; and the pages name metrics that exist."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ def destination(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def promtool(*words: str | Path, given: bytes = b"") -> None:
+def promtool(*words: str | Path, stdin: bytes = b"") -> None:
     command = [program("promtool", package="prometheus"), *words]
-    done = subprocess.run(command, input=given, capture_output=True)
-    assert (done.returncode, done.stderr) == (0, b""), done.stdout + done.stderr
+    process = subprocess.run(command, input=stdin, capture_output=True)
+    assert (process.returncode, process.stderr) == (0, b""), process.stdout + process.stderr
 
 
 def test_the_rules_are_rules() -> None:
@@ -54,8 +54,8 @@ def test_alerts_fire_when_they_should(cases: Path) -> None:
 
 
 def test_every_alert_is_tried_and_explained() -> None:
-    tests: list[Any] = [one for file in CASES for one in yaml.safe_load(file.read_text("utf-8"))["tests"]]
-    cases = [case for one in tests for case in one["alert_rule_test"]]
+    tests: list[Any] = [test for file in CASES for test in yaml.safe_load(file.read_text("utf-8"))["tests"]]
+    cases = [case for test in tests for case in test["alert_rule_test"]]
     names = {rule["alert"] for rule in ALERTS}
     for fires in (True, False):
         assert {case["alertname"] for case in cases if bool(case.get("exp_alerts")) is fires} == names
@@ -63,38 +63,38 @@ def test_every_alert_is_tried_and_explained() -> None:
 
 
 def test_metrics_are_well_formed(destination: Path, tmp_path: Path) -> None:
-    at = str(destination), None
-    promtool("check", "metrics", given=generate_latest(of_destination(*at)))
+    location = str(destination), None
+    promtool("check", "metrics", stdin=generate_latest(of_destination(*location)))
     file = tmp_path / "lakebackup.prom"
     main(["status", "--repo", str(destination), "--metrics", str(file)])
-    promtool("check", "metrics", given=file.read_bytes())
+    promtool("check", "metrics", stdin=file.read_bytes())
 
 
 def test_serve_metrics(destination: Path, tmp_path: Path) -> None:
-    """In a process of its own, two seconds: that it serves what `status --metrics` writes, until SIGTERM."""
+    """Two seconds: the server runs in a process of its own and serves what `status --metrics` writes."""
     command = [sys.executable, "-m", "lakebackup_jobs", "serve", "metrics", "--port", "0", "--json"]
     with subprocess.Popen([*command, "--repo", destination], stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout
         url = json.loads(server.stdout.readline())["url"]
-        found = httpx.get(url, timeout=60).text
+        metrics = httpx.get(url, timeout=60).text
         server.terminate()
         assert server.wait(60) == 0
-    promtool("check", "metrics", given=found.encode())
-    wanted = 'lakebackup_status{source="orders",status="FAILED"} 1.0'
+    promtool("check", "metrics", stdin=metrics.encode())
+    line = 'lakebackup_status{source="orders",status="FAILED"} 1.0'
     main(["status", "--repo", str(destination), "--metrics", str(tmp_path / "file")])
-    assert wanted in found
-    assert wanted in (tmp_path / "file").read_text()
-    assert "lakebackup_log_running" in found
+    assert line in metrics
+    assert line in (tmp_path / "file").read_text()
+    assert "lakebackup_log_running" in metrics
 
 
-def test_dashboard_alerts_and_page_name_metrics_that_there_are(destination: Path) -> None:
-    at = str(destination), None
+def test_dashboard_alerts_and_page_name_metrics_that_exist(destination: Path) -> None:
+    location = str(destination), None
     of_sources, of_tasks = (
-        {family.name + ("_total" if family.type == "counter" else "") for family in found.collect()}
-        for found in (of_catalog(*at), LogCollector(*at))
+        {family.name + ("_total" if family.type == "counter" else "") for family in collector.collect()}
+        for collector in (of_catalog(*location), LogCollector(*location))
     )
-    shown = [target["expr"] for panel in BOARD["panels"] for target in panel["targets"]]
-    watched = " ".join([*shown, *(rule["expr"] for rule in ALERTS)])
+    panel_exprs = [target["expr"] for panel in BOARD["panels"] for target in panel["targets"]]
+    watched = " ".join([*panel_exprs, *(rule["expr"] for rule in ALERTS)])
     assert set(re.findall(r"lakebackup_\w+", watched)) <= of_sources | of_tasks
     assert of_tasks <= set(re.findall(r"lakebackup_\w+", watched))
     assert of_sources <= set(re.findall(r"`(lakebackup_\w+)", PAGE))

@@ -71,9 +71,9 @@ def test_towncrier_makes_a_section_of_fragments(tmp_path: Path) -> None:
     for name in ("pyproject.toml", "CHANGELOG.md"):
         (tmp_path / name).write_text((ROOT / name).read_text("utf-8"), "utf-8")
     towncrier = [Path(sys.executable).with_name("towncrier"), "build", "--draft", "--version", "9.8.7"]
-    done = subprocess.run([*towncrier, "--dir", tmp_path], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    title, *lines = [line for line in done.stdout.splitlines() if line]
+    process = subprocess.run([*towncrier, "--dir", tmp_path], capture_output=True, text=True)
+    assert process.returncode == 0, process.stderr
+    title, *lines = [line for line in process.stdout.splitlines() if line]
     assert re.fullmatch(r"## 9\.8\.7 - \d{4}-\d\d-\d\d", title)
     assert lines == ["### Added", "- `status` has a flag.", "### Fixed", "- `prune` ends."]
     assert "<!-- towncrier release notes start -->" in (ROOT / "CHANGELOG.md").read_text("utf-8")

@@ -1,7 +1,7 @@
-"""A second topic is kept up by repeated restores, and the groups stand at the same messages in both.
+"""Repeated restores keep a second topic up to date, and the groups continue at the same messages in both.
 
 100 messages, backup, restore into B; 10 more, group CG1 at 50 and CG2 at 105, backup and restore of the
-rest: B holds 110, CG1 goes on with message 50 and CG2 with message 105.
+rest: B has 110 messages, CG1 continues with message 50 and CG2 with message 105.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def messages(first: int, end: int) -> list[Record]:
     return [Record(0, b"%d" % i, b"message %d" % i, (), 1_600_000_000_000 + i) for i in range(first, end)]
 
 
-def test_both_groups_stand_at_the_same_messages(
+def test_both_groups_continue_at_the_same_messages(
     spark: SparkSession, broker: Broker, lab: Lab, topic: Make, tmp_path: Path
 ) -> None:
     from lakebackup_jobs.demo.broker import Broker
@@ -43,19 +43,19 @@ def test_both_groups_stand_at_the_same_messages(
     truth.produce(lab.bootstrap, name, messages(0, 100))
     lab.backup(name)
     with Broker(tmp_path / "second") as second:
-        into = {"target": f"kafka://{second.bootstrap}"}
-        assert lab.restore(name, **into)["entries"] == 100
+        target = {"target": f"kafka://{second.bootstrap}"}
+        assert lab.restore(name, **target)["entries"] == 100
 
         truth.produce(lab.bootstrap, name, messages(100, 110))
         for group, offset in zip(groups, (50, 105), strict=True):
             consumers.commit(lab.bootstrap, group, {(name, 0): offset})
         lab.backup(name, groups="all")
         with pytest.raises(Refused, match="holds records already"):
-            lab.restore(name, **into)
-        again = lab.restore(name, continued=True, groups=(f"{name}-.*",), **into)
+            lab.restore(name, **target)
+        result = lab.restore(name, continued=True, groups=(f"{name}-.*",), **target)
 
-        assert (again["entries"], again["outcomes"]) == (10, {"moved": 2})
+        assert (result["entries"], result["outcomes"]) == (10, {"moved": 2})
         assert truth.contents(second.bootstrap, name) == truth.contents(lab.bootstrap, name)
         for group, offset in zip(groups, (50, 105), strict=True):
-            rest = consumers.read_on(second.bootstrap, group, name, 110 - offset)
-            assert rest == [(0, b"message %d" % i) for i in range(offset, 110)]
+            records = consumers.read_on(second.bootstrap, group, name, 110 - offset)
+            assert records == [(0, b"message %d" % i) for i in range(offset, 110)]

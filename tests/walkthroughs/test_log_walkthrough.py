@@ -1,4 +1,5 @@
-"""Logs from their design: which files the restore of a span reads, and which go when a log is truncated."""
+"""The cases of the logs' design: the files that a restore of a span reads, and those that truncate
+deletes."""
 
 from __future__ import annotations
 
@@ -51,17 +52,17 @@ if TYPE_CHECKING:
         ),
     ],
 )
-def test_what_a_restore_reads(
+def test_a_restore_reads_the_files_of_its_span(
     tmp_path: Path, flushes: list[str], span: tuple[int, int], shift: int, read: str
 ) -> None:
-    made = MadeBackups(tmp_path, "shop")
+    backups = MadeBackups(tmp_path, "shop")
     for number, files in enumerate(flushes, 1):
-        made.add(_flush(made.destination, number))
-        made.add(*(_file(made.destination, number, name) for name in files.split()))
-    reader = made.reader()
-    # Both ends of the span are in it; a restore leaves its start out.
-    asked = LogRestoreRequest(destination="", name="shop", start_ts=span[0] - 1, end_ts=span[1])
-    plan = plan_restore(asked, reader)
+        backups.add(_flush(backups.destination, number))
+        backups.add(*(_file(backups.destination, number, name) for name in files.split()))
+    reader = backups.reader()
+    # The design's span includes both ends; a restore excludes its start.
+    request = LogRestoreRequest(destination="", name="shop", start_ts=span[0] - 1, end_ts=span[1])
+    plan = plan_restore(request, reader)
     rows = [row for cf in ("default", "write") for row in reader.rows("log_restore_order", cf=cf, ends=False)]
     assert " ".join(row["path"] for row in rows) == read
     assert (plan.begin_ts, plan.writes.files + plan.values.files) == (shift, len(rows))
@@ -87,27 +88,29 @@ def _file(destination: str, number: int, name: str) -> DataFile:
     )  # fmt: skip
 
 
-# Where the cut is, to the ts: the cases of log_truncate_files. All else: test_log_truncate.py.
+# log_truncate_files has the cases of the exact ts of the cut, test_log_truncate.py everything else.
 
 
 @pytest.mark.spark
 @pytest.mark.long
-def test_what_ends_before_goes(spark: SparkSession, empty_catalog: Path, tmp_path: Path) -> None:
+def test_truncate_deletes_files_that_end_before_the_cut(
+    spark: SparkSession, empty_catalog: Path, tmp_path: Path
+) -> None:
     shutil.copytree(empty_catalog, tmp_path / "catalog")
-    made = MadeChanges(tmp_path, CatalogWriter(spark, str(tmp_path)))
+    log = MadeChanges(tmp_path, CatalogWriter(spark, str(tmp_path)))
     # File i, of table i + 1, covers [i, i + 2]; flush 0 has files 0 to 3, and so on.
     for first in range(0, 24, 4):
         changes = [put(i + 1, b"k", ts, b"v") for i in range(first, first + 4) for ts in (i, i + 2)]
-        made.flush(changes, first + 5, names=[named(i + 1, f"t{i}", 0) for i in range(first, first + 4)])
+        log.flush(changes, first + 5, names=[named(i + 1, f"t{i}", 0) for i in range(first, first + 4)])
     request = TruncateRequest(str(tmp_path), "shop", until=17, ranges_only=True, delete=True)
-    done = run(request, spark=spark, reporter=quiet())
-    assert (done["files"], done["of_files"]) == (15, 24)
-    left = seen(tmp_path, "SELECT scope, min_ts, max_ts FROM files WHERE cf = 'write' ORDER BY min_ts")
-    assert [(row["min_ts"], row["max_ts"]) for row in left] == [(i, i + 2) for i in range(15, 24)]
+    result = run(request, spark=spark, reporter=quiet())
+    assert (result["files"], result["of_files"]) == (15, 24)
+    rows = seen(tmp_path, "SELECT scope, min_ts, max_ts FROM files WHERE cf = 'write' ORDER BY min_ts")
+    assert [(row["min_ts"], row["max_ts"]) for row in rows] == [(i, i + 2) for i in range(15, 24)]
     metas = sorted(path.relative_to(tmp_path) for path in (tmp_path / "shop" / "stream-metas").iterdir())
     assert [str(path)[-len(backup_id(1)) - 5 : -5] for path in metas] == [backup_id(n) for n in (4, 5, 6)]
-    # The fourth keeps one file, the sixteenth.
-    listed = [info["path"] for info in read_stream_meta(made.storage, str(metas[0]))]
+    # The fourth flush keeps one file, the sixteenth.
+    listed = [info["path"] for info in read_stream_meta(log.storage, str(metas[0]))]
     assert [path for path in listed if (tmp_path / path).exists()] == listed[-1:]
-    assert (left[0]["scope"], left[0]["max_ts"]) == ("16", 17)
+    assert (rows[0]["scope"], rows[0]["max_ts"]) == ("16", 17)
     assert [(row["from_ts"], row["to_ts"]) for row in seen(tmp_path, "SELECT * FROM coverage")] == [(17, 25)]

@@ -1,9 +1,9 @@
-"""What earlier programs left: files in the first data format, and a destination of an earlier release.
+"""Data of earlier programs: files in the first data format, and a destination of an earlier release.
 
-The first format is as its document says ("Backup", of Trivadis' kafka-backup):
+The first format follows its document ("Backup", of Trivadis' kafka-backup):
 topics/<topic>/partition=<n>/<topic>+<n>-<seq>.data, each an Avro file of AvroKafkaRecord, whose key has the
-text "null" as its default and whose headers are a map. `data/destination-of-0.1.tar.gz` was made by the state
-before backups had one lifecycle: a topic, a snapshot and an engine's queues, each with one that was killed.
+text "null" as its default and whose headers are a map. `data/destination-of-0.1.tar.gz` was made by the
+code before backups had one lifecycle: a topic, a snapshot and an engine's queues, each with a killed backup.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ Make = Callable[..., str]
 
 
 def rows(partition: int) -> list[dict[str, Any]]:
-    """Records with holes between their offsets, as transactions and compaction leave them."""
+    """Records with gaps between their offsets, as transactions and compaction leave them."""
     return [
         {
             "topic": TOPIC,
@@ -82,18 +82,18 @@ def rows(partition: int) -> list[dict[str, Any]]:
     ]
 
 
-def written(root: Path, home: str, backup_id: str, partition: int, codec: str) -> list[DataFile]:
-    """A partition's records in two files, as the document lays them out; returns their rows."""
-    found = []
-    for seq, some in enumerate((rows(partition)[:25], rows(partition)[25:])):
+def write_files(root: Path, home: str, backup_id: str, partition: int, codec: str) -> list[DataFile]:
+    """Write a partition's records in two files, as the document lays them out; returns their rows."""
+    files = []
+    for seq, file_rows in enumerate((rows(partition)[:25], rows(partition)[25:])):
         path = f"{SOURCE}/{EPOCH}/topics/{TOPIC}/partition={partition}/{TOPIC}+{partition}-{seq:010d}.data"
         buffer = io.BytesIO()
-        fastavro.writer(buffer, SCHEMA, some, codec=codec)
+        fastavro.writer(buffer, SCHEMA, file_rows, codec=codec)
         data = buffer.getvalue()
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).write_bytes(data)
-        times = [row["timestamp"] for row in some]
-        found.append(
+        times = [row["timestamp"] for row in file_rows]
+        files.append(
             DataFile(
                 destination=home,
                 path=path,
@@ -108,53 +108,53 @@ def written(root: Path, home: str, backup_id: str, partition: int, codec: str) -
                 bytes=len(data),
                 raw_bytes=len(data),
                 sha256=hashlib.sha256(data).hexdigest(),
-                entries=len(some),
+                entries=len(file_rows),
                 min_ts=min(times),
                 max_ts=max(times),
-                start_position=some[0]["offset"],
-                end_position=some[-1]["offset"] + 1,
+                start_position=file_rows[0]["offset"],
+                end_position=file_rows[-1]["offset"] + 1,
             )
         )
-    return found
+    return files
 
 
 @pytest.fixture(scope="module")
 def imported(
     spark: SparkSession, broker: Broker, empty_catalog: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Lab:
-    """A destination whose one backup was written by another program in the first format."""
+    """A destination whose only backup was written by another program in the first format."""
     lab = Lab(spark, broker.bootstrap, tmp_path_factory.mktemp("imported") / "backups", empty_catalog)
     lab.make_catalog()
     storage = open_storage(str(lab.folder))
     home = destination_id(storage)
-    taken = datetime.now(UTC)
-    backup_id = layout.new_backup_id(taken)
-    at = int(taken.timestamp() * 1000)
+    now_utc = datetime.now(UTC)
+    backup_id = layout.new_backup_id(now_utc)
+    end_ts = int(now_utc.timestamp() * 1000)
     files = [
         file
         for partition, codec in enumerate(("null", "deflate"))
-        for file in written(lab.folder, home, backup_id, partition, codec)
+        for file in write_files(lab.folder, home, backup_id, partition, codec)
     ]
     sidecar.write_part(storage, layout.parts_path(SOURCE, backup_id, 0), files)
-    own = {"backup_id": backup_id, "source": SOURCE, "scope": TOPIC, "epoch": EPOCH}
+    scope_columns = {"backup_id": backup_id, "source": SOURCE, "scope": TOPIC, "epoch": EPOCH}
     manifest = sidecar.Manifest(
         backup=made_backup(
             1,
             files,
             backup_id=backup_id,
             source=SOURCE,
-            end_ts=at,
-            started_at=at * 1000,
-            finished_at=at * 1000,
+            end_ts=end_ts,
+            started_at=end_ts * 1000,
+            finished_at=end_ts * 1000,
             codec="null",
             created_by="another program",
             tool="another program",
         ),
         positions=[
-            made_position(100, 218, **own, region=str(partition), low_position=100, ts=at)
+            made_position(100, 218, **scope_columns, region=str(partition), low_position=100, ts=end_ts)
             for partition in range(2)
         ],
-        scopes=[made_scope(**own, regions=2)],
+        scopes=[made_scope(**scope_columns, regions=2)],
         gaps=[],
         parts=1,
     )
@@ -162,11 +162,11 @@ def imported(
     return lab
 
 
-def test_into_kafka_with_keys_headers_and_times_as_they_were(imported: Lab, topic: Make) -> None:
+def test_a_restore_into_kafka_keeps_keys_headers_and_times(imported: Lab, topic: Make) -> None:
     copy = topic("first-format", partitions=2)
     assert imported.restore(TOPIC, maps={TOPIC: copy})["entries"] == 80
-    found = truth.contents(imported.bootstrap, copy)
-    assert found == {
+    records = truth.contents(imported.bootstrap, copy)
+    assert records == {
         partition: [
             Record(
                 partition, row["key"], row["value"], tuple((row["headers"] or {}).items()), row["timestamp"]
@@ -177,22 +177,22 @@ def test_into_kafka_with_keys_headers_and_times_as_they_were(imported: Lab, topi
     }
 
 
-def test_into_a_folder_it_stays_in_its_format_with_its_offsets(imported: Lab) -> None:
-    out = imported.folder.parent / "out"
-    until = START + 5_000
-    imported.restore(TOPIC, target=f"dir:{out}", to_ts=until)
+def test_a_restore_into_a_folder_keeps_the_format_and_the_offsets(imported: Lab) -> None:
+    folder = imported.folder.parent / "out"
+    to_ts = START + 5_000
+    imported.restore(TOPIC, target=f"dir:{folder}", to_ts=to_ts)
     for partition in range(2):
-        found: list[Any] = []
-        for file in sorted((out / "topics" / TOPIC / f"partition={partition}").iterdir()):
+        records: list[Any] = []
+        for file in sorted((folder / "topics" / TOPIC / f"partition={partition}").iterdir()):
             reader = fastavro.reader(io.BytesIO(file.read_bytes()))
             assert json.loads(reader.metadata["avro.schema"]) == SCHEMA
-            found += reader
-        assert found == [row for row in rows(partition) if row["timestamp"] <= until]
+            records += reader
+        assert records == [row for row in rows(partition) if row["timestamp"] <= to_ts]
 
 
-def test_verify_decodes_it(imported: Lab) -> None:
-    checked = imported.verify(mode="decode")
-    assert {name: checked[name] for name in ("missing", "changed", "damaged", "orphan")} == {
+def test_verify_decodes_the_first_format(imported: Lab) -> None:
+    result = imported.verify(mode="decode")
+    assert {name: result[name] for name in ("missing", "changed", "damaged", "orphan")} == {
         "missing": 0,
         "changed": 0,
         "damaged": 0,
@@ -212,45 +212,47 @@ LAYOUT = "t-{scope}/{snapshot}/{name}"
 
 @pytest.fixture
 def expected(lab: Lab, tmp_path: Path) -> dict[str, Any]:
-    """What the destination of `lab`, unpacked, holds."""
+    """The expected contents of the destination of `lab`, which is unpacked."""
     with (Path(__file__).parent / "data/destination-of-0.1.tar.gz").open("rb") as packed:
         unpack(packed, tmp_path)
-    found: dict[str, Any] = json.loads((tmp_path / "expected.json").read_text())
-    return found
+    contents: dict[str, Any] = json.loads((tmp_path / "expected.json").read_text())
+    return contents
 
 
-def test_it_opens_restores_and_continues(
+def test_a_destination_of_0_1_opens_restores_and_continues(
     lab: Lab, expected: dict[str, Any], topic: Callable[..., str], tmp_path: Path
 ) -> None:
     current_catalog(str(lab.folder))
     assert lab.verify(mode="full")["damaged"] == 0
-    done = lab.restore(expected["topic"], expected["keyed"], source="lab", target=f"dir:{tmp_path / 'out'}")
-    assert done["entries"] == 2 * 40 + 12
+    result = lab.restore(expected["topic"], expected["keyed"], source="lab", target=f"dir:{tmp_path / 'out'}")
+    assert result["entries"] == 2 * 40 + 12
 
-    # The cluster is another one by now: the backup that was killed is discarded, and nothing else.
-    before = {row["path"] for row in lab.sql("SELECT path FROM files")}
+    # The cluster is another one now: the killed backup is discarded, and nothing else.
+    paths_before = {row["path"] for row in lab.sql("SELECT path FROM files")}
     name = topic("again")
     truth.produce(lab.bootstrap, name, rows_of(1, 5))
-    again = lab.backup(name, mode="full")
-    assert again["entries"] == 5
+    backup = lab.backup(name, mode="full")
+    assert backup["entries"] == 5
     assert not (lab.folder / "lab/begun.json").exists()
-    now = {row["path"] for row in lab.sql("SELECT path FROM files")}
-    assert before < now
-    there = {str(path.relative_to(lab.folder)) for path in lab.folder.glob("lab/**/*.data")}
-    assert there == {path for path in now if path.startswith("lab/") and path.endswith(".data")}
+    paths_after = {row["path"] for row in lab.sql("SELECT path FROM files")}
+    assert paths_before < paths_after
+    stored_paths = {str(path.relative_to(lab.folder)) for path in lab.folder.glob("lab/**/*.data")}
+    assert stored_paths == {
+        path for path in paths_after if path.startswith("lab/") and path.endswith(".data")
+    }
 
 
-def test_a_snapshot_continues(lab: Lab, expected: dict[str, Any], tmp_path: Path) -> None:
+def test_a_snapshot_of_0_1_continues(lab: Lab, expected: dict[str, Any], tmp_path: Path) -> None:
     assert expected
     request = SnapshotRequest(
         destination=str(lab.folder), paths=(str(tmp_path / "tree"),), source="db", layout=LAYOUT,
         snapshots=("s2",),
     )  # fmt: skip
-    done = backup_snapshot.run(request, reporter=quiet())
-    assert (done["kind"], done["gone"], done["end_ts"]) == ("differential", 1, 2_000_000)
+    result = backup_snapshot.run(request, reporter=quiet())
+    assert (result["kind"], result["gone"], result["end_ts"]) == ("differential", 1, 2_000_000)
     assert not (lab.folder / "db/begun.json").exists()
-    asked = SnapshotRestoreRequest(str(lab.folder), str(tmp_path / "out"), source="db")
-    restore_snapshot.run(asked, reporter=quiet())
+    restore_request = SnapshotRestoreRequest(str(lab.folder), str(tmp_path / "out"), source="db")
+    restore_snapshot.run(restore_request, reporter=quiet())
     restored = {path.name: path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file()}
-    taken = {path.name: path.read_bytes() for path in (tmp_path / "tree/t-x/s2").iterdir()}
-    assert restored.items() >= taken.items()
+    snapshot_files = {path.name: path.read_bytes() for path in (tmp_path / "tree/t-x/s2").iterdir()}
+    assert restored.items() >= snapshot_files.items()

@@ -1,4 +1,4 @@
-"""A real Prometheus, configured as docs/monitoring has it: it understands each figure, panel and alert.
+"""A real Prometheus, configured as docs/monitoring says: it understands each figure, panel and alert.
 
 It scrapes `serve http`, and the file of `status --metrics` through the node exporter.
 """
@@ -29,14 +29,14 @@ MONITORING = Path(__file__).parents[2] / "docs/monitoring"
 
 
 def job(url: str, token: Path) -> dict[str, Any]:
-    """The page's job, with this server and this token."""
+    """The page's scrape job, with this server and this token."""
     (block,) = re.findall(
         r"```yaml\n(scrape_configs:.*?)```", (MONITORING / "README.md").read_text(), re.DOTALL
     )
-    (found,) = yaml.safe_load(block)["scrape_configs"]
-    found["authorization"]["credentials_file"] = str(token)
-    found["static_configs"] = targets(url)
-    return dict(found)
+    (scrape_config,) = yaml.safe_load(block)["scrape_configs"]
+    scrape_config["authorization"]["credentials_file"] = str(token)
+    scrape_config["static_configs"] = targets(url)
+    return dict(scrape_config)
 
 
 def targets(url: str) -> list[dict[str, list[str]]]:
@@ -44,57 +44,57 @@ def targets(url: str) -> list[dict[str, list[str]]]:
 
 
 @pytest.fixture
-def asked(tmp_path: Path) -> Iterator[Prometheus]:
+def prom(tmp_path: Path) -> Iterator[Prometheus]:
     exporter = program("prometheus-node-exporter", "node_exporter", package="prometheus-node-exporter")
     root, files, token = tmp_path / "backups", tmp_path / "node_exporter", tmp_path / "token"
     put_monitored(root)
     files.mkdir()
     main(["status", "--repo", str(root), "--metrics", str(files / "lakebackup.prom")])
     private_file(token, b"s3cret")
-    ours, node = free_port(), free_port()
+    serve_port, node_port = free_port(), free_port()
     serve = [
-        sys.executable, "-m", "lakebackup_jobs", "serve", "http", "--repo", root, "--port", f"{ours}",
+        sys.executable, "-m", "lakebackup_jobs", "serve", "http", "--repo", root, "--port", f"{serve_port}",
         "--token-file", token,
     ]  # fmt: skip
     export = [
         exporter, "--collector.disable-defaults", "--collector.textfile",
-        f"--collector.textfile.directory={files}", f"--web.listen-address=127.0.0.1:{node}",
+        f"--collector.textfile.directory={files}", f"--web.listen-address=127.0.0.1:{node_port}",
     ]  # fmt: skip
     with (
-        child(tmp_path / "serve.log", f"http://127.0.0.1:{ours}/metrics", serve) as server,
-        child(tmp_path / "node.log", f"http://127.0.0.1:{node}/metrics", export) as textfile,
+        child(tmp_path / "serve.log", f"http://127.0.0.1:{serve_port}/metrics", serve) as server,
+        child(tmp_path / "node.log", f"http://127.0.0.1:{node_port}/metrics", export) as textfile,
         prometheus(
             tmp_path,
             [job(server, token), {"job_name": "node", "static_configs": targets(textfile)}],
             MONITORING / "alerts.yml",
-        ) as found,
+        ) as started_prom,
     ):
-        until(lambda: found.down() == {}, "both targets are up")
-        yield found
+        until(lambda: started_prom.down() == {}, "both targets are up")
+        yield started_prom
 
 
-def test_every_panel_has_data_and_every_alert_its_state(asked: Prometheus) -> None:
+def test_every_panel_has_data_and_every_alert_its_state(prom: Prometheus) -> None:
     board = json.loads((MONITORING / "grafana-dashboard.json").read_text())
     for panel in board["panels"]:
         for target in panel["targets"]:
             expression = target["expr"].replace("$task", ".*").replace("$__rate_interval", "1m")
-            until(lambda asked=asked, said=expression: asked.ask(said) != [], f"{expression} has a series")
-    for group in asked.get("rules")["groups"]:
+            until(lambda prom=prom, query=expression: prom.ask(query) != [], f"{expression} has a series")
+    for group in prom.get("rules")["groups"]:
         for rule in group["rules"]:
             assert (rule["health"], rule.get("lastError")) == ("ok", None), rule
-            asked.ask(rule["query"])
-    wrong = {
+            prom.ask(rule["query"])
+    expected = {
         ("BackupFailed", "orders", "firing"),
         ("BackupUnverified", "shop", "pending"),
         ("LogTaskGone", "shop", "pending"),
     }
-    until(lambda: asked.alerts() == wrong, f"the alerts are {wrong}", 60)
-    # The exporter read the file, and nothing in it that it does not take.
-    assert [one["value"][1] for one in asked.ask("node_textfile_scrape_error")] == ["0"]
+    until(lambda: prom.alerts() == expected, f"the alerts are {expected}", 60)
+    # The exporter read the file and understood all of it.
+    assert [series["value"][1] for series in prom.ask("node_textfile_scrape_error")] == ["0"]
     file, api = (
         {
-            (one["metric"]["__name__"], one["metric"]["source"], one["metric"].get("status"))
-            for one in asked.ask(f'{{__name__=~"lakebackup_.*", source!="", job="{name}"}}')
+            (series["metric"]["__name__"], series["metric"]["source"], series["metric"].get("status"))
+            for series in prom.ask(f'{{__name__=~"lakebackup_.*", source!="", job="{name}"}}')
         }
         for name in ("node", "lakebackup")
     )

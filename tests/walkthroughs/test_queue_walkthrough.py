@@ -1,4 +1,4 @@
-"""Cases of engines with queues from their design: with dates, tids and parents."""
+"""The cases of the design of engines with queues: with dates, tids and parents."""
 
 from __future__ import annotations
 
@@ -26,33 +26,33 @@ def ms(text: str) -> int:
 
 
 class Clock:
-    """What writers and backups take for the time."""
+    """The clock of writers and backups."""
 
     def __init__(self, text: str) -> None:
-        self.now = ms(text)
+        self.now_ms = ms(text)
 
     def __call__(self) -> int:
-        return self.now
+        return self.now_ms
 
     @contextmanager
-    def at(self, text: str) -> Iterator[None]:
+    def backup_at(self, text: str) -> Iterator[None]:
         """A backup that is taken inside the block ends at that instant."""
-        self.now = ms(text)
+        self.now_ms = ms(text)
         positions = Cluster.positions
 
         def dated(
             cluster: Cluster, topics: Iterable[TopicState], isolation: str
         ) -> tuple[int, list[RegionState]]:
-            return self.now, positions(cluster, topics, isolation)[1]
+            return self.now_ms, positions(cluster, topics, isolation)[1]
 
         with mock.patch.object(Cluster, "positions", dated):
             yield
 
 
-def written(graph: Graph, clock: Clock, *times: str) -> None:
-    """At each of these times something is written, in a transaction of its own or outside any."""
+def write_at(graph: Graph, clock: Clock, *times: str) -> None:
+    """Write something at each of these times, in a new transaction or outside of transactions."""
     for number, text in enumerate(times):
-        clock.now = ms(text)
+        clock.now_ms = ms(text)
         name = graph.writers.begin() if number % 2 else None
         graph.writers.write(f"n:{number}", 1 + number, name)
         graph.writers.write("v:last", {"name": text, "age": number}, name)
@@ -60,9 +60,9 @@ def written(graph: Graph, clock: Clock, *times: str) -> None:
             graph.writers.end(name, "commit", everywhere=True)
 
 
-def put_back(lab: GraphLab, graph: Graph, **asked: Any) -> dict[str, Any]:
-    """The state of an engine restored beside this one."""
-    folder, queues = lab.drill(graph.queues, **asked)
+def restored_state(lab: GraphLab, graph: Graph, **options: Any) -> dict[str, Any]:
+    """The state of an engine that is restored beside this one."""
+    folder, queues = lab.drill(graph.queues, **options)
     engine = lab.opened(queues, folder)
     try:
         return engine.run()
@@ -72,17 +72,17 @@ def put_back(lab: GraphLab, graph: Graph, **asked: Any) -> dict[str, Any]:
 
 @pytest.mark.long
 def test_a_full_an_incremental_and_a_full(graph_lab: GraphLab) -> None:
-    """Between the incremental's end and the next full there is nothing to go back to."""
+    """Between the incremental's end and the next full there is no instant to restore to."""
     clock, day = Clock("2024-06-13T06:00:00"), "2024-06-13T"
     graph = graph_lab.begin(clock)
-    written(graph, clock, f"{day}06:10:00", f"{day}06:19:00")
-    with clock.at(f"{day}06:19:39"):
+    write_at(graph, clock, f"{day}06:10:00", f"{day}06:19:00")
+    with clock.backup_at(f"{day}06:19:39"):
         first = graph_lab.full(graph)
-    written(graph, clock, f"{day}06:25:00", f"{day}06:35:00", f"{day}06:35:00.001", f"{day}06:39:15")
-    with clock.at(f"{day}06:39:15"):
+    write_at(graph, clock, f"{day}06:25:00", f"{day}06:35:00", f"{day}06:35:00.001", f"{day}06:39:15")
+    with clock.backup_at(f"{day}06:39:15"):
         second = graph_lab.backup(graph, "incremental")
-    written(graph, clock, f"{day}06:50:00", f"{day}07:00:00", f"{day}08:00:00")
-    with clock.at(f"{day}08:19:39"):
+    write_at(graph, clock, f"{day}06:50:00", f"{day}07:00:00", f"{day}08:00:00")
+    with clock.backup_at(f"{day}08:19:39"):
         third = graph_lab.full(graph)
     assert [b["end_ts"] for b in (first, second, third)] == [
         ms(f"{day}06:19:39"), ms(f"{day}06:39:15"), ms(f"{day}08:19:39"),
@@ -93,15 +93,15 @@ def test_a_full_an_incremental_and_a_full(graph_lab: GraphLab) -> None:
         return max(op.tid for op in ops if op.ts <= ms(f"{day}{text}"))
 
     for text in ("06:19:39", "06:20:00", "06:35:00", "06:39:15", "08:19:39"):
-        found = put_back(graph_lab, graph, to_ts=ms(f"{day}{text}"))
-        assert found == state_at(ops, until(text)), text
+        state = restored_state(graph_lab, graph, to_ts=ms(f"{day}{text}"))
+        assert state == state_at(ops, until(text)), text
     assert until("06:35:00") < until("06:39:15")
     for text in ("06:19:38", "06:39:16", "07:00:00", "08:19:38", "08:19:40"):
         with pytest.raises(Refused) as refused:
-            put_back(graph_lab, graph, to_ts=ms(f"{day}{text}"))
+            restored_state(graph_lab, graph, to_ts=ms(f"{day}{text}"))
         near = [near for near in ("06:19:39", "06:39:15", "08:19:39") if near in refused.value.message]
-        beside = {"06:19:38": ["06:19:39"], "08:19:40": ["08:19:39"]}
-        assert near == beside.get(text, ["06:39:15", "08:19:39"]), refused.value.message
+        expected_near = {"06:19:38": ["06:19:39"], "08:19:40": ["08:19:39"]}
+        assert near == expected_near.get(text, ["06:39:15", "08:19:39"]), refused.value.message
 
 
 @pytest.mark.long
@@ -110,46 +110,46 @@ def test_the_third_day_needs_the_first_and_the_second(graph_lab: GraphLab) -> No
     graph = graph_lab.begin(clock)
     days = {}
     for day in (1, 2, 3, 4):
-        written(graph, clock, *(f"2024-01-{day:02d}T{hour:02d}:00:00" for hour in (1, 2, 3, 4)))
-        with clock.at(f"2024-01-{day:02d}T12:00:00"):
-            made = graph_lab.full(graph) if day == 1 else graph_lab.backup(graph, "incremental")
-        days[day] = made["backup_id"], graph.writers.tid
+        write_at(graph, clock, *(f"2024-01-{day:02d}T{hour:02d}:00:00" for hour in (1, 2, 3, 4)))
+        with clock.backup_at(f"2024-01-{day:02d}T12:00:00"):
+            backup = graph_lab.full(graph) if day == 1 else graph_lab.backup(graph, "incremental")
+        days[day] = backup["backup_id"], graph.writers.tid
     chain = graph_lab.rows("SELECT parent FROM backups WHERE source = 'social' ORDER BY number")
     assert [row["parent"] for row in chain] == [None, *(days[day][0] for day in (1, 2, 3))]
-    wanted = state_at(graph.writers.ops, days[3][1])
+    expected = state_at(graph.writers.ops, days[3][1])
     third = {"to_ts": ms("2024-01-03T12:00:00")}
-    assert put_back(graph_lab, graph, backup=days[3][0]) == wanted
-    assert put_back(graph_lab, graph, **third) == wanted
+    assert restored_state(graph_lab, graph, backup=days[3][0]) == expected
+    assert restored_state(graph_lab, graph, **third) == expected
 
     @contextmanager
     def without(day: int) -> Iterator[None]:
-        """Every object of messages, or of the snapshot, of a day is away for a while."""
+        """Move every object of messages, or of the snapshot, of a day away inside the block."""
         name = days[day][0]
         rows = graph_lab.rows(
             "SELECT f.path FROM files AS f "
             "JOIN queue_points AS p ON f.backup_id IN (p.backup_id, p.snapshot_id) "
             f"WHERE p.backup_id = '{name}' AND f.entries > 0"
         )
-        moved = [graph_lab.place / row["path"] for row in rows]
-        assert moved
-        for path in moved:
+        paths = [graph_lab.place / row["path"] for row in rows]
+        assert paths
+        for path in paths:
             path.rename(f"{path}.away")
         try:
             yield
         finally:
-            for path in moved:
+            for path in paths:
                 path.with_name(f"{path.name}.away").rename(path)
 
     for day in (1, 2, 3):
         with without(day), pytest.raises(LakebackupError):
-            put_back(graph_lab, graph, **third)
+            restored_state(graph_lab, graph, **third)
     with without(4):
-        assert put_back(graph_lab, graph, backup=days[3][0]) == wanted
+        assert restored_state(graph_lab, graph, backup=days[3][0]) == expected
 
 
 @pytest.mark.long
 def test_a_differential_after_a_restore_has_the_restored_backup_as_its_parent(graph_lab: GraphLab) -> None:
-    """Full A, full B, A restored, a differential: its parent is A. And it can be restored in turn."""
+    """Full A, full B, A restored, a differential: its parent is A, and it can be restored in turn."""
     graph = graph_lab.begin()
     graph.writers.write("n:1", 1)
     a = graph_lab.full(graph)["backup_id"]
@@ -167,10 +167,10 @@ def test_a_differential_after_a_restore_has_the_restored_backup_as_its_parent(gr
     assert graph.engine.run() == {"n:1": 101}
     c = graph_lab.backup(graph, "differential")
     assert c["parent"] == a
-    assert put_back(graph_lab, graph) == {"n:1": 101}
-    assert put_back(graph_lab, graph, backup=b) == {"n:1": 11}
-    aside = graph_lab.rows("SELECT backup_id FROM queue_points WHERE superseded")
-    assert [row["backup_id"] for row in aside] == [b]
+    assert restored_state(graph_lab, graph) == {"n:1": 101}
+    assert restored_state(graph_lab, graph, backup=b) == {"n:1": 11}
+    superseded = graph_lab.rows("SELECT backup_id FROM queue_points WHERE superseded")
+    assert [row["backup_id"] for row in superseded] == [b]
 
 
 @pytest.mark.long
@@ -206,4 +206,4 @@ def test_a_schema_changes_between_a_full_and_a_differential(graph_lab: GraphLab)
 
 def versions(folder: Path) -> list[int]:
     history = yaml.safe_load((folder / "delta_schema_history.yaml").read_text())
-    return [one["version"] for one in history["schemas"]]
+    return [schema["version"] for schema in history["schemas"]]

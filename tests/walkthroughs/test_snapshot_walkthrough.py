@@ -1,4 +1,4 @@
-"""Eight snapshots of a tablet, as YugabyteDB's design of differential backups walks through them.
+"""Eight snapshots of a tablet, as in the design of YugabyteDB's differential backups.
 
 https://github.com/yugabyte/yugabyte-db/blob/master/architecture/design/differential-backups.md names the
 files, their sizes, times and hard links, and says which of them are copied. A kilobyte is a byte here, and
@@ -63,33 +63,33 @@ def names(*numbers: int) -> set[str]:
     return {f"{number:06d}.sst{end}" for number in numbers for end in ("", ".sblock.0")}
 
 
-def of_each(snapshot: int) -> dict[str, int]:
-    """What a snapshot has for itself: its CURRENT, and two MANIFESTs."""
+def own_files(snapshot: int) -> dict[str, int]:
+    """The names and sizes of a snapshot's own files: its CURRENT, and two MANIFESTs."""
     return {"CURRENT": 16, "MANIFEST-000011": (9 + snapshot) * KB, f"MANIFEST-{31 + snapshot:06d}": 2 * KB}
 
 
-def own_of(*snapshots: int) -> set[str]:
-    return {name for snapshot in snapshots for name in of_each(snapshot)}
+def own_names(*snapshots: int) -> set[str]:
+    return {name for snapshot in snapshots for name in own_files(snapshot)}
 
 
 def make(root: Path) -> None:
-    """The tree of a tablet server: what snapshots share are hard links."""
+    """Make the tree of a tablet server: files that snapshots share are hard links."""
     folder = root / f"table-{TABLE}" / f"tablet-{TABLET}.snapshots"
     for name in IDS:
         (folder / name / "intents").mkdir(parents=True)
     for number, block, table, minute, snapshots in TABLES:
         for name, size in ((f"{number:06d}.sst.sblock.0", block), (f"{number:06d}.sst", table)):
-            first, *others = (folder / IDS[snapshot - 1] / name for snapshot in snapshots)
-            put(first, size, minute)
-            for other in others:
-                os.link(first, other)
+            first, *links = (folder / IDS[snapshot - 1] / name for snapshot in snapshots)
+            write_file(first, size, minute)
+            for link in links:
+                os.link(first, link)
     for snapshot, name in enumerate(IDS, 1):
-        for own, size in of_each(snapshot).items():
-            put(folder / name / own, size, 33 + 2 * snapshot)
+        for file_name, size in own_files(snapshot).items():
+            write_file(folder / name / file_name, size, 33 + 2 * snapshot)
         os.utime(folder / name, (instant(33 + 2 * snapshot),) * 2)
 
 
-def put(path: Path, size: int, minute: int) -> None:
+def write_file(path: Path, size: int, minute: int) -> None:
     with path.open("wb") as file:
         file.truncate(size)
     os.utime(path, (instant(minute),) * 2)
@@ -99,7 +99,7 @@ def put(path: Path, size: int, minute: int) -> None:
 def walked(
     empty_catalog: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Path, list[dict[str, Any]]]:
-    """A destination with a backup of each snapshot, and what the backups told."""
+    """A destination with a backup of each snapshot, and the results of the backups."""
     folder = tmp_path_factory.mktemp("walkthrough")
     make(folder / "rocksdb")
     shutil.copytree(empty_catalog, folder / "off-cluster" / "catalog")
@@ -114,60 +114,64 @@ def manifests(to: Path) -> list[Path]:
     return sorted((to / "yb" / "backups").rglob("manifest-*.json"), key=lambda path: path.name)
 
 
-def test_what_is_copied(walked: tuple[Path, list[dict[str, Any]]]) -> None:
-    to, done = walked
-    assert [backup["copied"] for backup in done] == COPIED
-    assert [backup["files"] for backup in done] == [11, 13, 15, 11, 13, 7, 9, 11]
-    assert (sum(COPIED), sum(backup["files"] for backup in done)) == (50, 90)
-    assert [backup["snapshot"] for backup in done] == IDS
-    assert [backup["end_ts"] for backup in done] == [int(instant(33 + 2 * n)) * 1000 for n in range(1, 9)]
+def test_new_files_are_copied(walked: tuple[Path, list[dict[str, Any]]]) -> None:
+    to, backups = walked
+    assert [backup["copied"] for backup in backups] == COPIED
+    assert [backup["files"] for backup in backups] == [11, 13, 15, 11, 13, 7, 9, 11]
+    assert (sum(COPIED), sum(backup["files"] for backup in backups)) == (50, 90)
+    assert [backup["snapshot"] for backup in backups] == IDS
+    assert [backup["end_ts"] for backup in backups] == [int(instant(33 + 2 * n)) * 1000 for n in range(1, 9)]
     assert [path.name[:25] for path in manifests(to)] == [
         f"manifest-20200924T01{33 + 2 * n}00Z" for n in range(1, 9)
     ]
     for snapshot, path in enumerate(manifests(to), 1):
-        held = json.loads(path.read_text())[TABLE][TABLET]
+        manifest = json.loads(path.read_text())[TABLE][TABLET]
         shared = {n: tables for n, _, _, _, tables in TABLES if snapshot in tables}
-        assert held.keys() == names(*shared) | of_each(snapshot).keys()
+        assert manifest.keys() == names(*shared) | own_files(snapshot).keys()
         for number, tables in shared.items():
             for name in names(number):
-                assert held[name]["version"] == len(tables)
-                assert held[name]["location"].startswith(
-                    f"file://{to}/yb/snapshots/{done[tables[0] - 1]['backup_id']}/"
+                assert manifest[name]["version"] == len(tables)
+                assert manifest[name]["location"].startswith(
+                    f"file://{to}/yb/snapshots/{backups[tables[0] - 1]['backup_id']}/"
                 )
-        assert held["CURRENT"]["version"] == 1
-        assert held["CURRENT"]["timestamp"] == done[snapshot - 1]["end_ts"]
+        assert manifest["CURRENT"]["version"] == 1
+        assert manifest["CURRENT"]["timestamp"] == backups[snapshot - 1]["end_ts"]
 
 
-# By how many backups are kept: what goes, and how many objects that is.
-GOES = {
-    5: (names(28, 30, 31, 32) | own_of(1, 2, 3), 8 + 9),
-    3: (names(21, 27, 33, 34, 35) | own_of(4, 5), 10 + 6),
+# By the number of backups to keep: the names of the freed files, and the number of their objects.
+FREED = {
+    5: (names(28, 30, 31, 32) | own_names(1, 2, 3), 8 + 9),
+    3: (names(21, 27, 33, 34, 35) | own_names(4, 5), 10 + 6),
 }
 
 
 @pytest.mark.parametrize("stages", [[3], pytest.param([5, 3], marks=pytest.mark.long)], ids=str)
-def test_what_is_freed(
+def test_prunes_free_the_files_of_old_snapshots(
     stages: list[int], walked: tuple[Path, list[dict[str, Any]]], spark: SparkSession, tmp_path: Path
 ) -> None:
-    """The design frees the first three, then those up to the fifth; what goes is the same at once."""
+    """The design frees the first three, then those up to the fifth; in one step the same files are freed."""
     to = shutil.copytree(walked[0], tmp_path / walked[0].name)
-    whole = left = stored(to)
-    assert len(whole) == 50
-    for at, keep in enumerate(stages, 1):
-        CatalogWriter(None, str(to)).record(Policy(source="yb", at=at, actor="me", redundancy=keep))
+    all_objects = objects = stored_objects(to)
+    assert len(all_objects) == 50
+    for number, keep in enumerate(stages, 1):
+        CatalogWriter(None, str(to)).record(Policy(source="yb", at=number, actor="me", redundancy=keep))
         prune.run(prune.PruneRequest(destination=str(to), delete=True), spark=spark, reporter=quiet())
-        before, left = left, stored(to)
-        now = [goes for kept, goes in GOES.items() if len(stages) == 1 or kept == keep]
-        assert {path[1] for path in before - left} == set().union(*(files for files, _ in now))
-        assert len(before - left) == sum(count for _, count in now)
-    # And what is left is what the last three need, where their manifests say that it is.
+        objects_before, objects = objects, stored_objects(to)
+        freed = [
+            names_and_count
+            for keep_count, names_and_count in FREED.items()
+            if len(stages) == 1 or keep_count == keep
+        ]
+        assert {path[1] for path in objects_before - objects} == set().union(*(files for files, _ in freed))
+        assert len(objects_before - objects) == sum(count for _, count in freed)
+    # The remaining objects are those of the last three backups, at the locations in their manifests.
     for path in manifests(to)[5:]:
         for name, file in json.loads(path.read_text())[TABLE][TABLET].items():
-            assert (file["location"].split("/")[-4], name) in left
-    assert len(seen(to, "SELECT path FROM files WHERE format = 'file'")) == len(left) == 17
+            assert (file["location"].split("/")[-4], name) in objects
+    assert len(seen(to, "SELECT path FROM files WHERE format = 'file'")) == len(objects) == 17
 
 
-def stored(to: Path) -> set[tuple[str, str]]:
-    """The objects that are there: the backup that wrote one, and the file's name."""
+def stored_objects(to: Path) -> set[tuple[str, str]]:
+    """The stored objects: the id of the backup that wrote it, and the file's name."""
     folder = to / "yb" / "snapshots"
     return {(path.relative_to(folder).parts[0], path.name) for path in folder.rglob("*") if path.is_file()}

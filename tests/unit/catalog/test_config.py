@@ -13,7 +13,7 @@ SECRET = "hunter2-do-not-show"
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A working folder and environment of the test's own."""
+    """An empty working folder, and an environment without variables of lakebackup."""
     import os
 
     for name in [name for name in os.environ if name.startswith("LAKEBACKUP_")]:
@@ -69,7 +69,9 @@ def test_properties_merge_by_their_dotted_names(folder: Path, monkeypatch: pytes
     assert dict(settings.spark) == {"spark.executor.memoryOverhead": "1g"}
 
 
-def test_where_the_file_is_looked_for(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_configuration_file_is_chosen_by_flag_or_variable(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in ("lakebackup", "variable", "flag"):
         (folder / f"{name}.toml").write_text(f'source = "{name}"\n')
     assert load({}).source == "lakebackup"
@@ -142,7 +144,7 @@ def test_a_wrong_rate_says_how_to_write_one(rate: str | int, complaint: str) -> 
      "sasl.oauthbearer.client.secret", "sasl.oauthbearer.config", "spark.hadoop.fs.s3a.secret.key",
      "spark.hadoop.fs.s3a.access.key", "spark.ssl.keyPassword"],
 )  # fmt: skip
-def test_secrets_are_known_by_name(name: str) -> None:
+def test_secrets_are_recognized_by_name(name: str) -> None:
     assert is_secret(name)
     assert SECRET not in repr(Properties({name: SECRET}))
     with pytest.raises(UsageProblem, match="is a secret") as refused:
@@ -150,7 +152,7 @@ def test_secrets_are_known_by_name(name: str) -> None:
     assert SECRET not in str(refused.value)
 
 
-def test_the_rest_is_shown() -> None:
+def test_other_properties_are_shown() -> None:
     for name in ("bootstrap.servers", "sasl.username", "security.protocol", "ssl.key.location"):
         assert not is_secret(name)
         assert Properties({name: "shown"}).shown() == {name: "shown"}
@@ -162,10 +164,10 @@ def test_a_secret_is_usable_and_never_shown(folder: Path, monkeypatch: pytest.Mo
     settings = load({})
     assert dict(settings.kafka) == {"sasl.password": SECRET, "ssl.key.password": SECRET}
     assert pickle.loads(pickle.dumps(settings.kafka))["sasl.password"] == SECRET
-    told = (repr(settings), f"{settings.kafka}", str(settings.shown()), settings.model_dump_json())
-    for shown in (*told, str(settings)):
-        assert SECRET not in shown
-        assert "****" in shown
+    texts = (repr(settings), f"{settings.kafka}", str(settings.shown()), settings.model_dump_json())
+    for text in (*texts, str(settings)):
+        assert SECRET not in text
+        assert "****" in text
 
 
 @pytest.mark.parametrize(
@@ -187,7 +189,7 @@ def test_no_error_carries_a_secret(folder: Path, text: str) -> None:
     assert SECRET not in "".join(traceback.format_exception(wrong.value))
 
 
-def test_a_properties_file(folder: Path) -> None:
+def test_a_properties_file_is_read(folder: Path) -> None:
     file = folder / "client.properties"
     file.write_text(
         "# comment\nbootstrap.servers=a:9092,b:9092\n\n"
@@ -208,7 +210,7 @@ def test_a_properties_file(folder: Path) -> None:
         (f"[x]\nsasl.password={SECRET}\n", r"has \[sections\]"),
     ],
 )
-def test_a_wrong_properties_file(folder: Path, text: str, complaint: str) -> None:
+def test_a_wrong_properties_file_is_refused(folder: Path, text: str, complaint: str) -> None:
     file = folder / "client.properties"
     file.write_text(text)
     with pytest.raises(LakebackupError, match=complaint) as wrong:
@@ -216,12 +218,12 @@ def test_a_wrong_properties_file(folder: Path, text: str, complaint: str) -> Non
     assert SECRET not in str(wrong.value)
 
 
-def test_a_properties_file_that_is_not_there(folder: Path) -> None:
+def test_a_missing_properties_file_is_not_found(folder: Path) -> None:
     with pytest.raises(NotFound, match="none"):
         read_properties(folder / "none")
 
 
-def test_properties_of_the_command_line() -> None:
+def test_properties_of_the_command_line_are_parsed() -> None:
     assert parse_properties(["client.id=a=b", "x = y"]) == {"client.id": "a=b", "x": "y"}
     with pytest.raises(UsageProblem, match="key=value"):
         parse_properties(["client.id"])
@@ -232,9 +234,13 @@ def test_settings_of_s3_merge_and_reach_other_processes(
 ) -> None:
     (folder / "lakebackup.toml").write_text('[s3]\nsse = "AES256"\npart_size = "8MiB"\npath_style = false\n')
     monkeypatch.setenv("LAKEBACKUP_S3__PART_SIZE", "32MiB")
-    found = load({}).s3
-    assert (found.sse, found.part_size, found.path_style) == ("AES256", 32 * 1024 * 1024, False)
-    assert found.variables() == {
+    s3_options = load({}).s3
+    assert (s3_options.sse, s3_options.part_size, s3_options.path_style) == (
+        "AES256",
+        32 * 1024 * 1024,
+        False,
+    )
+    assert s3_options.variables() == {
         "LAKEBACKUP_S3__SSE": "AES256",
         "LAKEBACKUP_S3__PART_SIZE": "33554432",
         "LAKEBACKUP_S3__PATH_STYLE": "False",

@@ -1,4 +1,4 @@
-"""The SQL reference is made from the statements, and says what every column means."""
+"""The SQL reference is generated from the statements and describes every column."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ FOLDER = Path(__file__).parents[3] / "docs/reference/sql"
 COMMAND = "python -m lakebackup.reference docs/reference/sql"
 
 
-def test_the_pages_are_what_the_statements_say() -> None:
-    stored = {page.name: page.read_text(encoding="utf-8") for page in FOLDER.iterdir()}
-    assert stored == {name: marked(text, COMMAND) for name, text in pages().items()}, f"run `{COMMAND}`"
+def test_the_pages_agree_with_the_statements() -> None:
+    files = {page.name: page.read_text(encoding="utf-8") for page in FOLDER.iterdir()}
+    assert files == {name: marked(text, COMMAND) for name, text in pages().items()}, f"run `{COMMAND}`"
 
 
 def test_each_shown_view_has_a_page_and_a_link() -> None:
@@ -45,7 +45,7 @@ def test_writing_pages_deletes_only_generated_ones(tmp_path: Path) -> None:
         write_pages(tmp_path / "cli.md", {}, "make it")
 
 
-def test_a_flag_is_no_name_of_a_file(
+def test_a_flag_is_not_taken_for_a_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -73,9 +73,9 @@ def test_every_instant_has_a_timestamp_beside_it(view: str) -> None:
         for name in types
         if types[name] == "BIGINT" and (name.endswith(("_ts", "_at")) or name in ("ts", "at"))
     }
-    wanted = {name[:-2] + "time" for name in instants}
-    wanted |= {f"{name}_time" for name in ("covers_from", "covers_to") if name in types}
-    assert {name for name in wanted if types.get(name) != "TIMESTAMP"} == set()
+    expected = {name[:-2] + "time" for name in instants}
+    expected |= {f"{name}_time" for name in ("covers_from", "covers_to") if name in types}
+    assert {name for name in expected if types.get(name) != "TIMESTAMP"} == set()
 
 
 @pytest.mark.parametrize("query", names("queries"))
@@ -88,9 +88,9 @@ def test_every_column_of_a_table_is_described(table: str) -> None:
     assert all(meanings(f"raw_{table}")[column.name] for column in columns(table))
 
 
-def test_what_a_comment_says() -> None:
-    found = describe(
+def test_a_comment_describes_rows_and_columns() -> None:
+    description = describe(
         "-- Rows: all.\n-- a: one thing,\n--   and more\n-- b: another\nSELECT a, b -- c: no\nFROM t"
     )
-    assert found.text == "Rows: all."
-    assert found.columns == {"a": "one thing, and more", "b": "another"}
+    assert description.text == "Rows: all."
+    assert description.columns == {"a": "one thing, and more", "b": "another"}

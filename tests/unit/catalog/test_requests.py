@@ -1,4 +1,4 @@
-"""What makes two requests the same: no field is forgotten, and records of earlier versions stay right."""
+"""The identity of requests: no field is forgotten, and records of earlier versions stay valid."""
 
 from __future__ import annotations
 
@@ -21,33 +21,38 @@ from lakebackup_jobs.topics.request import BackupRequest
 
 
 @dataclass(frozen=True)
-class Before:
-    place: str
+class EarlierRequest:
+    destination: str
     topics: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
-class After(Before):
+class LaterRequest(EarlierRequest):
     strict: bool = False
     limit: int | None = None
 
 
-def asked(request: Before) -> dict[str, Any]:
-    return requests.asked(request, always=("topics",), never=("place",))
+def recorded(request: EarlierRequest) -> dict[str, Any]:
+    return requests.asked(request, always=("topics",), never=("destination",))
 
 
-def test_a_field_that_is_added_counts_and_leaves_earlier_records_right() -> None:
-    assert asked(Before("a", ("t",))) == asked(After("b", ("t",))) == {"topics": ["t"]}
-    assert asked(After("a", strict=True, limit=0)) == {"topics": [], "strict": True, "limit": 0}
+def test_an_added_field_counts_and_earlier_records_stay_valid() -> None:
+    assert recorded(EarlierRequest("a", ("t",))) == recorded(LaterRequest("b", ("t",))) == {"topics": ["t"]}
+    assert recorded(LaterRequest("a", strict=True, limit=0)) == {"topics": [], "strict": True, "limit": 0}
     digests = {
-        requests.digest("s", asked(request), always=("topics",))
-        for request in (After("a"), After("a", strict=True), After("a", limit=1), After("a", limit=2))
+        requests.digest("s", recorded(request), always=("topics",))
+        for request in (
+            LaterRequest("a"),
+            LaterRequest("a", strict=True),
+            LaterRequest("a", limit=1),
+            LaterRequest("a", limit=2),
+        )
     }
     assert len(digests) == 4
 
 
 @pytest.mark.parametrize(
-    ("kind", "same", "never"),
+    ("kind", "compared", "ignored"),
     [
         (BackupRequest, (*resume._SAME, *resume._KEPT), resume._ELSE),
         (SnapshotRequest, backup_snapshot._SAME, backup_snapshot._ELSE),
@@ -56,16 +61,16 @@ def test_a_field_that_is_added_counts_and_leaves_earlier_records_right() -> None
         (QueueRestoreRequest, restore_queue._SAME, restore_queue._ELSE),
     ],
 )
-def test_the_names_are_fields(kind: Any, same: tuple[str, ...], never: tuple[str, ...]) -> None:
-    assert {*same, *never} <= {field.name for field in fields(kind)}
-    assert not {*same} & {*never}
+def test_the_named_fields_exist(kind: Any, compared: tuple[str, ...], ignored: tuple[str, ...]) -> None:
+    assert {*compared, *ignored} <= {field.name for field in fields(kind)}
+    assert not {*compared} & {*ignored}
 
 
 TOPICS = RestoreRequest("d", "dir:x")
 QUEUE = QueueRestoreRequest("d", "s", "kafka://h:1", "f")
 
 
-def test_restores_that_an_earlier_version_began_are_known_again() -> None:
+def test_restores_of_an_earlier_version_are_recognized() -> None:
     """Digests as version 0.1.0 made them."""
     assert TOPICS.digest("prod") == "3d1f6e90b1355a189dcc6c86b9925805"
     full = replace(
@@ -82,8 +87,8 @@ def test_restores_that_an_earlier_version_began_are_known_again() -> None:
     assert full_queue.digest() == "c08cff343636b08cd6f53726ca9b5f75"
 
 
-def test_backups_that_an_earlier_version_began_are_known_again() -> None:
-    """What it put down of them."""
+def test_backups_of_an_earlier_version_are_recognized() -> None:
+    """The records are those that the earlier version wrote."""
     assert resume.asked(BackupRequest("d", ("b", "a"), {}, note="n")) == {
         "topics": ["a", "b"], "patterns": [], "isolation": "read_committed", "groups": "all",
         "mode": "incr-diff", "level": 1, "parent": None, "new_generation": False, "codec": "zstandard",

@@ -1,4 +1,4 @@
-"""Log files: what goes in comes out, rows say what is in them, nothing damaged is taken for whole."""
+"""Log files are read as they were written, rows describe their content, and damage is noticed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from lakebackup.rows.backups import DataFile
 from lakebackup.storage import open_storage
 
 BACKUP = "20260131T134511Z-0a1b2c3d"
-PLACE = LogPlace("task", BACKUP, 0x1F, 7, "write", "put", "store 1")
+LOG_PLACE = LogPlace("task", BACKUP, 0x1F, 7, "write", "put", "store 1")
 KEYS = LogKeys("keys.toml", "b", {"a": b"a" * 32, "b": b"b" * 32})
 CIPHER = Cipher("b", b"b" * 32)
 FOLDER = f"task/log/{BACKUP}/1f/00000000000000070000000000000014-write-put"
@@ -51,8 +51,8 @@ def batch(rows: Sequence[Row]) -> pa.RecordBatch:
 
 
 def write(folder: Path, *pieces: Sequence[Row], **changes: Any) -> DataFile:
-    """A file of these rows, a frame for each piece; its row in the catalog."""
-    options: dict[str, Any] = {"place": PLACE, "codec": "zstd", "cipher": None, **changes}
+    """Writes the rows to a log file, with a frame for each piece. Returns the file's row of the catalog."""
+    options: dict[str, Any] = {"place": LOG_PLACE, "codec": "zstd", "cipher": None, **changes}
     with Scratch() as scratch:
         writer = LogFileWriter(options["place"], scratch, options["codec"])
         for piece in pieces:
@@ -66,10 +66,10 @@ def row_of(columns: dict[str, Any]) -> DataFile:
 
 def read(folder: Path, file: DataFile, keys: LogKeys | None = None, **options: Any) -> list[dict[str, Any]]:
     batches = read_log_file(open_storage(str(folder)), file, keys, **options)
-    return [row for found in batches for row in found.to_pylist()]
+    return [row for record_batch in batches for row in record_batch.to_pylist()]
 
 
-def shown(rows: Sequence[Row]) -> list[dict[str, Any]]:
+def stored_columns(rows: Sequence[Row]) -> list[dict[str, Any]]:
     return [{name: value for name, value in vars(row).items() if name != "offset"} for row in rows]
 
 
@@ -91,17 +91,17 @@ ROWS = st.builds(
     codec=st.sampled_from(CODECS),
     cipher=st.sampled_from([None, CIPHER]),
 )
-def test_what_goes_in_comes_out(
+def test_a_log_file_is_read_as_it_was_written(
     tmp_path_factory: pytest.TempPathFactory, pieces: list[list[Row]], codec: str, cipher: Cipher | None
 ) -> None:
     folder, rows = tmp_path_factory.mktemp("log"), [row for piece in pieces for row in piece]
     file = write(folder, *pieces, codec=codec, cipher=cipher)
-    assert read(folder, file, KEYS) == shown(rows)
+    assert read(folder, file, KEYS) == stored_columns(rows)
     assert file.bytes == folder.joinpath(file.path).stat().st_size
     assert (file.entries, file.codec, file.key_id) == (len(rows), codec, cipher and "b")
     assert (file.min_ts, file.max_ts) == (min(r.commit_ts for r in rows), max(r.commit_ts for r in rows))
-    bare = [r.start_ts for r in rows if r.type in ("P", "D") and r.value is None]
-    assert file.min_begin_ts == min(bare, default=None)
+    begin_ts = [r.start_ts for r in rows if r.type in ("P", "D") and r.value is None]
+    assert file.min_begin_ts == min(begin_ts, default=None)
     assert (file.start_position, file.end_position) == (
         min(r.offset for r in rows),
         1 + max(r.offset for r in rows),
@@ -109,20 +109,20 @@ def test_what_goes_in_comes_out(
     assert all(file.start_key <= r.key.hex() and (file.end_key or "g") >= r.key.hex()[:128] for r in rows)
 
 
-def test_a_path_says_what_a_file_holds(tmp_path: Path) -> None:
+def test_a_path_names_the_content_of_its_file(tmp_path: Path) -> None:
     suffixes = {"zstd": ".zst", "lz4": ".lz4", "none": ""}
     for codec, suffix in suffixes.items():
         assert write(tmp_path, [Row(b"k")], codec=codec).path == f"{FOLDER}/store 1.log{suffix}"
         encrypted = write(tmp_path, [Row(b"k")], codec=codec, cipher=CIPHER)
         assert encrypted.path == f"{FOLDER}/store 1.log{suffix}.aes256gcm"
     meta = write(tmp_path, [Row(b"mDB1", start_ts=9, commit_ts=None, type=None)], place=replace(
-        PLACE, table_id=0, cf="default"
+        LOG_PLACE, table_id=0, cf="default"
     ))  # fmt: skip
     assert meta.path.startswith(f"task/log/{BACKUP}/meta/00000000000000070000000000000009-default-put/")
     assert (meta.scope, meta.role, meta.min_ts, meta.min_begin_ts) == ("meta", "schema", 9, None)
 
 
-def test_a_taken_path_is_left_as_it_is(tmp_path: Path) -> None:
+def test_an_existing_file_is_not_replaced(tmp_path: Path) -> None:
     for cipher in (None, CIPHER):
         first, second = (write(tmp_path, [Row(key)], cipher=cipher) for key in (b"1", b"2"))
         assert second.path.startswith(f"{FOLDER}/store 1-")
@@ -136,14 +136,14 @@ def test_long_keys_are_cut_and_rounded_up(tmp_path: Path) -> None:
 
 
 def test_large_batches_are_cut(tmp_path: Path) -> None:
-    many = [Row(b"%d" % i, commit_ts=20 + i) for i in range(150_000)]
-    large = [Row(b"l", b"v" * 3_000_000)] * 4
-    for rows, most in ((many, 65_536), (large, 2)):
+    small_rows = [Row(b"%d" % i, commit_ts=20 + i) for i in range(150_000)]
+    large_rows = [Row(b"l", b"v" * 3_000_000)] * 4
+    for rows, max_size in ((small_rows, 65_536), (large_rows, 2)):
         file = write(tmp_path, rows)
         sizes = [len(b) for b in read_log_file(open_storage(str(tmp_path)), file, None)]
         assert sum(sizes) == len(rows)
-        assert max(sizes) <= most
-    assert MOST_RAW < 2**31 - 1  # what one message of the cipher can have
+        assert max(sizes) <= max_size
+    assert MOST_RAW < 2**31 - 1  # one message of the cipher can have that many bytes
 
 
 def test_a_write_without_a_commit_ts_is_refused(tmp_path: Path) -> None:
@@ -159,7 +159,7 @@ def test_other_tools_can_read_a_plain_file(tmp_path: Path) -> None:
     file = write(tmp_path, rows[:5], rows[5:])
     data = bytes(zstd.decompress(tmp_path.joinpath(file.path).read_bytes()))
     assert len(data) == file.raw_bytes
-    assert pa.ipc.open_stream(data).read_all().to_pylist() == shown(rows)
+    assert pa.ipc.open_stream(data).read_all().to_pylist() == stored_columns(rows)
 
 
 # --- damage
@@ -170,12 +170,12 @@ def test_other_tools_can_read_a_plain_file(tmp_path: Path) -> None:
 def test_no_flipped_or_missing_byte_goes_unseen(tmp_path: Path, codec: str, cipher: Cipher | None) -> None:
     file = write(tmp_path, [Row(b"key", b"value")], codec=codec, cipher=cipher)
     path = tmp_path / file.path
-    whole = path.read_bytes()
-    for at in range(0, len(whole), 7):
-        path.write_bytes(whole[:at] + bytes([whole[at] ^ 4]) + whole[at + 1 :])
+    data = path.read_bytes()
+    for position in range(0, len(data), 7):
+        path.write_bytes(data[:position] + bytes([data[position] ^ 4]) + data[position + 1 :])
         with pytest.raises(Damaged, match=r"log.*sha256"):
             read(tmp_path, file, KEYS)
-        path.write_bytes(whole[:at])
+        path.write_bytes(data[:position])
         for checksum in (True, False):
             with pytest.raises(Damaged):
                 read(tmp_path, file, KEYS, checksum=checksum)
@@ -185,13 +185,13 @@ def test_no_flipped_or_missing_byte_goes_unseen(tmp_path: Path, codec: str, ciph
 
 
 @pytest.mark.parametrize("damage", [{"entries": 2}, {"codec": "none"}, {"codec": "lz4"}])
-def test_what_the_row_says_must_be_so(tmp_path: Path, damage: dict[str, Any]) -> None:
+def test_a_file_that_contradicts_its_row_is_damaged(tmp_path: Path, damage: dict[str, Any]) -> None:
     file = write(tmp_path, [Row(b"key")])
     with pytest.raises(Damaged, match=r"store 1\.log\.zst"):
         read(tmp_path, replace(file, **damage))
 
 
-def test_other_columns_are_no_log_file(tmp_path: Path) -> None:
+def test_a_file_with_other_columns_is_damaged(tmp_path: Path) -> None:
     file = write(tmp_path, [Row(b"key")], codec="none")
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, pa.schema([("key", pa.binary())])) as stream:
@@ -205,7 +205,7 @@ def test_other_columns_are_no_log_file(tmp_path: Path) -> None:
 # --- keys
 
 
-def test_a_file_opens_with_its_key_alone(tmp_path: Path) -> None:
+def test_an_encrypted_file_opens_only_with_its_key(tmp_path: Path) -> None:
     file = write(tmp_path, [Row(b"key", b"a secret")], cipher=CIPHER)
     assert b"a secret" not in tmp_path.joinpath(file.path).read_bytes()
     with pytest.raises(UsageProblem, match="encrypted with the key 'b', and no key file"):
@@ -219,11 +219,11 @@ def test_a_file_opens_with_its_key_alone(tmp_path: Path) -> None:
 
 
 def test_an_encrypted_file_under_another_name_does_not_open(tmp_path: Path) -> None:
-    one, two = (write(tmp_path, [Row(key)], cipher=CIPHER) for key in (b"1", b"2"))
-    data = tmp_path.joinpath(one.path).read_bytes()
-    tmp_path.joinpath(two.path).write_bytes(data)
+    first, second = (write(tmp_path, [Row(key)], cipher=CIPHER) for key in (b"1", b"2"))
+    data = tmp_path.joinpath(first.path).read_bytes()
+    tmp_path.joinpath(second.path).write_bytes(data)
     with pytest.raises(UsageProblem, match=r"cannot (be decrypted|decrypt)"):
-        read(tmp_path, replace(two, sha256=one.sha256, bytes=one.bytes), KEYS)
+        read(tmp_path, replace(second, sha256=first.sha256, bytes=first.bytes), KEYS)
 
 
 def key_text(byte: bytes, count: int = 32) -> str:
@@ -231,14 +231,14 @@ def key_text(byte: bytes, count: int = 32) -> str:
 
 
 @pytest.mark.parametrize("form", ["toml", "json"])
-def test_a_file_of_keys(tmp_path: Path, form: str) -> None:
+def test_a_key_file_is_read(tmp_path: Path, form: str) -> None:
     table = {"a": key_text(b"a"), "b": key_text(b"b")}
     toml = "[keys]\n" + "".join(f'{name} = "{text}"\n' for name, text in table.items())
     file = private_file(tmp_path / "keys", b"")
     for current in (None, "a"):
-        given_ = {"current": current, "keys": table} if current else {"keys": table}
+        content = {"current": current, "keys": table} if current else {"keys": table}
         file.write_text(
-            json.dumps(given_) if form == "json" else f'current = "{current}"\n{toml}' if current else toml
+            json.dumps(content) if form == "json" else f'current = "{current}"\n{toml}' if current else toml
         )
         keys = LogKeys.load(str(file))
         assert (keys.keys["a"], keys.current) == (b"a" * 32, current or "b")
@@ -263,7 +263,7 @@ def test_a_file_of_keys(tmp_path: Path, form: str) -> None:
         "\xff",
     ],
 )  # fmt: skip
-def test_what_is_no_file_of_keys_is_refused_without_showing_one(tmp_path: Path, text: str) -> None:
+def test_an_invalid_key_file_is_refused_without_showing_a_key(tmp_path: Path, text: str) -> None:
     file = private_file(tmp_path / "keys.toml", text.encode("latin-1"))
     with pytest.raises(UsageProblem, match=r"keys\.toml") as caught:
         LogKeys.load(str(file))
@@ -278,7 +278,7 @@ def test_what_is_no_file_of_keys_is_refused_without_showing_one(tmp_path: Path, 
 def test_a_full_disk_is_reported(tmp_path: Path) -> None:
     with small_disk(tmp_path, "1m") as full:
         with Scratch(str(full)) as scratch:
-            writer = LogFileWriter(PLACE, scratch)
+            writer = LogFileWriter(LOG_PLACE, scratch)
             with pytest.raises(EnvironmentProblem, match="No space left") as caught:
                 writer.add(batch([Row(b"k", os.urandom(2_000_000))]))
             assert "TMPDIR" in caught.value.hint

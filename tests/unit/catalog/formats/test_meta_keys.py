@@ -25,20 +25,20 @@ def value(number: int, name: str) -> bytes:
     return json.dumps({"id": number, "name": name}).encode()
 
 
-def put(ts: int, key: str, name: str) -> MetaWrite:
+def set_name(ts: int, key: str, name: str) -> MetaWrite:
     return MetaWrite(ts, ts - 1, key.encode(), value(int(re.findall("[0-9]+", key)[-1]), name))
 
 
-def gone(ts: int, key: str) -> MetaWrite:
+def drop(ts: int, key: str) -> MetaWrite:
     return MetaWrite(ts, ts - 1, key.encode(), None)
 
 
-def after(*writes: MetaWrite, before: tuple[Naming, ...] = (SHOP, ORDERS)) -> list[Naming]:
-    return list(Names(before).apply(writes))
+def apply_writes(*writes: MetaWrite, earlier: tuple[Naming, ...] = (SHOP, ORDERS)) -> list[Naming]:
+    return list(Names(earlier).apply(writes))
 
 
 @pytest.mark.parametrize(
-    ("key", "kept"),
+    ("key", "is_captured"),
     [
         ("mDB1", True),
         ("mDB12_Table345", True),
@@ -53,11 +53,11 @@ def after(*writes: MetaWrite, before: tuple[Naming, ...] = (SHOP, ORDERS)) -> li
         ("mDB", False),
     ],
 )
-def test_which_meta_keys_name_something(key: str, kept: bool) -> None:
+def test_only_meta_keys_that_name_something_are_captured(key: str, is_captured: bool) -> None:
     import pyarrow.compute as pc
 
-    assert pc.match_substring_regex(pa.array([key.encode()]), CAPTURED_KEYS).to_pylist() == [kept]
-    assert bool(after(put(5, key, "other") if key[-1].isdigit() else gone(5, key))) is kept
+    assert pc.match_substring_regex(pa.array([key.encode()]), CAPTURED_KEYS).to_pylist() == [is_captured]
+    assert bool(apply_writes(set_name(5, key, "other") if key[-1].isdigit() else drop(5, key))) is is_captured
 
 
 CRM = Naming(-2, "crm", "", 1, "create")
@@ -65,25 +65,28 @@ MOVED = Naming(20, "crm", "orders", 3, "rename")
 
 
 @pytest.mark.parametrize(
-    ("before", "writes", "named"),
+    ("earlier", "writes", "namings"),
     [
         pytest.param(
-            (SHOP, ORDERS), [put(5, "mDB2_Table7", "a"), put(5, "mDB2", "crm")],
+            (SHOP, ORDERS), [set_name(5, "mDB2_Table7", "a"), set_name(5, "mDB2", "crm")],
             [CRM._replace(from_ts=5), Naming(7, "crm", "a", 5, "create")],
             id="a created database and its table in any order",
         ),
         pytest.param(
-            (SHOP, ORDERS), [put(5, "mDB2_Table7", "a")], [Naming(7, "DB2", "a", 5, "create")],
+            (SHOP, ORDERS), [set_name(5, "mDB2_Table7", "a")], [Naming(7, "DB2", "a", 5, "create")],
             id="a table without a described database is called by its id",
         ),
         pytest.param(
-            (Naming(7, "DB2", "a", 5, "create"),), [put(6, "mDB2", "crm")],
+            (Naming(7, "DB2", "a", 5, "create"),), [set_name(6, "mDB2", "crm")],
             [CRM._replace(from_ts=6), Naming(7, "crm", "a", 6, "rename")],
             id="until it is described",
         ),
         pytest.param(
             (SHOP, ORDERS),
-            [put(5, "mDB1_Table20", "bills"), gone(6, "mDB1_Table20"), put(6, "mDB1_Table21", "bills")],
+            [
+                set_name(5, "mDB1_Table20", "bills"), drop(6, "mDB1_Table20"),
+                set_name(6, "mDB1_Table21", "bills"),
+            ],
             [
                 Naming(20, "shop", "bills", 5, "rename"), Naming(20, "shop", "bills", 6, "drop"),
                 Naming(21, "shop", "bills", 6, "truncate", 20),
@@ -91,38 +94,40 @@ MOVED = Naming(20, "crm", "orders", 3, "rename")
             id="a rename, then a truncation",
         ),
         pytest.param(
-            (SHOP, ORDERS, CRM), [gone(5, "mDB1_Table20"), put(5, "mDB2_Table20", "orders")],
+            (SHOP, ORDERS, CRM), [drop(5, "mDB1_Table20"), set_name(5, "mDB2_Table20", "orders")],
             [MOVED._replace(from_ts=5)], id="a rename to another database keeps the id",
         ),
-        pytest.param((SHOP, CRM, MOVED), [gone(5, "mDB1_Table20")], [], id="a late delete under the old one"),
+        pytest.param((SHOP, CRM, MOVED), [drop(5, "mDB1_Table20")], [], id="a late delete under the old one"),
         pytest.param(
-            (SHOP, ORDERS), [gone(5, "mDB1")],
+            (SHOP, ORDERS), [drop(5, "mDB1")],
             [SHOP._replace(from_ts=5, action="drop"), ORDERS._replace(from_ts=5, action="drop")],
             id="a dropped database takes its tables",
         ),
         pytest.param(
-            (SHOP, ORDERS), [put(5, "mDB1", "store")],
+            (SHOP, ORDERS), [set_name(5, "mDB1", "store")],
             [Naming(-1, "store", "", 5, "rename"), Naming(20, "store", "orders", 5, "rename")],
             id="a renamed database renames its tables",
         ),
         pytest.param(
             (SHOP, ORDERS),
             [
-                *[put(5, "mDB1_Table20", "orders")] * 2, put(5, "mDB1", "shop"), gone(6, "mDB9_Table99"),
-                gone(6, "mDB9"),
+                *[set_name(5, "mDB1_Table20", "orders")] * 2, set_name(5, "mDB1", "shop"),
+                drop(6, "mDB9_Table99"), drop(6, "mDB9"),
             ],
             [], id="what changes no name",
         ),
     ],
 )  # fmt: skip
-def test_what_writes_name(before: tuple[Naming, ...], writes: list[MetaWrite], named: list[Naming]) -> None:
-    assert after(*writes, before=before) == named
+def test_writes_of_meta_keys_change_namings(
+    earlier: tuple[Naming, ...], writes: list[MetaWrite], namings: list[Naming]
+) -> None:
+    assert apply_writes(*writes, earlier=earlier) == namings
 
 
 @pytest.mark.parametrize("text", [b"", b"{", b"[]", b"{}", b'{"name": 3}', b'{"name": ""}', b"\xff"])
-def test_a_value_that_says_no_name(text: bytes) -> None:
+def test_a_value_without_a_name_is_damaged(text: bytes) -> None:
     with pytest.raises(Damaged, match=r"'mDB1_Table20', committed at 5"):
-        after(MetaWrite(5, 4, b"mDB1_Table20", text))
+        apply_writes(MetaWrite(5, 4, b"mDB1_Table20", text))
 
 
 # --- in a flush
@@ -133,26 +138,28 @@ def batch(*rows: dict[str, Any]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist(full, schema=events.stored_schema())
 
 
-def written(ts: int, key: str, name: str | None) -> dict[str, Any]:
+def write_row(ts: int, key: str, name: str | None) -> dict[str, Any]:
     text = None if name is None else value(1, name)
     kind = "D" if name is None else "P"
     return {"key": key.encode(), "start_ts": ts - 1, "commit_ts": ts, "type": kind, "value": text}
 
 
-def told(*rows: dict[str, Any], before: Any = (), filters: tuple[str, ...] = (), **span: Any) -> list[Any]:
-    found = names_of(
+def reported(
+    *rows: dict[str, Any], earlier: Any = (), filters: tuple[str, ...] = (), **span: Any
+) -> list[Any]:
+    log_tables = names_of(
         [("write", batch(*rows))],
-        [row._asdict() | {"covered_from": c} for row, c in before],
+        [row._asdict() | {"covered_from": c} for row, c in earlier],
         source="s",
         backup_id="b",
         **{"after": None, "until": 100, **span},
         tables=TableFilter(filters),
     )
-    return [(row.table_id, row.name, row.from_ts, row.action, row.covered_from) for row in found]
+    return [(row.table_id, row.name, row.from_ts, row.action, row.covered_from) for row in log_tables]
 
 
-def test_the_value_of_an_earlier_prewrite_is_found() -> None:
-    write = written(5, "mDB1", "x") | {"value": None}
+def test_the_value_of_a_write_is_taken_from_its_prewrite() -> None:
+    write = write_row(5, "mDB1", "x") | {"value": None}
     prewrite = {"key": b"mDB1", "start_ts": 4, "value": value(1, "shop")}
     records = [
         ("write", batch(write)),
@@ -164,42 +171,47 @@ def test_the_value_of_an_earlier_prewrite_is_found() -> None:
     assert names_of(records, [], until=None, **common) == []
     with pytest.raises(Damaged, match=r"'mDB1', committed at 5: the value that it got at start ts 4"):
         names_of(records[:1], [], until=5, **common | {"after": 4})
-    # What begins later than a value that is gone does without that name.
+    # A log that begins later than a missing value does without that name.
     assert names_of(records[:1], [], until=5, **common) == []
     assert names_of(records[:1], [], until=6, **common | {"after": 5}) == []
 
 
-def test_only_what_the_checkpoint_reached_is_reported_and_nothing_twice() -> None:
-    rows = [written(ts, f"mDB1_Table{ts}", "t") for ts in (5, 6, 7)]
-    before = [(Naming(5, "DB1", "t", 5, "create"), 4)]
-    assert [row[0] for row in told(*rows, before=before, after=5, until=6)] == [6]
-    # Names that were there before the log began are learnt once it has a checkpoint.
-    rows = [written(ts, f"mDB1_Table{ts}", "t") for ts in (5, 60)]
-    assert told(*rows, after=50, until=50) == []  # not all that was committed by then has been read
-    assert told(*rows, after=50, until=60) == [(5, "t", 5, "create", 4), (60, "t", 60, "create", 59)]
-    # Rollbacks and locks say nothing.
-    assert told(written(5, "mDB1", "x") | {"type": "R"}, written(6, "mDB1", "x") | {"type": "L"}) == []
+def test_namings_are_reported_once_and_only_up_to_the_checkpoint() -> None:
+    rows = [write_row(ts, f"mDB1_Table{ts}", "t") for ts in (5, 6, 7)]
+    earlier = [(Naming(5, "DB1", "t", 5, "create"), 4)]
+    assert [row[0] for row in reported(*rows, earlier=earlier, after=5, until=6)] == [6]
+    # Names that existed before the log began are learnt at its first checkpoint.
+    rows = [write_row(ts, f"mDB1_Table{ts}", "t") for ts in (5, 60)]
+    # Not every write that was committed by ts 50 has been read.
+    assert reported(*rows, after=50, until=50) == []
+    assert reported(*rows, after=50, until=60) == [(5, "t", 5, "create", 4), (60, "t", 60, "create", 59)]
+    # Rollbacks and locks name nothing.
+    assert (
+        reported(write_row(5, "mDB1", "x") | {"type": "R"}, write_row(6, "mDB1", "x") | {"type": "L"}) == []
+    )
 
 
-def test_from_where_tables_are_covered() -> None:
+def test_tables_are_covered_from_when_they_entered_the_filter() -> None:
     dbs = ((SHOP, 0),)
     keep = ("shop.*", "!shop.x*")
-    # From their beginning: also one that was called otherwise before anybody knew it.
-    assert told(written(5, "mDB1_Table20", "a"), before=dbs, filters=keep) == [(20, "a", 5, "create", 4)]
-    both = (written(5, "mDB1_Table20", "x"), written(6, "mDB1_Table20", "a"))
-    assert [row[4] for row in told(*both, before=dbs, filters=keep)] == [4, 4]
-    # Never, and once it is known so, from what was read when it got into the filter.
-    assert told(both[0], before=dbs, filters=keep) == [(20, "x", 5, "create", NEVER)]
-    outside = (Naming(20, "shop", "x", 5, "create"), NEVER)
-    into = written(60, "mDB1_Table20", "a")
-    assert told(into, before=(*dbs, outside), filters=keep) == [(20, "a", 60, "rename", NEVER)]
-    # One that was in it stays covered.
-    inside = (Naming(20, "shop", "a", 5, "create"), 4)
-    out = written(60, "mDB1_Table20", "x")
-    assert told(out, before=(*dbs, inside), filters=keep) == [(20, "x", 60, "rename", 4)]
+    # From their beginning, also a table that had another name earlier in the same flush.
+    assert reported(write_row(5, "mDB1_Table20", "a"), earlier=dbs, filters=keep) == [
+        (20, "a", 5, "create", 4)
+    ]
+    both_writes = (write_row(5, "mDB1_Table20", "x"), write_row(6, "mDB1_Table20", "a"))
+    assert [row[4] for row in reported(*both_writes, earlier=dbs, filters=keep)] == [4, 4]
+    # Never, also when a rename brings it into the filter: the next flush records from when it is covered.
+    assert reported(both_writes[0], earlier=dbs, filters=keep) == [(20, "x", 5, "create", NEVER)]
+    excluded = (Naming(20, "shop", "x", 5, "create"), NEVER)
+    entering = write_row(60, "mDB1_Table20", "a")
+    assert reported(entering, earlier=(*dbs, excluded), filters=keep) == [(20, "a", 60, "rename", NEVER)]
+    # A table that was in the filter stays covered.
+    included = (Naming(20, "shop", "a", 5, "create"), 4)
+    leaving = write_row(60, "mDB1_Table20", "x")
+    assert reported(leaving, earlier=(*dbs, included), filters=keep) == [(20, "x", 60, "rename", 4)]
 
 
-# --- against the database that has them
+# --- compared with the names in a database
 
 STEPS = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 9), st.integers(0, 2)), max_size=25)
 
@@ -210,10 +222,10 @@ def test_names_over_time_are_those_that_the_database_had(
     steps: list[tuple[int, int, int]], cuts: list[int]
 ) -> None:
     feed = ChangeFeed()
-    for step, which, db in steps:
+    for step, index, db in steps:
         live = sorted(feed.names(feed.now))
         name = f"db{db}"
-        table = live[which % len(live)] if live else 0
+        table = live[index % len(live)] if live else 0
         if step == 0 or not live:
             feed.create_table(name, f"t{len(feed.history)}")
         elif step == 1:
@@ -223,8 +235,8 @@ def test_names_over_time_are_those_that_the_database_had(
         elif step == 3:
             feed.drop_table(table)
         elif step == 4:
-            dbs = sorted({one.partition(".")[0] for one in feed.names(feed.now).values()})
-            feed.drop_database(dbs[which % len(dbs)])
+            dbs = sorted({full_name.partition(".")[0] for full_name in feed.names(feed.now).values()})
+            feed.drop_database(dbs[index % len(dbs)])
         else:
             feed.tick()
     writes = [
@@ -236,9 +248,9 @@ def test_names_over_time_are_those_that_the_database_had(
     rows: list[Naming] = []
     spans = [100, *sorted(100 + cut for cut in cuts), 10_000]
     for since, until in pairwise(spans):
-        before = {row.table_id: row for row in rows}
-        rows += Names(before.values()).apply(w for w in writes if since < w.commit_ts <= until)
+        latest = {row.table_id: row for row in rows}
+        rows += Names(latest.values()).apply(w for w in writes if since < w.commit_ts <= until)
     for ts in range(100, feed.now + 1):
-        named = {row.table_id: row for row in rows if row.from_ts <= ts and row.table_id > 0}
-        found = {i: f"{row.db}.{row.name}" for i, row in named.items() if row.action != "drop"}
-        assert found == feed.names(ts), ts
+        namings = {row.table_id: row for row in rows if row.from_ts <= ts and row.table_id > 0}
+        names = {i: f"{row.db}.{row.name}" for i, row in namings.items() if row.action != "drop"}
+        assert names == feed.names(ts), ts

@@ -1,4 +1,4 @@
-"""An engine's headers and the watermark message: what is written is what is read back."""
+"""The headers of an engine and the watermark message are read as they were written."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from lakebackup.formats.queues.headers import NAMES, WATERMARK, HeaderNames
 from lakebackup.formats.queues.watermark import Watermark, headers_of, read_watermark
 from lakebackup_jobs.cli import main
 
-MADE = Watermark("social", "f", "b", "r", 1234, 1300)
+EXAMPLE = Watermark("social", "f", "b", "r", 1234, 1300)
 
 
-def test_its_form_is_the_documented_one() -> None:
-    assert json.loads(MADE.value) == {
+def test_a_watermark_has_the_documented_form() -> None:
+    assert json.loads(EXAMPLE.value) == {
         "format": 1, "graph": "social", "full": "f", "backup": "b", "restore": "r", "last_tid": 1234,
         "to_tid": 1300,
     }  # fmt: skip
@@ -27,20 +27,20 @@ def test_its_form_is_the_documented_one() -> None:
 
 
 @given(st.builds(Watermark, st.text(), st.text(), st.text(), st.text(), st.integers(), st.integers()))
-def test_what_was_said_is_read(made: Watermark) -> None:
-    assert read_watermark(made.value) == made
+def test_a_watermark_is_read_as_it_was_written(watermark: Watermark) -> None:
+    assert read_watermark(watermark.value) == watermark
 
 
 @pytest.mark.parametrize(
     ("value", "error"),
     [
         *((value, Damaged) for value in (None, b"", b"[]", b"{}", b'"format"')),
-        (MADE.value.replace(b"1234", b'"1234"'), Damaged),
-        (MADE.value.replace(b'"graph"', b'"grape"'), Damaged),
-        (MADE.value.replace(b'"format":1', b'"format":2'), UsageProblem),
+        (EXAMPLE.value.replace(b"1234", b'"1234"'), Damaged),
+        (EXAMPLE.value.replace(b'"graph"', b'"grape"'), Damaged),
+        (EXAMPLE.value.replace(b'"format":1', b'"format":2'), UsageProblem),
     ],
 )
-def test_one_that_cannot_be_read_is_reported(value: bytes | None, error: type[Exception]) -> None:
+def test_an_unreadable_watermark_is_reported(value: bytes | None, error: type[Exception]) -> None:
     with pytest.raises(error):
         read_watermark(value)
 
@@ -48,7 +48,7 @@ def test_one_that_cannot_be_read_is_reported(value: bytes | None, error: type[Ex
 # --- headers
 
 
-def test_names_are_read_as_they_were_written() -> None:
+def test_header_names_are_read_as_they_were_written() -> None:
     names = HeaderNames(tid="n", kind="what", tid_format="int64")
     assert HeaderNames.read({NAMES: names.text.encode()}) == names
     assert HeaderNames.read({}) is None
@@ -68,11 +68,11 @@ def test_each_header_has_a_name_of_its_own(names: dict[str, Any]) -> None:
         HeaderNames(**names)
 
 
-def test_a_backup_with_one_name_for_two_is_refused(
+def test_a_backup_with_one_name_for_two_headers_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    asked = ["backup", "queue", "social", "--pattern", "delta.*", "--repo", str(tmp_path / "backups")]
+    command = ["backup", "queue", "social", "--pattern", "delta.*", "--repo", str(tmp_path / "backups")]
     headers = ["--tid-header", "x", "--kind-header", "x"]
-    assert main([*asked, *headers, "--bootstrap-server", "localhost:1"]) == 2
+    assert main([*command, *headers, "--bootstrap-server", "localhost:1"]) == 2
     assert "a name of its own" in " ".join(capsys.readouterr().err.split())
     assert not (tmp_path / "backups").exists()

@@ -1,4 +1,4 @@
-"""delta_schema_history.yaml: its versions, where it is cut for a restore, and whether it goes on."""
+"""delta_schema_history.yaml: its versions, its cut for a restore, and whether it continues another."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_versions_are_read_in_order() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "complaint"),
     [
         ("a: [", "is not YAML"),
         (b"\xff\xfe\x00", "is not YAML"),
@@ -59,10 +59,10 @@ def test_versions_are_read_in_order() -> None:
         ),
     ],
 )
-def test_what_is_none_is_refused(text: str | bytes, says: str) -> None:
+def test_an_invalid_history_is_refused(text: str | bytes, complaint: str) -> None:
     with pytest.raises(UsageProblem) as error:
         parse(text, "history.yaml")
-    assert says in error.value.message
+    assert complaint in error.value.message
     assert "history.yaml" in error.value.message
 
 
@@ -77,12 +77,12 @@ def test_what_is_none_is_refused(text: str | bytes, says: str) -> None:
         ("!!omap [b: {no: 1}]", '[["b", {"false": 1}]]'),
     ],
 )
-def test_what_yaml_has_and_json_has_not_is_kept_as_text(change: str, text: str) -> None:
-    (found,) = parse(f"schemas: [{{version: 1, tid: 0, change: {change}}}]")
-    assert found.change == text
+def test_yaml_values_that_json_lacks_become_text(change: str, text: str) -> None:
+    (version,) = parse(f"schemas: [{{version: 1, tid: 0, change: {change}}}]")
+    assert version.change == text
 
 
-def test_later_versions_are_cut_out_and_all_else_stays() -> None:
+def test_a_cut_removes_later_versions_and_nothing_else() -> None:
     assert cut(TEXT, 151) is TEXT
     assert cut(TEXT, 10_000) is TEXT
     assert parse(cut(TEXT, 150)) == parse(TEXT)[:2]
@@ -93,10 +93,10 @@ def test_later_versions_are_cut_out_and_all_else_stays() -> None:
 
 
 @pytest.mark.parametrize("text", ["\u00e4", "\x85", "a\u2028b", "\n", "\U0001f600"])
-def test_text_of_any_kind_stays_when_later_versions_are_cut_out(text: str) -> None:
+def test_a_cut_keeps_text_of_any_kind(text: str) -> None:
     entries = [{"version": version, "tid": version, "schema": {text: text}} for version in (1, 2)]
-    (kept,) = parse(cut(yaml.safe_dump({"schemas": entries}).encode(), 1))
-    assert json.loads(kept.schema or "") == {text: text}
+    (first_version,) = parse(cut(yaml.safe_dump({"schemas": entries}).encode(), 1))
+    assert json.loads(first_version.schema or "") == {text: text}
 
 
 VALUES = st.recursive(
@@ -109,22 +109,22 @@ HISTORIES = st.lists(st.tuples(st.integers(1, 5), st.integers(1, 50), VALUES, VA
 
 @given(HISTORIES, st.integers(0, 300))
 def test_any_history_is_read_and_cut_by_tid(steps: list[tuple[int, int, object, object]], tid: int) -> None:
-    version = at = 0
+    version = last_tid = 0
     entries = []
-    for more, further, change, schema in steps:
-        version, at = version + more, at + further
-        entries.append({"version": version, "tid": at, "change": change, "schema": schema})
+    for version_step, tid_step, change, schema in steps:
+        version, last_tid = version + version_step, last_tid + tid_step
+        entries.append({"version": version, "tid": last_tid, "change": change, "schema": schema})
     text = yaml.safe_dump({"schemas": entries}).encode()
-    found = parse(text)
-    assert [(v.version, v.tid) for v in found] == [(e["version"], e["tid"]) for e in entries]
-    for v, e in zip(found, entries, strict=True):
+    versions = parse(text)
+    assert [(v.version, v.tid) for v in versions] == [(e["version"], e["tid"]) for e in entries]
+    for v, e in zip(versions, entries, strict=True):
         assert (v.schema is None) == (e["schema"] is None)
         if v.schema is not None:
             assert json.loads(v.schema) == e["schema"]
-    assert parse(cut(text, tid)) == tuple(v for v in found if v.tid <= tid)
+    assert parse(cut(text, tid)) == tuple(v for v in versions if v.tid <= tid)
 
 
-def test_a_history_continues_when_it_has_all_versions_of_the_one_before() -> None:
+def test_a_history_continues_another_when_it_has_all_its_versions() -> None:
     versions = parse(TEXT)
     assert unlike(versions, [(1, 0), (2, 150)]) is None
     assert unlike(versions, []) is None

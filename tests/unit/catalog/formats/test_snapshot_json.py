@@ -1,4 +1,4 @@
-"""snapshot.json: what is read out of it, and what is refused by name."""
+"""snapshot.json: the values that are read from it, and the files that are refused."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lakebackup.errors import Refused, UsageProblem
 from lakebackup.formats.queues.snapshot_json import parse, require_last_tid, require_positions
 from lakebackup.plan.partitions import RegionState
 
-TOLD: dict[str, Any] = {
+SNAPSHOT: dict[str, Any] = {
     "format": 1,
     "graph": "social",
     "last_tid": 1234,
@@ -23,7 +23,7 @@ TOLD: dict[str, Any] = {
 
 
 def read(**changes: Any) -> Any:
-    return parse(json.dumps({**TOLD, **changes}).encode(), "snapshot.json")
+    return parse(json.dumps({**SNAPSHOT, **changes}).encode(), "snapshot.json")
 
 
 def region(partition: int, end: int, topic: str = "delta.0") -> RegionState:
@@ -33,46 +33,48 @@ def region(partition: int, end: int, topic: str = "delta.0") -> RegionState:
 REGIONS = [region(0, 47), region(1, 9)]
 
 
-def test_what_is_said_is_read() -> None:
-    told = read(open_transactions=["t-17"])
-    assert (told.last_tid, told.graph, told.open_transactions) == (1234, "social", ("t-17",))
-    assert [(q.topic, q.partition, q.position, q.max_no_transaction_pos) for q in told.queues] == [
+def test_a_valid_file_is_read() -> None:
+    snapshot = read(open_transactions=["t-17"])
+    assert (snapshot.last_tid, snapshot.graph, snapshot.open_transactions) == (1234, "social", ("t-17",))
+    assert [(q.topic, q.partition, q.position, q.max_no_transaction_pos) for q in snapshot.queues] == [
         ("delta.0", 0, 47, 46),
         ("delta.0", 1, 0, 0),
     ]
-    require_positions(told, "snapshot.json", "social", REGIONS)
+    require_positions(snapshot, "snapshot.json", "social", REGIONS)
 
     # The graph and open transactions may be left out.
-    told = parse(json.dumps({k: v for k, v in TOLD.items() if k != "graph"}).encode(), "snapshot.json")
-    assert (told.graph, told.open_transactions) == (None, None)
-    require_positions(told, "snapshot.json", "other", REGIONS)
+    snapshot = parse(
+        json.dumps({k: v for k, v in SNAPSHOT.items() if k != "graph"}).encode(), "snapshot.json"
+    )
+    assert (snapshot.graph, snapshot.open_transactions) == (None, None)
+    require_positions(snapshot, "snapshot.json", "other", REGIONS)
 
 
 @pytest.mark.parametrize(
-    ("data", "says"),
+    ("data", "complaint"),
     [
         (b"{", "is not JSON"),
         (b"[]", "snapshot.json is not a valid"),
         (b'{"format": 2}', "format version 2"),
-        (json.dumps({**TOLD, "format": "1"}).encode(), "format"),
-        (json.dumps({**TOLD, "last_tid": -1}).encode(), "last_tid"),
-        (json.dumps({**TOLD, "last_tid": True}).encode(), "last_tid"),
-        (json.dumps({**TOLD, "last_tid": "7"}).encode(), "last_tid"),
-        (json.dumps({**TOLD, "more": 1}).encode(), "more"),
-        (json.dumps({**TOLD, "queues": [{"topic": "t"}]}).encode(), "queues.0.partition"),
+        (json.dumps({**SNAPSHOT, "format": "1"}).encode(), "format"),
+        (json.dumps({**SNAPSHOT, "last_tid": -1}).encode(), "last_tid"),
+        (json.dumps({**SNAPSHOT, "last_tid": True}).encode(), "last_tid"),
+        (json.dumps({**SNAPSHOT, "last_tid": "7"}).encode(), "last_tid"),
+        (json.dumps({**SNAPSHOT, "more": 1}).encode(), "more"),
+        (json.dumps({**SNAPSHOT, "queues": [{"topic": "t"}]}).encode(), "queues.0.partition"),
     ],
 )
-def test_what_is_none_is_refused(data: bytes, says: str) -> None:
+def test_an_invalid_file_is_refused(data: bytes, complaint: str) -> None:
     with pytest.raises(UsageProblem) as error:
         parse(data, "snapshot.json")
-    assert says in error.value.message
+    assert complaint in error.value.message
 
 
-QUEUES = TOLD["queues"]
+QUEUES = SNAPSHOT["queues"]
 
 
 @pytest.mark.parametrize(
-    ("source", "queues", "regions", "says"),
+    ("source", "queues", "regions", "complaint"),
     [
         ("other", QUEUES, REGIONS, "is of social, not of other"),
         ("social", QUEUES, [*REGIONS, region(2, 5)], "does not name topic delta.0, partition 2"),
@@ -80,21 +82,26 @@ QUEUES = TOLD["queues"]
         ("social", [*QUEUES, QUEUES[0]], REGIONS, "twice"),
     ],
 )
-def test_what_does_not_fit_is_refused(
-    source: str, queues: Any, regions: list[RegionState], says: str
+def test_a_file_that_does_not_fit_the_queues_is_refused(
+    source: str, queues: Any, regions: list[RegionState], complaint: str
 ) -> None:
-    with pytest.raises(UsageProblem, match=says):
+    with pytest.raises(UsageProblem, match=complaint):
         require_positions(read(queues=queues), "snapshot.json", source, regions)
 
 
-@pytest.mark.parametrize(("position", "before"), [(48, 46), (46, 47)])
-def test_positions_that_cannot_be_right_are_refused(position: int, before: int) -> None:
-    queue = {"topic": "delta.0", "partition": 0, "position": position, "max_no_transaction_pos": before}
+@pytest.mark.parametrize(("position", "no_transaction_pos"), [(48, 46), (46, 47)])
+def test_impossible_positions_are_refused(position: int, no_transaction_pos: int) -> None:
+    queue = {
+        "topic": "delta.0",
+        "partition": 0,
+        "position": position,
+        "max_no_transaction_pos": no_transaction_pos,
+    }
     with pytest.raises(Refused, match="cannot be right"):
-        require_positions(read(queues=[queue, TOLD["queues"][1]]), "snapshot.json", "social", REGIONS)
+        require_positions(read(queues=[queue, SNAPSHOT["queues"][1]]), "snapshot.json", "social", REGIONS)
 
 
-def test_a_message_that_the_snapshot_does_not_have_tells_that_it_lies() -> None:
+def test_a_message_with_a_tid_above_last_tid_is_refused() -> None:
     require_last_tid(1234, "snapshot.json", 1234, "topic delta.0, partition 0", 46)
     require_last_tid(1234, "snapshot.json", None, "topic delta.0, partition 0", None)
     with pytest.raises(Refused, match=r"last_tid 1234.*offset 46, with tid 1235") as error:

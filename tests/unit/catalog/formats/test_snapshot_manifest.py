@@ -1,4 +1,4 @@
-"""Manifests of snapshots for other tools: what is written, how much of it is held, what is refused."""
+"""Manifests of snapshots for other tools: their content, reading them in pieces, refusals."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from lakebackup.store.roots import Roots
 ID = "20211124T013500Z-0000000{}"
 
 
-class Given(CatalogReader):
-    """A catalog whose rows are given."""
+class FakeCatalog(CatalogReader):
+    """A reader of a catalog whose rows are in memory."""
 
     def __init__(self, tables: dict[str, list[dict[str, Any]]]) -> None:
         super().__init__("nowhere")
@@ -50,8 +50,8 @@ def file(number: int, scope: str, region: str, name: str, **changes: Any) -> dic
     } | changes  # fmt: skip
 
 
-def test_a_manifest_has_the_files_of_the_snapshot_and_where_they_are(tmp_path: Path) -> None:
-    reader = Given(
+def test_a_manifest_has_the_files_of_the_snapshot_and_their_locations(tmp_path: Path) -> None:
+    reader = FakeCatalog(
         {
             "backups": [backup(1), backup(2)],
             "snapshot_files": [
@@ -70,29 +70,29 @@ def test_a_manifest_has_the_files_of_the_snapshot_and_where_they_are(tmp_path: P
     path = export_manifest(reader, open_storage(str(tmp_path)), ID.format(2))
     assert path == f"tablets/backups/{ID.format(2)}/manifest-20211124T013500Z-{ID.format(2)}.json"
     text = (tmp_path / path).read_text(encoding="utf-8")
-    found = json.loads(text)
-    assert [(table, tablet, [*files]) for table in found for tablet, files in found[table].items()] == [
+    manifest = json.loads(text)
+    assert [(table, tablet, [*files]) for table in manifest for tablet, files in manifest[table].items()] == [
         ("t0", "a", ["in/000001.sst"]), ("t1", "a", ["000021.sst", "CURRENT"]), ("t1", "b", ['say "ü"\n']),
     ]  # fmt: skip
-    assert found["t1"]["a"]["CURRENT"] == {
+    assert manifest["t1"]["a"]["CURRENT"] == {
         "location": f"s3://bucket/prod/tablets/snapshots/{ID.format(2)}/t1/a/CURRENT",
         "timestamp": 1_637_717_000_000, "version": 1, "size": 16, "sha256": "ab" * 32,
         "mode": 0o644, "offset": 0, "role": "data",
     }  # fmt: skip
-    assert found["t1"]["a"]["000021.sst"]["location"].startswith("file:///backups ü/tablets/snapshots/")
-    odd = found["t1"]["b"]['say "ü"\n']
+    assert manifest["t1"]["a"]["000021.sst"]["location"].startswith("file:///backups ü/tablets/snapshots/")
+    odd = manifest["t1"]["b"]['say "ü"\n']
     assert (odd["version"], odd["size"], odd["sha256"]) == (5, None, None)
-    # A second look writes the same in its place.
+    # A second export writes the same text to the same path.
     assert export_manifest(reader, open_storage(str(tmp_path)), ID.format(2)) == path
     assert (tmp_path / path).read_text(encoding="utf-8") == text
 
 
 def test_an_empty_snapshot_has_an_empty_manifest() -> None:
-    assert json.loads("".join(manifest_json(Given({"backups": [backup(1)]}), ID.format(1)))) == {}
+    assert json.loads("".join(manifest_json(FakeCatalog({"backups": [backup(1)]}), ID.format(1)))) == {}
 
 
-def test_what_is_no_snapshot_or_is_gone_has_none() -> None:
-    reader = Given({"backups": [backup(1, source_kind="kafka"), backup(2, state="deleted")]})
+def test_other_and_deleted_backups_have_no_manifest() -> None:
+    reader = FakeCatalog({"backups": [backup(1, source_kind="kafka"), backup(2, state="deleted")]})
     with pytest.raises(UsageProblem, match="is not a backup of a snapshot"):
         next(manifest_json(reader, ID.format(1)))
     with pytest.raises(NotFound, match="was deleted"):
@@ -101,55 +101,55 @@ def test_what_is_no_snapshot_or_is_gone_has_none() -> None:
         next(manifest_json(reader, ID.format(3)))
 
 
-HERE = {"d": "file:///backups", "s": "s3://bucket/prod", "t": "s3://bucket/prod/tests"}
+DESTINATIONS = {"d": "file:///backups", "s": "s3://bucket/prod", "t": "s3://bucket/prod/tests"}
 
 
 def entries(text: str) -> list[Entry | str]:
     return list(read_manifest_json(io.StringIO(text)))
 
 
-def one(**said: Any) -> Entry | str:
-    (found,) = entries(json.dumps({"t": {"a": {"f": {"location": "x", "timestamp": 1} | said}}}))
-    return found
+def single_entry(**fields: Any) -> Entry | str:
+    (entry,) = entries(json.dumps({"t": {"a": {"f": {"location": "x", "timestamp": 1} | fields}}}))
+    return entry
 
 
-def test_what_is_written_is_read_again() -> None:
+def test_a_manifest_is_read_as_it_was_written() -> None:
     rows = [
         file(1, f"t{table}", tablet, f"{name:06d}.sst")
         for table in range(3)
         for tablet in ("a", 'b "ü"')
         for name in range(400)
     ]
-    reader = Given({"backups": [backup(1)], "snapshot_files": rows})
+    reader = FakeCatalog({"backups": [backup(1)], "snapshot_files": rows})
     text = "".join(manifest_json(reader, ID.format(1)))
-    found = [entry for entry in entries(text) if isinstance(entry, Entry)]
-    named = ("scope", "region", "name", "mtime_ms", "links", "bytes", "sha256", "mode")
-    assert {tuple(getattr(e, name) for name in named) for e in found} == {
-        tuple(row[name] for name in named) for row in rows
+    read_back = [entry for entry in entries(text) if isinstance(entry, Entry)]
+    columns = ("scope", "region", "name", "mtime_ms", "links", "bytes", "sha256", "mode")
+    assert {tuple(getattr(e, name) for name in columns) for e in read_back} == {
+        tuple(row[name] for name in columns) for row in rows
     }
 
 
-def test_pieces_may_end_anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_manifest_is_read_in_pieces_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
     text = (
         '{ "t" : {"a":{},"b": {"f\\u00fc" : {"location": "x", "timestamp": 12, "more": [{}]} } } ,"u":{} }\n'
     )
-    whole = entries(text)
-    assert [entry.name for entry in whole if isinstance(entry, Entry)] == ["fü"]
+    expected = entries(text)
+    assert [entry.name for entry in expected if isinstance(entry, Entry)] == ["fü"]
     for size in range(1, 40):
         monkeypatch.setattr(manifest_read, "_READ_CHARS", size)
-        assert entries(text) == whole
+        assert entries(text) == expected
 
 
-def test_a_manifest_of_the_design_needs_a_place_and_a_time() -> None:
-    found = one(version=3)
-    assert isinstance(found, Entry)
-    assert (found.scope, found.region, found.name, found.location) == ("t", "a", "f", "x")
-    assert (found.mtime_ms, found.links, found.bytes, found.mode, found.role) == (1, 3, None, 0o644, "data")
+def test_a_file_needs_only_a_location_and_a_timestamp() -> None:
+    entry = single_entry(version=3)
+    assert isinstance(entry, Entry)
+    assert (entry.scope, entry.region, entry.name, entry.location) == ("t", "a", "f", "x")
+    assert (entry.mtime_ms, entry.links, entry.bytes, entry.mode, entry.role) == (1, 3, None, 0o644, "data")
     assert entries("{}") == []
 
 
 @pytest.mark.parametrize(
-    ("text", "why"),
+    ("text", "complaint"),
     [
         ("", "'{' is expected in the manifest"),
         ("[]", "'{' is expected in the manifest"),
@@ -169,15 +169,15 @@ def test_a_manifest_of_the_design_needs_a_place_and_a_time() -> None:
         ('{"t": {"a": {"f": {"x": "' + "y" * 2_000_000, "over 65536 characters"),
     ],
 )
-def test_what_is_no_manifest_is_reported_with_its_place(text: str, why: str) -> None:
-    with pytest.raises(UsageProblem, match=why) as raised:
+def test_an_invalid_manifest_is_reported_with_the_position(text: str, complaint: str) -> None:
+    with pytest.raises(UsageProblem, match=complaint) as raised:
         entries(text)
     assert "(character " in raised.value.message
     assert len(raised.value.message) < 500
 
 
 @pytest.mark.parametrize(
-    ("said", "why"),
+    ("fields", "complaint"),
     [
         ({"location": 5}, "its location is 5"),
         ({"location": ""}, "its location is ''"),
@@ -197,25 +197,25 @@ def test_what_is_no_manifest_is_reported_with_its_place(text: str, why: str) -> 
         ({"role": ["data"]}, "its role is"),
     ],
 )
-def test_what_a_file_cannot_be_is_reported(said: dict[str, Any], why: str) -> None:
-    found = one(**said)
-    assert isinstance(found, str)
-    assert found.startswith("t/a/f: ")
-    assert why in found
+def test_invalid_fields_of_a_file_are_reported(fields: dict[str, Any], complaint: str) -> None:
+    problem = single_entry(**fields)
+    assert isinstance(problem, str)
+    assert problem.startswith("t/a/f: ")
+    assert complaint in problem
 
 
 @pytest.mark.parametrize("name", ["/etc/passwd", "../x", "a/../b", "a//b", "", ".", "a\0b", "\ud800"])
-def test_names_that_lead_elsewhere_are_reported(name: str) -> None:
+def test_names_that_lead_out_of_the_folder_are_reported(name: str) -> None:
     for table, tablet, path in ((name, "a", "f"), ("t", name, "f"), ("t", "a", name)):
-        (found,) = entries(json.dumps({table: {tablet: {path: {"location": "x", "timestamp": 1}}}}))
-        assert isinstance(found, str)
-        assert "cannot be the name of" in found
-    (found,) = entries('{"a/b": {"a": {"f": {"location": "x", "timestamp": 1}}}}')
-    assert found == "'a/b' cannot be the name of a table: it has '/'"
+        (problem,) = entries(json.dumps({table: {tablet: {path: {"location": "x", "timestamp": 1}}}}))
+        assert isinstance(problem, str)
+        assert "cannot be the name of" in problem
+    (problem,) = entries('{"a/b": {"a": {"f": {"location": "x", "timestamp": 1}}}}')
+    assert problem == "'a/b' cannot be the name of a table: it has '/'"
 
 
 @pytest.mark.parametrize(
-    ("location", "place"),
+    ("location", "resolved"),
     [
         ("file:///backups/a/b", ("d", "a/b")),
         ("/backups/a", ("d", "a")),
@@ -225,8 +225,8 @@ def test_names_that_lead_elsewhere_are_reported(name: str) -> None:
         ("s3://bucket/prod/tests/a", ("t", "a")),
     ],
 )
-def test_a_place_lies_in_a_destination(location: str, place: tuple[str, str]) -> None:
-    assert resolve(location, HERE, "d") == place
+def test_a_location_is_resolved_to_a_destination(location: str, resolved: tuple[str, str]) -> None:
+    assert resolve(location, DESTINATIONS, "d") == resolved
 
 
 @pytest.mark.parametrize(
@@ -234,5 +234,5 @@ def test_a_place_lies_in_a_destination(location: str, place: tuple[str, str]) ->
     ["file:///elsewhere/a", "s3://bucket/other/a", "s3://bucket/prodigy", "/backups/../etc/passwd", "../a",
      "a/../../b", "file:///backups/", "s3://bucket/prod//a", "a..b", "https://host/a", "a\0", "//etc/passwd"],
 )  # fmt: skip
-def test_a_place_outside_is_reported(location: str) -> None:
-    assert isinstance(resolve(location, HERE, "d"), str)
+def test_a_location_outside_all_destinations_is_reported(location: str) -> None:
+    assert isinstance(resolve(location, DESTINATIONS, "d"), str)

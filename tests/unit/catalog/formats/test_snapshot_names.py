@@ -1,4 +1,4 @@
-"""Names from a catalog that nobody trusts, below a folder; what the folders of a snapshot mean."""
+"""Untrusted names of a catalog as paths below a folder; layouts, which say what a snapshot's folders mean."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LIMITS = Limits()
 
 
 @pytest.mark.parametrize(
-    ("target", "why"),
+    ("target", "complaint"),
     [
         ("", "empty"),
         ("/etc/passwd", "absolute"),
@@ -35,24 +35,24 @@ LIMITS = Limits()
         ("x/" * 2000 + "x", "folders deep"),
     ],
 )
-def test_names_that_lead_astray_are_reported(target: str, why: str) -> None:
-    assert why in (unsafe(target, LIMITS) or "")
+def test_unsafe_names_are_reported(target: str, complaint: str) -> None:
+    assert complaint in (unsafe(target, LIMITS) or "")
 
 
 @pytest.mark.parametrize(
     "target", ["a", "a\\b", "a\nb", "t1/a 1/...", "-", "~", "ä/日本", "a/.hidden", "x" * 255]
 )
-def test_names_that_are_odd_but_safe_are_taken(target: str) -> None:
+def test_odd_but_safe_names_are_accepted(target: str) -> None:
     assert unsafe(target, LIMITS) is None
 
 
-def test_what_a_restore_keeps_is_its_own_in_any_case_where_case_is_one() -> None:
+def test_the_reserved_folder_ignores_case_if_the_target_does() -> None:
     assert unsafe(f"{OWN.upper()}/x", LIMITS) is None
     assert unsafe(f"{OWN.upper()}/x", Limits(fold=True)) is not None
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "fold", "why"),
+    ("first", "second", "fold", "complaint"),
     [
         ("a", "a", False, "twice"),
         ("a", "a/b", False, "a file and a folder"),
@@ -65,34 +65,32 @@ def test_what_a_restore_keeps_is_its_own_in_any_case_where_case_is_one() -> None
         ("a/b", "c/d", True, None),
     ],
 )
-def test_what_cannot_stand_beside_each_other_is_reported(
-    before: str, after: str, fold: bool, why: str | None
-) -> None:
-    found = clash(before, after, fold=fold)
-    assert (why in found) if why and found else found is why
+def test_names_that_clash_are_reported(first: str, second: str, fold: bool, complaint: str | None) -> None:
+    problem = clash(first, second, fold=fold)
+    assert (complaint in problem) if complaint and problem else problem is complaint
 
 
-def test_the_first_wrong_names_are_reported_and_all_are_counted() -> None:
-    with pytest.raises(Refused, match="and 5 more") as told:
+def test_the_first_unsafe_names_are_reported_and_all_are_counted() -> None:
+    with pytest.raises(Refused, match="and 5 more") as refused:
         require_safe([f"/{number:02d}" for number in range(25)], LIMITS)
-    assert "'/19'" in told.value.message
-    assert "'/20'" not in told.value.message
+    assert "'/19'" in refused.value.message
+    assert "'/20'" not in refused.value.message
     require_safe(["a", "a-b", "b/c"], LIMITS)
 
 
 @given(st.lists(st.lists(st.sampled_from(["a", "b", "a-", "..", ""]), min_size=1, max_size=3), max_size=8))
-def test_names_that_pass_can_all_be_made(parts: list[list[str]]) -> None:
-    """In the order that the query gives them; the judge is a set of folders and files."""
-    targets = sorted(("/".join(some) for some in parts), key=lambda target: target.replace("/", "\0"))
+def test_accepted_names_can_all_be_created(parts: list[list[str]]) -> None:
+    """The names come in the order of the query. Sets of files and folders predict the answer."""
+    targets = sorted(("/".join(names) for names in parts), key=lambda target: target.replace("/", "\0"))
     files: set[str] = set()
     folders: set[str] = set()
     fits = True
     for target in targets:
         inside = os.path.normpath(f"/root/{target}") == f"/root/{target}" and target != ""
-        above = {str(folder) for folder in Path(target).parents}
-        fits &= inside and target not in files | folders and not above & files
+        parents = {str(folder) for folder in Path(target).parents}
+        fits &= inside and target not in files | folders and not parents & files
         files.add(target)
-        folders |= above
+        folders |= parents
     if fits:
         require_safe(targets, LIMITS)
     else:
@@ -103,31 +101,33 @@ def test_names_that_pass_can_all_be_made(parts: list[list[str]]) -> None:
 # --- layouts of folders
 
 
-def test_parts_name_what_a_tree_holds() -> None:
+def test_the_parts_of_a_layout_match_folders() -> None:
     layout = layout_of("yugabyte")
     assert layout == layout_of(LAYOUTS["yugabyte"])
     table, tablet, snapshot = layout.parts
-    found = [part.fullmatch(name) for part, name in ((table, "table-00a"), (tablet, "tablet-7.x.snapshots"))]
-    assert [match and match.groupdict() for match in found] == [{"scope": "00a"}, {"region": "7.x"}]
+    matches = [
+        part.fullmatch(name) for part, name in ((table, "table-00a"), (tablet, "tablet-7.x.snapshots"))
+    ]
+    assert [match and match.groupdict() for match in matches] == [{"scope": "00a"}, {"region": "7.x"}]
     assert snapshot.fullmatch("any thing\n")
     assert layout.has_snapshot
     assert not tablet.fullmatch("tablet-7")
     assert not table.fullmatch("table-")
 
 
-def test_a_plain_tree_has_no_folders_of_meaning() -> None:
+def test_a_plain_layout_has_no_parts() -> None:
     assert layout_of("plain").parts == ()
     assert not layout_of("plain").has_snapshot
 
 
-def test_text_in_a_pattern_is_text() -> None:
+def test_text_in_a_pattern_is_literal() -> None:
     (part,) = layout_of("a.b({scope})*/{name}").parts
     assert part.fullmatch("a.b(x)*")
     assert not part.fullmatch("aXb(x)*")
 
 
 @pytest.mark.parametrize(
-    ("text", "why"),
+    ("text", "complaint"),
     [
         ("{scope}", "does not end in {name}"),
         ("{scope}/x{name}", "does not end in {name}"),
@@ -140,6 +140,6 @@ def test_text_in_a_pattern_is_text() -> None:
         ("{}/{name}", "it has {}"),
     ],
 )
-def test_a_pattern_that_makes_no_sense(text: str, why: str) -> None:
-    with pytest.raises(UsageProblem, match=why.replace("{", r"\{").replace("}", r"\}")):
+def test_an_invalid_pattern_is_refused(text: str, complaint: str) -> None:
+    with pytest.raises(UsageProblem, match=complaint.replace("{", r"\{").replace("}", r"\}")):
         layout_of(text)

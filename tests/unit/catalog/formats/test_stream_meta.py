@@ -1,4 +1,4 @@
-"""`.meta` objects: everything of every log file, in one object or in pieces, none of another flush."""
+"""`.meta` objects describe every log file of one flush, in one object or in pieces."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lakebackup.formats.logs.metafile import file_info, write_stream_meta
 from lakebackup.rows.backups import DataFile
 from lakebackup.storage import Storage
 
-BACKUP, OTHER = "20260131T134511Z-0a1b2c3d", "20260131T134611Z-0a1b2c3e"
+BACKUP, OTHER_BACKUP = "20260131T134511Z-0a1b2c3d", "20260131T134611Z-0a1b2c3e"
 TS = 0x1234
 PATH = f"task/stream-metas/0000000000001234-{BACKUP}.meta"
 
@@ -39,10 +39,10 @@ def write(storage: Storage, count: int, backup: str = BACKUP, **limits: int) -> 
 
 
 def names(storage: Storage) -> list[str]:
-    return [found.path.rpartition("/")[2] for found in storage.list("task/stream-metas/")]
+    return [entry.path.rpartition("/")[2] for entry in storage.list("task/stream-metas/")]
 
 
-def test_all_of_a_file_is_in_it(storage: Storage) -> None:
+def test_the_columns_of_a_file_are_stored(storage: Storage) -> None:
     rows = [
         file(31),
         file(0, scope="meta", role="schema", cf="default", op="delete", min_begin_ts=None, end_key=None),
@@ -73,44 +73,44 @@ def test_many_files_are_in_pieces(storage: Storage, limits: dict[str, int]) -> N
     infos = write(storage, 7, **limits)
     assert list(read_stream_meta(storage, PATH)) == infos
     assert names(storage) == [f"0000000000001234-{BACKUP}{piece}.meta" for piece in ("-0", "-1", "-2", "")]
-    before = {name: storage.get(f"task/stream-metas/{name}") for name in names(storage)}
+    contents = {name: storage.get(f"task/stream-metas/{name}") for name in names(storage)}
     write(storage, 7, **limits)
-    assert before == {name: storage.get(f"task/stream-metas/{name}") for name in names(storage)}
+    assert contents == {name: storage.get(f"task/stream-metas/{name}") for name in names(storage)}
 
 
-def test_rows_are_not_held(storage: Storage) -> None:
-    """A piece is put as soon as it is full, not when all rows were seen."""
-    seen = []
+def test_rows_are_not_held_in_memory(storage: Storage) -> None:
+    """A piece is stored as soon as it is full, not after the last row."""
+    object_counts = []
 
     def rows() -> Any:
         for number in range(1, 10):
-            seen.append(len(names(storage)))
+            object_counts.append(len(names(storage)))
             yield file(number)
 
     with mock.patch.object(metafile, "MOST_FILES", 2):
         write_stream_meta(storage, "task", BACKUP, TS, rows())
-    assert seen == [0, 0, 0, 1, 1, 2, 2, 3, 3]
+    assert object_counts == [0, 0, 0, 1, 1, 2, 2, 3, 3]
 
 
 def test_no_flipped_byte_goes_unseen(storage: Storage) -> None:
     write(storage, 4, MOST_FILES=2)
     for name in names(storage):
         path = f"task/stream-metas/{name}"
-        whole = storage.get(path)
-        for at in range(0, len(whole), 11):
-            storage.put(path, whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+        data = storage.get(path)
+        for position in range(0, len(data), 11):
+            storage.put(path, data[:position] + bytes([data[position] ^ 1]) + data[position + 1 :])
             with pytest.raises(Damaged, match=name):
                 list(read_stream_meta(storage, PATH))
-        storage.put(path, whole)
+        storage.put(path, data)
     assert len(list(read_stream_meta(storage, PATH))) == 4
 
 
-def test_pieces_are_its_own_and_all_there(storage: Storage) -> None:
+def test_foreign_and_missing_pieces_are_noticed(storage: Storage) -> None:
     write(storage, 6, MOST_FILES=2)
-    write(storage, 6, OTHER, MOST_FILES=2)
+    write(storage, 6, OTHER_BACKUP, MOST_FILES=2)
     first, second = (PATH.replace(".meta", f"-{n}.meta") for n in (0, 1))
     own = storage.get(first)
-    for foreign in (storage.get(second), storage.get(first.replace(BACKUP, OTHER))):
+    for foreign in (storage.get(second), storage.get(first.replace(BACKUP, OTHER_BACKUP))):
         storage.put(first, foreign)
         with pytest.raises(Damaged, match="it is not the piece"):
             list(read_stream_meta(storage, PATH))

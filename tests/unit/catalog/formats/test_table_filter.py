@@ -7,7 +7,7 @@ from lakebackup.formats.logs.table_filter import TableFilter
 
 
 @pytest.mark.parametrize(
-    ("rules", "taken", "left"),
+    ("rules", "captured", "skipped"),
     [
         ([], ["shop.orders", "mysql.user"], []),
         (["*.*"], ["shop.orders", "mysql.user"], []),
@@ -20,13 +20,13 @@ from lakebackup.formats.logs.table_filter import TableFilter
         (["a.t", "b.t"], ["a.t", "b.t"], ["a.t2", "c.t"]),
     ],
 )
-def test_which_tables_are_meant(rules: list[str], taken: list[str], left: list[str]) -> None:
-    found = TableFilter(rules)
-    tables = [name.split(".", 1) for name in taken + left]
-    assert [f"{db}.{name}" for db, name in tables if found.takes(db, name)] == taken
+def test_rules_select_tables(rules: list[str], captured: list[str], skipped: list[str]) -> None:
+    table_filter = TableFilter(rules)
+    tables = [name.split(".", 1) for name in captured + skipped]
+    assert [f"{db}.{name}" for db, name in tables if table_filter.takes(db, name)] == captured
 
 
 @pytest.mark.parametrize("rule", ["orders", "", "!", ".", "shop.", ".orders", "!shop"])
-def test_a_rule_that_is_none_is_reported(rule: str) -> None:
+def test_an_invalid_rule_is_reported(rule: str) -> None:
     with pytest.raises(UsageProblem, match="is no rule for tables"):
         TableFilter(["*.*", rule])

@@ -1,4 +1,4 @@
-"""Where a log is cut: at a full, so that what is kept can be restored from there on."""
+"""A log is cut at a full, so that it can still be restored to every later point."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ from lakebackup.plan.logs.truncate import Full, Kept, cut_of
 STATE = {"ts_domain": "tso", "start_ts": 0, "end_ts": 100, "floor_ts": None}
 
 
-def full(end_ts: int, *, held: bool = False, damaged: str | None = None) -> Full:
-    return Full(f"f{end_ts}", end_ts, held, damaged)
+def full(end_ts: int, *, on_hold: bool = False, damaged: str | None = None) -> Full:
+    return Full(f"f{end_ts}", end_ts, on_hold, damaged)
 
 
-def test_the_newest_whole_full_before() -> None:
-    fulls = [full(10), full(30, held=True), full(50), full(60, damaged="x"), full(80)]
-    found = cut_of("s", STATE, fulls, until=70)
-    assert (found.cut, found.full, found.leaving) == (50, "f50", ("f10",))
+def test_a_log_is_cut_at_the_newest_usable_full() -> None:
+    fulls = [full(10), full(30, on_hold=True), full(50), full(60, damaged="x"), full(80)]
+    cut = cut_of("s", STATE, fulls, until=70)
+    assert (cut.cut, cut.full, cut.leaving) == (50, "f50", ("f10",))
     assert cut_of("s", STATE, fulls, until=50).full == "f50"
     assert cut_of("s", STATE, fulls, until=49).full == "f30"
 
 
-def test_what_is_cut_and_said_besides() -> None:
-    over = replace(full(10), note="made over a gap")
-    assert cut_of("s", STATE, [over], until=10).note == "made over a gap"
-    # Ranges alone need no full and take none.
-    found = cut_of("s", STATE, [full(10)], until=70, ranges_only=True)
-    assert (found.cut, found.full, found.leaving) == (70, None, ())
-    # What was cut stays cut.
-    found = cut_of("s", {**STATE, "start_ts": 5, "floor_ts": 40}, [full(10)], until=20)
-    assert (found.cut, found.floor) == (40, 40)
+def test_notes_ranges_and_earlier_cuts() -> None:
+    full_over_gap = replace(full(10), note="made over a gap")
+    assert cut_of("s", STATE, [full_over_gap], until=10).note == "made over a gap"
+    # To delete only ranges, no full is needed and none is deleted.
+    cut = cut_of("s", STATE, [full(10)], until=70, ranges_only=True)
+    assert (cut.cut, cut.full, cut.leaving) == (70, None, ())
+    # A cut never moves back.
+    cut = cut_of("s", {**STATE, "start_ts": 5, "floor_ts": 40}, [full(10)], until=20)
+    assert (cut.cut, cut.floor) == (40, 40)
 
 
-def test_refusals() -> None:
+def test_cuts_that_are_refused() -> None:
     with pytest.raises(NotFound, match="no log of s"):
         cut_of("s", None, [], until=1)
     with pytest.raises(Refused, match=r"no whole full at or before 9 \(1970"):
@@ -50,7 +50,7 @@ def test_refusals() -> None:
 
 @pytest.mark.parametrize("ranges_only", [False, True])
 @pytest.mark.parametrize(
-    ("kept", "limit", "why"),
+    ("retention", "limit", "keeper"),
     [
         (Kept(window_from_ts=45), 30, "its policy"),
         (Kept(window_from_ts=50), 50, "its policy"),
@@ -62,18 +62,18 @@ def test_refusals() -> None:
         (Kept(held_ts=49), 30, "a hold"),
     ],
 )
-def test_what_a_policy_or_a_hold_keeps_is_not_cut(
-    kept: Kept, limit: int, why: str, ranges_only: bool
+def test_a_policy_and_a_hold_limit_the_cut(
+    retention: Kept, limit: int, keeper: str, ranges_only: bool
 ) -> None:
     fulls = [full(10), full(30), full(50), full(60, damaged="x"), full(80)]
     state = {**STATE, "ts_domain": "ms"}
-    with pytest.raises(Refused, match=f"would take what {why}.* keeps of s"):
-        cut_of("s", state, fulls, until=80, ranges_only=ranges_only, kept=kept)
+    with pytest.raises(Refused, match=f"would take what {keeper}.* keeps of s"):
+        cut_of("s", state, fulls, until=80, ranges_only=ranges_only, kept=retention)
     if limit:
-        assert cut_of("s", state, fulls, until=limit, ranges_only=ranges_only, kept=kept).cut == limit
+        assert cut_of("s", state, fulls, until=limit, ranges_only=ranges_only, kept=retention).cut == limit
 
 
-def test_a_window_is_counted_in_the_unit_of_the_feed() -> None:
+def test_a_window_is_measured_in_the_ts_domain_of_the_feed() -> None:
     state = {**STATE, "end_ts": 9 << 18}
     fulls = [full(2 << 18), full(5 << 18), full(7 << 18)]
     with pytest.raises(Refused, match=f"--endts {5 << 18}") as refused:
@@ -83,8 +83,8 @@ def test_a_window_is_counted_in_the_unit_of_the_feed() -> None:
 
 @given(
     fulls=st.lists(
-        st.builds(full, st.integers(0, 100), held=st.booleans(), damaged=st.sampled_from([None, "x"])),
-        unique_by=lambda one: one.backup_id,
+        st.builds(full, st.integers(0, 100), on_hold=st.booleans(), damaged=st.sampled_from([None, "x"])),
+        unique_by=lambda backup: backup.backup_id,
     ),
     until=st.integers(0, 100),
     floor=st.none() | st.integers(0, 100),
@@ -92,11 +92,11 @@ def test_a_window_is_counted_in_the_unit_of_the_feed() -> None:
 def test_no_restore_from_the_cut_on_loses_its_full(fulls: list[Full], until: int, floor: int | None) -> None:
     state = {**STATE, "floor_ts": floor}
     try:
-        found = cut_of("s", state, fulls, until=until)
+        cut = cut_of("s", state, fulls, until=until)
     except Refused:
-        assert not [one for one in fulls if one.end_ts <= until and not one.damaged]
+        assert not [backup for backup in fulls if backup.end_ts <= until and not backup.damaged]
         return
-    kept = [one for one in fulls if one.backup_id not in found.leaving]
-    assert found.cut >= (floor or 0)
-    assert any(one.backup_id == found.full and not one.damaged for one in kept)
-    assert all(one in kept for one in fulls if one.held or one.end_ts >= found.cut)
+    remaining = [backup for backup in fulls if backup.backup_id not in cut.leaving]
+    assert cut.cut >= (floor or 0)
+    assert any(backup.backup_id == cut.full and not backup.damaged for backup in remaining)
+    assert all(backup in remaining for backup in fulls if backup.held or backup.end_ts >= cut.cut)

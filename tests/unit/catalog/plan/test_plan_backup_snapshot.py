@@ -21,7 +21,7 @@ from lakebackup.plan.snapshots.backup import (
 )
 
 GIB = 1 << 30
-SNAPSHOTS = [Snapshot(name, taken, ()) for name, taken in (("b", 20), ("a", 10), ("c", 30))]
+SNAPSHOTS = [Snapshot(name, ts, ()) for name, ts in (("b", 20), ("a", 10), ("c", 30))]
 
 
 def amount(files: int, size: int, **changes: int) -> Amount:
@@ -29,7 +29,7 @@ def amount(files: int, size: int, **changes: int) -> Amount:
 
 
 @pytest.mark.parametrize(
-    ("ids", "everything", "newest", "chosen"),
+    ("ids", "everything", "newest", "expected_ids"),
     [
         ((), False, None, ["c"]),
         ((), True, None, ["a", "b", "c"]),
@@ -38,12 +38,14 @@ def amount(files: int, size: int, **changes: int) -> Amount:
         (("b", "a"), False, None, ["a", "b"]),
     ],
 )
-def test_which_snapshots(ids: tuple[str, ...], everything: bool, newest: Newest, chosen: list[str]) -> None:
-    found = choose(SNAPSHOTS, ids=ids, everything=everything, newest=newest)
-    assert [snapshot.id for snapshot in found] == chosen
+def test_new_or_named_snapshots_are_chosen(
+    ids: tuple[str, ...], everything: bool, newest: Newest, expected_ids: list[str]
+) -> None:
+    snapshots = choose(SNAPSHOTS, ids=ids, everything=everything, newest=newest)
+    assert [snapshot.id for snapshot in snapshots] == expected_ids
 
 
-def test_a_snapshot_that_is_not_there_is_named() -> None:
+def test_a_missing_snapshot_is_reported() -> None:
     with pytest.raises(NotFound, match=r"no snapshot z[\s\S]*a, b, c"):
         choose(SNAPSHOTS, ids=["z"], everything=False, newest=None)
 
@@ -56,7 +58,7 @@ def test_backups_follow_each_other_in_time() -> None:
         require_later("db", "Snapshot b", 30, Newest("x", 1, 30))
 
 
-def test_work_is_cut_into_tasks_of_bounded_size() -> None:
+def test_work_is_divided_into_tasks_of_bounded_size() -> None:
     assert amount(0, 0, unchanged=10**6).tasks(4) == 0
     assert amount(2_000, 64 << 20).tasks(4) == 1
     assert amount(3_000, 64 << 20).tasks(4) == 8
@@ -66,18 +68,18 @@ def test_work_is_cut_into_tasks_of_bounded_size() -> None:
     assert amount(0, 0, gone=10_000_000).tasks(4) == 38  # a task holds no more rows than this
 
 
-def test_sums_over_kinds_of_change() -> None:
+def test_amounts_are_summed_over_kinds_of_change() -> None:
     rows = [
         {"change": "new", "files": 2, "bytes": 30, "copies": 1, "copy_bytes": 15, "small": 1},
         {"change": "gone", "files": 5, "bytes": 0, "copies": 0, "copy_bytes": 0, "small": 0},
         {"change": "unchanged", "files": 7, "bytes": 70, "copies": 0, "copy_bytes": 0, "small": 0},
     ]
-    found = Amount.of(rows)
-    assert (found.listed, found.listed_bytes, found.rows, found.copies) == (9, 100, 7, 1)
-    assert found.cost == 15 + OVERHEAD + 6 * LIGHT
+    total = Amount.of(rows)
+    assert (total.listed, total.listed_bytes, total.rows, total.copies) == (9, 100, 7, 1)
+    assert total.cost == 15 + OVERHEAD + 6 * LIGHT
 
 
-def test_a_tablet_lies_in_one_place() -> None:
+def test_a_tablet_has_one_folder() -> None:
     units = [Unit("t", "a", "/1"), Unit("t", "b", "/1"), Unit("t", "a", "/1", prefix="x/")]
     require_distinct(units)
     with pytest.raises(UsageProblem, match="/1 and /2 both hold tablet a of t"):
@@ -97,7 +99,7 @@ def test_a_source_is_of_one_kind() -> None:
 
 
 @pytest.mark.parametrize(
-    ("units", "why"),
+    ("units", "complaint"),
     [
         ([Unit("", "-", "/")], "it is empty"),
         ([Unit("..", "-", "/x")], "'..'"),
@@ -107,12 +109,12 @@ def test_a_source_is_of_one_kind() -> None:
         ([Unit("-", "-", "/y", role="meta", file=".lakebackup-restore")], "is reserved for the restore"),
     ],
 )
-def test_what_could_not_be_restored_is_not_backed_up(units: list[Unit], why: str) -> None:
-    with pytest.raises(Refused, match=why):
+def test_names_that_cannot_be_restored_are_refused(units: list[Unit], complaint: str) -> None:
+    with pytest.raises(Refused, match=complaint):
         require_restorable(units)
 
 
-def test_names_that_a_restore_can_give() -> None:
+def test_names_that_can_be_restored_are_accepted() -> None:
     require_restorable(
         [Unit("t", "-", "/x"), Unit("u", "a", "/x"), Unit("-", "-", "/y", file="SnapshotInfo")]
     )

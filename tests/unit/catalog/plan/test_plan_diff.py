@@ -1,4 +1,4 @@
-"""The diff_query of two backups, beside sets made one by one."""
+"""`diff_query` of two backups, compared with sets of files."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from lakebackup.sql_engine.duck import DuckEngine
 from lakebackup_sql import load
 
 LAST = 8
-LIVES = st.lists(
+SPANS = st.lists(
     st.tuples(st.integers(1, LAST), st.integers(1, LAST), st.integers(0, 3), st.integers(0, 2)), max_size=12
 )
-"""Files by the number they come with, the backups they stay for, their path and their contents."""
+"""Files: the number of the backup that adds one, how many backups it stays for, its path and its contents."""
 
 
-def row(number: int, **other: Any) -> dict[str, Any]:
+def row(number: int, **changes: Any) -> dict[str, Any]:
     return {
         "backup_id": f"b{number}", "source": "s", "source_kind": "kafka", "number": number,
         "state": "complete", "base": "b1", "link": number, "unlinked": 99, "place": number,
-        "first": 1, "last": number, "moved": 0, **other,
+        "first": 1, "last": number, "moved": 0, **changes,
     }  # fmt: skip
 
 
@@ -41,7 +41,7 @@ def row(number: int, **other: Any) -> dict[str, Any]:
         pytest.param({"number": 3}, {"number": 7, "state": "out_of_sync"}, (1, 7), id="set aside"),
         pytest.param({"number": 3, "moved": 1}, {"number": 7, "moved": 1}, (1, 7), id="moved"),
         pytest.param({"number": 3}, {"number": 7, "link": 101}, (1, 7), id="another branch"),
-        # A merge has a number behind its place.
+        # The number of a merge is higher than its place in the chain.
         pytest.param(
             {"number": 9, "link": 4, "place": 3}, {"number": 7, "link": 8, "last": 9}, (4, 9), id="merge"
         ),
@@ -53,12 +53,14 @@ def row(number: int, **other: Any) -> dict[str, Any]:
         ),
     ],
 )
-def test_which_numbers_are_looked_at(a: dict[str, Any], b: dict[str, Any], numbers: tuple[int, int]) -> None:
-    query, found = diff_query(row(**a), row(**b))
-    assert (found["from_number"], found["to_number"], query) == (*numbers, "diff_sides")
+def test_the_range_of_numbers_that_a_diff_reads(
+    a: dict[str, Any], b: dict[str, Any], numbers: tuple[int, int]
+) -> None:
+    query, parameters = diff_query(row(**a), row(**b))
+    assert (parameters["from_number"], parameters["to_number"], query) == (*numbers, "diff_sides")
 
 
-def test_of_snapshots_their_files_are_compared() -> None:
+def test_snapshots_are_compared_by_their_files() -> None:
     assert diff_query(row(7, source_kind="snapshot"), row(3, source_kind="snapshot")) == (
         "diff_snapshots",
         {"source": "s", "a_number": 7, "b_number": 3},
@@ -72,9 +74,9 @@ def test_backups_of_two_sources_are_not_compared() -> None:
 
 @pytest.fixture(scope="module")
 def engine() -> DuckEngine:
-    made = DuckEngine("nowhere")
-    give(
-        made,
+    duck = DuckEngine("nowhere")
+    add_rows(
+        duck,
         "backups",
         [
             {"backup_id": f"b{n}", "number": n, "chain_position": n - 1, "end_ts": n}
@@ -82,58 +84,58 @@ def engine() -> DuckEngine:
         ],
     )
     for table in ("scopes", "removals", "checks", "departures", "snapshot_files", "snapshot_departures"):
-        give(made, table, [])
-    return made
+        add_rows(duck, table, [])
+    return duck
 
 
-def give(engine: DuckEngine, table: str, rows: list[dict[str, Any]]) -> None:
-    filled = [DEFAULTS.get(table, {}) | {"source_kind": "x"} | one for one in rows]
+def add_rows(engine: DuckEngine, table: str, rows: list[dict[str, Any]]) -> None:
+    complete_rows = [DEFAULTS.get(table, {}) | {"source_kind": "x"} | row for row in rows]
     names = ARROW_SCHEMAS[table].names
-    cut = [{name: one.get(name) for name in names} for one in filled]
-    engine._connection.register(f"{RAW}{table}", pa.Table.from_pylist(cut, ARROW_SCHEMAS[table]))
+    table_rows = [{name: row.get(name) for name in names} for row in complete_rows]
+    engine._connection.register(f"{RAW}{table}", pa.Table.from_pylist(table_rows, ARROW_SCHEMAS[table]))
     engine._registered.add(f"{RAW}{table}")
 
 
-def lives(drawn: list[tuple[int, int, int, int]]) -> list[tuple[int, int, str, str]]:
-    """(added_in, gone_in, path, contents), where no path is there twice at once."""
-    taken: set[tuple[str, int]] = set()
-    made = []
+def file_spans(drawn: list[tuple[int, int, int, int]]) -> list[tuple[int, int, str, str]]:
+    """Files as (added_in, gone_in, path, contents). No two have the same path at the same time."""
+    occupied: set[tuple[str, int]] = set()
+    spans = []
     for start, length, path, contents in drawn:
         span = {(f"p{path}", number) for number in range(start, start + length)}
-        if not span & taken:
-            taken |= span
-            made.append((start, start + length, f"p{path}", f"s{contents}"))
-    return made
+        if not span & occupied:
+            occupied |= span
+            spans.append((start, start + length, f"p{path}", f"s{contents}"))
+    return spans
 
 
-def give_lives(engine: DuckEngine, files: list[tuple[int, int, str, str]]) -> None:
+def add_files(engine: DuckEngine, files: list[tuple[int, int, str, str]]) -> None:
     rows = [
         {"path": path, "sha256": sha, "added_in": start, "gone_in": end, "backup_id": f"b{start}"}
         for start, end, path, sha in files
     ]
-    give(engine, "files", rows)
-    give(engine, "departures", [one for one in rows if one["gone_in"] <= LAST])
+    add_rows(engine, "files", rows)
+    add_rows(engine, "departures", [row for row in rows if row["gone_in"] <= LAST])
 
 
-@given(drawn=LIVES, a=st.integers(1, LAST), b=st.integers(1, LAST))
+@given(drawn=SPANS, a=st.integers(1, LAST), b=st.integers(1, LAST))
 @settings(max_examples=settings.default.max_examples // 2)
-def test_a_difference_is_that_of_the_sets(
+def test_a_diff_equals_the_difference_of_sets(
     engine: DuckEngine, drawn: list[tuple[int, int, int, int]], a: int, b: int
 ) -> None:
-    files = lives(drawn)
-    give_lives(engine, files)
-    query, wanted = diff_query(*(row(n, source="prod", source_kind="x") for n in (a, b)))
-    engine.show("sides", engine.keep("sides", load("queries", query), **wanted))
-    found = engine.query("diff_files").read_all().to_pylist()
-    old, new = ({path: sha for start, end, path, sha in files if start <= at < end} for at in (a, b))
-    assert {f["path"] for f in found if f["change"] == "changed"} == {
+    files = file_spans(drawn)
+    add_files(engine, files)
+    query, parameters = diff_query(*(row(n, source="prod", source_kind="x") for n in (a, b)))
+    engine.show("sides", engine.keep("sides", load("queries", query), **parameters))
+    changes = engine.query("diff_files").read_all().to_pylist()
+    old, new = ({path: sha for start, end, path, sha in files if start <= number < end} for number in (a, b))
+    assert {f["path"] for f in changes if f["change"] == "changed"} == {
         path for path in old.keys() & new.keys() if old[path] != new[path]
     }
-    lost, made = old.keys() - new.keys(), new.keys() - old.keys()
-    moved = [f for f in found if f["change"] == "moved"]
-    assert {f["path"] for f in found if f["change"] == "added"} | {f["path"] for f in moved} == made
-    assert {f["path"] for f in found if f["change"] == "gone"} | {f["old_path"] for f in moved} == lost
+    removed, added = old.keys() - new.keys(), new.keys() - old.keys()
+    moved = [f for f in changes if f["change"] == "moved"]
+    assert {f["path"] for f in changes if f["change"] == "added"} | {f["path"] for f in moved} == added
+    assert {f["path"] for f in changes if f["change"] == "gone"} | {f["old_path"] for f in moved} == removed
     assert all(old[f["old_path"]] == new[f["path"]] for f in moved)
-    for contents in {*old.values(), *new.values()}:  # as many pairs as there can be
-        pairs = min(sum(old[p] == contents for p in lost), sum(new[p] == contents for p in made))
+    for contents in {*old.values(), *new.values()}:  # as many moves as possible
+        pairs = min(sum(old[p] == contents for p in removed), sum(new[p] == contents for p in added))
         assert sum(new[f["path"]] == contents for f in moved) == pairs

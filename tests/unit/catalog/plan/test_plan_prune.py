@@ -1,4 +1,4 @@
-"""Prunes of sources that no restore point is left of, planned over real tables without Java."""
+"""Plans of prunes over real tables, without Java: archives, sources without restore points, retention."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from lakebackup.rules.topic_settings import TopicSettings
 from lakebackup_jobs.upkeep.prune import PruneRequest, run
 
 
-def made(root: Path, **changes: Any) -> list[str]:
-    """Two fulls, of which a policy keeps one, with these fields changed in their rows."""
+def write_backups(root: Path, **changes: Any) -> list[str]:
+    """Writes two fulls, of which a policy keeps one, with `changes` in their rows. Returns their ids."""
     backups = MadeBackups(root)
-    now = time.time_ns() // 1_000_000
-    names = [backups.backup([[Record(0, n)]], full=True, end_ts=now - 9 + n) for n in range(2)]
+    now_ms = time.time_ns() // 1_000_000
+    names = [backups.backup([[Record(0, n)]], full=True, end_ts=now_ms - 9 + n) for n in range(2)]
     rows = [row for row in backups._rows["backups"] if isinstance(row, Backup)]
     backups._rows["backups"] = [replace(row, **changes) for row in rows]
     if "source_kind" in changes:  # an archive has no topics
@@ -33,40 +33,40 @@ def made(root: Path, **changes: Any) -> list[str]:
     return names
 
 
-def planned(root: Path, **asked: Any) -> dict[str, Any]:
-    return run(PruneRequest(destination=str(root), **asked), reporter=quiet())
+def dry_run(root: Path, **options: Any) -> dict[str, Any]:
+    return run(PruneRequest(destination=str(root), **options), reporter=quiet())
 
 
-def test_an_archive_lets_go_of_whole_backups(tmp_path: Path) -> None:
-    first, _ = made(tmp_path, source_kind="couchbase")
-    for asked in ({}, {"source": "prod"}):
-        found = planned(tmp_path, **asked)
-        assert [(b["backup_id"], b["files"]) for b in found["backups"]] == [(first, 1)]
-        assert found["topics"] == []
+def test_an_archive_is_pruned_by_whole_backups(tmp_path: Path) -> None:
+    first, _ = write_backups(tmp_path, source_kind="couchbase")
+    for options in ({}, {"source": "prod"}):
+        summary = dry_run(tmp_path, **options)
+        assert [(b["backup_id"], b["files"]) for b in summary["backups"]] == [(first, 1)]
+        assert summary["topics"] == []
     with pytest.raises(UsageProblem, match="prod was imported from an archive, which has no topics"):
-        planned(tmp_path, topics=("orders",))
+        dry_run(tmp_path, topics=("orders",))
 
 
-def test_sources_of_which_nothing_can_be_restored(tmp_path: Path) -> None:
-    """What is out of sync can go; of what is deleted nothing is left to prune."""
-    first, second = made(tmp_path / "lost", state="out_of_sync")
-    found = planned(tmp_path / "lost")
-    assert [(b["backup_id"], b["reason"]) for b in found["backups"]] == [
+def test_sources_without_restore_points(tmp_path: Path) -> None:
+    """Backups that are out of sync are pruned. Of deleted backups nothing is left to prune."""
+    first, second = write_backups(tmp_path / "lost", state="out_of_sync")
+    summary = dry_run(tmp_path / "lost")
+    assert [(b["backup_id"], b["reason"]) for b in summary["backups"]] == [
         (second, "out_of_sync"), (first, "out_of_sync"),
     ]  # fmt: skip
-    made(tmp_path / "gone", state="deleted")
+    write_backups(tmp_path / "gone", state="deleted")
     with pytest.raises(NotFound, match="no restorable backup of prod"):
-        planned(tmp_path / "gone", source="prod")
+        dry_run(tmp_path / "gone", source="prod")
 
 
-class Asked:
-    """Rows of statements, as they were given."""
+class FakeReader:
+    """A reader whose queries return the rows that it was created with."""
 
     def __init__(self, **rows: list[dict[str, Any]]) -> None:
-        self.given = rows
+        self.rows_by_query = rows
 
     def rows(self, name: str, **_: Any) -> list[dict[str, Any]]:
-        return self.given.get(name, [])
+        return self.rows_by_query.get(name, [])
 
     def give(self, *_: Any) -> None:
         pass
@@ -75,40 +75,40 @@ class Asked:
         pass
 
 
-def test_a_topic_that_the_newest_backup_lacks_continuesly_when_it_is_named() -> None:
-    gone = {
+def test_a_topic_that_the_newest_backup_lacks_is_pruned_only_when_named() -> None:
+    topic_row = {
         "source": "prod", "scope": "orders", "epoch": "e", "base": "b1", "link": 1, "generation": 0,
         "settings": '{"retention.ms": "1000"}', "covers_to": 5000,
     }  # fmt: skip
-    asked: dict[str, Any]
-    for asked in ({}, {"expressions": ["ord.*"]}):
-        plan = plan_prune(Asked(prune_topics=[gone]), "prod", now=9000, **asked)
+    options: dict[str, Any]
+    for options in ({}, {"expressions": ["ord.*"]}):
+        plan = plan_prune(FakeReader(prune_topics=[topic_row]), "prod", now=9000, **options)
         assert (plan.rules, [topic for topic, _ in plan.left_alone]) == ((), ["orders"])
-    plan = plan_prune(Asked(prune_topics=[gone]), "prod", now=9000, names=["orders"])
+    plan = plan_prune(FakeReader(prune_topics=[topic_row]), "prod", now=9000, names=["orders"])
     assert ([rule.cutoff_ts for rule in plan.rules], plan.left_alone) == ([4000], ())
 
 
-def test_a_topic_that_overrides_nothing_is_kept_as_long_as_its_brokers_keep_it() -> None:
-    known = {"default": {"cleanup.policy": "delete", "retention.bytes": "-1"}}
+def test_a_topic_without_settings_is_kept_as_long_as_its_brokers_keep_it() -> None:
+    default_settings = {"default": {"cleanup.policy": "delete", "retention.bytes": "-1"}}
     row = {
         "source": "prod", "scope": "orders", "epoch": "e", "base": "b1", "link": 1, "generation": 0,
         "covers_to": 5000,
     }  # fmt: skip
-    for inherited, cutoffs, why in (
-        ({**known, "broker": {"retention.ms": "1000"}}, [4000], []),
-        ({**known, "broker": {"retention.ms": "-1"}}, [], ["its settings keep everything"]),
+    for inherited, cutoffs, reasons in (
+        ({**default_settings, "broker": {"retention.ms": "1000"}}, [4000], []),
+        ({**default_settings, "broker": {"retention.ms": "-1"}}, [], ["its settings keep everything"]),
         ({}, [], ["its backups do not say how long its brokers keep records; the next backup does"]),
     ):
         topic = {**row, "settings": TopicSettings({}, inherited).dump()}
-        asked = Asked(prune_topics=[topic], newest_topics=[{"scope": "orders", "epoch": "e"}])
-        plan = plan_prune(asked, "prod", now=9000)
+        reader = FakeReader(prune_topics=[topic], newest_topics=[{"scope": "orders", "epoch": "e"}])
+        plan = plan_prune(reader, "prod", now=9000)
         assert [rule.cutoff_ts for rule in plan.rules] == cutoffs
-        assert [reason for _, reason in plan.left_alone] == why
+        assert [reason for _, reason in plan.left_alone] == reasons
 
 
-def test_a_window_in_place_of_the_policys_leaves_its_other_rules_and_their_zone() -> None:
+def test_a_requested_window_replaces_the_window_and_redundancy_of_the_policy() -> None:
     rules = {"keep_monthly": 12, "min_redundancy": 2, "time_zone": "Asia/Kolkata"}
     policy = {"source": "prod", "window_days": 1, "window_from_ts": 1, "redundancy": 4, **rules}
     (row,) = window_of("prod", now=15 * 86_400_000, days=14, policy=policy).to_pylist()
-    left = {name: value for name, value in row.items() if value is not None}
-    assert left == {"source": "prod", "window_days": 14, "window_from_ts": 86_400_000, **rules}
+    columns = {name: value for name, value in row.items() if value is not None}
+    assert columns == {"source": "prod", "window_days": 14, "window_from_ts": 86_400_000, **rules}

@@ -1,4 +1,4 @@
-"""What is taken from a WHERE before files are chosen: enough to skip most, and never a record too many."""
+"""Bounds that are taken from a WHERE clause to choose files: they skip most files, but no matching record."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NEW_YEAR = 1_767_225_600_000
 
 
 @pytest.mark.parametrize(
-    ("where", "found"),
+    ("condition", "expected"),
     [
         ("r.kafka_offset > 5 AND (7 >= kafka_offset)", Wanted(offset=Span(6, 7))),
         ("ts BETWEEN -1 AND 10 AND ts <> 5", Wanted(ts=Span(-1, 10))),
@@ -47,13 +47,13 @@ NEW_YEAR = 1_767_225_600_000
         ("kafka_offset = ts AND key = value", Wanted()),
     ],
 )  # fmt: skip
-def test_what_is_taken(where: str, found: Wanted) -> None:
-    checked = check_select(f"SELECT key FROM records('orders') AS r WHERE {where}", {}, records=True)
-    assert wanted(checked.spark, checked.records[0].relation) == found
+def test_bounds_are_taken_from_a_where_clause(condition: str, expected: Wanted) -> None:
+    checked = check_select(f"SELECT key FROM records('orders') AS r WHERE {condition}", {}, records=True)
+    assert wanted(checked.spark, checked.records[0].relation) == expected
 
 
 @pytest.mark.parametrize(
-    ("query", "found"),
+    ("query", "expected"),
     [
         ("SELECT 1 FROM f LEFT JOIN records('o') AS r ON r.ts = 1 WHERE r.key = 'a'", None),
         ("SELECT 1 FROM f RIGHT JOIN records('o') AS r ON r.ts = 1 WHERE r.key = 'a'", None),
@@ -69,10 +69,10 @@ def test_what_is_taken(where: str, found: Wanted) -> None:
         ("SELECT count(*) FROM records('o') AS r GROUP BY key HAVING key = 'a'", None),
     ],
 )
-def test_from_where_it_is_taken(query: str, found: bytes | None) -> None:
+def test_bounds_are_taken_only_from_conditions_on_records(query: str, expected: bytes | None) -> None:
     checked = check_select(query, {"f": ["key", "x"]}, records=True)
     keys = wanted(checked.spark, checked.records[0].relation).keys
-    assert keys == (None if found is None else frozenset({found}))
+    assert keys == (None if expected is None else frozenset({expected}))
 
 
 KEYS = (
@@ -91,7 +91,7 @@ KEYS = (
 
 
 def records(first: int, end: int, partition: int) -> list[Record]:
-    """Timestamps go back and forth and are missing at times; each run of ten has keys of its own."""
+    """Records with timestamps that are out of order or missing. Each run of ten records has its own keys."""
     return [
         Record(
             partition,
@@ -106,16 +106,16 @@ def records(first: int, end: int, partition: int) -> list[Record]:
 
 
 @pytest.fixture(scope="module")
-def asked(
+def catalog(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[tuple[CatalogReader, duckdb.DuckDBPyConnection]]:
-    """Backups of two chains, and all their records in a DuckDB of their own."""
-    made = MadeBackups(tmp_path_factory.mktemp("asked"))
+    """A reader of backups of two chains, and a DuckDB connection with all of their records."""
+    backups = MadeBackups(tmp_path_factory.mktemp("asked"))
     for first in range(0, 40, 10):
-        made.backup([records(first, first + 10, partition) for partition in range(2)], filters=first != 20)
-    made.backup([records(25, 50, 0), records(35, 50, 1)], full=True, low={0: 25, 1: 35})
-    made.backup([records(50, 60, 0)])
-    reader = made.reader()
+        backups.backup([records(first, first + 10, partition) for partition in range(2)], filters=first != 20)
+    backups.backup([records(25, 50, 0), records(35, 50, 1)], full=True, low={0: 25, 1: 35})
+    backups.backup([records(50, 60, 0)])
+    reader = backups.reader()
     table = ask.select(reader, "SELECT * FROM records('orders')").rows.read_all()
     assert sorted(table["kafka_offset"].to_pylist()) == sorted(
         record.offset for partition, end in ((0, 60), (1, 50)) for record in records(0, end, partition)
@@ -138,8 +138,8 @@ compare = st.sampled_from(["=", "<", "<=", ">", ">="])
 
 
 def listed(values: st.SearchStrategy[Any], quoted: bool) -> st.SearchStrategy[str]:
-    some = st.lists(values, min_size=1, max_size=3)
-    return some.map(lambda found: ", ".join(f"'{value}'" if quoted else str(value) for value in found))
+    samples = st.lists(values, min_size=1, max_size=3)
+    return samples.map(lambda sample: ", ".join(f"'{value}'" if quoted else str(value) for value in sample))
 
 
 leaves = st.one_of(
@@ -172,13 +172,13 @@ conditions = st.recursive(
 
 
 @settings(max_examples=settings.default.max_examples // 2)
-@given(where=conditions)
-def test_it_is_what_reading_everything_gives(
-    asked: tuple[CatalogReader, duckdb.DuckDBPyConnection], where: str
+@given(condition=conditions)
+def test_a_query_gives_what_reading_all_records_gives(
+    catalog: tuple[CatalogReader, duckdb.DuckDBPyConnection], condition: str
 ) -> None:
-    reader, brute = asked
-    sql = f"SELECT partition, kafka_offset, key_hex FROM records('orders') AS r WHERE {where}"
+    reader, brute = catalog
+    sql = f"SELECT partition, kafka_offset, key_hex FROM records('orders') AS r WHERE {condition}"
     checked = check_select(sql, {}, records=True)
     expected = sorted(brute.execute(checked.duckdb).fetchall())
-    found = ask.select(reader, sql).rows.read_all().to_pylist()
-    assert sorted(tuple(row.values()) for row in found) == expected
+    rows = ask.select(reader, sql).rows.read_all().to_pylist()
+    assert sorted(tuple(row.values()) for row in rows) == expected

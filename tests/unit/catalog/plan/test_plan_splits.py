@@ -18,11 +18,11 @@ def test_every_offset_is_read_once_by_tasks_of_bounded_size(
 ) -> None:
     sizes = [size for _, size in ranges]
     tasks = split([(start, start + size) for start, size in ranges], parallelism, one_task=one_task)
-    of: dict[int, list[Piece]] = {}
+    pieces_by_range: dict[int, list[Piece]] = {}
     for piece in (piece for task in tasks for piece in task):
-        of.setdefault(piece.of, []).append(piece)
+        pieces_by_range.setdefault(piece.of, []).append(piece)
     for number, (start, size) in enumerate(ranges):
-        pieces = of.get(number, [])
+        pieces = pieces_by_range.get(number, [])
         assert [piece.rank for piece in pieces] == list(range(len(pieces)))
         assert all(piece.start < piece.end for piece in pieces)
         assert all(a.end == b.start for a, b in pairwise(pieces))
@@ -44,7 +44,7 @@ def test_every_offset_is_read_once_by_tasks_of_bounded_size(
         ([5, 5, 5], 8, [{0, 1, 2}]),
     ],
 )
-def test_items_are_shared_out_whole_and_about_the_same(
+def test_items_are_shared_out_undivided_in_about_equal_shares(
     sizes: list[int], parallelism: int, shares: list[set[int]]
 ) -> None:
     assert list(map(set, share_out(sizes, parallelism, 20_000))) == shares

@@ -1,4 +1,4 @@
-"""Rows of other programs: what is read, and what is said of those that make no sense."""
+"""Rows of other programs: how they are read, and the problems of invalid ones."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ FILE = {"backup_id": "s1", "path": "a", "bytes": 1}
 
 
 def rows_of(table: str, path: Path, backups: frozenset[str] | None = None) -> list[dict[str, Any]]:
-    given = ImportRows(table, tuple(import_files(table, str(path))), whole=False, backups=backups)
-    return [row for number in range(len(given.files)) for row in given.read(number)]
+    import_rows = ImportRows(table, tuple(import_files(table, str(path))), whole=False, backups=backups)
+    return [row for number in range(len(import_rows.files)) for row in import_rows.read(number)]
 
 
 @pytest.mark.parametrize("form", ["jsonl", "parquet"])
@@ -38,23 +38,23 @@ def test_a_task_reports_the_bytes_that_it_reads(
         file.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     else:
         pq.write_table(pa.Table.from_pylist(rows), file)
-    given = import_files("files", str(file))
-    reading = CountedRows(
-        "files", tuple(given), whole=False, counters=TaskCounters(str(tmp_path / "to"), "imports/1/")
+    files = import_files("files", str(file))
+    counted_rows = CountedRows(
+        "files", tuple(files), whole=False, counters=TaskCounters(str(tmp_path / "to"), "imports/1/")
     )
-    assert [row["path"] for row in reading.read(0)] == [row["path"] for row in rows]
-    records, read = progress.TaskProgress(open_storage(str(tmp_path / "to")), "imports/1/").total()
-    # Of a Parquet file the footer is read first, and again with what is near it.
+    assert [row["path"] for row in counted_rows.read(0)] == [row["path"] for row in rows]
+    records, bytes_read = progress.TaskProgress(open_storage(str(tmp_path / "to")), "imports/1/").total()
+    # The footer of a Parquet file is read first, and once more together with the bytes near it.
     assert records == 0
-    assert file.stat().st_size <= read <= 1.5 * file.stat().st_size + 2 * 65_536
+    assert file.stat().st_size <= bytes_read <= 1.5 * file.stat().st_size + 2 * 65_536
 
 
 def problem_of(table: str, path: Path, text: str) -> str | None:
     file = path / "rows.jsonl"
     file.write_text(f"{text}\n")
     (row,) = rows_of(table, file, frozenset({"s1"}))
-    found: str | None = row["row_problem"]
-    return found
+    problem: str | None = row["row_problem"]
+    return problem
 
 
 @pytest.mark.parametrize(
@@ -79,11 +79,9 @@ def problem_of(table: str, path: Path, text: str) -> str | None:
         ("departures", {"added_in": 3, "gone_in": 3, "bytes": 1}, "added_in 3 is not before gone_in 3"),
     ],
 )
-def test_a_row_that_makes_no_sense_is_reported(
-    tmp_path: Path, table: str, change: dict[str, Any], message: str
-) -> None:
-    found = problem_of(table, tmp_path, json.dumps(FILE | change))
-    assert message in found
+def test_an_invalid_row_is_reported(tmp_path: Path, table: str, change: dict[str, Any], message: str) -> None:
+    problem = problem_of(table, tmp_path, json.dumps(FILE | change))
+    assert message in problem
 
 
 @pytest.mark.parametrize(
@@ -96,25 +94,25 @@ def test_a_row_that_makes_no_sense_is_reported(
         ("\udcff".encode("utf-8", "surrogateescape").decode("latin-1"), "it is not JSON"),
     ],
 )
-def test_a_line_that_is_no_row_is_reported(tmp_path: Path, text: str, message: str) -> None:
-    found = problem_of("files", tmp_path, text)
-    assert message in found
+def test_an_invalid_line_is_reported(tmp_path: Path, text: str, message: str) -> None:
+    problem = problem_of("files", tmp_path, text)
+    assert message in problem
 
 
-def test_rows_are_read_alike_from_both_forms(tmp_path: Path) -> None:
+def test_jsonl_and_parquet_give_the_same_rows(tmp_path: Path) -> None:
     rows = [FILE | {"path": "/home/ü", "entries": 2}, FILE | {"path": "b", "entries": None}]
     (tmp_path / "x").mkdir()
     (tmp_path / "x" / "1.jsonl").write_text("\n".join(["", *map(json.dumps, rows)]))
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "x" / "2.parquet")
-    found = rows_of("files", tmp_path / "x")
-    assert [(r["row_file"], r["row_number"], r["path"], r["entries"]) for r in found] == [
+    read_rows = rows_of("files", tmp_path / "x")
+    assert [(r["row_file"], r["row_number"], r["path"], r["entries"]) for r in read_rows] == [
         (0, 2, "home/ü", 2),
         (0, 3, "b", None),
         (1, 1, "home/ü", 2),
         (1, 2, "b", None),
     ]
-    assert {row["row_problem"] for row in found} == {None}
-    assert list(found[0]) == import_schema("files").names
+    assert {row["row_problem"] for row in read_rows} == {None}
+    assert list(read_rows[0]) == import_schema("files").names
 
 
 def test_a_damaged_parquet_file_is_reported(tmp_path: Path) -> None:
@@ -124,7 +122,7 @@ def test_a_damaged_parquet_file_is_reported(tmp_path: Path) -> None:
     assert "not a valid Parquet file" in rows_of("files", file)[-1]["row_problem"]
 
 
-def test_files_are_known_by_their_names(tmp_path: Path) -> None:
+def test_missing_files_and_unknown_suffixes_are_refused(tmp_path: Path) -> None:
     with pytest.raises(NotFound, match=f"--files {tmp_path}/nothing.jsonl does not exist"):
         import_files("files", str(tmp_path / "nothing.jsonl"))
     with pytest.raises(NotFound, match="--backups /nothing does not exist"):
@@ -134,35 +132,35 @@ def test_files_are_known_by_their_names(tmp_path: Path) -> None:
         import_files("files", str(tmp_path / "rows.csv"))
 
 
-def backup(backup_id: str, end_ts: int, **more: Any) -> dict[str, Any]:
-    given = dict.fromkeys(import_schema("backups").names)
+def backup(backup_id: str, end_ts: int, **changes: Any) -> dict[str, Any]:
+    columns = dict.fromkeys(import_schema("backups").names)
     own = {"backup_id": backup_id, "source": "laptop", "end_ts": end_ts, "row_file": 0, "row_number": end_ts}
-    return given | own | more
+    return columns | own | changes
 
 
-def planned(*rows: dict[str, Any], held: Any = None, **more: bool) -> BackupsPlan:
-    given = held or {}
+def planned(*rows: dict[str, Any], catalog: Any = None, **flags: bool) -> BackupsPlan:
+    known_backups = catalog or {}
     return plan_backups(
         rows,
-        given,
+        known_backups,
         whole=False,
         source_kind="restic",
-        listed=more.get("listed", False),
-        compared=more.get("compared", False),
-        mirror=more.get("mirror", False),
+        listed=flags.get("listed", False),
+        compared=flags.get("compared", False),
+        mirror=flags.get("mirror", False),
     )
 
 
-def held(*rows: dict[str, Any]) -> dict[str, dict[str, Any]]:
+def catalog_rows(*rows: dict[str, Any]) -> dict[str, dict[str, Any]]:
     plan = planned(*rows, compared=True)
     assert not plan.wrong
     return {row.backup_id: as_row(row) for row in counted(plan.new, {})}
 
 
-def test_numbers_follow_time_and_chains_what_was_said() -> None:
+def test_numbers_follow_the_time_and_chains_the_given_parents() -> None:
     plan = planned(backup("c", 3, parent="a"), backup("a", 1), backup("b", 2, number=5))
-    found = [(b.backup_id, b.number, b.kind, b.level, b.parent, b.base, b.chain_position) for b in plan.new]
-    assert found == [
+    backups = [(b.backup_id, b.number, b.kind, b.level, b.parent, b.base, b.chain_position) for b in plan.new]
+    assert backups == [
         ("a", 1, "full", 0, None, "a", 0),
         ("b", 5, "full", 0, None, "b", 0),
         ("c", 6, "differential", 1, "a", "a", 1),
@@ -171,15 +169,17 @@ def test_numbers_follow_time_and_chains_what_was_said() -> None:
     assert plan.new[0].destination == "restic:laptop"
 
 
-def test_with_lifetimes_backups_are_complete_and_were_compared_with_the_one_before() -> None:
-    old = held(backup("a", 1), backup("b", 2))
-    plan = planned(backup("b", 2), backup("c", 3), backup("d", 4, kind="full"), held=old, compared=True)
-    found = [(b.backup_id, b.number, b.kind, b.parent, b.parent_place, b.base) for b in plan.new]
-    assert found == [("c", 3, "full", "b", None, "c"), ("d", 4, "full", "c", None, "d")]
+def test_with_lifetimes_backups_are_fulls_compared_with_the_previous_one() -> None:
+    catalog = catalog_rows(backup("a", 1), backup("b", 2))
+    plan = planned(
+        backup("b", 2), backup("c", 3), backup("d", 4, kind="full"), catalog=catalog, compared=True
+    )
+    backups = [(b.backup_id, b.number, b.kind, b.parent, b.parent_place, b.base) for b in plan.new]
+    assert backups == [("c", 3, "full", "b", None, "c"), ("d", 4, "full", "c", None, "d")]
     assert plan.known == {"b"}
 
 
-def test_what_files_add_up_to_is_filled_in_where_nothing_is_given() -> None:
+def test_missing_totals_are_summed_over_the_files() -> None:
     plan = planned(backup("a", 1, files=7), backup("b", 2))
     first, second = counted(plan.new, {"a": {"files": 1, "bytes": 2, "entries": 3}})
     assert (first.files, first.bytes, first.entries) == (7, 2, 3)
@@ -194,70 +194,70 @@ def test_what_files_add_up_to_is_filled_in_where_nothing_is_given() -> None:
         ({"source_kind": "kafka"}, "backups of this program"),
     ],
 )
-def test_a_backup_that_makes_no_sense_is_reported(change: dict[str, Any], message: str) -> None:
+def test_an_invalid_backup_is_reported(change: dict[str, Any], message: str) -> None:
     plan = planned(backup("a", 1) | change)
     assert message in plan.wrong[0][2]
     assert not plan.new
 
 
-def test_a_backup_without_its_parent_is_taken_and_named() -> None:
-    """Another program may have deleted the parent; the backup leads nowhere."""
+def test_a_backup_without_its_parent_is_imported_and_named() -> None:
+    """The other program may have deleted the parent."""
     plan = planned(backup("a", 1) | {"parent": "nobody"})
-    assert [(one.backup_id, one.parent) for one in plan.new] == [("a", "nobody")]
+    assert [(imported.backup_id, imported.parent) for imported in plan.new] == [("a", "nobody")]
     assert [text for *_, text in plan.orphans] == [
         "its parent nobody is not there, so backup a leads nowhere"
     ]
 
 
 @pytest.mark.parametrize(
-    ("given", "why"),
+    ("rows", "complaint"),
     [
         ([backup("a", 1), backup("a", 2)], "given twice"),
         ([backup("a", 1, number=5), backup("b", 2, number=5)], "does not come after"),
     ],
 )
-def test_what_is_given_twice_or_out_of_order_is_reported(given: list[dict[str, Any]], why: str) -> None:
-    assert why in planned(*given).wrong[0][2]
+def test_backups_given_twice_or_out_of_order_are_reported(rows: list[dict[str, Any]], complaint: str) -> None:
+    assert complaint in planned(*rows).wrong[0][2]
     assert "leave it out" in planned(backup("a", 1, kind="full"), listed=True).wrong[0][2]
 
 
 @pytest.mark.parametrize(
-    ("given", "why"),
+    ("row", "complaint"),
     [
         (backup("a", 1), "it ended before b"),
         (backup("b", 6), "another end_ts"),
         (backup("c", 6, source_kind="borg"), "of kind restic, not borg"),
     ],
 )
-def test_what_the_catalog_contradicts_is_reported(given: dict[str, Any], why: str) -> None:
-    assert why in planned(given, held=held(backup("b", 5))).against[0][2]
+def test_backups_that_contradict_the_catalog_are_reported(row: dict[str, Any], complaint: str) -> None:
+    assert complaint in planned(row, catalog=catalog_rows(backup("b", 5))).against[0][2]
 
 
 def test_a_log_is_in_no_chain_and_may_come_late() -> None:
-    old = held(backup("a", 1), backup("b", 5))
-    plan = planned(backup("w", 3, kind="log", start_ts=1), backup("c", 6, parent="b"), held=old)
-    found = [(b.backup_id, b.number, b.kind, b.parent, b.base) for b in plan.new]
-    assert found == [("w", 3, "log", None, "w"), ("c", 4, "differential", "b", "b")]
+    catalog = catalog_rows(backup("a", 1), backup("b", 5))
+    plan = planned(backup("w", 3, kind="log", start_ts=1), backup("c", 6, parent="b"), catalog=catalog)
+    backups = [(b.backup_id, b.number, b.kind, b.parent, b.base) for b in plan.new]
+    assert backups == [("w", 3, "log", None, "w"), ("c", 4, "differential", "b", "b")]
     for wrong, message in (
         ({"kind": "log"}, "give start_ts too"),
         ({"kind": "log", "start_ts": 1, "parent": "b"}, "a log has no parent"),
         ({"kind": "cumulative"}, "kind cumulative continues another: name that one as parent"),
     ):
-        (problem,) = planned(backup("x", 7, **wrong), held=old).wrong
+        (problem,) = planned(backup("x", 7, **wrong), catalog=catalog).wrong
         assert message in problem[2]
     changed = [backup("a", 1, start_ts=0), backup("b", 5, bytes=7)]
-    assert [row[2] for row in planned(*changed, held=old).against] == [
+    assert [row[2] for row in planned(*changed, catalog=catalog).against] == [
         "the catalog has backup b with another bytes"
     ]
 
 
-def test_what_a_mirrored_list_lacks_was_deleted_there() -> None:
-    old = held(backup("a", 1), backup("b", 2, state="deleted"), backup("c", 3), backup("d", 4))
-    old |= held(backup("other", 1, source="desk"))
+def test_backups_that_a_mirrored_list_lacks_are_deleted() -> None:
+    catalog = catalog_rows(backup("a", 1), backup("b", 2, state="deleted"), backup("c", 3), backup("d", 4))
+    catalog |= catalog_rows(backup("other", 1, source="desk"))
     rows = backup("b", 2), backup("c", 3), backup("d", 4, state="out_of_sync"), backup("e", 5)
-    plan = planned(*rows, held=old, mirror=True)
+    plan = planned(*rows, catalog=catalog, mirror=True)
     assert plan.states == {
         "deleted": {"a": "laptop"}, "complete": {"b": "laptop"}, "out_of_sync": {"d": "laptop"},
     }  # fmt: skip
     assert [b.backup_id for b in plan.new] == ["e"]
-    assert planned(*rows, held=old).states == {"out_of_sync": {"d": "laptop"}}
+    assert planned(*rows, catalog=catalog).states == {"out_of_sync": {"d": "laptop"}}

@@ -1,4 +1,4 @@
-"""Which backups of snapshots a rebuilt catalog takes: numbers that two have, and numbers that nobody has."""
+"""The backups of snapshots in a rebuilt catalog: numbers that occur twice, and numbers that are missing."""
 
 from __future__ import annotations
 
@@ -23,19 +23,23 @@ def run(tmp_path: Path) -> _Rebuild:
     return _Rebuild(None, CatalogWriter(None, str(tmp_path)), None, lambda *_: None, lambda: None)  # type: ignore[arg-type]
 
 
-def put(tmp_path: Path, name: int, number: int, *, mark: Literal["complete", "deleted"] | None) -> str:
-    """The manifest of a snapshot's backup, and its marker."""
+def write_manifest(
+    tmp_path: Path, name: int, number: int, *, mark: Literal["complete", "deleted"] | None
+) -> str:
+    """Writes the manifest of a snapshot's backup, and its marker. Returns the id of the backup."""
     storage = open_storage(str(tmp_path))
-    found, parts = manifest(name)
-    found = replace(found, backup=replace(found.backup, source_kind=SNAPSHOT, number=number))
-    put_sidecar(storage, (found, parts))
+    backup_manifest, parts = manifest(name)
+    backup_manifest = replace(
+        backup_manifest, backup=replace(backup_manifest.backup, source_kind=SNAPSHOT, number=number)
+    )
+    put_sidecar(storage, (backup_manifest, parts))
     if mark:
         sidecar.mark(storage, layout.marker_path("prod", backup_id(name), mark))
     return backup_id(name)
 
 
 @pytest.mark.parametrize(
-    ("marks", "stay"),
+    ("marks", "expected"),
     [
         ((None, "complete"), [2, 3]),
         (("complete", None), [1, 3]),
@@ -44,23 +48,28 @@ def put(tmp_path: Path, name: int, number: int, *, mark: Literal["complete", "de
         (("complete", "complete"), [1, 2, 3]),
     ],
 )
-def test_of_two_with_one_number_the_one_that_never_existed_is_left_out(
-    run: _Rebuild, tmp_path: Path, marks: tuple[Literal["complete", "deleted"] | None, ...], stay: list[int]
+def test_of_two_backups_with_one_number_the_uncommitted_one_is_left_out(
+    run: _Rebuild,
+    tmp_path: Path,
+    marks: tuple[Literal["complete", "deleted"] | None, ...],
+    expected: list[int],
 ) -> None:
     for name, mark in enumerate(marks, 1):
-        put(tmp_path, name, 1, mark=mark)
-    put(tmp_path, 3, 2, mark=None)
-    assert [found.backup.backup_id for found in run._manifests()] == [backup_id(name) for name in stay]
-    left = {1, 2, 3} - set(stay)
-    assert len(run.result.problems) == len(left)
-    for name, problem in zip(left, run.result.problems, strict=True):
+        write_manifest(tmp_path, name, 1, mark=mark)
+    write_manifest(tmp_path, 3, 2, mark=None)
+    assert [backup_manifest.backup.backup_id for backup_manifest in run._manifests()] == [
+        backup_id(name) for name in expected
+    ]
+    removed_names = {1, 2, 3} - set(expected)
+    assert len(run.result.problems) == len(removed_names)
+    for name, problem in zip(removed_names, run.result.problems, strict=True):
         assert layout.manifest_path("prod", backup_id(name)) in problem
         assert f"{backup_id(3 - name)} has its number, 1" in problem
 
 
 def row(number: int, source: str = "prod", **changes: str) -> Backup:
-    found, _ = manifest(number, source=source)
-    return replace(found.backup, **{"source_kind": SNAPSHOT, **changes})  # type: ignore[arg-type]
+    backup_manifest, _ = manifest(number, source=source)
+    return replace(backup_manifest.backup, **{"source_kind": SNAPSHOT, **changes})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -82,25 +91,27 @@ def row(number: int, source: str = "prod", **changes: str) -> Backup:
         ),
     ],
 )  # fmt: skip
-def test_what_is_taken_for_whole(
+def test_backups_after_a_missing_or_repeated_number_are_unconfirmed(
     run: _Rebuild, backups: list[Backup], states: list[str], problem: str | None
 ) -> None:
-    found = [(backup.number, backup.state) for backup in run._resolved(backups)]
-    assert found == [(backup.number, state) for backup, state in zip(backups, states, strict=True)]
-    assert [problem in one for one in run.result.problems if problem] == ([True] if problem else [])
+    resolved = [(backup.number, backup.state) for backup in run._resolved(backups)]
+    assert resolved == [(backup.number, state) for backup, state in zip(backups, states, strict=True)]
+    assert [problem in message for message in run.result.problems if problem] == ([True] if problem else [])
     assert len(run.result.problems) == bool(problem)
 
 
 @pytest.mark.parametrize("field", ["files", "bytes", "entries", "digest"])
-def test_a_manifest_whose_parts_hold_something_else_is_left_out(
+def test_a_manifest_that_disagrees_with_its_parts_is_left_out(
     run: _Rebuild, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, field: str
 ) -> None:
-    put(tmp_path, 1, 1, mark="complete")
-    (found,) = run._manifests()
-    holds = {name: getattr(found.backup, name) for name in ("files", "bytes", "entries", "digest")}
+    write_manifest(tmp_path, 1, 1, mark="complete")
+    (backup_manifest,) = run._manifests()
+    totals = {name: getattr(backup_manifest.backup, name) for name in ("files", "bytes", "entries", "digest")}
     monkeypatch.setattr(run, "_torn", lambda _: {})
-    monkeypatch.setattr(run, "_added_up", lambda _: {found.backup.backup_id: tuple(holds.values())})
-    assert run._agreeing([found]) == [found]
-    holds[field] = "0" * 64 if field == "digest" else holds[field] + 1
-    assert run._agreeing([found]) == []
+    monkeypatch.setattr(
+        run, "_added_up", lambda _: {backup_manifest.backup.backup_id: tuple(totals.values())}
+    )
+    assert run._agreeing([backup_manifest]) == [backup_manifest]
+    totals[field] = "0" * 64 if field == "digest" else totals[field] + 1
+    assert run._agreeing([backup_manifest]) == []
     assert f"its parts hold {field} " in run.result.problems[0]

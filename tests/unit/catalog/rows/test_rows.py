@@ -26,9 +26,9 @@ def test_types_and_nullability_follow_the_annotations() -> None:
 
 @given(st.lists(st.text(), max_size=8), st.randoms())
 def test_the_digest_depends_on_the_lines_but_not_on_their_order(lines: list[str], random: object) -> None:
-    def digest(some: list[str]) -> str:
+    def digest(texts: list[str]) -> str:
         total = Digest()
-        for line in some:
+        for line in texts:
             total.add(line)
         return total.hex()
 
@@ -36,11 +36,11 @@ def test_the_digest_depends_on_the_lines_but_not_on_their_order(lines: list[str]
     random.shuffle(shuffled)  # type: ignore[attr-defined]
     assert digest(lines) == digest(shuffled)
     assert digest([*lines, "x"]) != digest(lines)
-    half, rest = Digest(), Digest()
+    half, other_half = Digest(), Digest()
     for line in lines[::2]:
         half.add(line)
     for line in lines[1::2]:
-        rest.add(line)
-    half.add_lanes(rest.lanes)
+        other_half.add(line)
+    half.add_lanes(other_half.lanes)
     assert half.hex() == digest(lines)
     assert len(half.hex()) == 60

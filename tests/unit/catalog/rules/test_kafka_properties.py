@@ -1,4 +1,4 @@
-"""Properties of Java's clients become librdkafka's; what cannot work is refused before a broker is asked."""
+"""Java's client properties become librdkafka's. Unusable ones are refused before a broker is contacted."""
 
 from __future__ import annotations
 
@@ -102,13 +102,15 @@ PLAIN = {**SASL, "sasl.mechanism": "PLAIN", "sasl.username": "ann", "sasl.passwo
         ({"key.deserializer": "x", "max.poll.records": "1"}, {}),
     ],
 )
-def test_javas_properties_become_librdkafkas(java: dict[str, str], translated: dict[str, str]) -> None:
+def test_java_properties_are_translated_to_librdkafka(
+    java: dict[str, str], translated: dict[str, str]
+) -> None:
     assert translate(java) == translated
     assert translate(translated) == translated
 
 
 @pytest.mark.parametrize(
-    ("properties", "wrong", "instead"),
+    ("properties", "complaint", "advice"),
     [
         ({"ssl.truststore.location": "/t.jks"}, "type JKS", "ssl.ca.location"),
         ({"ssl.truststore.location": "/t", "ssl.truststore.type": "PKCS12"}, "type PKCS12", "keytool"),
@@ -125,12 +127,12 @@ def test_javas_properties_become_librdkafkas(java: dict[str, str], translated: d
         ({**SASL, "sasl.mechanism": "AWS_MSK_IAM"}, "no sasl.mechanism AWS_MSK_IAM", "SCRAM"),
     ],
 )
-def test_what_cannot_work_is_refused_and_names_what_to_write(
-    properties: dict[str, str], wrong: str, instead: str
+def test_unusable_properties_are_refused_with_advice(
+    properties: dict[str, str], complaint: str, advice: str
 ) -> None:
-    with pytest.raises(UsageProblem, match=wrong) as error:
+    with pytest.raises(UsageProblem, match=complaint) as error:
         require_usable(translate(properties))
-    assert instead in error.value.hint
+    assert advice in error.value.hint
 
 
 def test_a_secret_is_not_shown() -> None:

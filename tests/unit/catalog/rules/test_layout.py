@@ -26,7 +26,7 @@ def test_the_layout_is_the_documented_one() -> None:
 
 
 @given(TOPICS, st.integers(0, 2**31 - 1), st.integers(0, 10**12))
-def test_a_data_path_says_what_made_it_and_fits_a_file_system(topic: str, partition: int, seq: int) -> None:
+def test_a_data_path_can_be_parsed_and_fits_a_file_system(topic: str, partition: int, seq: int) -> None:
     path = layout.data_path("prod", EPOCH, topic, partition, seq)
     name = path.removeprefix(layout.partition_folder("prod", EPOCH, topic, partition))
     assert layout.parse_seq(name, topic, partition) == seq
@@ -57,12 +57,12 @@ def test_an_epoch_is_32_lower_hex_digits(epoch: str) -> None:
 
 
 def test_ids_are_in_utc_sort_by_time_and_differ() -> None:
-    now = datetime(2026, 1, 31, 15, 45, 11, tzinfo=timezone(timedelta(hours=2)))
-    first, again = layout.new_backup_id(now), layout.new_backup_id(now)
+    moment = datetime(2026, 1, 31, 15, 45, 11, tzinfo=timezone(timedelta(hours=2)))
+    first, second = layout.new_backup_id(moment), layout.new_backup_id(moment)
     assert first.startswith("20260131T134511Z-")
-    assert first != again
+    assert first != second
     assert layout.check_backup_id(first) == first
-    assert layout.new_backup_id(now + timedelta(seconds=1)) > first
+    assert layout.new_backup_id(moment + timedelta(seconds=1)) > first
     with pytest.raises(ValueError, match="time zone"):
         layout.new_backup_id(datetime.fromisoformat("2026-01-01"))
     assert layout.new_backup_id(datetime(2026, 1, 1, tzinfo=UTC))[:16] == "20260101T000000Z"

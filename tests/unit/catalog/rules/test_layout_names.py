@@ -1,4 +1,4 @@
-"""Names become parts of paths by one encoding, which loses nothing and fits every storage."""
+"""One encoding turns names into parts of paths. It loses nothing and fits every storage."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ def test_different_names_are_different_parts(names: list[str]) -> None:
 
 
 @pytest.mark.parametrize("part", ["a..b", "%2e", "a%41", "%", "%23" + "0" * 64])
-def test_a_part_that_no_name_is_encoded_as_is_nobodys(part: str) -> None:
+def test_a_part_that_encodes_no_name_has_none(part: str) -> None:
     assert layout.decode_name(part) == ("" if part == "%" else None)
 
 
-def test_a_digest_is_no_other_names_part() -> None:
+def test_a_digest_is_not_the_part_of_another_name() -> None:
     digest = layout.encode_name("x" * 201)
     assert layout.encode_name(digest) != digest
     assert layout.encode_name("#" + digest.removeprefix("%23")) != digest
@@ -78,8 +78,8 @@ def test_every_file_of_a_snapshot_has_a_path(source: str, scope: str, region: st
 @given(SOURCES, NAMES)
 @example(LONGEST_SOURCE, "tikv.")
 def test_every_store_of_a_log_has_a_path(source: str, store: str) -> None:
-    place = {"table_id": 2**63, "region": 2**63, "min_ts": 2**63, "cf": "default", "op": "put"}
-    require_portable(layout.log_path(source, BACKUP, **place, store=store, suffix=".zst.aes256gcm"))
+    file_key = {"table_id": 2**63, "region": 2**63, "min_ts": 2**63, "cf": "default", "op": "put"}
+    require_portable(layout.log_path(source, BACKUP, **file_key, store=store, suffix=".zst.aes256gcm"))
 
 
 @given(SOURCES)
@@ -101,9 +101,9 @@ def test_names_without_two_dots_in_a_row_keep_their_paths() -> None:
 
 def test_a_path_in_an_archive_is_read_back() -> None:
     for path in ("2026/a..b-1/data/shard_0.sqlite", "plain/a.b/%41", "..."):
-        stored = layout.archive_path("src", path)
-        assert ".." not in stored
-        assert layout.path_in_archive("src", stored) == path
+        stored_path = layout.archive_path("src", path)
+        assert ".." not in stored_path
+        assert layout.path_in_archive("src", stored_path) == path
 
 
 def test_folders_that_are_no_sources() -> None:

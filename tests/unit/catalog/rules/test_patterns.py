@@ -11,7 +11,7 @@ EXISTING = ["orders", "payments", "app.one", "app.two", "appendix", "__consumer_
 
 
 @pytest.mark.parametrize(
-    ("names", "patterns", "chosen"),
+    ("names", "patterns", "expected"),
     [
         (["payments", "orders", "orders"], [], ["orders", "payments"]),
         ([], [r"app\..*"], ["app.one", "app.two"]),
@@ -24,15 +24,17 @@ EXISTING = ["orders", "payments", "app.one", "app.two", "appendix", "__consumer_
         ([], ["orders|payments"], ["orders", "payments"]),
     ],
 )
-def test_selection(names: list[str], patterns: list[str], chosen: list[str] | None) -> None:
-    if chosen is None:
+def test_topics_are_selected_by_names_and_patterns(
+    names: list[str], patterns: list[str], expected: list[str] | None
+) -> None:
+    if expected is None:
         with pytest.raises(NotFound, match="No topic matches"):
             select(names, patterns, EXISTING)
     else:
-        assert select(names, patterns, EXISTING) == chosen
+        assert select(names, patterns, EXISTING) == expected
 
 
-def test_a_missing_topic_brings_up_its_neighbours() -> None:
+def test_a_missing_topic_is_reported_with_similar_names() -> None:
     with pytest.raises(NotFound, match="'ordres' does not exist") as missing:
         select(["ordres"], [".*"], EXISTING)
     assert missing.value.hint.startswith("Did you mean orders")
@@ -41,12 +43,12 @@ def test_a_missing_topic_brings_up_its_neighbours() -> None:
     assert "__consumer_offsets" not in missing.value.hint
 
 
-def test_nothing_named_is_not_everything() -> None:
+def test_an_empty_selection_is_refused() -> None:
     with pytest.raises(UsageProblem, match="No topic was named"):
         select([], [], EXISTING)
 
 
-def test_a_bad_expression_is_pointed_at() -> None:
+def test_the_error_in_an_expression_is_pointed_at() -> None:
     with pytest.raises(UsageProblem, match="position 4") as bad:
         select([], ["app.(one"], EXISTING)
     assert "\n  app.(one\n      ^" in bad.value.message
@@ -60,7 +62,7 @@ def test_selection_is_sorted_existing_and_not_internal(existing: set[str]) -> No
         assert select(visible, [], existing) == visible
 
 
-def test_maps() -> None:
+def test_maps_give_new_names() -> None:
     assert parse_maps([]) == {}
     assert parse_maps(["a=b", "c = d", "a=b"]) == {"a": "b", "c": "d"}
     assert target_names(["a", "x"], {"a": "b"}) == {"a": "b", "x": "x"}
@@ -80,38 +82,38 @@ def test_maps() -> None:
         (["a=c", "b=c"], "both be restored as 'c'"),
     ],
 )
-def test_maps_that_make_no_sense(maps: list[str], complaint: str) -> None:
+def test_invalid_maps_are_refused(maps: list[str], complaint: str) -> None:
     with pytest.raises(UsageProblem, match=complaint):
         parse_maps(maps)
 
 
-def test_two_topics_never_meet_under_one_name() -> None:
+def test_two_topics_cannot_have_one_new_name() -> None:
     with pytest.raises(UsageProblem, match="both be restored as 'b'"):
         target_names(["a", "b"], {"a": "b"})
 
 
-def test_a_map_for_a_topic_that_is_not_restored_is_a_typo() -> None:
+def test_a_map_for_a_topic_that_is_not_restored_is_refused() -> None:
     with pytest.raises(UsageProblem, match="'ordres'") as idle:
         target_names(["orders"], {"ordres": "b"})
     assert "orders" in idle.value.hint
 
 
 @pytest.mark.parametrize("name", ["", "é", "a b", "a" * 250, ".", "..", "a/b", "a+b", "a\n"])
-def test_names_kafka_refuses(name: str) -> None:
+def test_topic_names_that_kafka_refuses(name: str) -> None:
     with pytest.raises(UsageProblem):
         check_topic_name(name)
 
 
 def test_consumer_groups_are_chosen_and_named_as_topics_are() -> None:
-    known = ["__own", "billing", "billing-2", "mail"]
-    assert select(["mail"], ["bill.*", "__.*"], known, kind=GROUP) == known
+    groups = ["__own", "billing", "billing-2", "mail"]
+    assert select(["mail"], ["bill.*", "__.*"], groups, kind=GROUP) == groups
     with pytest.raises(UsageProblem, match="No consumer group was named"):
-        select([], [], known, kind=GROUP)
+        select([], [], groups, kind=GROUP)
     with pytest.raises(NotFound, match="Consumer group 'bilin' does not exist") as error:
-        select(["bilin"], [], known, kind=GROUP)
+        select(["bilin"], [], groups, kind=GROUP)
     assert "billing" in error.value.hint
     with pytest.raises(NotFound, match="No consumer group matches 'x'"):
-        select([], ["x"], known, kind=GROUP)
+        select([], ["x"], groups, kind=GROUP)
     with pytest.raises(NotFound) as error:
         select(["x"], [], [], kind=GROUP)
     assert "--groups none" in error.value.hint

@@ -8,16 +8,16 @@ import pytest
 
 from lakebackup.rules.retention import History, Limits, roll_ms, rule
 
-NOW = 1_000_000
+NOW_MS = 1_000_000
 
 
 def history(**changes: Any) -> History:
-    given: dict[str, Any] = {
+    columns: dict[str, Any] = {
         "source": "prod", "scope": "orders", "epoch": "e1", "base": "b1", "link": 1, "generation": 3,
         "settings": {"cleanup.policy": "delete", "retention.ms": "1000", "retention.bytes": "-1"},
-        "covered_to": NOW, "present": True,
+        "covered_to": NOW_MS, "present": True,
     }  # fmt: skip
-    return History(**{**given, **changes})
+    return History(**{**columns, **changes})
 
 
 def settings(policy: str, ms: str = "1000", size: str = "500") -> dict[str, str]:
@@ -25,38 +25,38 @@ def settings(policy: str, ms: str = "1000", size: str = "500") -> dict[str, str]
 
 
 @pytest.mark.parametrize(
-    ("own", "told", "expected"),
+    ("own", "limits", "expected"),
     [
-        (settings("delete"), {}, (NOW - 1000, 500, False)),
+        (settings("delete"), {}, (NOW_MS - 1000, 500, False)),
         (settings("delete", "-1", "-1"), {}, (None, None, False)),
-        (settings("delete", "0", "0"), {}, (NOW, 0, False)),
+        (settings("delete", "0", "0"), {}, (NOW_MS, 0, False)),
         ({}, {}, (None, None, False)),
         (settings("delete", "soon"), {}, (None, 500, False)),
-        (settings("delete"), {"keep_ms": 5}, (NOW - 5, 500, False)),
-        (settings("delete", "-1", "-1"), {"keep_ms": 0, "keep_bytes": 0}, (NOW, 0, False)),
+        (settings("delete"), {"keep_ms": 5}, (NOW_MS - 5, 500, False)),
+        (settings("delete", "-1", "-1"), {"keep_ms": 0, "keep_bytes": 0}, (NOW_MS, 0, False)),
         (settings("compact"), {}, (None, None, True)),
         (settings("compact"), {"keep_ms": 5, "keep_bytes": 5}, (None, None, True)),
-        (settings("compact, delete"), {}, (NOW - 1000, 500, True)),
-        (settings("delete,compact"), {"keep_bytes": 7}, (NOW - 1000, 7, True)),
+        (settings("compact, delete"), {}, (NOW_MS - 1000, 500, True)),
+        (settings("delete,compact"), {"keep_bytes": 7}, (NOW_MS - 1000, 7, True)),
     ],
 )
-def test_the_topics_own_settings_unless_overridden(
-    own: dict[str, str], told: dict[str, int], expected: tuple[int | None, int | None, bool]
+def test_limits_override_the_topics_own_settings(
+    own: dict[str, str], limits: dict[str, int], expected: tuple[int | None, int | None, bool]
 ) -> None:
-    made = rule(history(settings=own), Limits(**told), now=NOW)
-    assert (made.cutoff_ts, made.keep_bytes, made.compacted) == expected
-    assert (made.base, made.generation) == ("b1", 3)
-    assert made.idle == (expected == (None, None, False))
+    topic_rule = rule(history(settings=own), Limits(**limits), now=NOW_MS)
+    assert (topic_rule.cutoff_ts, topic_rule.keep_bytes, topic_rule.compacted) == expected
+    assert (topic_rule.base, topic_rule.generation) == ("b1", 3)
+    assert topic_rule.idle == (expected == (None, None, False))
 
 
 def test_time_counts_back_from_the_newest_backup() -> None:
-    """A cluster that is lost is not backed up any more: what was kept of it must not fade away."""
-    assert rule(history(covered_to=5000), now=NOW).cutoff_ts == 4000
-    assert rule(history(covered_to=NOW + 5000), now=NOW).cutoff_ts == NOW - 1000
+    """A lost cluster is not backed up any more. Its backups must not expire as time passes."""
+    assert rule(history(covered_to=5000), now=NOW_MS).cutoff_ts == 4000
+    assert rule(history(covered_to=NOW_MS + 5000), now=NOW_MS).cutoff_ts == NOW_MS - 1000
 
 
 @pytest.mark.parametrize(
-    ("own", "asked", "expected"),
+    ("own", "requested_ms", "expected"),
     [
         (settings("delete"), None, 100),
         (settings("delete", "604800000"), None, 60_480_000),
@@ -70,6 +70,6 @@ def test_time_counts_back_from_the_newest_backup() -> None:
     ],
 )
 def test_files_roll_at_a_tenth_of_the_retention(
-    own: dict[str, str], asked: int | None, expected: int | None
+    own: dict[str, str], requested_ms: int | None, expected: int | None
 ) -> None:
-    assert roll_ms(own, asked) == expected
+    assert roll_ms(own, requested_ms) == expected

@@ -1,4 +1,4 @@
-"""Schedules: what a person may write, and when that is."""
+"""Schedules: the forms that a person may write, and the times that they mean."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def ms(text: str) -> int:
 
 
 @pytest.mark.parametrize(
-    ("text", "after", "due"),
+    ("text", "start", "due"),
     [
         ("hourly", "2026-11-21 14:59:59", "2026-11-21 15:00"),
         ("hourly:15", "2026-11-21 14:14:59", "2026-11-21 14:15"),
@@ -43,17 +43,17 @@ def ms(text: str) -> int:
         ("0  0 29 2 *", "2026-11-22 14:00", "2028-02-29 00:00"),
     ],
 )
-def test_the_next(text: str, after: str, due: str) -> None:
-    assert parse(text).next(ms(after)) == ms(due)
+def test_the_next_time_of_a_schedule(text: str, start: str, due: str) -> None:
+    assert parse(text).next(ms(start)) == ms(due)
 
 
 @given(st.sampled_from(FORMS), st.datetimes(datetime(1971, 1, 1), datetime(2100, 1, 1)))  # noqa: DTZ001
-def test_the_next_is_ahead_and_no_further_than_every(text: str, moment: datetime) -> None:
-    found, now = parse(text), int(moment.replace(tzinfo=UTC).timestamp() * 1000)
-    due = found.next(now)
-    assert now < due <= now + found.every_ms
-    assert found.next(due - 1) == due
-    assert timedelta(milliseconds=found.next(due) - due) >= timedelta(hours=1)
+def test_the_next_time_is_at_most_one_period_ahead(text: str, moment: datetime) -> None:
+    parsed, now_ms = parse(text), int(moment.replace(tzinfo=UTC).timestamp() * 1000)
+    due = parsed.next(now_ms)
+    assert now_ms < due <= now_ms + parsed.every_ms
+    assert parsed.next(due - 1) == due
+    assert timedelta(milliseconds=parsed.next(due) - due) >= timedelta(hours=1)
 
 
 @given(
@@ -62,22 +62,22 @@ def test_the_next_is_ahead_and_no_further_than_every(text: str, moment: datetime
     st.integers(0, 4 * 10**12),
     st.integers(0, 40 * DAY_MS),
 )
-def test_between_is_one_next_after_the_other(text: str, zone: str, after: int, span: int) -> None:
-    found, wanted = parse(text, zone), list[int]()
-    due = found.next(after)
-    while due <= after + span:
-        wanted.append(due)
-        due = found.next(due)
-    assert list(found.between(after, after + span)) == wanted
+def test_between_lists_each_next_time(text: str, zone: str, start_ms: int, span: int) -> None:
+    parsed, expected = parse(text, zone), list[int]()
+    due = parsed.next(start_ms)
+    while due <= start_ms + span:
+        expected.append(due)
+        due = parsed.next(due)
+    assert list(parsed.between(start_ms, start_ms + span)) == expected
 
 
 @pytest.mark.parametrize(
-    ("text", "after", "due"),
+    ("text", "start", "due"),
     [
         ("daily 02:30", "2026-03-28T12:00+01:00", "2026-03-29T03:00+02:00"),  # 02:30 does not exist
         ("daily 02:30", "2026-03-29T03:00+02:00", "2026-03-30T02:30+02:00"),
         ("daily 02:30", "2026-10-25T02:29+02:00", "2026-10-25T02:30+02:00"),
-        ("daily 02:30", "2026-10-25T02:30+02:00", "2026-10-26T02:30+01:00"),  # nor does it come twice
+        ("daily 02:30", "2026-10-25T02:30+02:00", "2026-10-26T02:30+01:00"),  # it is due only once
         ("hourly", "2026-10-25T02:10+02:00", "2026-10-25T02:00+01:00"),
         ("hourly", "2026-10-25T02:10+01:00", "2026-10-25T03:00+01:00"),
         (
@@ -89,9 +89,9 @@ def test_between_is_one_next_after_the_other(text: str, zone: str, after: int, s
         ("weekly sun 02:00", "2026-07-01T00:00+02:00", "2026-07-05T02:00+02:00"),
     ],
 )
-def test_times_of_day_are_those_of_the_zone(text: str, after: str, due: str) -> None:
-    at, then = (int(datetime.fromisoformat(one).timestamp() * 1000) for one in (after, due))
-    assert parse(text, "Europe/Berlin").next(at) == then
+def test_times_of_day_are_those_of_the_zone(text: str, start: str, due: str) -> None:
+    start_ms, due_ms = (int(datetime.fromisoformat(moment).timestamp() * 1000) for moment in (start, due))
+    assert parse(text, "Europe/Berlin").next(start_ms) == due_ms
 
 
 def test_an_unknown_zone_is_named() -> None:
@@ -104,11 +104,11 @@ def test_an_unknown_zone_is_named() -> None:
 def test_a_zone_that_only_this_machine_knows_is_refused(name: str) -> None:
     with pytest.raises(UsageProblem, match="time zone"):
         schedule.require_time_zone(name)
-    for known in (None, "UTC", "Europe/Berlin"):
-        schedule.require_time_zone(known)
+    for zone in (None, "UTC", "Europe/Berlin"):
+        schedule.require_time_zone(zone)
 
 
-def test_how_often() -> None:
+def test_the_longest_period_of_a_schedule() -> None:
     assert parse("daily 02:30", "Europe/Berlin").every_ms == 25 * HOUR_MS
     assert parse("0 9-17 * * mon-fri").every_ms == 64 * HOUR_MS
     every = {text: parse(text).every_ms for text in FORMS}
@@ -121,6 +121,6 @@ def test_how_often() -> None:
     ["", "often", "daily 25:00", "weekly 02:00", "weekly xyz", "monthly 29", "monthly 0", "every 10s",
      "every x", "hourly 5", "61 2 * * 0", "0 2 * * xyz", "0 0 31 2 *", "0 2 * *"],
 )  # fmt: skip
-def test_what_is_none_is_reported(text: str) -> None:
+def test_an_invalid_schedule_is_refused(text: str) -> None:
     with pytest.raises(UsageProblem):
         parse(text)

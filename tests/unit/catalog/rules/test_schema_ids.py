@@ -1,4 +1,4 @@
-"""What an id means depends on the registry, its history, the context, and the topic that uses it."""
+"""A schema id's meaning depends on the registry, its history, the context, and the topic that uses the id."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ CUSTOMER, PAYMENT = record("Customer", name="string", age="int"), record("Paymen
 
 
 def row(
-    subject: str | None, schema_id: int, text: str, version: int | None = 1, **more: Any
+    subject: str | None, schema_id: int, text: str, version: int | None = 1, **changes: Any
 ) -> dict[str, Any]:
-    place = {"scope": "_schemas", "epoch": "e1", "subject": subject, "version": version}
-    kind = {"schema_type": "AVRO", "schema_text": text, "schema_references": None}
-    return {**place, "schema_id": schema_id, **kind, **more}
+    key_columns = {"scope": "_schemas", "epoch": "e1", "subject": subject, "version": version}
+    schema_columns = {"schema_type": "AVRO", "schema_text": text, "schema_references": None}
+    return {**key_columns, "schema_id": schema_id, **schema_columns, **changes}
 
 
 def name_of(ids: SchemaIds, number: int, topic: str, part: Part = "value") -> str:
@@ -72,7 +72,7 @@ def test_an_id_of_another_context_is_not_used_for_a_topic_of_a_known_one() -> No
 
 
 def test_ids_that_no_subject_names_follow_the_context_of_the_topic() -> None:
-    # As with subjects named after records: only the first of a topic's schemas has a subject of the topic.
+    # With subjects named after records, only the first of a topic's schemas has a subject of the topic.
     rows = [row(":.eu:a-value", 1, CUSTOMER), row(":.eu:Payment", 2, PAYMENT), row("Customer", 2, CUSTOMER)]
     assert name_of(schema_ids(rows), 2, "a") == "Payment"
 
@@ -98,13 +98,15 @@ def test_a_topic_of_two_contexts_with_one_id_is_not_guessed() -> None:
     assert name_of(ids, 2, "a") == "Payment"
 
 
-@pytest.mark.parametrize("other", [{"scope": "_schemas2"}, {"epoch": "e2"}, {"version": 2}])
-def test_two_registries_two_histories_and_an_id_used_twice_are_not_guessed(other: dict[str, Any]) -> None:
-    ids = schema_ids([row("a-value", 1, CUSTOMER), row("a-value", 1, PAYMENT, **other)])
+@pytest.mark.parametrize("changes", [{"scope": "_schemas2"}, {"epoch": "e2"}, {"version": 2}])
+def test_ids_of_two_registries_or_histories_and_ids_used_twice_are_not_guessed(
+    changes: dict[str, Any],
+) -> None:
+    ids = schema_ids([row("a-value", 1, CUSTOMER), row("a-value", 1, PAYMENT, **changes)])
     assert "Customer" in name_of(ids, 1, "a")
     assert "Payment" in name_of(ids, 1, "a")
     assert (
-        name_of(schema_ids([row("a-value", 1, CUSTOMER), row("b", 1, CUSTOMER, **other)]), 1, "a")
+        name_of(schema_ids([row("a-value", 1, CUSTOMER), row("b", 1, CUSTOMER, **changes)]), 1, "a")
         == "Customer"
     )
 
@@ -145,7 +147,7 @@ def test_a_reference_to_a_version_that_was_registered_twice_is_not_guessed() -> 
     assert meaning.schema.problem == "it names version 1 of 'common', which has had different schemas"
 
 
-def test_text_is_json_under_every_json_schema() -> None:
+def test_an_id_of_several_json_schemas_is_json() -> None:
     rows = [
         row("a", 1, '{"title": "A"}', schema_type="JSON"),
         row(":.eu:b", 1, '{"title": "B"}', schema_type="JSON"),
@@ -167,7 +169,7 @@ def use(number: int = 1, topic: str = "a", target: str = "a", part: Part = "valu
 
 
 @pytest.mark.parametrize(
-    ("ours", "theirs", "uses", "words"),
+    ("source_rows", "target_rows", "uses", "words"),
     [
         pytest.param(
             [row("a-value", 1, CUSTOMER)], [row("a-value", 1, CUSTOMER)], [use()], [], id="the same"
@@ -219,9 +221,9 @@ def use(number: int = 1, topic: str = "a", target: str = "a", part: Part = "valu
     ],
 )
 def test_ids_are_compared_with_those_of_the_target(
-    ours: list[dict[str, Any]], theirs: list[dict[str, Any]], uses: list[IdUse], words: list[str]
+    source_rows: list[dict[str, Any]], target_rows: list[dict[str, Any]], uses: list[IdUse], words: list[str]
 ) -> None:
-    sentences = mismatches(uses, schema_ids(ours), schema_ids(theirs))
+    sentences = mismatches(uses, schema_ids(source_rows), schema_ids(target_rows))
     assert len(sentences) == len(words)
     for sentence, pattern in zip(sentences, words, strict=True):
         assert re.search(pattern, sentence), sentence

@@ -8,7 +8,7 @@ DEEP = "[" * 200_000
 
 
 @pytest.mark.parametrize("text", [None, "", "{", "[1]", '"a"', "null", DEEP, "NaN"])
-def test_what_is_no_object_is_an_empty_one(text: str | None) -> None:
+def test_text_that_is_no_object_gives_an_empty_one(text: str | None) -> None:
     assert object_of(text) == {}
 
 
@@ -18,7 +18,7 @@ def test_an_object_is_read() -> None:
 
 
 @pytest.mark.parametrize("text", ["{", '{"a": 1}', "[1]", '["a", null]', '"a"', DEEP])
-def test_what_is_no_array_of_texts_is_none(text: str) -> None:
+def test_text_that_is_no_array_of_texts_gives_none(text: str) -> None:
     assert texts_of(text) is None
 
 

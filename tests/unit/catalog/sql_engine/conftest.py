@@ -1,4 +1,4 @@
-"""What the tests of a person's SQL on DuckDB share."""
+"""The DuckDB connection of the tests of a person's SQL."""
 
 from __future__ import annotations
 

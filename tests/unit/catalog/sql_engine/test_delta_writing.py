@@ -1,4 +1,4 @@
-"""What is written to the catalog's tables: rows that keep the constraints, commits that last, checkpoints."""
+"""Writes to the catalog's tables: rows that keep the constraints, durable commits, checkpoints."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from lakebackup.storage import Storage
 
-# Of each constraint, in its order: what a row of the table has that keeps it, and what breaks it.
+# For each table its constraints in their order, each with values that keep it and values that break it.
 CASES: dict[str, list[tuple[str, dict[str, Any], dict[str, Any]]]] = {
     "backups": [
         ("number_positive", {"number": 1, "place": 1}, {"number": 0, "place": 1}),
@@ -73,25 +73,25 @@ def settings(table: str) -> Mapping[str, str]:
     return definition(table).properties
 
 
-def batch(table: str, **given: Any) -> pa.Table:
-    rows = [as_row(filled(TABLES[table], **given))]
+def batch(table: str, **columns: Any) -> pa.Table:
+    rows = [as_row(filled(TABLES[table], **columns))]
     return pa.Table.from_pylist(rows, schema=ARROW_SCHEMAS[table])
 
 
 @pytest.fixture
 def storage(tmp_path: Path) -> Storage:
     """A catalog's folder with the table `audit`, which has no constraints, and `files`."""
-    found = open_storage(str(tmp_path))
+    catalog = open_storage(str(tmp_path))
     for table in ("audit", "files"):
-        make_table(found, table)
-    return found
+        make_table(catalog, table)
+    return catalog
 
 
 def entry(number: int) -> Audit:
     return Audit(at=number, actor="me", action="looked", subject="x", detail="{}")
 
 
-def seen(storage: Storage) -> list[int]:
+def audit_times(storage: Storage) -> list[int]:
     return sorted(rows_of(f"{storage.uri}/audit")["at"].to_pylist())
 
 
@@ -105,15 +105,15 @@ def test_each_constraint_has_a_case() -> None:
     ("table", "number"), [(t, n) for t, cases in CASES.items() for n in range(len(cases))]
 )
 def test_a_row_that_breaks_a_constraint_is_refused(table: str, number: int, storage: Storage) -> None:
-    whole: dict[str, Any] = {}
+    valid: dict[str, Any] = {}
     for _, keeps, _ in CASES[table]:
-        whole |= keeps
-    usual = {"level": 1, "min_redundancy": 1} if table == "policies" else {}
-    usual |= {"added_in": 1} if table == "snapshot_files" else {}
-    delta._check(table, batch(table, **usual | whole), settings(table))
+        valid |= keeps
+    defaults = {"level": 1, "min_redundancy": 1} if table == "policies" else {}
+    defaults |= {"added_in": 1} if table == "snapshot_files" else {}
+    delta._check(table, batch(table, **defaults | valid), settings(table))
     name, _, breaks = CASES[table][number]
     with pytest.raises(UsageProblem, match=f"{table} breaks its rule {name} "):
-        delta.write_rows(storage, table, batch(table, **usual | whole | breaks), settings(table))
+        delta.write_rows(storage, table, batch(table, **defaults | valid | breaks), settings(table))
     assert not list(
         storage.list(f"{table}/part-"[: len(table) + 1]) if table not in ("audit", "files") else []
     )
@@ -136,50 +136,52 @@ def test_a_commit_is_synced_before_anything_that_depends_on_it(
     storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     synced: list[str] = []
-    really = os.fsync
+    original_fsync = os.fsync
 
     def fsync(handle: int) -> None:
-        found = Path(f"/proc/self/fd/{handle}")
-        synced.append(str(found.readlink()) if found.readlink().is_dir() else found.read_text("latin-1")[:12])
-        really(handle)
+        target = Path(f"/proc/self/fd/{handle}")
+        synced.append(
+            str(target.readlink()) if target.readlink().is_dir() else target.read_text("latin-1")[:12]
+        )
+        original_fsync(handle)
 
     monkeypatch.setattr(os, "fsync", fsync)
     assert delta.append(storage, "audit", [entry(1)], "one")
     rows, commit = (
-        next(n for n, what in enumerate(synced) if what.startswith(start)) for start in ("PAR1", '{"')
+        next(n for n, label in enumerate(synced) if label.startswith(start)) for start in ("PAR1", '{"')
     )
     assert rows < commit
-    assert any(what.endswith("/audit") for what in synced[rows:commit]), "the file's name is durable before"
+    assert any(label.endswith("/audit") for label in synced[rows:commit]), "the file's name is durable before"
     assert synced[commit + 1].startswith("crc"), "and the folder is synced once for both"
-    assert [what for what in synced if what.endswith("/audit/_delta_log")] == [synced[commit + 2]]
+    assert [label for label in synced if label.endswith("/audit/_delta_log")] == [synced[commit + 2]]
 
 
-def test_a_commit_that_lost_a_race_comes_behind_the_winner(
+def test_a_commit_that_lost_a_race_follows_the_winner(
     storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     faster = delta.write_rows(storage, "audit", batch("audit", at=1))
-    put, others = delta.put_entry, [faster]
+    put_entry, winners = delta.put_entry, [faster]
 
-    def beaten(storage: Storage, table: str, name: str, data: bytes) -> None:
-        if others:
-            add = json.loads(others.pop()) | {
+    def put_after_winner(storage: Storage, table: str, name: str, data: bytes) -> None:
+        if winners:
+            add = json.loads(winners.pop()) | {
                 "partitionValues": {},
                 "modificationTime": 0,
                 "dataChange": True,
             }
-            put(storage, table, name, json.dumps({"add": add}).encode())
-        put(storage, table, name, data)
+            put_entry(storage, table, name, json.dumps({"add": add}).encode())
+        put_entry(storage, table, name, data)
 
-    monkeypatch.setattr(delta, "put_entry", beaten)
+    monkeypatch.setattr(delta, "put_entry", put_after_winner)
     assert delta.append(storage, "audit", [entry(2)], "two")
     assert not delta.append(storage, "audit", [entry(2)], "two")
-    assert seen(storage) == [1, 2]
+    assert audit_times(storage) == [1, 2]
     monkeypatch.setattr(delta, "commit_once", lambda *_: False)
     with pytest.raises(Busy, match="Others commit"):
         delta.append(storage, "audit", [entry(3)], "three")
 
 
-def test_a_table_with_features_that_are_not_known_is_not_written(storage: Storage) -> None:
+def test_a_table_with_unknown_features_is_not_written(storage: Storage) -> None:
     for features, refused in ((["appendOnly", "checkConstraints"], False), (["rowTracking"], True)):
         version = delta.open_table(f"{storage.uri}/audit").version() + 1
         protocol = {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": features}
@@ -191,7 +193,7 @@ def test_a_table_with_features_that_are_not_known_is_not_written(storage: Storag
             assert delta.append(storage, "audit", [entry(1)], features[0])
 
 
-def test_a_checkpoint_comes_now_and_then_and_old_entries_go(
+def test_checkpoints_are_written_and_old_entries_deleted(
     storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(log, "_IN_FOLDER", 3)
@@ -199,8 +201,8 @@ def test_a_checkpoint_comes_now_and_then_and_old_entries_go(
     long_ago = time.time() - 40 * 86_400
     for number in range(8):
         assert delta.append(storage, "audit", [entry(number)], f"{number}")
-        assert seen(storage) == list(range(number + 1))
-        if number == 3:  # when it has a checkpoint
+        assert audit_times(storage) == list(range(number + 1))
+        if number == 3:  # the log has a checkpoint now
             for old in folder.glob("*.*"):
                 os.utime(old, (long_ago, long_ago))
     entries = {path.name for path in folder.iterdir()}
@@ -226,7 +228,7 @@ def test_a_checkpoint_that_fails_does_not_fail_the_commit(
     monkeypatch.setattr(DeltaTable, "create_checkpoint", full)
     for number in range(3):
         assert delta.append(storage, "audit", [entry(number)], f"{number}")
-    assert seen(storage) == [0, 1, 2]
+    assert audit_times(storage) == [0, 1, 2]
     assert "no new checkpoint: No space left" in caplog.text
 
 
@@ -234,16 +236,16 @@ def test_all_tables_are_created_as_they_are_declared(tmp_path: Path) -> None:
     storage = open_storage(str(tmp_path))
     for table in TABLES:
         make_table(storage, table)
-        make_table(storage, table)  # nothing is done twice
-        declared, made = definition(table), DeltaTable(str(tmp_path / table))
-        assert made.version() == 0
-        assert made.metadata().configuration.items() >= declared.properties.items()
-        assert made.metadata().description == declared.comment
-        found = [
-            (f.name, f.type.type, f.nullable, f.metadata.get("comment", "")) for f in made.schema().fields
+        make_table(storage, table)  # the second call changes nothing
+        declared, created = definition(table), DeltaTable(str(tmp_path / table))
+        assert created.version() == 0
+        assert created.metadata().configuration.items() >= declared.properties.items()
+        assert created.metadata().description == declared.comment
+        columns = [
+            (f.name, f.type.type, f.nullable, f.metadata.get("comment", "")) for f in created.schema().fields
         ]
-        assert found == [(c.name, c.type, c.nullable, c.comment) for c in declared.columns]
-        protocol = made.protocol()
+        assert columns == [(c.name, c.type, c.nullable, c.comment) for c in declared.columns]
+        protocol = created.protocol()
         assert (protocol.min_reader_version, protocol.min_writer_version) == (1, 3 if RULES[table] else 2)
 
 
@@ -254,26 +256,27 @@ def test_a_table_of_an_earlier_version_gets_the_columns_that_it_lacks(
     with monkeypatch.context() as earlier:
         earlier.setattr(ddl, "definition", lambda _: replace(declared, columns=declared.columns[:-1]))
         make_table(storage, "backups")
-    old = batch("backups", number=1, place=1).drop_columns(["runner"])
-    write_deltalake(str(tmp_path / "backups"), old, mode="append")
-    assert rows_of(f"{storage.uri}/backups")["runner"].to_pylist() == [None]  # it is read as it is
+    old_rows = batch("backups", number=1, place=1).drop_columns(["runner"])
+    write_deltalake(str(tmp_path / "backups"), old_rows, mode="append")
+    # The old table can be read as it is.
+    assert rows_of(f"{storage.uri}/backups")["runner"].to_pylist() == [None]
     make_table(storage, "backups")
     make_table(storage, "backups")
-    made = DeltaTable(str(tmp_path / "backups"))
-    assert made.version() == 2
-    assert [field.name for field in made.schema().fields] == [column.name for column in declared.columns]
-    assert made.metadata().configuration.items() >= declared.properties.items()
+    upgraded = DeltaTable(str(tmp_path / "backups"))
+    assert upgraded.version() == 2
+    assert [field.name for field in upgraded.schema().fields] == [column.name for column in declared.columns]
+    assert upgraded.metadata().configuration.items() >= declared.properties.items()
     added = delta.write_rows(storage, "backups", batch("backups", number=2, place=2, runner="local"))
     assert delta.commit(storage, "backups", [added], "later")
     assert sorted(map(str, rows_of(f"{storage.uri}/backups")["runner"].to_pylist())) == ["None", "local"]
 
 
-def test_rows_that_were_read_are_kept_until_their_file_is_another(storage: Storage) -> None:
+def test_cached_rows_are_used_until_their_file_changes(storage: Storage) -> None:
     for number in range(3):
         assert delta.append(storage, "audit", [entry(number)], f"{number}")
-        assert seen(storage) == list(range(number + 1))
+        assert audit_times(storage) == list(range(number + 1))
     first, second, _ = sorted(Path(storage.uri.removeprefix("file://"), "audit").glob("part-*.parquet"))
-    assert seen(storage) == [0, 1, 2]
+    assert audit_times(storage) == [0, 1, 2]
     first.write_bytes(second.read_bytes())
     with pytest.raises(Damaged):
         rows_of(f"{storage.uri}/audit")

@@ -50,12 +50,12 @@ def test_nothing_but_the_catalog_can_be_reached(statement: str, tmp_path: Path) 
     assert list(tmp_path.iterdir()) == [file]
 
 
-def test_a_catalog_that_is_not_there_is_not_found(tmp_path: Path) -> None:
+def test_a_missing_catalog_is_not_found(tmp_path: Path) -> None:
     with pytest.raises(NotFound, match="no table at"):
         DuckEngine(str(tmp_path)).query("list_backups", source=None)
 
 
-def test_a_log_that_cannot_be_read_is_damage(tmp_path: Path) -> None:
+def test_an_unreadable_log_is_damage(tmp_path: Path) -> None:
     log = tmp_path / "audit" / "_delta_log"
     log.mkdir(parents=True)
     (log / f"{0:020d}.json").write_text('{"metaData": {"id"')
@@ -63,13 +63,13 @@ def test_a_log_that_cannot_be_read_is_damage(tmp_path: Path) -> None:
         DuckEngine(str(tmp_path)).select(check_select("SELECT * FROM audit", view_columns()))
 
 
-def test_what_needs_too_much_memory_is_stopped(tmp_path: Path) -> None:
+def test_a_query_that_needs_too_much_memory_is_stopped(tmp_path: Path) -> None:
     statement = "SELECT list(range) AS l FROM range(200000000)"
     with pytest.raises(EnvironmentProblem, match="memory"):
         DuckEngine(str(tmp_path)).run(statement, (), {}).read_all()
 
 
-def test_a_statement_that_is_wrong_is_the_callers(tmp_path: Path) -> None:
+def test_a_wrong_statement_is_a_usage_problem(tmp_path: Path) -> None:
     with pytest.raises(UsageProblem, match="colour"):
         DuckEngine(str(tmp_path)).run("SELECT colour FROM (SELECT 1 AS a)", (), {}).read_all()
 
@@ -98,20 +98,20 @@ def test_defined_relations_are_read_by_later_statements(tmp_path: Path) -> None:
         engine.define('x" AS SELECT 1; --', "SELECT 1 AS a")
 
 
-def test_what_one_engine_has_no_other_sees(tmp_path: Path) -> None:
-    one, other = DuckEngine(str(tmp_path)), DuckEngine(str(tmp_path))
-    one.define("selected", "SELECT 1 AS a")
-    one.give("chosen", SECRET)
+def test_an_engine_does_not_see_relations_of_another(tmp_path: Path) -> None:
+    first, second = DuckEngine(str(tmp_path)), DuckEngine(str(tmp_path))
+    first.define("selected", "SELECT 1 AS a")
+    first.give("chosen", SECRET)
     for relation in ("selected", "chosen"):
-        assert one.columns(relation) == ["a"]
+        assert first.columns(relation) == ["a"]
         with pytest.raises(UsageProblem, match="does not exist"):
-            other.run(f"SELECT * FROM {relation}", (), {}).read_all()
-    other.define("selected", "SELECT 2 AS b")
-    assert one.run("SELECT * FROM selected", (), {}).read_all().to_pylist() == [{"a": 1}]
+            second.run(f"SELECT * FROM {relation}", (), {}).read_all()
+    second.define("selected", "SELECT 2 AS b")
+    assert first.run("SELECT * FROM selected", (), {}).read_all().to_pylist() == [{"a": 1}]
 
 
 def test_a_fork_does_not_close_the_databases_of_its_parent(tmp_path: Path) -> None:
-    """It has none of their threads. Spark's JVM is started by a fork that first runs a function."""
+    """A fork has none of their threads. Spark's JVM is started by a fork that first runs a function."""
     DuckEngine(str(tmp_path))
     _check("backups", SECRET, {"delta.constraints.positive": "a > 0"})
     subprocess.run(["true"], preexec_fn=os.getpid, check=True)
@@ -119,7 +119,7 @@ def test_a_fork_does_not_close_the_databases_of_its_parent(tmp_path: Path) -> No
         _check("backups", SECRET, {"delta.constraints.positive": "a > 1"})
 
 
-def test_only_what_a_statement_reads_is_opened() -> None:
+def test_only_relations_that_a_statement_reads_are_opened() -> None:
     assert relations_in("WITH a AS (SELECT * FROM files) SELECT * FROM a JOIN backups") == {
         "files",
         "backups",
@@ -135,7 +135,7 @@ def test_only_what_a_statement_reads_is_opened() -> None:
 def test_of_many_files_only_the_needed_columns_and_files_are_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where nothing was removed, no path; and DuckDB passes a condition on a column with statistics on."""
+    """Without removals no path is read. DuckDB passes conditions on columns with statistics to the scan."""
     writer = CatalogWriter(None, str(tmp_path))
     writer.migrate()
     storage = open_storage(writer.catalog_uri)
@@ -143,41 +143,43 @@ def test_of_many_files_only_the_needed_columns_and_files_are_read(
         append(storage, "files", [file_row(number, path=f"f{number}", end_position=1)], f"files of {number}")
     append(storage, "backups", [backup_row(1), backup_row(2)], "both")
     monkeypatch.setattr(dataset, "_SMALL_BYTES", 0)  # every table with a row is a dataset
-    read: list[tuple[str, list[str]]] = []
-    as_duckdb_reads = dataset._unlocked
+    scans: list[tuple[str, list[str]]] = []
+    original_unlocked = dataset._unlocked
 
     def watched(kind: type) -> type:
-        class Watched(as_duckdb_reads(kind)):  # type: ignore[misc]
-            def scanner(self, **asked: Any) -> Any:
-                read.extend((part.path, asked["columns"]) for part in self.get_fragments(asked.get("filter")))
-                return super().scanner(**asked)
+        class Watched(original_unlocked(kind)):  # type: ignore[misc]
+            def scanner(self, **options: Any) -> Any:
+                scans.extend(
+                    (part.path, options["columns"]) for part in self.get_fragments(options.get("filter"))
+                )
+                return super().scanner(**options)
 
         return Watched
 
     monkeypatch.setattr(dataset, "_unlocked", watched)
 
-    def asked(select: str) -> list[dict[str, Any]]:
-        read.clear()
+    def select_rows(select: str) -> list[dict[str, Any]]:
+        scans.clear()
         engine = DuckEngine(writer.catalog_uri)
         return engine.run(select, steps("SELECT * FROM files"), {}).read_all().to_pylist()
 
-    assert asked("SELECT COUNT(*) AS files FROM files WHERE role = 'data'") == [{"files": 2}]
-    assert read
-    assert "path" not in {column for _, columns in read for column in columns}
-    (row,) = asked(f"SELECT path, role FROM files WHERE backup_id = '{backup_id(2)}'")
+    assert select_rows("SELECT COUNT(*) AS files FROM files WHERE role = 'data'") == [{"files": 2}]
+    assert scans
+    assert "path" not in {column for _, columns in scans for column in columns}
+    (row,) = select_rows(f"SELECT path, role FROM files WHERE backup_id = '{backup_id(2)}'")
     assert row == {"path": "f2", "role": "data"}
-    assert len([path for path, columns in read if "path" in columns]) == 1
+    assert len([path for path, columns in scans if "path" in columns]) == 1
 
 
 def test_no_column_with_statistics_is_read_as_a_dictionary() -> None:
     stated = re.compile(r"'delta.dataSkippingStatsColumns' = '([^']*)'")
     for migration in names("migrations"):
         for table in names(f"migrations/{migration}"):
-            for found in stated.findall(load(f"migrations/{migration}", table)):
-                assert table == "destinations" or not dataset._REPEATED & set(found.split(","))
+            for columns in stated.findall(load(f"migrations/{migration}", table)):
+                assert table == "destinations" or not dataset._REPEATED & set(columns.split(","))
 
 
-def test_few_files_are_read_before_their_rows_are_asked_for() -> None:
+def test_only_a_few_files_are_read_ahead() -> None:
     opened: list[int] = []
     rows = pa.table({"number": [1, 2]})
 
@@ -193,27 +195,25 @@ def test_few_files_are_read_before_their_rows_are_asked_for() -> None:
     assert sum(batch.num_rows for batch in dataset._ahead(read, range(100))) == 200
 
 
-def test_before_the_process_ends_no_file_is_opened_any_more(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Milliseconds. That a process which leaves rows unread ends was tried with a catalog of 10 million."""
+def test_no_file_is_opened_once_the_process_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that leaves rows unread ends too: this was tried with a catalog of 10 million rows."""
     (tmp_path / "a.parquet").write_bytes(b"whole")
     monkeypatch.setattr(verified, "_ending", threading.Event())
-    opens, go = threading.Event(), threading.Event()
+    opening, proceed = threading.Event(), threading.Event()
     files = verified.VerifiedFiles(str(tmp_path))
 
     def open_slowly(_: str) -> None:
-        opens.set()
-        go.wait()
+        opening.set()
+        proceed.wait()
 
     monkeypatch.setattr(files, "_open", open_slowly)
     reader = threading.Thread(target=files.open_input_file, args=("a.parquet",))
     reader.start()
-    opens.wait()
+    opening.wait()
     end = threading.Thread(target=verified.open_no_more, kwargs={"reading": False})
     end.start()
-    assert end.is_alive()  # it waits for the one that is opened
-    go.set()
+    assert end.is_alive()  # it waits for the file that is being opened
+    proceed.set()
     end.join()
     reader.join()
     with pytest.raises(OSError, match="ends"):

@@ -1,4 +1,4 @@
-"""What Spark's errors are shortened to."""
+"""Spark's errors are shortened to their causes."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ STACK = "\n".join(["\tat org.apache.spark.scheduler.DAGScheduler.runJob(DAGSched
         ("something else", "something else"),
     ],
 )  # fmt: skip
-def test_the_cause_is_what_lies_below_the_stack(text: str, cause: str) -> None:
+def test_the_cause_is_found_below_the_stack(text: str, cause: str) -> None:
     assert cause_in(RuntimeError(text)) == cause
 
 

@@ -1,5 +1,5 @@
 # ruff: noqa: E501 - values are in one piece
-"""Functions give on DuckDB what Spark gave, which is recorded in tests/sql/functions; or DuckDB leaves them to
+"""On DuckDB, functions return what Spark returned, as tests/sql/functions records it, or DuckDB leaves the call to
 Spark."""
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ DIFFERENT: dict[str, list[str]] = json.loads((FOLDER / DIFFERENCES).read_text("u
 def test_duckdb_answers_as_spark_did_or_leaves_it_to_spark(
     template: str, connection: duckdb.DuckDBPyConnection
 ) -> None:
-    """Each call once, with values and with columns in turn."""
+    """Makes each call once, in turn with values and with columns."""
     selects = [forms[number % 2] for number, forms in enumerate(_forms(template))]
     _check_answers(connection, template, selects)
 
@@ -44,7 +44,7 @@ def _check_answers(connection: duckdb.DuckDBPyConnection, template: str, selects
         answer = duckdb_answer(connection, select)
         if answer != "spark" and not same(answer, by_spark):
             differing.append((select, by_spark, answer))
-    known = DIFFERENT.get(template, [])
-    assert [select for select, *_ in differing] == [select for select in selects if select in known], (
-        differing
-    )
+    known_differences = DIFFERENT.get(template, [])
+    assert [select for select, *_ in differing] == [
+        select for select in selects if select in known_differences
+    ], differing

@@ -59,18 +59,18 @@ def test_an_attack_is_refused(case: dict[str, str]) -> None:
 
 
 def is_shown(message: str, sql: str) -> bool:
-    """Whether an error quotes a line of the person's own text and marks a place in it."""
-    found = re.search(r"\nline (\d+): (.*)\n( +)(\^+)$", message)
-    if found is None:
+    """Whether an error quotes a line of the person's own text and marks a part of it."""
+    excerpt = re.search(r"\nline (\d+): (.*)\n( +)(\^+)$", message)
+    if excerpt is None:
         return False
-    line = re.split(r"[\r\n]", sql)[int(found[1]) - 1]
-    seen = "".join(character if character.isprintable() else " " for character in line)
-    start = len(found[3]) - len(f"line {found[1]}: ")
-    return found[2] in seen and 0 <= start < start + len(found[4]) <= len(found[2])
+    line = re.split(r"[\r\n]", sql)[int(excerpt[1]) - 1]
+    printable = "".join(character if character.isprintable() else " " for character in line)
+    start = len(excerpt[3]) - len(f"line {excerpt[1]}: ")
+    return excerpt[2] in printable and 0 <= start < start + len(excerpt[4]) <= len(excerpt[2])
 
 
 @pytest.mark.parametrize("case", ALLOWED, ids=lambda case: case["sql"][:60])
-def test_what_is_allowed_runs_and_says_the_same(
+def test_allowed_sql_runs_and_gives_the_expected_rows(
     case: dict[str, Any], duck: duckdb.DuckDBPyConnection
 ) -> None:
     checked = check_select(case["sql"], RELATIONS)
@@ -97,16 +97,16 @@ def test_a_function_gives_on_duckdb_what_it_gives_on_spark(
         assert plain(duck.execute(checked.text("duckdb")).fetchall()) == case[1]
 
 
-def test_a_column_without_a_name_is_named_by_its_words(duck: duckdb.DuckDBPyConnection) -> None:
+def test_a_column_without_a_name_is_named_after_its_expression(duck: duckdb.DuckDBPyConnection) -> None:
     columns = "count(*), sum(bytes), 1, max(scope || 'x'), bytes, max(bytes) + 1 AS sum_bytes"
     text = check_select(f"SELECT {columns} FROM files GROUP BY ALL ORDER BY sum_bytes", RELATIONS)
-    found = [column[0] for column in duck.execute(text.text("duckdb")).description or ()]
-    assert found == ["count", "sum_bytes_", "_1", "max_scope_x", "bytes", "sum_bytes"]
-    assert re.findall("AS `(.*?)`", text.text("spark")) == [*found[:4], "sum_bytes"]
+    names = [column[0] for column in duck.execute(text.text("duckdb")).description or ()]
+    assert names == ["count", "sum_bytes_", "_1", "max_scope_x", "bytes", "sum_bytes"]
+    assert re.findall("AS `(.*?)`", text.text("spark")) == [*names[:4], "sum_bytes"]
 
 
 def plain(rows: object) -> str:
-    """One value, as guard_functions.yml has it."""
+    """The text of one value, in the form of guard_functions.yml."""
     text = re.sub(r"Decimal\('([^']*)'\)|, tzinfo=[^,)]*(?:\.utc|>)", r"\1", str(rows)).replace(
         "bytearray(b", "(b"
     )
@@ -114,20 +114,20 @@ def plain(rows: object) -> str:
     return text[2:-3] if text.startswith("[(") and text.endswith(",)]") else text
 
 
-def test_every_allowed_function_and_syntax_is_shown_to_run() -> None:
+def test_every_allowed_function_and_syntax_is_tested() -> None:
     import sqlglot
 
-    shown = [case["sql"] for case in ALLOWED] + [f"SELECT {case[0]} FROM files" for case in FUNCTIONS]
-    text = " ".join(shown).lower()
+    selects = [case["sql"] for case in ALLOWED] + [f"SELECT {case[0]} FROM files" for case in FUNCTIONS]
+    text = " ".join(selects).lower()
     assert sorted(name for name in SPARK if not re.search(rf"(?<!\w){name}(?!\w)", text)) == []
     assert ONLY_SPARK <= SPARK
-    seen = {
+    node_types = {
         type(node).__name__
-        for sql in shown
+        for sql in selects
         if sql[:4] in ("SELE", "WITH", "(SEL")
         for node in sqlglot.parse_one(sql, dialect=Asked).walk()
     }
-    assert sorted(SYNTAX - seen) == []
+    assert sorted(SYNTAX - node_types) == []
 
 
 def test_a_function_of_duckdb_alone_runs_there() -> None:
@@ -154,7 +154,7 @@ def test_a_function_of_duckdb_alone_runs_there() -> None:
         ("SELECT repeat('x', 2000000) FROM files", "at most 1,000,000", "^" * 7, "SELECT"),
     ],
 )
-def test_an_error_points_at_the_place(sql: str, message: str, mark: str, hint: str) -> None:
+def test_an_error_marks_its_position(sql: str, message: str, mark: str, hint: str) -> None:
     with pytest.raises(UsageProblem, match=re.escape(message)) as refused:
         check_select(sql, RELATIONS)
     assert mark in refused.value.message
@@ -175,7 +175,7 @@ def test_an_error_points_at_the_place(sql: str, message: str, mark: str, hint: s
         ("SELECT sum('a' + path)\nFROM files", "SELECT sum('a' + path)"),
     ],
 )
-def test_an_error_of_duckdb_points_at_the_place(sql: str, marked: str, tmp_path: Path) -> None:
+def test_an_error_of_duckdb_marks_its_position(sql: str, marked: str, tmp_path: Path) -> None:
     CatalogWriter(None, str(tmp_path)).migrate()
     engine = DuckEngine(f"{tmp_path}/catalog")
     engine.give("files", pa.table({"path": ["a1/b'c"], "bytes": [10]}))
@@ -194,15 +194,15 @@ def test_describe_shows_columns_and_their_types() -> None:
 
 
 @pytest.mark.parametrize("sql", [*HOSTILE, *LARGE])
-def test_hostile_sizes_end(sql: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """With an answer or an error of our own, in bounded time and memory."""
+def test_hostile_sql_ends_in_bounded_time(sql: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """It ends with an answer or with one of our errors, in bounded time and memory."""
     from lakebackup.sql_engine import limits
 
     monkeypatch.setattr(limits, "BYTES", 512 << 20)
     engine = DuckEngine(str(tmp_path))
     row = {name: ["a1/b'c"] for name in RELATIONS["files"]} | {"bytes": [10]}
     engine.give("files", pa.table(row | {"at": pa.array([0], pa.timestamp("us"))}))
-    began = time.process_time()
+    start = time.process_time()
     try:
         checked = check_select(sql, RELATIONS)
         with Limits(engine.interrupt, seconds=0.3).running():
@@ -210,7 +210,7 @@ def test_hostile_sizes_end(sql: str, monkeypatch: pytest.MonkeyPatch, tmp_path: 
                 del batch
     except LakebackupError:
         pass
-    assert time.process_time() - began < 8
+    assert time.process_time() - start < 8
 
 
 @pytest.mark.parametrize(
@@ -244,14 +244,14 @@ def test_very_long_sql_is_refused(sql: str) -> None:
         check_select(sql, RELATIONS)
 
 
-def test_a_long_list_is_fine() -> None:
+def test_a_long_list_is_allowed() -> None:
     names = ", ".join(f"'topic{number}'" for number in range(2000))
     assert "topic1999" in check_select(f"SELECT path FROM files WHERE scope IN ({names})", RELATIONS).spark
 
 
 @settings(max_examples=3 * settings.default.max_examples)
 @given(text=st.text(st.characters(exclude_categories=["Cc", "Cf", "Cs"]), max_size=30))
-def test_text_arrives_as_it_was_or_is_refused(text: str, duck: duckdb.DuckDBPyConnection) -> None:
+def test_text_is_passed_unchanged_or_refused(text: str, duck: duckdb.DuckDBPyConnection) -> None:
     text = text.replace('"', "'")
     try:
         checked = check_select(f'SELECT "{text}"', RELATIONS)
@@ -280,7 +280,7 @@ DANGEROUS = re.compile(
 
 @settings(max_examples=15 * settings.default.max_examples)
 @given(st.lists(st.sampled_from(WORDS), max_size=25), st.sampled_from(STARTS))
-def test_any_words_are_checked_or_refused_and_nothing_else_happens(words: list[str], start: str) -> None:
+def test_random_words_are_safe_or_refused(words: list[str], start: str) -> None:
     try:
         checked = check_select(f"{start} {' '.join(words)}", RELATIONS)
     except UsageProblem:
@@ -290,7 +290,7 @@ def test_any_words_are_checked_or_refused_and_nothing_else_happens(words: list[s
         assert not DANGEROUS.search(re.sub(r"'[^']*'", "", text).lower())
 
 
-def test_functions_that_duckdb_lacks_are_made_for_the_select_that_names_one(tmp_path: Path) -> None:
+def test_functions_that_duckdb_lacks_are_created_for_a_select_that_calls_one(tmp_path: Path) -> None:
     CatalogWriter(None, str(tmp_path)).migrate()
     for _ in range(2):
         engine = DuckEngine(f"{tmp_path}/catalog")
@@ -298,5 +298,5 @@ def test_functions_that_duckdb_lacks_are_made_for_the_select_that_names_one(tmp_
             "SELECT count(*) AS found FROM files",
             "SELECT PMOD(count(*) - 3, 3) AS found FROM files",
         ):
-            (found,) = engine.select(check_select(sql, RELATIONS)).read_all().to_pylist()
-            assert found == {"found": 0}
+            (row,) = engine.select(check_select(sql, RELATIONS)).read_all().to_pylist()
+            assert row == {"found": 0}

@@ -1,4 +1,4 @@
-"""records('topic') in FROM, and all that is not quite it."""
+"""records('topic') in FROM, and calls that only resemble it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FILES = {"files": ["path", "bytes"]}
         ("SELECT key AS records_1 FROM records('o') ORDER BY kafka_offset", ["o"], {"key", "kafka_offset"}),
     ],
 )  # fmt: skip
-def test_it_is_a_relation_like_any(sql: str, topics: list[str], columns: set[str]) -> None:
+def test_records_is_a_relation(sql: str, topics: list[str], columns: set[str]) -> None:
     checked = check_select(sql, FILES, records=True)
     assert [call.topic for call in checked.records] == topics
     assert {column for call in checked.records for column in call.columns} == columns
@@ -35,7 +35,7 @@ def test_it_is_a_relation_like_any(sql: str, topics: list[str], columns: set[str
 
 
 @pytest.mark.parametrize(
-    ("sql", "why"),
+    ("sql", "complaint"),
     [
         ("SELECT key FROM records()", "takes one text or two"),
         ("SELECT key FROM records('a', 'b', 'c')", "takes one text or two"),
@@ -58,11 +58,11 @@ def test_it_is_a_relation_like_any(sql: str, topics: list[str], columns: set[str
         ("SELECT key FROM records('a') AS r WHERE records.key = 'a'", "no relation records"),
     ],
 )
-def test_what_is_not_quite_it_is_refused(sql: str, why: str) -> None:
-    with pytest.raises(UsageProblem, match=why):
+def test_invalid_calls_of_records_are_refused(sql: str, complaint: str) -> None:
+    with pytest.raises(UsageProblem, match=complaint):
         check_select(sql, FILES, records=True)
 
 
-def test_it_is_refused_where_nothing_can_answer_it() -> None:
+def test_records_is_refused_where_nothing_can_answer_it() -> None:
     with pytest.raises(UsageProblem, match="cannot be asked here"):
         check_select("SELECT path FROM records('orders')", FILES)

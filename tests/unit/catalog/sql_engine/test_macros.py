@@ -50,7 +50,7 @@ def test_plan_of_nested_calls_grows_with_their_text(
         "GROUP BY ALL HAVING datediff(max(time), min(text)) > 0 ORDER BY datediff(max(time), min(text))",
     ],
 )
-def test_macros_of_several_arguments_stand_in_every_clause(
+def test_macros_of_several_arguments_work_in_every_clause(
     clause: str, connection: duckdb.DuckDBPyConnection
 ) -> None:
     sql = f"SELECT max(time) AS latest FROM {_ROWS} {clause}"

@@ -1,4 +1,4 @@
-"""A limit of bytes a second: waited for by the clock's reading, shared by the tasks that run at once."""
+"""A limit of bytes a second. Tasks wait by the clock, and those that run at once share the limit."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from lakebackup_jobs.lifecycle.tasks.task import Task, run_all
 
 @pytest.fixture
 def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """How long each wait was to be; a stand-in for the clock goes on by it."""
-    found: list[float] = []
-    monkeypatch.setattr(pace.time, "monotonic", lambda: sum(found))
-    monkeypatch.setattr(pace.time, "sleep", found.append)
-    return found
+    """The length of each wait, in seconds. A fake clock advances by it."""
+    seconds: list[float] = []
+    monkeypatch.setattr(pace.time, "monotonic", lambda: sum(seconds))
+    monkeypatch.setattr(pace.time, "sleep", seconds.append)
+    return seconds
 
 
 @pytest.fixture(autouse=True)
@@ -31,7 +31,7 @@ def unlimited() -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class Spend(Task):
-    """Each task spends 100 bytes, and says at what rate."""
+    """Each task spends 100 bytes and returns its rate."""
 
     COLUMNS: ClassVar[str] = "rate BIGINT, error STRING"
 
@@ -41,7 +41,7 @@ class Spend(Task):
         return {"rate": throttle and throttle._rate}
 
 
-def test_what_is_spent_is_waited_for(waits: list[float]) -> None:
+def test_spending_bytes_waits(waits: list[float]) -> None:
     pace.spend(1 << 40)  # outside of a task
     with pace.paced(50):
         pace.spend(100)
@@ -55,14 +55,16 @@ def test_what_is_spent_is_waited_for(waits: list[float]) -> None:
 
 
 @pytest.mark.usefixtures("waits")
-@pytest.mark.parametrize(("at_once", "tasks", "each"), [(1, 5, 1000), (2, 5, 500), (8, 2, 500), (4, 1, 1000)])
-def test_the_tasks_at_once_share_the_limit(at_once: int, tasks: int, each: int) -> None:
+@pytest.mark.parametrize(
+    ("max_tasks", "tasks", "rate"), [(1, 5, 1000), (2, 5, 500), (8, 2, 500), (4, 1, 1000)]
+)
+def test_tasks_that_run_at_once_share_the_limit(max_tasks: int, tasks: int, rate: int) -> None:
     limit(1000)
-    assert {row.rate for row in run_all(Spend(), range(tasks), None, at_once)} == {each}
-    job, count = Spend().within_limit(range(tasks), at_once)
-    assert (job, count) == (Paced(Spend(), each), min(tasks, at_once))
+    assert {row.rate for row in run_all(Spend(), range(tasks), None, max_tasks)} == {rate}
+    job, count = Spend().within_limit(range(tasks), max_tasks)
+    assert (job, count) == (Paced(Spend(), rate), min(tasks, max_tasks))
     (batch,) = job.rows(0)
-    assert batch.to_pylist() == [{"rate": each, "error": None}]
+    assert batch.to_pylist() == [{"rate": rate, "error": None}]
 
 
 def test_without_a_limit_nothing_waits(waits: list[float]) -> None:

@@ -1,4 +1,4 @@
-"""A person's SELECT can take neither all memory nor all day."""
+"""A person's SELECT is bounded in memory and time."""
 
 from __future__ import annotations
 
@@ -28,36 +28,36 @@ for _ in range(4):
 
 
 @pytest.fixture
-def made(tmp_path: Path) -> MadeBackups:
+def backups(tmp_path: Path) -> MadeBackups:
     return MadeBackups(tmp_path)
 
 
 def test_memory_is_bounded(
-    made: MadeBackups, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    backups: MadeBackups, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    reader = made.reader()
+    reader = backups.reader()
     monkeypatch.setattr(limits, "BYTES", 256 << 20)
     assert (
-        main(["sql", f"SELECT length({HUGE}) AS n", "--repo", str(made.folder)])
+        main(["sql", f"SELECT length({HUGE}) AS n", "--repo", str(backups.folder)])
         == EnvironmentProblem.exit_code
     )
     assert "memory" in capsys.readouterr().err
-    assert main(["sql", "SELECT count(*) AS n FROM files", "--repo", str(made.folder)]) == 0
+    assert main(["sql", "SELECT count(*) AS n FROM files", "--repo", str(backups.folder)]) == 0
     with pytest.raises(EnvironmentProblem, match="memory"):
         reader.define_checked("chosen", check_select(f"SELECT {HUGE} AS path", reader.relations()))
 
 
-def test_time_is_bounded(made: MadeBackups, capsys: pytest.CaptureFixture[str]) -> None:
-    made.flush()
-    assert main(["sql", LONG, "--repo", str(made.folder), "--timeout", "100ms"]) == TimedOut.exit_code
+def test_time_is_bounded(backups: MadeBackups, capsys: pytest.CaptureFixture[str]) -> None:
+    backups.flush()
+    assert main(["sql", LONG, "--repo", str(backups.folder), "--timeout", "100ms"]) == TimedOut.exit_code
     assert "within 0.1 s" in capsys.readouterr().err
     assert (
-        main(["sql", "SELECT 1 AS n", "--repo", str(made.folder), "--timeout", "0s"])
+        main(["sql", "SELECT 1 AS n", "--repo", str(backups.folder), "--timeout", "0s"])
         == UsageProblem.exit_code
     )
 
 
-def test_who_reads_the_rows_may_take_time() -> None:
+def test_reading_the_rows_has_no_time_limit() -> None:
     fired = threading.Event()
     bounds = Limits(fired.set, seconds=0.2)
     with bounds.running():
@@ -80,12 +80,12 @@ def test_an_interrupted_query_timed_out() -> None:
 def test_a_query_that_cannot_be_stopped_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "_GRACE_S", 0.0)
     given_up: list[TimedOut] = []
-    ended = threading.Event()
+    stopped = threading.Event()
 
     def give_up(error: TimedOut) -> None:
         given_up.append(error)
-        ended.set()
+        stopped.set()
 
     with Limits(lambda: None, seconds=0.0, give_up=give_up).running():
-        assert ended.wait(5)
+        assert stopped.wait(5)
     assert "--timeout" in given_up[0].hint

@@ -1,5 +1,7 @@
-"""What an analyst asks has on DuckDB the rows that Spark gave, which are recorded in tests/sql/selects; or
-DuckDB leaves it to Spark. Without a JVM, a few seconds in all."""
+"""SELECTs return on DuckDB what they returned on Spark, or DuckDB leaves them to Spark.
+
+tests/sql/selects records Spark's answers. The tests need no JVM and take a few seconds.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ from tests.support.select_answers import duckdb_answer, recorded, same_rows, sel
 
 SELECTS = selects()
 RECORDED = recorded()
-# Columns whose types only the engines know: Spark makes numbers of the texts, DuckDB texts of the numbers.
+# Only the engines know the types of these columns. Spark casts the texts to numbers, DuckDB the other way.
 DIFFERENT = {"SELECT id AS x FROM codes UNION ALL SELECT id FROM regions"}
 
 

@@ -1,4 +1,4 @@
-"""Rows that DuckDB has no room for go to a folder that no other user reads, and that ends with the engine."""
+"""DuckDB spills rows to a folder that no other user can read, and that is deleted with the engine."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from lakebackup.sql_engine.duck import _Spilled
 
 
-def test_the_folder_is_private_and_goes() -> None:
+def test_the_folder_is_private_and_deleted_with_its_object() -> None:
     spilled = _Spilled()
     folder = Path(spilled.folder)
     assert folder.stat().st_mode & 0o777 == 0o700
@@ -19,8 +19,6 @@ def test_the_folder_is_private_and_goes() -> None:
     assert not folder.exists()
 
 
-def test_where_nothing_can_be_written_questions_do_without(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_without_a_writable_folder_there_is_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "not there"))
     assert _Spilled().folder == ""

@@ -1,4 +1,4 @@
-"""Which places may not contain each other, by their real paths."""
+"""Repositories, targets and sources may not contain each other. Their real paths are compared."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def request_(tmp_path: Path) -> Request:
 
 
 @pytest.mark.parametrize(
-    ("inner", "outer", "within"),
+    ("inner", "outer", "expected"),
     [
         ("s3://b/repo", "s3://b/repo", True),
         ("s3://b/repo/out/", "s3a://b/repo", True),
@@ -33,25 +33,25 @@ def request_(tmp_path: Path) -> Request:
         ("/r", "/r/repo", False),
     ],
 )
-def test_a_place_is_within_another_by_whole_parts_of_its_path(inner: str, outer: str, within: bool) -> None:
-    assert is_within(inner, outer) is within
+def test_a_path_is_within_another_by_whole_parts(inner: str, outer: str, expected: bool) -> None:
+    assert is_within(inner, outer) is expected
 
 
-@pytest.mark.parametrize("place", ["repo", "repo/out", "catalog/backups", "."])
+@pytest.mark.parametrize("target", ["repo", "repo/out", "catalog/backups", "."])
 def test_a_target_may_not_overlap_the_repository_or_its_catalog(
-    request_: Request, tmp_path: Path, place: str
+    request_: Request, tmp_path: Path, target: str
 ) -> None:
     with pytest.raises(UsageProblem, match=r"lies in|contains"):
-        require_outside(request_, str(tmp_path / place))
+        require_outside(request_, str(tmp_path / target))
 
 
-def test_a_target_is_known_by_its_real_path(request_: Request, tmp_path: Path) -> None:
+def test_a_target_is_compared_by_its_real_path(request_: Request, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "repo")
     (tmp_path / "deep").mkdir()
     (tmp_path / "deep" / "up").symlink_to("../link")
-    for place in ("link/out", "deep/up/out/more"):
+    for target in ("link/out", "deep/up/out/more"):
         with pytest.raises(UsageProblem, match="lies in the repository"):
-            require_outside(request_, str(tmp_path / place))
+            require_outside(request_, str(tmp_path / target))
     by_link = Request(str(tmp_path / "link"))
     with pytest.raises(UsageProblem, match="lies in the repository"):
         require_outside(by_link, f"file://{tmp_path}/repo/out")
@@ -64,7 +64,7 @@ def test_a_target_may_not_be_in_another_repository(request_: Request, tmp_path: 
         require_outside(request_, str(tmp_path / "second" / "a" / "b"))
 
 
-def test_targets_beside_the_repository_are_taken(request_: Request, tmp_path: Path) -> None:
+def test_targets_beside_the_repository_are_accepted(request_: Request, tmp_path: Path) -> None:
     require_outside(request_, str(tmp_path / "out"))
     require_outside(request_, str(tmp_path / "repo2"))
     require_outside(request_, str(tmp_path), is_file=True)

@@ -1,4 +1,7 @@
-"""Files of this account alone. Only root can give a file to another account; the rest are modes."""
+"""Files that only this account may read or write.
+
+Only root can give a file to another account, so tests of other owners need root. The rest are tests of modes.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,9 @@ def file(tmp_path: Path) -> Path:
         (0o602, "may write", "may write"),
     ],
 )
-def test_what_others_may_do(file: Path, mode: int, as_settings: str | None, as_secret: str | None) -> None:
+def test_files_that_others_may_read_or_write_are_refused(
+    file: Path, mode: int, as_settings: str | None, as_secret: str | None
+) -> None:
     file.chmod(mode)
     for secret, refusal in ((False, as_settings), (True, as_secret)):
         if refusal is None:
@@ -43,7 +48,7 @@ def test_what_others_may_do(file: Path, mode: int, as_settings: str | None, as_s
 
 
 @AS_ROOT
-def test_another_accounts_file(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_of_another_account_is_refused(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file.chmod(0o600)
     os.chown(file, 65534, 65534)
     monkeypatch.delenv("SUDO_UID", raising=False)
@@ -54,18 +59,18 @@ def test_another_accounts_file(file: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @AS_ROOT
-def test_a_group_of_others(file: Path) -> None:
+def test_a_file_that_another_group_may_write_is_refused(file: Path) -> None:
     os.chown(file, 0, 65534)
     file.chmod(0o620)
     with pytest.raises(Refused, match="may write"):
         require_own(file, "The configuration file")
 
 
-def test_what_is_not_there_is_no_error_here(tmp_path: Path) -> None:
+def test_a_missing_file_is_no_error(tmp_path: Path) -> None:
     require_own(tmp_path / "gone", "The key file", secret=True)
 
 
-def test_where_decisions_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_state_folder_follows_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", "/state")
     assert state_folder() == Path("/state/lakebackup")
     monkeypatch.delenv("XDG_STATE_HOME")
@@ -73,8 +78,8 @@ def test_where_decisions_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     assert state_folder() == Path("/home/ann/.local/state/lakebackup")
 
 
-def test_an_account_without_a_home_has_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_account_without_a_home_has_no_state_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("XDG_STATE_HOME", raising=False)
     monkeypatch.delenv("HOME", raising=False)
-    monkeypatch.setattr(os, "geteuid", lambda: 123_456)  # of no name, as in containers
+    monkeypatch.setattr(os, "geteuid", lambda: 123_456)  # an account without a name, as in containers
     assert state_folder() is None

@@ -12,7 +12,7 @@ STATUS = "getFileStatus on s3://bucket/a/_delta_log: "
 
 
 @pytest.mark.parametrize(
-    ("text", "said", "advice"),
+    ("text", "message", "advice"),
     [
         (
             (
@@ -69,14 +69,14 @@ STATUS = "getFileStatus on s3://bucket/a/_delta_log: "
         ),
     ],
 )
-def test_an_error_of_the_jvm_has_the_words_of_the_other_path(
-    monkeypatch: pytest.MonkeyPatch, text: str, said: str, advice: str
+def test_an_error_of_the_jvm_reads_like_one_of_our_own_client(
+    monkeypatch: pytest.MonkeyPatch, text: str, message: str, advice: str
 ) -> None:
     monkeypatch.setenv("LAKEBACKUP_S3__ENDPOINT", SERVER)
     monkeypatch.setenv("LAKEBACKUP_S3__MAX_ATTEMPTS", "1")
     problem = problem_in(f"{JAVA}{text}")
     assert problem is not None
-    assert said in problem.message
+    assert message in problem.message
     assert advice in problem.hint
     assert problem.exit_code == 6
 
@@ -92,5 +92,5 @@ def test_an_error_of_the_jvm_has_the_words_of_the_other_path(
         "java.lang.OutOfMemoryError: Java heap space",
     ],
 )
-def test_what_is_no_fault_of_s3_stays_as_it_is(text: str) -> None:
+def test_errors_of_other_causes_are_not_explained(text: str) -> None:
     assert problem_in(f"{JAVA}{text}") is None

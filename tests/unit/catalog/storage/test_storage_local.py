@@ -21,11 +21,11 @@ def root(tmp_path: Path) -> Path:
 def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The files and folders that were synced, in order."""
     names: list[str] = []
-    really = os.fsync
+    original_fsync = os.fsync
 
     def fsync(handle: int) -> None:
         names.append(str(Path(f"/proc/self/fd/{handle}").readlink()))
-        really(handle)
+        original_fsync(handle)
 
     monkeypatch.setattr(os, "fsync", fsync)
     return names
@@ -60,7 +60,7 @@ def test_a_put_costs_one_sync_of_the_file_and_one_of_the_folder(
     assert {str(root), str(root / "a"), str(root / "a/b")} <= set(synced)
 
 
-def test_a_folder_removed_behind_our_back_is_recreated(root: Path) -> None:
+def test_a_folder_that_another_process_removed_is_recreated(root: Path) -> None:
     storage = LocalStorage(str(root))
     storage.put("a/b", b"x")
     (root / "a/b").unlink()
@@ -87,7 +87,7 @@ def test_symbolic_links_are_listed_and_never_followed(root: Path, tmp_path: Path
         list(storage.list("folder/"))
     with pytest.raises(UsageProblem, match="symbolic link"):
         storage.delete("folder/secret")
-    assert [found.path for found in storage.list()] == ["file", "folder", "kept"]
+    assert [entry.path for entry in storage.list()] == ["file", "folder", "kept"]
     assert list(storage.folders()) == []
     storage.delete("file")
     assert not (root / "file").is_symlink()
@@ -97,7 +97,7 @@ def test_symbolic_links_are_listed_and_never_followed(root: Path, tmp_path: Path
     assert (outside / "secret").read_bytes() == b"s"
 
 
-def test_what_is_no_regular_file_is_damaged_and_nobody_waits_for_it(root: Path) -> None:
+def test_files_of_other_kinds_are_damaged_and_never_waited_for(root: Path) -> None:
     storage = LocalStorage(str(root))
     storage.put("kept", b"")
     os.mkfifo(root / "fifo")
@@ -107,7 +107,7 @@ def test_what_is_no_regular_file_is_damaged_and_nobody_waits_for_it(root: Path) 
             for operation in (storage.get, storage.open, storage.stat):
                 with pytest.raises(Damaged, match="no regular file"):
                     operation(path)
-    assert [found.path for found in storage.list()] == ["fifo", "kept", "socket"]
+    assert [entry.path for entry in storage.list()] == ["fifo", "kept", "socket"]
     storage.delete("fifo")
     assert not (root / "fifo").exists()
 
@@ -126,7 +126,7 @@ def test_the_temporary_folder_is_not_for_objects(root: Path, path: str) -> None:
         LocalStorage(str(root)).put(path, b"")
 
 
-def test_only_old_strays_are_swept(root: Path) -> None:
+def test_only_old_temporary_files_are_deleted(root: Path) -> None:
     strays = root / ".tmp"
     strays.mkdir(parents=True)
     for name in ("old", "young"):
@@ -154,10 +154,10 @@ def test_a_full_disk_is_the_environments_fault(root: Path) -> None:
         writer._file = Path("/dev/full").open("wb", buffering=0)  # type: ignore[assignment]  # noqa: SIM115
         with pytest.raises(EnvironmentProblem, match="Free some space"):
             writer.write(b"x")
-    assert [found.path for found in storage.list()] == ["before"]
+    assert [entry.path for entry in storage.list()] == ["before"]
 
 
-def test_files_and_folders_in_each_other_s_place(root: Path) -> None:
+def test_a_file_and_a_folder_cannot_have_one_path(root: Path) -> None:
     storage = LocalStorage(str(root))
     storage.put("a", b"1")
     with pytest.raises(EnvironmentProblem, match="a/b"):

@@ -21,27 +21,26 @@ from lakebackup.store.proof import require_conditional_puts
 
 
 class Clock:
-    """A clock that stands still until told."""
+    """A clock that advances only when a test sets it."""
 
     def __init__(self) -> None:
-        self.now = 1_700_000_000.25  # as of a storage that keeps parts of seconds
+        self.time_s = 1_700_000_000.25  # some storages keep fractions of seconds
 
     def __call__(self) -> float:
-        return self.now
+        return self.time_s
 
 
 class Flaky(LocalStorage):
-    """A folder that can be made to fail, or to be overtaken before its next put. Its files have the times of
-    `clock`."""
+    """A local storage that can fail or run a hook before its next put. Its files have times of `clock`."""
 
     failing = False
-    before_put: Callable[[], None] | None = None
+    next_put_hook: Callable[[], None] | None = None
     clock: Callable[[], float] = staticmethod(time.time)
 
     def put(self, path: str, data: bytes, *, if_absent: bool = False) -> None:
         if self.failing:
             raise EnvironmentProblem("the storage is away")
-        hook, self.before_put = self.before_put, None
+        hook, self.next_put_hook = self.next_put_hook, None
         if hook:
             hook()
         super().put(path, data, if_absent=if_absent)
@@ -51,7 +50,7 @@ class Flaky(LocalStorage):
 @pytest.fixture
 def storage(tmp_path: Path) -> Flaky:
     storage = Flaky(str(tmp_path))
-    require_conditional_puts(storage)  # so that the puts of a lease are the next ones
+    require_conditional_puts(storage)  # done now, so that the next puts are those of a lease
     return storage
 
 
@@ -80,7 +79,7 @@ def clock(storage: Flaky) -> Clock:
 def test_one_holder_at_a_time(storage: Flaky, clock: Clock) -> None:
     with Lease.acquire(storage, "source", "first run", clock=clock) as lease:
         lease.check()
-        clock.now += 20.5
+        clock.time_s += 20.5
         with pytest.raises(Busy, match=r"source is in use by first run, since \d{4}-.* UTC") as busy:
             Lease.acquire(storage, "source", "second run", clock=clock)
         assert "its lease ends in 40 s" in busy.value.hint
@@ -92,12 +91,12 @@ def test_one_holder_at_a_time(storage: Flaky, clock: Clock) -> None:
 
 def test_a_holder_gives_up_before_others_may_take_over(storage: Flaky, clock: Clock) -> None:
     lease = Lease.acquire(storage, "s", "first", ttl_s=60, clock=clock)
-    clock.now += 53.9
+    clock.time_s += 53.9
     lease.check()
-    clock.now += 0.2
+    clock.time_s += 0.2
     with pytest.raises(Busy, match="could not be renewed"):
         lease.check()
-    clock.now -= 50
+    clock.time_s -= 50
     with pytest.raises(Busy):
         lease.check()  # once lost, always lost
     lease.release()
@@ -105,35 +104,35 @@ def test_a_holder_gives_up_before_others_may_take_over(storage: Flaky, clock: Cl
 
 def test_the_time_that_a_put_takes_counts(storage: Flaky) -> None:
     start_s: list[float] = []
-    storage.before_put = lambda: start_s.append(elapsed_s())
+    storage.next_put_hook = lambda: start_s.append(elapsed_s())
     with Lease.acquire(storage, "s", "first", ttl_s=60) as lease:
         assert lease._deadline <= start_s[0] + 54, "the record's own time to live began before the put"
 
 
-def test_renewal_prolongs(storage: Flaky, clock: Clock) -> None:
+def test_a_renewal_prolongs_a_lease(storage: Flaky, clock: Clock) -> None:
     with Lease.acquire(storage, "s", "first", ttl_s=60, clock=clock) as lease:
         for _ in range(20):
-            clock.now += 40
+            clock.time_s += 40
             lease.renew()
             with pytest.raises(Busy):
                 Lease.acquire(storage, "s", "second", clock=clock)
     assert len(list(storage.list("leases/s/"))) <= 9, "old generations are cleaned away"
 
 
-def test_the_thread_renews(storage: Flaky) -> None:
+def test_a_thread_renews_a_lease(storage: Flaky) -> None:
     with Lease.acquire(storage, "s", "first", ttl_s=0.6) as lease:
         generations = 0
 
         def renewed() -> bool:
             nonlocal generations
-            generations = max(int(found.path[-17:-5]) for found in storage.list("leases/s/"))
+            generations = max(int(entry.path[-17:-5]) for entry in storage.list("leases/s/"))
             return generations >= 4
 
         eventually(renewed)
         lease.check()
 
 
-def test_renewals_that_fail_are_noticed(storage: Flaky) -> None:
+def test_a_holder_notices_that_renewals_fail(storage: Flaky) -> None:
     lease = Lease.acquire(storage, "s", "first", ttl_s=0.5)
     storage.failing = True
     eventually(lambda: lost(lease))
@@ -154,7 +153,7 @@ def test_a_short_failure_is_survived(storage: Flaky) -> None:
         lease.check()
 
 
-def test_release_that_fails_is_no_error(storage: Flaky, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failed_release_is_no_error(storage: Flaky, caplog: pytest.LogCaptureFixture) -> None:
     lease = Lease.acquire(storage, "s", "first")
     storage.failing = True
     lease.release()
@@ -165,7 +164,7 @@ def test_a_put_whose_answer_was_lost_counts(tmp_path: Path) -> None:
     class LosesAnswers(LocalStorage):
         def put(self, path: str, data: bytes, *, if_absent: bool = False) -> None:
             super().put(path, data, if_absent=if_absent)
-            super().put(path, data, if_absent=if_absent)  # a client library's second try
+            super().put(path, data, if_absent=if_absent)  # as when a client library retries
 
     with Lease.acquire(LosesAnswers(str(tmp_path)), "s", "first") as lease:
         lease.renew()
@@ -174,19 +173,19 @@ def test_a_put_whose_answer_was_lost_counts(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("turns", [1, 2, 30])
 def test_a_contender_that_was_overtaken_does_not_hold(storage: Flaky, turns: int) -> None:
-    """It looked, then others held and released often enough for the number it wants to be free again."""
-    other = LocalStorage(storage.uri.removeprefix("file://"))
+    """After it listed the leases, others held and released them until the number it wants was free again."""
+    other_storage = LocalStorage(storage.uri.removeprefix("file://"))
     winners: list[Lease] = []
 
     def overtake() -> None:
         for turn in range(turns):
-            lease = Lease.acquire(other, "s", f"other {turn}")
+            lease = Lease.acquire(other_storage, "s", f"other {turn}")
             if turn < turns - 1:
                 lease.release()
             else:
                 winners.append(lease)
 
-    storage.before_put = overtake
+    storage.next_put_hook = overtake
     with pytest.raises(Busy, match=f"other {turns - 1}"):
         Lease.acquire(storage, "s", "late")
     winners[0].renew()
@@ -195,17 +194,17 @@ def test_a_contender_that_was_overtaken_does_not_hold(storage: Flaky, turns: int
 
 def test_a_holder_that_slept_through_a_renewal_does_not_hold(storage: Flaky, clock: Clock) -> None:
     first = Lease.acquire(storage, "s", "first", clock=clock)
-    other = Flaky(storage.uri.removeprefix("file://"))
-    other.clock = clock
+    other_storage = Flaky(storage.uri.removeprefix("file://"))
+    other_storage.clock = clock
     winners: list[Lease] = []
 
     def overtake() -> None:
-        clock.now += 3600
+        clock.time_s += 3600
         for _ in range(20):
-            Lease.acquire(other, "s", "second", clock=clock).release()
-        winners.append(Lease.acquire(other, "s", "second", clock=clock))
+            Lease.acquire(other_storage, "s", "second", clock=clock).release()
+        winners.append(Lease.acquire(other_storage, "s", "second", clock=clock))
 
-    storage.before_put = overtake
+    storage.next_put_hook = overtake
     with pytest.raises(Busy, match="taken over by second"):
         first.renew()
     winners[0].renew()
@@ -213,45 +212,45 @@ def test_a_holder_that_slept_through_a_renewal_does_not_hold(storage: Flaky, clo
     first.release()
 
 
-def test_the_clock_of_a_holder_says_nothing(storage: Flaky, clock: Clock) -> None:
-    """One of it is hours ahead, one hours behind: the storage's decides."""
+def test_the_clock_of_a_holder_does_not_matter(storage: Flaky, clock: Clock) -> None:
+    """It may be hours ahead or behind: the clock of the storage decides."""
     for hours in (12, -12):
-        other = Clock()
-        other.now += hours * 3600
-        dead = Lease.acquire(storage, "s", "dead", clock=other)
+        skewed_clock = Clock()
+        skewed_clock.time_s += hours * 3600
+        dead = Lease.acquire(storage, "s", "dead", clock=skewed_clock)
         with pytest.raises(Busy, match="dead"):
             Lease.acquire(storage, "s", "next", clock=clock)
-        clock.now += 60
+        clock.time_s += 60
         Lease.acquire(storage, "s", "next", clock=clock).release()
         dead.release()
 
 
-def test_where_the_clock_was_set_back_a_lease_is_watched_for_its_time_to_live(
+def test_when_the_clock_was_set_back_a_contender_waits_for_the_time_to_live(
     storage: Flaky, clock: Clock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     dead = Lease.acquire(storage, "s", "dead", clock=clock)
-    clock.now -= 12 * 3600
-    began = clock.now
+    clock.time_s -= 12 * 3600
+    start_s = clock.time_s
 
     def sleep(seconds: float) -> None:
-        clock.now += seconds
+        clock.time_s += seconds
 
     monkeypatch.setattr(lease_module.time, "sleep", sleep)
     Lease.acquire(storage, "s", "next", clock=clock).release()
-    assert clock.now - began == pytest.approx(60, abs=0.5)
+    assert clock.time_s - start_s == pytest.approx(60, abs=0.5)
     assert "was set back since dead took its lease" in caplog.text
     dead.release()
 
 
-def test_where_the_clock_was_set_back_a_lease_that_is_renewed_is_held(
+def test_when_the_clock_was_set_back_a_renewed_lease_is_held(
     storage: Flaky, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     alive = Lease.acquire(storage, "s", "alive", clock=clock)
-    clock.now -= 12 * 3600
-    alive._deadline = clock.now + 54  # its own clock is never set
+    clock.time_s -= 12 * 3600
+    alive._deadline = clock.time_s + 54  # the clock of its own machine is not set back
 
     def sleep(seconds: float) -> None:
-        clock.now += seconds
+        clock.time_s += seconds
         alive.renew()
 
     monkeypatch.setattr(lease_module.time, "sleep", sleep)
@@ -270,14 +269,16 @@ def test_a_lease_of_an_earlier_version_holds_for_a_minute(storage: Flaky, clock:
         "reason": "",
     }
     storage.put("leases/s/000000000001.json", json.dumps(record).encode())
-    clock.now += 59
+    clock.time_s += 59
     with pytest.raises(Busy, match="in use by old"):
         Lease.acquire(storage, "s", "new", clock=clock)
-    clock.now += 1
+    clock.time_s += 1
     Lease.acquire(storage, "s", "new", clock=clock).release()
 
 
-def test_who_may_not_write_is_told_by_this_clock(storage: Flaky, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_permission_to_write_the_local_clock_decides(
+    storage: Flaky, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with Lease.acquire(storage, "s", "first"):
 
         def refuse(*_: object, **__: object) -> None:
@@ -290,7 +291,7 @@ def test_who_may_not_write_is_told_by_this_clock(storage: Flaky, monkeypatch: py
     assert not is_held(storage, "s")
 
 
-def test_break_lease(storage: Flaky) -> None:
+def test_a_broken_lease_is_lost_to_its_holder(storage: Flaky) -> None:
     with pytest.raises(NotFound):
         break_lease(storage, "s", "nobody there")
     first = Lease.acquire(storage, "s", "first")
@@ -331,39 +332,41 @@ class TakingTurns(RuleBasedStateMachine):
         self.leases: dict[int, Lease] = {}
         self.dead: list[Lease] = []
 
-    @rule(who=contenders)
-    def acquire(self, who: int) -> None:
-        if who in self.leases:
+    @rule(contender=contenders)
+    def acquire(self, contender: int) -> None:
+        if contender in self.leases:
             return
         free = all(lost(lease) for lease in self.leases.values())
         try:
-            self.leases[who] = Lease.acquire(self.storage, "s", str(who), ttl_s=100, clock=self.clock)
+            self.leases[contender] = Lease.acquire(
+                self.storage, "s", str(contender), ttl_s=100, clock=self.clock
+            )
         except Busy:
             return
         assert free
 
-    @rule(who=contenders)
-    def renew(self, who: int) -> None:
-        if who in self.leases:
-            holds = not lost(self.leases[who])
+    @rule(contender=contenders)
+    def renew(self, contender: int) -> None:
+        if contender in self.leases:
+            holds = not lost(self.leases[contender])
             try:
-                self.leases[who].renew()
+                self.leases[contender].renew()
             except Busy:
                 assert not holds
 
-    @rule(who=contenders)
-    def release(self, who: int) -> None:
-        if who in self.leases:
-            self.leases.pop(who).release()
+    @rule(contender=contenders)
+    def release(self, contender: int) -> None:
+        if contender in self.leases:
+            self.leases.pop(contender).release()
 
-    @rule(who=contenders)
-    def die(self, who: int) -> None:
-        if who in self.leases:
-            self.dead.append(self.leases.pop(who))
+    @rule(contender=contenders)
+    def die(self, contender: int) -> None:
+        if contender in self.leases:
+            self.dead.append(self.leases.pop(contender))
 
     @rule(seconds=st.sampled_from([1, 30, 89, 91, 100, 1000]))
     def wait(self, seconds: int) -> None:
-        self.clock.now += seconds
+        self.clock.time_s += seconds
 
     @invariant()
     def at_most_one_holds(self) -> None:

@@ -32,12 +32,12 @@ EPOCH = "0" * 32
 PART = "c/backups/b/parts/000000.jsonl"
 MANIFEST = "c/backups/b/manifest.json"
 
-PLACE = {"source": "c", "scope": "t", "epoch": EPOCH, "region": "0"}
+PARTITION = {"source": "c", "scope": "t", "epoch": EPOCH, "region": "0"}
 FILE = file_row(
     0, destination="d1", path=f"c/{EPOCH}/topics/t/partition=0/t+0-0000000000.data", codec="zstandard",
-    bytes=10, sha256="ab" * 32, min_ts=-1, max_ts=5, end_position=1, start_key="00", **PLACE,
+    bytes=10, sha256="ab" * 32, min_ts=-1, max_ts=5, end_position=1, start_key="00", **PARTITION,
 )  # fmt: skip
-WHOLE = Manifest(
+EXAMPLE = Manifest(
     backup=backup_row(
         0,
         number=1,
@@ -48,9 +48,9 @@ WHOLE = Manifest(
         files=1,
         note='ümlaut \u2028 "quoted"',
     ),
-    positions=[filled(Position, backup_id=ID, end_position=1, high_position=1, ts=6, **PLACE)],
+    positions=[filled(Position, backup_id=ID, end_position=1, high_position=1, ts=6, **PARTITION)],
     scopes=[filled(Scope, backup_id=ID, source="c", scope="t", epoch=EPOCH, regions=1, settings="{}")],
-    gaps=[filled(Gap, backup_id=ID, reason="recreated", from_ts=1, to_ts=2, bridged=True, **PLACE)],
+    gaps=[filled(Gap, backup_id=ID, reason="recreated", from_ts=1, to_ts=2, bridged=True, **PARTITION)],
     groups=[],
     parts=1,
 )
@@ -61,7 +61,7 @@ def files(count: int) -> list[DataFile]:
 
 
 @pytest.mark.parametrize("count", [0, 1, 3])
-def test_a_part_comes_back_as_it_was(storage: Storage, count: int) -> None:
+def test_a_part_is_read_as_it_was_written(storage: Storage, count: int) -> None:
     assert write_part(storage, PART, files(count)) == files(count)
     assert read_part(storage, PART) == files(count)
 
@@ -73,7 +73,7 @@ def test_a_task_that_ran_twice_counts_once(storage: Storage) -> None:
     assert read_part(storage, PART) == files(3)
 
 
-def test_what_is_not_there(storage: Storage) -> None:
+def test_missing_objects_are_not_found(storage: Storage) -> None:
     with pytest.raises(NotFound):
         read_part(storage, PART)
     with pytest.raises(NotFound):
@@ -118,7 +118,7 @@ def test_a_damaged_line_is_named(storage: Storage, line: str, message: str) -> N
         read_part(storage, PART)
 
 
-def test_bytes_that_are_no_text(storage: Storage) -> None:
+def test_bytes_that_are_no_text_are_damage(storage: Storage) -> None:
     storage.put(PART, json_line(FILE).encode().replace(b"zstandard", b"zstand\xff\xfe\xfd") + b"\n")
     with pytest.raises(Damaged, match="line 1"):
         read_part(storage, PART)
@@ -135,11 +135,11 @@ def test_a_part_cut_anywhere_but_at_the_end_of_a_line_is_damaged(storage: Storag
             read_part(storage, PART)
 
 
-def test_a_manifest_comes_back_as_it_was(storage: Storage) -> None:
-    write_record(storage, MANIFEST, WHOLE)
-    assert read_manifest(storage, MANIFEST) == WHOLE
+def test_a_manifest_is_read_as_it_was_written(storage: Storage) -> None:
+    write_record(storage, MANIFEST, EXAMPLE)
+    assert read_manifest(storage, MANIFEST) == EXAMPLE
     assert json.loads(storage.get(MANIFEST))["backup"]["backup_id"] == ID, "any JSON reader can read it"
-    empty = replace(WHOLE, positions=[], scopes=[], gaps=[], parts=0)
+    empty = replace(EXAMPLE, positions=[], scopes=[], gaps=[], parts=0)
     write_record(storage, MANIFEST, empty)
     assert read_manifest(storage, MANIFEST) == empty
 
@@ -151,7 +151,7 @@ def test_a_manifest_comes_back_as_it_was(storage: Storage) -> None:
 @given(st.data())
 def test_any_flipped_bit_or_cut_is_noticed(storage: Storage, tmp_path: Path, data: st.DataObject) -> None:
     if not storage.exists("written"):
-        write_record(storage, "written", WHOLE)
+        write_record(storage, "written", EXAMPLE)
         mark(storage, MANIFEST)
     content = bytearray(storage.get("written"))
     if data.draw(st.booleans()):
@@ -170,12 +170,12 @@ def sealed(content: object) -> bytes:
 
 def content() -> dict[str, Any]:
     empty: dict[str, Any] = {"format": 1, "scopes": [], "gaps": [], "groups": [], "parts": 1}
-    return empty | {"backup": as_row(WHOLE.backup), "positions": [as_row(row) for row in WHOLE.positions]}
+    return empty | {"backup": as_row(EXAMPLE.backup), "positions": [as_row(row) for row in EXAMPLE.positions]}
 
 
-def test_the_seal_of_these_tests_is_the_right_one(storage: Storage) -> None:
+def test_the_seal_helper_writes_valid_manifests(storage: Storage) -> None:
     storage.put(MANIFEST, sealed(content()))
-    assert read_manifest(storage, MANIFEST).backup == WHOLE.backup
+    assert read_manifest(storage, MANIFEST).backup == EXAMPLE.backup
 
 
 @pytest.mark.parametrize(
@@ -188,8 +188,8 @@ def test_the_seal_of_these_tests_is_the_right_one(storage: Storage) -> None:
         {"more": 1},
         {"scopes": None},
         {"gaps": [{"backup_id": ID}]},
-        {"positions": [as_row(replace(WHOLE.positions[0], backup_id="another"))]},
-        {"positions": [as_row(replace(WHOLE.positions[0], source="another"))]},
+        {"positions": [as_row(replace(EXAMPLE.positions[0], backup_id="another"))]},
+        {"positions": [as_row(replace(EXAMPLE.positions[0], source="another"))]},
     ],
 )
 def test_a_manifest_with_wrong_fields_is_damaged(storage: Storage, change: dict[str, Any]) -> None:
@@ -206,7 +206,7 @@ def test_a_newer_manifest_is_refused(storage: Storage) -> None:
 
 @dataclass(frozen=True)
 class Note:
-    """A record of a run at work."""
+    """A record of an unfinished run."""
 
     name: str
     tasks: int
@@ -228,12 +228,12 @@ def test_a_record_of_another_shape_is_deleted(storage: Storage, content: dict[st
     assert get_record(storage, "prod/merge.json", TypeAdapter(Note)) is None
 
 
-def test_a_record_comes_back(storage: Storage) -> None:
+def test_a_record_is_read_as_it_was_written(storage: Storage) -> None:
     put_sealed(storage, "note.json", {"format": 1, "name": "a", "tasks": 3})
     assert get_record(storage, "note.json", TypeAdapter(Note)) == Note("a", 3)
 
 
-def test_markers(storage: Storage) -> None:
+def test_a_marker_keeps_its_first_content(storage: Storage) -> None:
     mark(storage, "c/backups/b/complete")
     assert storage.get("c/backups/b/complete") == b""
     mark(storage, "c/backups/b/deleted", {"by": "me"})

@@ -28,14 +28,14 @@ def test_a_root_with_the_id_is_opened(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "what"),
+    ("content", "complaint"),
     [(None, "is none"), (b'{"format": 1, "destination": "e"}', "is that of repository e")],
 )
-def test_a_root_without_the_id_is_refused(tmp_path: Path, content: bytes | None, what: str) -> None:
+def test_a_root_without_the_id_is_refused(tmp_path: Path, content: bytes | None, complaint: str) -> None:
     storage = open_storage(str(tmp_path))
     if content:
         storage.put(layout.ROOT_FILE, content)
-    with pytest.raises(Refused, match=what) as raised:
+    with pytest.raises(Refused, match=complaint) as raised:
         Roots({"d": str(tmp_path)}).open("d")
     assert '"destination": "d"' in raised.value.hint
     with pytest.raises(Refused, match="does not know where repository x is"):
@@ -62,32 +62,34 @@ def removal(destination: str, path: str) -> dict[str, Any]:
     return asdict(row)
 
 
-def deleted(roots: Roots, home: Path, *rows: dict[str, Any], foreign: frozenset[str]) -> dict[str, Any]:
-    """What a task says of the deletion of these rows' objects."""
+def delete_objects(
+    roots: Roots, home: Path, *rows: dict[str, Any], foreign: frozenset[str]
+) -> dict[str, Any]:
+    """Runs the task that deletes the objects of these rows. Returns the task's row."""
     prune_id = "20260101T000000Z-00000000"
     chunk = RemovalWriter(str(home), prune_id)._write(pa.Table.from_pylist(list(rows)))
     assert len(tombstones.read_removals(open_storage(str(home)), chunk)) == len(rows)
     job = DeleteObjects(str(home), layout.prune_folder(prune_id), roots, (chunk,), frozenset(), foreign)
-    found: dict[str, Any] = job.run(0)
-    return found
+    result: dict[str, Any] = job.run(0)
+    return result
 
 
-def test_a_prune_deletes_nothing_below_a_root_that_is_none_or_that_is_foreign(tmp_path: Path) -> None:
-    """An imported row once had three files deleted in a folder that never was a destination."""
-    places = {name: tmp_path / name for name in ("own", "forged", "foreign")}
-    roots = roots_of(own=str(places["own"]), foreign=str(places["foreign"]))
-    roots = Roots({**roots.uris, "forged": str(places["forged"])})
-    for place in places.values():
-        open_storage(str(place)).put("victim", b"x")
-    rows = [removal(name, "victim") for name in (*places, "unknown")]
-    told = deleted(roots, places["own"], *rows, foreign=frozenset({"foreign"}))
-    assert (told["files"], told["foreign"], told["failed"]) == (1, 1, 2)
-    assert "does not" in told["first"]
-    assert [name for name, place in places.items() if (place / "victim").exists()] == ["forged", "foreign"]
+def test_a_prune_deletes_nothing_below_an_unproved_or_foreign_root(tmp_path: Path) -> None:
+    """An imported row once caused the deletion of three files in a folder that never was a destination."""
+    folders = {name: tmp_path / name for name in ("own", "forged", "foreign")}
+    roots = roots_of(own=str(folders["own"]), foreign=str(folders["foreign"]))
+    roots = Roots({**roots.uris, "forged": str(folders["forged"])})
+    for folder in folders.values():
+        open_storage(str(folder)).put("victim", b"x")
+    rows = [removal(name, "victim") for name in (*folders, "unknown")]
+    result = delete_objects(roots, folders["own"], *rows, foreign=frozenset({"foreign"}))
+    assert (result["files"], result["foreign"], result["failed"]) == (1, 1, 2)
+    assert "does not" in result["first"]
+    assert [name for name, folder in folders.items() if (folder / "victim").exists()] == ["forged", "foreign"]
     keys = pa.RecordBatch.from_pylist([{"destination": "foreign", "keys_path": "victim"}])
     (batch,) = DeleteKeys(roots, frozenset({"foreign"}))([keys])
     assert batch.to_pylist()[0]["objects"] == 0
     keys = pa.RecordBatch.from_pylist([{"destination": "forged", "keys_path": "victim"}])
     (batch,) = DeleteKeys(roots, frozenset())([keys])
     assert "does not prove" in batch.to_pylist()[0]["error"]
-    assert (places["forged"] / "victim").exists()
+    assert (folders["forged"] / "victim").exists()

@@ -1,4 +1,4 @@
-"""What a prune puts down before it deletes: whole or not at all, and known when it is done."""
+"""The record that a prune writes before it deletes: complete or absent, and marked when the prune ends."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lakebackup.storage import Storage
 from lakebackup.store import tombstones
 from lakebackup.store.tombstones import Chunk, Prune, RemovalReader, RemovalWriter
 
-ID, OTHER = "20260101T000000Z-0000000a", "20260102T000000Z-0000000b"
+ID, OTHER_ID = "20260101T000000Z-0000000a", "20260102T000000Z-0000000b"
 
 
 def removal(number: int) -> Removal:
@@ -29,63 +29,63 @@ def removal(number: int) -> Removal:
 def batches(*sizes: int) -> list[pa.RecordBatch]:
     numbers = iter(range(sum(sizes)))
     rows = [[asdict(removal(next(numbers))) for _ in range(size)] for size in sizes]
-    return [pa.RecordBatch.from_pylist(some, ARROW_SCHEMAS["removals"]) for some in rows]
+    return [pa.RecordBatch.from_pylist(group, ARROW_SCHEMAS["removals"]) for group in rows]
 
 
 @pytest.fixture
 def prune(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> Prune:
-    """A prune of seven files in three chunks, not yet put down."""
+    """A prune of seven files in three chunks, which is not yet recorded."""
     monkeypatch.setattr(tombstones, "CHUNK_ROWS", 3)
-    written = RemovalWriter(storage.uri, ID)(batches(2, 5))
-    chunks = tuple(Chunk(**row) for batch in written for row in batch.to_pylist())
+    chunk_batches = RemovalWriter(storage.uri, ID)(batches(2, 5))
+    chunks = tuple(Chunk(**row) for batch in chunk_batches for row in batch.to_pylist())
     floor = Floor(
         prune_id=ID, at=7, source="prod", scope="orders", epoch="e", region="0", low_position=9, reason="time"
     )
     return Prune(ID, 7, "me", "prod", "{}", (floor,), chunks)
 
 
-def test_it_comes_back_as_it_was(storage: Storage, prune: Prune) -> None:
+def test_a_prune_is_read_as_it_was_written(storage: Storage, prune: Prune) -> None:
     assert [chunk.files for chunk in prune.chunks] == [3, 3, 1]
     assert (prune.files, prune.bytes) == (7, 21)
     tombstones.write_prune(storage, prune)
     assert tombstones.read_prune(storage, ID) == prune
-    read = [row for chunk in prune.chunks for row in tombstones.read_removals(storage, chunk)]
-    assert read == [removal(number) for number in range(7)]
+    rows = [row for chunk in prune.chunks for row in tombstones.read_removals(storage, chunk)]
+    assert rows == [removal(number) for number in range(7)]
     (numbers,) = pa.table({"id": [2, 0]}).to_batches()
-    found = list(RemovalReader(storage.uri, prune.chunks)([numbers]))
-    assert [row["bytes"] for batch in found for row in batch.to_pylist()] == [6, 0, 1, 2]
-    assert found[0].schema == ARROW_SCHEMAS["removals"]
+    removal_batches = list(RemovalReader(storage.uri, prune.chunks)([numbers]))
+    assert [row["bytes"] for batch in removal_batches for row in batch.to_pylist()] == [6, 0, 1, 2]
+    assert removal_batches[0].schema == ARROW_SCHEMAS["removals"]
 
 
-def test_a_task_that_runs_twice_leaves_what_nobody_counts(storage: Storage, prune: Prune) -> None:
-    again = list(RemovalWriter(storage.uri, ID)(batches(7)))
-    assert len(again) == len(prune.chunks)
+def test_chunks_of_a_repeated_task_do_not_count(storage: Storage, prune: Prune) -> None:
+    repeated_batches = list(RemovalWriter(storage.uri, ID)(batches(7)))
+    assert len(repeated_batches) == len(prune.chunks)
     assert len(list(storage.list(layout.prune_folder(ID)))) == 2 * len(prune.chunks)
     tombstones.write_prune(storage, prune)
     assert tombstones.read_prune(storage, ID).files == 7
 
 
-def test_it_exists_with_prune_json_and_ends_with_done(storage: Storage, prune: Prune) -> None:
+def test_a_prune_exists_with_prune_json_and_ends_with_done(storage: Storage, prune: Prune) -> None:
     storage.put(f"{layout.PRUNES_FOLDER}/a-strangers/prune.json", b"")
     assert list(tombstones.prune_ids(storage)) == []
     with pytest.raises(NotFound):
         tombstones.read_prune(storage, ID)
     tombstones.write_prune(storage, prune)
-    storage.put(layout.prune_path(OTHER), b"")
-    tombstones.finish(storage, OTHER)
-    assert list(tombstones.prune_ids(storage)) == [ID, OTHER]
+    storage.put(layout.prune_path(OTHER_ID), b"")
+    tombstones.finish(storage, OTHER_ID)
+    assert list(tombstones.prune_ids(storage)) == [ID, OTHER_ID]
     assert tombstones.incomplete(storage) == [ID]
     tombstones.finish(storage, ID)
     tombstones.finish(storage, ID)
     assert tombstones.incomplete(storage) == []
 
 
-def test_what_a_prune_left_that_never_existed_is_swept(storage: Storage, prune: Prune) -> None:
+def test_chunks_of_an_unrecorded_prune_are_deleted(storage: Storage, prune: Prune) -> None:
     storage.put(f"{layout.PRUNES_FOLDER}/a-strangers/file", b"{}")
-    storage.put(f"{layout.prune_folder(OTHER)}notes.txt", b"not ours")
-    before = len(list(storage.list("prunes/")))
+    storage.put(f"{layout.prune_folder(OTHER_ID)}notes.txt", b"not ours")
+    object_count = len(list(storage.list("prunes/")))
     tombstones.discard_unrecorded(storage, "other")
-    assert len(list(storage.list("prunes/"))) == before
+    assert len(list(storage.list("prunes/"))) == object_count
     tombstones.discard_unrecorded(storage, "prod")
     assert len(list(storage.list("prunes/"))) == 2
     tombstones.write_prune(storage, prune)
@@ -93,18 +93,18 @@ def test_what_a_prune_left_that_never_existed_is_swept(storage: Storage, prune: 
     assert tombstones.incomplete(storage) == [ID]
 
 
-def test_any_other_byte_is_damage(storage: Storage, prune: Prune) -> None:
+def test_any_changed_byte_is_damage(storage: Storage, prune: Prune) -> None:
     tombstones.write_prune(storage, prune)
     path = layout.prune_path(ID)
-    whole = storage.get(path)
-    for at in range(0, len(whole), 7):
-        storage.put(path, whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+    content = storage.get(path)
+    for position in range(0, len(content), 7):
+        storage.put(path, content[:position] + bytes([content[position] ^ 1]) + content[position + 1 :])
         with pytest.raises(Damaged, match=r"prune\.json"):
             tombstones.read_prune(storage, ID)
     chunk = prune.chunks[0]
     data = storage.get(chunk.path)
-    for other in (data[:-1], data + b"\n", data.replace(b'"bytes":1', b'"bytes":9')):
-        storage.put(chunk.path, other)
+    for damaged in (data[:-1], data + b"\n", data.replace(b'"bytes":1', b'"bytes":9')):
+        storage.put(chunk.path, damaged)
         with pytest.raises(Damaged, match="removals-"):
             tombstones.read_removals(storage, chunk)
 
@@ -112,14 +112,14 @@ def test_any_other_byte_is_damage(storage: Storage, prune: Prune) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        {"prune_id": OTHER},
+        {"prune_id": OTHER_ID},
         {"floors": [{"region": 0}]},
         {"chunks": None},
         {"chunks": [{"path": "p"}]},
         {"more": 1},
     ],
 )
-def test_a_sealed_one_that_makes_no_sense_is_damage(
+def test_a_sealed_record_with_invalid_fields_is_damage(
     storage: Storage, prune: Prune, change: dict[str, object]
 ) -> None:
     from lakebackup.store.manifest import put_sealed

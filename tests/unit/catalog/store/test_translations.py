@@ -1,4 +1,4 @@
-"""Translations of restores, put beside the data and brought back into a catalog that is rebuilt."""
+"""Translations of restores are stored beside the data and added to a rebuilt catalog."""
 
 from __future__ import annotations
 
@@ -19,12 +19,14 @@ ROWS = np.array([[0, 0, 5, 0], [5, 5, 5, 5]], np.int64)
 
 @pytest.fixture
 def writer(tmp_path: Path) -> CatalogWriter:
-    made = CatalogWriter(None, str(tmp_path))
-    made.migrate()
+    catalog_writer = CatalogWriter(None, str(tmp_path))
+    catalog_writer.migrate()
     for restore_id in ("r1", "r2"):
-        one = identity(restore_id)
-        translations.put_rows(made.home, translations.object_path(one, ROWS), one, ROWS)
-    return made
+        translation = identity(restore_id)
+        translations.put_rows(
+            catalog_writer.home, translations.object_path(translation, ROWS), translation, ROWS
+        )
+    return catalog_writer
 
 
 def identity(restore_id: str) -> Translation:
@@ -39,19 +41,17 @@ def count(writer: CatalogWriter) -> int:
     return sum(sizes.column("num_records").to_pylist())
 
 
-def test_a_rebuild_after_one_that_died_has_them(writer: CatalogWriter) -> None:
+def test_a_rebuild_after_one_that_died_has_all_translations(writer: CatalogWriter) -> None:
     assert translations.rebuild(writer, "one") == []
     assert count(writer) == 4
     table = open_table(f"{writer.catalog_uri}/translations")
-    assert replace_rows(writer._storage, "translations", table.version(), [])  # as the next one begins
+    assert replace_rows(writer._storage, "translations", table.version(), [])  # as the next rebuild begins
     assert translations.rebuild(writer, "two") == []
     assert count(writer) == 4
 
 
 @pytest.mark.parametrize("torn", [True, False])
-def test_objects_that_cannot_be_read_are_named_and_the_others_come_back(
-    writer: CatalogWriter, torn: bool
-) -> None:
+def test_unreadable_objects_are_named_and_the_others_are_rebuilt(writer: CatalogWriter, torn: bool) -> None:
     path = translations.object_path(identity("r1"), ROWS)
     if torn:
         writer.home.put(path, writer.home.get(path)[:-9])
@@ -63,7 +63,7 @@ def test_objects_that_cannot_be_read_are_named_and_the_others_come_back(
     assert count(writer) == 2
 
 
-def test_rows_that_were_put_aside_are_taken_with_their_position(writer: CatalogWriter) -> None:
+def test_rows_put_aside_are_read_with_their_position(writer: CatalogWriter) -> None:
     path = translations.aside_path(identity("r1"))
     translations.put_rows(writer.home, path, identity("r1"), ROWS, 17)
     position, rows = translations.take_aside(writer.home, path) or (0, ROWS[:0])

@@ -22,7 +22,7 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     trust.use(LocalNames())
 
 
-def test_nothing_counts_before_it_was_approved() -> None:
+def test_a_claim_counts_only_once_approved() -> None:
     approvals = Approvals("file:///a/catalog")
     with pytest.raises(
         Unapproved, match="policy prod: command snapshot /data: this was not approved here"
@@ -50,13 +50,13 @@ def test_an_approval_is_of_one_catalog(uri: str) -> None:
         replace(CLAIM, value={"topics": []}),
     ],
 )
-def test_what_was_changed_is_asked_for_again(claim: Claim) -> None:
+def test_a_changed_claim_needs_a_new_approval(claim: Claim) -> None:
     approvals = Approvals("file:///a/catalog")
     approvals.approve([CLAIM])
     assert not approvals.allows(claim)
 
 
-def test_fewer_topics_are_part_of_what_was_approved() -> None:
+def test_an_approval_covers_fewer_topics() -> None:
     approvals = Approvals("file:///a/catalog")
     approvals.approve([replace(CLAIM, value={"topics": ["a", "b"]})])
     assert approvals.allows(replace(CLAIM, value={"topics": ["b"]}))
@@ -71,7 +71,7 @@ def test_settings_name_destinations() -> None:
     assert not approvals.allows(destination_claim("d", "s3://other/backup"))
 
 
-def test_the_record_is_the_accounts_alone(state: Path) -> None:
+def test_the_record_is_private_to_the_account(state: Path) -> None:
     Approvals("file:///a/catalog").approve([CLAIM])
     (file,) = (state / "lakebackup/approved").glob("*.json")
     assert (file.stat().st_mode & 0o777, file.parent.stat().st_mode & 0o777) == (0o600, 0o700)
@@ -89,7 +89,7 @@ def test_a_record_that_cannot_be_read_approves_nothing(text: str, state: Path) -
         Approvals("file:///a/catalog").allows(CLAIM)
 
 
-def test_where_nothing_can_be_recorded_that_is_said(state: Path) -> None:
+def test_an_approval_that_cannot_be_recorded_is_an_error(state: Path) -> None:
     (state / "lakebackup").write_text("a file")
     with pytest.raises(EnvironmentProblem, match="cannot be written"):
         Approvals("file:///a/catalog").approve([CLAIM])

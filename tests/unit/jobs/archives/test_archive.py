@@ -1,4 +1,4 @@
-"""The format of archives: files, names, JSON beside them, chains; without Spark."""
+"""The format of archives: files, names, the JSON files beside them, and chains; without Spark."""
 
 from __future__ import annotations
 
@@ -42,38 +42,40 @@ def test_tasks_report_what_they_have_read_and_copied(tmp_path: Path, monkeypatch
     monkeypatch.setattr(progress, "EVERY_S", 0.0)
     docs = [Doc(b"a", seqno=1, vbucket=7), Doc(b"b", seqno=2, vbucket=7)]
     write_cbb(tmp_path / "shop" / "data-0000.cbb", docs)
-    storage, (found,) = open_storage(str(tmp_path)), (tmp_path / "shop").rglob("*.cbb")
-    path = str(found.relative_to(tmp_path))
+    storage, (cbb_file,) = open_storage(str(tmp_path)), (tmp_path / "shop").rglob("*.cbb")
+    path = str(cbb_file.relative_to(tmp_path))
     file = {
         "destination": "d", "path": path, "sha256": storage.sha256(path), "backup_id": "1",
         "scope": "default", "entries": 2,
     }  # fmt: skip
-    # A later backup has b, or what came after it: of the two mutations one counts.
-    read = ReadJob(roots_of(d=storage.uri), (file,), {"1": {("default", 7): 2}}, f"{storage.uri}/to")
-    assert [row.num_rows for row in read.rows(0)] == [1]
-    told = progress.TaskProgress(open_storage(f"{storage.uri}/to"), WORK)
-    assert told.total() == (2, 0)
-    told.clear()
-    copy = CopyJob(storage.uri, f"{storage.uri}/to", ((path, file["sha256"], "copy"),), folder=WORK)
-    assert copy.run(0) == {"bytes": found.stat().st_size}
-    assert told.total() == (1, found.stat().st_size)
+    # A later backup takes over from sequence number 2, so only one of the two mutations counts.
+    read_job = ReadJob(roots_of(d=storage.uri), (file,), {"1": {("default", 7): 2}}, f"{storage.uri}/to")
+    assert [row.num_rows for row in read_job.rows(0)] == [1]
+    task_progress = progress.TaskProgress(open_storage(f"{storage.uri}/to"), WORK)
+    assert task_progress.total() == (2, 0)
+    task_progress.clear()
+    copy_job = CopyJob(storage.uri, f"{storage.uri}/to", ((path, file["sha256"], "copy"),), folder=WORK)
+    assert copy_job.run(0) == {"bytes": cbb_file.stat().st_size}
+    assert task_progress.total() == (1, cbb_file.stat().st_size)
 
 
-def plan(root: Path, held: list[dict[str, Any]] | None = None) -> list[PlannedBackup]:
-    """As an import plans, without tasks."""
+def plan(root: Path, rows: list[dict[str, Any]] | None = None) -> list[PlannedBackup]:
+    """Plan the backups as an import does, but without tasks."""
     storage = open_storage(str(root))
-    found, _ = tree.find(storage.list())
-    copied = {}
-    for one in found:
-        for stat in one.data:
+    backups, _ = tree.find(storage.list())
+    archive_files = {}
+    for backup in backups:
+        for stat in backup.data:
             sha256, size = storage.sha256(stat.path), stat.bytes
-            copied[stat.path] = ArchiveFile(stat.path, size, sha256, cbb.scan(root / stat.path, stat.path))
+            archive_files[stat.path] = ArchiveFile(
+                stat.path, size, sha256, cbb.scan(root / stat.path, stat.path)
+            )
         for path in [
-            *(p for n in one.nodes.values() for p in n.beside.values()),
-            *(p for p, _ in one.designs),
+            *(p for node in backup.nodes.values() for p in node.beside.values()),
+            *(p for p, _ in backup.designs),
         ]:
-            copied[path] = ArchiveFile(path, storage.stat(path).bytes, "00")
-    return chain.plan("shop", "d", found, copied, storage.get, held or [])
+            archive_files[path] = ArchiveFile(path, storage.stat(path).bytes, "00")
+    return chain.plan("shop", "d", backups, archive_files, storage.get, rows or [])
 
 
 # --- files
@@ -83,11 +85,11 @@ def plan(root: Path, held: list[dict[str, Any]] | None = None) -> list[PlannedBa
 def test_a_file_of_every_version_is_read(tmp_path: Path, version: int, seqno: int) -> None:
     docs = [Doc(b"a", b"1", 5, 3), Doc(b"\xff", None, 7, 3, cas=2**64 - 1), Doc(b"", b"", 6, 9, flags=33)]
     path = write_cbb(tmp_path / "data-0000.cbb", docs, version)
-    found = cbb.scan(path, "data-0000.cbb")
-    assert (found.version, found.entries, found.deletions) == (version, 3, 1)
-    assert (found.low_key, found.high_key, found.sequenced) == (b"", b"\xff", seqno > 0)
-    assert [(v.vbucket, v.entries) for v in found.vbuckets] == [(3, 2), (9, 1)]
-    assert [v.last for v in found.vbuckets] == [seqno, 6 if seqno else 0]
+    summary = cbb.scan(path, "data-0000.cbb")
+    assert (summary.version, summary.entries, summary.deletions) == (version, 3, 1)
+    assert (summary.low_key, summary.high_key, summary.sequenced) == (b"", b"\xff", seqno > 0)
+    assert [(v.vbucket, v.entries) for v in summary.vbuckets] == [(3, 2), (9, 1)]
+    assert [v.last for v in summary.vbuckets] == [seqno, 6 if seqno else 0]
     rows = list(cbb.mutations(path, "data-0000.cbb"))
     assert [(r.key, r.value, r.deleted, r.cas, r.flags) for r in rows] == [
         (b"a", b"1", False, "1", 0), (b"\xff", b"", True, str(2**64 - 1), 0), (b"", b"", False, "1", 33),
@@ -104,17 +106,19 @@ def test_a_file_of_every_version_is_read(tmp_path: Path, version: int, seqno: in
     )
 )  # fmt: skip
 @settings(max_examples=settings.default.max_examples // 2)
-def test_what_is_written_is_read(tmp_path_factory: pytest.TempPathFactory, rows: list[cbb.Written]) -> None:
+def test_written_mutations_are_read_back(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[cbb.Written]
+) -> None:
     path = tmp_path_factory.mktemp("cbb") / "data-0000.cbb"
     assert cbb.write(path, iter(rows)) == len(rows)
     assert cbb.scan(path, "f").entries == len(rows)
-    found = list(cbb.mutations(path, "f"))
+    mutations = list(cbb.mutations(path, "f"))
     assert [
-        (m.key, m.vbucket, int(m.cas), m.meta, None if m.deleted else m.value, m.seqno) for m in found
+        (m.key, m.vbucket, int(m.cas), m.meta, None if m.deleted else m.value, m.seqno) for m in mutations
     ] == rows
 
 
-def forged(path: Path, *statements: str) -> Path:
+def forge(path: Path, *statements: str) -> Path:
     with closing(sqlite3.connect(path)) as database:
         for statement in statements:
             database.execute(statement)
@@ -122,27 +126,31 @@ def forged(path: Path, *statements: str) -> Path:
     return path
 
 
-EIGHT = "cmd, vbucket_id, key, flg, exp, cas, meta, val"
+EIGHT_COLUMNS = "cmd, vbucket_id, key, flg, exp, cas, meta, val"
 
 
 @pytest.mark.parametrize(
-    ("statement", "version", "why"),
+    ("statement", "version", "message"),
     [
-        (f"CREATE TABLE cbb_msg ({EIGHT})", 0, "version is 0"),
-        (f"CREATE TABLE cbb_msg ({EIGHT})", 2015, "columns"),
-        (f"CREATE TABLE cbb_msg ({EIGHT}, more)", 2004, "columns"),
-        (f"CREATE TABLE cbb_msg ({EIGHT.replace('val', 'val AS (zeroblob(9))')})", 2004, "columns"),
-        (f"CREATE TABLE cbb_msg ({EIGHT.replace('cmd', 'cmd PRIMARY KEY')}) WITHOUT ROWID", 2004, "rowid"),
+        (f"CREATE TABLE cbb_msg ({EIGHT_COLUMNS})", 0, "version is 0"),
+        (f"CREATE TABLE cbb_msg ({EIGHT_COLUMNS})", 2015, "columns"),
+        (f"CREATE TABLE cbb_msg ({EIGHT_COLUMNS}, more)", 2004, "columns"),
+        (f"CREATE TABLE cbb_msg ({EIGHT_COLUMNS.replace('val', 'val AS (zeroblob(9))')})", 2004, "columns"),
+        (
+            f"CREATE TABLE cbb_msg ({EIGHT_COLUMNS.replace('cmd', 'cmd PRIMARY KEY')}) WITHOUT ROWID",
+            2004,
+            "rowid",
+        ),
         ("CREATE VIEW cbb_msg AS SELECT 65 AS cmd", 2004, "no table"),
         ("CREATE TABLE other (a)", 2004, "no table"),
         ("CREATE VIRTUAL TABLE cbb_msg USING fts5(cmd)", 2004, "no table"),
     ],
 )
-def test_a_forged_file_is_refused(tmp_path: Path, statement: str, version: int, why: str) -> None:
-    path = forged(tmp_path / "data-0000.cbb", statement, f"PRAGMA user_version = {version}")
-    with pytest.raises(Damaged, match=why) as found:
+def test_a_forged_file_is_refused(tmp_path: Path, statement: str, version: int, message: str) -> None:
+    path = forge(tmp_path / "data-0000.cbb", statement, f"PRAGMA user_version = {version}")
+    with pytest.raises(Damaged, match=message) as caught:
         cbb.scan(path, "data-0000.cbb")
-    assert "another copy" in found.value.hint
+    assert "another copy" in caught.value.hint
 
 
 @pytest.mark.parametrize(
@@ -156,21 +164,22 @@ def test_a_forged_file_is_refused(tmp_path: Path, statement: str, version: int, 
 )  # fmt: skip
 def test_a_row_that_is_no_mutation_is_named(tmp_path: Path, column: str, value: str) -> None:
     path = write_cbb(tmp_path / "data-0000.cbb", [Doc(b"a", b"1", 1), Doc(b"b", b"2", 2)])
-    forged(path, f"UPDATE cbb_msg SET {column} = {value} WHERE seqno = 2")
+    forge(path, f"UPDATE cbb_msg SET {column} = {value} WHERE seqno = 2")
     with pytest.raises(Damaged, match=f"row 2 is no mutation: {column}"):
         cbb.scan(path, "data-0000.cbb")
 
 
 def test_torn_and_flipped_files_are_refused_or_read_as_something_else(tmp_path: Path) -> None:
     docs = [Doc(b"key-%d" % n, b"v" * 700, n + 1) for n in range(60)]
-    whole = write_cbb(tmp_path / "whole.cbb", docs).read_bytes()
+    content = write_cbb(tmp_path / "whole.cbb", docs).read_bytes()
     torn = tmp_path / "data-0000.cbb"
-    for size in (0, 10, 100, 4096, len(whole) // 2, len(whole) - 4096):
-        torn.write_bytes(whole[:size])
+    for size in (0, 10, 100, 4096, len(content) // 2, len(content) - 4096):
+        torn.write_bytes(content[:size])
         with pytest.raises(Damaged):
             cbb.scan(torn, "data-0000.cbb")
-    for place in range(0, len(whole), 997):  # a value may be another, nothing else may happen
-        torn.write_bytes(whole[:place] + bytes([whole[place] ^ 0xFF]) + whole[place + 1 :])
+    # A flipped bit may change a value, and nothing else may happen.
+    for position in range(0, len(content), 997):
+        torn.write_bytes(content[:position] + bytes([content[position] ^ 0xFF]) + content[position + 1 :])
         try:
             list(cbb.mutations(torn, "data-0000.cbb"))
             cbb.scan(torn, "data-0000.cbb")
@@ -181,64 +190,64 @@ def test_torn_and_flipped_files_are_refused_or_read_as_something_else(tmp_path: 
 # --- names
 
 
-def test_both_forms_of_times_and_quoted_names(tmp_path: Path) -> None:
+def test_both_forms_of_times_and_quoted_names_are_read(tmp_path: Path) -> None:
     write_backup(tmp_path, "2013-10-13_11_28_11", "full", [Doc(b"a", seqno=1)], bucket="a/b c", node="h:8091")
     (tmp_path / "notes.txt").write_text("mine")
-    found, other = tree.find(open_storage(str(tmp_path)).list())
-    assert [(one.kind, one.buckets, str(one.taken)) for one in found] == [
+    backups, other_paths = tree.find(open_storage(str(tmp_path)).list())
+    assert [(backup.kind, backup.buckets, str(backup.taken)) for backup in backups] == [
         ("full", ["a/b c"], "2013-10-13 11:28:11+00:00")
     ]
-    assert other == ["notes.txt"]
-    assert tree.name_of(found[0].taken) == "2013-10-13T112811Z"  # type: ignore[arg-type]
+    assert other_paths == ["notes.txt"]
+    assert tree.name_of(backups[0].taken) == "2013-10-13T112811Z"  # type: ignore[arg-type]
 
 
-def unclosed(root: Path) -> None:
+def write_unclosed_file(root: Path) -> None:
     (write_backup(root, FULL, "full", []) / "data-0000.cbb-journal").write_text("x")
 
 
-def mixed(root: Path) -> None:
+def write_both_layouts(root: Path) -> None:
     write_backup(root, FULL, "full", [])
     write_cbb(root / "bucket-b" / "node-n" / "data-0000.cbb", [], 2004)
 
 
-def files(numbers: Iterable[int], root: Path) -> None:
+def write_files(numbers: Iterable[int], root: Path) -> None:
     (write_backup(root, FULL, "full", []) / "data-0000.cbb").unlink()
     for number in numbers:
         write_cbb(next(root.glob("*/*/*/*")) / f"data-{number:04d}.cbb", [Doc(b"a", seqno=1)])
 
 
 @pytest.mark.parametrize(
-    ("make", "error", "why"),
+    ("make", "error", "message"),
     [
         (lambda root: (root / "a.txt").write_text(""), NotFound, "data-"),
         (lambda root: write_backup(root, MONDAY, "diff", [], chain=FULL), Refused, "no earlier full"),
         (lambda root: write_backup(root, "2014-13-40T990000Z", "full", []), Damaged, "not a time"),
-        (unclosed, Damaged, "not closed"),
-        (mixed, Refused, "older layout"),
-        (partial(files, [1]), Damaged, "has data-0001.cbb and no data-0000.cbb"),
-        (partial(files, [0, 1, 3]), Damaged, "has data-0003.cbb and no data-0002.cbb"),
+        (write_unclosed_file, Damaged, "not closed"),
+        (write_both_layouts, Refused, "older layout"),
+        (partial(write_files, [1]), Damaged, "has data-0001.cbb and no data-0000.cbb"),
+        (partial(write_files, [0, 1, 3]), Damaged, "has data-0003.cbb and no data-0002.cbb"),
     ],
 )
 def test_folders_that_are_no_archive(
-    tmp_path: Path, make: Any, error: type[LakebackupError], why: str
+    tmp_path: Path, make: Any, error: type[LakebackupError], message: str
 ) -> None:
     make(tmp_path)
-    with pytest.raises(error, match=why):
+    with pytest.raises(error, match=message):
         tree.find(open_storage(str(tmp_path)).list())
 
 
 # --- chains
 
 
-def week(root: Path) -> None:
+def write_week(root: Path) -> None:
     write_backup(root, FULL, "full", [Doc(b"a", b"1", 1), Doc(b"b", b"1", 2)], user="eve")
     write_backup(root, MONDAY, "diff", [Doc(b"a", b"2", 3)], chain=FULL)
     write_backup(root, TUESDAY, "accu", [Doc(b"a", b"2", 3), Doc(b"c", b"1", 4)], chain=FULL)
     write_backup(root, WEDNESDAY, "diff", [Doc(b"c", None, 5)], chain=FULL)
 
 
-def test_differential_ones_continue_the_last_cumulative_ones_the_full(tmp_path: Path) -> None:
-    week(tmp_path)
+def test_differentials_continue_the_last_backup_and_cumulatives_the_full(tmp_path: Path) -> None:
+    write_week(tmp_path)
     full, monday, tuesday, wednesday = (p.backup for p in plan(tmp_path))
     assert (full.kind, full.level, full.created_by, full.source_kind) == ("full", 0, "eve", "couchbase")
     assert [b.parent for b in (monday, tuesday, wednesday)] == [
@@ -246,44 +255,44 @@ def test_differential_ones_continue_the_last_cumulative_ones_the_full(tmp_path: 
     ]  # fmt: skip
     assert [(b.place, b.parent_place) for b in (monday, tuesday, wednesday)] == [(2, 1), (3, 1), (4, 3)]
     assert full.backup_id.startswith("20140202T020000Z-")
-    spans = [[(p.start_position, p.end_position) for p in one.positions] for one in plan(tmp_path)]
+    spans = [[(p.start_position, p.end_position) for p in planned.positions] for planned in plan(tmp_path)]
     assert spans == [[(0, 3)], [(3, 4)], [(3, 5)], [(5, 6)]]
 
 
-def test_what_meta_json_says_is_kept(tmp_path: Path) -> None:
-    told: dict[str, Any] = {"compression": False, "retention_policy": "14 days", "audit_log": True}
-    write_backup(tmp_path, FULL, "full", [], node="a", merge=[1], **told)
-    write_backup(tmp_path, FULL, "full", [], node="b", merge=[2], **told)
-    (only,) = plan(tmp_path)
-    found = json.loads(only.backup.note or "")["buckets"]["default"]
-    assert found.items() >= told.items()
-    assert found["nodes"] == {"a": {"merge": [1]}, "b": {"merge": [2]}}
-    assert only.backup.tool == "cbbackup 6.6.0"
+def test_fields_of_meta_json_are_kept_in_the_note(tmp_path: Path) -> None:
+    fields: dict[str, Any] = {"compression": False, "retention_policy": "14 days", "audit_log": True}
+    write_backup(tmp_path, FULL, "full", [], node="a", merge=[1], **fields)
+    write_backup(tmp_path, FULL, "full", [], node="b", merge=[2], **fields)
+    (planned,) = plan(tmp_path)
+    bucket = json.loads(planned.backup.note or "")["buckets"]["default"]
+    assert bucket.items() >= fields.items()
+    assert bucket["nodes"] == {"a": {"merge": [1]}, "b": {"merge": [2]}}
+    assert planned.backup.tool == "cbbackup 6.6.0"
 
 
-def test_the_same_again_is_known_and_more_continues_behind_it(tmp_path: Path) -> None:
+def test_an_imported_backup_is_known_and_a_newer_one_continues_it(tmp_path: Path) -> None:
     write_backup(tmp_path, FULL, "full", [Doc(b"a", b"1", 1)])
-    held = [as_row(p.backup) for p in plan(tmp_path)]
+    rows = [as_row(p.backup) for p in plan(tmp_path)]
     write_backup(tmp_path, MONDAY, "diff", [Doc(b"a", b"2", 2)], chain=FULL)
-    first, second = plan(tmp_path, held)
+    first, second = plan(tmp_path, rows)
     assert (first.known, first.backup, second.known, second.backup.number) == (
         True, plan(tmp_path)[0].backup, False, 2,
     )  # fmt: skip
     with pytest.raises(Refused, match="other contents"):
-        plan(tmp_path, [held[0] | {"digest": "0"}])
+        plan(tmp_path, [rows[0] | {"digest": "0"}])
     with pytest.raises(Refused, match=r"which is deleted now\.\n.*--source"):
-        plan(tmp_path, [held[0] | {"state": "deleted"}])
+        plan(tmp_path, [rows[0] | {"state": "deleted"}])
     with pytest.raises(Refused, match="of another kind: topics"):
-        plan(tmp_path, [held[0] | {"source_kind": "kafka"}])
+        plan(tmp_path, [rows[0] | {"source_kind": "kafka"}])
     with pytest.raises(Refused, match="before the newest"):
-        plan(tmp_path, [held[0] | {"backup_id": "x-y", "end_ts": 2**50}])
+        plan(tmp_path, [rows[0] | {"backup_id": "x-y", "end_ts": 2**50}])
 
 
 PATH = f"/elsewhere/{FULL}/{FULL}-full/bucket-default/node-n/data-0000.cbb"
 
 
 @pytest.mark.parametrize(
-    ("told", "error", "why"),
+    ("fields", "error", "message"),
     [
         ({"pred": ["../../etc/passwd"]}, Damaged, "no file of an archive"),
         ({"pred": [PATH.replace("elsewhere", "..")]}, Damaged, "no file of an archive"),
@@ -295,18 +304,18 @@ PATH = f"/elsewhere/{FULL}/{FULL}-full/bucket-default/node-n/data-0000.cbb"
     ],
 )
 def test_a_meta_json_that_lies_is_refused(
-    tmp_path: Path, told: dict[str, Any], error: type[LakebackupError], why: str
+    tmp_path: Path, fields: dict[str, Any], error: type[LakebackupError], message: str
 ) -> None:
     write_backup(tmp_path, FULL, "full", [Doc(b"a", seqno=1)])
-    write_backup(tmp_path, MONDAY, "diff", [Doc(b"a", seqno=2)], chain=FULL, **told)
+    write_backup(tmp_path, MONDAY, "diff", [Doc(b"a", seqno=2)], chain=FULL, **fields)
     write_backup(tmp_path, WEDNESDAY, "full", [Doc(b"a", seqno=2)])
-    with pytest.raises(error, match=why) as found:
+    with pytest.raises(error, match=message) as caught:
         plan(tmp_path)
-    assert found.value.hint
+    assert caught.value.hint
 
 
 def test_a_baseline_decides_what_a_backup_depends_on(tmp_path: Path) -> None:
-    week(tmp_path)
+    write_week(tmp_path)
     meta = tmp_path / FULL / f"{WEDNESDAY}-diff/bucket-default/node-10.0.0.1%3A8091/meta.json"
     meta.write_text(json.dumps({"pred": [PATH, PATH.replace(f"{FULL}-full", f"{MONDAY}-diff")]}))
     *_, wednesday = plan(tmp_path)
@@ -314,7 +323,7 @@ def test_a_baseline_decides_what_a_backup_depends_on(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "why"),
+    ("name", "text", "message"),
     [
         ("meta.json", "{", "meta.json"), ("meta.json", "[]", "no JSON object"),
         ("seqno.json", '{"0": 1}', "the last one is 1"), ("seqno.json", '{"70000": 1}', "70000"),
@@ -322,10 +331,12 @@ def test_a_baseline_decides_what_a_backup_depends_on(tmp_path: Path) -> None:
         ("seqno.json", '{"0": 9, "1": -1}', "sequence number"), ("seqno.json", "{}", "the last one is 0"),
     ],
 )  # fmt: skip
-def test_json_that_contradicts_the_data_is_refused(tmp_path: Path, name: str, text: str, why: str) -> None:
+def test_json_that_contradicts_the_data_is_refused(
+    tmp_path: Path, name: str, text: str, message: str
+) -> None:
     folder = write_backup(tmp_path, FULL, "full", [Doc(b"a", seqno=1), Doc(b"a", seqno=2)])
     (folder / name).write_text(text)
-    with pytest.raises(Damaged, match=why):
+    with pytest.raises(Damaged, match=message):
         plan(tmp_path)
 
 
@@ -337,16 +348,16 @@ def test_a_backup_that_ends_before_its_parent_is_refused(tmp_path: Path) -> None
         plan(tmp_path)
 
 
-def test_without_sequence_numbers_there_is_one_whole_backup(tmp_path: Path) -> None:
+def test_without_sequence_numbers_an_archive_is_one_full_backup(tmp_path: Path) -> None:
     old, new = tmp_path / "old", tmp_path / "new"
     write_cbb(old / "bucket-default" / "node-n" / "data-0000.cbb", [Doc(b"a"), Doc(b"b")], 2004)
-    (only,) = plan(old)
-    assert (only.backup.kind, only.backup.entries, only.positions) == ("full", 2, [])
+    (planned,) = plan(old)
+    assert (planned.backup.kind, planned.backup.entries, planned.positions) == ("full", 2, [])
     write_backup(new, FULL, "full", [Doc(b"a", seqno=1)])
     diff = write_backup(new, MONDAY, "diff", [Doc(b"a")], chain=FULL, version=2004)
     with pytest.raises(Refused, match="cannot be incremental"):
         plan(new)
-    write_cbb(diff.parent.parent.parent / "x" / "y", [])  # anything else in there is left alone
+    write_cbb(diff.parent.parent.parent / "x" / "y", [])  # other files in the folder are left alone
     for version in (2004, 2014):
         root = tmp_path / str(version)
         write_backup(root, FULL, "full", [Doc(b"a")], version=version)
@@ -355,56 +366,58 @@ def test_without_sequence_numbers_there_is_one_whole_backup(tmp_path: Path) -> N
             plan(root)
 
 
-def test_a_later_backup_tells_what_a_vbucket_was_cut_back_to(tmp_path: Path) -> None:
+def test_a_later_backup_shows_how_far_a_vbucket_was_rolled_back(tmp_path: Path) -> None:
     write_backup(tmp_path, FULL, "full", [Doc(b"a", seqno=1), Doc(b"a", seqno=2, vbucket=1)])
     write_backup(tmp_path, MONDAY, "diff", [Doc(b"a", seqno=n) for n in (2, 3, 4)], chain=FULL)
-    write_backup(tmp_path, TUESDAY, "diff", [Doc(b"b", seqno=3)], chain=FULL)  # a replica that had less
-    made = plan(tmp_path)
-    order = [p.backup.backup_id for p in made]
-    found = takeovers([as_row(row) for p in made for row in p.positions], order)
-    assert [found[name] for name in order] == [{("default", 0): 2}, {("default", 0): 3}, {}]
-    assert [(p.start_position, p.end_position) for p in made[2].positions] == [(3, 4)]
+    # A replica that had fewer mutations took over.
+    write_backup(tmp_path, TUESDAY, "diff", [Doc(b"b", seqno=3)], chain=FULL)
+    planned = plan(tmp_path)
+    order = [p.backup.backup_id for p in planned]
+    limits = takeovers([as_row(row) for p in planned for row in p.positions], order)
+    assert [limits[name] for name in order] == [{("default", 0): 2}, {("default", 0): 3}, {}]
+    assert [(p.start_position, p.end_position) for p in planned[2].positions] == [(3, 4)]
 
 
 # --- values
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "cut"),
+    ("full_failover", "diff_failover", "start"),
     [
         ('{"0": [[7, 0]]}', '{"0": [[8, 3], [7, 0]]}', 4),
         ('{"0": [[7, 0]]}', '{"0": [[9, 20], [8, 3], [7, 0]]}', 4),
-        ('{"0": [[7, 0]]}', '{"0": [[8, 10], [7, 0]]}', 11),  # its replica had all
-        ('{"0": [[8, 3], [7, 0]]}', '{"0": [[8, 3], [7, 0]]}', 11),  # it was so before
+        ('{"0": [[7, 0]]}', '{"0": [[8, 10], [7, 0]]}', 11),  # the replica had every mutation
+        # The branch is older than the full backup.
+        ('{"0": [[8, 3], [7, 0]]}', '{"0": [[8, 3], [7, 0]]}', 11),
         (None, '{"0": [[8, 3], [7, 0]]}', 11),
         ('{"0": [[7, 0]]}', '{"0": [[8], "x", [8, 3, 1], ["8", 3]], "x": 1, "1": [[9, 0]]}', 11),
     ],
 )
-def test_a_branch_cuts_a_vbucket_back_to_where_it_began(
-    tmp_path: Path, before: str | None, after: str, cut: int
+def test_a_branch_rolls_a_vbucket_back_to_where_it_began(
+    tmp_path: Path, full_failover: str | None, diff_failover: str, start: int
 ) -> None:
-    """All documents of the lost mutations were changed again, so that what came in their place is later."""
+    """All documents of the lost mutations were changed again: what replaced them has later numbers."""
     full = write_backup(tmp_path, FULL, "full", [Doc(b"a", seqno=n) for n in range(1, 11)])
     diff = write_backup(tmp_path, MONDAY, "diff", [Doc(b"b", seqno=n) for n in (29, 30)], chain=FULL)
-    if before:
-        (full / "failover.json").write_text(before)
-    (diff / "failover.json").write_text(after)
+    if full_failover:
+        (full / "failover.json").write_text(full_failover)
+    (diff / "failover.json").write_text(diff_failover)
     write_backup(tmp_path, TUESDAY, "diff", [Doc(b"b", seqno=31)], chain=FULL)
-    made = plan(tmp_path)
-    assert [(p.start_position, p.end_position) for one in made for p in one.positions] == [
-        (0, 11), (cut, 31), (31, 32),
+    planned = plan(tmp_path)
+    assert [(p.start_position, p.end_position) for backup in planned for p in backup.positions] == [
+        (0, 11), (start, 31), (31, 32),
     ]  # fmt: skip
 
 
-def test_a_vbucket_is_cut_back_that_nothing_was_written_to_since(tmp_path: Path) -> None:
+def test_a_vbucket_without_new_mutations_is_rolled_back(tmp_path: Path) -> None:
     full = write_backup(tmp_path, FULL, "full", [Doc(b"a", seqno=n) for n in range(1, 11)])
     diff = write_backup(tmp_path, MONDAY, "diff", [Doc(b"b", seqno=1, vbucket=1)], chain=FULL)
     (full / "failover.json").write_text('{"0": [[7, 0]]}')
     (diff / "failover.json").write_text('{"0": [[8, 3], [7, 0]]}')
-    made = plan(tmp_path)
-    order = [p.backup.backup_id for p in made]
-    found = takeovers([as_row(row) for p in made for row in p.positions], order)
-    assert [found[name] for name in order] == [{("default", 0): 4, ("default", 1): 0}, {}]
+    planned = plan(tmp_path)
+    order = [p.backup.backup_id for p in planned]
+    limits = takeovers([as_row(row) for p in planned for row in p.positions], order)
+    assert [limits[name] for name in order] == [{("default", 0): 4, ("default", 1): 0}, {}]
 
 
 def test_a_document_is_a_line() -> None:
@@ -428,13 +441,13 @@ def test_a_timestamp_is_a_cas_that_fits(ts: int, cas: int) -> None:
     assert 0 <= cas_of(ts) < 2**64
 
 
-# --- what is restored or exported
+# --- restores and exports
 
 
-def test_a_backup_that_ended_after_the_time_that_was_asked_for_is_refused(tmp_path: Path) -> None:
-    made = MadeBackups(tmp_path)
-    first, second = made.backup([[Record(0, 0)]]), made.backup([[Record(0, 1)]])
-    reader = made.reader()
+def test_a_backup_that_ended_after_the_requested_time_is_refused(tmp_path: Path) -> None:
+    backups = MadeBackups(tmp_path)
+    first, second = backups.backup([[Record(0, 0)]]), backups.backup([[Record(0, 1)]])
+    reader = backups.reader()
     assert archive_export.chain_of(reader, "prod", 1999).last["backup_id"] == first
     assert archive_export.chain_of(reader, second, 2000).last["backup_id"] == second
     with pytest.raises(Refused, match=r"ended at .*:02\.000Z, after .*:01\.999Z\.\nName its source, prod"):
@@ -442,17 +455,17 @@ def test_a_backup_that_ended_after_the_time_that_was_asked_for_is_refused(tmp_pa
 
 
 def test_backups_of_another_program_are_not_exported(tmp_path: Path) -> None:
-    made = MadeBackups(tmp_path / "backups")
-    other = manifest(1, source="vault")[0].backup
-    made.add(replace(other, source_kind="tape", destination="tape:vault"))
-    made.flush()
-    request = ArchiveExportRequest(str(made.folder), str(tmp_path / "out"))
+    backups = MadeBackups(tmp_path / "backups")
+    backup = manifest(1, source="vault")[0].backup
+    backups.add(replace(backup, source_kind="tape", destination="tape:vault"))
+    backups.flush()
+    request = ArchiveExportRequest(str(backups.folder), str(tmp_path / "out"))
     with pytest.raises(Refused, match=r"another program \(tape\)"):
         archive_export.run(request, reporter=quiet())
     assert not (tmp_path / "out").exists()
 
 
-# --- topics, out and back
+# --- topics, exported and read back
 
 
 RECORDS = st.lists(
@@ -469,23 +482,23 @@ RECORDS = st.lists(
 
 @given(RECORDS, st.integers(1, 400))
 @settings(max_examples=settings.default.max_examples // 12)
-def test_a_chain_of_topics_goes_out_and_comes_back_the_same(
+def test_an_exported_chain_of_topics_is_read_back_unchanged(
     tmp_path_factory: pytest.TempPathFactory,
     backups: Sequence[Sequence[tuple[int, int, bytes, bytes | None]]],
     target_bytes: int,
 ) -> None:
     tmp = tmp_path_factory.mktemp("around")
-    made, ends, truth = MadeBackups(tmp / "backups"), [0, 0, 0], []
+    repository, ends, all_records = MadeBackups(tmp / "backups"), [0, 0, 0], []
     for records in backups:
         files: list[list[Record]] = [[], [], []]
         for partition, ts, key, value in records:
             files[partition].append(Record(partition, ends[partition], ts, key, value))
             ends[partition] += 1
-        made.backup([file for file in files if file])
-        truth += [record for file in files for record in file]
-    made.flush()
-    out = tmp / "dest" / "shop" / "archive"
-    request = ArchiveExportRequest(str(made.folder), str(out), target_bytes=target_bytes)
+        repository.backup([file for file in files if file])
+        all_records += [record for file in files for record in file]
+    repository.flush()
+    archive = tmp / "dest" / "shop" / "archive"
+    request = ArchiveExportRequest(str(repository.folder), str(archive), target_bytes=target_bytes)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(archive_export, "run_all", lambda job, numbers, *_: run_all(job, numbers, None))
         patch.setattr(
@@ -494,12 +507,12 @@ def test_a_chain_of_topics_goes_out_and_comes_back_the_same(
         archive_export.run(request, spark=cast("Any", object()), reporter=quiet())
     rows = [
         (vbucket, seqno - 1, int(cas), key, value if cmd == 0x57 else None)
-        for _, (cmd, vbucket, key, _, _, cas, _, value, seqno, *_) in read_archive(out).rows
+        for _, (cmd, vbucket, key, _, _, cas, _, value, seqno, *_) in read_archive(archive).rows
     ]
-    wanted = [(r.partition, r.offset, cas_of(r.ts), r.key, r.value) for r in truth]
-    assert sorted(rows, key=str) == sorted(wanted, key=str)
+    expected = [(r.partition, r.offset, cas_of(r.ts), r.key, r.value) for r in all_records]
+    assert sorted(rows, key=str) == sorted(expected, key=str)
 
-    planned = plan(out)
+    planned = plan(archive)
     assert [p.backup.kind for p in planned] == ["full", *["differential"] * (len(backups) - 1)]
     order = [p.backup.backup_id for p in planned]
     limits = takeovers([as_row(row) for p in planned for row in p.positions], order)
@@ -511,6 +524,6 @@ def test_a_chain_of_topics_goes_out_and_comes_back_the_same(
         key=lambda row: (row["seqno"], row["place"]),
     ):
         newest[row["vbucket"], row["key"]] = row
-    found = {place: None if row["deleted"] else row["value"] for place, row in newest.items()}
-    assert found == {(r.partition, r.key): r.value for r in sorted(truth, key=lambda r: r.offset)}
+    values = {document: None if row["deleted"] else row["value"] for document, row in newest.items()}
+    assert values == {(r.partition, r.key): r.value for r in sorted(all_records, key=lambda r: r.offset)}
     shutil.rmtree(tmp)

@@ -33,10 +33,10 @@ def entries(root: Path) -> list[dict[str, Any]]:
 
 
 def test_each_command_that_writes_has_an_entry(root: Path, tmp_path: Path) -> None:
-    repo, out = ["--repo", str(root)], ["--to", str(tmp_path / "out")]
+    repo, target = ["--repo", str(root)], ["--to", str(tmp_path / "out")]
     for words in (
-        ["restore", "snapshot", "--source", "db", *out],
-        ["restore", "snapshot", "--source", "db", *out],  # done before: nothing happens
+        ["restore", "snapshot", "--source", "db", *target],
+        ["restore", "snapshot", "--source", "db", *target],  # the target is complete: nothing happens
         ["restore", "snapshot", "--source", "db", "--to", str(tmp_path / "more"), "--dry-run"],
         ["verify"],
         ["policy", "set", "db", "--keep-last", "3"],
@@ -90,7 +90,7 @@ def test_a_typo_is_no_failed_run_and_makes_no_source(root: Path, tmp_path: Path)
     assert len(entries(root)) == 1
 
 
-def test_what_was_backed_up_and_is_gone_is_a_failed_run(root: Path, tmp_path: Path) -> None:
+def test_a_backup_of_a_deleted_source_is_a_failed_run(root: Path, tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "db")
     assert main(["backup", "snapshot", str(tmp_path / "db"), "--repo", str(root)]) == 3
     (row,) = seen(root, "SELECT failed_runs, failure FROM status")
@@ -98,13 +98,13 @@ def test_what_was_backed_up_and_is_gone_is_a_failed_run(root: Path, tmp_path: Pa
     assert "There is no folder" in row["failure"]
 
 
-def test_a_restore_of_a_catalog_that_cannot_be_written_says_so(
+def test_a_restore_warns_when_the_audit_log_cannot_be_written(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def full(*_: object, **__: object) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(CatalogWriter, "append_audit", full)
+    monkeypatch.setattr(CatalogWriter, "append_audit", fail)
     words = ["restore", "snapshot", "--source", "db", "--to", str(tmp_path / "out"), "--repo", str(root)]
     assert main(words) == 0
     assert (tmp_path / "out").is_dir()
@@ -112,7 +112,7 @@ def test_a_restore_of_a_catalog_that_cannot_be_written_says_so(
 
 
 @pytest.mark.parametrize(
-    ("words", "shown"),
+    ("words", "text"),
     [
         (["--kafka-property", f"sasl.password={SECRET}"], "--kafka-property sasl.password=****"),
         ([f"--kafka-property=sasl.password={SECRET}=="], "--kafka-property=sasl.password=****"),
@@ -127,11 +127,11 @@ def test_a_restore_of_a_catalog_that_cannot_be_written_says_so(
         ([f"s3://key:with@{SECRET}@bucket/x"], "s3://****@bucket/x"),
     ],
 )
-def test_a_command_is_shown_without_secrets(words: list[str], shown: str) -> None:
-    assert " ".join(without_secrets(words)) == shown
+def test_a_command_is_shown_without_secrets(words: list[str], text: str) -> None:
+    assert " ".join(without_secrets(words)) == text
 
 
-def test_a_command_ends_with_its_block() -> None:
+def test_a_command_is_current_only_within_its_block() -> None:
     with calling(["verify"]):
         assert current().command == "lakebackup verify"
     assert current().command is None

@@ -1,4 +1,4 @@
-"""What `backup topics` asks its job for. The job is a stand-in: it keeps the request, and ends."""
+"""The request that `backup topics` passes to its job, which here keeps the request and ends."""
 
 from __future__ import annotations
 
@@ -29,13 +29,15 @@ def test_topics_are_named_or_match(
     topics: tuple[str, ...],
     patterns: tuple[str, ...],
 ) -> None:
-    asked: list[Any] = []
+    requests: list[Any] = []
 
     def stand_in(request: Any, **_: Any) -> dict[str, Any]:
-        asked.append(request)
+        requests.append(request)
         raise NotFound("There is no broker here.")
 
     monkeypatch.setattr(backup, "run", stand_in)
-    where = ["--repo", str(tmp_path), "--bootstrap-server", "none:1", "--bandwidth", "5MB/s", "--dry-run"]
-    assert main(["backup", "topics", *words, *where]) == 3
-    assert [(one.topics, one.patterns, one.bandwidth) for one in asked] == [(topics, patterns, 5_000_000)]
+    options = ["--repo", str(tmp_path), "--bootstrap-server", "none:1", "--bandwidth", "5MB/s", "--dry-run"]
+    assert main(["backup", "topics", *words, *options]) == 3
+    assert [(request.topics, request.patterns, request.bandwidth) for request in requests] == [
+        (topics, patterns, 5_000_000)
+    ]

@@ -1,4 +1,4 @@
-"""A catalog that lost its newest commit says so, and nothing is made or restored by it."""
+"""A catalog that lost its newest commit is reported, and nothing is backed up or restored from it."""
 
 from __future__ import annotations
 
@@ -29,95 +29,95 @@ from lakebackup_jobs.upkeep.verify import VerifyRequest
 
 
 @pytest.fixture
-def made(tmp_path: Path) -> MadeBackups:
-    """Two backups of prod and one of other, each in a commit of its own and marked; one is at work."""
-    made = MadeBackups(tmp_path / "backups")
+def backups(tmp_path: Path) -> MadeBackups:
+    """Two backups of prod and one of other, each with its own commit and marker; a fourth is being taken."""
+    backups = MadeBackups(tmp_path / "backups")
     for number, source in ((1, "prod"), (2, "other"), (3, "prod")):
-        made.backup([[Record(0, number)]], source=source)
-        made.flush()
-        sidecar.mark(made.storage, layout.marker_path(source, backup_id(number), "complete"))
-    made.storage.put(layout.parts_path("prod", backup_id(4), 0), b"")
-    return made
+        backups.backup([[Record(0, number)]], source=source)
+        backups.flush()
+        sidecar.mark(backups.storage, layout.marker_path(source, backup_id(number), "complete"))
+    backups.storage.put(layout.parts_path("prod", backup_id(4), 0), b"")
+    return backups
 
 
-def lose_newest(made: MadeBackups, table: str = "backups") -> None:
-    max((made.folder / f"catalog/{table}/_delta_log").glob("*.json")).unlink()
+def lose_newest(backups: MadeBackups, table: str = "backups") -> None:
+    max((backups.folder / f"catalog/{table}/_delta_log").glob("*.json")).unlink()
 
 
-def test_a_whole_catalog_is_current(made: MadeBackups) -> None:
-    assert lost_backups(made.reader()) == []
+def test_a_complete_catalog_is_current(backups: MadeBackups) -> None:
+    assert lost_backups(backups.reader()) == []
 
 
-def test_a_row_comes_before_its_marker(made: MadeBackups) -> None:
-    """A run that commits between our two looks loses nothing."""
-    reader = made.reader()
-    assert len(reader.rows("every_backup")) == 3  # this reader stays as it is now
-    made.backup([[Record(0, 4)]])
-    made.flush()
-    sidecar.mark(made.storage, layout.marker_path("prod", backup_id(4), "complete"))
+def test_a_row_comes_before_its_marker(backups: MadeBackups) -> None:
+    """A run that commits between the two reads is not reported as lost."""
+    reader = backups.reader()
+    assert len(reader.rows("every_backup")) == 3  # the reader keeps this version
+    backups.backup([[Record(0, 4)]])
+    backups.flush()
+    sidecar.mark(backups.storage, layout.marker_path("prod", backup_id(4), "complete"))
     assert lost_backups(reader) == []
 
 
-def test_a_lost_commit_is_named_by_a_question_and_refused_by_a_run(
-    made: MadeBackups, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_a_lost_commit_is_reported_by_queries_and_refused_by_runs(
+    backups: MadeBackups, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    lose_newest(made)
-    assert lost_backups(made.reader()) == [backup_id(3)]
-    where = str(made.folder)
-    assert main(["list", "--repo", where, "--json"]) == 0
-    told = capsys.readouterr()
-    assert {json.loads(line)["backup_id"] for line in told.out.splitlines()} == {backup_id(1), backup_id(2)}
-    assert backup_id(3) in told.err
-    assert "lakebackup catalog rebuild" in told.err
+    lose_newest(backups)
+    assert lost_backups(backups.reader()) == [backup_id(3)]
+    repo = str(backups.folder)
+    assert main(["list", "--repo", repo, "--json"]) == 0
+    output = capsys.readouterr()
+    assert {json.loads(line)["backup_id"] for line in output.out.splitlines()} == {backup_id(1), backup_id(2)}
+    assert backup_id(3) in output.err
+    assert "lakebackup catalog rebuild" in output.err
     (tmp_path / "m.json").write_text("{}")
-    brought = ManifestRequest(destination=where, file=tmp_path / "m.json", source="yb")
+    manifest_request = ManifestRequest(destination=repo, file=tmp_path / "m.json", source="yb")
     with pytest.raises(Refused, match="is behind"):
-        import_manifest(brought, reporter=quiet())
-    topics = RestoreRequest(destination=where, source="prod", topics=("orders",), target="dir:x")
+        import_manifest(manifest_request, reporter=quiet())
+    restore_request = RestoreRequest(destination=repo, source="prod", topics=("orders",), target="dir:x")
     with pytest.raises(Refused, match="is behind"):
-        restore_topics.run(topics, reporter=quiet())
+        restore_topics.run(restore_request, reporter=quiet())
     with pytest.raises(Refused, match="is behind"):
-        verify.run(VerifyRequest(destination=where), reporter=quiet())
+        verify.run(VerifyRequest(destination=repo), reporter=quiet())
 
 
 @pytest.mark.parametrize("table", ["files", "positions", "scopes"])
-def test_a_backup_whose_other_rows_are_lost(
-    table: str, made: MadeBackups, capsys: pytest.CaptureFixture[str]
+def test_lost_rows_of_a_backup_in_other_tables_are_reported(
+    table: str, backups: MadeBackups, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Its own row is there: a restore would bring less than the backup holds, without a word."""
-    lose_newest(made, table)
-    where = str(made.folder)
-    assert main(["list", "--repo", where]) == 0
+    """The backup's own row exists: unnoticed, a restore would bring less than the backup holds."""
+    lose_newest(backups, table)
+    repo = str(backups.folder)
+    assert main(["list", "--repo", repo]) == 0
     assert f"the newest commits of {table} are not there," in capsys.readouterr().err
     for verb in (["restore", "topics", "--pattern", ".*", "--to", "dir:x"], ["verify"]):
-        assert main([*verb, "--repo", where]) == 5
+        assert main([*verb, "--repo", repo]) == 5
         assert "is behind" in capsys.readouterr().err
 
 
-def test_a_backup_that_a_rebuild_could_not_put_in_is_not_lost(made: MadeBackups) -> None:
-    lose_newest(made)
-    made.add(Audit(at=1, actor="me", action=LEFT_OUT, subject=backup_id(3), detail="{}"))
-    assert lost_backups(made.reader()) == []
+def test_a_backup_that_a_rebuild_left_out_is_not_lost(backups: MadeBackups) -> None:
+    lose_newest(backups)
+    backups.add(Audit(at=1, actor="me", action=LEFT_OUT, subject=backup_id(3), detail="{}"))
+    assert lost_backups(backups.reader()) == []
 
 
 def test_a_restore_writes_nothing_when_a_root_is_not_its_destination(
-    made: MadeBackups, tmp_path: Path
+    backups: MadeBackups, tmp_path: Path
 ) -> None:
-    """Before the target is touched, and before Spark."""
+    """It is refused before the target is touched and before Spark starts."""
     elsewhere = tmp_path / "elsewhere"
-    (made.folder / "catalog").rename(elsewhere)
-    (made.folder / "lakebackup.json").write_text('{"format": 1, "destination": "another"}')
-    where = {"destination": str(made.folder), "catalog": str(elsewhere), "source": "prod"}
-    topics = RestoreRequest(**where, topics=("orders",), target=f"dir:{tmp_path}/out")
+    (backups.folder / "catalog").rename(elsewhere)
+    (backups.folder / "lakebackup.json").write_text('{"format": 1, "destination": "another"}')
+    options = {"destination": str(backups.folder), "catalog": str(elsewhere), "source": "prod"}
+    request = RestoreRequest(**options, topics=("orders",), target=f"dir:{tmp_path}/out")
     with pytest.raises(Refused, match=r"does not prove|does not know where"):
-        restore_topics.run(topics, reporter=quiet())
+        restore_topics.run(request, reporter=quiet())
     assert not (tmp_path / "out").exists()
 
 
-def test_an_empty_catalog_beside_backups_is_behind(made: MadeBackups) -> None:
-    """The first commit was lost, or the whole catalog: a backup would begin with number 1 again."""
-    shutil.rmtree(made.folder / "catalog")
+def test_an_empty_catalog_beside_backups_is_behind(backups: MadeBackups) -> None:
+    """If the first commit or the whole catalog was lost, a backup would start with number 1 again."""
+    shutil.rmtree(backups.folder / "catalog")
     with pytest.raises(Refused, match="is behind"):
-        CatalogWriter(None, str(made.folder)).prepare()
-    found = lost_backups(CatalogReader.require(str(made.folder)))
-    assert sorted(found) == [backup_id(1), backup_id(2), backup_id(3)]
+        CatalogWriter(None, str(backups.folder)).prepare()
+    lost_ids = lost_backups(CatalogReader.require(str(backups.folder)))
+    assert sorted(lost_ids) == [backup_id(1), backup_id(2), backup_id(3)]

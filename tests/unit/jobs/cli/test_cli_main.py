@@ -43,7 +43,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def failing(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+def fail_with(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
     def fail(*_: object, **__: object) -> None:
         raise error
 
@@ -61,36 +61,36 @@ KINDS = [
 def test_an_error_ends_with_its_code_and_says_what_to_do(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], kind: type[errors.LakebackupError]
 ) -> None:
-    failing(monkeypatch, kind("It is broken.", hint="Mend it."))
+    fail_with(monkeypatch, kind("It is broken.", hint="Mend it."))
     assert main(["config"]) == kind.exit_code
-    shown = capsys.readouterr()
-    assert (shown.out, shown.err) == ("", "error: It is broken.\nMend it.\n")
+    output = capsys.readouterr()
+    assert (output.out, output.err) == ("", "error: It is broken.\nMend it.\n")
 
 
 def test_an_error_for_machines(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    failing(monkeypatch, errors.Busy("Another run.", hint="Wait."))
+    fail_with(monkeypatch, errors.Busy("Another run.", hint="Wait."))
     assert main(["config", "--json"]) == 8
-    shown = capsys.readouterr()
-    assert shown.out == ""
-    told = {"error": "Busy", "message": "Another run.", "hint": "Wait.", "exit_code": 8}
-    assert json.loads(shown.err) == {"event": "error", "v": 1, **told}
+    output = capsys.readouterr()
+    assert output.out == ""
+    error = {"error": "Busy", "message": "Another run.", "hint": "Wait.", "exit_code": 8}
+    assert json.loads(output.err) == {"event": "error", "v": 1, **error}
 
 
 def test_a_defect_is_reported_as_one(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    failing(monkeypatch, ZeroDivisionError("division by zero"))
+    fail_with(monkeypatch, ZeroDivisionError("division by zero"))
     assert main(["config"]) == 1
-    shown = capsys.readouterr().err
-    assert "ZeroDivisionError: division by zero" in shown
-    assert "report" in shown
-    assert "Traceback" not in shown
+    err = capsys.readouterr().err
+    assert "ZeroDivisionError: division by zero" in err
+    assert "report" in err
+    assert "Traceback" not in err
     assert main(["config", "--debug"]) == 1
     assert "Traceback" in capsys.readouterr().err
 
 
 def test_ctrl_c(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    failing(monkeypatch, KeyboardInterrupt())
+    fail_with(monkeypatch, KeyboardInterrupt())
     assert main(["config"]) == 130
     assert capsys.readouterr().err == "error: Interrupted.\n"
     assert main(["config", "--json"]) == 130
@@ -101,16 +101,16 @@ def test_ctrl_c(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[s
 def _own_signals(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The JVM of the test run is shared: neither our handler nor PySpark's cancels its jobs here."""
     monkeypatch.setattr(session, "cancel_jobs", lambda: None)
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
-    signal.signal(signal.SIGINT, before)
+    signal.signal(signal.SIGINT, handler)
 
 
 @pytest.mark.usefixtures("_own_signals")
 def test_errors_that_follow_ctrl_c_are_the_interruption(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    before = signal.getsignal(signal.SIGINT)
+    handler = signal.getsignal(signal.SIGINT)
 
     def fail(*_: object, **__: object) -> None:
         try:
@@ -122,7 +122,7 @@ def test_errors_that_follow_ctrl_c_are_the_interruption(
     monkeypatch.setattr(config, "load", fail)
     assert main(["config"]) == 130
     assert capsys.readouterr().err == "error: Interrupted.\n"
-    assert signal.getsignal(signal.SIGINT) is before
+    assert signal.getsignal(signal.SIGINT) is handler
 
 
 @pytest.mark.usefixtures("_own_signals")
@@ -132,12 +132,12 @@ def test_other_signals_end_a_command_as_ctrl_c_does(
 ) -> None:
     monkeypatch.setattr("lakebackup_jobs.cli.end_spark", lambda: None)
     monkeypatch.setattr(config, "load", lambda *_, **__: signal.raise_signal(number))
-    before = signal.signal(number, signal.SIG_DFL)
+    handler = signal.signal(number, signal.SIG_DFL)
     try:
         assert main(["config"]) == code
         assert signal.getsignal(number) is signal.SIG_DFL
     finally:
-        signal.signal(number, before)
+        signal.signal(number, handler)
     assert capsys.readouterr().err == "error: Interrupted.\n"
 
 
@@ -151,7 +151,7 @@ def test_a_signal_to_a_command_within_a_command_ends_both_with_its_code() -> Non
 
 @pytest.mark.usefixtures("_own_signals")
 @pytest.mark.parametrize("second", [signal.SIGTERM, signal.SIGHUP])
-def test_a_manager_that_asks_twice_cuts_no_clean_up_off(second: signal.Signals) -> None:
+def test_a_second_signal_of_a_manager_does_not_interrupt_the_clean_up(second: signal.Signals) -> None:
     with interruptible() as interrupted:
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGTERM)
@@ -160,17 +160,17 @@ def test_a_manager_that_asks_twice_cuts_no_clean_up_off(second: signal.Signals) 
 
 
 def test_a_signal_that_the_process_ignores_stays_ignored() -> None:
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    handler = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         with interruptible() as interrupted:
             signal.raise_signal(signal.SIGHUP)
         assert not interrupted
     finally:
-        signal.signal(signal.SIGHUP, before)
+        signal.signal(signal.SIGHUP, handler)
 
 
 @pytest.mark.usefixtures("_own_signals")
-def test_a_signal_lets_work_come_to_its_end_and_a_second_does_not() -> None:
+def test_a_signal_lets_work_come_to_its_end_and_a_second_interrupts_it() -> None:
     stop = threading.Event()
     with stopped_by_signals(stop):
         signal.raise_signal(signal.SIGINT)
@@ -180,7 +180,7 @@ def test_a_signal_lets_work_come_to_its_end_and_a_second_does_not() -> None:
 
 
 TOPICS = ["backup", "topics"]
-INTO = ["restore", "topics", "--repo", "x", "--to", "dir:y"]
+RESTORE_TOPICS = ["restore", "topics", "--repo", "x", "--to", "dir:y"]
 ENGINE = ["restore", "queue", "social", "--repo", "x", "--to", "kafka://h:1"]
 FOLLOW = [*TOPICS, "a", "--repo", "x", "--bootstrap-server", "h:1", "--follow"]
 
@@ -223,12 +223,12 @@ FOLLOW = [*TOPICS, "a", "--repo", "x", "--bootstrap-server", "h:1", "--follow"]
         ([*ENGINE, "--into", "kafka://h:1"], "--into 'kafka://h:1' is not a folder", "--into FOLDER"),
         (["drill", "--repo", "x", "--scratch", "delta:y"], "--scratch 'delta:y' is not a folder", ""),
         (["archive", "export", "--repo", "x", "--to", "delta:y"], "--to 'delta:y' is not a folder", ""),
-        ([*INTO, "--to-time", "noon"], "--to-time 'noon' is not a time", "2026-"),
+        ([*RESTORE_TOPICS, "--to-time", "noon"], "--to-time 'noon' is not a time", "2026-"),
         (["list", "--repo", "x", "--as-of", "noon"], "--as-of 'noon' is not a time", "2026-"),
         (["report", "--repo", "x", "--as-of", "noon"], "--as-of 'noon' is not a time", "2026-"),
         (["sql", "SELECT 1", "--repo", "x", "--timeout", "soon"], "--timeout 'soon' is not a span", "7d"),
-        ([*INTO, "--map", "a"], "OLD=NEW", "Example"),
-        ([*INTO, "--to-time", "-2h", "--from-time", "-1h"], "nothing lies between", ""),
+        ([*RESTORE_TOPICS, "--map", "a"], "OLD=NEW", "Example"),
+        ([*RESTORE_TOPICS, "--to-time", "-2h", "--from-time", "-1h"], "nothing lies between", ""),
         (["backup", "topics", "a", "--follow", "--dry-run"], "--follow and --dry-run exclude each other", ""),
         ([*FOLLOW, "--mode", "full"], "cannot start elsewhere", "--mode full"),
         ([*FOLLOW[:-1], "--mode", "full", "--level", "1"], "level 0, not 1", "incr-diff"),
@@ -245,31 +245,31 @@ FOLLOW = [*TOPICS, "a", "--repo", "x", "--bootstrap-server", "h:1", "--follow"]
         (["config", "--config", "none.toml"], "none.toml", "--config"),
     ],
 )
-def test_flags_that_make_no_sense(
+def test_invalid_flags_are_refused_with_a_hint(
     folder: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str, hint: str
 ) -> None:
     (folder / "empty").touch(mode=0o600)
     code = main([*arguments, "--json"])
-    shown = capsys.readouterr()
-    told = json.loads(shown.err)
-    assert code == told["exit_code"] == (3 if "none.toml" in arguments else 2)
-    assert message in told["message"]
-    assert hint in told["hint"]
-    assert SECRET not in shown.err + shown.out
+    output = capsys.readouterr()
+    error = json.loads(output.err)
+    assert code == error["exit_code"] == (3 if "none.toml" in arguments else 2)
+    assert message in error["message"]
+    assert hint in error["hint"]
+    assert SECRET not in output.err + output.out
 
 
-def test_no_verb_shows_the_way(capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_verb_the_first_steps_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 0
     assert "backup topics orders" in capsys.readouterr().out
     assert main(["backup"]) == 2
-    shown = capsys.readouterr()
-    assert "topics" in shown.out + shown.err
-    assert "error:" not in shown.err
+    output = capsys.readouterr()
+    assert "topics" in output.out + output.err
+    assert "error:" not in output.err
 
 
-def test_the_session_rides_along(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_session_of_a_caller_reaches_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
     """A caller's session reaches the job; without one and without Spark settings the job makes its own."""
-    seen: list[Any] = []
+    sessions: list[Any] = []
 
     class Stop(errors.Refused):
         pass
@@ -277,7 +277,7 @@ def test_the_session_rides_along(monkeypatch: pytest.MonkeyPatch) -> None:
     spark = Call.spark
 
     def capture(call: Call) -> None:
-        seen.append(spark(call))
+        sessions.append(spark(call))
         raise Stop("seen")
 
     monkeypatch.setattr(Call, "spark", capture)
@@ -285,10 +285,10 @@ def test_the_session_rides_along(monkeypatch: pytest.MonkeyPatch) -> None:
     session: Any = object()
     assert main(command, spark=session) == Stop.exit_code
     assert main(command) == Stop.exit_code
-    assert seen == [session, None]
+    assert sessions == [session, None]
 
 
-def test_config_shows_what_is_in_force_and_no_secret(
+def test_config_shows_the_settings_in_force_and_no_secret(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = folder / "lakebackup.toml"
@@ -298,12 +298,12 @@ def test_config_shows_what_is_in_force_and_no_secret(
     )
     monkeypatch.setenv("LAKEBACKUP_CODEC", "deflate")
     assert main(["config", "--json"]) == 0
-    shown = json.loads(capsys.readouterr().out)
-    assert (shown["codec"], shown["kafka"]) == ("deflate", {"sasl.password": "****"})
+    settings = json.loads(capsys.readouterr().out)
+    assert (settings["codec"], settings["kafka"]) == ("deflate", {"sasl.password": "****"})
     assert main(["config"]) == 0
-    file.write_text(capsys.readouterr().out, "utf-8")  # which is such a file again
+    file.write_text(capsys.readouterr().out, "utf-8")  # the output is itself a configuration file
     assert main(["config", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == shown
+    assert json.loads(capsys.readouterr().out) == settings
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -313,9 +313,9 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_version() -> None:
-    done = run("-m", "lakebackup_jobs", "--version")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert re.fullmatch(r"lakebackup \d+\.\d+\.\d+\n", done.stdout)
+    process = run("-m", "lakebackup_jobs", "--version")
+    assert (process.returncode, process.stderr) == (0, "")
+    assert re.fullmatch(r"lakebackup \d+\.\d+\.\d+\n", process.stdout)
 
 
 HEAVY = {
@@ -338,7 +338,7 @@ CATALOG = {"duckdb", "numpy", "pyarrow", "pydantic"}
     ],
 )
 def test_a_quick_command_loads_nothing_slow(folder: Path, arguments: list[str], allowed: set[str]) -> None:
-    """Quick by construction, whatever the machine."""
+    """Checks what is loaded and not the time, so it holds on every machine."""
     if allowed >= CATALOG:
         CatalogWriter(None, str(folder)).migrate()
         arguments = [*arguments, "--repo", str(folder)]
@@ -346,7 +346,7 @@ def test_a_quick_command_loads_nothing_slow(folder: Path, arguments: list[str], 
 
 
 def test_the_first_line_is_there_before_anything_slow_is_loaded(folder: Path) -> None:
-    """Within 0.3 s, whatever the machine."""
+    """It is there within 0.3 s. The test checks what is loaded, so it holds on every machine."""
     CatalogWriter(None, str(folder)).migrate()
     program = f"""
 import io, os, sys
@@ -362,24 +362,24 @@ sys.stderr = Terminal()
 main(sys.argv[1:])
 print(ascii(sys.stderr.getvalue()), file=sys.__stderr__)
 """
-    for words, shown in ((["list"], "reading the catalog"), (["verify"], "planning")):
-        first, whole = run("-c", program, *words, "--repo", str(folder)).stderr.splitlines()
-        assert first == f"\x1b[2m{shown} …\x1b[0m"
-        assert r"\x1b[0m\r\x1b[K" in whole, "the line is erased"
+    for words, message in ((["list"], "reading the catalog"), (["verify"], "planning")):
+        first_line, terminal_text = run("-c", program, *words, "--repo", str(folder)).stderr.splitlines()
+        assert first_line == f"\x1b[2m{message} …\x1b[0m"
+        assert r"\x1b[0m\r\x1b[K" in terminal_text, "the line is erased"
 
 
 @pytest.mark.kafka
-def test_what_reads_no_new_record_loads_no_compiled_code(
+def test_a_run_without_new_records_loads_no_compiled_code(
     folder: Path, broker: Broker, topic: Callable[..., str]
 ) -> None:
-    """A backup of nothing new, a dry run, a `verify`: five seconds, for they are processes of their own."""
+    """A backup of nothing new, a dry run and a `verify`, each in a process of its own: five seconds."""
     name = topic(partitions=2)
     truth.produce(broker.bootstrap, name, [Record(0, b"k", b"v", (("h", b"1"),), 1_700_000_000_000)])
     words = ["backup", "topics", name, "--bootstrap-server", broker.bootstrap, "--repo", str(folder)]
     words += ["--source", "s", "--groups", "none"]  # other tests commit offsets
     assert "numba" in loaded_by(*words, "--runner", "local")
-    for more in ([], ["--mode", "full", "--dry-run"]):
-        assert loaded_by(*words, *more) & HEAVY == {*CATALOG, "confluent_kafka"}
+    for flags in ([], ["--mode", "full", "--dry-run"]):
+        assert loaded_by(*words, *flags) & HEAVY == {*CATALOG, "confluent_kafka"}
     assert loaded_by("verify", "--repo", str(folder)) & HEAVY == CATALOG
 
 
@@ -391,57 +391,59 @@ PLANNING = [
 
 
 @pytest.mark.parametrize(
-    ("modules", "never"),
+    ("modules", "forbidden"),
     [
         (PLANNING, {"pyspark", "py4j", "numba", "pandas", "pyarrow.dataset", "sqlglot"}),
         (["queues.backup.job", "queues.restore.job"], {"pyspark", "py4j", "pandas", "sqlglot"}),
     ],
 )
-def test_what_plans_a_job_loads_neither_spark_nor_compiled_code(modules: list[str], never: set[str]) -> None:
+def test_planning_a_job_loads_neither_spark_nor_compiled_code(
+    modules: list[str], forbidden: set[str]
+) -> None:
     """Without pyspark no JVM can start."""
     program = (
         "import importlib, sys; [importlib.import_module(name) for name in sys.argv[1:]]; print(*sys.modules)"
     )
-    done = run("-c", program, *(f"lakebackup_jobs.{module}" for module in modules))
-    assert done.returncode == 0, done.stderr
-    assert set(done.stdout.split()) & never == set()
+    process = run("-c", program, *(f"lakebackup_jobs.{module}" for module in modules))
+    assert process.returncode == 0, process.stderr
+    assert set(process.stdout.split()) & forbidden == set()
 
 
-def test_one_verb_is_imported_of_all() -> None:
+def test_only_the_verb_that_runs_is_imported() -> None:
     files = {f"lakebackup_jobs.cli.{name}" for name in ("restore.topics", "restore.point", "keep.prune")}
     assert loaded_by("restore", "topics", "--help") & files == {"lakebackup_jobs.cli.restore.topics"}
 
 
 def loaded_by(*arguments: str) -> set[str]:
-    """The modules that a command has loaded when it is done."""
+    """The modules that a command has loaded when it ends."""
     program = (
         "import sys; from lakebackup_jobs.cli import main; code = main(sys.argv[1:]);"
         "print(*sys.modules, file=sys.stderr); sys.exit(code)"
     )
-    done = run("-c", program, *arguments)
-    assert done.returncode == 0, done.stderr
-    return set(done.stderr.split())
+    process = run("-c", program, *arguments)
+    assert process.returncode == 0, process.stderr
+    return set(process.stderr.split())
 
 
 def test_a_piped_process_is_quiet_and_carries_the_code(folder: Path) -> None:
-    done = run("-m", "lakebackup_jobs", "config", "--config", str(folder / "none.toml"))
-    assert done.returncode == 3
-    assert done.stdout == ""
-    assert done.stderr.startswith("error: There is no configuration file")
-    assert "\x1b" not in done.stderr
+    process = run("-m", "lakebackup_jobs", "config", "--config", str(folder / "none.toml"))
+    assert process.returncode == 3
+    assert process.stdout == ""
+    assert process.stderr.startswith("error: There is no configuration file")
+    assert "\x1b" not in process.stderr
 
 
 @pytest.mark.parametrize("tracer", ["", "sys.settrace(lambda *_: None);"], ids=["", "traced"])
-def test_a_process_that_leaves_at_once_has_written_all_and_called_what_waits_for_its_end(tracer: str) -> None:
-    """A tracer writes at the end of the process what it has found, after all that lakebackup registers."""
+def test_a_process_that_exits_at_once_has_written_everything_and_run_its_exit_handlers(tracer: str) -> None:
+    """A tracer writes its findings when the process ends, after the handlers that lakebackup registers."""
     program = (
         f"import atexit, sys; from lakebackup_jobs.cli import command; sys.argv[1:] = ['config', '--json'];"
         f"atexit.register(print, 'registered before', file=sys.stderr); {tracer} command()"
     )
-    done = run("-c", program)
-    assert done.returncode == 0
-    assert json.loads(done.stdout)
-    assert done.stderr == ("registered before\n" if tracer else "")
+    process = run("-c", program)
+    assert process.returncode == 0
+    assert json.loads(process.stdout)
+    assert process.stderr == ("registered before\n" if tracer else "")
 
 
 def test_exit_codes_are_documented() -> None:
@@ -469,8 +471,8 @@ def test_settings_are_documented() -> None:
 
 def test_commands_are_documented() -> None:
     command = "python -m lakebackup_jobs.cli.reference docs/reference/cli"
-    stored = {page.name: page.read_text("utf-8") for page in (ROOT / "docs/reference/cli").iterdir()}
-    assert stored == {name: marked(text, command) for name, text in reference.pages().items()}, (
+    pages = {page.name: page.read_text("utf-8") for page in (ROOT / "docs/reference/cli").iterdir()}
+    assert pages == {name: marked(text, command) for name, text in reference.pages().items()}, (
         f"the pages are not what --help says: {command}"
     )
 
@@ -495,7 +497,7 @@ def test_a_flag_means_one_thing() -> None:
     for option, verb in reference.options():
         for spelling in option.flag.split()[0].split("/"):
             verbs.setdefault(spelling, {}).setdefault(option, []).append(verb)
-    assert {flag: found for flag, found in verbs.items() if len(found) > 1} == {}
+    assert {flag: meanings for flag, meanings in verbs.items() if len(meanings) > 1} == {}
     documented = reference.pages()["flags.md"]
     rows = re.findall(r"^\| `(\S+?)[ `]", documented, re.MULTILINE)
     assert set(verbs) == {spelling for row in rows for spelling in row.split("/")}

@@ -1,4 +1,4 @@
-"""Flags of `restore topics` that keep a plan and carry it out."""
+"""Flags of `restore topics` that save a plan and carry it out."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from lakebackup_jobs.cli import main
         (["--plan", "p.json", "--dry-run", "--save-plan", "q.json"], 2, "--save-plan"),
     ],
 )
-def test_what_does_not_go_together_is_reported(
+def test_conflicting_flags_are_reported(
     capsys: pytest.CaptureFixture[str], tmp_path: object, monkeypatch: pytest.MonkeyPatch,
     arguments: list[str], code: int, message: str,
 ) -> None:  # fmt: skip
@@ -30,23 +30,23 @@ def test_what_does_not_go_together_is_reported(
     assert message in capsys.readouterr().err
 
 
-def test_a_dry_run_ends_as_the_restore_would_and_shows_no_sql_unless_asked(
+def test_a_dry_run_ends_as_the_restore_would_and_shows_sql_only_with_explain(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    made = MadeBackups(tmp_path / "backups")
-    made.backup([[Record(0, n, ts=500 + n) for n in (7, 8)]], low={0: 7})
-    made.flush()
-    there = ["--repo", str(tmp_path / "backups"), "--to", f"dir:{tmp_path}/out"]
-    command = ["restore", "topics", "orders", *there]
+    backups = MadeBackups(tmp_path / "backups")
+    backups.backup([[Record(0, n, ts=500 + n) for n in (7, 8)]], low={0: 7})
+    backups.flush()
+    flags = ["--repo", str(tmp_path / "backups"), "--to", f"dir:{tmp_path}/out"]
+    command = ["restore", "topics", "orders", *flags]
     assert main([*command, "--dry-run"]) == 0
-    whole = capsys.readouterr().out
-    assert "orders" in whole
-    assert "SELECT" not in whole
+    text = capsys.readouterr().out
+    assert "orders" in text
+    assert "SELECT" not in text
     assert main([*command, "--dry-run", "--to-time", "1970-01-01T00:00:00.100"]) == 5
-    told = capsys.readouterr()
-    assert "orders" in told.out
-    assert "has nothing as old" in told.err
-    assert "nearest restorable time after: 1970-01-01T00:00:00.507" in told.err
+    output = capsys.readouterr()
+    assert "orders" in output.out
+    assert "has nothing as old" in output.err
+    assert "nearest restorable time after: 1970-01-01T00:00:00.507" in output.err
     assert main([*command, "--explain"]) == 0
     assert "SELECT" in capsys.readouterr().out
     (tmp_path / "out/topics/orders").mkdir(parents=True)

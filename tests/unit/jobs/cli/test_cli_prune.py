@@ -20,7 +20,7 @@ from lakebackup_jobs.upkeep import prune
 
 
 @pytest.mark.parametrize(
-    ("flags", "code", "said"),
+    ("flags", "code", "message"),
     [
         (["--delete", "--dry-run"], 2, "--delete and --dry-run exclude each other"),
         (["--keep-time", "soon"], 2, "'soon' is not a span of time"),
@@ -35,54 +35,62 @@ from lakebackup_jobs.upkeep import prune
         (["--delete"], 3, "There is no catalog"),
     ],
 )
-def test_what_cannot_be_done_is_reported(
-    flags: list[str], code: int, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+def test_invalid_flags_and_missing_catalogs_are_reported(
+    flags: list[str], code: int, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     monkeypatch.chdir(tmp_path)
     assert main(["prune", "--repo", str(tmp_path / "nothing"), *flags]) == code
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
     assert not (tmp_path / "nothing").exists()
 
 
 def test_inventories_of_other_programs_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    made = MadeBackups(tmp_path)
+    backups = MadeBackups(tmp_path)
     for source in ("medusa-a", "medusa-b"):
-        made.backup([[Record(0, 0)]], full=True, source=source)
-    kept = [replace(row, source_kind="medusa") for row in made._rows["backups"] if isinstance(row, Backup)]
-    made._rows |= {"backups": [*kept], "scopes": []}
-    made.flush()
+        backups.backup([[Record(0, 0)]], full=True, source=source)
+    inventories = [
+        replace(row, source_kind="medusa") for row in backups._rows["backups"] if isinstance(row, Backup)
+    ]
+    backups._rows |= {"backups": [*inventories], "scopes": []}
+    backups.flush()
     assert main(["prune", "7", "--repo", str(tmp_path)]) == UsageProblem.exit_code
-    told = capsys.readouterr().err
-    assert "several sources, none of which can be restored: medusa-a, medusa-b" in told
-    assert "another program" in told
+    err = capsys.readouterr().err
+    assert "several sources, none of which can be restored: medusa-a, medusa-b" in err
+    assert "another program" in err
 
 
-def test_only_what_is_too_large_is_planned_on_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = MadeBackups(tmp_path)
-    made.backup([[Record(0, 0)]])
-    made.flush()
-    reader, reporter = made.reader(), quiet()
+def test_only_plans_too_large_for_duckdb_run_on_spark(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backups = MadeBackups(tmp_path)
+    backups.backup([[Record(0, 0)]])
+    backups.flush()
+    reader, reporter = backups.reader(), quiet()
     monkeypatch.setattr(CatalogReader, "on", lambda self, spark: (self, spark))
     spark: Any = "the session"
 
-    def by(given: object, engine: EngineChoice = "auto", error: Exception | None = None) -> str:
-        """What makes the plan, given a session; `error` is what DuckDB raises."""
+    def engine_used(session: object, engine: EngineChoice = "auto", error: Exception | None = None) -> str:
+        """The engine that makes the plan with this session. DuckDB raises `error` if there is one."""
 
-        def plan(asked: object) -> str:
-            if asked is not reader:
+        def plan(plan_reader: object) -> str:
+            if plan_reader is not reader:
                 return "spark"
             if error:
                 raise error
             return "duckdb"
 
-        asked = prune.PruneRequest(str(tmp_path), engine=engine)
-        return planned(reader, asked, given, reporter, plan)
+        request = prune.PruneRequest(str(tmp_path), engine=engine)
+        return planned(reader, request, session, reporter, plan)
 
-    full = TooLarge("more than 1 GB")
-    assert (by(spark), by(spark, "spark"), by(spark, error=full)) == ("duckdb", "spark", "spark")
+    too_large = TooLarge("more than 1 GB")
+    assert (engine_used(spark), engine_used(spark, "spark"), engine_used(spark, error=too_large)) == (
+        "duckdb",
+        "spark",
+        "spark",
+    )
     with pytest.raises(TooLarge):
-        by(spark, "duckdb", full)
-    assert (by(spark, "duckdb"), by(None)) == ("duckdb", "duckdb")
+        engine_used(spark, "duckdb", too_large)
+    assert (engine_used(spark, "duckdb"), engine_used(None)) == ("duckdb", "duckdb")
     with pytest.raises(EnvironmentProblem, match="S3 does not answer"):
-        by(spark, error=EnvironmentProblem("S3 does not answer."))
+        engine_used(spark, error=EnvironmentProblem("S3 does not answer."))

@@ -30,12 +30,12 @@ from lakebackup_jobs.runtime.terminal_table import table
 from lakebackup_jobs.runtime.terminal_text import visible
 
 OUTPUT = Path(__file__).parents[4] / "docs" / "output.md"
-AT = datetime(2026, 11, 21, 14, 5, tzinfo=UTC)
+MOMENT = datetime(2026, 11, 21, 14, 5, tzinfo=UTC)
 TABLE = pa.table(
     {
         "path": ["a+0-1.data", 'quo"ted, [bold]', None],
         "bytes": pa.array([1500, 0, None], pa.int64()),
-        "at_utc": pa.array([AT, None, None], pa.timestamp("us", "UTC")),
+        "at_utc": pa.array([MOMENT, None, None], pa.timestamp("us", "UTC")),
         "key": pa.array([b"\x00\xff", None, b""], pa.binary()),
         "ok": pa.array([True, False, None]),
         "maps": pa.array([{"x": 1}, None, None], pa.struct([("x", pa.int32())])),
@@ -98,7 +98,7 @@ HOSTILE_COLUMNS = {
     "span": pa.array([None, 1_500_000], pa.duration("us")),
     "key": pa.array([None, b"", b"\x00\xff"]),
     "texts": pa.array([None, [], TEXTS]),
-    "row": pa.array([None, {"at": AT, "key": b"\xff", "is": 'a"b'}]),
+    "row": pa.array([None, {"at": MOMENT, "key": b"\xff", "is": 'a"b'}]),
     "pairs": pa.array([None, [("a,", 1)]], pa.map_(pa.string(), pa.int32())),
 }
 #: Each column by itself, and all of them beside each other.
@@ -111,7 +111,7 @@ HOSTILE_TABLES = [
 ]  # fmt: skip
 
 
-def test_json_has_no_number_that_is_none(capsys: pytest.CaptureFixture[str]) -> None:
+def test_nan_and_infinity_are_null_in_json(capsys: pytest.CaptureFixture[str]) -> None:
     rows = pa.table({"a": [math.nan, 1.5], "b": [[{"c": -math.inf}], []]})
     write(reader(rows, 3), as_json=True)
     assert capsys.readouterr().out == '{"a": null, "b": [{"c": null}]}\n{"a": 1.5, "b": []}\n'
@@ -127,12 +127,12 @@ def test_columns_are_written_as_python_would(
     assert capsys.readouterr().out == "".join(map(rows_module.json_line, rows))
 
     write(reader(hostile, size), as_csv=True)
-    written = io.StringIO()
+    expected_csv = io.StringIO()
     for values in ([*names], *([*row.values()] for row in rows)):
         cells = [_csv_cell(value) for value in values]
         quoting = csv.QUOTE_ALL if any("\r" in cell for cell in cells) else csv.QUOTE_MINIMAL
-        csv.writer(written, lineterminator="\n", quoting=quoting).writerow(cells)
-    assert capsys.readouterr().out == written.getvalue()
+        csv.writer(expected_csv, lineterminator="\n", quoting=quoting).writerow(cells)
+    assert capsys.readouterr().out == expected_csv.getvalue()
 
     numbers = rows_module._numbers(hostile, names)
     write(reader(hostile, size))
@@ -174,13 +174,13 @@ def test_csv_holds_no_formulas(capsys: pytest.CaptureFixture[str]) -> None:
     table = pa.table({"text": [*formulas, *harmless], "n": [-1.5] * 12})
     write(reader(table), as_json=False, as_csv=True)
     rows = list(csv.reader(io.StringIO(capsys.readouterr().out, newline="")))
-    shown = [*(f"'{text}" for text in formulas), *(text or "" for text in harmless)]
-    assert [row[0] for row in rows[1:]] == shown
+    expected = [*(f"'{text}" for text in formulas), *(text or "" for text in harmless)]
+    assert [row[0] for row in rows[1:]] == expected
     assert {row[1] for row in rows[1:]} == {"-1.5"}
 
 
 HOSTILE = "\x1b]0;title\x07a\x9b31m\u202eb\nc"
-SHOWN = r"\x1b]0;title\x07a\x9b31m\u202eb\nc"
+ESCAPED = r"\x1b]0;title\x07a\x9b31m\u202eb\nc"
 
 
 class _Terminal(io.StringIO):
@@ -188,32 +188,32 @@ class _Terminal(io.StringIO):
         return True
 
 
-def test_what_others_wrote_is_shown_and_not_obeyed(
+def test_control_characters_are_escaped_except_in_json_and_files(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = pa.table({"name": [HOSTILE]})
     for columns in (None, ("name",)):
         write(reader(table), as_json=False, as_csv=False, columns=columns)
-        assert SHOWN in capsys.readouterr().out
+        assert ESCAPED in capsys.readouterr().out
     print_result({HOSTILE: HOSTILE, "rows": [{HOSTILE: {HOSTILE: [HOSTILE]}}]}, sys.stdout)
-    assert capsys.readouterr().out.count(SHOWN) == 5
+    assert capsys.readouterr().out.count(ESCAPED) == 5
     report(NotFound(f"There is no {HOSTILE}", hint=HOSTILE), as_json=False)
-    told = capsys.readouterr().err
-    assert told.count(SHOWN.replace("\\n", "\n")) == 2
+    err = capsys.readouterr().err
+    assert err.count(ESCAPED.replace("\\n", "\n")) == 2
     report(NotFound(HOSTILE), as_json=False, debug=True)
-    assert capsys.readouterr().err.count(SHOWN.replace("\\n", "\n")) == 2
+    assert capsys.readouterr().err.count(ESCAPED.replace("\\n", "\n")) == 2
     report(NotFound(HOSTILE), as_json=True)
     assert json.loads(capsys.readouterr().err)["message"] == HOSTILE
     write(reader(table), as_json=True, as_csv=False)
     assert json.loads(capsys.readouterr().out)["name"] == HOSTILE
-    for kind, expected in ((io.StringIO, HOSTILE), (_Terminal, SHOWN)):
+    for kind, expected in ((io.StringIO, HOSTILE), (_Terminal, ESCAPED)):
         monkeypatch.setattr(sys, "stdout", kind())
         write(reader(table), as_json=False, as_csv=True)
-        found = list(csv.reader(io.StringIO(sys.stdout.getvalue(), newline="")))
-        assert found == [["name"], [expected]]
+        rows = list(csv.reader(io.StringIO(sys.stdout.getvalue(), newline="")))
+        assert rows == [["name"], [expected]]
 
 
-def test_notes_and_warnings_are_not_obeyed_either() -> None:
+def test_control_characters_are_escaped_in_notes_and_warnings() -> None:
     err = _Terminal()
     with reporter(as_json=False, out=io.StringIO(), err=err) as report:
         report.start(None, None, HOSTILE)
@@ -224,7 +224,7 @@ def test_notes_and_warnings_are_not_obeyed_either() -> None:
     assert r"\x1b]0;title" in err.getvalue()
 
 
-def test_a_table_in_a_pipe_is_whole_and_aligned(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_table_in_a_pipe_is_complete_and_aligned(capsys: pytest.CaptureFixture[str]) -> None:
     table = pa.table({"n": range(1000), "path": [f"{'x' * 300}{n}" for n in range(1000)]})
     write(reader(table, 64), as_json=False, as_csv=False)
     lines = capsys.readouterr().out.splitlines()
@@ -236,10 +236,10 @@ def test_a_table_in_a_pipe_is_whole_and_aligned(capsys: pytest.CaptureFixture[st
 
 def test_chosen_columns_have_units_and_all_columns_are_raw(capsys: pytest.CaptureFixture[str]) -> None:
     write(reader(), as_json=False, as_csv=False, columns=("bytes", "path"))
-    chosen = capsys.readouterr().out
-    assert chosen.splitlines()[0].split() == ["bytes", "path"]
-    assert "1.5 kB" in chosen
-    assert "[bold]" in chosen
+    output = capsys.readouterr().out
+    assert output.splitlines()[0].split() == ["bytes", "path"]
+    assert "1.5 kB" in output
+    assert "[bold]" in output
     write(reader(), as_json=False, as_csv=False)
     assert "1500" in capsys.readouterr().out
 
@@ -249,16 +249,16 @@ Show = Callable[..., str]
 
 @pytest.fixture
 def show(monkeypatch: pytest.MonkeyPatch) -> Show:
-    """What `write` shows on a terminal without colours."""
+    """A function that returns what `write` prints on a terminal without colours."""
 
-    def shown(table: pa.Table, width: int = 80, **more: Any) -> str:
+    def write_on_terminal(table: pa.Table, width: int = 80, **options: Any) -> str:
         for name, value in {"COLUMNS": str(width), "NO_COLOR": "1", "TERM": "xterm"}.items():
             monkeypatch.setenv(name, value)
-        with redirect_stdout(_Terminal()) as out:
-            write(reader(table), **more)
-        return out.getvalue().replace("\x1b[1m", "").replace("\x1b[0m", "")
+        with redirect_stdout(_Terminal()) as terminal:
+            write(reader(table), **options)
+        return terminal.getvalue().replace("\x1b[1m", "").replace("\x1b[0m", "")
 
-    return shown
+    return write_on_terminal
 
 
 LONG = pa.table({f"column_{n}": ["x" * 30, "y"] for n in range(3)})
@@ -283,9 +283,9 @@ def test_a_long_text_on_a_line_of_its_own_wraps(show: Show) -> None:
     assert len(show(table, vertical=True, wide=True).splitlines()) == 3
 
 
-def test_a_verb_shows_what_matters_with_ages_and_short_ids(show: Show) -> None:
-    ended = time.time_ns() // 1_000_000 - 3 * 3_600_000
-    row = {"backup_id": "20261121T140512Z-8174d834", "end_ts": ended, "end_time": AT, "bytes": 1500}
+def test_a_brief_table_has_ages_and_short_ids(show: Show) -> None:
+    end_ts = time.time_ns() // 1_000_000 - 3 * 3_600_000
+    row = {"backup_id": "20261121T140512Z-8174d834", "end_ts": end_ts, "end_time": MOMENT, "bytes": 1500}
     table, columns = pa.Table.from_pylist([row]), ("backup_id", "end_ts", "bytes")
     short = show(table, columns=columns, brief=Brief(columns, short=lambda text: text[:13]))
     assert re.split("  +", short.splitlines()[1]) == ["20261121T1405", "3 h ago", "1.5 kB"]
@@ -293,11 +293,11 @@ def test_a_verb_shows_what_matters_with_ages_and_short_ids(show: Show) -> None:
     assert wide.split()[::2] == [row["backup_id"], "2026-11-21T14:05:00.000Z", "kB"]
 
 
-def test_what_others_wrote_is_not_obeyed_on_a_terminal(show: Show) -> None:
+def test_control_characters_are_escaped_on_a_terminal(show: Show) -> None:
     hostile = pa.table({HOSTILE: [HOSTILE], "state": [f"{HOSTILE}failed"]})
-    more: dict[str, Any]
-    for more in ({}, {"wide": True}, {"vertical": True}, {"brief": Brief(("state",))}):
-        assert not {"\x1b", "\u202e", "\x9b"} & set(show(hostile, **more))
+    options: dict[str, Any]
+    for options in ({}, {"wide": True}, {"vertical": True}, {"brief": Brief(("state",))}):
+        assert not {"\x1b", "\u202e", "\x9b"} & set(show(hostile, **options))
 
 
 def test_a_pager_gets_what_the_terminal_would(
@@ -306,14 +306,14 @@ def test_a_pager_gets_what_the_terminal_would(
     page = tmp_path / "page"
     monkeypatch.setenv("PAGER", f"sh -c 'cat > {page}'")
     assert show(LONG, pages=True) == ""
-    shown = page.read_text().replace("\x1b[1m", "").replace("\x1b[0m", "")
-    assert shown == show(LONG)
+    text = page.read_text().replace("\x1b[1m", "").replace("\x1b[0m", "")
+    assert text == show(LONG)
     monkeypatch.setenv("PAGER", "")
-    assert show(LONG, pages=True) == shown
+    assert show(LONG, pages=True) == text
 
 
 def _listed(*values: Any) -> dict[str, Any]:
-    """A row of `list`; of the end, how many minutes ago it was."""
+    """A row of `list`. The value given for `end_ts` is how many minutes ago the backup ended."""
     row = dict(zip(list_.COLUMNS, values, strict=True))
     return row | {"end_ts": time.time_ns() // 1_000_000 - 60_000 * row["end_ts"] - 1000}
 
@@ -322,14 +322,17 @@ def _listed(*values: Any) -> dict[str, Any]:
 def test_the_tables_in_the_docs_are_true(show: Show, width: int) -> None:
     ids = ["140512Z-8174d834", "130503Z-51c0ffee", "120507Z-0a1b2c3d", "120501Z-4e5f6071", "020000Z-9b8c7d6e"]
     kinds = ["differential"] * 3 + ["full"] * 2
-    last = [
+    values_by_row = [
         ("complete", True, 2, 0, 0, 0, "prod", None),
         ("complete", True, 62, 4, 120_000, 9_800_000, "prod", None),
         ("out_of_sync", True, 122, 4, 7000, 1_200_000, "prod", None),
         ("complete", False, 123, 812, 9, 40_000_000, "social", None),
         ("complete", True, 9365, 96, 81_000_000, 3_400_000_000, "prod", "before the upgrade"),
     ]
-    rows = [_listed(f"20261121T{one}", kind, *rest) for one, kind, rest in zip(ids, kinds, last, strict=True)]
+    rows = [
+        _listed(f"20261121T{id_suffix}", kind, *values)
+        for id_suffix, kind, values in zip(ids, kinds, values_by_row, strict=True)
+    ]
     short = ShortIds(row["backup_id"] for row in rows)
     text = show(pa.Table.from_pylist(rows), width, brief=Brief(list_.COLUMNS, list_.FIRST_OUT, short))
     assert "".join(f"    {line}" for line in text.splitlines(keepends=True)) in OUTPUT.read_text()
@@ -349,7 +352,7 @@ def test_one_form_at_a_time() -> None:
     "form", ["as_json=True, as_csv=False", "as_json=False, as_csv=True", "as_json=False, as_csv=False"]
 )
 def test_rows_stream_and_a_reader_may_leave(form: str) -> None:
-    """An endless result: only a program that neither holds the rows nor minds `| head` ends at all."""
+    """The result is endless: a program ends only if it does not hold the rows and accepts a closed pipe."""
     program = f"""
 import itertools, pyarrow as pa
 from lakebackup_jobs.cli.look import list_

@@ -18,7 +18,7 @@ def row(name: str, parent: str | None = None, **changes: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def drawn(*rows: dict[str, Any]) -> list[tuple[int, str]]:
+def tree_lines(*rows: dict[str, Any]) -> list[tuple[int, str]]:
     ordered = [r | {"number": n, "place": r["place"] or n} for n, r in enumerate(rows, 1)]
     return [(depth, r["backup_id"]) for depth, r in in_order(ordered)]
 
@@ -52,16 +52,18 @@ LOST = {"state": "out_of_sync"}
         pytest.param([row("mon", "sun"), row("tue", "mon")], [(0, "mon"), (1, "tue")], id="no parent"),
     ],
 )  # fmt: skip
-def test_lines(rows: list[dict[str, Any]], lines: list[tuple[int, str]]) -> None:
-    assert drawn(*rows) == lines
+def test_backups_are_indented_below_their_parents(
+    rows: list[dict[str, Any]], lines: list[tuple[int, str]]
+) -> None:
+    assert tree_lines(*rows) == lines
 
 
 def test_a_long_chain_is_no_deeper() -> None:
     rows = [row("b1")] + [row(f"b{n}", f"b{n - 1}") for n in range(2, 5_000)]
-    assert {depth for depth, _ in drawn(*rows)} == {0, 1}
+    assert {depth for depth, _ in tree_lines(*rows)} == {0, 1}
 
 
-def test_as_text_and_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_tree_is_written_as_text_and_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     rows = [
         row("sun", number=1),
         row("mon", "sun", number=2, state="out_of_sync"),
@@ -78,5 +80,10 @@ def test_as_text_and_as_json(capsys: pytest.CaptureFixture[str]) -> None:
         "└── other  full 0  2023-11-14T22:13:20.000Z  not intact  10 entries  2.0 kB",
     ]
     write(rows, as_json=True)
-    found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [(r["depth"], r["backup_id"]) for r in found] == [(0, "sun"), (1, "mon"), (1, "tue"), (0, "other")]
+    json_rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [(r["depth"], r["backup_id"]) for r in json_rows] == [
+        (0, "sun"),
+        (1, "mon"),
+        (1, "tue"),
+        (0, "other"),
+    ]

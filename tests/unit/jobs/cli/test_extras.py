@@ -1,5 +1,5 @@
-"""The package without its extras: what still works, and which extra a command names. Their libraries are made
-impossible to import, in a process of its own.
+"""The package without its extras: what still works, and which extra a command names. The tests run commands
+in a process of their own, in which the libraries of the extras cannot be imported.
 
 tests/packaging installs the wheel into an empty environment; this costs two seconds and runs each time.
 """
@@ -39,27 +39,27 @@ for command in json.load(sys.stdin):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    made = tmp_path_factory.mktemp("old")
+    root = tmp_path_factory.mktemp("old")
     with DESTINATION.open("rb") as packed:
-        unpack(packed, made)
-    return made / "backups"
+        unpack(packed, root)
+    return root / "backups"
 
 
 def run(folder: Path, *commands: list[str]) -> tuple[list[int], str, str]:
-    """The exit codes of commands, what they print, and what they say on standard error."""
-    done = subprocess.run(
+    """Run commands; returns their exit codes, their output, and their standard error."""
+    process = subprocess.run(
         [sys.executable, "-c", PROGRAM % ABSENT],
         input=json.dumps(commands), capture_output=True, text=True, check=True,
         env={**os.environ, "LAKEBACKUP_REPO": str(folder)},
     )  # fmt: skip
-    codes = [int(line[3:]) for line in done.stdout.splitlines() if line.startswith("== ")]
-    return codes, done.stdout, done.stderr
+    codes = [int(line[3:]) for line in process.stdout.splitlines() if line.startswith("== ")]
+    return codes, process.stdout, process.stderr
 
 
 @pytest.mark.long
-def test_a_person_can_look_at_everything(folder: Path, tmp_path: Path) -> None:
+def test_basic_commands_need_no_extra(folder: Path, tmp_path: Path) -> None:
     page = tmp_path / "report.html"
-    codes, out, err = run(
+    codes, output, err = run(
         folder,
         ["list"], ["status"], ["files", "latest"], ["show", "latest"], ["config"], ["policy", "show"],
         ["due"],
@@ -68,7 +68,7 @@ def test_a_person_can_look_at_everything(folder: Path, tmp_path: Path) -> None:
         ["policy", "set", "lab", "--keep-daily", "7"], ["hold", "latest", "--forever", "--reason", "test"],
     )  # fmt: skip
     assert codes == [0, 4] + [0] * 10, err
-    assert "social.snapshot" in out
+    assert "social.snapshot" in output
     assert page.stat().st_size > 10_000
 
 
@@ -89,24 +89,24 @@ def test_a_command_names_the_extra_that_it_needs(folder: Path, command: list[str
 
 @pytest.mark.long
 def test_every_example_of_the_help_names_the_extra_that_it_lacks(tmp_path: Path) -> None:
-    """Twenty CPU seconds: each command of the reference, but for servers, once without any extra."""
+    """Twenty CPU seconds: runs each command of the reference, except servers, once without any extra."""
     with DESTINATION.open("rb") as packed:
         unpack(packed, tmp_path)
     pages = [page.read_text("utf-8") for page in (ROOT / "docs/reference/cli").glob("*.md")]
     lines = {line for page in pages for line in re.findall(r"^lakebackup (.*)", page, re.MULTILINE)}
     examples = [shlex.split(line) for line in sorted(lines)]
-    # What a shell does with the output is left out; servers do not end, and a folder of metrics is elsewhere.
+    # Pipes and redirections are cut off. Servers do not end, and the folder for --metrics may not exist here.
     plain = [[*takewhile(lambda word: word not in ("|", ">", "<"), words)] for words in examples]
     commands = [words for words in plain if not {"serve", "--metrics"} & set(words)]
     assert len(commands) > 100
     program = PROGRAM.replace("    print(", "    print('==', command, file=sys.stderr)\n    print(")
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", program % ABSENT],
         input=json.dumps(commands), capture_output=True, text=True, check=True, cwd=tmp_path,
         env={**os.environ, "LAKEBACKUP_REPO": str(tmp_path / "backups")},
     )  # fmt: skip
-    codes = [int(line[3:]) for line in done.stdout.splitlines() if line.startswith("== ")]
-    texts = done.stderr.split("== [")[1:]
+    codes = [int(line[3:]) for line in process.stdout.splitlines() if line.startswith("== ")]
+    texts = process.stderr.split("== [")[1:]
     assert len(codes) == len(texts) == len(commands)
     assert set(codes) <= {0, 2, 3, 4, 6}
     for code, text in zip(codes, texts, strict=True):
@@ -120,7 +120,7 @@ def test_a_module_of_no_extra_is_a_defect() -> None:
 
 
 def test_every_library_of_an_extra_is_known() -> None:
-    found = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
-    assert set(extras._EXTRAS.values()) | {"notebooks", "all", "dev"} == set(found) == set(extras._BRINGS) | {
+    names = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
+    assert set(extras._EXTRAS.values()) | {"notebooks", "all", "dev"} == set(names) == set(extras._BRINGS) | {
         "notebooks", "all", "dev",
     }  # fmt: skip

@@ -16,9 +16,9 @@ DRY = "Nothing was written: this was a dry run."
 
 
 def printed(command: str, values: dict[str, Any], *, wide: bool = False) -> str:
-    out = io.StringIO()
-    summary.print_summary(values, out, command=command, wide=wide)
-    return out.getvalue()
+    stream = io.StringIO()
+    summary.print_summary(values, stream, command=command, wide=wide)
+    return stream.getvalue()
 
 
 TOPICS: dict[str, Any] = {
@@ -37,7 +37,7 @@ TOPICS: dict[str, Any] = {
     "open_transactions": [],
     "left_out": [],
 }
-TAKEN = {
+BACKED_UP = {
     "backup_id": ID,
     **TOPICS,
     "files": 8,
@@ -145,7 +145,7 @@ PRUNED: dict[str, Any] = {
     "bound": 0,
     "left_alone": [],
 }
-LEAVING = {
+PRUNED_BACKUP = {
     "backup_id": OLD,
     "kind": "full",
     "level": 0,
@@ -155,7 +155,7 @@ LEAVING = {
     "files": 0,
     "bytes": 0,
 }
-PRUNE_PLAN = {**PRUNED, "files": 3, "bytes": 9_800_000, "backups": [LEAVING], "of_backups": 1}
+PRUNE_PLAN = {**PRUNED, "files": 3, "bytes": 9_800_000, "backups": [PRUNED_BACKUP], "of_backups": 1}
 DUE = {
     "source": "prod",
     "run": "incremental",
@@ -186,18 +186,18 @@ LOG: dict[str, Any] = {
 CASES: dict[str, tuple[str, dict[str, Any], str]] = {
     "topics": (
         "backup topics",
-        TAKEN,
+        BACKED_UP,
         f"Backed up 2 topics of prod: 120,000 records, 9.8 MB in 3.1 s (full backup {ID}).\n",
     ),
     "topics without new records": (
         "backup topics",
-        {**TAKEN, "kind": "differential", "entries": 0, "bytes": 0},
+        {**BACKED_UP, "kind": "differential", "entries": 0, "bytes": 0},
         f"Backed up 2 topics of prod: nothing was new (differential backup {ID}).\n",
     ),
     "topics, and all that may be said of them": (
         "backup topics",
         {
-            **TAKEN,
+            **BACKED_UP,
             "gaps": 1,
             "groups": 3,
             "unprotected": 2,
@@ -594,11 +594,11 @@ def test_wide_shows_every_field_below_the_sentence() -> None:
     assert "filters lost  0" in lines
 
 
-def test_what_others_wrote_is_not_obeyed_by_the_terminal() -> None:
+def test_control_characters_are_escaped() -> None:
     text = printed("catalog init", {"catalog": "file:///x\x1b[2J"})
     assert text == "The catalog is ready: file:///x\\x1b[2J\n"
 
 
-def test_every_function_that_summarizes_a_command_is_there() -> None:
+def test_every_function_that_summarizes_a_command_exists() -> None:
     for module, name in summary._FUNCTIONS.values():
         assert callable(getattr(import_module(module), name))

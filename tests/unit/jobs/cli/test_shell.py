@@ -37,11 +37,11 @@ LONG = (
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two backups of a topic."""
-    made = MadeBackups(tmp_path_factory.mktemp("backups"))
+    backups = MadeBackups(tmp_path_factory.mktemp("backups"))
     for n in range(2):
-        made.backup([[Record(0, n, 1000 * n, b"k", b"v")]], end_ts=1000 * n + 1)
-    made.flush()
-    return made.folder
+        backups.backup([[Record(0, n, 1000 * n, b"k", b"v")]], end_ts=1000 * n + 1)
+    backups.flush()
+    return backups.folder
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def connection(folder: Path) -> Connection:
 
 
 @pytest.mark.parametrize(
-    ("text", "statements", "rest"),
+    ("text", "statements", "remainder"),
     [
         ("", [], ""),
         (";;", [], ""),
@@ -62,9 +62,9 @@ def connection(folder: Path) -> Connection:
         ("SELECT 'it", [], "SELECT 'it"),
     ],
 )
-def test_a_statement_ends_with_its_semicolon(text: str, statements: list[str], rest: str) -> None:
-    assert split(text) == (statements, rest)
-    assert is_whole(text) == (not rest)
+def test_a_statement_ends_with_its_semicolon(text: str, statements: list[str], remainder: str) -> None:
+    assert split(text) == (statements, remainder)
+    assert is_whole(text) == (not remainder)
 
 
 def test_standard_input_is_run_up_to_the_first_error(
@@ -74,10 +74,10 @@ def test_standard_input_is_run_up_to_the_first_error(
         monkeypatch.setattr("sys.stdin", io.StringIO(text))
         return Commands(capsys).run("sql", "--repo", folder, *flags)
 
-    two = "SELECT number AS n -- not; here\nFROM backups WHERE number = 1; .mode\nSELECT 2 AS n;"
-    assert run(two)[0] == UsageProblem.exit_code
-    two = "SELECT number AS n -- not; here\nFROM backups WHERE number = 1;\n.mode csv\nSELECT 2 AS n"
-    assert run(two) == (0, "n\n1\nn\n2\n", "")
+    script = "SELECT number AS n -- not; here\nFROM backups WHERE number = 1; .mode\nSELECT 2 AS n;"
+    assert run(script)[0] == UsageProblem.exit_code
+    script = "SELECT number AS n -- not; here\nFROM backups WHERE number = 1;\n.mode csv\nSELECT 2 AS n"
+    assert run(script) == (0, "n\n1\nn\n2\n", "")
     assert run("SELECT 1 AS n;SELECT 2 AS n;", "--json") == (0, '{"n": 1}\n{"n": 2}\n', "")
     assert run("-- what follows\n.mode csv\n/* and\n; that */\n.timing off\nSELECT 1 AS n;") == (
         0,
@@ -86,8 +86,8 @@ def test_standard_input_is_run_up_to_the_first_error(
     )
     assert run("DESCRIBE drills;", "--json")[1].startswith('{"name": "drill_id", "type": "STRING"}\n')
     assert run(".mode vertical\nSELECT 1 AS a, NULL AS bcd;") == (0, "-[ row 1 ]-\na   | 1\nbcd | \n", "")
-    code, out, err = run("SELECT 1 AS n;\nSELECT bites FROM files;\nSELECT 3 AS n;")
-    assert (code, out) == (UsageProblem.exit_code, "n\n1\n")
+    code, output, err = run("SELECT 1 AS n;\nSELECT bites FROM files;\nSELECT 3 AS n;")
+    assert (code, output) == (UsageProblem.exit_code, "n\n1\n")
     assert "bites" in err
     assert run(".quit\nSELECT 1 AS n;") == (0, "", "")
     assert run("SELECT key FROM records('orders');", "--csv")[2].startswith("records('orders'): 2 of 2 files")
@@ -103,9 +103,9 @@ def test_help_and_leaving_need_no_dot(
         monkeypatch.setattr("sys.stdin", io.StringIO(f"{word}\nSELECT 1 AS n;"))
         assert Commands(capsys).run("sql", "--repo", folder) == (0, "", "")
     monkeypatch.setattr("sys.stdin", io.StringIO("help\nSELECT 1 AS help;\n"))
-    _, out, _ = Commands(capsys).run("sql", "--repo", folder, "--csv")
-    assert ".tables" in out
-    assert out.endswith("help\n1\n")
+    _, output, _ = Commands(capsys).run("sql", "--repo", folder, "--csv")
+    assert ".tables" in output
+    assert output.endswith("help\n1\n")
 
 
 def test_a_file_of_statements_is_read(
@@ -150,7 +150,7 @@ def test_results_go_to_a_file_until_output_alone(
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux only")
-def test_a_full_disk_ends_the_statement_alone(
+def test_a_full_disk_ends_only_the_statement(
     connection: Connection, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with Shell(connection, timeout="1m", mode="csv") as shell:
@@ -168,48 +168,48 @@ def test_tables_and_their_columns_are_described(
         shell.run(".tables")
         assert 'backups,"One row per committed backup' in capsys.readouterr().out
         shell.run(".schema rpo")
-        shown = capsys.readouterr().out
-        assert "rpo,lag_ms,BIGINT," in shown
-        assert "rpo,scope,STRING," in shown
+        output = capsys.readouterr().out
+        assert "rpo,lag_ms,BIGINT," in output
+        assert "rpo,scope,STRING," in output
         with pytest.raises(UsageProblem, match="no table nothing"):
             shell.run(".schema nothing")
 
 
 @pytest.fixture
 def keys(connection: Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Types keys into a shell until it is left; Enter is a line's end."""
+    """A function that types keys into a shell until the shell is left; a newline is the Enter key."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
 
-    def type_(text: str) -> None:
+    def type_keys(text: str) -> None:
         with create_pipe_input() as pipe, create_app_session(input=pipe, output=DummyOutput()):
             pipe.send_text(text.replace("\n", "\r"))
             with Shell(connection, timeout="1m", mode="csv") as shell:
                 interact(shell)
 
-    return type_
+    return type_keys
 
 
 def test_a_person_types_over_several_lines(
     keys: Callable[[str], None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    before = signal.getsignal(signal.SIGINT)
+    handler = signal.getsignal(signal.SIGINT)
     keys("SELECT count(*) AS n\nFROM backups;\nSELECT bites FROM files;\nSELECT 7 AS n;\n\x04")
-    out, err = capsys.readouterr()
-    greeting, _, shown = out.partition("\n")
+    output, err = capsys.readouterr()
+    greeting, _, results = output.partition("\n")
     assert greeting.startswith("SQL on the backups at ")
-    assert shown == "n\n2\nn\n7\n"  # an error ends its own statement
+    assert results == "n\n2\nn\n7\n"  # an error ends its own statement
     assert "bites" in err
     history = tmp_path / "lakebackup" / "sql_history"
     assert "+FROM backups;" in history.read_text()
     assert history.stat().st_mode & 0o777 == 0o600
     keys("SELECT 1\x03SELECT 8 AS n;\n.quit\nSELECT 9 AS n;\n")
-    out, _ = capsys.readouterr()
-    assert out.partition("\n")[2] == "n\n8\n"  # Ctrl-C drops what was typed
-    assert signal.getsignal(signal.SIGINT) is before
+    output, _ = capsys.readouterr()
+    assert output.partition("\n")[2] == "n\n8\n"  # Ctrl-C drops what was typed
+    assert signal.getsignal(signal.SIGINT) is handler
 
 
 @pytest.mark.parametrize(
-    ("text", "among"),
+    ("text", "expected"),
     [
         ("SELECT * FROM back", "backups"),
         ("SELECT * FROM rec", "records("),
@@ -226,11 +226,11 @@ def test_a_person_types_over_several_lines(
     ],
 )
 def test_names_are_completed(
-    connection: Connection, text: str, among: str, monkeypatch: pytest.MonkeyPatch
+    connection: Connection, text: str, expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(Path(__file__).parents[4])
-    found = Names(connection).get_completions(Document(text), CompleteEvent())
-    assert among in [one.text for one in found]
+    completions = Names(connection).get_completions(Document(text), CompleteEvent())
+    assert expected in [completion.text for completion in completions]
     assert not list(Names(connection).get_completions(Document(f"{text}zzz"), CompleteEvent()))
 
 
@@ -238,22 +238,22 @@ def test_ctrl_c_stops_the_statement(connection: Connection, monkeypatch: pytest.
     stopped = threading.Event()
     main_thread = threading.get_ident()
 
-    def ask(*_: object, **__: object) -> None:
+    def run_until_interrupted(*_: object, **__: object) -> None:
         signal.pthread_kill(main_thread, signal.SIGINT)
         assert stopped.wait(60)
 
-    monkeypatch.setattr(connection, "sql", ask)
+    monkeypatch.setattr(connection, "sql", run_until_interrupted)
     monkeypatch.setattr(connection, "interrupt", stopped.set)
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with Shell(connection, timeout="1m") as shell, pytest.raises(KeyboardInterrupt):
             shell.run("SELECT 1;")
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.signal(signal.SIGINT, handler)
 
 
 def test_on_a_real_terminal(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three seconds: only here a terminal's own Ctrl-C meets DuckDB's code, and the shell goes on."""
+    """Three seconds: only here a terminal's own Ctrl-C interrupts DuckDB's code, and the shell goes on."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     monkeypatch.setenv("PAGER", "cat")
     monkeypatch.setenv("PROMPT_TOOLKIT_NO_CPR", "1")

@@ -14,7 +14,7 @@ IDS = [
 ]
 
 
-def test_to_the_minute_or_as_long_as_it_must_be() -> None:
+def test_ids_are_shortened_to_the_minute_or_until_they_are_unique() -> None:
     assert list(map(ShortIds(IDS), IDS)) == [
         "20261121T1405", "20261121T140613", "20261121T140614Z-21", "20261121T140614Z-22", "20261122T0000",
     ]  # fmt: skip
@@ -22,7 +22,7 @@ def test_to_the_minute_or_as_long_as_it_must_be() -> None:
 
 
 @given(st.sets(st.from_regex(r"2026112[12]T14051[12]Z-[0-9a-b]{8}", fullmatch=True), min_size=1))
-def test_each_is_the_beginning_of_one_alone(ids: set[str]) -> None:
+def test_each_short_id_is_the_prefix_of_one_id(ids: set[str]) -> None:
     short = ShortIds(ids)
-    for one in ids:
-        assert [other for other in ids if other.startswith(short(one))] == [one]
+    for backup_id in ids:
+        assert [other_id for other_id in ids if other_id.startswith(short(backup_id))] == [backup_id]

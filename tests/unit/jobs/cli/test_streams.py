@@ -29,24 +29,24 @@ def run(redirects: str, *words: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize("redirects", [">&-", "<&-", ">&- 2>&- <&-"])
 def test_closed_streams_are_no_error(redirects: str) -> None:
-    done = run(redirects, "--version")
-    assert (done.returncode, done.stderr) == (0, "")
+    process = run(redirects, "--version")
+    assert (process.returncode, process.stderr) == (0, "")
 
 
 @pytest.mark.skipif(not FULL.exists(), reason="only Linux has a device that is always full")
-def test_a_full_output_is_said_and_full_messages_are_lost() -> None:
-    done = run("> /dev/full", "--version")
-    assert done.returncode == 6
-    assert done.stderr.startswith("error: Standard output takes no more: No space left on device.")
+def test_a_full_output_is_an_error_and_full_messages_are_lost() -> None:
+    process = run("> /dev/full", "--version")
+    assert process.returncode == 6
+    assert process.stderr.startswith("error: Standard output takes no more: No space left on device.")
     assert run("2> /dev/full", "list", "--repo", "/nowhere/at-all").returncode == 3
 
 
 def test_a_reader_that_left_is_no_error() -> None:
-    done = run("| true; exit ${PIPESTATUS[0]}", "--help")
-    assert (done.returncode, done.stderr) == (0, "")
+    process = run("| true; exit ${PIPESTATUS[0]}", "--help")
+    assert (process.returncode, process.stderr) == (0, "")
 
 
-def test_a_failure_of_the_output_stays() -> None:
+def test_a_stream_keeps_the_failure_of_its_output() -> None:
     reader, writer = os.pipe()
     os.close(reader)
     with ResultStream(os.fdopen(writer, "wb", buffering=0), write_through=True) as stream:
@@ -65,12 +65,12 @@ def test_messages_without_a_reader_are_lost() -> None:
         stream.flush()
 
 
-def test_the_limit_of_open_files_is_named_whoever_meets_it() -> None:
+def test_the_limit_of_open_files_is_named_for_every_form_of_the_error() -> None:
     cause = OSError(errno.EMFILE, os.strerror(errno.EMFILE))
     error = EnvironmentProblem("Cannot read x.")
     error.__cause__ = cause
-    for met in (cause, error, "java.net.SocketException: Too many open files"):
-        problem = too_many_files(met)
+    for failure in (cause, error, "java.net.SocketException: Too many open files"):
+        problem = too_many_files(failure)
         assert problem is not None
         assert "ulimit -n" in problem.hint
     assert too_many_files(OutputLost("No space left on device")) is None

@@ -1,4 +1,4 @@
-"""What every verb says of a change feed, over real tables, without Java: right, or what to do instead."""
+"""What each verb says of a change feed, over real tables, without Java: its result, or what to do instead."""
 
 from __future__ import annotations
 
@@ -15,51 +15,53 @@ from lakebackup.formats.logs.cipher import Cipher
 from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.cli import main
 
-# 2026-01-01T00:00:00Z as a timestamp oracle says it.
+# 2026-01-01T00:00:00Z as a timestamp oracle counts it.
 NEW_YEAR = 1767225600000 << 18
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two flushes and a full between them."""
     root = tmp_path_factory.mktemp("made")
     MadeBackups(root)
-    made = MadeChanges(root, CatalogWriter(None, str(root)), start_ts=NEW_YEAR)
-    first = [put(21, b"a", NEW_YEAR + 5, b"1"), prewrite(21, b"b", NEW_YEAR + 4, b"long")]
-    made.flush(first, NEW_YEAR + 10, names=[named(21, "orders", NEW_YEAR + 1)])
-    made.full(NEW_YEAR + 10)
+    changes = MadeChanges(root, CatalogWriter(None, str(root)), start_ts=NEW_YEAR)
+    events = [put(21, b"a", NEW_YEAR + 5, b"1"), prewrite(21, b"b", NEW_YEAR + 4, b"long")]
+    changes.flush(events, NEW_YEAR + 10, names=[named(21, "orders", NEW_YEAR + 1)])
+    changes.full(NEW_YEAR + 10)
     late = NEW_YEAR + (5000 << 18)
-    made.flush([commit(21, b"b", NEW_YEAR + 4, late), delete(21, b"a", late)], late + 9)
+    changes.flush([commit(21, b"b", NEW_YEAR + 4, late), delete(21, b"a", late)], late + 9)
     return root
 
 
 @pytest.fixture
-def root(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def root(template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("LAKEBACKUP_REPO", str(tmp_path / "backups"))
-    return shutil.copytree(made, tmp_path / "backups")
+    return shutil.copytree(template, tmp_path / "backups")
 
 
-def refused(capsys: pytest.CaptureFixture[str], *arguments: str, code: int) -> str:
+def error_of(capsys: pytest.CaptureFixture[str], *arguments: str, code: int) -> str:
     assert main([*arguments]) == code
     return capsys.readouterr().err
 
 
-def test_no_full_shows_what_is_encrypted_unasked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_full_of_an_encrypted_log_is_refused_unless_asked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     MadeBackups(tmp_path)
     writer = CatalogWriter(None, str(tmp_path))
-    made = MadeChanges(tmp_path, writer, cipher=Cipher("k1", bytes(32)))
-    made.flush([put(21, b"a", 5, b"secret")], 10, names=[named(21, "orders", 1)])
-    assert "1 log files of shop are encrypted" in refused(
+    changes = MadeChanges(tmp_path, writer, cipher=Cipher("k1", bytes(32)))
+    changes.flush([put(21, b"a", 5, b"secret")], 10, names=[named(21, "orders", 1)])
+    assert "1 log files of shop are encrypted" in error_of(
         capsys, "log", "snapshot", "shop", "--repo", str(tmp_path), code=5
     )
 
 
-def test_looking(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_change_feed_is_listed_and_shown(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     listed = [(row["number"], row["kind"], row["intact"]) for row in said(capsys, "list")]
     assert listed == [(3, "log", True), (2, "full", True), (1, "log", True)]
-    (shown,) = said(capsys, "show", backup_id(1))
-    (table,) = shown["tables"]
+    (backup,) = said(capsys, "show", backup_id(1))
+    (table,) = backup["tables"]
     assert (table["scope"], table["name"], table["files"]) == ("21", "shop.orders", 2)
     assert len(said(capsys, "files", backup_id(3))) == 3
     assert main(["list"]) == 0
@@ -94,19 +96,19 @@ def test_the_report_has_times(root: Path, tmp_path: Path, capsys: pytest.Capture
         (["policy", "set", "shop", "--keep-daily", "7"], 2, "log truncate"),
     ],
 )
-def test_what_is_not_for_a_change_feed(
+def test_verbs_for_topics_refuse_a_change_feed(
     root: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], code: int, hint: str
 ) -> None:
-    text = refused(capsys, *arguments, code=code)
+    text = error_of(capsys, *arguments, code=code)
     assert "a change feed" in text
     assert hint in text
 
 
-def test_a_policy_limits_what_is_truncated(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_policy_limits_a_truncation(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     truncate = ["log", "truncate", "shop", "--endts", str(NEW_YEAR + 10), "--dry-run"]
     said(capsys, *truncate)
     said(capsys, "policy", "set", "shop", "--redundancy", "2")
-    assert "what its policy keeps of shop" in refused(capsys, *truncate, code=5)
+    assert "what its policy keeps of shop" in error_of(capsys, *truncate, code=5)
 
 
 def test_nothing_is_due_and_a_full_can_be_held(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -118,6 +120,6 @@ def test_nothing_is_due_and_a_full_can_be_held(root: Path, capsys: pytest.Captur
 
 
 def test_an_export_has_its_tables(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (done,) = [row for row in said(capsys, "catalog", "export", str(tmp_path / "rows")) if "tables" in row]
-    rows = {row["table"]: row["rows"] for row in done["tables"]}
+    (result,) = [row for row in said(capsys, "catalog", "export", str(tmp_path / "rows")) if "tables" in row]
+    rows = {row["table"]: row["rows"] for row in result["tables"]}
     assert (rows["backups"], rows["log_regions"], rows["log_tables"]) == (3, 2, 1)

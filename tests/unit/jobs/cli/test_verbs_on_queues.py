@@ -19,13 +19,13 @@ from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.cli import main
 
 
-def number(nth: int) -> str:
+def id_of(nth: int) -> str:
     """The id of the nth backup of the queues."""
     return backup_id(3600 + nth)
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Full 1, incremental 2, full 3; a transaction is open at the ends of 1 and 2."""
     root = tmp_path_factory.mktemp("engine")
     MadeBackups(root)
@@ -42,50 +42,50 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def root(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def root(template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    copied = shutil.copytree(made, tmp_path / "backups")
+    copied = shutil.copytree(template, tmp_path / "backups")
     monkeypatch.setenv("LAKEBACKUP_REPO", str(copied))
     return copied
 
 
 @pytest.mark.usefixtures("root")
-def test_show_says_what_a_backup_brings_back(capsys: pytest.CaptureFixture[str]) -> None:
-    (full,) = said(capsys, "show", number(1))
-    wanted = {
+def test_show_describes_a_backup_and_its_open_transactions(capsys: pytest.CaptureFixture[str]) -> None:
+    (full,) = said(capsys, "show", id_of(1))
+    expected = {
         "kind": "full", "last_tid": 8, "snapshot_id": backup_id(1), "open_transactions": 1, "carried": 0,
         "schema_version": 1,
     }  # fmt: skip
-    assert full.items() >= wanted.items()
+    assert full.items() >= expected.items()
     assert full["open"] == [{"transaction_id": "t-1", "first_tid": 7, "partitions": 2, "entries": 2}]
-    (child,) = said(capsys, "show", number(2))
-    wanted = {
+    (child,) = said(capsys, "show", id_of(2))
+    expected = {
         "kind": "differential", "first_tid": 7, "last_tid": 14, "snapshot_id": None, "open_transactions": 1,
         "carried": 2, "schema_version": 2, "schema_from_tid": 13,
     }  # fmt: skip
-    assert child.items() >= wanted.items()
+    assert child.items() >= expected.items()
     assert [(row["scope"], row["entries"]) for row in child["topics"]] == [("delta.0", 2), ("journal.0", 1)]
-    assert main(["show", number(2)]) == 0
+    assert main(["show", id_of(2)]) == 0
     text = capsys.readouterr().out
     assert "last tid" in text
     assert "t-1" in text
 
 
 @pytest.mark.usefixtures("root")
-def test_lists_have_them_as_others(capsys: pytest.CaptureFixture[str]) -> None:
+def test_lists_contain_backups_of_queues(capsys: pytest.CaptureFixture[str]) -> None:
     listed = {row["backup_id"]: row for row in said(capsys, "list", "--source", "social")}
     assert {name: row["kind"] for name, row in listed.items()} == {
-        number(1): "full", number(2): "differential", number(3): "full",
+        id_of(1): "full", id_of(2): "differential", id_of(3): "full",
     }  # fmt: skip
-    files = said(capsys, "files", number(2))
+    files = said(capsys, "files", id_of(2))
     assert sorted(row["role"] for row in files) == ["config", "data", "data", *["meta"] * 4, "schema"]
     tree = said(capsys, "show", "--tree", "social")
     assert [(row["backup_id"], row["base"]) for row in tree] == [
-        (number(1), number(1)), (number(2), number(1)), (number(3), number(3)),
+        (id_of(1), id_of(1)), (id_of(2), id_of(1)), (id_of(3), id_of(3)),
     ]  # fmt: skip
-    told, *_ = said(capsys, "diff", number(1), number(2))
-    assert (told["a"], told["b"]) == (number(1), number(2))
-    assert [(row["change"], row["files"], row["entries"]) for row in told["totals"]] == [("added", 2, 3)]
+    summary, *_ = said(capsys, "diff", id_of(1), id_of(2))
+    assert (summary["a"], summary["b"]) == (id_of(1), id_of(2))
+    assert [(row["change"], row["files"], row["entries"]) for row in summary["totals"]] == [("added", 2, 3)]
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,9 @@ def test_lists_have_them_as_others(capsys: pytest.CaptureFixture[str]) -> None:
     ],
 )
 @pytest.mark.usefixtures("root")
-def test_other_verbs_name_the_right_one(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_verbs_of_topics_name_the_verbs_of_queues(
+    command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     (error,) = said(capsys, *command, code=Refused.exit_code)
     assert "social are of another kind: an engine's queues" in error["message"]
     assert "`lakebackup backup queue`, `restore queue`" in error["hint"]
@@ -115,7 +117,7 @@ def test_other_verbs_name_the_right_one(command: list[str], capsys: pytest.Captu
     ],
 )
 @pytest.mark.usefixtures("root")
-def test_verbs_of_other_sources_say_what_it_is(
+def test_verbs_of_other_sources_name_the_kind_of_source(
     command: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     (error,) = said(capsys, *command, code=Refused.exit_code)
@@ -124,13 +126,13 @@ def test_verbs_of_other_sources_say_what_it_is(
 
 
 @pytest.mark.usefixtures("root")
-def test_no_select_asks_for_its_messages(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_select_cannot_read_messages_of_a_queue(capsys: pytest.CaptureFixture[str]) -> None:
     for topic in ("delta.0", "social/delta.0"):
         (error,) = said(capsys, "sql", f"SELECT * FROM records('{topic}')", code=Refused.exit_code)
         assert "delta.0 is a queue of the engine social" in error["message"]
 
 
-def test_an_engine_alone_is_refused_without_a_name_too(root: Path) -> None:
+def test_an_engine_is_refused_as_the_only_source(root: Path) -> None:
     reader = CatalogReader.require(str(root)).supposing(
         {backup_id(nth): "deleted" for nth in (1, 2)}  # its snapshots
     )
@@ -139,43 +141,49 @@ def test_an_engine_alone_is_refused_without_a_name_too(root: Path) -> None:
 
 
 @pytest.mark.usefixtures("root")
-def test_a_policy_keeps_it_and_has_to_be_told_its_command(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_policy_applies_to_an_engine_and_a_schedule_needs_its_command(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     (error,) = said(capsys, "policy", "set", "social", "--incr", "hourly", code=2)
     assert "does not say what to back up" in error["message"]
     said(capsys, "policy", "set", "social", "--redundancy", "1")
     assert said(capsys, "due")[-1]["due"] == []
-    judged = said(
+    rows = said(
         capsys, "sql", "SELECT status, reason FROM obsolete_backups WHERE source = 'social' ORDER BY number"
     )
-    assert [tuple(row.values()) for row in judged] == [
+    assert [tuple(row.values()) for row in rows] == [
         ("OBSOLETE", "redundancy"), ("OBSOLETE", "redundancy"), ("VALID", "redundancy"),
     ]  # fmt: skip
-    (told,) = said(capsys, "prune", "--source", "social")
-    assert [row["backup_id"] for row in told["backups"]] == [number(2), number(1)]
-    assert (told["released"], told["topics"], told["of_files"]) == ([backup_id(1)], [], told["files"])
+    (prune_plan,) = said(capsys, "prune", "--source", "social")
+    assert [row["backup_id"] for row in prune_plan["backups"]] == [id_of(2), id_of(1)]
+    assert (prune_plan["released"], prune_plan["topics"], prune_plan["of_files"]) == (
+        [backup_id(1)],
+        [],
+        prune_plan["files"],
+    )
     (error,) = said(capsys, "prune", "delta.0", "--source", "social", code=2)
     assert "social is an engine, whose messages go with the backups that need them" in error["message"]
 
 
-def test_a_plan_counts_what_goes(root: Path) -> None:
+def test_a_prune_plan_counts_the_files_that_it_deletes(root: Path) -> None:
     reader = CatalogReader.require(str(root))
-    going = Leaving(number(2), "differential", 1, 20, "window", None)
-    made = plan_chains(reader, "social", [going])
-    # Two files of messages and the engine's own two; what the backup lists stays.
-    assert (made.files, made.backups[0].files, made.released) == (4, 4, ())
-    assert made.bytes == made.backups[0].bytes > 0
+    leaving = Leaving(id_of(2), "differential", 1, 20, "window", None)
+    prune_plan = plan_chains(reader, "social", [leaving])
+    # Two files of messages and two of the engine itself; files that the backup only lists stay.
+    assert (prune_plan.files, prune_plan.backups[0].files, prune_plan.released) == (4, 4, ())
+    assert prune_plan.bytes == prune_plan.backups[0].bytes > 0
     assert plan_chains(reader, "social", []).gone_files == 0
     with pytest.raises(NotFound, match="no source 'nobody'"):
         plan_chains(reader, "nobody", [])
 
 
-def test_what_a_kept_backup_needs_is_refused_to_go() -> None:
+def test_files_that_a_kept_backup_needs_are_not_deleted() -> None:
     row = {"source": "social", "number": 2, "files": 3, "path": "p"}
     require_proof()
     with pytest.raises(Refused, match="backup number 2 of social has 3 files in objects that would be gone"):
         require_proof(unresolved=[row])
 
 
-def test_a_report_has_it(root: Path, tmp_path: Path) -> None:
+def test_a_report_shows_the_queues(root: Path, tmp_path: Path) -> None:
     assert main(["report", "--repo", str(root), "--html", str(tmp_path / "report.html")]) == 0
     assert "delta.0" in (tmp_path / "report.html").read_text()

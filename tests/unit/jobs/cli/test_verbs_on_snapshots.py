@@ -1,4 +1,4 @@
-"""What the command line tells of snapshots: over real tables and objects, without Java."""
+"""What commands show of snapshots, over real tables and objects, without Java."""
 
 from __future__ import annotations
 
@@ -20,61 +20,63 @@ from lakebackup_jobs.cli.flags import completion
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("snapshots")
     MadeBackups(folder)
-    made = MadeSnapshots(folder, CatalogWriter(None, str(folder)))
-    made.take({"a": b"a", "b": b"bb", "CURRENT": b"1"})
-    made.take({"a": b"a", "b": b"other", "c": b"ccc", "CURRENT": b"2"})
+    snapshots = MadeSnapshots(folder, CatalogWriter(None, str(folder)))
+    snapshots.take({"a": b"a", "b": b"bb", "CURRENT": b"1"})
+    snapshots.take({"a": b"a", "b": b"other", "c": b"ccc", "CURRENT": b"2"})
     return folder
 
 
-def told(root: Path, capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> str:
+def output_of(root: Path, capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> str:
     assert main([*arguments, "--repo", str(root)]) == code
     return "".join(capsys.readouterr())
 
 
-def test_show_tells_tables(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = json.loads(told(root, capsys, "show", backup_id(2), "--json"))
-    assert found["tables"] == [
+def test_show_lists_tables(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    backup = json.loads(output_of(root, capsys, "show", backup_id(2), "--json"))
+    assert backup["tables"] == [
         {"scope": "t1", "regions": 1, "files": 4, "bytes": 10, "new_files": 3, "new_bytes": 9}
     ]
-    assert "new in this backup: " in told(root, capsys, "show", backup_id(1))
-    assert json.loads(told(root, capsys, "show", "latest", "--json"))["backup_id"] == backup_id(2)
+    assert "new in this backup: " in output_of(root, capsys, "show", backup_id(1))
+    assert json.loads(output_of(root, capsys, "show", "latest", "--json"))["backup_id"] == backup_id(2)
 
 
 def test_times_have_their_zone(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for form in ("--json", "--csv"):
-        assert told(root, capsys, "sql", "SELECT end_time FROM backups", form).strip('\n"}').endswith("Z")
+        assert (
+            output_of(root, capsys, "sql", "SELECT end_time FROM backups", form).strip('\n"}').endswith("Z")
+        )
 
 
-def test_diff_tells_files(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    lines = told(root, capsys, "diff", backup_id(1), backup_id(2), "--json").splitlines()
+def test_diff_lists_files(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = output_of(root, capsys, "diff", backup_id(1), backup_id(2), "--json").splitlines()
     assert [(row["change"], row["path"]) for row in map(json.loads, lines[1:])] == [
         ("added", "c"), ("changed", "CURRENT"), ("changed", "b"),
     ]  # fmt: skip
-    said = told(root, capsys, "diff", backup_id(1), backup_id(2), "--records", code=5)
-    assert "of another kind: snapshots, which have no topics" in said
+    message = output_of(root, capsys, "diff", backup_id(1), backup_id(2), "--records", code=5)
+    assert "of another kind: snapshots, which have no topics" in message
 
 
 def test_manifest_is_printed_or_written(
     root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    found: dict[str, Any] = json.loads(told(root, capsys, "catalog", "manifest", backup_id(1)))
-    assert [*found["t1"]["a"]] == ["CURRENT", "a", "b"]
-    out = tmp_path / "manifest.json"
-    told(root, capsys, "catalog", "manifest", backup_id(1), "--out", str(out))
-    assert json.loads(out.read_text()) == found
-    assert "cannot be written" in told(
-        root, capsys, "catalog", "manifest", backup_id(1), "--out", str(out), code=6
+    manifest: dict[str, Any] = json.loads(output_of(root, capsys, "catalog", "manifest", backup_id(1)))
+    assert [*manifest["t1"]["a"]] == ["CURRENT", "a", "b"]
+    file = tmp_path / "manifest.json"
+    output_of(root, capsys, "catalog", "manifest", backup_id(1), "--out", str(file))
+    assert json.loads(file.read_text()) == manifest
+    assert "cannot be written" in output_of(
+        root, capsys, "catalog", "manifest", backup_id(1), "--out", str(file), code=6
     )
 
 
 def test_a_schedule_needs_the_folder(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    said = told(root, capsys, "policy", "set", "tablets", "--full", "daily 02:00", code=2)
-    assert "does not say what to back up" in said
+    message = output_of(root, capsys, "policy", "set", "tablets", "--full", "daily 02:00", code=2)
+    assert "does not say what to back up" in message
 
 
-@pytest.mark.parametrize("there", [True, False])
+@pytest.mark.parametrize("exists", [True, False])
 @pytest.mark.parametrize(
-    ("verb", "rest", "offered"),
+    ("verb", "arguments", "offered"),
     [
         ("show", "", ["latest", backup_id(2), backup_id(1), "tablets"]),
         ("show", backup_id(1), [backup_id(1)]),
@@ -85,34 +87,34 @@ def test_a_schedule_needs_the_folder(root: Path, capsys: pytest.CaptureFixture[s
 )
 def test_a_shell_completes_what_the_catalog_holds(
     root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
-    verb: str, rest: str, offered: list[str], there: bool,
+    verb: str, arguments: str, offered: list[str], exists: bool,
 ) -> None:  # fmt: skip
-    monkeypatch.setattr(completion, "_LONGEST_S", 60.0)  # on a busy machine it would end this process
-    words = f"lakebackup {verb} --repo {root if there else root / 'nothing'} {rest}"
+    monkeypatch.setattr(completion, "_LONGEST_S", 60.0)  # on a busy machine the limit would end this process
+    words = f"lakebackup {verb} --repo {root if exists else root / 'nothing'} {arguments}"
     monkeypatch.setenv("_LAKEBACKUP_COMPLETE", "complete_bash")
     monkeypatch.setenv("COMP_WORDS", words)
     monkeypatch.setenv("COMP_CWORD", str(words.count(" ")))
     with pytest.raises(SystemExit):
         main([])
-    expected = offered if there else [one for one in offered if one == "latest"]
-    said = capsys.readouterr()
-    assert (said.out.split(), said.err) == (expected, "")
+    expected = offered if exists else [word for word in offered if word == "latest"]
+    output = capsys.readouterr()
+    assert (output.out.split(), output.err) == (expected, "")
 
 
-def test_a_drill_reports_no_result_of_the_restore_in_it(
+def test_a_drill_does_not_print_the_result_of_its_restore(
     root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A restore of damaged files says what it wrote; a drill of it is one row. Two seconds, no JVM."""
+    """A restore of damaged files reports what it wrote; a drill prints one row. Two seconds, no JVM."""
     (tmp_path / "src").mkdir()
     (tmp_path / "src/a").write_text("content")
     repo = str(tmp_path / "repo")
     assert main(["backup", "snapshot", str(tmp_path / "src"), "--source", "src", "--repo", repo]) == 0
-    (stored,) = (
+    (stored_file,) = (
         path
         for path in (tmp_path / "repo/src").rglob("*")
         if path.is_file() and path.read_bytes() == b"content"
     )
-    stored.write_text("changed")
+    stored_file.write_text("changed")
     capsys.readouterr()
     assert main(["drill", "src", "--repo", repo]) == 7
     printed = capsys.readouterr()

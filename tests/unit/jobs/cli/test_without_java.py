@@ -1,6 +1,6 @@
-"""Commands on a machine without Java and with an empty home, as processes of their own.
+"""Commands on a machine without Java and with an empty home, each in a process of its own.
 
-Ten seconds: only here a first backup, a question and a restore are tried where no JVM can start.
+Takes ten seconds: only here a first backup, a query and a restore are tried where no JVM can start.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ def run(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
-def test_a_small_first_backup_is_taken_asked_and_restored(tmp_path: Path) -> None:
+def test_a_small_first_backup_is_taken_queried_and_restored(tmp_path: Path) -> None:
     (tmp_path / "src").mkdir()
     (tmp_path / "src/a.txt").write_text("content")
     for words in (
@@ -27,17 +27,17 @@ def test_a_small_first_backup_is_taken_asked_and_restored(tmp_path: Path) -> Non
         ("verify",),
         ("restore", "snapshot", "--source", "src", "--to", "out"),
     ):
-        done = run(tmp_path, *words)
-        assert (done.returncode, done.stderr) == (0, ""), words
+        process = run(tmp_path, *words)
+        assert (process.returncode, process.stderr) == (0, ""), words
     assert [path.read_text() for path in (tmp_path / "out").rglob("a.txt")] == ["content"]
 
 
-def test_what_needs_spark_writes_and_fetches_nothing(tmp_path: Path) -> None:
+def test_a_command_that_needs_spark_writes_and_fetches_nothing(tmp_path: Path) -> None:
     (tmp_path / "rows.jsonl").write_text(
         '{"backup_id": "a1", "source": "s", "end_ts": 1, "state": "complete", "kind": "full"}\n'
     )
-    before = sorted(tmp_path.rglob("*"))
-    done = run(tmp_path, "catalog", "import", "--backups", "rows.jsonl", "--source-kind", "restic")
-    assert done.returncode == 6
-    assert done.stderr.startswith("error: No Java found")
-    assert sorted(path for path in tmp_path.rglob("*") if path.is_file()) == before
+    paths_before = sorted(tmp_path.rglob("*"))
+    process = run(tmp_path, "catalog", "import", "--backups", "rows.jsonl", "--source-kind", "restic")
+    assert process.returncode == 6
+    assert process.stderr.startswith("error: No Java found")
+    assert sorted(path for path in tmp_path.rglob("*") if path.is_file()) == paths_before

@@ -144,7 +144,7 @@ def test_a_certificate_out_of_its_time_is_named(
         brokers({**client, "bootstrap.servers": address})
 
 
-def test_that_of_a_keystore_too(authority: Authority) -> None:
+def test_an_expired_certificate_of_a_keystore_is_named(authority: Authority) -> None:
     authority.sign("client", PRESENT - 2 * DAY, PRESENT - DAY)
     client = {
         "ssl.keystore.location": str(authority.folder / "client.p12"),
@@ -159,7 +159,7 @@ def test_that_of_a_keystore_too(authority: Authority) -> None:
         brokers({**client, "bootstrap.servers": address})
 
 
-def test_a_client_without_one_is_told(authority: Authority) -> None:
+def test_a_client_without_a_certificate_is_reported(authority: Authority) -> None:
     client = {"ssl.ca.location": str(authority.file), "security.protocol": "SSL"}
     with (
         broker_with_mutual_tls(authority) as address,

@@ -30,21 +30,21 @@ def test_every_kind_of_row_is_read_back() -> None:
         }
     ).slice(1)
     block = Rows(batch).block("orders", 3, np.array([0, 1, 2, 3]), 1 << 40)
-    found = to_arrow(block.columns()).to_pylist()
-    assert [(row["topic"], row["partition"], row["timestamp_type"]) for row in found] == [
+    decoded = to_arrow(block.columns()).to_pylist()
+    assert [(row["topic"], row["partition"], row["timestamp_type"]) for row in decoded] == [
         ("orders", 3, "CREATE_TIME")
     ] * 4
-    assert [row["offset"] for row in found] == [(1 << 40) + i for i in range(4)]
-    assert [row["timestamp"] for row in found] == [-1, -7, -1, YEAR_10000]
-    assert [row["key"] for row in found] == [None, b"", b"k", b"\xff\xfe"]
-    assert [row["value"] for row in found] == [b"v" * 300, None, b"", b"\x00\xff"]
-    assert [row["headers"] for row in found] == PAIRS
+    assert [row["offset"] for row in decoded] == [(1 << 40) + i for i in range(4)]
+    assert [row["timestamp"] for row in decoded] == [-1, -7, -1, YEAR_10000]
+    assert [row["key"] for row in decoded] == [None, b"", b"k", b"\xff\xfe"]
+    assert [row["value"] for row in decoded] == [b"v" * 300, None, b"", b"\x00\xff"]
+    assert [row["headers"] for row in decoded] == PAIRS
     assert (block.stats.entries, block.stats.null_keys, block.stats.tombstones) == (4, 1, 1)
-    some = Rows(batch).block("orders", 0, np.array([2]), 5)
-    assert to_arrow(some.columns()).to_pylist()[0]["key"] == b"k"
+    third_row = Rows(batch).block("orders", 0, np.array([2]), 5)
+    assert to_arrow(third_row.columns()).to_pylist()[0]["key"] == b"k"
 
 
 @pytest.mark.parametrize("text", ["{}x", '["h"]', '[[null, "v"]]', '[["h", 1]]', '[["h", {"other": "00"}]]'])
-def test_headers_that_are_none_are_refused(text: str) -> None:
+def test_invalid_headers_are_refused(text: str) -> None:
     with pytest.raises(Refused, match="no JSON array"):
         encode_headers(text)

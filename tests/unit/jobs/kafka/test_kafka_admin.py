@@ -58,9 +58,9 @@ def test_a_silent_broker_has_the_whole_time(monkeypatch: pytest.MonkeyPatch) -> 
         assert time.monotonic() - started >= 1
 
 
-def test_offsets_of_the_backup_s_topics_and_of_those_that_are_gone() -> None:
-    gone = Committed("deleted", "0", 7)
-    offsets = (Committed("orders", "1", 5, 2, "m"), Committed("not-in-it", "0", 6), gone)
+def test_offsets_of_the_topics_of_a_backup_and_of_deleted_topics_become_rows() -> None:
+    deleted = Committed("deleted", "0", 7)
+    offsets = (Committed("orders", "1", 5, 2, "m"), Committed("not-in-it", "0", 6), deleted)
     state = GroupState("g", "consumer", "stable", 1, offsets)
     rows = group_rows(
         backup_id="b",

@@ -1,4 +1,4 @@
-"""The library that is loaded is the one that was written for."""
+"""The librdkafka that is loaded is the one of confluent-kafka; compiled functions come from numba's cache."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from lakebackup_jobs.kafka.format.records import decode_block, encode_record
 ROOT = Path(__file__).parents[4]
 
 
-def test_it_is_the_very_library_of_the_client() -> None:
+def test_the_library_is_that_of_the_client() -> None:
     assert librdkafka.load().rd_kafka_version() == confluent_kafka.libversion()[1]
 
 
@@ -51,18 +51,18 @@ def test_codes_become_errors_that_say_what_to_do() -> None:
 
 
 def compiled() -> tuple[int, int]:
-    """What using our compiled functions makes numba compile here, and what a function of no cache does."""
+    """How often numba compiles here: for our compiled functions, and for a function without a cache."""
     data = encode_record("t", 0, 1, 2, 1, b"k", b"v", [("h", None)])
-    with event.install_recorder("numba:compile") as ours:
+    with event.install_recorder("numba:compile") as cached:
         decode_block(data, 1).packed()
-    with event.install_recorder("numba:compile") as other:
+    with event.install_recorder("numba:compile") as uncached:
         numba.njit(lambda x: x)(1)
-    return len(ours.buffer), len(other.buffer)
+    return len(cached.buffer), len(uncached.buffer)
 
 
 def test_a_second_process_compiles_nothing() -> None:
     compiled()
     code = "from tests.unit.jobs.kafka.test_kafka_library import compiled; print(*compiled())"
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, check=True)
-    ours, other = map(int, done.stdout.split())
-    assert (ours, other > 0) == (0, True)
+    process = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, check=True)
+    cached, uncached = map(int, process.stdout.split())
+    assert (cached, uncached > 0) == (0, True)

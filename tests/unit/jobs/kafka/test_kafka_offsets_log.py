@@ -23,8 +23,8 @@ IN_THE_ROW = {
 }  # fmt: skip
 
 
-def fits(row: dict[str, Any]) -> None:
-    """The table takes the row."""
+def assert_fits(row: dict[str, Any]) -> None:
+    """The table `group_commits` takes the row."""
     assert row.keys() <= set(ARROW_SCHEMAS["group_commits"].names)
     pa.RecordBatch.from_pylist([IN_THE_ROW | row], ARROW_SCHEMAS["group_commits"])
     assert isinstance(row["kind"], str)
@@ -34,11 +34,11 @@ def fits(row: dict[str, Any]) -> None:
 def test_a_recorded_record(case: dict[str, Any]) -> None:
     value = bytes.fromhex(case["value"]) if "value" in case else None
     row = decode(bytes.fromhex(case["key"]), value)
-    fits(row)
-    told = {column: found for column, found in row.items() if found is not None}
-    if "detail" in told:
-        told["detail"] = json.loads(told["detail"])
-    assert told == case["row"]
+    assert_fits(row)
+    present = {column: cell for column, cell in row.items() if cell is not None}
+    if "detail" in present:
+        present["detail"] = json.loads(present["detail"])
+    assert present == case["row"]
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_a_recorded_record(case: dict[str, Any]) -> None:
         (b"\0\2\0\1gx", 2, "key: 1 bytes are left over"),
     ],
 )
-def test_a_key_that_is_none(key: bytes | None, version: int | None, problem: str) -> None:
+def test_an_invalid_key_is_reported(key: bytes | None, version: int | None, problem: str) -> None:
     assert decode(key, b"") == {"kind": "unknown", "key_version": version, "problem": problem}
 
 
@@ -70,7 +70,7 @@ def test_a_key_of_another_kind_is_no_problem() -> None:
         ("00040000000000000001ffffffffffffffffff01", "value: a number is too long"),
     ],
 )
-def test_a_value_that_is_none(value: str, problem: str) -> None:
+def test_an_invalid_value_is_reported(value: str, problem: str) -> None:
     row = decode(OFFSET_KEY, bytes.fromhex(value))
     assert (row["kind"], row["group_id"], row["scope"], row["region"]) == ("offset", "g-1", "orders", "7")
     assert row["problem"] == problem
@@ -80,28 +80,30 @@ def test_a_value_that_is_none(value: str, problem: str) -> None:
 _KEYS = (
     st.none()
     | st.binary(max_size=60)
-    | st.builds(lambda version, rest: version.to_bytes(2) + rest, st.integers(0, 20), st.binary(max_size=40))
+    | st.builds(
+        lambda version, content: version.to_bytes(2) + content, st.integers(0, 20), st.binary(max_size=40)
+    )
 )
 
 
 @given(key=_KEYS, value=st.none() | st.binary(max_size=200))
 def test_random_bytes_make_a_row(key: bytes | None, value: bytes | None) -> None:
-    fits(decode(key, value))
+    assert_fits(decode(key, value))
 
 
 @given(st.sampled_from(RECORDS), st.data())
-def test_a_cut_value_is_reported(record: tuple[bytes, bytes], data: st.DataObject) -> None:
+def test_a_truncated_value_is_reported(record: tuple[bytes, bytes], data: st.DataObject) -> None:
     key, value = record
-    whole = decode(key, value)
+    complete_row = decode(key, value)
     row = decode(key, value[: data.draw(st.integers(0, len(value) - 1))])
-    fits(row)
-    assert whole["kind"] == "unknown" or row["problem"].startswith("value: ")
+    assert_fits(row)
+    assert complete_row["kind"] == "unknown" or row["problem"].startswith("value: ")
 
 
 @given(st.sampled_from(RECORDS), st.data())
 def test_changed_bytes_make_a_row(record: tuple[bytes, bytes], data: st.DataObject) -> None:
     key, value = (bytearray(part) for part in record)
     for part in (key, value):
-        for at in data.draw(st.lists(st.integers(0, len(part) - 1), max_size=3)):
-            part[at] = data.draw(st.integers(0, 255))
-    fits(decode(bytes(key), bytes(value)))
+        for position in data.draw(st.lists(st.integers(0, len(part) - 1), max_size=3)):
+            part[position] = data.draw(st.integers(0, 255))
+    assert_fits(decode(bytes(key), bytes(value)))

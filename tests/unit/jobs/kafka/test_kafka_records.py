@@ -98,8 +98,10 @@ def encoded(rows: list[Row]) -> list[bytes]:
 def stats_of(row: Row) -> BlockStats:
     """The figures of one record."""
     key, ts, offset = row["key"], row["timestamp"], row["offset"]
-    kept = None if key is None else key[:KEY_KEPT]
-    return BlockStats(1, ts, ts, offset, offset + 1, int(key is None), int(row["value"] is None), kept, kept)
+    stored_key = None if key is None else key[:KEY_KEPT]
+    return BlockStats(
+        1, ts, ts, offset, offset + 1, int(key is None), int(row["value"] is None), stored_key, stored_key
+    )
 
 
 def block_of(rows: list[Row]) -> Block:
@@ -116,10 +118,10 @@ def file_of(rows: list[Row], codec: str) -> tuple[bytes, FileStats]:
 
 
 def by_fastavro(fmt: str, rows: list[Row]) -> bytes:
-    out = io.BytesIO()
+    stream = io.BytesIO()
     for row in rows:
-        fastavro.schemaless_writer(out, PARSED[fmt], row)
-    return out.getvalue()
+        fastavro.schemaless_writer(stream, PARSED[fmt], row)
+    return stream.getvalue()
 
 
 @given(st.lists(v2_records, min_size=1, max_size=12))
@@ -131,13 +133,13 @@ def test_the_bytes_are_those_of_fastavro(rows: list[Row]) -> None:
 def test_a_record_begins_as_with_fastavro(row: Row) -> None:
     fmt = FORMAT_V2 if "timestamp_type" in row else FORMAT_V1
     kind = TIMESTAMP_TYPES.index(row.get("timestamp_type", "NOT_AVAILABLE"))
-    place = row["topic"], row["partition"], row["offset"], row["timestamp"]
-    whole = by_fastavro(fmt, [row])
-    begun = record_start(fmt, *place, kind, row["key"], row["value"])
-    assert whole.startswith(begun)
-    # Behind it come the headers.
-    bare = by_fastavro(fmt, [{**row, "headers": [] if fmt == FORMAT_V2 else None}])
-    assert begun == bare[:-1]
+    fields = row["topic"], row["partition"], row["offset"], row["timestamp"]
+    record = by_fastavro(fmt, [row])
+    start = record_start(fmt, *fields, kind, row["key"], row["value"])
+    assert record.startswith(start)
+    # The headers follow it.
+    without_headers = by_fastavro(fmt, [{**row, "headers": [] if fmt == FORMAT_V2 else None}])
+    assert start == without_headers[:-1]
 
 
 @given(st.lists(v2_records, min_size=1, max_size=12), st.sampled_from(CODECS))
@@ -150,26 +152,28 @@ def test_round_trip_of_files(rows: list[Row], codec: str) -> None:
     assert figures.bytes == len(file)
 
 
-def shown(row: Row) -> Row:
-    """A record of the first version as the second shows it."""
+def as_version_2(row: Row) -> Row:
+    """A record of format version 1 in the fields of version 2."""
     headers = [{"key": k, "value": v} for k, v in (row["headers"] or {}).items()]
     return {**row, "timestamp_type": "NOT_AVAILABLE", "headers": headers}
 
 
 @given(
     st.lists(v2_records, min_size=1, max_size=12).map(lambda rows: (FORMAT_V2, rows, rows))
-    | st.lists(v1_records, min_size=1, max_size=12).map(lambda rows: (FORMAT_V1, rows, [*map(shown, rows)])),
+    | st.lists(v1_records, min_size=1, max_size=12).map(
+        lambda rows: (FORMAT_V1, rows, [*map(as_version_2, rows)])
+    ),
     st.sampled_from(CODECS),
     st.integers(1, 5000),
 )
 def test_files_of_fastavro(drawn: tuple[str, list[Row], list[Row]], codec: str, interval: int) -> None:
-    fmt, rows, wanted = drawn
+    fmt, rows, expected = drawn
     file = io.BytesIO()
     fastavro.writer(file, PARSED[fmt], rows, codec=codec, sync_interval=interval)
     file.seek(0)
     reader = FileReader(file, "f")
     assert reader.fmt == fmt
-    assert [row for columns in reader for row in to_arrow(columns).to_pylist()] == wanted
+    assert [row for columns in reader for row in to_arrow(columns).to_pylist()] == expected
 
 
 @given(
@@ -177,26 +181,30 @@ def test_files_of_fastavro(drawn: tuple[str, list[Row], list[Row]], codec: str, 
 )
 @example([{**PLAIN, "timestamp": ts} for ts in (0, -(2**63), 2**63 - 1)], -(2**63), None, 0)
 @example([{**PLAIN, "timestamp": ts} for ts in (0, -(2**63), 2**63 - 1)], 2**63 - 1, None, 0)
-def test_filter_and_figures(rows: list[Row], after: int | None, until: int | None, least: int) -> None:
+def test_filter_and_figures(
+    rows: list[Row], after_ts: int | None, until_ts: int | None, first_offset: int
+) -> None:
     columns = decode_block(b"".join(encoded(rows)), len(rows), FORMAT_V2)
-    kept = [
+    expected = [
         row
         for row in rows
-        if (after is None or row["timestamp"] > after)
-        and (until is None or row["timestamp"] <= until)
-        and row["offset"] >= least
+        if (after_ts is None or row["timestamp"] > after_ts)
+        and (until_ts is None or row["timestamp"] <= until_ts)
+        and row["offset"] >= first_offset
     ]
-    found = within(columns, after, until, least).packed()
-    if not kept:
-        assert found is None
+    packed = within(columns, after_ts, until_ts, first_offset).packed()
+    if not expected:
+        assert packed is None
         return
-    assert found.data.tobytes() == b"".join(encoded(kept))
-    assert found.stats == within(columns, after, until, least).stats() == block_of(kept).stats
+    assert packed.data.tobytes() == b"".join(encoded(expected))
+    assert (
+        packed.stats == within(columns, after_ts, until_ts, first_offset).stats() == block_of(expected).stats
+    )
 
 
 @given(st.lists(st.binary(max_size=70), min_size=1, max_size=8), st.lists(st.just(b"\xff" * 70), max_size=1))
-def test_key_bounds_hold(keys: list[bytes], more: list[bytes]) -> None:
-    keys += more
+def test_key_bounds_hold(keys: list[bytes], extra_keys: list[bytes]) -> None:
+    keys += extra_keys
     rows = [{"offset": 0, "timestamp": 0, "key": key, "value": b""} for key in keys]
     stats = functools.reduce(operator.add, map(stats_of, rows))
     assert all(stats.start_key <= key.hex() for key in keys)
@@ -231,17 +239,17 @@ def test_damaged_files_are_damaged_or_another_file(
     rows: list[Row], codec: str, flips: list[tuple[int, int]], cut: int
 ) -> None:
     file = bytearray(file_of(rows, codec)[0])
-    for at, mask in flips:
-        file[at % len(file)] ^= mask
+    for position, mask in flips:
+        file[position % len(file)] ^= mask
     del file[len(file) - cut % len(file) if cut % 2 else len(file) :]
-    said = "the-file"
+    message = "the-file"
     try:
         for columns in FileReader(io.BytesIO(bytes(file)), "the-file"):
             to_arrow(columns).validate(full=True)
             within(columns, None, 0).packed()
     except Damaged as damage:
-        said = damage.message
-    assert "the-file" in said
+        message = damage.message
+    assert "the-file" in message
 
 
 def test_torn_files_say_where() -> None:

@@ -14,21 +14,21 @@ from lakebackup.rows.tables import ARROW_SCHEMAS
 from lakebackup_jobs.kafka.format.registry import decode, schema_id_of
 
 KEY = b'{"keytype":"SCHEMA","subject":"orders-value","version":2,"magic":1}'
-PLACE = {
+RECORD_COLUMNS = {
     "backup_id": "b", "source": "s", "scope": "_schemas", "epoch": "e", "log_region": "0", "log_position": 0,
     "log_ts": 0,
 }  # fmt: skip
 
 
-def told(key: bytes | None, value: bytes | None) -> dict[str, Any]:
-    """What is not null, false or missing in the row, which the table takes."""
+def decoded(key: bytes | None, value: bytes | None) -> dict[str, Any]:
+    """The decoded row without null and false columns. The table `schemas` takes the row."""
     row = decode(key, value)
     assert row.keys() <= set(ARROW_SCHEMAS["schemas"].names)
-    pa.RecordBatch.from_pylist([PLACE | row], ARROW_SCHEMAS["schemas"])
-    return {column: found for column, found in row.items() if found not in (None, False)}
+    pa.RecordBatch.from_pylist([RECORD_COLUMNS | row], ARROW_SCHEMAS["schemas"])
+    return {column: cell for column, cell in row.items() if cell not in (None, False)}
 
 
-NAMED = {"kind": "schema", "subject": "orders-value", "version": 2}
+SCHEMA_COLUMNS = {"kind": "schema", "subject": "orders-value", "version": 2}
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ NAMED = {"kind": "schema", "subject": "orders-value", "version": 2}
         pytest.param(
             KEY,
             b'{"subject":"orders-value","version":2,"id":7,"schema":"\\"string\\"","deleted":false}',
-            {**NAMED, "schema_id": 7, "schema_type": "AVRO", "schema_text": '"string"'},
+            {**SCHEMA_COLUMNS, "schema_id": 7, "schema_type": "AVRO", "schema_text": '"string"'},
             id="a schema",
         ),
         pytest.param(
@@ -45,14 +45,14 @@ NAMED = {"kind": "schema", "subject": "orders-value", "version": 2}
             b'{"subject":"orders-value","version":2,"id":7,"schemaType":"JSON","schema":"{}","deleted":true,'
             b'"references":[{"name":"a","subject":"b","version":1}],"md5":"x","ruleSet":null}',
             {
-                **NAMED, "schema_id": 7, "schema_type": "JSON", "schema_text": "{}", "deleted": True,
+                **SCHEMA_COLUMNS, "schema_id": 7, "schema_type": "JSON", "schema_text": "{}", "deleted": True,
                 "schema_references": '[{"name": "a", "subject": "b", "version": 1}]',
                 "detail": '{"md5": "x", "ruleSet": null}',
             },
             id="a deleted one with all that newer registries write",
         ),
-        pytest.param(KEY, None, {**NAMED, "erased": True}, id="erased"),
-        pytest.param(KEY, b"", {**NAMED, "erased": True}, id="erased by an empty value"),
+        pytest.param(KEY, None, {**SCHEMA_COLUMNS, "erased": True}, id="erased"),
+        pytest.param(KEY, b"", {**SCHEMA_COLUMNS, "erased": True}, id="erased by an empty value"),
         pytest.param(
             b'{"keytype":"CONTEXT","tenant":"default","context":".eu","magic":0}',
             b'{"tenant":"default","context":".eu"}',
@@ -78,8 +78,8 @@ NAMED = {"kind": "schema", "subject": "orders-value", "version": 2}
         pytest.param(b'{"a":1}', b"{}", {"kind": "unknown", "detail": "{}"}, id="a key of another program"),
     ],
 )  # fmt: skip
-def test_a_record(key: bytes, value: bytes | None, row: dict[str, Any]) -> None:
-    assert told(key, value) == row
+def test_a_record_is_decoded(key: bytes, value: bytes | None, row: dict[str, Any]) -> None:
+    assert decoded(key, value) == row
 
 
 @pytest.mark.parametrize(
@@ -102,8 +102,8 @@ def test_a_record(key: bytes, value: bytes | None, row: dict[str, Any]) -> None:
     ],
     ids=lambda part: None if isinstance(part, bytes) else part,
 )
-def test_what_is_no_record_of_a_registry_is_reported(key: bytes | None, value: bytes, problem: str) -> None:
-    assert told(key, value)["problem"].startswith(problem)
+def test_an_invalid_record_is_reported(key: bytes | None, value: bytes, problem: str) -> None:
+    assert decoded(key, value)["problem"].startswith(problem)
 
 
 _JSON = st.recursive(
@@ -118,17 +118,17 @@ _JSON = st.recursive(
 )
 
 
-_ANY = _JSON.map(lambda found: json.dumps(found).encode()) | st.none() | st.binary(max_size=40)
+_ANY = _JSON.map(lambda document: json.dumps(document).encode()) | st.none() | st.binary(max_size=40)
 
 
 @given(_ANY, _ANY)
 def test_anything_makes_a_row(key: bytes | None, value: bytes | None) -> None:
-    told(key, value)
-    told(KEY, value)
+    decoded(key, value)
+    decoded(KEY, value)
 
 
 @pytest.mark.parametrize(
-    ("value", "found"),
+    ("value", "schema_id"),
     [
         (None, None),
         (b"", None),
@@ -139,5 +139,5 @@ def test_anything_makes_a_row(key: bytes | None, value: bytes | None) -> None:
         (b"\1\0\0\0\x07", None),
     ],
 )
-def test_the_id_that_a_value_carries(value: bytes | None, found: int | None) -> None:
-    assert schema_id_of(value) == found
+def test_the_id_that_a_value_carries(value: bytes | None, schema_id: int | None) -> None:
+    assert schema_id_of(value) == schema_id

@@ -1,4 +1,4 @@
-"""Values that carry a schema id: what fastavro writes comes back as JSON; garbage is told, never raised."""
+"""Values with a schema id: what fastavro writes is decoded as JSON; garbage is reported, never raised."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ ORDER = {
 }
 
 
-TWO = {"type": "fixed", "name": "F", "size": 2}
+TWO_BYTES = {"type": "fixed", "name": "F", "size": 2}
 
 
 def avro(schema: Any) -> Schema:
@@ -53,10 +53,10 @@ def framed(payload: bytes, number: int = 7) -> bytes:
     return b"\0" + number.to_bytes(4, "big") + payload
 
 
-def written(schema: Any, value: Any) -> bytes:
-    out = io.BytesIO()
-    fastavro.schemaless_writer(out, schema, value)
-    return framed(out.getvalue())
+def encoded(schema: Any, value: Any) -> bytes:
+    stream = io.BytesIO()
+    fastavro.schemaless_writer(stream, schema, value)
+    return framed(stream.getvalue())
 
 
 def decoder_of(schema: Schema) -> Decoder:
@@ -64,19 +64,19 @@ def decoder_of(schema: Schema) -> Decoder:
     return Decoder(SchemaIds({7: [Meaning(Space("_schemas", "e1", "."), schema, (("s", 1),), "")]}))
 
 
-def one(schema: Schema, data: bytes) -> tuple[str | None, str | None]:
+def decoded(schema: Schema, data: bytes) -> tuple[str | None, str | None]:
     return decoder_of(schema).decode(data, "orders", "value")
 
 
 def long(number: int) -> bytes:
-    out = io.BytesIO()
-    fastavro.schemaless_writer(out, "long", number)
-    return out.getvalue()
+    stream = io.BytesIO()
+    fastavro.schemaless_writer(stream, "long", number)
+    return stream.getvalue()
 
 
-def logical(base: Any, name: str, **more: Any) -> Schema:
+def logical(base: Any, name: str, **properties: Any) -> Schema:
     kind = base if isinstance(base, dict) else {"type": base}
-    return avro({**kind, "logicalType": name, **more})
+    return avro({**kind, "logicalType": name, **properties})
 
 
 def test_a_record_is_an_object_in_the_schemas_order() -> None:
@@ -85,7 +85,7 @@ def test_a_record_is_an_object_in_the_schemas_order() -> None:
         "photo": b"\0\xff", "flag": True,
     }  # fmt: skip
     writable = {**ORDER, "fields": [{**f, "default": None} if "default" in f else f for f in ORDER["fields"]]}
-    text, problem = one(avro(ORDER), written(writable, value))
+    text, problem = decoded(avro(ORDER), encoded(writable, value))
     assert problem is None
     assert text == (
         '{"id":5,"buyer":"Zoë \\"Z\\"","lines":["a",""],"more":{"x":0.5},'
@@ -105,7 +105,7 @@ def test_a_record_is_an_object_in_the_schemas_order() -> None:
         # More digits than the precision allows: fastavro alone would round them away.
         (logical("bytes", "decimal", precision=2, scale=0), b"\x08\x49\x96\x02\xd2", '"1234567890"'),
         (logical("bytes", "decimal", precision=2, scale=3), b"\x02\x05", '"0.005"'),
-        (logical(TWO, "decimal", precision=4, scale=1), b"\0\x0b", '"1.1"'),
+        (logical(TWO_BYTES, "decimal", precision=4, scale=1), b"\0\x0b", '"1.1"'),
         (logical("long", "timestamp-millis"), long(1_700_000_000_123), '"2023-11-14T22:13:20.123Z"'),
         (logical("long", "timestamp-millis"), long(-1), '"1969-12-31T23:59:59.999Z"'),
         (logical("long", "timestamp-micros"), long(1), '"1970-01-01T00:00:00.000001Z"'),
@@ -123,11 +123,11 @@ def test_a_record_is_an_object_in_the_schemas_order() -> None:
     ],
 )  # fmt: skip
 def test_each_kind_of_value(schema: Schema, payload: bytes, expected: str) -> None:
-    assert one(schema, framed(payload)) == (expected, None)
+    assert decoded(schema, framed(payload)) == (expected, None)
 
 
 @pytest.mark.parametrize(
-    ("schema", "payload", "said"),
+    ("schema", "payload", "message"),
     [
         (avro("string"), b"\x0aab", "too early"),
         (avro("string"), b"\x02ab", "1 bytes are left over"),
@@ -145,24 +145,24 @@ def test_each_kind_of_value(schema: Schema, payload: bytes, expected: str) -> No
         (Schema("JSON", "{}"), b"[" * 1_000_000, "RecursionError"),
         (Schema("AVRO", '"long"', problem="it has two meanings"), b"\0", "two meanings"),
         (avro("bytes"), bytes(MOST_BYTES), "no more than"),
-        # A chain that compiled code follows until its stack is full.
+        # A chain of records so long that compiled code would exhaust its stack.
         (avro(NODE), b"\x02\x02" * 1_000_000, "RecursionError"),
     ],
 )
-def test_what_cannot_be_decoded_is_reported(schema: Schema, payload: bytes, said: str) -> None:
-    text, problem = one(schema, framed(payload))
+def test_values_that_cannot_be_decoded_are_reported(schema: Schema, payload: bytes, message: str) -> None:
+    text, problem = decoded(schema, framed(payload))
     assert text is None
-    assert said in problem
+    assert message in problem
 
 
-def test_bytes_without_an_id_and_unknown_ids() -> None:
+def test_bytes_without_an_id_and_with_an_unknown_id() -> None:
     decoder = Decoder(SchemaIds({}))
     for data in (None, b"", b"\0\0\0\1", b"text", b"\1\0\0\0\7x"):
         assert decoder.decode(data, "orders", "value") == (None, None)
     assert decoder.decode(framed(b"x", 9), "orders", "value") == (None, "schema 9 is not known")
 
 
-def test_a_decoder_goes_to_another_process() -> None:
+def test_a_decoder_can_be_pickled() -> None:
     decoder = decoder_of(avro("long"))
     assert decoder.decode(framed(b"\2"), "orders", "value") == ("1", None)
     assert pickle.loads(pickle.dumps(decoder)).decode(framed(b"\2"), "orders", "value") == ("1", None)
@@ -170,7 +170,7 @@ def test_a_decoder_goes_to_another_process() -> None:
 
 @given(st.binary(max_size=200), st.sampled_from([avro(ORDER), avro(NODE), Schema("JSON", "{}")]))
 def test_garbage_gives_valid_json_or_a_problem(payload: bytes, schema: Schema) -> None:
-    text, problem = one(schema, framed(payload))
+    text, problem = decoded(schema, framed(payload))
     assert (text is None) != (problem is None)
     if text is not None:
         json.loads(text)
@@ -179,7 +179,7 @@ def test_garbage_gives_valid_json_or_a_problem(payload: bytes, schema: Schema) -
 @given(st.binary(max_size=30), st.integers(0, 20))
 def test_decimals_are_exact(data: bytes, scale: int) -> None:
     payload = long(len(data)) + data
-    text, _ = one(logical("bytes", "decimal", precision=5, scale=scale), framed(payload))
+    text, _ = decoded(logical("bytes", "decimal", precision=5, scale=scale), framed(payload))
     exact = int.from_bytes(data, signed=True)
     assert Fraction(json.loads(text)) * 10**scale == exact
     assert len(json.loads(text).partition(".")[2]) == scale
@@ -190,7 +190,7 @@ def test_decimals_are_exact(data: bytes, scale: int) -> None:
         st.integers(-(2**63), 2**63 - 1) | st.text() | st.binary() | st.none(), st.lists, max_leaves=8
     )
 )
-def test_any_value_comes_back(value: Any) -> None:
+def test_any_value_is_read_back(value: Any) -> None:
     items: Any = ["null", "long", "string", "bytes", {"type": "array", "items": "Any"}]
     schema = {"type": "record", "name": "Any", "fields": [{"name": "a", "type": items}]}
 
@@ -202,7 +202,7 @@ def test_any_value_comes_back(value: Any) -> None:
             return {"a": [plain(i) for i in item]}
         return {"a": base64.b64encode(item).decode() if isinstance(item, bytes) else item}
 
-    text, problem = one(avro(schema), written(schema, wrapped(value)))
+    text, problem = decoded(avro(schema), encoded(schema, wrapped(value)))
     assert problem is None
     assert json.loads(text or "") == plain(value)
 
@@ -210,57 +210,62 @@ def test_any_value_comes_back(value: Any) -> None:
 # --- from the catalog's rows
 
 
-def row(number: int, schema: Any, subject: str = "s", version: int = 1, **more: Any) -> dict[str, Any]:
-    given = {"scope": "_schemas", "epoch": "e1", "schema_type": "AVRO", "schema_references": None}
+def row(number: int, schema: Any, subject: str = "s", version: int = 1, **columns: Any) -> dict[str, Any]:
+    defaults = {"scope": "_schemas", "epoch": "e1", "schema_type": "AVRO", "schema_references": None}
     text = schema if isinstance(schema, str) else json.dumps(schema)
     own = {"schema_id": number, "schema_text": text, "subject": subject, "version": version}
-    return given | own | more
+    return defaults | own | columns
 
 
-def names(*places: tuple[str, int]) -> str:
-    return json.dumps([{"name": s, "subject": s, "version": v} for s, v in places])
+def references_to(*versions: tuple[str, int]) -> str:
+    return json.dumps([{"name": s, "subject": s, "version": v} for s, v in versions])
 
 
 def test_references_are_followed() -> None:
     item = {"type": "record", "name": "shop.Item", "fields": [{"name": "n", "type": "int"}]}
     line = {"type": "record", "name": "shop.Line", "fields": [{"name": "item", "type": "Item"}]}
     both = ["null", {"type": "array", "items": "shop.Line"}, "shop.Item"]
-    found = schema_ids(
+    ids = schema_ids(
         [
-            row(3, both, "both", schema_references=names(("line", 2), ("item", 1))),
-            row(2, line, "line", 2, schema_references=names(("item", 1))),
+            row(3, both, "both", schema_references=references_to(("line", 2), ("item", 1))),
+            row(2, line, "line", 2, schema_references=references_to(("item", 1))),
             row(1, item, "item"),
         ]
     )
-    decoder = Decoder(found)
+    decoder = Decoder(ids)
     assert decoder.decode(framed(b"\2\2\6\0", 3), "orders", "value") == ('[{"item":{"n":3}}]', None)
     assert decoder.decode(framed(b"\4\6", 3), "orders", "value") == ('{"n":3}', None)
 
 
-def test_references_that_lead_nowhere() -> None:
+def test_unresolvable_references_are_reported() -> None:
     circle = [
-        row(1, "int", "a", schema_references=names(("b", 1))),
-        row(2, "int", "b", schema_references=names(("a", 1))),
+        row(1, "int", "a", schema_references=references_to(("b", 1))),
+        row(2, "int", "b", schema_references=references_to(("a", 1))),
     ]
-    for rows, said in (
+    for rows, message in (
         (circle, "circle"),
-        ([row(1, "int", schema_references=names(("gone", 3)))], "version 3 of 'gone', which no backup holds"),
+        (
+            [row(1, "int", schema_references=references_to(("gone", 3)))],
+            "version 3 of 'gone', which no backup holds",
+        ),
         ([row(1, "int", schema_references="[7]")], "cannot be read"),
     ):
         text, problem = Decoder(schema_ids(rows)).decode(framed(b"\2", 1), "orders", "value")
         assert text is None
-        assert said in problem
+        assert message in problem
 
 
 def test_an_id_with_two_meanings_is_not_guessed() -> None:
-    same = [
+    equal_schemas = [
         row(1, '{"type":  "int"}'),
         row(1, '{"type":"int"}', epoch="e2"),
         row(1, '{"type": "int"}', "other"),
     ]
-    assert Decoder(schema_ids(same)).decode(framed(b"\2", 1), "orders", "value") == ("1", None)
-    for other in (row(1, '"string"', epoch="e2"), row(1, '"string"', scope="_schemas2")):
-        text, problem = Decoder(schema_ids([*same, other])).decode(framed(b"\2", 1), "orders", "value")
+    assert Decoder(schema_ids(equal_schemas)).decode(framed(b"\2", 1), "orders", "value") == ("1", None)
+    for different_row in (row(1, '"string"', epoch="e2"), row(1, '"string"', scope="_schemas2")):
+        text, problem = Decoder(schema_ids([*equal_schemas, different_row])).decode(
+            framed(b"\2", 1), "orders", "value"
+        )
         assert text is None
         assert "different schemas" in (problem or "")
 

@@ -1,4 +1,4 @@
-"""How often a restore begins again where brokers do not answer."""
+"""How often a restore starts again when brokers do not answer."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_attempts_without_a_commit_are_limited() -> None:
     assert len(attempts) == ATTEMPTS
 
 
-def test_each_commit_gives_as_many_more() -> None:
+def test_each_commit_allows_as_many_attempts_again() -> None:
     attempts = []
 
     def write(commits: Callable[[], None]) -> int:
@@ -41,7 +41,7 @@ def test_each_commit_gives_as_many_more() -> None:
 
 
 @pytest.mark.parametrize("error", [Fenced("taken over"), EnvironmentProblem("not allowed")])
-def test_what_brokers_answered_ends_it(error: EnvironmentProblem) -> None:
+def test_an_error_that_brokers_report_ends_the_attempts(error: EnvironmentProblem) -> None:
     attempts = []
 
     def write(_: Callable[[], None]) -> None:
@@ -56,5 +56,5 @@ def test_what_brokers_answered_ends_it(error: EnvironmentProblem) -> None:
 @pytest.mark.parametrize(
     ("code", "repeats"), [(-185, True), (-187, True), (15, True), (29, False), (90, False)]
 )
-def test_codes_after_which_it_begins_again(code: int, *, repeats: bool) -> None:
+def test_error_codes_after_which_a_restore_starts_again(code: int, *, repeats: bool) -> None:
     assert isinstance(problem(code, "text", "t[0]"), Unanswered) == repeats

@@ -45,7 +45,7 @@ def store(root: Path) -> StoredFile:
     )  # fmt: skip
 
 
-def test_a_whole_file_is_read(tmp_path: Path) -> None:
+def test_an_intact_file_is_read(tmp_path: Path) -> None:
     file = store(tmp_path)
     blocks = list(open_verified(roots_of(d=str(tmp_path)), file))
     assert len(blocks) > 1
@@ -53,7 +53,7 @@ def test_a_whole_file_is_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("entries", [COUNT - 1, COUNT + 1])
-def test_a_file_with_other_records_than_its_row_says(tmp_path: Path, entries: int) -> None:
+def test_a_wrong_number_of_records_is_reported(tmp_path: Path, entries: int) -> None:
     file = replace(store(tmp_path), entries=entries)
     with pytest.raises(Damaged, match=f"0.data holds {COUNT} records, its manifest says {entries}"):
         list(open_verified(roots_of(d=str(tmp_path)), file))
@@ -61,9 +61,9 @@ def test_a_file_with_other_records_than_its_row_says(tmp_path: Path, entries: in
 
 def without_its_last_block(data: bytes) -> bytes:
     *_, last = fastavro.block_reader(io.BytesIO(data))
-    whole: bytes = data[: last.offset]
-    assert sum(1 for _ in fastavro.reader(io.BytesIO(whole))) > 0  # for Avro nothing is wrong with it
-    return whole
+    truncated: bytes = data[: last.offset]
+    assert sum(1 for _ in fastavro.reader(io.BytesIO(truncated))) > 0  # Avro itself finds nothing wrong
+    return truncated
 
 
 @pytest.mark.parametrize(

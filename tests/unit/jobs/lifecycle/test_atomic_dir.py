@@ -1,4 +1,4 @@
-"""A folder that appears whole: what an earlier run left is no part of it."""
+"""A folder that appears only when it is complete, without the files of an interrupted run."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from lakebackup.errors import Refused
 from lakebackup_jobs.lifecycle.atomic_dir import Staged
 
 
-def test_what_an_earlier_run_left_is_gone(tmp_path: Path) -> None:
+def test_files_of_an_interrupted_run_are_removed(tmp_path: Path) -> None:
     folder = tmp_path / "out"
-    cut_off = Staged(str(folder))
-    cut_off.begin()
-    cut_off.storage.put("old/part", b"1")
+    interrupted = Staged(str(folder))
+    interrupted.begin()
+    interrupted.storage.put("old/part", b"1")
     staged = Staged(str(folder))
     staged.begin()
     staged.storage.put("new", b"2")
     staged.finish()
-    assert [found.name for found in folder.iterdir()] == ["new"]
+    assert [path.name for path in folder.iterdir()] == ["new"]
     with pytest.raises(Refused, match="holds new already"):
         Staged(str(folder))

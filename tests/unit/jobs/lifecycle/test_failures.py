@@ -1,4 +1,4 @@
-"""What a run that fails leaves, and where it leaves nothing; tests/contract has every source."""
+"""The row that a failed run leaves, and when it leaves none; tests/contract covers every source."""
 
 from __future__ import annotations
 
@@ -25,35 +25,35 @@ SECRET = "s3cr3t-pass"
 
 @pytest.fixture
 def case(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LinesCase:
-    """A backup, and no other will come."""
-    made = LinesCase(tmp_path)
-    made.run()
-    made.file.write_text("one\ntwo\nthree\nfour")
+    """A source with one backup, whose next backup fails."""
+    case = LinesCase(tmp_path)
+    case.run()
+    case.file.write_text("one\ntwo\nthree\nfour")
     monkeypatch.setenv("LAKEBACKUP_KAFKA__SASL_PASSWORD", SECRET)
     monkeypatch.setattr(
         Lines,
         "copy",
-        fails(EnvironmentProblem(f"no {SECRET} for kafka://me:pw@host\nmore", hint="Start it.")),
+        failing_copy(EnvironmentProblem(f"no {SECRET} for kafka://me:pw@host\nmore", hint="Start it.")),
     )
-    return made
+    return case
 
 
-def fails(error: Exception) -> Any:
+def failing_copy(error: Exception) -> Any:
     def copy(*_: Any) -> Any:
         raise error
 
     return copy
 
 
-def left(case: LinesCase, **changes: Any) -> list[dict[str, Any]]:
-    """The rows of failures after a run that fails."""
+def failure_rows(case: LinesCase, **changes: Any) -> list[dict[str, Any]]:
+    """The rows of `failures` after a run of the case, which must fail."""
     with pytest.raises((EnvironmentProblem, UsageProblem, KeyError)):
         case.run(**changes)
     return seen(case.root, "SELECT source_kind, run, error, message, exit_code FROM failures")
 
 
 def test_a_row_has_the_message_and_no_secret(case: LinesCase) -> None:
-    (row,) = left(case)
+    (row,) = failure_rows(case)
     assert row == {
         "source_kind": "lines",
         "run": "backup",
@@ -64,24 +64,24 @@ def test_a_row_has_the_message_and_no_secret(case: LinesCase) -> None:
 
 
 def test_a_bug_is_a_failure_too(case: LinesCase, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Lines, "copy", fails(KeyError("x" * 3000)))
-    (row,) = left(case)
+    monkeypatch.setattr(Lines, "copy", failing_copy(KeyError("x" * 3000)))
+    (row,) = failure_rows(case)
     assert (row["error"], row["exit_code"], len(row["message"])) == ("KeyError", 1, 2000)
 
 
 def test_no_row_of_a_dry_run_or_of_wrong_flags(case: LinesCase, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert left(case, dry_run=True) == []
-    monkeypatch.setattr(Lines, "copy", fails(UsageProblem("no such flag")))
-    assert left(case) == []
+    assert failure_rows(case, dry_run=True) == []
+    monkeypatch.setattr(Lines, "copy", failing_copy(UsageProblem("no such flag")))
+    assert failure_rows(case) == []
 
 
 def test_no_row_where_the_destination_lost_its_id(case: LinesCase, monkeypatch: pytest.MonkeyPatch) -> None:
-    def lost(*_: Any) -> Any:
+    def lose_id(*_: Any) -> Any:
         (case.root / "lakebackup.json").unlink()
         raise EnvironmentProblem("another disk is mounted here")
 
-    monkeypatch.setattr(Lines, "copy", lost)
-    assert left(case) == []
+    monkeypatch.setattr(Lines, "copy", lose_id)
+    assert failure_rows(case) == []
     assert not (case.root / "lakebackup.json").exists()
 
 
@@ -98,12 +98,12 @@ def test_a_catalog_of_an_earlier_version_gets_the_table(
         {"failed_runs": 0, "last_failure": None}
     ]
     # The error comes before the run itself brings the catalog up to date.
-    monkeypatch.setattr("tests.support.line_source.Workspace.writer", too_early(catalog))
-    assert len(left(case)) == 1
+    monkeypatch.setattr("tests.support.line_source.Workspace.writer", failing_writer(catalog))
+    assert len(failure_rows(case)) == 1
     assert seen(case.root, "SELECT failed_runs FROM status") == [{"failed_runs": 1}]
 
 
-def too_early(catalog: Path) -> Any:
+def failing_writer(catalog: Path) -> Any:
     writer = Workspace.writer
 
     def of_run(work: Workspace, *, here: bool = False) -> Any:
@@ -115,7 +115,7 @@ def too_early(catalog: Path) -> Any:
 
 
 @pytest.mark.long
-def test_upkeep_that_fails_is_over_when_it_next_ends_well(case: LinesCase) -> None:
+def test_a_failure_of_upkeep_is_over_after_the_next_success(case: LinesCase) -> None:
     work = Workspace(LinesRequest(destination=str(case.root), file=case.file), case.NAME, quiet())
 
     def compact(error: Exception | None) -> None:
@@ -138,5 +138,5 @@ def test_upkeep_that_fails_is_over_when_it_next_ends_well(case: LinesCase) -> No
     assert seen(case.root, "SELECT DISTINCT source_kind, run, exit_code > 0 AS bad FROM failures") == [
         {"source_kind": "lines", "run": "compact", "bad": True}
     ]
-    # What ended well without a failure before it leaves nothing.
+    # A success without an earlier failure leaves no row.
     assert len(rows_of(case.root, "failures")) == 3

@@ -1,4 +1,4 @@
-"""The numbers that the next backup takes, over rows made by hand."""
+"""The numbers that the next backup takes, computed from rows made by hand."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ class Reader:
 
     def __init__(self, *files: tuple[str, str, int]) -> None:
         self.files = files
-        self.looked_at: list[tuple[int, str | None]] = []
+        self.queries: list[tuple[int, str | None]] = []
 
-    def rows(self, name: str, **asked: Any) -> list[dict[str, Any]]:
+    def rows(self, name: str, **parameters: Any) -> list[dict[str, Any]]:
         if name != "next_sequence":
             return [{"number": 1000 if name == "latest_number" else None}]
-        since, scopes = asked["since"], asked["scopes"]
-        self.looked_at.append((since, scopes))
+        since, scopes = parameters["since"], parameters["scopes"]
+        self.queries.append((since, scopes))
         return [
             {
                 "scope": scope, "epoch": "e1", "region": region, "next_sequence": added_in, "raw_bytes": 1,
@@ -32,26 +32,26 @@ class Reader:
         ]  # fmt: skip
 
 
-def sequences(reader: Reader, *places: tuple[str, str]) -> dict[tuple[str, str], int]:
+def sequences(reader: Reader, *partitions: tuple[str, str]) -> dict[tuple[str, str], int]:
     topics = [filled(Scope, scope=scope, epoch="e1") for scope in ("orders", "rare", "new")]
-    return next_sequences(cast("Any", reader), "prod", topics, set(places))
+    return next_sequences(cast("Any", reader), "prod", topics, set(partitions))
 
 
-def test_the_last_backups_are_looked_at_first() -> None:
+def test_the_last_backups_are_read_first() -> None:
     reader = Reader(("orders", "0", 999), ("rare", "0", 3))
     assert sequences(reader, ("orders", "0")) == {("orders", "0"): 999}
-    assert reader.looked_at == [(992, "orders")]
+    assert reader.queries == [(992, "orders")]
 
 
-def test_earlier_ones_are_looked_at_for_the_topics_that_are_left() -> None:
+def test_earlier_backups_are_read_for_the_topics_still_missing() -> None:
     reader = Reader(("orders", "0", 999), ("orders", "1", 800), ("rare", "0", 3), ("rare", "1", 999))
-    wanted = ("orders", "0"), ("orders", "1"), ("rare", "0"), ("new", "0")
-    # Those of a topic's other partitions come with it: they say how large its records are.
-    found = {("orders", "0"): 999, ("orders", "1"): 800, ("rare", "0"): 3, ("rare", "1"): 999}
-    assert sequences(reader, *wanted) == found
-    assert reader.looked_at == [(992, "new,orders,rare"), (744, "new,orders,rare"), (0, "new,rare")]
+    partitions = ("orders", "0"), ("orders", "1"), ("rare", "0"), ("new", "0")
+    # Files of a topic's other partitions are read too: they show how large its records are.
+    expected = {("orders", "0"): 999, ("orders", "1"): 800, ("rare", "0"): 3, ("rare", "1"): 999}
+    assert sequences(reader, *partitions) == expected
+    assert reader.queries == [(992, "new,orders,rare"), (744, "new,orders,rare"), (0, "new,rare")]
 
 
-def test_a_partition_without_a_file_leaves_the_newest_of_the_others() -> None:
+def test_without_files_of_a_partition_the_newest_of_the_others_is_returned() -> None:
     reader = Reader(("orders", "0", 3), ("orders", "0", 999))
     assert sequences(reader, ("orders", "1")) == {("orders", "0"): 999}

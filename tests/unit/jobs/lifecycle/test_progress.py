@@ -45,17 +45,17 @@ def test_the_stream_decides() -> None:
 
 
 def test_a_pipe_gets_the_result_and_the_log_the_warning() -> None:
-    out, err = io.StringIO(), io.StringIO()
-    work(reporter(as_json=False, out=out, err=err))
-    assert out.getvalue().split() == ["backup", "id", "20261121T140500Z-00000001", "bytes", "4.0", "MB"]
+    output, err = io.StringIO(), io.StringIO()
+    work(reporter(as_json=False, out=output, err=err))
+    assert output.getvalue().split() == ["backup", "id", "20261121T140500Z-00000001", "bytes", "4.0", "MB"]
     assert err.getvalue() == "warning: topic orders: a gap\n"
 
 
 @pytest.mark.parametrize("total_bytes", [4_000_000, None])
 def test_a_terminal_sees_the_line_and_notes_beside_it(total_bytes: int | None) -> None:
-    out, err = io.StringIO(), Terminal()
-    work(TerminalReporter(out, err), total_bytes)
-    shown = err.getvalue()
+    output, err = io.StringIO(), Terminal()
+    work(TerminalReporter(output, err), total_bytes)
+    text = err.getvalue()
     for part in (
         "backing up topics: ",
         "0%",
@@ -63,9 +63,9 @@ def test_a_terminal_sees_the_line_and_notes_beside_it(total_bytes: int | None) -
         "half of it",
         "warning: topic orders: a gap",
     ):
-        assert part in shown
-    assert "\x1b[?25h" in shown, "the cursor is shown again"
-    assert "20261121T140500Z-00000001" in out.getvalue()
+        assert part in text
+    assert "\x1b[?25h" in text, "the cursor is shown again"
+    assert "20261121T140500Z-00000001" in output.getvalue()
 
 
 def test_a_failure_takes_the_bar_away() -> None:
@@ -75,12 +75,12 @@ def test_a_failure_takes_the_bar_away() -> None:
         report.start(10, None)
         assert "\x1b[?25l" in err.getvalue(), "the cursor is hidden while the bar moves"
     assert "\x1b[?25h" in err.getvalue()
-    shown = len(err.getvalue())
+    length = len(err.getvalue())
     report.update(11, 11)
-    assert len(err.getvalue()) == shown
+    assert len(err.getvalue()) == length
 
 
-def test_what_is_counted_has_its_name_and_no_more_is_said_than_is_known() -> None:
+def test_the_counted_unit_is_named_and_unknown_amounts_are_left_out() -> None:
     err = Terminal()
     with TerminalReporter(io.StringIO(), err) as report:
         report.start(10, None, "optimize", "tables")
@@ -92,7 +92,7 @@ def test_what_is_counted_has_its_name_and_no_more_is_said_than_is_known() -> Non
     assert "0 bytes" not in err.getvalue()
 
 
-def test_what_is_waited_for_is_there_at_once_and_goes_with_the_next_output() -> None:
+def test_a_wait_is_shown_at_once_and_erased_by_the_next_output() -> None:
     err = Terminal()
     with TerminalReporter(io.StringIO(), err) as report:
         report.wait("planning")
@@ -101,9 +101,9 @@ def test_what_is_waited_for_is_there_at_once_and_goes_with_the_next_output() -> 
         assert err.getvalue().endswith("\r\x1b[K\x1b[2mstarting \\x1b]0;Spark …\x1b[0m")
         report.note("a note")
         assert "\r\x1b[Ka note" in err.getvalue().replace("\x1b[2m", "").replace("…\x1b[0m", "")
-    written = len(err.getvalue())
+    length = len(err.getvalue())
     report.clear()
-    assert len(err.getvalue()) == written, "nothing is left to take away"
+    assert len(err.getvalue()) == length, "nothing is left to take away"
 
 
 def test_a_bar_says_what_it_waits_for_until_there_is_progress() -> None:
@@ -118,16 +118,16 @@ def test_a_bar_says_what_it_waits_for_until_there_is_progress() -> None:
     assert err.getvalue().rindex("backing up") > err.getvalue().rindex("starting Spark")
 
 
-def test_what_takes_long_gets_a_line_that_moves(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_wait_gets_a_line_that_moves(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "_PATIENCE_S", 0.0)
     drawn = threading.Event()
     draw = TerminalReporter._draw
 
-    def draw_and_tell(report: TerminalReporter) -> None:
+    def draw_and_signal(report: TerminalReporter) -> None:
         draw(report)
         drawn.set()
 
-    monkeypatch.setattr(TerminalReporter, "_draw", draw_and_tell)
+    monkeypatch.setattr(TerminalReporter, "_draw", draw_and_signal)
     err = Terminal()
     with TerminalReporter(io.StringIO(), err) as report:
         report.wait("comparing")
@@ -136,7 +136,7 @@ def test_what_takes_long_gets_a_line_that_moves(monkeypatch: pytest.MonkeyPatch)
     assert "\x1b[?25h" in err.getvalue(), "the cursor is shown again"
 
 
-def test_a_dumb_terminal_gets_no_line_that_would_have_to_go(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dumb_terminal_gets_no_line_that_would_have_to_be_erased(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "dumb")
     err = Terminal()
     with TerminalReporter(io.StringIO(), err) as report:
@@ -152,21 +152,21 @@ def test_a_line_never_wraps(monkeypatch: pytest.MonkeyPatch, width: int) -> None
         report.start(1000, 4_000_000_000, "backup")
         report.update(500, 2_000_000_000)
         report._draw()
-    shown = Text.from_ansi(err.getvalue().replace("\r", "\n")).plain.splitlines()
-    assert shown
-    assert all(cell_len(line) <= width for line in shown)
+    lines = Text.from_ansi(err.getvalue().replace("\r", "\n")).plain.splitlines()
+    assert lines
+    assert all(cell_len(line) <= width for line in lines)
     assert ("━" in err.getvalue()) is (width >= 80), "a bar where there is room"
 
 
 def test_a_log_gets_a_line_a_minute_of_work_whose_total_is_known() -> None:
-    now, err = [0.0], io.StringIO()
-    with Reporter(io.StringIO(), err, clock=lambda: now[0]) as report:
+    seconds, err = [0.0], io.StringIO()
+    with Reporter(io.StringIO(), err, clock=lambda: seconds[0]) as report:
         report.start(None, 60_000_000, "verify", "files")
         for _ in range(150):
-            now[0] += 1
-            report.update(round(now[0]), round(now[0]) * 100_000)
+            seconds[0] += 1
+            report.update(round(seconds[0]), round(seconds[0]) * 100_000)
         report.start(None, None, "follow")
-        now[0] += 1000
+        seconds[0] += 1000
         report.update(1, 1)
     assert err.getvalue() == (
         "verifying files: 6.0 of 60.0 MB, 10%, 60 files, 100.0 kB/s, 1 min 0 s elapsed, 9 min 0 s left\n"
@@ -184,11 +184,11 @@ def test_a_download_is_reported_while_the_reporter_listens() -> None:
 
 
 def test_a_download_has_events_of_its_own() -> None:
-    out = io.StringIO()
-    with JsonReporter(out, io.StringIO()):
+    output = io.StringIO()
+    with JsonReporter(output, io.StringIO()):
         announce(Download("JVM libraries", 0, 2, 0, 10))
         announce(None)
-    start, progress = (json.loads(line) for line in out.getvalue().splitlines())
+    start, progress = (json.loads(line) for line in output.getvalue().splitlines())
     assert start == {
         "event": "start", "v": 1, "stage": "download", "unit": "files", "name": "JVM libraries", "total": 2,
         "total_bytes": 10,
@@ -200,16 +200,16 @@ def test_a_download_has_events_of_its_own() -> None:
 @pytest.mark.parametrize("width", [80, 120])
 def test_the_tables_of_a_result_fit(width: int) -> None:
     rows = [{"topic": "payments" * 20, "end_ts": 0, "state": "failed", "text": "word " * 40}]
-    screen, out = Screen(width, colours=False), io.StringIO()
-    progress.print_result({"restore_id": "20261121T140500Z-00000001", "topics": rows}, out, screen)
-    assert all(cell_len(line) <= width for line in out.getvalue().replace("\x1b[1m", "").splitlines())
-    assert "1970-01-01 " in out.getvalue(), "an age"
+    screen, output = Screen(width, colours=False), io.StringIO()
+    progress.print_result({"restore_id": "20261121T140500Z-00000001", "topics": rows}, output, screen)
+    assert all(cell_len(line) <= width for line in output.getvalue().replace("\x1b[1m", "").splitlines())
+    assert "1970-01-01 " in output.getvalue(), "an age"
 
 
 def test_json_lines() -> None:
-    out, err = io.StringIO(), io.StringIO()
-    work(JsonReporter(out, err))
-    events = [json.loads(line) for line in out.getvalue().splitlines()]
+    output, err = io.StringIO(), io.StringIO()
+    work(JsonReporter(output, err))
+    events = [json.loads(line) for line in output.getvalue().splitlines()]
     assert [event["event"] for event in events] == ["start", "progress", "note", "warning", "result"]
     assert events[0] == {
         "event": "start", "v": 1, "stage": "backup", "unit": "records", "total": 1000,
@@ -231,18 +231,18 @@ def test_json_lines() -> None:
 def test_the_reader_of_a_result_may_leave(as_json: bool) -> None:
     read, write = os.pipe()
     os.close(read)
-    with open(write, "w") as out:  # noqa: PTH123 - of a descriptor
-        report = reporter(as_json=as_json, out=out, err=io.StringIO())
+    with open(write, "w") as output:  # noqa: PTH123 - of a descriptor
+        report = reporter(as_json=as_json, out=output, err=io.StringIO())
         report.result({"rows": [{"n": number} for number in range(100_000)]})
         report.result({"bytes": 1})
 
 
 def test_a_result_with_tables() -> None:
-    out = io.StringIO()
+    output = io.StringIO()
     rows = [{"topic": "[red]orders", "end_ts": 0}, {"topic": "payments" * 20, "end_ts": None}]
-    told = {"dry_run": True, "none": None, "topics": rows, "empty": [], "select": "SELECT 1\nFROM t"}
-    progress.print_result(told, out)
-    text = out.getvalue()
+    result = {"dry_run": True, "none": None, "topics": rows, "empty": [], "select": "SELECT 1\nFROM t"}
+    progress.print_result(result, output)
+    text = output.getvalue()
     assert "[red]orders" in text, "markup is data here"
     assert "payments" * 20 in text, "a pipe has no width"
     assert "1970-01-01T00:00:00.000Z" in text

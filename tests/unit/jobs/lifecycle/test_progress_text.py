@@ -1,4 +1,4 @@
-"""The line of a run's progress, from given counts and a given clock."""
+"""The line of a run's progress, for counts and a clock that the test sets."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ GB = 1_000_000_000
 class Clock:
     """A clock that a test sets."""
 
-    now = 100.0
+    time_s = 100.0
 
     def __call__(self) -> float:
-        return self.now
+        return self.time_s
 
 
 @pytest.fixture
@@ -30,9 +30,9 @@ def backup(clock: Clock, *, seconds: int = 14, total_bytes: int | None = 4 * GB)
     progress.start(40_000, total_bytes, "backup", "records")
     progress.update(0, 0)
     for _ in range(seconds):
-        clock.now += 1
-        done = round(clock.now - 100)
-        progress.update(1000 * done, 85_000_000 * done)
+        clock.time_s += 1
+        elapsed_s = round(clock.time_s - 100)
+        progress.update(1000 * elapsed_s, 85_000_000 * elapsed_s)
     return progress
 
 
@@ -51,9 +51,9 @@ def test_without_a_total_of_bytes_records_are_counted(clock: Clock) -> None:
 def test_without_a_total_nothing_is_said_of_what_is_left(clock: Clock) -> None:
     progress = ProgressText(clock)
     progress.start(None, None, "export", "rows")
-    clock.now += 2
+    clock.time_s += 2
     progress.update(3000, 0)
-    clock.now += 2
+    clock.time_s += 2
     progress.update(9000, 0)
     assert progress.text() == "exporting rows: 9,000 rows, 3,000 rows/s, 4 s elapsed"
     assert progress.share is None
@@ -63,7 +63,7 @@ def test_the_rate_is_that_of_the_last_half_minute(clock: Clock) -> None:
     progress = ProgressText(clock)
     progress.start(None, 100_000_000, "verify", "files")
     for second in range(1, 101):
-        clock.now = 100.0 + second
+        clock.time_s = 100.0 + second
         progress.update(second, 10_000_000 + 100_000 * second)
     assert "100.0 kB/s, 1 min 40 s elapsed, 13 min 20 s left" in progress.text()
 
@@ -72,10 +72,10 @@ def test_waiting_for_the_first_amount_does_not_count_in_the_rate(clock: Clock) -
     progress = ProgressText(clock)
     progress.start(None, 100_000_000, "restore", "files")
     for _ in range(20):
-        clock.now += 1
+        clock.time_s += 1
         progress.update(0, 0)
     assert progress.text() == "restoring files: 0 bytes of 100.0 MB, 0%, 20 s elapsed"
-    clock.now += 2
+    clock.time_s += 2
     progress.update(1, 20_000_000)
     assert progress.text().endswith("20%, 1 files, 10.0 MB/s, 22 s elapsed, 8 s left")
 
@@ -83,7 +83,7 @@ def test_waiting_for_the_first_amount_does_not_count_in_the_rate(clock: Clock) -
 def test_after_a_standstill_neither_rate_nor_remaining_time_is_shown(clock: Clock) -> None:
     progress = backup(clock)
     for _ in range(40):
-        clock.now += 1
+        clock.time_s += 1
         progress.update(14_000, 14 * 85_000_000)
     assert progress.text().endswith("14,000 of 40,000 records, 54 s elapsed")
 
@@ -91,7 +91,7 @@ def test_after_a_standstill_neither_rate_nor_remaining_time_is_shown(clock: Cloc
 def test_a_total_that_was_too_low_is_not_shown(clock: Clock) -> None:
     progress = ProgressText(clock)
     progress.start(100, None, "backup", "records")
-    clock.now += 5
+    clock.time_s += 5
     progress.update(120, 0)
     assert progress.text() == "backing up topics: 120 records, 5 s elapsed"
 
@@ -122,9 +122,9 @@ def test_a_narrow_line_loses_its_least_important_part_first(clock: Clock, width:
 def test_a_wait_is_shown_with_its_own_time_until_there_is_progress(clock: Clock) -> None:
     progress = ProgressText(clock)
     progress.start(10, None, "restore", "records")
-    clock.now += 60
+    clock.time_s += 60
     progress.wait("starting \x1b]0;Spark")
-    clock.now += 3
+    clock.time_s += 3
     progress.update(0, 0)
     assert progress.text() == "starting \\x1b]0;Spark: 3 s elapsed"
     progress.update(1, 0)
@@ -134,10 +134,10 @@ def test_a_wait_is_shown_with_its_own_time_until_there_is_progress(clock: Clock)
 def test_a_download_is_named_while_it_runs(clock: Clock) -> None:
     progress = ProgressText(clock)
     progress.wait("planning")
-    clock.now += 1
+    clock.time_s += 1
     progress.download(Download("JVM libraries", 0, 48, 0, 100_000_000))
     assert progress.text() == "downloading JVM libraries: 0 bytes of 100.0 MB, 0%, 0 s elapsed"
-    clock.now += 4
+    clock.time_s += 4
     progress.download(Download("JVM libraries (hadoop-aws)", 12, 48, 40_000_000, 100_000_000))
     assert progress.text() == (
         "downloading JVM libraries (hadoop-aws): 40.0 of 100.0 MB, 40%, 12 of 48 files, 10.0 MB/s, "

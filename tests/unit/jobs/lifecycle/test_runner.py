@@ -1,4 +1,4 @@
-"""Where tasks run: the rule, and what threads of this process do when one of them fails."""
+"""Where tasks run, and what the threads of this process do when one of the tasks fails."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SPARK = cast(SparkSession, object())
 
 
 @pytest.mark.parametrize(
-    ("asked", "size", "session", "found"),
+    ("options", "size", "session", "expected"),
     [
         ({}, 16 * MIB, None, "local"),
         ({}, 16 * MIB + 1, None, "spark"),
@@ -39,14 +39,14 @@ SPARK = cast(SparkSession, object())
         ({}, runner.of_messages(2_000_000), None, "local"),
     ],
 )
-def test_a_small_increment_runs_here(
-    asked: dict[str, Any], size: int | None, session: SparkSession | None, found: str
+def test_small_amounts_run_in_this_process(
+    options: dict[str, Any], size: int | None, session: SparkSession | None, expected: str
 ) -> None:
-    assert runner.choose(RunRequest("d", **asked), size, session=session) == found
+    assert runner.choose(RunRequest("d", **options), size, session=session) == expected
 
 
 @pytest.mark.parametrize("size", [None, 1 << 40])
-def test_where_there_is_no_java_tasks_run_here(size: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_java_tasks_run_in_this_process(size: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", "")
     assert runner.choose(RunRequest("d"), size, session=None) == "local"
@@ -61,10 +61,10 @@ def test_a_cluster_that_runs_the_command_is_used(monkeypatch: pytest.MonkeyPatch
 
 @dataclass
 class Counting(Task):
-    """Task 0 fails when `failing` says so; the others count until they are stopped."""
+    """Task 0 fails with `error` once another task counts; the others count until they are stopped."""
 
     progress: TaskProgress
-    failing: BaseException
+    error: BaseException
     counting: threading.Event = field(default_factory=threading.Event)
     stopped: list[int] = field(default_factory=list)
 
@@ -74,7 +74,7 @@ class Counting(Task):
         add: Callable[[int, int], None] = self.progress.counter(f"{number}")
         if number == 0:
             assert self.counting.wait(60)
-            raise self.failing
+            raise self.error
         try:
             while True:
                 add(1, 1)
@@ -84,10 +84,10 @@ class Counting(Task):
             raise
 
 
-@pytest.mark.parametrize("failing", [Refused("it is torn"), KeyboardInterrupt()])
-def test_an_error_or_an_interruption_stops_the_other_tasks(tmp_path: Path, failing: BaseException) -> None:
-    job = Counting(TaskProgress(open_storage(str(tmp_path)), "a/"), failing)
-    with pytest.raises(type(failing)):
+@pytest.mark.parametrize("error", [Refused("it is torn"), KeyboardInterrupt()])
+def test_an_error_or_an_interruption_stops_the_other_tasks(tmp_path: Path, error: BaseException) -> None:
+    job = Counting(TaskProgress(open_storage(str(tmp_path)), "a/"), error)
+    with pytest.raises(type(error)):
         run_all(job, range(5), None, at_once=2)
     assert 1 in job.stopped
-    assert 4 not in job.stopped  # never began
+    assert 4 not in job.stopped  # it never started

@@ -1,4 +1,4 @@
-"""The recorded plan of a restore, as a prune beside it reads it."""
+"""The recorded plan of a restore, as a concurrent prune reads it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from lakebackup_jobs.lifecycle.tasks.splits import regions_of, split_path, write
 
 
 def test_a_plan_that_is_being_deleted_is_none(tmp_path: Path) -> None:
-    """A restore ends between a prune's look at the index and at the splits."""
+    """The restore ends after the prune read the index and before it reads the splits."""
     storage, folder = open_storage(str(tmp_path)), "restores/r/"
     for number in range(2):
         write_lines(

@@ -1,4 +1,4 @@
-"""What the driver hears of its tasks while they run."""
+"""What tasks report to the driver while they run."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def test_what_delays_a_task_is_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_delay_of_a_task_is_reported_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "EVERY_S", 0.01)
     librdkafka._record_throttle(1, b"broker", 1, 5_000, 0)
     delays: list[str] = []
-    heard = threading.Event()
+    reported = threading.Event()
     counts: list[tuple[int, int]] = []
 
     def delayed(text: str) -> None:
         delays.append(text)
-        heard.set()
+        reported.set()
 
     def update(records: int, size: int) -> None:
         counts.append((records, size))
@@ -35,7 +35,7 @@ def test_what_delays_a_task_is_told_once(tmp_path: Path, monkeypatch: pytest.Mon
     with reports.watched(update, delayed):
         count = reports.counter("0")
         deadline = time.monotonic() + 30
-        while not heard.is_set() or len(counts) < 5:
+        while not reported.is_set() or len(counts) < 5:
             assert time.monotonic() < deadline
             count(1, 10)
     assert len(delays) == 1

@@ -1,4 +1,4 @@
-"""Where a run works: Spark that starts beside the rest. Pure, in a process that has not imported PySpark."""
+"""Spark starts in a thread beside the run. Tested in a process that has not imported PySpark."""
 
 import subprocess
 import sys
@@ -19,8 +19,8 @@ print("imported before")
 
 
 def test_pyspark_is_imported_before_a_thread_starts_spark(tmp_path):
-    """Two threads that import it at once see half of it: `restore point` failed so."""
-    ended = subprocess.run(
+    """Two threads that import PySpark at once get an incomplete module: `restore point` failed for that."""
+    process = subprocess.run(
         [sys.executable, "-c", _PROGRAM, tmp_path], capture_output=True, text=True, check=False
     )
-    assert (ended.returncode, ended.stdout) == (0, "imported before\n"), ended.stderr
+    assert (process.returncode, process.stdout) == (0, "imported before\n"), process.stderr

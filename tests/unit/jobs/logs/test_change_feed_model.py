@@ -1,7 +1,7 @@
-"""What flushes of a change feed know is what the database held, at every ts up to their checkpoints.
+"""After every flush of a change feed, its log gives what the database held at each ts up to the checkpoint.
 
-Decoding, checkpoint and names are the real ones, over events that are cut anywhere; values are looked up here
-in the plainest way.
+Decoding, checkpoint and names are the real code, over events that are split anywhere into flushes. The model
+looks values up in the simplest way.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ NOWHERE: Any = None
 class Log:
     """What was captured so far."""
 
-    done: list[int]
+    positions: list[int]
     records: list[dict[str, Any]] = field(default_factory=list)
     marks: Any = field(default_factory=region_marks.SCHEMA.empty_table)
     names: list[Any] = field(default_factory=list)
@@ -37,18 +37,18 @@ class Log:
     def flush(self, story: Story) -> int | None:
         """Read what reached the topic; returns the checkpoint."""
         marks = [self.marks]
-        for partition, start in enumerate(self.done):
+        for partition, start in enumerate(self.positions):
             end = len(story.feed.sent[partition])
             decoder = FEED.decoder(NOWHERE, Range("feed", partition, "", start, end), {})
-            found = decoder.decode(story.feed.records(partition, start, end))
-            self.records += found.records.to_pylist()
+            decoded = decoder.decode(story.feed.records(partition, start, end))
+            self.records += decoded.records.to_pylist()
             new = region_marks.Marks()
-            new.add(found.marks)
+            new.add(decoded.marks)
             marks.append(new.table())
-            self.done[partition] = end
+            self.positions[partition] = end
         self.marks = region_marks.newest(pa.concat_tables(marks))
         regions = region_marks.mappings(self.marks)
-        before, self.checkpoint = (
+        previous_ts, self.checkpoint = (
             self.checkpoint,
             FEED.checkpoint(NOWHERE, {}, iter(()), regions, self.checkpoint),
         )
@@ -57,7 +57,7 @@ class Log:
             [{name: getattr(row, name) for name in row.__slots__} for row in self._last().values()],
             source="s",
             backup_id="b",
-            after=before,
+            after=previous_ts,
             until=self.checkpoint,
             tables=TableFilter(),
         )
@@ -73,9 +73,9 @@ class Log:
         return {row.table_id: row for row in self.names if row.from_ts <= ts}
 
     def rows(self, ts: int) -> dict[str, dict[bytes, bytes]]:
-        """What a restore to `ts` has to give."""
-        named = {i: row for i, row in self._last(ts).items() if i > 0 and row.action != "drop"}
-        tables: dict[int, dict[bytes, bytes]] = {table_id: {} for table_id in named}
+        """The rows that a restore to `ts` must give: table name -> key -> value."""
+        live_tables = {i: row for i, row in self._last(ts).items() if i > 0 and row.action != "drop"}
+        tables: dict[int, dict[bytes, bytes]] = {table_id: {} for table_id in live_tables}
         values = {
             (row["table_id"], row["key"], row["start_ts"]): row["value"]
             for row in self.records
@@ -92,26 +92,26 @@ class Log:
                 table.pop(row["key"], None)
             elif row["type"] == "P":
                 own = row["value"]
-                apart = (row["table_id"], row["key"], row["start_ts"])
-                table[row["key"]] = values[apart] if own is None else own
-        return {f"{named[i].db}.{named[i].name}": rows for i, rows in tables.items()}
+                value_key = (row["table_id"], row["key"], row["start_ts"])
+                table[row["key"]] = values[value_key] if own is None else own
+        return {f"{live_tables[i].db}.{live_tables[i].name}": rows for i, rows in tables.items()}
 
 
 @settings(max_examples=3 * settings.default.max_examples)
 @given(STEPS)
-def test_every_flush_knows_all_up_to_its_checkpoint(steps: list[Step]) -> None:
+def test_every_flush_has_all_changes_up_to_its_checkpoint(steps: list[Step]) -> None:
     story, log = Story(), Log([0, 0])
-    told = 0
+    checked_ts = 0
     for step in [*steps, ("flush", 0, 0, 0), ("end", 0, 0, 0)]:
         if step[0] == "end":
             story.finish()
         elif not story.play(step):
             continue
-        reached = log.flush(story)
-        for ts in range(told + 1, (reached or 0) + 1):
+        checkpoint_ts = log.flush(story)
+        for ts in range(checked_ts + 1, (checkpoint_ts or 0) + 1):
             assert log.rows(ts) == story.feed.rows(ts), ts
-        told = reached or 0
-    assert told == story.feed.now
-    for ts in range(told + 1):
+        checked_ts = checkpoint_ts or 0
+    assert checked_ts == story.feed.now
+    for ts in range(checked_ts + 1):
         assert log.rows(ts) == story.feed.rows(ts), ts
-    event(f"{len(story.feed.rows(told))} tables")
+    event(f"{len(story.feed.rows(checked_ts))} tables")

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from tests.unit.jobs.logs.test_debezium_feed import A, B, batch, begin, end, event, known, rows
-from tests.unit.jobs.logs.test_debezium_tables import Planned
+from tests.unit.jobs.logs.test_debezium_feed import A, B, batch, begin, end, event, rows, transactions_of
+from tests.unit.jobs.logs.test_debezium_tables import PlannedFlush
 
 from lakebackup.errors import Refused
 from lakebackup.formats.logs.table_filter import TableFilter
@@ -40,7 +40,7 @@ def server_end(ts: int, count: int, *collections: str, tx: str = LSN) -> tuple[A
 
 
 @pytest.mark.parametrize(
-    ("one", "other"),
+    ("first", "second"),
     [
         (TableName("tenant1", "dbo", "orders"), TableName("tenant2", "dbo", "orders")),
         (TableName("d", "a.b", "c"), TableName("d", "a", "b.c")),
@@ -48,61 +48,61 @@ def server_end(ts: int, count: int, *collections: str, tx: str = LSN) -> tuple[A
         (TableName("a", None, "t"), TableName(None, "a", "t")),
     ],
 )
-def test_tables_are_told_apart_by_the_parts_of_their_names(one: TableName, other: TableName) -> None:
-    assert Tables().number("shop", one) != Tables().number("shop", other)
-    assert Tables().number("shop", one) != Tables().number("store", one)
+def test_tables_are_told_apart_by_the_parts_of_their_names(first: TableName, second: TableName) -> None:
+    assert Tables().number("shop", first) != Tables().number("shop", second)
+    assert Tables().number("shop", first) != Tables().number("store", first)
 
 
 def test_each_database_of_a_connector_has_its_own_tables(storage: Storage) -> None:
-    flush = Planned(storage, known(server_end(1005, 1, "tenant1.dbo.orders")))
+    flush = PlannedFlush(storage, transactions_of(server_end(1005, 1, "tenant1.dbo.orders")))
     [decoded] = flush.decode(A, batch(sql_server("c", "tenant1", {"id": 1})))
-    other = Planned(storage, known(server_end(1005, 1, "tenant2.dbo.orders")))
-    [other_decoded] = other.decode(B, batch(sql_server("d", "tenant2", None)))
+    other_flush = PlannedFlush(storage, transactions_of(server_end(1005, 1, "tenant2.dbo.orders")))
+    [other_decoded] = other_flush.decode(B, batch(sql_server("d", "tenant2", None)))
     assert decoded.records["table_id"] != other_decoded.records["table_id"]
-    assert flush.told[0]["tables"][0][1:3] == ["tenant1.dbo", "orders"]
+    assert flush.reports[0]["tables"][0][1:3] == ["tenant1.dbo", "orders"]
 
 
 def test_transactions_of_two_databases_may_have_one_id(storage: Storage) -> None:
-    told = known(server_end(1005, 1, "tenant1.dbo.orders"))
-    flush = Planned(storage, told)
-    [found] = flush.decode(A, batch(sql_server("c", "tenant1", {"id": 1})))
-    [waits] = flush.decode(B, batch(sql_server("c", "tenant2", {"id": 1})))
-    assert ([row[3] for row in rows(found)], len(waits.records), waits.upto) == ([1005], 0, 0)
+    transactions = transactions_of(server_end(1005, 1, "tenant1.dbo.orders"))
+    flush = PlannedFlush(storage, transactions)
+    [decoded] = flush.decode(A, batch(sql_server("c", "tenant1", {"id": 1})))
+    [waiting] = flush.decode(B, batch(sql_server("c", "tenant2", {"id": 1})))
+    assert ([row[3] for row in rows(decoded)], len(waiting.records), waiting.upto) == ([1005], 0, 0)
     flush.checkpoint()
     later = flush.next(server_end(2005, 2, "tenant2.dbo.orders"))
     messages = [sql_server("c", "tenant2", {"id": 1}), sql_server("u", "tenant2", {"id": 1, "n": 2}, 2)]
-    [found] = later.decode(B, batch(*messages))
-    assert [row[3] for row in rows(found)] == [2005, 2005]
+    [decoded] = later.decode(B, batch(*messages))
+    assert [row[3] for row in rows(decoded)] == [2005, 2005]
     assert later.checkpoint(1004) == 2004
 
 
 def test_an_end_that_an_earlier_version_read_ends_the_same_transaction(storage: Storage) -> None:
-    """It did not know the databases: what comes again after the upgrade is no new transaction."""
-    earlier = known(server_end(1005, 1))
-    again = known(server_end(1005, 1, "tenant1.dbo.orders"), before=earlier)
-    assert again.rows["key"].to_pylist() == [LSN]
-    [found] = Planned(storage, again).decode(A, batch(sql_server("c", "tenant1", {"id": 1})))
-    assert [row[3] for row in rows(found)] == [1005]
+    """It did not know the databases: a transaction that is sent again after the upgrade is not a new one."""
+    earlier = transactions_of(server_end(1005, 1))
+    transactions = transactions_of(server_end(1005, 1, "tenant1.dbo.orders"), earlier=earlier)
+    assert transactions.rows["key"].to_pylist() == [LSN]
+    [decoded] = PlannedFlush(storage, transactions).decode(A, batch(sql_server("c", "tenant1", {"id": 1})))
+    assert [row[3] for row in rows(decoded)] == [1005]
 
 
 def test_a_log_of_an_earlier_version_continues_with_its_numbers(storage: Storage) -> None:
     name = TableName("shop", "public", "a")
     legacy = Tables(by_parts=False)
-    flush = Planned(storage, known(end(5, 1005, 1)), Outlook(tables=legacy))
-    [found] = flush.decode(A, batch(event("c", {"id": 1}, {"id": 1}, 5)))
-    assert found.records["table_id"].to_pylist() == [legacy.number("shop", name)]
+    flush = PlannedFlush(storage, transactions_of(end(5, 1005, 1)), Outlook(tables=legacy))
+    [decoded] = flush.decode(A, batch(event("c", {"id": 1}, {"id": 1}, 5)))
+    assert decoded.records["table_id"].to_pylist() == [legacy.number("shop", name)]
     assert legacy.number("shop", name) == legacy.number("shop", TableName("other", "public", "a"))
     assert legacy.number("", TableName("inv", None, "a")) == legacy.number("", TableName(None, "inv", "a"))
 
 
 def test_a_log_of_an_earlier_version_refuses_tables_that_it_cannot_tell_apart(storage: Storage) -> None:
     legacy = Outlook(tables=Tables(by_parts=False))
-    flush = Planned(storage, known(server_end(1005, 2, "tenant1.dbo.orders")), legacy)
-    one, other = sql_server("c", "tenant1", {"id": 1}), sql_server("c", "tenant2", {"id": 1}, 2)
-    other[1]["transaction"]["id"] = one[1]["transaction"]["id"] = "5:1"
-    flush = Planned(storage, known(end(5, 1005, 2)), legacy)
+    flush = PlannedFlush(storage, transactions_of(server_end(1005, 2, "tenant1.dbo.orders")), legacy)
+    first, second = sql_server("c", "tenant1", {"id": 1}), sql_server("c", "tenant2", {"id": 1}, 2)
+    second[1]["transaction"]["id"] = first[1]["transaction"]["id"] = "5:1"
+    flush = PlannedFlush(storage, transactions_of(end(5, 1005, 2)), legacy)
     with pytest.raises(Refused, match=r"\[0\] offset 1 is of table tenant2\.dbo\.orders"):
-        flush.decode(A, batch(one, other))
+        flush.decode(A, batch(first, second))
     state = SchemaChanges().captured(0, [report(TableName("t1", "dbo", "o"))])
     with pytest.raises(Refused, match=r"A change in shop\.t/0 is of table t2\.dbo\.o"):
         state.captured(0, [report(TableName("t2", "dbo", "o"))])
@@ -147,19 +147,19 @@ def restarted(values: list[int], order: int = 1, *, table: str = "a") -> list[tu
 
 def latest(*decoded: Any) -> Any:
     """The value of the change that comes last in the log."""
-    return max((row for one in decoded for row in rows(one)), key=lambda row: row[4:])[2]
+    return max((row for decoded_batch in decoded for row in rows(decoded_batch)), key=lambda row: row[4:])[2]
 
 
-AGAIN = known(begin(7, 1005), begin(7, 1005), end(7, 1005, 4))
+BEGUN_TWICE = transactions_of(begin(7, 1005), begin(7, 1005), end(7, 1005, 4))
 
 
 @pytest.mark.parametrize("batches", [1, 2])
 def test_the_last_change_counts_when_the_connector_was_restarted_within_a_transaction(
     storage: Storage, batches: int
 ) -> None:
-    """The numbers start again at 1, and the end counts only what came since."""
+    """The numbers start again at 1, and the end counts only the events since then."""
     messages = [*restarted([1, 2, 3, 4, 5, 6]), *restarted([7, 8, 9, 10])]
-    flush = Planned(storage, AGAIN)
+    flush = PlannedFlush(storage, BEGUN_TWICE)
     parts = [batch(*messages)] if batches == 1 else [batch(*messages[:6]), batch(*messages[6:], first=6)]
     decoded = flush.decode(A, *parts)
     assert latest(*decoded) == b'{"v":10}'
@@ -167,13 +167,15 @@ def test_the_last_change_counts_when_the_connector_was_restarted_within_a_transa
 
 
 def test_the_last_change_counts_when_a_restarted_connector_sends_all_again(storage: Storage) -> None:
-    told = known(begin(7, 1005), begin(7, 1005), end(7, 1005, 10))
-    decoded = Planned(storage, told).decode(A, batch(*restarted([1, 2, 3]), *restarted(list(range(1, 11)))))
+    transactions = transactions_of(begin(7, 1005), begin(7, 1005), end(7, 1005, 10))
+    decoded = PlannedFlush(storage, transactions).decode(
+        A, batch(*restarted([1, 2, 3]), *restarted(list(range(1, 11))))
+    )
     assert latest(*decoded) == b'{"v":10}'
 
 
 def test_the_order_holds_in_a_later_flush(storage: Storage) -> None:
-    first = Planned(storage, known(begin(7, 1005), end(7, 1005, 9)))
+    first = PlannedFlush(storage, transactions_of(begin(7, 1005), end(7, 1005, 9)))
     early = first.decode(A, batch(*restarted([1, 2, 3, 4, 5, 6])))
     first.checkpoint()
     late = first.next().decode(A, batch(*restarted([7, 8]), first=6))
@@ -185,26 +187,26 @@ def test_rows_without_a_key_that_are_sent_again_are_one_row(storage: Storage) ->
         return event("c", None, {"v": value}, 7, number, lsn=100 + value)
 
     messages = [inserted(1, 1), inserted(2, 2), inserted(1, 1), inserted(2, 2), inserted(3, 1)]
-    [found] = Planned(storage, AGAIN).decode(A, batch(*messages))
-    assert len({row[1] for row in rows(found)}) == 3
+    [decoded] = PlannedFlush(storage, BEGUN_TWICE).decode(A, batch(*messages))
+    assert len({row[1] for row in rows(decoded)}) == 3
 
 
 def test_a_transaction_with_a_restart_waits_until_every_partition_is_read(storage: Storage) -> None:
-    """Its end does not count what came before the restart: that may be in events that were not read."""
-    told = known(begin(7, 1005), begin(7, 1005), end(7, 1005, 2), end(8, 2005, 1))
+    """Its end does not count the events before the restart, which may be among those that were not read."""
+    transactions = transactions_of(begin(7, 1005), begin(7, 1005), end(7, 1005, 2), end(8, 2005, 1))
     unread = Outlook(ends={"shop.public.b/0": 200})
-    flush = Planned(storage, told, unread)
+    flush = PlannedFlush(storage, transactions, unread)
     flush.decode(A, batch(*restarted([1, 2, 3]), *restarted([4, 5])))
     flush.decode(B, batch(event("u", {"id": 1}, {}, 8, table="b")))
     assert flush.checkpoint() is not None
     assert flush.checkpoint() < 1005
-    then = flush.next()
-    [late] = then.decode(B, batch(*restarted([6], 9, table="b"), first=100))
+    next_flush = flush.next()
+    [late] = next_flush.decode(B, batch(*restarted([6], 9, table="b"), first=100))
     assert len(late.records) == 1
 
 
 def test_an_end_counts_every_event_once(storage: Storage) -> None:
-    flush = Planned(storage, known(end(7, 1005, 3)))
+    flush = PlannedFlush(storage, transactions_of(end(7, 1005, 3)))
     flush.decode(A, batch(*restarted([1]), *restarted([1])))
     assert flush.checkpoint() == 1004
     flush.decode(B, batch(*restarted([2, 3], 2, table="b")))

@@ -1,4 +1,4 @@
-"""Tables of a Debezium feed over time: what is none, what is dropped, and what comes later."""
+"""Tables of a Debezium feed over time: messages without a table, drops, and tables that come later."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.unit.jobs.logs.test_debezium_feed import A, Flush, batch, begin, end, event, known, rows
+from tests.unit.jobs.logs.test_debezium_feed import A, Flush, batch, begin, end, event, rows, transactions_of
 
 from lakebackup.errors import Damaged, Refused, UsageProblem
 from lakebackup.storage import Storage
@@ -36,11 +36,11 @@ def number(table: str, db: str = "inv", schema: str | None = None) -> int:
     return Tables().number("shop", TableName(db, schema, table))
 
 
-def drop(
+def ddl_message(
     ddl: str = "DROP TABLE a", ms: int = 1500, changes: list[Any] | None = None, **source: Any
 ) -> tuple[Any, Any]:
     """A message of the topic of schema changes."""
-    about = {
+    source_fields = {
         "connector": "mysql",
         "name": "shop",
         "ts_ms": ms,
@@ -50,29 +50,33 @@ def drop(
         **source,
     }
     return {"databaseName": "inv"}, {
-        "source": about, "ts_ms": ms + 7, "databaseName": "inv", "schemaName": None, "ddl": ddl,
+        "source": source_fields, "ts_ms": ms + 7, "databaseName": "inv", "schemaName": None, "ddl": ddl,
         "tableChanges": changes or [],
     }  # fmt: skip
 
 
-def sent(*messages: tuple[int, tuple[Any, Any]]) -> pa.RecordBatch:
-    """Messages of one topic with the instants at which they were sent."""
-    one = batch(*(message for _, message in messages))
-    return one.set_column(1, "timestamp", pa.array([at for at, _ in messages], pa.int64()))
+def sent_batch(*messages: tuple[int, tuple[Any, Any]]) -> pa.RecordBatch:
+    """A batch of messages of one topic, each with the instant at which it was sent (ms)."""
+    messages_batch = batch(*(message for _, message in messages))
+    return messages_batch.set_column(
+        1, "timestamp", pa.array([sent_ms for sent_ms, _ in messages], pa.int64())
+    )
 
 
-def placed(ends: pa.RecordBatch, changes: pa.RecordBatch, state: SchemaChanges = NOTHING) -> SchemaChanges:
+def planned_changes(
+    ends: pa.RecordBatch, changes: pa.RecordBatch, state: SchemaChanges = NOTHING
+) -> SchemaChanges:
     """Schema changes after a plan that read these ends and these changes."""
-    told = ask(ENDS, ends, "t")
+    ends_read = ask(ENDS, ends, "t")
     state = state.with_messages(
         ask(SCHEMA_CHANGES, changes, "shop[0]").to_pylist(), len(changes), "shop", TOPICS
     )
     none = Transactions.none("e")
-    return state.placed(none.with_ends(told, len(ends)), as_sent(none.rows, told), "shop", None)
+    return state.placed(none.with_ends(ends_read, len(ends)), as_sent(none.rows, ends_read), "shop", None)
 
 
-def places(changes: SchemaChanges) -> list[tuple[int | None, int | None]]:
-    return [(one.ts, one.seq) for one in changes.waiting]
+def positions_of(changes: SchemaChanges) -> list[tuple[int | None, int | None]]:
+    return [(change.ts, change.seq) for change in changes.waiting]
 
 
 @pytest.mark.parametrize(
@@ -129,35 +133,38 @@ def test_the_fields_of_a_schema_change_come_before_its_text(
 
 
 def test_a_dropped_table_has_no_rows_between_the_transactions_around_the_drop() -> None:
-    ends = sent((10, end(5, 1000, 1)), (30, end(6, 2000, 1)))
-    changes = placed(ends, sent((20, drop())))
-    assert places(changes) == [(1500, 1)]
+    ends = sent_batch((10, end(5, 1000, 1)), (30, end(6, 2000, 1)))
+    changes = planned_changes(ends, sent_batch((20, ddl_message())))
+    assert positions_of(changes) == [(1500, 1)]
     assert changes.waiting[0].tables == (number("a"),)
-    assert places(placed(ends, sent((20, drop(ms=999))))) == [(1000, 1)]  # never before what it ends
-    assert places(placed(ends, sent((20, drop(ms=9999))))) == [(2000, 1)]  # never after what follows
-    assert places(placed(ends, sent((5, drop(ms=999))))) == [(999, 0)]
+    # Never before the transaction that it follows, never after the one that follows it.
+    assert positions_of(planned_changes(ends, sent_batch((20, ddl_message(ms=999))))) == [(1000, 1)]
+    assert positions_of(planned_changes(ends, sent_batch((20, ddl_message(ms=9999))))) == [(2000, 1)]
+    assert positions_of(planned_changes(ends, sent_batch((5, ddl_message(ms=999))))) == [(999, 0)]
 
 
 def test_a_drop_waits_for_the_transaction_after_it() -> None:
     first = Transactions.none("e")
-    told = ask(ENDS, sent((10, end(5, 1000, 1))), "t")
-    known_first = first.with_ends(told, 1)
+    first_ends = ask(ENDS, sent_batch((10, end(5, 1000, 1))), "t")
+    known_first = first.with_ends(first_ends, 1)
     state = NOTHING.with_messages(
-        ask(SCHEMA_CHANGES, sent((20, drop())), "shop[0]").to_pylist(), 1, "shop", TOPICS
+        ask(SCHEMA_CHANGES, sent_batch((20, ddl_message())), "shop[0]").to_pylist(), 1, "shop", TOPICS
     )
-    state = state.placed(known_first, as_sent(first.rows, told), "shop", None)
-    assert places(state) == [(None, None)]
-    [decoded] = [SchemaDecoder(DDL, state).decode(sent((20, drop())))]
+    state = state.placed(known_first, as_sent(first.rows, first_ends), "shop", None)
+    assert positions_of(state) == [(None, None)]
+    [decoded] = [SchemaDecoder(DDL, state).decode(sent_batch((20, ddl_message())))]
     assert (len(decoded.records), decoded.upto) == (0, 0)
-    later = ask(ENDS, batch(end(6, 2000, 1), first=1, sent=30), "t")
-    known_later = known_first.with_ends(later, 2)
-    assert places(state.placed(known_later, as_sent(known_first.rows, later), "shop", 999)) == [(1500, 1)]
+    second_ends = ask(ENDS, batch(end(6, 2000, 1), first=1, sent_ms=30), "t")
+    known_later = known_first.with_ends(second_ends, 2)
+    assert positions_of(state.placed(known_later, as_sent(known_first.rows, second_ends), "shop", 999)) == [
+        (1500, 1)
+    ]
     with pytest.raises(Refused, match=r"shop\[0\] offset 0 was readable only after changes"):
-        state.placed(known_later, as_sent(known_first.rows, later), "shop", 1500)
+        state.placed(known_later, as_sent(known_first.rows, second_ends), "shop", 1500)
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "change", "seq"),
+    ("earlier", "later", "change", "seq"),
     [
         ("u:4", "u:6", {"gtid": "u:5"}, 1),
         ("u:4", "u:5", {"gtid": "u:6"}, 2),
@@ -166,64 +173,78 @@ def test_a_drop_waits_for_the_transaction_after_it() -> None:
         ("a", "b", {"ms": 1500}, 1),
     ],
 )
-def test_the_order_within_a_millisecond_is_the_databases(one: str, other: str, change: Any, seq: int) -> None:
-    def ended(key: str, ts: int) -> tuple[Any, Any]:
+def test_the_order_within_a_millisecond_is_the_databases(
+    earlier: str, later: str, change: Any, seq: int
+) -> None:
+    def end_of(key: str, ts: int) -> tuple[Any, Any]:
         return {"id": key}, {"status": "END", "id": key, "ts_ms": ts, "event_count": 1}
 
     times = (1000, 2000) if "ms" in change else (1000, 1000)
-    ends = sent((20, ended(one, times[0])), (20, ended(other, times[1])), (30, ended("last", 9000)))
-    assert places(placed(ends, sent((20, drop(**{"ms": 1000, **change})))))[0][1] == seq
+    ends = sent_batch(
+        (20, end_of(earlier, times[0])), (20, end_of(later, times[1])), (30, end_of("last", 9000))
+    )
+    assert (
+        positions_of(planned_changes(ends, sent_batch((20, ddl_message(**{"ms": 1000, **change})))))[0][1]
+        == seq
+    )
 
 
 def test_a_drop_whose_order_cannot_be_told_is_refused() -> None:
-    ends = sent((20, end(5, 1500, 1)), (30, end(6, 2000, 1)))
+    ends = sent_batch((20, end(5, 1500, 1)), (30, end(6, 2000, 1)))
     with pytest.raises(
         Refused, match=r"shop\[0\] offset 0 was sent in the same millisecond as .* transaction 5"
     ):
-        placed(ends, sent((20, drop())))
+        planned_changes(ends, sent_batch((20, ddl_message())))
 
 
 def test_a_schema_change_that_is_sent_again_counts_once() -> None:
-    again = drop(gtid="u:5")
-    ends = sent((10, end(5, 1000, 1)), (30, end(6, 2000, 1)), (50, end(7, 3000, 1)))
-    assert places(placed(ends, sent((20, drop(gtid="u:5")), (40, again)))) == [(1500, 1)]
+    repeated = ddl_message(gtid="u:5")
+    ends = sent_batch((10, end(5, 1000, 1)), (30, end(6, 2000, 1)), (50, end(7, 3000, 1)))
+    assert positions_of(planned_changes(ends, sent_batch((20, ddl_message(gtid="u:5")), (40, repeated)))) == [
+        (1500, 1)
+    ]
 
 
 def test_statements_of_a_snapshot_drop_nothing() -> None:
-    ends = sent((10, end(5, 1000, 1)), (30, end(6, 2000, 1)))
-    assert places(placed(ends, sent((20, drop("DROP TABLE IF EXISTS a", snapshot="true"))))) == []
+    ends = sent_batch((10, end(5, 1000, 1)), (30, end(6, 2000, 1)))
+    assert (
+        positions_of(
+            planned_changes(ends, sent_batch((20, ddl_message("DROP TABLE IF EXISTS a", snapshot="true"))))
+        )
+        == []
+    )
 
 
 @pytest.mark.parametrize("table", ["a", "A", "b"])
 def test_a_rename_of_a_captured_table_is_refused(table: str) -> None:
-    ends = sent((10, end(5, 1000, 1)))
+    ends = sent_batch((10, end(5, 1000, 1)))
     with pytest.raises(Refused, match=r"shop\[0\] offset 0: table inv\.\w was renamed, .* \(RENAME TABLE"):
-        placed(ends, sent((20, drop(f"RENAME TABLE {table} TO z"))))
+        planned_changes(ends, sent_batch((20, ddl_message(f"RENAME TABLE {table} TO z"))))
 
 
 @pytest.mark.parametrize("ddl", ["RENAME TABLE x TO y", "DROP TABLE x", "DROP DATABASE other"])
 def test_tables_that_are_not_captured_change_nothing(ddl: str) -> None:
-    ends = sent((10, end(5, 1000, 1)), (30, end(6, 2000, 1)))
-    assert places(placed(ends, sent((20, drop(ddl))))) == []
+    ends = sent_batch((10, end(5, 1000, 1)), (30, end(6, 2000, 1)))
+    assert positions_of(planned_changes(ends, sent_batch((20, ddl_message(ddl))))) == []
 
 
 def test_a_dropped_database_ends_all_of_its_tables() -> None:
-    ends = sent((10, end(5, 1000, 1)), (30, end(6, 2000, 1)))
-    message = sent((20, drop("DROP DATABASE inv")))
+    ends = sent_batch((10, end(5, 1000, 1)), (30, end(6, 2000, 1)))
+    message = sent_batch((20, ddl_message("DROP DATABASE inv")))
     with pytest.raises(Refused, match="database inv was dropped"):
-        placed(ends, message)
+        planned_changes(ends, message)
     numbers = {number(table): CapturedTable(TableName("inv", None, table)) for table in "ab"}
-    [change] = placed(ends, message, SchemaChanges(tables=Tables(numbers))).waiting
+    [change] = planned_changes(ends, message, SchemaChanges(tables=Tables(numbers))).waiting
     assert change.tables == tuple(sorted(numbers))
 
 
-class Planned(Flush):
-    """A flush that knows more than the transactions."""
+class PlannedFlush(Flush):
+    """A flush whose plan also has a view: what it expects, and the schema changes that wait."""
 
     def __init__(
-        self, storage: Storage, known: Transactions, outlook: Outlook = OUTLOOK, **state: Any
+        self, storage: Storage, transactions: Transactions, outlook: Outlook = OUTLOOK, **state: Any
     ) -> None:
-        super().__init__(storage, known)
+        super().__init__(storage, transactions)
         self.context["view"] = f"{self.folder}known-view-{len(state)}.json"
         view_of.cache_clear()
         outlook = outlook if outlook.connector else replace(outlook, connector=SHOP)
@@ -231,15 +252,17 @@ class Planned(Flush):
 
 
 def test_a_drop_is_a_write_that_ends_the_table_and_the_checkpoint_waits_for_it(storage: Storage) -> None:
-    told = known(end(5, 1000, 1), end(6, 2000, 1), end(7, 3000, 1))
-    waiting = placed(sent((10, end(5, 1000, 1)), (30, end(6, 2000, 1))), sent((20, drop()))).waiting
-    flush = Planned(storage, told, waiting=waiting, next=1)
+    transactions = transactions_of(end(5, 1000, 1), end(6, 2000, 1), end(7, 3000, 1))
+    waiting = planned_changes(
+        sent_batch((10, end(5, 1000, 1)), (30, end(6, 2000, 1))), sent_batch((20, ddl_message()))
+    ).waiting
+    flush = PlannedFlush(storage, transactions, waiting=waiting, next=1)
     messages = [event("c", {"id": 1}, {"id": 1}, tx) for tx in (5, 6, 7)]
     flush.decode(A, batch(*messages))
     assert flush.checkpoint() == 1499  # the drop is not captured
-    [found] = flush.decode(DDL, sent((20, drop())))
-    assert rows(found) == [("T", b"", None, 1500, 1, 2**31 - 2)]
-    assert found.records["table_id"].to_pylist() == [number("a")]
+    [decoded] = flush.decode(DDL, sent_batch((20, ddl_message())))
+    assert rows(decoded) == [("T", b"", None, 1500, 1, 2**31 - 2)]
+    assert decoded.records["table_id"].to_pylist() == [number("a")]
     assert flush.checkpoint() == 2999
     state = SchemaChanges.read(storage, state_path(flush.folder))
     assert state
@@ -247,22 +270,25 @@ def test_a_drop_is_a_write_that_ends_the_table_and_the_checkpoint_waits_for_it(s
     assert state.tables.by_number[number("a", "shop", "public")].name == ("shop", "public", "a")
 
 
-def late(ms: int, **more: Any) -> tuple[Any, Any]:
-    return event("r", {"id": 1}, {"id": 1}, snapshot="incremental", table="late", ts_ms=ms, **more)
+def late_row(ms: int, **source: Any) -> tuple[Any, Any]:
+    return event("r", {"id": 1}, {"id": 1}, snapshot="incremental", table="late", ts_ms=ms, **source)
 
 
-def with_sent(told: Transactions, *instants: int) -> Transactions:
-    at = told.rows.schema.get_field_index("sent")
+def with_sent(transactions: Transactions, *instants: int) -> Transactions:
+    column = transactions.rows.schema.get_field_index("sent")
     return replace(
-        told, rows=told.rows.set_column(at, told.rows.schema.field(at), pa.array(instants, pa.int64()))
+        transactions,
+        rows=transactions.rows.set_column(
+            column, transactions.rows.schema.field(column), pa.array(instants, pa.int64())
+        ),
     )
 
 
-THREE = with_sent(known(end(5, 1000, 1), end(6, 2000, 1), end(7, 3000, 1)), 10, 30, 50)
+THREE_TRANSACTIONS = with_sent(transactions_of(end(5, 1000, 1), end(6, 2000, 1), end(7, 3000, 1)), 10, 30, 50)
 
 
 @pytest.mark.parametrize(
-    ("instant", "ms", "place"),
+    ("instant", "ms", "position"),
     [
         (20, 1500, (1500, 1)),  # when it was read
         (20, 700, (1000, 1)),  # never before the transaction that was sent before it
@@ -272,35 +298,39 @@ THREE = with_sent(known(end(5, 1000, 1), end(6, 2000, 1), end(7, 3000, 1)), 10, 
     ],
 )
 def test_rows_of_a_table_that_enters_later_have_the_time_at_which_they_were_read(
-    storage: Storage, instant: int, ms: int, place: tuple[int, int]
+    storage: Storage, instant: int, ms: int, position: tuple[int, int]
 ) -> None:
-    flush = Planned(storage, THREE)
-    [found] = flush.decode(A, sent((instant, late(ms))))
-    assert [row[3:5] for row in rows(found)] == [place]
-    assert flush.told[0]["tables"] == [[number("late", "shop", "public"), "public", "late", place[0]]]
+    flush = PlannedFlush(storage, THREE_TRANSACTIONS)
+    [decoded] = flush.decode(A, sent_batch((instant, late_row(ms))))
+    assert [row[3:5] for row in rows(decoded)] == [position]
+    assert flush.reports[0]["tables"] == [[number("late", "shop", "public"), "public", "late", position[0]]]
 
 
 def test_rows_of_an_incremental_snapshot_get_no_time_of_the_last_change_long_before(storage: Storage) -> None:
-    flush = Planned(storage, THREE)
+    flush = PlannedFlush(storage, THREE_TRANSACTIONS)
     messages = (
         (9, event("u", {"id": 1}, {}, 5, table="late")),
-        (40, late(2500)),
+        (40, late_row(2500)),
         (45, event("u", {"id": 1}, {}, 7)),
     )
-    [found] = flush.decode(A, sent(*messages))
-    assert [row[3:5] for row in rows(found)] == [(1000, 1), (2500, 2), (3000, 3)]
+    [decoded] = flush.decode(A, sent_batch(*messages))
+    assert [row[3:5] for row in rows(decoded)] == [(1000, 1), (2500, 2), (3000, 3)]
 
 
 def test_a_row_of_a_snapshot_waits_for_the_transaction_after_it(storage: Storage) -> None:
-    [found] = Planned(storage, THREE).decode(A, sent((60, late(4000))))
-    assert (len(found.records), found.upto) == (0, 0)
+    [decoded] = PlannedFlush(storage, THREE_TRANSACTIONS).decode(A, sent_batch((60, late_row(4000))))
+    assert (len(decoded.records), decoded.upto) == (0, 0)
 
 
 def test_rows_of_a_blocking_snapshot_of_a_new_table_are_not_put_before_everything(storage: Storage) -> None:
     row = event("r", {"id": 1}, {}, snapshot="first_in_data_collection", ts_ms=2500)
-    [found] = Planned(storage, THREE, Outlook(first_sent=10)).decode(A, sent((40, row)))
-    assert [row[3:5] for row in rows(found)] == [(2500, 2)]
-    [first] = Planned(storage, THREE, Outlook(first_sent=10)).decode(A, sent((9, row)))
+    [decoded] = PlannedFlush(storage, THREE_TRANSACTIONS, Outlook(first_sent=10)).decode(
+        A, sent_batch((40, row))
+    )
+    assert [row[3:5] for row in rows(decoded)] == [(2500, 2)]
+    [first] = PlannedFlush(storage, THREE_TRANSACTIONS, Outlook(first_sent=10)).decode(
+        A, sent_batch((9, row))
+    )
     assert [row[3:5] for row in rows(first)] == [(999, 0)]
 
 
@@ -310,42 +340,46 @@ def test_a_truncate_without_a_transaction_ends_the_rows_before_it(storage: Stora
         (20, event("t", None, None, ts_ms=1500)),
         (25, event("c", {"id": 1}, {}, 6)),
     )
-    [found] = Planned(storage, THREE).decode(A, sent(*messages))
-    assert [(row[0], *row[3:5]) for row in rows(found)] == [("P", 1000, 1), ("T", 1500, 1), ("P", 2000, 2)]
+    [decoded] = PlannedFlush(storage, THREE_TRANSACTIONS).decode(A, sent_batch(*messages))
+    assert [(row[0], *row[3:5]) for row in rows(decoded)] == [("P", 1000, 1), ("T", 1500, 1), ("P", 2000, 2)]
 
 
 def test_the_checkpoint_waits_for_rows_of_snapshots_that_are_not_read_yet(storage: Storage) -> None:
-    for left, checkpoint in ((101, 1999), (100, 2999)):
-        flush = Planned(storage, THREE, Outlook(ends={"shop.public.a/0": left}))
+    for end_offset, checkpoint in ((101, 1999), (100, 2999)):
+        flush = PlannedFlush(storage, THREE_TRANSACTIONS, Outlook(ends={"shop.public.a/0": end_offset}))
         messages = [(40, event("c", {"id": 1}, {}, tx)) for tx in (5, 6, 7)]
-        flush.decode(A, sent(*messages))
+        flush.decode(A, sent_batch(*messages))
         assert flush.checkpoint() == checkpoint
 
 
-def test_what_comes_late_stands_behind_the_promised_time(storage: Storage) -> None:
-    [found] = Planned(storage, THREE, Outlook(resolved_ts=2200)).decode(A, sent((20, late(1500))))
-    assert [row[3:5] for row in rows(found)] == [(2201, 1)]
+def test_late_rows_come_after_the_resolved_ts(storage: Storage) -> None:
+    [decoded] = PlannedFlush(storage, THREE_TRANSACTIONS, Outlook(resolved_ts=2200)).decode(
+        A, sent_batch((20, late_row(1500)))
+    )
+    assert [row[3:5] for row in rows(decoded)] == [(2201, 1)]
 
 
-BESIDE = [
+OTHER_MESSAGES = [
     begin(5, 1),
     end(5, 1, 1),
     ({"serverName": "shop"}, {"ts_ms": 1}),
     (None, {"source": {"server": "shop"}, "position": {}, "ts_ms": 1, "databaseName": "inv", "ddl": "X"}),
-    drop(),
+    ddl_message(),
     ({"id": "7"}, {"id": "7", "type": "COMPLETED", "aggregate_type": "Incremental Snapshot"}),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("message", BESIDE)
+@pytest.mark.parametrize("message", OTHER_MESSAGES)
 @pytest.mark.parametrize("schemas", [False, True])
-def test_what_debezium_writes_beside_changes_is_left_out(
+def test_messages_of_debezium_that_are_no_changes_are_left_out(
     storage: Storage, message: tuple[Any, Any], schemas: bool
 ) -> None:
     if schemas:
         message = tuple(part and {"schema": {}, "payload": part} for part in message)  # type: ignore[assignment]
-    [found] = Planned(storage, THREE).decode(A, batch(event("c", {"id": 1}, {}, 5), message))
-    assert [row[3] for row in rows(found)] == [1000]
+    [decoded] = PlannedFlush(storage, THREE_TRANSACTIONS).decode(
+        A, batch(event("c", {"id": 1}, {}, 5), message)
+    )
+    assert [row[3] for row in rows(decoded)] == [1000]
 
 
 @pytest.mark.parametrize(
@@ -359,7 +393,7 @@ def test_what_debezium_writes_beside_changes_is_left_out(
 )
 def test_a_row_without_its_envelope_is_never_left_out(storage: Storage, row: Any) -> None:
     with pytest.raises(Damaged, match=r"shop\.public\.a\[0\] offset 0 is no change event") as caught:
-        Planned(storage, THREE).decode(A, batch(({"id": 1}, row)))
+        PlannedFlush(storage, THREE_TRANSACTIONS).decode(A, batch(({"id": 1}, row)))
     assert r"--pattern '!shop\.public\.a'" in caught.value.hint
 
 
@@ -386,7 +420,7 @@ def test_connectors_whose_prefixes_begin_alike_are_told_apart(storage: Storage) 
 
 
 @pytest.mark.parametrize(
-    ("chosen", "topic", "own"),
+    ("pattern", "topic", "expected"),
     [
         ("eu", "eu.de.b", ["eu"]),
         ("eu.de", "eu.de.b", ["eu.de"]),
@@ -394,20 +428,24 @@ def test_connectors_whose_prefixes_begin_alike_are_told_apart(storage: Storage) 
     ],
 )
 def test_events_are_those_of_the_connector_that_they_name(
-    storage: Storage, chosen: str, topic: str, own: list[str]
+    storage: Storage, pattern: str, topic: str, expected: list[str]
 ) -> None:
-    known_names = [name for name in EU if "de" not in name] if len(own) > 1 else EU
-    flush = Planned(storage, THREE, Outlook(connector_of((chosen,), known_names)))
-    of = replace(A, topic=topic)
+    known_names = [name for name in EU if "de" not in name] if len(expected) > 1 else EU
+    flush = PlannedFlush(storage, THREE_TRANSACTIONS, Outlook(connector_of((pattern,), known_names)))
+    topic_range = replace(A, topic=topic)
     messages = [event("c", {"id": name}, {}, 5, name=name) for name in ("eu", "eu.de")]
-    [found] = flush.decode(of, batch(*messages))
-    assert [json.loads(row[1])["id"] for row in rows(found)] == own
+    [decoded] = flush.decode(topic_range, batch(*messages))
+    assert [json.loads(row[1])["id"] for row in rows(decoded)] == expected
 
 
 def test_another_connector_without_metadata_of_transactions_is_left_out(storage: Storage) -> None:
-    flush = Planned(storage, THREE, Outlook(connector_of(("eu",), ["eu.public.a", "eu.transaction"])))
-    [found] = flush.decode(replace(A, topic="eu.fr.public.a"), batch(event("c", {"id": 1}, {}, name="eu.fr")))
-    assert len(found.records) == 0
+    flush = PlannedFlush(
+        storage, THREE_TRANSACTIONS, Outlook(connector_of(("eu",), ["eu.public.a", "eu.transaction"]))
+    )
+    [decoded] = flush.decode(
+        replace(A, topic="eu.fr.public.a"), batch(event("c", {"id": 1}, {}, name="eu.fr"))
+    )
+    assert len(decoded.records) == 0
 
 
 def test_topics_are_left_out_by_an_expression() -> None:
@@ -416,7 +454,7 @@ def test_topics_are_left_out_by_an_expression() -> None:
 
 
 def test_a_skipped_event_counts_in_its_transaction(storage: Storage) -> None:
-    flush = Planned(storage, known(end(5, 1000, 2), end(6, 2000, 1)))
+    flush = PlannedFlush(storage, transactions_of(end(5, 1000, 2), end(6, 2000, 1)))
     decoder = DebeziumFeed({}, ("shop",)).decoder(storage, A, flush.context)
     messages = batch(
         event("c", {"id": 1}, {}, 5, 1), event("d", None, None, 5, 2), event("c", {"id": 1}, {}, 6)
@@ -424,7 +462,7 @@ def test_a_skipped_event_counts_in_its_transaction(storage: Storage) -> None:
     decoder.skip(messages.slice(1, 1))
     decoder.skip(batch((None, b"\xff"), first=9))
     decoder.decode(messages.filter(pa.array([True, False, True])))
-    flush.told.append(decoder.finish())
+    flush.reports.append(decoder.finish())
     assert flush.checkpoint() == 1999
 
 
@@ -434,26 +472,28 @@ def snapshot(kind: str, ms: int = 2500) -> tuple[Any, Any]:
 
 def test_a_snapshot_of_a_new_table_may_span_flushes(storage: Storage) -> None:
     kinds = "first_in_data_collection", "true", "last_in_data_collection"
-    first, rest = (9, snapshot("first")), [(40, snapshot(kind)) for kind in kinds]
+    first, messages = (9, snapshot("first")), [(40, snapshot(kind)) for kind in kinds]
     outlook = Outlook(first_sent=10, settled=frozenset())
-    flush = Planned(storage, THREE, outlook)
-    assert len(flush.decode(A, sent(rest[0]), sent(rest[1]))) == 2
+    flush = PlannedFlush(storage, THREE_TRANSACTIONS, outlook)
+    assert len(flush.decode(A, sent_batch(messages[0]), sent_batch(messages[1]))) == 2
     assert flush.checkpoint() is not None
     state = SchemaChanges.read(storage, state_path(flush.folder))
     assert state
     assert not state.settled
-    then = Planned(
+    next_flush = PlannedFlush(
         storage, Transactions.read(storage, f"{flush.folder}transactions.parquet"), outlook, hashes=()
     )
-    [found] = then.decode(A, sent(rest[2]))
-    assert len(found.records) == 1
-    initial = Planned(storage, THREE, outlook, next=0)
-    initial.decode(A, sent(first, (9, snapshot("true"))), sent((9, snapshot("last"))))
-    assert initial.told[0]["settled"]
+    [decoded] = next_flush.decode(A, sent_batch(messages[2]))
+    assert len(decoded.records) == 1
+    initial = PlannedFlush(storage, THREE_TRANSACTIONS, outlook, next=0)
+    initial.decode(A, sent_batch(first, (9, snapshot("true"))), sent_batch((9, snapshot("last"))))
+    assert initial.reports[0]["settled"]
 
 
 def test_a_snapshot_that_starts_over_with_one_row_is_refused(storage: Storage) -> None:
     outlook = Outlook(first_sent=10, settled=frozenset({"shop.public.a/0"}))
-    for before in ((9, snapshot("last")), (9, event("c", {"id": 1}, {}, 5))):
+    for earlier in ((9, snapshot("last")), (9, event("c", {"id": 1}, {}, 5))):
         with pytest.raises(Refused, match="offset 1: the connector started a new snapshot"):
-            Planned(storage, THREE, outlook).decode(A, sent(before, (40, snapshot("last"))))
+            PlannedFlush(storage, THREE_TRANSACTIONS, outlook).decode(
+                A, sent_batch(earlier, (40, snapshot("last")))
+            )

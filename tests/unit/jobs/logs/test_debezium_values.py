@@ -13,8 +13,17 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.jobs.logs.test_debezium_feed import A, Flush, batch, end, event, known, rows, wrapped
-from tests.unit.jobs.logs.test_debezium_tables import Planned
+from tests.unit.jobs.logs.test_debezium_feed import (
+    A,
+    Flush,
+    batch,
+    end,
+    event,
+    rows,
+    transactions_of,
+    wrapped,
+)
+from tests.unit.jobs.logs.test_debezium_tables import PlannedFlush
 
 from lakebackup.errors import Damaged, LakebackupError, Refused, UsageProblem
 from lakebackup_jobs.logs.feeds.debezium_checks import check_ends
@@ -26,8 +35,8 @@ from lakebackup_jobs.logs.feeds.unavailable import DEFAULT, Placeholder
 if TYPE_CHECKING:
     from lakebackup.storage import Storage
 
-ONE = known(end(5, 1005, 1))
-TWO = known(end(5, 1005, 1), end(6, 1006, 1))
+ONE_TRANSACTION = transactions_of(end(5, 1005, 1))
+TWO_TRANSACTIONS = transactions_of(end(5, 1005, 1), end(6, 1006, 1))
 BYTES = DEFAULT.encode()
 
 # What Debezium writes for a column that was left out, by the column's type and binary.handling.mode.
@@ -45,16 +54,16 @@ FORMS = {
 }
 
 
-def left_out(after: Any, placeholder: Placeholder = Placeholder()) -> bool:  # noqa: B008
+def has_left_out_value(row: Any, placeholder: Placeholder = Placeholder()) -> bool:  # noqa: B008
     """Whether a row has a value that the database left out."""
-    text = json.dumps(after, separators=(",", ":"), ensure_ascii=False)
+    text = json.dumps(row, separators=(",", ":"), ensure_ascii=False)
     return placeholder.is_in(pa.chunked_array([[None, text]])) == [1]
 
 
 @pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
 def test_a_value_that_was_left_out_is_recognised_in_every_type(storage: Storage, form: Any) -> None:
     with pytest.raises(Refused, match=r"shop\.public\.a\[0\] offset 0 does not hold the whole row"):
-        Flush(storage, ONE).decode(A, batch(event("u", {"id": 1}, {"id": 1, "large": form}, 5)))
+        Flush(storage, ONE_TRANSACTION).decode(A, batch(event("u", {"id": 1}, {"id": 1, "large": form}, 5)))
 
 
 @pytest.mark.parametrize(
@@ -71,7 +80,9 @@ def test_a_value_that_was_left_out_is_recognised_in_every_type(storage: Storage,
     ],
 )
 def test_a_value_that_resembles_the_placeholder_is_a_value(storage: Storage, value: Any) -> None:
-    [decoded] = Flush(storage, ONE).decode(A, batch(event("u", {"id": 1}, {"id": 1, "v": value}, 5)))
+    [decoded] = Flush(storage, ONE_TRANSACTION).decode(
+        A, batch(event("u", {"id": 1}, {"id": 1, "v": value}, 5))
+    )
     assert json.loads(rows(decoded)[0][2])["v"] == value
 
 
@@ -97,18 +108,18 @@ def test_a_placeholder_of_the_users_own_is_recognised_in_every_type(text: str, f
         "map": {texts: texts},
         "nested": {"a": [{"b": [texts]}]},
     }[form]
-    assert left_out({"id": 1, "large": value}, placeholder)
-    assert not left_out({"id": 1, "large": "another value, with a length of its own"}, placeholder)
+    assert has_left_out_value({"id": 1, "large": value}, placeholder)
+    assert not has_left_out_value({"id": 1, "large": "another value, with a length of its own"}, placeholder)
 
 
 @pytest.mark.parametrize("text", ["", "hex:", "hex:zz", "hex:123"])
-def test_a_placeholder_that_is_none_is_refused(text: str) -> None:
+def test_an_invalid_placeholder_is_refused(text: str) -> None:
     with pytest.raises(UsageProblem, match="--unavailable-value"):
         Placeholder(text)
 
 
 @pytest.mark.parametrize(
-    ("key", "later"),
+    ("key", "new_key"),
     [
         ({"id": 1}, {"id": 1, "region": "eu"}),
         ({"id": 1, "region": "eu"}, {"id": 1}),
@@ -122,21 +133,25 @@ def test_a_placeholder_that_is_none_is_refused(text: str) -> None:
     ],
 )
 @pytest.mark.parametrize("when", ["in one batch", "in the next batch", "in the next flush"])
-def test_a_key_that_gets_other_columns_is_refused(storage: Storage, key: Any, later: Any, when: str) -> None:
+def test_a_key_that_gets_other_columns_is_refused(
+    storage: Storage, key: Any, new_key: Any, when: str
+) -> None:
     """Rows under the earlier key would stay beside the same rows under the new one."""
-    first, second = event("c", key, {"v": 1}, 5), event("c", later, {"v": 2}, 6)
-    flush, batches = Flush(storage, TWO), [batch(first), batch(second, first=1)]
+    first, second = event("c", key, {"v": 1}, 5), event("c", new_key, {"v": 2}, 6)
+    flush, batches = Flush(storage, TWO_TRANSACTIONS), [batch(first), batch(second, first=1)]
     if when == "in one batch":
         batches = [batch(first, second)]
     elif when == "in the next flush":
         flush.decode(A, batches.pop(0))
-        [report] = flush.told
+        [report] = flush.reports
         tables = [(number, CapturedTable(TableName(*name), form)) for number, name, form in report["names"]]
         known_tables = Tables(by_parts=False).with_tables(tables, "")
-        flush = Planned(storage, TWO, Outlook(tables=known_tables))
-    with pytest.raises(Refused, match=r"shop\.public\.a\[0\] offset 1 has the key .* got another key") as at:
+        flush = PlannedFlush(storage, TWO_TRANSACTIONS, Outlook(tables=known_tables))
+    with pytest.raises(
+        Refused, match=r"shop\.public\.a\[0\] offset 1 has the key .* got another key"
+    ) as caught:
         flush.decode(A, *batches)
-    assert "topic.prefix" in (at.value.hint or "")
+    assert "topic.prefix" in (caught.value.hint or "")
 
 
 def test_values_of_a_key_do_not_change_its_form() -> None:
@@ -150,7 +165,7 @@ def test_a_change_without_its_row_is_refused(storage: Storage, op: str) -> None:
     with pytest.raises(
         Refused, match="offset 0 changes a row and does not hold what the row became"
     ) as error:
-        Flush(storage, ONE).decode(A, batch(event(op, {"id": "7"}, None, 5)))
+        Flush(storage, ONE_TRANSACTION).decode(A, batch(event(op, {"id": "7"}, None, 5)))
     assert "change_streams_update_full" in (error.value.hint or "")
     assert "transforms" in (error.value.hint or "")
 
@@ -161,10 +176,10 @@ def test_collections_of_mongodb_are_tables(storage: Storage) -> None:
         event("c", {"id": "7"}, f'{{"_id":7,"of":"{name}"}}', 5, order, **source, collection=name)
         for order, name in enumerate(("orders", "people"), 1)
     ]
-    flush = Flush(storage, known(end(5, 1005, 2)))
+    flush = Flush(storage, transactions_of(end(5, 1005, 2)))
     [decoded] = flush.decode(A, batch(*messages))
     assert len(set(decoded.records["table_id"].to_pylist())) == 2
-    assert {(db, name) for _, db, name, _ in flush.told[0]["tables"]} == {
+    assert {(db, name) for _, db, name, _ in flush.reports[0]["tables"]} == {
         ("shopdb", "orders"),
         ("shopdb", "people"),
     }
@@ -178,7 +193,7 @@ def test_columns_called_schema_and_payload_are_columns(storage: Storage, schemas
         event("c", key, {**key, "v": 1}, 5, order, table=f"t{order}") for order, key in enumerate(keys, 1)
     ]
     messages = [wrapped(message) for message in messages] if schemas else messages
-    [decoded] = Flush(storage, known(end(5, 1005, 2))).decode(A, batch(*messages))
+    [decoded] = Flush(storage, transactions_of(end(5, 1005, 2))).decode(A, batch(*messages))
     assert [json.loads(row[1]) for row in rows(decoded)] == keys
     assert [json.loads(row[2]) for row in rows(decoded)] == [{**key, "v": 1} for key in keys]
 
@@ -187,7 +202,7 @@ def test_messages_outside_of_transactions_and_tombstones_are_passed_over(storage
     message = event("m", {"prefix": "audit"}, None, table="", schema="")
     tombstones = ({"id": 1}, None), ({"id": 1}, b"null")
     messages = message, *tombstones, event("c", {"id": 1}, {"id": 1}, 5)
-    [decoded] = Flush(storage, ONE).decode(A, batch(*messages))
+    [decoded] = Flush(storage, ONE_TRANSACTION).decode(A, batch(*messages))
     assert [row[1] for row in rows(decoded)] == [b'{"id":1}']
 
 
@@ -216,7 +231,7 @@ def test_a_malformed_event_is_named_by_topic_partition_and_offset(
     storage: Storage, message: Any, problem: str
 ) -> None:
     with pytest.raises(Damaged, match=rf"shop\.public\.a\[0\] offset 40.*{problem}"):
-        Flush(storage, ONE).decode(A, batch(message, first=40))
+        Flush(storage, ONE_TRANSACTION).decode(A, batch(message, first=40))
 
 
 JSON = st.recursive(
@@ -229,7 +244,7 @@ PARTS = ["name", "table", "schema", "db", "snapshot", "ts_ms", "lsn", "id", "tot
 
 
 @given(st.data())
-def test_whatever_an_event_holds_it_is_read_or_named(data: st.DataObject) -> None:
+def test_an_event_with_any_content_is_read_or_named(data: st.DataObject) -> None:
     key, value = event("c", {"id": 1}, {"id": 1}, 5)
     for name in data.draw(st.lists(st.sampled_from(FIELDS), max_size=2)):
         value[name] = data.draw(JSON)
@@ -237,7 +252,7 @@ def test_whatever_an_event_holds_it_is_read_or_named(data: st.DataObject) -> Non
         for part in (value["source"], value["transaction"]):
             if isinstance(part, dict) and name in part:
                 part[name] = data.draw(JSON)
-    decoder = DebeziumDecoder(None, A, "", ONE, {"5": 0})  # type: ignore[arg-type]
+    decoder = DebeziumDecoder(None, A, "", ONE_TRANSACTION, {"5": 0})  # type: ignore[arg-type]
     message = (data.draw(st.sampled_from([key, None, {"id": "x"}])), value)
     try:
         decoder.decode(batch(message, first=40))

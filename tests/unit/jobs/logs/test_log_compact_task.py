@@ -1,4 +1,4 @@
-"""What the tasks of a compaction read and write, with Spark's part done here; what killed fulls leave."""
+"""What the tasks of a compaction read and write, with Spark's sort done here; and what killed fulls leave."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ ROWS = """
 def log(root: Path) -> MadeChanges:
     """Three flushes of two tables."""
     MadeBackups(root)
-    made = MadeChanges(root, CatalogWriter(None, str(root)))
+    changes = MadeChanges(root, CatalogWriter(None, str(root)))
     for ts in (100, 200, 300):
         long = [prewrite(table, b"%d" % n, ts + n, b"x" * 50) for table in (1, 2) for n in range(20)]
         short = [put(1, b"%d" % n, ts + n, b"%d" % ts) for n in range(20, 40)]
         ends = [commit(2, b"%d" % n, ts + n, ts + 50) for n in range(5)] + [rollback(1, b"7", ts + 7)]
-        made.flush([*long, *short, *ends], ts + 60)
-    return made
+        changes.flush([*long, *short, *ends], ts + 60)
+    return changes
 
 
-def of(made: MadeBackups) -> dict[str, Any]:
-    """The backup that the tasks write."""
-    place = {"uri": made.storage.uri, "destination": made.destination}
-    return {**place, "source": "shop", "backup_id": backup_id(9)}
+def task_arguments(backups: MadeBackups) -> dict[str, Any]:
+    """The arguments that name the backup that the tasks write."""
+    destination_columns = {"uri": backups.storage.uri, "destination": backups.destination}
+    return {**destination_columns, "source": "shop", "backup_id": backup_id(9)}
 
 
 def batches(rows: list[dict[str, Any]]) -> list[pa.RecordBatch]:
@@ -54,24 +54,26 @@ def batches(rows: list[dict[str, Any]]) -> list[pa.RecordBatch]:
 
 
 def test_every_record_is_in_a_file_of_its_kind_that_is_not_too_large(tmp_path: Path) -> None:
-    made, most_raw = log(tmp_path), 3_000
-    folder, roots = layout.backup_folder("shop", backup_id(9)), Roots({made.destination: str(tmp_path)})
+    changes, most_raw = log(tmp_path), 3_000
+    folder, roots = layout.backup_folder("shop", backup_id(9)), Roots({changes.destination: str(tmp_path)})
     files = seen(tmp_path, ROWS)
     read = pa.Table.from_batches(ReadLog(str(tmp_path), folder, roots)(batches(files)))
     records = read.sort_by([(name, "ascending") for name in ORDER])
     assert len(records) == sum(row["entries"] for row in files) == 3 * 66
-    write = WriteLog(**of(made), ts_domain="tso", codec="zstd", most_raw=most_raw)
-    (told,) = [row for batch in write(records.to_batches(max_chunksize=10)) for row in batch.to_pylist()]
-    outcome.raise_first([told["error"]])
-    rows = sidecar.read_part(made.storage, layout.made_path("shop", backup_id(9), 0))
-    assert (told["files"], told["entries"]) == (len(rows), len(records))
-    found = []
+    write = WriteLog(**task_arguments(changes), ts_domain="tso", codec="zstd", most_raw=most_raw)
+    (report,) = [row for batch in write(records.to_batches(max_chunksize=10)) for row in batch.to_pylist()]
+    outcome.raise_first([report["error"]])
+    rows = sidecar.read_part(changes.storage, layout.made_path("shop", backup_id(9), 0))
+    assert (report["files"], report["entries"]) == (len(rows), len(records))
+    stored_records = []
     for row in rows:
-        held = [record for batch in read_log_file(made.storage, row, None) for record in batch.to_pylist()]
-        found += [{"place": f"{row.scope} {row.cf} {row.op}", **record} for record in held]
-        ts = [record["commit_ts"] or record["start_ts"] for record in held]
-        assert (row.min_ts, row.max_ts, row.entries, row.region) == (min(ts), max(ts), len(held), "-")
-    assert found == records.select(read.schema.names).to_pylist()
+        file_records = [
+            record for batch in read_log_file(changes.storage, row, None) for record in batch.to_pylist()
+        ]
+        stored_records += [{"place": f"{row.scope} {row.cf} {row.op}", **record} for record in file_records]
+        ts = [record["commit_ts"] or record["start_ts"] for record in file_records]
+        assert (row.min_ts, row.max_ts, row.entries, row.region) == (min(ts), max(ts), len(file_records), "-")
+    assert stored_records == records.select(read.schema.names).to_pylist()
     kinds = {(row.scope, row.cf, row.op) for row in rows}
     assert kinds == {("1", "default", "put"), ("1", "default", "delete"), ("1", "write", "put"),
                      ("2", "default", "put"), ("2", "write", "put")}  # fmt: skip
@@ -79,31 +81,32 @@ def test_every_record_is_in_a_file_of_its_kind_that_is_not_too_large(tmp_path: P
     assert all(row.raw_bytes < most_raw + 500 for row in rows)  # an empty one has some hundred bytes
 
 
-def test_what_leaves_the_log_is_listed_with_the_number_of_the_compaction(tmp_path: Path) -> None:
-    made = log(tmp_path)
+def test_files_that_leave_the_log_are_listed_with_the_number_of_the_compaction(tmp_path: Path) -> None:
+    changes = log(tmp_path)
     files = seen(tmp_path, ROWS)
-    (batch,) = ListDepartures(**of(made), number=9, first=3)(batches(files))
+    (batch,) = ListDepartures(**task_arguments(changes), number=9, first=3)(batches(files))
     assert batch["error"].to_pylist() == [None]
-    (row,) = sidecar.read_part(made.storage, layout.parts_path("shop", backup_id(9), 3))
+    (row,) = sidecar.read_part(changes.storage, layout.parts_path("shop", backup_id(9), 3))
     assert (row.role, row.added_in) == ("meta", 9)
-    assert [(one["path"], one["gone_in"]) for one in pq.read_table(tmp_path / row.path).to_pylist()] == [
-        (one["path"], 9) for one in files
-    ]
+    assert [
+        (departure["path"], departure["gone_in"])
+        for departure in pq.read_table(tmp_path / row.path).to_pylist()
+    ] == [(file["path"], 9) for file in files]
 
 
-def test_of_what_killed_fulls_left_only_what_nobody_works_on_and_no_catalog_knows_goes(
+def test_only_fulls_that_no_job_works_on_and_no_catalog_knows_are_swept(
     tmp_path: Path,
 ) -> None:
-    """One that is in the catalog gets its marker, without which a rebuilt catalog would not restore it."""
-    made = MadeBackups(tmp_path, "shop")
-    storage = made.storage
-    killed, marked, at_work, known, doubtful = (backup_id(number) for number in range(1, 6))
-    made.add(
-        made_backup(4, source="shop", destination=made.destination),
-        made_backup(5, source="shop", destination=made.destination, state="unconfirmed"),
+    """A full in the catalog gets its marker, without which a rebuilt catalog would not restore it."""
+    backups = MadeBackups(tmp_path, "shop")
+    storage = backups.storage
+    killed, marked, at_work, cataloged, doubtful = (backup_id(number) for number in range(1, 6))
+    backups.add(
+        made_backup(4, source="shop", destination=backups.destination),
+        made_backup(5, source="shop", destination=backups.destination, state="unconfirmed"),
     )
-    made.flush()
-    for name in (killed, marked, at_work, known, doubtful):
+    backups.flush()
+    for name in (killed, marked, at_work, cataloged, doubtful):
         storage.put(f"{layout.full_folder('shop', name)}_delta_log/0.json", b"{}")
         storage.put(f"{layout.full_folder('shop', name)}part.parquet", b"rows")
         storage.put(f"{layout.backup_folder('shop', name)}listing/000000.objects.arrow", b"objects")
@@ -111,7 +114,7 @@ def test_of_what_killed_fulls_left_only_what_nobody_works_on_and_no_catalog_know
     request = LogRestoreRequest(str(tmp_path), "shop")
     with Lease.acquire(storage, f"full-{at_work}", "me"):
         sweep(Workspace(request, "shop", quiet()))
-    left = {found.path for folder in ("fulls", "backups") for found in storage.list(f"shop/{folder}/")}
-    assert {path.split("/")[2] for path in left} == {marked, at_work, known, doubtful}
-    assert len(left) == 14
-    assert {path.split("/")[2] for path in left if path.endswith("/complete")} == {marked, known}
+    remaining = {entry.path for folder in ("fulls", "backups") for entry in storage.list(f"shop/{folder}/")}
+    assert {path.split("/")[2] for path in remaining} == {marked, at_work, cataloged, doubtful}
+    assert len(remaining) == 14
+    assert {path.split("/")[2] for path in remaining if path.endswith("/complete")} == {marked, cataloged}

@@ -1,4 +1,4 @@
-"""What the job of a log task does, which tasks go on, and what is seen of them; no flush runs here."""
+"""The job of a log task, the settings with which a task may continue, and its status; no flush runs here."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ SETTINGS = TaskSettings("br", "h", ("t",))
 
 
 class Stop(threading.Event):
-    """Waits no time, and counts what it would have waited."""
+    """An event whose `wait` returns at once and records its timeout."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -50,14 +50,14 @@ class Stop(threading.Event):
         return self.is_set()
 
 
-def made(root: str, stop: threading.Event) -> LogJob:
+def job_of(root: str, stop: threading.Event) -> LogJob:
     request = LogRequest(root, "prod", SETTINGS, {}, tries=3)
     return LogJob(request, quiet(), stop, LastError())
 
 
 @pytest.fixture
 def root(tmp_path: Path) -> str:
-    """A catalog with a task that is to run."""
+    """A catalog with a running task."""
     MadeBackups(tmp_path).flush()
     task.record(str(tmp_path), None, "prod", "running", SETTINGS)
     approve(str(tmp_path), "prod", SETTINGS)
@@ -71,46 +71,49 @@ def stop() -> Stop:
 
 @pytest.fixture
 def job(root: str, stop: Stop) -> Iterator[LogJob]:
-    job = made(root, stop)
+    job = job_of(root, stop)
     yield job
     job.lease.release()
 
 
-def at(root: str) -> Task:
+def recorded_task(root: str) -> Task:
     return task.require(CatalogReader.require(root), "prod")
 
 
-def failing(job: LogJob, monkeypatch: pytest.MonkeyPatch, *errors: LakebackupError) -> list[LakebackupError]:
-    """Flushes fail by these, one after the other; then the job is asked to end. Those that are left."""
-    left = list(errors)
+def fail_flushes(
+    job: LogJob, monkeypatch: pytest.MonkeyPatch, *errors: LakebackupError
+) -> list[LakebackupError]:
+    """Flushes fail with these errors in turn; then the job is asked to end. Returns the errors that are
+    left."""
+    remaining = list(errors)
 
     def capture(*_: object) -> None:
-        if not left:
+        if not remaining:
             job.stop.set()
             return
-        raise left.pop(0)
+        raise remaining.pop(0)
 
     monkeypatch.setattr(job, "capture", capture)
     monkeypatch.setattr(job, "sleep", job.stop.set)
-    return left
+    return remaining
 
 
-def test_what_may_pass_is_tried_again_and_then_pauses_the_task(
+def test_a_passing_error_is_tried_again_and_then_pauses_the_task(
     root: str, job: LogJob, stop: Stop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    left = failing(job, monkeypatch, *(EnvironmentProblem(f"no answer {n}") for n in range(4)))
-    heard: list[LakebackupError] = []
-    job.last_error.paused = heard.append
+    remaining = fail_flushes(job, monkeypatch, *(EnvironmentProblem(f"no answer {n}") for n in range(4)))
+    pauses: list[LakebackupError] = []
+    job.last_error.paused = pauses.append
     job.run(None)  # type: ignore[arg-type]
-    found = at(root)
-    assert (found.state, found.detail, len(left)) == ("paused", "no answer 2", 1)
+    recorded = recorded_task(root)
+    assert (recorded.state, recorded.detail, len(remaining)) == ("paused", "no answer 2", 1)
     assert job.last_error.text == "no answer 2"
-    assert [error.message for error in heard] == ["no answer 2"]
+    assert [error.message for error in pauses] == ["no answer 2"]
     assert stop.waits == [1.0, 2.0]  # each time after twice as long
 
 
 @pytest.mark.parametrize(
-    ("error", "way"),
+    ("error", "hint"),
     [
         (
             Damaged("a.b[0] offset 7 is not JSON.", hint="Mend it."),
@@ -120,78 +123,81 @@ def test_what_may_pass_is_tried_again_and_then_pauses_the_task(
     ],
 )  # fmt: skip
 def test_a_task_that_pauses_itself_names_the_way_past_a_message(
-    root: str, job: LogJob, monkeypatch: pytest.MonkeyPatch, error: LakebackupError, way: str
+    root: str, job: LogJob, monkeypatch: pytest.MonkeyPatch, error: LakebackupError, hint: str
 ) -> None:
-    failing(job, monkeypatch, error)
+    fail_flushes(job, monkeypatch, error)
     job.run(None)  # type: ignore[arg-type]
-    assert (at(root).detail or "").split("\n")[1].startswith(way)
+    assert (recorded_task(root).detail or "").split("\n")[1].startswith(hint)
 
 
 def test_a_flush_that_succeeds_between_restarts_the_count(
     root: str, job: LogJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    failing(job, monkeypatch, *(EnvironmentProblem("no answer") for _ in range(2)))
+    fail_flushes(job, monkeypatch, *(EnvironmentProblem("no answer") for _ in range(2)))
     job.run(None)  # type: ignore[arg-type]
     job.stop.clear()
     job.flushed({"backup_id": "b", "files": 1, "bytes": 2, "entries": 3, "seconds": 1, "end_ts": 9})
-    failing(job, monkeypatch, *(EnvironmentProblem("no answer") for _ in range(2)))
-    done = job.run(None)  # type: ignore[arg-type]
-    assert at(root).state == "running"
-    assert done == {"task": "prod", "flushes": 1, "files": 1, "bytes": 2, "entries": 3, "last_backup": "b"}
+    fail_flushes(job, monkeypatch, *(EnvironmentProblem("no answer") for _ in range(2)))
+    result = job.run(None)  # type: ignore[arg-type]
+    assert recorded_task(root).state == "running"
+    assert result == {"task": "prod", "flushes": 1, "files": 1, "bytes": 2, "entries": 3, "last_backup": "b"}
 
 
-def test_what_does_not_pass_pauses_the_task_at_once(
+def test_a_permanent_error_pauses_the_task_at_once(
     root: str, job: LogJob, stop: Stop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    failing(job, monkeypatch, Damaged("no event"))
+    fail_flushes(job, monkeypatch, Damaged("no event"))
     job.run(None)  # type: ignore[arg-type]
-    assert (at(root).state, at(root).detail, stop.waits) == ("paused", "no event", [])
+    assert (recorded_task(root).state, recorded_task(root).detail, stop.waits) == ("paused", "no event", [])
 
 
-def test_trouble_is_known_at_once_and_the_catalog_knows_as_soon_as_it_can_be(
+def test_a_failure_is_known_at_once_and_recorded_as_soon_as_possible(
     root: str, job: LogJob, stop: Stop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    record, full, seen = task.record, [EnvironmentProblem("No space left")] * 2, list[Any]()
+    record, errors, texts = task.record, [EnvironmentProblem("No space left")] * 2, list[Any]()
 
-    def recorded(*arguments: Any, **named: Any) -> Any:
-        seen.append(job.last_error.text)
-        if full:
-            raise full.pop()
-        return record(*arguments, **named)
+    def record_or_fail(*arguments: Any, **keywords: Any) -> Any:
+        texts.append(job.last_error.text)
+        if errors:
+            raise errors.pop()
+        return record(*arguments, **keywords)
 
-    monkeypatch.setattr(run.task, "record", recorded)
+    monkeypatch.setattr(run.task, "record", record_or_fail)
     job.pause(EnvironmentProblem("No space left for the flush"))
-    assert seen == ["No space left for the flush"] * 3
-    assert (at(root).state, at(root).detail) == ("paused", "No space left for the flush")
+    assert texts == ["No space left for the flush"] * 3
+    assert (recorded_task(root).state, recorded_task(root).detail) == (
+        "paused",
+        "No space left for the flush",
+    )
     assert len(stop.waits) == 2
 
 
 def test_a_task_that_was_stopped_meanwhile_stays_stopped(root: str, job: LogJob) -> None:
     task.record(root, None, "prod", "stopped", SETTINGS)
     job.pause(Damaged("no event"))
-    assert (at(root).state, at(root).detail) == ("stopped", None)
+    assert (recorded_task(root).state, recorded_task(root).detail) == ("stopped", None)
 
 
-@pytest.mark.parametrize("asked", ["stopped", "running"])
-def test_what_a_person_asks_while_the_job_records_a_pause_counts(
-    root: str, job: LogJob, monkeypatch: pytest.MonkeyPatch, asked: State
+@pytest.mark.parametrize("state", ["stopped", "running"])
+def test_a_request_while_the_job_records_a_pause_wins(
+    root: str, job: LogJob, monkeypatch: pytest.MonkeyPatch, state: State
 ) -> None:
     record = task.record
 
-    def late(*arguments: Any, **named: Any) -> Any:
-        record(root, None, "prod", asked, SETTINGS)  # the job has looked, and not written yet
-        return record(*arguments, **named)
+    def late(*arguments: Any, **keywords: Any) -> Any:
+        record(root, None, "prod", state, SETTINGS)  # the job has looked, and not written yet
+        return record(*arguments, **keywords)
 
     monkeypatch.setattr(run.task, "record", late)
     job.pause(Damaged("no event"))
-    assert (at(root).state, at(root).detail) == (asked, None)
+    assert (recorded_task(root).state, recorded_task(root).detail) == (state, None)
 
 
-def test_one_job_a_task(root: str, job: LogJob, stop: Stop) -> None:
+def test_a_task_has_one_job(root: str, job: LogJob, stop: Stop) -> None:
     with pytest.raises(Busy):
-        made(root, stop)
+        job_of(root, stop)
     job.lease.release()
-    made(root, stop).lease.release()
+    job_of(root, stop).lease.release()
 
 
 def test_a_task_that_encrypts_needs_its_keys() -> None:
@@ -199,21 +205,21 @@ def test_a_task_that_encrypts_needs_its_keys() -> None:
         keys_of("prod", None)
 
 
-def test_what_is_recorded_last_counts_also_from_a_machine_whose_clock_is_behind(root: str) -> None:
+def test_the_last_record_counts_even_from_a_machine_whose_clock_is_behind(root: str) -> None:
     ahead = time.time_ns() // 1000 + 5_000_000
     row = LogTask(source="prod", at=ahead, actor="job", state="running", settings=settings_text(SETTINGS))
     CatalogWriter(None, root).record(row)
     task.record(root, None, "prod", "stopped", SETTINGS)
-    assert at(root).state == "stopped"
+    assert recorded_task(root).state == "stopped"
 
 
 def test_a_job_that_has_paused_does_not_undo_a_resume(root: str, job: LogJob) -> None:
-    asked = job.task()
+    task_before = job.task()
     task.record(root, None, "prod", "running", SETTINGS)
-    job.record("paused", asked=asked)
-    assert at(root).state == "running"
-    job.record("paused", asked=at(root))
-    assert at(root).state == "paused"
+    job.record("paused", asked=task_before)
+    assert recorded_task(root).state == "running"
+    job.record("paused", asked=recorded_task(root))
+    assert recorded_task(root).state == "paused"
 
 
 @pytest.mark.parametrize(
@@ -225,8 +231,10 @@ def test_status_ends_with_a_code_when_stores_are_in_error(
     task.record(root, None, "prod", state, SETTINGS)
     rows = CatalogReader.rows
 
-    def with_a_store(reader: CatalogReader, name: str, **asked: Any) -> list[dict[str, Any]]:
-        return [{"store": 1, "next_backup_ts": 5}] if name == "log_stores" else rows(reader, name, **asked)
+    def with_a_store(reader: CatalogReader, name: str, **parameters: Any) -> list[dict[str, Any]]:
+        return (
+            [{"store": 1, "next_backup_ts": 5}] if name == "log_stores" else rows(reader, name, **parameters)
+        )
 
     monkeypatch.setattr(CatalogReader, "rows", with_a_store)
     monkeypatch.setattr(task, "lease_of", lambda *_: 1 if at_work else None)
@@ -235,21 +243,19 @@ def test_status_ends_with_a_code_when_stores_are_in_error(
         assert main(["log", "status", "--repo", root, *form]) == code
 
 
-def test_a_look_at_the_catalog_that_fails_now_and_then_is_recreated(
-    job: LogJob, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    found, fails = job.task(), [2]
+def test_a_look_at_the_catalog_that_fails_is_repeated(job: LogJob, monkeypatch: pytest.MonkeyPatch) -> None:
+    recorded, failures_left = job.task(), [2]
 
     def look() -> Task:
-        fails[0] -= 1
-        if fails[0] >= 0:
+        failures_left[0] -= 1
+        if failures_left[0] >= 0:
             raise EnvironmentProblem("the network is away")
-        return found
+        return recorded
 
     monkeypatch.setattr(job.watch, "look", look)
     monkeypatch.setattr(run, "_POLL_S", 0.01)
-    assert job.watched_task() == found
-    fails[0] = 3
+    assert job.watched_task() == recorded
+    failures_left[0] = 3
     with pytest.raises(EnvironmentProblem):
         job.watched_task()
 
@@ -263,23 +269,23 @@ def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def test_a_job_that_was_killed_is_not_taken_for_one_that_continues(empty: str, tmp_path: Path) -> None:
-    """Its lease is there until it ends; then a job is started, which here ends: it has no task."""
+    """Its lease is held until it expires; then a job is started, which ends here because it has no task."""
     dead = Lease.acquire(open_storage(empty), "log-prod", "killed", ttl_s=1)
     dead._stop.set()
-    place = Place(empty, None, {}, [])
+    repository = Place(empty, None, {}, [])
     with pytest.raises(EnvironmentProblem, match="There is no log task 'prod'"):
-        _launched(place, "prod", place.lease("prod"))
+        _launched(repository, "prod", repository.lease("prod"))
     assert len(list((tmp_path / "cache" / "logs").glob("log-prod-*.log"))) == 1
 
 
 @pytest.mark.long
-def test_what_a_job_printed_is_not_shown_for_the_next(empty: str) -> None:
-    told = []
+def test_output_of_a_job_is_not_shown_for_the_next(empty: str) -> None:
+    messages = []
     for _ in range(2):
-        with pytest.raises(EnvironmentProblem, match="There is no log task 'prod'") as found:
+        with pytest.raises(EnvironmentProblem, match="There is no log task 'prod'") as caught:
             _launched(Place(empty, None, {}, []), "prod", None)
-        told.append(str(found.value))
-    assert told[0] == told[1]
+        messages.append(str(caught.value))
+    assert messages[0] == messages[1]
 
 
 NAMES = [
@@ -290,7 +296,7 @@ NAMES = [
 
 
 @pytest.mark.parametrize(
-    ("was", "now", "refused"),
+    ("recorded", "requested", "message"),
     [
         ({}, {}, None),
         ({}, {"lastbackupts": 70, "codec": "lz4", "bootstrap": "other"}, None),
@@ -313,22 +319,26 @@ NAMES = [
         ({"filters": ("shop.*", "log.*")}, {"filters": ("x.*",)}, "captures log.hits and 1 more tables"),
     ],
 )
-def test_with_which_settings_a_task_continues(
-    was: dict[str, Any], now: dict[str, Any], refused: str | None
+def test_a_task_continues_only_with_compatible_settings(
+    recorded: dict[str, Any], requested: dict[str, Any], message: str | None
 ) -> None:
-    """What flushes have left out, no later one has."""
-    if refused is None:
-        _check_continues("prod", replace(SETTINGS, **was), replace(SETTINGS, **now), {"end_ts": 70}, NAMES)
+    """Later flushes do not capture what earlier ones left out."""
+    if message is None:
+        _check_continues(
+            "prod", replace(SETTINGS, **recorded), replace(SETTINGS, **requested), {"end_ts": 70}, NAMES
+        )
         return
-    with pytest.raises(Refused, match=refused):
-        _check_continues("prod", replace(SETTINGS, **was), replace(SETTINGS, **now), {"end_ts": 70}, NAMES)
+    with pytest.raises(Refused, match=message):
+        _check_continues(
+            "prod", replace(SETTINGS, **recorded), replace(SETTINGS, **requested), {"end_ts": 70}, NAMES
+        )
 
 
 class Feed:
-    """A cluster with one partition, whose log tells where the records of another leader ended."""
+    """A cluster with one partition, and its log, which says where the records of an earlier leader ended."""
 
     def __init__(self) -> None:
-        self.end, self.epoch, self.cut_at, self.asked = 100, 3, 100, 0
+        self.end, self.epoch, self.cut_at, self.queries = 100, 3, 100, 0
 
     def topic_names(self) -> list[str]:
         return ["t"]
@@ -339,9 +349,9 @@ class Feed:
     def positions(self, *_: Any) -> tuple[int, list[RegionState]]:
         return 1, [RegionState("t", "e1", "0", 0, self.end, self.end, self.epoch)]
 
-    def ends(self, asked: Collection[BackupEnd]) -> dict[BackupEnd, EpochEnd]:
-        self.asked += len(asked)
-        return {one: EpochEnd(3, self.cut_at) for one in asked}
+    def ends(self, backup_ends: Collection[BackupEnd]) -> dict[BackupEnd, EpochEnd]:
+        self.queries += len(backup_ends)
+        return {backup_end: EpochEnd(3, self.cut_at) for backup_end in backup_ends}
 
 
 @pytest.fixture
@@ -364,35 +374,35 @@ def plan(feed: Feed, root: str, **settings: Any) -> Flush | None:
 def test_a_partition_that_was_cut_back_is_found_however_far_it_has_grown(
     feed: Feed, empty: str, end: int
 ) -> None:
-    """It has nothing to read, or what looks like the events after those that were read."""
+    """It has nothing to read, or events that look like those after the ones that were read."""
     feed.end, feed.epoch, feed.cut_at = end, 4, 50
     with pytest.raises(Refused, match="partition 0, from offset 50 on were lost"):
         plan(feed, empty)
-    found = plan(feed, empty, allow_gaps=True)
-    assert found is not None
-    assert [(p.start_position, p.end_position) for p in found.positions] == [(50, end)]
-    assert [(g.from_position, g.to_position) for g in found.gaps] == [(50, None)]
+    planned = plan(feed, empty, allow_gaps=True)
+    assert planned is not None
+    assert [(p.start_position, p.end_position) for p in planned.positions] == [(50, end)]
+    assert [(g.from_position, g.to_position) for g in planned.gaps] == [(50, None)]
 
 
-def test_a_new_leader_is_asked_once_where_the_records_of_the_one_before_end(feed: Feed, empty: str) -> None:
+def test_a_new_leader_is_asked_once_where_the_records_of_the_earlier_one_end(feed: Feed, empty: str) -> None:
     feed.epoch = 4
     planner = Planner(LogRequest(empty, "prod", SETTINGS, {}))
     assert [planner.plan(), planner.plan()] == [None, None]
-    assert feed.asked == 1
+    assert feed.queries == 1
 
 
-@pytest.mark.parametrize("now", [{}, {"filters": ("*.*",)}, {"filters": ("a.b",)}, {"endts": 900}])
-def test_a_flush_that_was_interrupted_goes_on_unless_the_task_has_other_settings(
-    feed: Feed, empty: str, now: dict[str, Any]
+@pytest.mark.parametrize("changes", [{}, {"filters": ("*.*",)}, {"filters": ("a.b",)}, {"endts": 900}])
+def test_an_interrupted_flush_continues_unless_the_task_has_other_settings(
+    feed: Feed, empty: str, changes: dict[str, Any]
 ) -> None:
-    """Tasks of it have left out what these take, or have captured what these leave out."""
+    """Its tasks left out what the new settings take, or captured what the new settings leave out."""
     feed.end, feed.epoch, feed.cut_at = 140, 4, 50
-    was = replace(SETTINGS, filters=("a.*",), allow_gaps=True)
-    planner = FlushPlanner(LogRequest(empty, "prod", was, {}), now=False)
+    recorded = replace(SETTINGS, filters=("a.*",), allow_gaps=True)
+    planner = FlushPlanner(LogRequest(empty, "prod", recorded, {}), now=False)
     draft = planner.DRAFT.validate_json(planner.DRAFT.dump_json(planner.plan()))
-    request = LogRequest(empty, "prod", replace(was, **now), {})
-    assert (FlushPlanner(request, now=False).job(draft) is None) == bool(now)
-    if now:
+    request = LogRequest(empty, "prod", replace(recorded, **changes), {})
+    assert (FlushPlanner(request, now=False).job(draft) is None) == bool(changes)
+    if changes:
         capture = Capture.__new__(Capture)
         capture._request = request
         capture.publish(draft, [], Totals(), None, None)  # type: ignore[arg-type]  # without a session it can do nothing

@@ -1,4 +1,4 @@
-"""The latest write of each key, as tasks find it."""
+"""The latest write of each key, as tasks compute it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ writes = st.tuples(small, st.sampled_from([b"", b"a", b"\xff", b"ab"]), small, s
 
 
 @given(st.lists(st.lists(writes, max_size=8), max_size=5))
-def test_the_latest_of_each_key(pieces: list[list[tuple[int, bytes, int, int, int]]]) -> None:
+def test_the_latest_of_each_key(batch_rows: list[list[tuple[int, bytes, int, int, int]]]) -> None:
     batches = [
         pa.RecordBatch.from_pylist(
             [
@@ -38,38 +38,38 @@ def test_the_latest_of_each_key(pieces: list[list[tuple[int, bytes, int, int, in
             ],
             SCHEMA,
         )
-        for rows in pieces
+        for rows in batch_rows
     ]
-    wanted: dict[tuple[int, bytes], tuple[int, int, int]] = {}
-    for rows in pieces:
-        for table, key, *later in rows:
-            wanted[table, key] = max(wanted.get((table, key), (-1, -1, -1)), tuple(later))  # type: ignore[type-var]
-    for found in (latest_of(batches), list(Latest()(iter(batches)))):
-        rows = [row for batch in found for row in batch.to_pylist()]
-        assert len(rows) == len(wanted)
+    expected: dict[tuple[int, bytes], tuple[int, int, int]] = {}
+    for rows in batch_rows:
+        for table, key, *order in rows:
+            expected[table, key] = max(expected.get((table, key), (-1, -1, -1)), tuple(order))  # type: ignore[type-var]
+    for latest_batches in (latest_of(batches), list(Latest()(iter(batches)))):
+        rows = [row for batch in latest_batches for row in batch.to_pylist()]
+        assert len(rows) == len(expected)
         assert {
             (row["table_id"], row["key"]): (row["commit_ts"], row["seq"], row["sub"]) for row in rows
-        } == wanted
+        } == expected
 
 
 @pytest.mark.parametrize(
-    ("kind", "wanted"), [(WRITE, [False, True, True, False]), (DEFAULT, [False, True, True, False])]
+    ("kind", "expected"), [(WRITE, [False, True, True, False]), (DEFAULT, [False, True, True, False])]
 )
-def test_a_span_is_without_its_start_and_with_its_end(kind: str, wanted: list[bool]) -> None:
+def test_a_span_excludes_its_start_and_includes_its_end(kind: str, expected: list[bool]) -> None:
     splits = LogSplits("", "", {}, Roots({}), 10, 20, 11, None, None, True, None)
     rows = [(None, b"a", None, ts, ts, "P", 0, 0) for ts in (10, 11, 20, 21)]
     batch = pa.RecordBatch.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in rows], SCHEMA)
-    assert ReadJob(splits, kind)._wanted(batch).to_pylist() == wanted
+    assert ReadJob(splits, kind)._wanted(batch).to_pylist() == expected
 
 
-def test_keys_are_from_the_first_to_before_the_one_beyond() -> None:
+def test_a_range_of_keys_includes_its_start_and_excludes_its_end() -> None:
     splits = LogSplits("", "", {}, Roots({}), 0, 9, None, b"b".hex(), b"d".hex(), True, None)
     rows = [(None, key, None, 1, 1, "P", 0, 0) for key in (b"a", b"b", b"c\xff", b"d")]
     batch = pa.RecordBatch.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in rows], SCHEMA)
     assert ReadJob(splits, WRITE)._wanted(batch).to_pylist() == [False, True, True, False]
 
 
-def test_a_task_holds_little_of_a_huge_log() -> None:
+def test_a_task_holds_a_small_part_of_a_huge_log() -> None:
     assert pieces(0) == 1
-    for raw_bytes, most in ((1 << 30, 64 << 20), (10 << 40, 64 << 20), (400 * 10**12, 2 << 30)):
-        assert raw_bytes / pieces(raw_bytes) <= most
+    for raw_bytes, limit in ((1 << 30, 64 << 20), (10 << 40, 64 << 20), (400 * 10**12, 2 << 30)):
+        assert raw_bytes / pieces(raw_bytes) <= limit

@@ -1,4 +1,4 @@
-"""A small log's changes, as one task finds them."""
+"""The changes of a small log, as one task computes them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from lakebackup_jobs.logs.restore.small import behind_ends, last_of_tables, name
 from lakebackup_jobs.logs.restore.splits import VALUES, WRITES
 
 number = st.integers(0, 3)
-places = st.tuples(number, number, number, number)  # table, commit ts, seq, sub
+positions = st.tuples(number, number, number, number)  # table, commit ts, seq, sub
 
 
 def writes(*rows: tuple[int, bytes, bytes | None, int, int, str, int, int]) -> pa.Table:
@@ -40,22 +40,22 @@ def later(row: dict[str, Any]) -> tuple[int, int, int]:
     return row["commit_ts"], row["seq"], row["sub"]
 
 
-@given(st.lists(places, max_size=8), st.lists(places, max_size=4))
-def test_what_is_before_the_last_truncation_of_its_table_is_left_out(
-    made: list[tuple[int, int, int, int]], ends: list[tuple[int, int, int, int]]
+@given(st.lists(positions, max_size=8), st.lists(positions, max_size=4))
+def test_rows_before_the_last_truncation_of_their_table_are_left_out(
+    changes: list[tuple[int, int, int, int]], truncations: list[tuple[int, int, int, int]]
 ) -> None:
-    rows = writes(*((table, b"a", b"1", 1, ts, PUTS, seq, sub) for table, ts, seq, sub in made))
+    rows = writes(*((table, b"a", b"1", 1, ts, PUTS, seq, sub) for table, ts, seq, sub in changes))
     last = last_of_tables(
-        writes(*((table, b"x", None, 1, ts, TRUNCATES, seq, sub) for table, ts, seq, sub in ends))
+        writes(*((table, b"x", None, 1, ts, TRUNCATES, seq, sub) for table, ts, seq, sub in truncations))
     )
     emptied: dict[int, tuple[int, ...]] = {}
-    for table, *place in ends:
-        emptied[table] = max(emptied.get(table, (-1,)), tuple(place))
+    for table, *order in truncations:
+        emptied[table] = max(emptied.get(table, (-1,)), tuple(order))
     assert {row["table_id"]: later(row) for row in last.to_pylist()} == emptied
     assert {(row["key"], row["value"]) for row in last.to_pylist()} <= {(b"", None)}
     assert last["start_ts"] == last["commit_ts"]
-    wanted = [row for row in rows.to_pylist() if later(row) > emptied.get(row["table_id"], (-1,))]
-    assert behind_ends(rows, last).to_pylist() == wanted
+    expected = [row for row in rows.to_pylist() if later(row) > emptied.get(row["table_id"], (-1,))]
+    assert behind_ends(rows, last).to_pylist() == expected
 
 
 def test_values_come_from_the_write_or_from_before_the_commit() -> None:
@@ -65,17 +65,21 @@ def test_values_come_from_the_write_or_from_before_the_commit() -> None:
         (1, b"c", None, 6, 9, DELETES, 0, 0),
         (2, b"b", b"", 5, 9, PUTS, 0, 0),
     )
-    apart = values((1, b"b", b"late", 5), (1, b"b", b"late", 5), (1, b"b", b"other", 6), (1, b"c", b"x", 6))
-    found = {(row["table_id"], row["key"]): row["value"] for row in with_values(rows, apart).to_pylist()}
-    assert found == {(1, b"a"): b"own", (1, b"b"): b"late", (1, b"c"): None, (2, b"b"): b""}
+    prewritten = values(
+        (1, b"b", b"late", 5), (1, b"b", b"late", 5), (1, b"b", b"other", 6), (1, b"c", b"x", 6)
+    )
+    actual = {
+        (row["table_id"], row["key"]): row["value"] for row in with_values(rows, prewritten).to_pylist()
+    }
+    assert actual == {(1, b"a"): b"own", (1, b"b"): b"late", (1, b"c"): None, (2, b"b"): b""}
     with pytest.raises(Damaged, match=r"key 62 of table 1, .* start ts 5 and committed at 9, is not"):
         with_values(rows, values((1, b"b", None, 5)))
 
 
-def test_a_table_without_a_name_has_none() -> None:
+def test_rows_of_a_table_without_a_name_have_none() -> None:
     rows = writes((1, b"a", b"1", 5, 9, PUTS, 0, 0), (2, b"a", b"2", 5, 9, PUTS, 0, 0))
-    found = named(rows, [NamedTable(2, "shop", "orders")]).to_pylist()
-    assert [(row["table_id"], row["db"], row["name"]) for row in found] == [
+    named_rows = named(rows, [NamedTable(2, "shop", "orders")]).to_pylist()
+    assert [(row["table_id"], row["db"], row["name"]) for row in named_rows] == [
         (1, None, None),
         (2, "shop", "orders"),
     ]
@@ -87,9 +91,9 @@ def test_a_table_is_created_once_and_is_readable_with_its_file_verified(tmp_path
     rows = pa.table({"table_id": [2, 3], "key": pa.array([b"a", b"b"], pa.binary())})
     added = put_rows(storage, "", rows, {"delta.dataSkippingStatsColumns": "table_id"})
     create_table(storage, rows.schema, [added], {"userMetadata": "told", "operationMetrics": {"rows": "2"}})
-    made = DeltaTable(str(tmp_path / "out"))
-    assert made.to_pyarrow_table().to_pylist() == rows.to_pylist()
-    assert (made.history()[0]["userMetadata"], made.history()[0]["operationMetrics"]) == (
+    table = DeltaTable(str(tmp_path / "out"))
+    assert table.to_pyarrow_table().to_pylist() == rows.to_pylist()
+    assert (table.history()[0]["userMetadata"], table.history()[0]["operationMetrics"]) == (
         "told",
         {"rows": "2"},
     )

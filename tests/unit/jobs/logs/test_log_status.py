@@ -25,7 +25,7 @@ from lakebackup_jobs.logs.feeds import feed_of
 from lakebackup_jobs.logs.task import TaskSettings, settings_text, task_of
 
 
-def found(state: str = "running", detail: str | None = None, at_work: bool = True) -> dict[str, Any]:
+def task_status(state: str = "running", detail: str | None = None, at_work: bool = True) -> dict[str, Any]:
     return {"state": state, "detail": detail, "at_work": at_work}
 
 
@@ -39,11 +39,11 @@ def test_settings_come_back_as_they_were_written() -> None:
     assert "password" not in settings_text(settings)
 
 
-def test_what_is_shown_of_a_task_has_no_secrets() -> None:
+def test_the_repr_of_a_task_has_no_secrets() -> None:
     settings = TaskSettings("debezium", "h:1", ("shop",))
     client = {"sasl.password": "hidden"}
-    shown = LogRequest("/d", "prod", settings, client), Place("/d", None, client), feed_of(settings, client)
-    assert "hidden" not in repr(shown)
+    objects = LogRequest("/d", "prod", settings, client), Place("/d", None, client), feed_of(settings, client)
+    assert "hidden" not in repr(objects)
 
 
 @pytest.mark.parametrize("bad", ['"feed":"csv"', '"flush_every_s":0', '"codec":"gzip"', '"lastbackupts":-1'])
@@ -54,21 +54,21 @@ def test_settings_that_make_no_sense_are_refused(bad: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "told"),
+    ("status", "message"),
     [
-        (found(), None),
-        (found("stopped", at_work=False), "task completed or not found"),
-        (found("complete"), "task completed or not found"),
-        (found("paused", "disk full\nFree some space."), "task paused itself: disk full"),
-        (found("paused"), None),
-        (found(at_work=False), "no job of the task is at work"),
+        (task_status(), None),
+        (task_status("stopped", at_work=False), "task completed or not found"),
+        (task_status("complete"), "task completed or not found"),
+        (task_status("paused", "disk full\nFree some space."), "task paused itself: disk full"),
+        (task_status("paused"), None),
+        (task_status(at_work=False), "no job of the task is at work"),
     ],
 )
-def test_what_is_wrong_with_a_task(status: dict[str, Any], told: str | None) -> None:
-    assert problem(status) == told
+def test_problems_of_a_task_are_named(status: dict[str, Any], message: str | None) -> None:
+    assert problem(status) == message
 
 
-def test_a_line_a_store() -> None:
+def test_each_store_has_a_line() -> None:
     stores = [
         {"store": "1", "ok": False, "next_backup_ts": 5, "error": "task completed or not found"},
         {"store": "2", "ok": True, "next_backup_ts": 900, "error": None},
@@ -80,8 +80,8 @@ def test_a_line_a_store() -> None:
 
 
 def position(region: int, start: int, end: int) -> Position:
-    place = {"backup_id": "b2", "scope": "feed", "epoch": "e", "region": str(region)}
-    return filled(Position, **place, start_position=start, end_position=end, high_position=end)
+    region_columns = {"backup_id": "b2", "scope": "feed", "epoch": "e", "region": str(region)}
+    return filled(Position, **region_columns, start_position=start, end_position=end, high_position=end)
 
 
 def flush(newest: Newest | None, floor: int | None = None) -> Flush:
@@ -92,7 +92,7 @@ def flush(newest: Newest | None, floor: int | None = None) -> Flush:
 NEWEST = Newest("b1", 1, "b1", 0, 1, 0, 40)
 
 
-def test_what_was_captured_may_be_less_than_was_planned() -> None:
+def test_fewer_positions_may_be_captured_than_were_planned() -> None:
     ends = publish.ends_of(['[["feed", 0, 5, 8]]', '[["feed", 1, 0, 0]]'])
     rows = publish.captured(flush(NEWEST), ends)
     assert [(r.start_position, r.end_position) for r in rows] == [(5, 8), (0, 0)]
@@ -106,8 +106,8 @@ def test_what_was_captured_may_be_less_than_was_planned() -> None:
 def test_a_gap_reaches_as_far_as_the_flush_has_read(end_ts: int, seen_ts: int, to_ts: int) -> None:
     span = {"from_position": 5, "to_position": 8, "from_ts": 40, "to_ts": 40}
     gap = filled(Gap, backup_id="b2", scope="feed", epoch="e", bridged=True, **span)
-    [found] = publish.bridged([gap], end_ts, seen_ts)
-    assert (found.from_ts, found.to_ts) == (40, to_ts)
+    [bridged_gap] = publish.bridged([gap], end_ts, seen_ts)
+    assert (bridged_gap.from_ts, bridged_gap.to_ts) == (40, to_ts)
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_a_gap_reaches_as_far_as_the_flush_has_read(end_ts: int, seen_ts: int, t
         (Newest("b1", 1, "b1", 0, 1, None, 0), None, 70, None, (70, 70)),
     ],
 )
-def test_what_a_log_covers(
+def test_the_span_that_a_log_covers(
     tmp_path: Any, newest: Newest | None, floor: int | None, checkpoint: int | None, endts: int | None,
     span: tuple[int | None, int],
 ) -> None:  # fmt: skip
@@ -136,7 +136,7 @@ def test_what_a_log_covers(
     assert row.base == ("b1" if newest else row.backup_id)
 
 
-def test_where_a_task_was_paused_or_stopped() -> None:
+def test_pause_and_stop_name_the_checkpoint() -> None:
     assert pause._ended({"checkpoint_ts": 7, "at_work": True}) == "Paused at 7."
     assert pause._ended({"checkpoint_ts": None, "at_work": False}) == (
         "Paused; no checkpoint is known yet. No job of it was at work: nothing was flushed."
@@ -146,19 +146,19 @@ def test_where_a_task_was_paused_or_stopped() -> None:
 
 
 def test_flags_that_a_job_gets(tmp_path: Path) -> None:
-    """Those of the command that starts it, but for those that `launch` adds and those of its output."""
-    places = []
+    """They are those of the command that starts it, except flags that `launch` adds and flags of output."""
+    repository_pairs = []
 
     @verb(options.REPO, options.KAFKA_CLIENT, options.LEASE, options.BANDWIDTH, options.CLUSTER)
     def start(call: Call) -> None:
-        places.append((place_of(call, run=True, metrics_port=9), place_of(call)))
+        repository_pairs.append((place_of(call, run=True, metrics_port=9), place_of(call)))
 
     app = start.command()
-    where = ["--repo", str(tmp_path), "--catalog", "c", "--json"]
-    flags = ["--lease-ttl", "5s", "-X", "a=b", "--bandwidth", "5MB/s", "--master", "local"]
-    flags += ["--spark-conf", "c=d", "--spark-conf", "e=f"]
-    app([*where, *flags], standalone_mode=False)
-    app(where, standalone_mode=False)
-    assert places[0][0].options == [*flags, "--metrics-port", "9"]
-    assert places[1][0].options == ["--metrics-port", "9"]
-    assert places[0][1].options is None
+    command_flags = ["--repo", str(tmp_path), "--catalog", "c", "--json"]
+    job_flags = ["--lease-ttl", "5s", "-X", "a=b", "--bandwidth", "5MB/s", "--master", "local"]
+    job_flags += ["--spark-conf", "c=d", "--spark-conf", "e=f"]
+    app([*command_flags, *job_flags], standalone_mode=False)
+    app(command_flags, standalone_mode=False)
+    assert repository_pairs[0][0].options == [*job_flags, "--metrics-port", "9"]
+    assert repository_pairs[1][0].options == ["--metrics-port", "9"]
+    assert repository_pairs[0][1].options is None

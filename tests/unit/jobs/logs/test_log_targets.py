@@ -1,4 +1,4 @@
-"""What places that a log is restored to say they hold, and what may go on there."""
+"""What the target of a restored log says that it holds, and which restores may continue there."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lakebackup_jobs.cli import main
 from lakebackup_jobs.targets import Held, is_done
 from lakebackup_jobs.targets.delta import DeltaTarget
 
-HELD = Held(source="shop", from_ts=0, to_ts=100, start_ts=0, filters=[])
+RESTORED = Held(source="shop", from_ts=0, to_ts=100, start_ts=0, filters=[])
 
 
 def commits(folder: Path, *infos: dict[str, Any]) -> DeltaTarget:
@@ -24,14 +24,14 @@ def commits(folder: Path, *infos: dict[str, Any]) -> DeltaTarget:
     return DeltaTarget(str(folder))
 
 
-WRITE = {"operation": "WRITE", "userMetadata": HELD.text()}
+WRITE = {"operation": "WRITE", "userMetadata": RESTORED.text()}
 
 
-def test_what_a_restore_made(tmp_path: Path) -> None:
-    assert commits(tmp_path, WRITE, {"operation": "OPTIMIZE"}, {"operation": "VACUUM END"}).held() == HELD
+def test_a_table_of_a_restore_says_what_it_holds(tmp_path: Path) -> None:
+    assert commits(tmp_path, WRITE, {"operation": "OPTIMIZE"}, {"operation": "VACUUM END"}).held() == RESTORED
 
 
-def test_what_was_changed_since_is_nothing_to_continue_from(tmp_path: Path) -> None:
+def test_a_table_that_was_changed_since_cannot_be_continued(tmp_path: Path) -> None:
     target = commits(tmp_path, WRITE, {"operation": "DELETE"}, {"operation": "OPTIMIZE"})
     for as_of in (None, 100):
         with pytest.raises(Refused, match=r"was changed \(DELETE\)"):
@@ -55,18 +55,20 @@ def test_a_folder_of_someone_else(tmp_path: Path) -> None:
         DeltaTarget(str(tmp_path)).held()
 
 
-def test_what_depends_on_another_table_continues_nowhere() -> None:
-    after = Held(source="shop", from_ts=0, to_ts=200, start_ts=100, filters=[])
-    other = Held(source="shop", from_ts=50, to_ts=100, start_ts=50, filters=[])
-    assert not is_done(other, after)
-    assert not is_done(None, after, alone=True)
-    assert is_done(after, after, alone=True)
-    for there in (other, HELD, replace(after, from_ts=50)):
+def test_a_restore_that_depends_on_another_table_continues_none() -> None:
+    requested = Held(source="shop", from_ts=0, to_ts=200, start_ts=100, filters=[])
+    earlier = Held(source="shop", from_ts=50, to_ts=100, start_ts=50, filters=[])
+    assert not is_done(earlier, requested)
+    assert not is_done(None, requested, alone=True)
+    assert is_done(requested, requested, alone=True)
+    for existing in (earlier, RESTORED, replace(requested, from_ts=50)):
         with pytest.raises(Refused, match="is new"):
-            is_done(there, after, alone=True)
+            is_done(existing, requested, alone=True)
 
 
-def test_a_point_goes_into_no_topics(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_restore_of_a_point_into_topics_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     command = ["restore", "point", "shop", "--repo", str(tmp_path), "--to", "kafka://localhost:1"]
     assert main(command) == UsageProblem.exit_code
     assert "into topics" in capsys.readouterr().err

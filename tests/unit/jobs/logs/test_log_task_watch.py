@@ -12,40 +12,40 @@ from lakebackup_jobs.logs.task_watch import TaskWatch
 
 
 class Table:
-    """A table whose versions are looked at and read, by a clock of its own."""
+    """A table with a clock, which records when its version is looked up and when its rows are read."""
 
     def __init__(self) -> None:
-        self.version, self.now = 3, 0.0
+        self.version, self.time_s = 3, 0.0
         self.looks: list[float] = []
         self.reads: list[float] = []
 
     def newest(self, _uri: str) -> int:
-        self.looks.append(self.now)
+        self.looks.append(self.time_s)
         return self.version
 
     def read(self) -> Task:
-        self.reads.append(self.now)
+        self.reads.append(self.time_s)
         return Task("prod", "running", self.version, "me", TaskSettings("br", "h:1", ("t",)), None)
 
     def watched(self, uri: str) -> Callable[[int], list[int]]:
-        watch = TaskWatch(uri, self.read, lambda: self.now)
+        watch = TaskWatch(uri, self.read, lambda: self.time_s)
 
         def seconds(count: int) -> list[int]:
-            """What is seen, each second."""
-            seen = []
+            """The versions that a look each second returns."""
+            versions = []
             for _ in range(count):
-                seen.append(watch.look().at)
-                self.now += 1
-            return seen
+                versions.append(watch.look().at)
+                self.time_s += 1
+            return versions
 
         return seconds
 
 
 @pytest.fixture
 def table(monkeypatch: pytest.MonkeyPatch) -> Table:
-    made = Table()
-    monkeypatch.setattr(task_watch, "newest_version", made.newest)
-    return made
+    table = Table()
+    monkeypatch.setattr(task_watch, "newest_version", table.newest)
+    return table
 
 
 def test_object_storage_is_asked_seldom_while_nothing_changes(table: Table) -> None:
@@ -61,7 +61,7 @@ def test_object_storage_is_asked_seldom_while_nothing_changes(table: Table) -> N
     assert len(table.looks) - looks >= 1  # soon again after a change
 
 
-def test_what_was_forgotten_is_read(table: Table) -> None:
+def test_a_forgotten_task_is_read_again(table: Table) -> None:
     watch = TaskWatch("s3://bucket/catalog/log_tasks", table.read, lambda: 0.0)
     watch.look()
     table.version = 4
@@ -80,9 +80,9 @@ def test_a_folder_is_looked_at_each_second_and_read_when_it_changed(table: Table
 
 
 def test_a_table_that_cannot_be_looked_at_is_read(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    def gone(_uri: str) -> int:
+    def fail(_uri: str) -> int:
         raise FileNotFoundError
 
-    monkeypatch.setattr(task_watch, "newest_version", gone)
+    monkeypatch.setattr(task_watch, "newest_version", fail)
     assert table.watched("/backups/catalog/log_tasks")(3) == [3, 3, 3]
     assert len(table.reads) == 3

@@ -33,43 +33,43 @@ MARKS = st.lists(
 )
 
 
-@given(batches=st.lists(MARKS, max_size=5), seen=st.dictionaries(st.integers(1, 9), st.sampled_from("ab")))
+@given(batches=st.lists(MARKS, max_size=5), stores=st.dictionaries(st.integers(1, 9), st.sampled_from("ab")))
 def test_the_last_mark_that_closes_a_region_or_else_the_last_counts_with_the_greatest_ts(
-    batches: list[list[dict[str, Any]]], seen: dict[int, str]
+    batches: list[list[dict[str, Any]]], stores: dict[int, str]
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(region_marks, "_MANY", 5)
-        kept = Marks()
+        marks = Marks()
         for batch in batches:
-            kept.add(pa.RecordBatch.from_pylist(batch, marks_schema()))
-    for region, store in seen.items():
-        kept.see(region, store)
+            marks.add(pa.RecordBatch.from_pylist(batch, marks_schema()))
+    for region, store in stores.items():
+        marks.see(region, store)
     nothing = {"resolved_ts": 0, "closed": False, "successors": None, "marked": False}
-    expected = {region: {"region": region, "store": store, **nothing} for region, store in seen.items()}
+    expected = {region: {"region": region, "store": store, **nothing} for region, store in stores.items()}
     for mark in (mark for batch in batches for mark in batch):
         row = {name: value for name, value in mark.items() if name != "offset"}
-        was = expected.get(row["region"], nothing)
-        resolved = {"resolved_ts": max(was["resolved_ts"], row["resolved_ts"]), "marked": True}
-        # A mark that is sent again behind its region's end opens it no more.
-        expected[row["region"]] = (was if was["closed"] and not row["closed"] else row) | resolved
-    found = kept.table()
-    assert {row["region"]: row for row in region_marks.mappings(found)} == expected
-    assert found["region"].to_pylist() == sorted(expected)
-    assert region_marks.resolved(found) == {
+        previous = expected.get(row["region"], nothing)
+        resolved = {"resolved_ts": max(previous["resolved_ts"], row["resolved_ts"]), "marked": True}
+        # A mark that is sent again after its region was closed does not reopen it.
+        expected[row["region"]] = (previous if previous["closed"] and not row["closed"] else row) | resolved
+    table = marks.table()
+    assert {row["region"]: row for row in region_marks.mappings(table)} == expected
+    assert table["region"].to_pylist() == sorted(expected)
+    assert region_marks.resolved(table) == {
         region: row["resolved_ts"] for region, row in expected.items() if row["marked"]
     }
 
 
-def test_what_a_task_saw_is_kept_until_the_flush_is_committed(tmp_path: Path) -> None:
-    storage, kept = open_storage(str(tmp_path)), Marks()
-    kept.see(7, "a")
-    told = {"ends": [["t", 0, 1, 2]], "finished": [{"é": 1}]}
-    region_marks.put(storage, "task", BACKUP, 3, kept.table(), told)
-    rows, found = region_marks.get(storage, "task", BACKUP, 3)
-    assert (rows.equals(kept.table()), found) == (True, told)
+def test_marks_of_a_task_are_kept_until_the_flush_is_committed(tmp_path: Path) -> None:
+    storage, marks = open_storage(str(tmp_path)), Marks()
+    marks.see(7, "a")
+    state = {"ends": [["t", 0, 1, 2]], "finished": [{"é": 1}]}
+    region_marks.put(storage, "task", BACKUP, 3, marks.table(), state)
+    rows, stored_state = region_marks.get(storage, "task", BACKUP, 3)
+    assert (rows.equals(marks.table()), stored_state) == (True, state)
     path = layout.marks_path("task", BACKUP, 3)
-    whole = storage.get(path)
-    for damaged in (whole[:-5], whole[: len(whole) // 2], b""):
+    content = storage.get(path)
+    for damaged in (content[:-5], content[: len(content) // 2], b""):
         storage.put(path, damaged)
         with pytest.raises(Damaged, match=r"marks/000003\.parquet"):
             region_marks.get(storage, "task", BACKUP, 3)

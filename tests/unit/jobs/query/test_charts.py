@@ -1,4 +1,4 @@
-"""Charts are values: what is missing is red, at the time and as long as it was missing; no data, no chart."""
+"""Charts are values: a gap is red and as long as it was, and without data there is no chart."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ def traces(chart: charts.Chart | None) -> dict[str, dict[str, Any]]:
 
 
 def run(days: int, source: str = "prod", **row: Any) -> dict[str, Any]:
-    nothing = {"succeeded": 0, "failed": 0, "missed": 0, "longest_ms": 60_000}
-    return {"source": source, "day_ts": MIDNIGHT + days * DAY} | nothing | row
+    defaults = {"succeeded": 0, "failed": 0, "missed": 0, "longest_ms": 60_000}
+    return {"source": source, "day_ts": MIDNIGHT + days * DAY} | defaults | row
 
 
-def test_the_worst_run_of_a_day_is_its_cell() -> None:
+def test_the_cell_of_a_day_shows_its_worst_run() -> None:
     rows = [
         run(0, succeeded=4),
         run(1, succeeded=3, missed=1),
@@ -98,7 +98,7 @@ def test_an_axis_of_times_has_six_hours_or_more_around_its_bars(length: int) -> 
     [([0], -13), ([-13], -13), ([-30, 0], -30), ([-2_000, 0], -90), ([0, 500], -13)],
 )
 def test_an_axis_of_days_is_two_weeks_to_three_months_and_ends_today(days: list[int], start: int) -> None:
-    """Whatever is older, or from the future."""
+    """Older days and days in the future do not stretch it."""
     rows = [run(day, succeeded=1) for day in days]
     for chart in (charts.calendar(rows, MIDNIGHT + 5, 91), charts.durations(rows, MIDNIGHT + 5, 91)):
         assert chart
@@ -108,7 +108,7 @@ def test_an_axis_of_days_is_two_weeks_to_three_months_and_ends_today(days: list[
 
 
 def test_no_tick_has_a_fraction_of_a_second() -> None:
-    chart = charts.growth([grown(0, 1)])
+    chart = charts.growth([growth_row(0, 1)])
     assert chart
     (stop,) = chart["layout"]["xaxis"]["tickformatstops"]
     assert stop["dtickrange"] == [None, 60_000]
@@ -116,8 +116,8 @@ def test_no_tick_has_a_fraction_of_a_second() -> None:
     assert "f" not in stop["value"]
 
 
-def grown(at: int, size: int, days: int = 1) -> dict[str, Any]:
-    row = {"source": "prod", "from_ts": MIDNIGHT + at * DAY, "to_ts": MIDNIGHT + (at + days) * DAY}
+def growth_row(day: int, size: int, days: int = 1) -> dict[str, Any]:
+    row = {"source": "prod", "from_ts": MIDNIGHT + day * DAY, "to_ts": MIDNIGHT + (day + days) * DAY}
     return row | {"new_bytes": size, "removed_bytes": 0, "held_bytes": size}
 
 
@@ -131,7 +131,7 @@ def grown(at: int, size: int, days: int = 1) -> dict[str, Any]:
     ],
 )
 def test_sizes_have_round_ticks(size: int, ticks: list[str]) -> None:
-    chart = charts.growth([grown(0, size)])
+    chart = charts.growth([growth_row(0, size)])
     assert chart
     assert chart["layout"]["yaxis"]["ticktext"] == ticks
     assert chart["layout"]["xaxis"]["range"] == [MIDNIGHT - 13 * DAY, MIDNIGHT + DAY]
@@ -139,13 +139,13 @@ def test_sizes_have_round_ticks(size: int, ticks: list[str]) -> None:
 
 
 def test_growth_of_years_has_bars_of_several_days() -> None:
-    chart = charts.growth([grown(5 * day, 1, days=5) for day in range(365)])
+    chart = charts.growth([growth_row(5 * day, 1, days=5) for day in range(365)])
     assert chart
     assert chart["layout"]["xaxis"]["range"] == [MIDNIGHT, MIDNIGHT + 1825 * DAY]
     assert chart["layout"]["yaxis2"]["title"]["text"] == "per 5 days"
 
 
-def test_lines_are_bounded() -> None:
+def test_the_number_of_lines_is_bounded() -> None:
     rows = [{"line": f"t{n}", "status": "restorable", "from_ts": 0, "to_ts": DAY} for n in range(100)]
     few, many = charts.coverage(rows[:2], "line"), charts.coverage(rows, "line")
     assert len(traces(many)["restorable"]["y"]) == charts.LANES
@@ -157,27 +157,27 @@ def test_lines_are_bounded() -> None:
 def test_durations_have_a_line_a_source_and_a_cross_a_failure() -> None:
     rows = [run(0, longest_ms=20), run(1, longest_ms=90_000, failed=1), run(2, missed=1, longest_ms=None)]
     rows += [run(0, f"s{n:02d}", longest_ms=1000 * n) for n in range(1, 20)]
-    found = traces(charts.durations(rows, MIDNIGHT + 2 * DAY, 91))
-    assert [*found] == ["prod", *(f"s{n}" for n in range(13, 20)), "failed"]
-    assert found["prod"]["y"] == [100, 90_000], "a logarithm has no nothing"
-    assert found["failed"]["x"] == [MIDNIGHT + DAY + DAY // 2]
-    assert found["failed"]["hovertext"] == ["prod<br>2026-11-22 UTC: 1 min 30 s<br>1 failed"]
+    traces_by_name = traces(charts.durations(rows, MIDNIGHT + 2 * DAY, 91))
+    assert [*traces_by_name] == ["prod", *(f"s{n}" for n in range(13, 20)), "failed"]
+    assert traces_by_name["prod"]["y"] == [100, 90_000], "a logarithm has no nothing"
+    assert traces_by_name["failed"]["x"] == [MIDNIGHT + DAY + DAY // 2]
+    assert traces_by_name["failed"]["hovertext"] == ["prod<br>2026-11-22 UTC: 1 min 30 s<br>1 failed"]
 
 
-def test_growth_stacks_what_is_held_and_shows_what_came_and_went() -> None:
-    def days(*held: int, source: str = "prod", **row: Any) -> list[dict[str, Any]]:
-        own = {"source": source, "new_bytes": 10, "removed_bytes": 0} | row
+def test_growth_stacks_held_bytes_and_shows_additions_and_removals() -> None:
+    def days(*sizes: int, source: str = "prod", **row: Any) -> list[dict[str, Any]]:
+        columns = {"source": source, "new_bytes": 10, "removed_bytes": 0} | row
         return [
-            {**own, "from_ts": at * DAY, "to_ts": (at + 1) * DAY, "held_bytes": size}
-            for at, size in enumerate(held)
+            {**columns, "from_ts": day * DAY, "to_ts": (day + 1) * DAY, "held_bytes": size}
+            for day, size in enumerate(sizes)
             if size
         ]
 
-    found = traces(charts.growth(days(5, 6, 7) + days(0, 3, 0, 4, source="edge", removed_bytes=2)))
-    assert found["edge"]["x"] == [0, DAY, 2 * DAY, 3 * DAY, 4 * DAY]
-    assert found["edge"]["y"] == [0, 3, 3, 4, 4]
-    assert found["prod"]["y"] == [5, 6, 7, 7, 7], "a day without a backup keeps what there was"
-    assert (found["added"]["y"], found["pruned"]["y"]) == ([10, 20, 10, 10], [0, -2, 0, -2])
+    traces_by_name = traces(charts.growth(days(5, 6, 7) + days(0, 3, 0, 4, source="edge", removed_bytes=2)))
+    assert traces_by_name["edge"]["x"] == [0, DAY, 2 * DAY, 3 * DAY, 4 * DAY]
+    assert traces_by_name["edge"]["y"] == [0, 3, 3, 4, 4]
+    assert traces_by_name["prod"]["y"] == [5, 6, 7, 7, 7], "a day without a backup keeps what there was"
+    assert (traces_by_name["added"]["y"], traces_by_name["pruned"]["y"]) == ([10, 20, 10, 10], [0, -2, 0, -2])
     many = traces(charts.growth([row for n in range(12) for row in days(100 + n, source=f"s{n:02d}")]))
     assert [*many][:8] == [*(f"s{n:02d}" for n in range(5, 12)), "5 others"]
     assert many["5 others"]["y"] == [510, 510]
@@ -191,11 +191,11 @@ def test_growth_stacks_what_is_held_and_shows_what_came_and_went() -> None:
         charts.calendar([run(500, succeeded=1)], MIDNIGHT, 91), charts.durations([run(500)], MIDNIGHT, 91),
     ],
 )  # fmt: skip
-def test_no_data_no_chart(chart: charts.Chart | None) -> None:
+def test_without_data_there_is_no_chart(chart: charts.Chart | None) -> None:
     assert chart is None
 
 
-def test_a_name_is_no_tag() -> None:
+def test_a_name_is_escaped_and_cut() -> None:
     chart = charts.calendar([run(0, "<a href='x'>\x1b</a>" + "n" * 60, succeeded=1)], MIDNIGHT, 91)
     assert chart
     assert "<a" not in json.dumps(chart)

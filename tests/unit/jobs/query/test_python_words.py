@@ -1,4 +1,4 @@
-"""Texts that name flags of the command line, in the words of Python; commands that they quote stay."""
+"""Flags of the command line in messages become Python arguments. Quoted commands stay."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The questions of docs/questions.md, and what views say of a catalog with a gap and a missing file.
+"""The questions of docs/questions.md, and views of a catalog with a gap and a missing file.
 
-Made by hand, without a broker.
+The catalog is made by hand, without a broker.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ from lakebackup_jobs.topics import restore as restore_topics
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> MadeBackups:
+def backups(tmp_path_factory: pytest.TempPathFactory) -> MadeBackups:
     return made_catalog(tmp_path_factory.mktemp("backups"))
 
 
-def asked(made: MadeBackups, sql: str) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = made.reader().select(sql).read_all().to_pylist()
+def select_rows(backups: MadeBackups, sql: str) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = backups.reader().select(sql).read_all().to_pylist()
     return rows
 
 
-def obstacles(made: MadeBackups, to_ts: int) -> list[str]:
+def obstacles(backups: MadeBackups, to_ts: int) -> list[str]:
     request = RestoreRequest(
-        destination=str(made.folder), target="dir:x", topics=("orders",), to_ts=to_ts, dry_run=True
+        destination=str(backups.folder), target="dir:x", topics=("orders",), to_ts=to_ts, dry_run=True
     )
     reporter = quiet()
-    return [str(one) for one in restore_topics.run(request, reporter=reporter)["obstacles"]]
+    return [str(obstacle) for obstacle in restore_topics.run(request, reporter=reporter)["obstacles"]]
 
 
-def test_coverage_of_a_catalog_with_a_gap_and_a_missing_file(made: MadeBackups) -> None:
-    covered = asked(
-        made, "SELECT region, status, reason, from_ts, to_ts FROM coverage ORDER BY region, to_ts"
+def test_coverage_of_a_catalog_with_a_gap_and_a_missing_file(backups: MadeBackups) -> None:
+    covered = select_rows(
+        backups, "SELECT region, status, reason, from_ts, to_ts FROM coverage ORDER BY region, to_ts"
     )
     first_lost = ENDS[1] - 99
     assert [tuple(row.values()) for row in covered] == [
@@ -51,24 +51,30 @@ def test_coverage_of_a_catalog_with_a_gap_and_a_missing_file(made: MadeBackups) 
         ("1", "restorable", None, ENDS[2], ENDS[3]),
     ]
     for row in covered:
-        told = [one for one in obstacles(made, row["to_ts"]) if f"partition {row['region']}:" in one]
-        assert bool(told) == (row["status"] == "gap"), (row, told)
+        region_obstacles = [
+            obstacle
+            for obstacle in obstacles(backups, row["to_ts"])
+            if f"partition {row['region']}:" in obstacle
+        ]
+        assert bool(region_obstacles) == (row["status"] == "gap"), (row, region_obstacles)
 
-    (lost,) = asked(made, "SELECT path FROM missing_files")
-    unusable = asked(made, "SELECT number, reason, path FROM unusable_backups ORDER BY number")
+    (lost,) = select_rows(backups, "SELECT path FROM missing_files")
+    unusable = select_rows(backups, "SELECT number, reason, path FROM unusable_backups ORDER BY number")
     assert unusable == [{"number": n, "reason": "missing", "path": lost["path"]} for n in (2, 3)]
 
 
 def test_a_connection_answers_as_the_command_line(
-    made: MadeBackups, capsys: pytest.CaptureFixture[str]
+    backups: MadeBackups, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    connection = lakebackup.connect(str(made.folder))
+    connection = lakebackup.connect(str(backups.folder))
     for question in questions().values():
-        told = [json.loads(json_line(row)) for row in connection.sql(question)]
-        assert settled(told) == settled(said(capsys, "sql", question, "--repo", str(made.folder))), question
+        rows = [json.loads(json_line(row)) for row in connection.sql(question)]
+        assert settled(rows) == settled(said(capsys, "sql", question, "--repo", str(backups.folder))), (
+            question
+        )
 
 
-def test_there_are_questions_and_every_one_has_an_answer(made: MadeBackups) -> None:
+def test_there_are_questions_and_every_one_has_an_answer(backups: MadeBackups) -> None:
     assert len(questions()) >= 20
     for question, sql in questions().items():
-        assert asked(made, sql), question
+        assert select_rows(backups, sql), question

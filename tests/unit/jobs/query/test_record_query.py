@@ -22,16 +22,16 @@ from lakebackup_jobs.query import record_query as ask
 
 
 @pytest.fixture
-def made(tmp_path: Path) -> MadeBackups:
+def backups(tmp_path: Path) -> MadeBackups:
     return MadeBackups(tmp_path)
 
 
-def rows(made: MadeBackups, sql: str) -> list[dict[str, Any]]:
-    return ask.select(made.reader(), sql).rows.read_all().to_pylist()
+def rows(backups: MadeBackups, sql: str) -> list[dict[str, Any]]:
+    return ask.select(backups.reader(), sql).rows.read_all().to_pylist()
 
 
-def numbers(made: MadeBackups, sql: str) -> list[int]:
-    return [row["kafka_offset"] for row in rows(made, sql)]
+def offsets_of(backups: MadeBackups, sql: str) -> list[int]:
+    return [row["kafka_offset"] for row in rows(backups, sql)]
 
 
 def run(first: int, end: int, *, partition: int = 0, step: int = 1000) -> list[Record]:
@@ -41,11 +41,11 @@ def run(first: int, end: int, *, partition: int = 0, step: int = 1000) -> list[R
     ]
 
 
-def test_what_a_record_looks_like(made: MadeBackups) -> None:
+def test_a_record_has_every_column(backups: MadeBackups) -> None:
     odd = Record(1, 8, -1, b"\xff", b"\x00\x01", (("h", b"x"), ("h", None), ("b", b"\xff")))
     text = Record(1, 9, 1_700_000_000_123, "\u00e9".encode(), b' {"n": 1}')
-    made.backup([[odd, text, Record(1, 12, 2**62)]])
-    first, second, third = rows(made, "SELECT * FROM records('orders') ORDER BY kafka_offset")
+    backups.backup([[odd, text, Record(1, 12, 2**62)]])
+    first, second, third = rows(backups, "SELECT * FROM records('orders') ORDER BY kafka_offset")
     assert first | {"epoch": "", "path": "", "backup_id": ""} == {
         "source": "prod", "scope": "orders", "epoch": "", "path": "", "backup_id": "",
         "partition": 1, "kafka_offset": 8, "ts": -1, "time": None, "key": None, "key_hex": "ff",
@@ -59,109 +59,115 @@ def test_what_a_record_looks_like(made: MadeBackups) -> None:
     ]  # fmt: skip
 
 
-def test_every_record_once_whatever_the_chains(made: MadeBackups) -> None:
-    made.backup([run(0, 10), run(0, 5, partition=1)])
-    made.backup([run(10, 20)])
-    made.backup([run(5, 18)], full=True, low={0: 5})  # what was read before, and less of partition 1
-    made.backup([run(18, 30)])
-    found = rows(
-        made, "SELECT partition, kafka_offset AS o, backup_id AS b FROM records('orders') ORDER BY 1, 2"
+def test_every_record_is_returned_once_across_chains(backups: MadeBackups) -> None:
+    backups.backup([run(0, 10), run(0, 5, partition=1)])
+    backups.backup([run(10, 20)])
+    backups.backup([run(5, 18)], full=True, low={0: 5})  # repeats records, and has none of partition 1
+    backups.backup([run(18, 30)])
+    records = rows(
+        backups, "SELECT partition, kafka_offset AS o, backup_id AS b FROM records('orders') ORDER BY 1, 2"
     )
-    assert [(r["partition"], r["o"]) for r in found] == [
+    assert [(record["partition"], record["o"]) for record in records] == [
         *((0, o) for o in range(30)),
         *((1, o) for o in range(5)),
     ]
-    assert {r["b"][-1] for r in found if r["o"] >= 5} == {"3", "4"}
+    assert {record["b"][-1] for record in records if record["o"] >= 5} == {"3", "4"}
 
 
-def test_a_point_is_what_a_restore_brings(made: MadeBackups) -> None:
-    made.backup([run(0, 10)], end_ts=9_500)
-    made.backup([run(10, 20)], end_ts=19_500)
-    third = made.backup([run(15, 25)], full=True, end_ts=24_500, low={0: 15})
+def test_a_restore_point_has_the_records_of_its_restore(backups: MadeBackups) -> None:
+    backups.backup([run(0, 10)], end_ts=9_500)
+    backups.backup([run(10, 20)], end_ts=19_500)
+    third = backups.backup([run(15, 25)], full=True, end_ts=24_500, low={0: 15})
     select = "SELECT kafka_offset FROM records('orders', '{}') ORDER BY 1"
-    assert numbers(made, select.format("1970-01-01T00:00:12Z")) == list(range(13))
-    assert numbers(made, select.format("09000")) == list(range(10))
-    assert numbers(made, select.format("20260101T000002Z")) == list(range(20))
-    assert numbers(made, select.format(third)) == list(range(15, 25))
+    assert offsets_of(backups, select.format("1970-01-01T00:00:12Z")) == list(range(13))
+    assert offsets_of(backups, select.format("09000")) == list(range(10))
+    assert offsets_of(backups, select.format("20260101T000002Z")) == list(range(20))
+    assert offsets_of(backups, select.format(third)) == list(range(15, 25))
     with pytest.raises(Refused, match="after the last backup"):
-        rows(made, select.format("1970-01-01T00:01Z"))
+        rows(backups, select.format("1970-01-01T00:01Z"))
     with pytest.raises(NotFound, match="no backup"):
-        rows(made, select.format("20250101"))
+        rows(backups, select.format("20250101"))
     with pytest.raises(UsageProblem, match="not a time"):
-        rows(made, select.format("someday"))
+        rows(backups, select.format("someday"))
 
 
-def test_a_topic_that_is_not_there(made: MadeBackups) -> None:
-    made.backup([run(0, 3)])
+def test_a_missing_topic_is_refused_with_a_hint(backups: MadeBackups) -> None:
+    backups.backup([run(0, 3)])
     with pytest.raises(NotFound) as missing:
-        rows(made, "SELECT key FROM records('order')")
+        rows(backups, "SELECT key FROM records('order')")
     assert missing.value.hint == "Did you mean orders?"
-    assert numbers(made, "SELECT kafka_offset FROM records('prod/orders') ORDER BY 1") == [0, 1, 2]
+    assert offsets_of(backups, "SELECT kafka_offset FROM records('prod/orders') ORDER BY 1") == [0, 1, 2]
 
 
-def test_a_task_counts_its_files(made: MadeBackups, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_task_counts_its_files(backups: MadeBackups, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "EVERY_S", 0.0)
     for first in (0, 3):
-        made.backup([run(first, first + 3)])
-    reader = made.reader()
+        backups.backup([run(first, first + 3)])
+    reader = backups.reader()
     checked = check_select("SELECT value FROM records('orders')", reader.relations(), records=True)
     (plan,) = ask.plans(reader, checked)
-    found = reader.query("record_files", **plan.parameters()).read_all()
-    counters = progress.TaskCounters(made.storage.uri, "checks/1/")
+    files = reader.query("record_files", **plan.parameters()).read_all()
+    counters = progress.TaskCounters(backups.storage.uri, "checks/1/")
     job = replace(ask.Records(reader, plan).job, counters=counters)
-    assert sum(batch.num_rows for batch in job(found.to_batches())) == 6
-    told = progress.TaskProgress(made.storage, "checks/1/")
-    assert told.total() == (2, sum(found["bytes"].to_pylist()))
-    told.clear()
-    assert list(made.storage.list("checks/")) == []
+    assert sum(batch.num_rows for batch in job(files.to_batches())) == 6
+    task_progress = progress.TaskProgress(backups.storage, "checks/1/")
+    assert task_progress.total() == (2, sum(files["bytes"].to_pylist()))
+    task_progress.clear()
+    assert list(backups.storage.list("checks/")) == []
 
 
-def test_only_files_that_can_hold_the_key_are_opened(made: MadeBackups) -> None:
-    """A year of backups, hourly for a week each month: many small files, keys all over."""
+def test_only_files_that_can_hold_the_key_are_opened(backups: MadeBackups) -> None:
+    """400 backups with a small file each, over which the keys are spread."""
     for hour in range(400):
         first = 10 * hour
         offsets = range(first, first + 10)
-        made.backup([[Record(0, at, at, f"user-{at * 7919 % 4000}".encode()) for at in offsets]])
-    answer = ask.select(made.reader(), "SELECT kafka_offset FROM records('orders') WHERE key = 'user-7919'")
+        backups.backup(
+            [[Record(0, offset, offset, f"user-{offset * 7919 % 4000}".encode()) for offset in offsets]]
+        )
+    answer = ask.select(
+        backups.reader(), "SELECT kafka_offset FROM records('orders') WHERE key = 'user-7919'"
+    )
     assert answer.rows.read_all().num_rows == 0
     answer = ask.select(
-        made.reader(), "SELECT kafka_offset AS o FROM records('orders') WHERE key = 'user-3919'"
+        backups.reader(), "SELECT kafka_offset AS o FROM records('orders') WHERE key = 'user-3919'"
     )
     assert answer.rows.read_all().to_pylist() == [{"o": 1}]
     (reading,) = answer.readings
     assert (reading.held, reading.opened) == (400, 1)
     assert reading.chosen > 1
-    # The bounds alone choose by offset and time.
+    # The bounds alone choose files by offset and time.
     answer = ask.select(
-        made.reader(), "SELECT ts FROM records('orders') WHERE kafka_offset BETWEEN 95 AND 101"
+        backups.reader(), "SELECT ts FROM records('orders') WHERE kafka_offset BETWEEN 95 AND 101"
     )
     assert answer.rows.read_all().num_rows == 7
     assert answer.readings[0].opened == answer.readings[0].chosen == 2
 
 
-def test_a_damaged_file_is_an_error_and_nothing_else(made: MadeBackups) -> None:
-    made.backup([run(0, 1000)])
-    made.backup([run(1000, 1010)])
-    reader = made.reader()
+def test_a_damaged_file_is_an_error_and_nothing_else(backups: MadeBackups) -> None:
+    backups.backup([run(0, 1000)])
+    backups.backup([run(1000, 1010)])
+    reader = backups.reader()
     (row,) = reader.select("SELECT path FROM files WHERE added_in = 1").read_all().to_pylist()
-    path = Path(made.folder, row["path"])
+    path = Path(backups.folder, row["path"])
     flip(path)
     with pytest.raises(Damaged, match="is not what was written"):
-        rows(made, "SELECT count(*) FROM records('orders')")
-    # Who does not need it is answered.
-    assert numbers(made, "SELECT kafka_offset FROM records('orders') WHERE kafka_offset = 1009") == [1009]
+        rows(backups, "SELECT count(*) FROM records('orders')")
+    # A query that does not need the file is answered.
+    assert offsets_of(backups, "SELECT kafka_offset FROM records('orders') WHERE kafka_offset = 1009") == [
+        1009
+    ]
     path.unlink()
     with pytest.raises(Damaged, match="is missing"):
-        rows(made, "SELECT count(*) FROM records('orders')")
+        rows(backups, "SELECT count(*) FROM records('orders')")
 
 
-def test_the_database_of_a_query_that_met_damage_is_freed(made: MadeBackups) -> None:
-    made.backup([run(0, 10)])
-    (path,) = Path(made.folder).rglob("*.data")
+def test_the_database_of_a_query_that_met_damage_is_freed(backups: MadeBackups) -> None:
+    backups.backup([run(0, 10)])
+    (path,) = Path(backups.folder).rglob("*.data")
     path.unlink()
 
     def ask_once() -> weakref.ref[Any]:
-        reader = made.reader()
+        reader = backups.reader()
         with pytest.raises(Damaged):
             ask.select(reader, "SELECT count(*) FROM records('orders')").rows.read_all()
         return weakref.ref(reader)
@@ -171,9 +177,9 @@ def test_the_database_of_a_query_that_met_damage_is_freed(made: MadeBackups) -> 
     assert reader() is None
 
 
-def test_joins_subqueries_and_the_catalog_beside_them(made: MadeBackups) -> None:
-    made.backup([run(0, 10)])
-    made.backup([[Record(0, 0, 0, b"k1", b"bill")]], topic="bills")
+def test_joins_subqueries_and_the_catalog_beside_them(backups: MadeBackups) -> None:
+    backups.backup([run(0, 10)])
+    backups.backup([[Record(0, 0, 0, b"k1", b"bill")]], topic="bills")
     sql = """
         WITH o AS (SELECT key, count(*) AS n FROM records('orders') GROUP BY key)
         SELECT o.key, o.n, b.value, f.entries
@@ -181,44 +187,46 @@ def test_joins_subqueries_and_the_catalog_beside_them(made: MadeBackups) -> None
         JOIN files AS f ON f.path = b.path
         WHERE b.value = 'bill' AND EXISTS (SELECT 1 FROM o AS again WHERE again.key = o.key)
     """
-    assert rows(made, sql) == [{"key": "k1", "n": 2, "value": "bill", "entries": 1}]
+    assert rows(backups, sql) == [{"key": "k1", "n": 2, "value": "bill", "entries": 1}]
 
 
-#: When the backup of the odd times ends.
+#: The end of the backup whose records have odd times, in ms.
 END_TS = 1_795_810_000_000
 
 
-def test_times_of_no_calendar_are_numbers_and_no_record_of_the_future_moves_a_promise(
-    made: MadeBackups,
+def test_times_beyond_the_calendar_are_numbers_and_future_records_move_no_coverage(
+    backups: MadeBackups,
 ) -> None:
     times = [-1, -7, 1, END_TS, 1000 * END_TS, 253_402_300_800_000]
-    made.backup(
+    backups.backup(
         [[Record(0, offset, ts, b"k", b"v", (("", b"x"),)) for offset, ts in enumerate(times)]], end_ts=END_TS
     )
-    records = rows(made, "SELECT ts, time, headers FROM records('orders') ORDER BY kafka_offset")
+    records = rows(backups, "SELECT ts, time, headers FROM records('orders') ORDER BY kafka_offset")
     assert [row["ts"] for row in records] == times
     assert {row["headers"] for row in records} == {'[["", "x"]]'}
     assert [row["time"] and row["time"].isoformat() for row in records] == [
         None, None, "1970-01-01T00:00:00.001000", "2026-11-27T20:06:40", None, None,
     ]  # fmt: skip
-    assert rows(made, "SELECT to_ts FROM coverage") == [{"to_ts": END_TS}]
-    assert rows(made, "SELECT covered_ts FROM rpo") == [{"covered_ts": END_TS}]
+    assert rows(backups, "SELECT to_ts FROM coverage") == [{"to_ts": END_TS}]
+    assert rows(backups, "SELECT covered_ts FROM rpo") == [{"covered_ts": END_TS}]
 
 
-def test_a_time_is_of_no_machine(made: MadeBackups, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_times_do_not_depend_on_the_time_zone_of_the_machine(
+    backups: MadeBackups, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("TZ", "America/New_York")
-    made.backup([run(0, 10)])
+    backups.backup([run(0, 10)])
     for instant in ("1970-01-01T00:00:03Z", "1970-01-01 00:00:03", "1970-01-01T01:00:03+01:00"):
         sql = f"SELECT kafka_offset FROM records('orders') WHERE time = TIMESTAMP '{instant}'"
-        assert numbers(made, sql) == [3]
+        assert offsets_of(backups, sql) == [3]
 
 
-def test_an_id_of_two_contexts_is_decoded_by_the_context_of_the_topic(made: MadeBackups) -> None:
+def test_an_id_of_two_contexts_is_decoded_by_the_context_of_the_topic(backups: MadeBackups) -> None:
     def avro(name: str, *fields: tuple[str, str]) -> str:
         definition = {"type": "record", "name": name}
         return json.dumps({**definition, "fields": [{"name": n, "type": t} for n, t in fields]})
 
-    name = made.backup([[Record(0, 0)]], topic="_schemas")
+    name = backups.backup([[Record(0, 0)]], topic="_schemas")
     customer = avro("Customer", ("name", "string"), ("age", "int"))
     payment = avro("Payment", ("iban", "string"), ("cents", "int"))
     subjects = (("customers-value", customer), (":.partner:payments-value", payment))
@@ -231,13 +239,13 @@ def test_an_id_of_two_contexts_is_decoded_by_the_context_of_the_topic(made: Made
             "schema_type": "AVRO",
         }
         position = {"backup_id": name, "scope": "_schemas", "kind": "schema", "log_position": number}
-        made.add(filled(SchemaRecord, **schema, **position))
+        backups.add(filled(SchemaRecord, **schema, **position))
     value = b"\0\0\0\0\1\6Ann\x54"
     for topic in ("customers", "payments", "others"):
-        made.backup([[Record(0, 0, 0, value, value)]], topic=topic)
+        backups.backup([[Record(0, 0, 0, value, value)]], topic=topic)
 
     def decoded(topic: str) -> dict[str, Any]:
-        (row,) = rows(made, f"SELECT key_json AS k, value_json AS v, problem AS p FROM records('{topic}')")
+        (row,) = rows(backups, f"SELECT key_json AS k, value_json AS v, problem AS p FROM records('{topic}')")
         return row
 
     assert decoded("customers")["v"] == '{"name":"Ann","age":42}'
@@ -252,31 +260,33 @@ def test_an_id_of_two_contexts_is_decoded_by_the_context_of_the_topic(made: Made
     assert "Payment (subject payments-value, version 1, in the context .partner" in unknown["p"]
 
 
-def test_bytes_whose_schema_a_header_names_carry_no_id(made: MadeBackups) -> None:
-    name = made.backup([[Record(0, 0)]], topic="_schemas")
+def test_bytes_whose_schema_a_header_names_carry_no_id(backups: MadeBackups) -> None:
+    name = backups.backup([[Record(0, 0)]], topic="_schemas")
     schema = {"subject": "orders-value", "version": 1, "schema_id": 1, "schema_text": '"long"'}
     position = {"backup_id": name, "scope": "_schemas", "kind": "schema", "log_position": 1}
-    made.add(filled(SchemaRecord, **schema, **position, schema_type="AVRO"))
+    backups.add(filled(SchemaRecord, **schema, **position, schema_type="AVRO"))
     value = b"\0\0\0\0\1\x0e"
     headers = (("other", b"x"), ("__value_schema_id", b"\1" + b"g" * 16))
-    made.backup([[Record(0, 0, 0, value, value, headers), Record(0, 1, 0, b"k", value, (("a", b""),))]])
+    backups.backup([[Record(0, 0, 0, value, value, headers), Record(0, 1, 0, b"k", value, (("a", b""),))]])
     first, second = rows(
-        made,
+        backups,
         "SELECT key_json AS k, value_json AS v, problem AS p FROM records('orders') ORDER BY kafka_offset",
     )
     assert first == {"k": "7", "v": None, "p": "value: its schema is named by a header, which is not read"}
     assert (second["v"], second["p"]) == ("7", None)
 
 
-def test_values_with_a_schema_id_are_decoded(made: MadeBackups) -> None:
+def test_values_with_a_schema_id_are_decoded(backups: MadeBackups) -> None:
     values = [b"\0\0\0\0\1\x0e", b'\0\0\0\0\2{"id": 8}', b"\0\0\0\0\3\x08\x01", b"\0\0\0\0\x09?", b"7"]
-    made.backup([[Record(0, i, i, b"k", value) for i, value in enumerate(values)]])
-    name = made.backup([[Record(0, 0)]], topic="_schemas")
+    backups.backup([[Record(0, i, i, b"k", value) for i, value in enumerate(values)]])
+    name = backups.backup([[Record(0, 0)]], topic="_schemas")
     for number, (kind, text) in enumerate([("AVRO", '"long"'), ("JSON", "{}"), ("PROTOBUF", "")], 1):
-        own = {"subject": f"s{number}", "version": 1, "schema_id": number, "schema_text": text}
-        place = {"backup_id": name, "scope": "_schemas", "kind": "schema", "log_position": number}
-        made.add(filled(SchemaRecord, **own, **place, schema_type=kind))
-    found = rows(made, "SELECT value_json AS j, problem AS p FROM records('orders') ORDER BY kafka_offset")
-    assert [row["j"] for row in found] == ["7", '{"id": 8}', None, None, "7"]
+        schema = {"subject": f"s{number}", "version": 1, "schema_id": number, "schema_text": text}
+        position = {"backup_id": name, "scope": "_schemas", "kind": "schema", "log_position": number}
+        backups.add(filled(SchemaRecord, **schema, **position, schema_type=kind))
+    records = rows(
+        backups, "SELECT value_json AS j, problem AS p FROM records('orders') ORDER BY kafka_offset"
+    )
+    assert [row["j"] for row in records] == ["7", '{"id": 8}', None, None, "7"]
     protobuf = "value: schema 3 is of the kind PROTOBUF, which is not decoded"
-    assert [row["p"] for row in found] == [None, None, protobuf, "value: schema 9 is not known", None]
+    assert [row["p"] for row in records] == [None, None, protobuf, "value: schema 9 is not known", None]

@@ -16,33 +16,33 @@ from lakebackup_jobs.query.thrift_server import SharedViews
 from lakebackup_jobs.runtime.run_as import Account
 
 
-def add_backup(made: MadeBackups, end_ts: int) -> None:
-    made.backup([[Record(0, end_ts, end_ts - 1, b"k", b"v")]], end_ts=end_ts)
-    made.flush()
+def add_backup(destination: MadeBackups, end_ts: int) -> None:
+    destination.backup([[Record(0, end_ts, end_ts - 1, b"k", b"v")]], end_ts=end_ts)
+    destination.flush()
 
 
 def test_shared_views_follow_the_catalog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = 1000.0
     monkeypatch.setattr(thrift_server.time, "monotonic", lambda: clock)
-    made = MadeBackups(tmp_path / "repo")
-    add_backup(made, 100)
+    destination = MadeBackups(tmp_path / "repo")
+    add_backup(destination, 100)
     me = Account(pwd.getpwuid(os.geteuid()).pw_name, os.geteuid(), os.getegid())
     statements: list[str] = []
     views = SharedViews(f"file://{tmp_path}/repo/catalog", tmp_path / "views", me, statements.append)
     views.refresh()
     assert len(statements) == len(KEPT)
 
-    def backups() -> int:
+    def backup_count() -> int:
         (text,) = [text for text in statements[-len(KEPT) :] if "VIEW `backups`" in text]
         return pq.read_table(text.split("`")[3]).num_rows
 
-    assert backups() == 1
-    add_backup(made, 200)
+    assert backup_count() == 1
+    add_backup(destination, 200)
     views.refresh()
-    assert backups() == 1  # too early to look again
+    assert backup_count() == 1  # too early to look again
     clock += 3
     views.refresh()
-    assert backups() == 2
+    assert backup_count() == 2
     clock += 3
     views.refresh()
     assert len(statements) == 2 * len(KEPT)  # nothing has changed

@@ -30,7 +30,7 @@ def test_a_time_carries_its_zone() -> None:
     assert words.moment(1 << 62) == str(1 << 62), "of no calendar"
 
 
-def test_what_is_counted_is_plural_but_for_one() -> None:
+def test_counts_are_plural_except_for_one() -> None:
     assert [words.counted(number, "topic") for number in (0, 1, 1200)] == [
         "0 topics",
         "1 topic",

@@ -1,4 +1,4 @@
-"""What messages' headers say: a plain reading in Python as judge, and damage that must never crash."""
+"""Headers of messages, compared with a plain reading in Python. Damaged bytes must never crash the reader."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from lakebackup.rules.layout import scan_folder, scan_path, scan_ranges_path
 from lakebackup.storage import open_storage
 from lakebackup_jobs.kafka.format.records import OFFSET, BlockStats, Columns, decode_block, encode_record
 from lakebackup_jobs.kafka.format.schemas import FORMAT_V2
-from lakebackup_jobs.queues import transaction_scan as seen_module
+from lakebackup_jobs.queues import transaction_scan as scan_module
 from lakebackup_jobs.queues.backup.copy_task import _Look
 from lakebackup_jobs.queues.messages import Messages, chosen, read_messages, taken
 from lakebackup_jobs.queues.transaction_ids import members
@@ -38,7 +38,7 @@ from lakebackup_jobs.queues.transaction_scan import (
 )
 
 Headers = list[tuple[str, bytes | None]]
-Understood = tuple[int, int, bytes | None]
+ParsedMessage = tuple[int, int, bytes | None]
 BACKUP = "20260131T134511Z-0a1b2c3d"
 WORDS = {"write": 0, "begin": 1, "commit": 2, "rollback": 3}
 NAMES = [
@@ -50,7 +50,7 @@ ids = st.sampled_from(
 )
 
 
-# --- the judge
+# --- the plain reading
 
 
 def tid_of(value: bytes | None, names: HeaderNames) -> int | None:
@@ -63,8 +63,8 @@ def tid_of(value: bytes | None, names: HeaderNames) -> int | None:
     return number if 0 <= number < 2**63 else None
 
 
-def understood(headers: Headers, names: HeaderNames) -> Understood | None:
-    """(tid, kind, transaction) as the documentation has it; None: it must be refused."""
+def parse_headers(headers: Headers, names: HeaderNames) -> ParsedMessage | None:
+    """(tid, kind, transaction) as the documentation defines them; None if the headers must be refused."""
     if any(name == WATERMARK for name, _ in headers):
         return -1, Kind.WATERMARK, None
     tids, transactions, kinds = (
@@ -88,7 +88,7 @@ def understood(headers: Headers, names: HeaderNames) -> Understood | None:
 # --- messages
 
 
-def written(tid: int, names: HeaderNames) -> bytes:
+def encode_tid(tid: int, names: HeaderNames) -> bytes:
     return tid.to_bytes(8) if names.tid_format == "int64" else str(tid).encode()
 
 
@@ -96,23 +96,23 @@ def written(tid: int, names: HeaderNames) -> bytes:
 def good_headers(draw: st.DrawFn, names: HeaderNames) -> Headers:
     if draw(st.integers(0, 9)) == 0:
         return list(headers_of(names))
-    made: Headers = [(names.tid, written(draw(st.integers(0, 30) | st.integers(0, 2**63 - 1)), names))]
+    headers: Headers = [(names.tid, encode_tid(draw(st.integers(0, 30) | st.integers(0, 2**63 - 1)), names))]
     transaction = draw(st.none() | ids)
     if transaction is not None:
-        made.append((names.transaction, transaction))
+        headers.append((names.transaction, transaction))
     else:
-        made += draw(st.sampled_from([[], [(names.transaction, None)], [(names.transaction, b"")]]))
+        headers += draw(st.sampled_from([[], [(names.transaction, None)], [(names.transaction, b"")]]))
     words = list(WORDS) if transaction is not None else ["write"]
     if draw(st.booleans()):
         word = draw(st.sampled_from(words))
-        made.append((names.kind, draw(st.sampled_from([word, word.upper(), word.title()])).encode()))
-    others = st.sampled_from(["other", "tid2", "ti", "TID", "", "kinds", "ki", "transactio"])
-    made += draw(st.lists(st.tuples(others, st.none() | st.binary(max_size=9)), max_size=2))
-    return draw(st.permutations(made))
+        headers.append((names.kind, draw(st.sampled_from([word, word.upper(), word.title()])).encode()))
+    other_names = st.sampled_from(["other", "tid2", "ti", "TID", "", "kinds", "ki", "transactio"])
+    headers += draw(st.lists(st.tuples(other_names, st.none() | st.binary(max_size=9)), max_size=2))
+    return draw(st.permutations(headers))
 
 
 def any_headers(names: HeaderNames) -> st.SearchStrategy[Headers]:
-    """Good ones, and good ones with something wrong."""
+    """Good headers, and good headers with something wrong."""
     bad = st.sampled_from([names.tid, names.transaction, names.kind]).flatmap(
         lambda name: st.tuples(st.just(name), st.none() | st.binary(max_size=20) | st.just(b"9" * 19))
     )
@@ -130,13 +130,13 @@ def block_of(messages: list[Headers], first: int = 0) -> Columns:
     return decode_block(data, len(messages))
 
 
-def said(columns: Columns, messages: Messages) -> list[Understood]:
-    found = []
+def parsed_messages(columns: Columns, messages: Messages) -> list[ParsedMessage]:
+    parsed = []
     for i in range(len(messages)):
-        at, length = messages.transactions[i].tolist()
-        transaction = None if length < 0 else columns.data[at : at + length].tobytes()
-        found.append((int(messages.tids[i]), int(messages.kinds[i]), transaction))
-    return found
+        start, length = messages.transactions[i].tolist()
+        transaction = None if length < 0 else columns.data[start : start + length].tobytes()
+        parsed.append((int(messages.tids[i]), int(messages.kinds[i]), transaction))
+    return parsed
 
 
 def good_blocks(names: HeaderNames) -> st.SearchStrategy[list[Headers]]:
@@ -144,12 +144,12 @@ def good_blocks(names: HeaderNames) -> st.SearchStrategy[list[Headers]]:
 
 
 @given(st.sampled_from(NAMES).flatmap(lambda names: st.tuples(st.just(names), good_blocks(names))))
-def test_what_headers_say(case: tuple[HeaderNames, list[Headers]]) -> None:
+def test_headers_are_parsed_like_the_plain_reading(case: tuple[HeaderNames, list[Headers]]) -> None:
     names, rows = case
     columns = block_of(rows)
     messages = read_messages(columns, names, "delta.1[3]")
-    assert said(columns, messages) == [understood(headers, names) for headers in rows]
-    tids = [found[0] for headers in rows if (found := understood(headers, names)) and found[0] >= 0]
+    assert parsed_messages(columns, messages) == [parse_headers(headers, names) for headers in rows]
+    tids = [parsed[0] for headers in rows if (parsed := parse_headers(headers, names)) and parsed[0] >= 0]
     assert messages.bounds == ((min(tids), max(tids)) if tids else None)
 
 
@@ -171,17 +171,17 @@ def test_what_headers_say(case: tuple[HeaderNames, list[Headers]]) -> None:
 @example((HeaderNames(), [[("tid", b"1"), ("kind", None)]]))
 @example((HeaderNames(), [[("tid", b"1"), ("kind", b"commit"), ("transaction", b"")]]))
 @example((NAMES[1], [[("x-tid", b"\x80" + b"\0" * 7)]]))
-def test_what_cannot_be_read_is_refused_by_its_offset(case: tuple[HeaderNames, list[Headers]]) -> None:
+def test_unreadable_headers_are_refused_with_their_offset(case: tuple[HeaderNames, list[Headers]]) -> None:
     names, rows = case
-    judged = [understood(headers, names) for headers in rows]
+    expected = [parse_headers(headers, names) for headers in rows]
     columns = block_of(rows, first=100)
-    if None not in judged:
-        assert said(columns, read_messages(columns, names, "delta.1[3]")) == judged
+    if None not in expected:
+        assert parsed_messages(columns, read_messages(columns, names, "delta.1[3]")) == expected
         return
     with pytest.raises(Refused) as refused:
         read_messages(columns, names, "delta.1[3]")
-    wrong = [100 + 2 * i for i, found in enumerate(judged) if found is None]
-    assert any(refused.value.message.startswith(f"delta.1[3] at offset {at}: ") for at in wrong)
+    bad_offsets = [100 + 2 * i for i, message in enumerate(expected) if message is None]
+    assert any(refused.value.message.startswith(f"delta.1[3] at offset {offset}: ") for offset in bad_offsets)
     assert refused.value.hint
 
 
@@ -212,16 +212,16 @@ def test_damaged_bytes_never_crash(rows: list[Headers], data: st.DataObject) -> 
         columns = decode_block(bytes(block), len(rows), FORMAT_V2)
         messages = read_messages(columns, HeaderNames(), "w")
         batches: list[pa.RecordBatch] = []
-        seen = TransactionScan(Partition("s", "e", "0"), batches.append)
-        seen.add(columns, messages, chosen(columns, messages))
-        seen.flush()
+        scan = TransactionScan(Partition("s", "e", "0"), batches.append)
+        scan.add(columns, messages, chosen(columns, messages))
+        scan.flush()
         pa.Table.from_batches(batches, SCAN_SCHEMA).validate(full=True)
     except (Damaged, Refused):
         return
     assert len(messages) == len(rows)
 
 
-# --- what is kept
+# --- chosen messages
 
 
 @given(
@@ -231,12 +231,12 @@ def test_damaged_bytes_never_crash(rows: list[Headers], data: st.DataObject) -> 
     st.none() | st.sets(ids | st.binary(max_size=3), max_size=9),
     st.none() | st.integers(0, 60),
 )
-def test_what_is_kept(
+def test_messages_are_chosen_by_tid_transaction_and_offset(
     rows: list[Headers],
     upto_tid: int | None,
     leave_out: set[bytes] | None,
     only: set[bytes] | None,
-    before: int | None,
+    own_from: int | None,
 ) -> None:
     columns = block_of(rows)
     messages = read_messages(columns, HeaderNames(), "w")
@@ -246,19 +246,23 @@ def test_what_is_kept(
     }
     expected = []
     for i, headers in enumerate(rows):
-        tid, kind, transaction = understood(headers, HeaderNames()) or (0, 0, None)
+        tid, kind, transaction = parse_headers(headers, HeaderNames()) or (0, 0, None)
         expected.append(
             kind != Kind.WATERMARK
             and (upto_tid is None or tid <= upto_tid)
             and transaction not in (leave_out or ())
-            and (before is None or 2 * i >= before or transaction in (only or ()))
+            and (own_from is None or 2 * i >= own_from or transaction in (only or ()))
         )
-    mask = chosen(columns, messages, upto_tid=upto_tid, before=before, **sets)
+    mask = chosen(columns, messages, upto_tid=upto_tid, before=own_from, **sets)
     assert mask.tolist() == expected
-    found = taken(columns, mask)
-    assert found.rows[:, OFFSET].tolist() == [2 * i for i, kept in enumerate(expected) if kept]
-    assert said(found, messages.take(mask)) == [
-        one for one, kept in zip(said(columns, messages), expected, strict=True) if kept
+    chosen_columns = taken(columns, mask)
+    assert chosen_columns.rows[:, OFFSET].tolist() == [
+        2 * i for i, is_chosen in enumerate(expected) if is_chosen
+    ]
+    assert parsed_messages(chosen_columns, messages.take(mask)) == [
+        message
+        for message, is_chosen in zip(parsed_messages(columns, messages), expected, strict=True)
+        if is_chosen
     ]
 
 
@@ -266,29 +270,29 @@ def test_what_is_kept(
     st.lists(st.sets(st.binary(max_size=9), max_size=50), max_size=3),
     st.lists(st.none() | st.binary(max_size=9), max_size=50),
 )
-def test_members_of_a_column_of_ids(chunks: list[set[bytes]], asked: list[bytes | None]) -> None:
+def test_members_of_a_column_of_ids(chunks: list[set[bytes]], candidates: list[bytes | None]) -> None:
     ids = pa.chunked_array([pa.array(chunk, pa.binary()) for chunk in chunks], pa.binary())
-    ends = np.cumsum([len(one or b"") for one in asked], dtype=np.int64)
-    lengths = np.array([-1 if one is None else len(one) for one in asked], np.int64)
+    ends = np.cumsum([len(candidate or b"") for candidate in candidates], dtype=np.int64)
+    lengths = np.array([-1 if candidate is None else len(candidate) for candidate in candidates], np.int64)
     pieces = np.column_stack((ends - np.maximum(lengths, 0), lengths))
-    block = np.frombuffer(b"".join(one or b"" for one in asked), np.uint8)
-    held = set().union(*chunks)
-    assert members(block, pieces, ids).tolist() == [one in held for one in asked]
+    block = np.frombuffer(b"".join(candidate or b"" for candidate in candidates), np.uint8)
+    all_ids = set().union(*chunks)
+    assert members(block, pieces, ids).tolist() == [candidate in all_ids for candidate in candidates]
 
 
-# --- transactions that were seen
+# --- scanned transactions
 
 
-def added_up(rows: list[dict[str, Any]]) -> dict[str, tuple[int, int, int, bool]]:
-    """Of each transaction: first position, first tid, entries, ended; the rows' order does not count."""
-    found: dict[str, tuple[int, int, int, bool]] = {}
+def totals_of(rows: list[dict[str, Any]]) -> dict[str, tuple[int, int, int, bool]]:
+    """First position, first tid, entries and `ended` of each transaction, whatever the order of the rows."""
+    totals: dict[str, tuple[int, int, int, bool]] = {}
     for row in rows:
-        one = (row["first_position"], row["first_tid"], row["entries"], row["ended"])
-        if old := found.get(row["transaction_id"]):
-            first = min(old, one)
-            one = (first[0], first[1], old[2] + one[2], old[3] or one[3])
-        found[row["transaction_id"]] = one
-    return found
+        total = (row["first_position"], row["first_tid"], row["entries"], row["ended"])
+        if earlier := totals.get(row["transaction_id"]):
+            first = min(earlier, total)
+            total = (first[0], first[1], earlier[2] + total[2], earlier[3] or total[3])
+        totals[row["transaction_id"]] = total
+    return totals
 
 
 @given(
@@ -296,77 +300,77 @@ def added_up(rows: list[dict[str, Any]]) -> dict[str, tuple[int, int, int, bool]
     st.integers(0, 150),
     st.integers(1, 40),
 )
-def test_transactions_that_were_seen(blocks: list[list[Headers]], own_from: int, held: int) -> None:
+def test_scanned_transactions_add_up(blocks: list[list[Headers]], own_from: int, held_limit: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(seen_module, "HELD", held)
+        patch.setattr(scan_module, "HELD", held_limit)
         batches: list[pa.RecordBatch] = []
-        seen = TransactionScan(Partition("delta.1", "e" * 32, "3"), batches.append)
+        scan = TransactionScan(Partition("delta.1", "e" * 32, "3"), batches.append)
         expected: list[dict[str, Any]] = []
         tids: list[tuple[int, int]] = []
         first = 0
         for rows in blocks:
             columns = block_of(rows, first)
             messages = read_messages(columns, HeaderNames(), "w")
-            seen.add(columns, messages, chosen(columns, messages), own_from)
+            scan.add(columns, messages, chosen(columns, messages), own_from)
             for i, headers in enumerate(rows):
-                tid, kind, transaction = understood(headers, HeaderNames()) or (0, 0, None)
-                at = first + 2 * i
+                tid, kind, transaction = parse_headers(headers, HeaderNames()) or (0, 0, None)
+                offset = first + 2 * i
                 if kind != Kind.WATERMARK:
-                    tids.append((tid, -at))
+                    tids.append((tid, -offset))
                 if transaction is not None:
-                    one = {"transaction_id": transaction.decode(), "first_position": at, "first_tid": tid}
-                    expected.append({**one, "entries": int(at >= own_from), "ended": kind >= Kind.COMMIT})
+                    row = {"transaction_id": transaction.decode(), "first_position": offset, "first_tid": tid}
+                    expected.append({**row, "entries": int(offset >= own_from), "ended": kind >= Kind.COMMIT})
             first += 2 * len(rows)
-        seen.flush()
-    assert all(0 < len(batch) <= held for batch in batches)
+        scan.flush()
+    assert all(0 < len(batch) <= held_limit for batch in batches)
     table = pa.Table.from_batches(batches, SCAN_SCHEMA)
     table.validate(full=True)
-    assert added_up(table.to_pylist()) == added_up(expected)
+    assert totals_of(table.to_pylist()) == totals_of(expected)
     assert {(r["scope"], r["epoch"], r["region"]) for r in table.to_pylist()} <= {("delta.1", "e" * 32, "3")}
-    tid, at = max(tids, default=(0, 0))
-    assert seen.range(0, first) == RangeScan(
-        "delta.1", "e" * 32, "3", 0, first, len(tids), sum(-at < own_from for _, at in tids),
-        *((min(tids)[0], tid, -at) if tids else (None, None, None))
+    tid, negated = max(tids, default=(0, 0))
+    assert scan.range(0, first) == RangeScan(
+        "delta.1", "e" * 32, "3", 0, first, len(tids), sum(-negated < own_from for _, negated in tids),
+        *((min(tids)[0], tid, -negated) if tids else (None, None, None))
     )  # fmt: skip
 
 
-def test_only_chosen_rows_are_seen() -> None:
+def test_only_chosen_rows_are_scanned() -> None:
     rows: list[Headers] = [[("tid", b"%d" % i), ("transaction", b"t%d" % i)] for i in range(4)]
     columns = block_of(rows)
     messages = read_messages(columns, HeaderNames(), "w")
     batches: list[pa.RecordBatch] = []
-    seen = TransactionScan(Partition("s", "e", "0"), batches.append)
-    seen.add(columns, messages, np.array([False, True, False, True]))
-    seen.flush()
+    scan = TransactionScan(Partition("s", "e", "0"), batches.append)
+    scan.add(columns, messages, np.array([False, True, False, True]))
+    scan.flush()
     assert [name for batch in batches for name in batch["transaction_id"].to_pylist()] == ["t1", "t3"]
-    assert (seen.range(0, 8).first_tid, seen.range(0, 8).entries) == (1, 2)
+    assert (scan.range(0, 8).first_tid, scan.range(0, 8).entries) == (1, 2)
 
 
 @pytest.mark.parametrize("own_from", [5, 7, 8])
-def test_a_watermark_at_the_very_beginning_of_a_range_is_minded_too(own_from: int) -> None:
+def test_a_watermark_at_the_first_own_offset_is_refused_too(own_from: int) -> None:
     names = HeaderNames()
-    columns = block_of([[("tid", b"1")], list(headers_of(names)), [("tid", b"1")]], 5)  # at 5, 7 and 9
+    columns = block_of([[("tid", b"1")], list(headers_of(names)), [("tid", b"1")]], 5)  # offsets 5, 7 and 9
     messages = read_messages(columns, names, "w")
     span = QueueRange("delta", "e", "0", 5, 10, 0, own_from)
     job: Any = SimpleNamespace(names=names, keep=True, watermarks=frozenset())
     look = _Look(job, span, TransactionScan(span, list.clear), (), str)
-    if own_from > 7:  # what stands in front is nobody's history
+    if own_from > 7:  # the watermark lies before the backup's own part
         look._mark(columns, messages, chosen(columns, messages))
         return
     with pytest.raises(Refused, match="at offset 7: what follows was written by a restore"):
         look._mark(columns, messages, chosen(columns, messages))
 
 
-def test_what_was_seen_comes_back(tmp_path: Path) -> None:
+def test_stored_scans_are_read_back_unless_damaged(tmp_path: Path) -> None:
     storage = open_storage(str(tmp_path))
     columns = block_of([[("tid", b"%d" % i), ("transaction", b"t%d" % (i % 3))] for i in range(10)])
     batches: list[pa.RecordBatch] = []
-    seen = [TransactionScan(Partition("s", "e", region), batches.append) for region in "01"]
-    for one in seen:
-        one.add(columns, read_messages(columns, HeaderNames(), "w"), np.full(10, True))
-        one.flush()
-    ranges = [one.range(0, 20) for one in seen]
-    for _ in range(2):  # a task that is done twice puts the same
+    scans = [TransactionScan(Partition("s", "e", region), batches.append) for region in "01"]
+    for scan in scans:
+        scan.add(columns, read_messages(columns, HeaderNames(), "w"), np.full(10, True))
+        scan.flush()
+    ranges = [scan.range(0, 20) for scan in scans]
+    for _ in range(2):  # a task that runs twice writes the same
         with ScanWriter(storage, "graph", BACKUP, 4) as writer:
             for batch in batches:
                 writer.sink(batch)
@@ -379,19 +383,19 @@ def test_what_was_seen_comes_back(tmp_path: Path) -> None:
     assert scan_path("graph", BACKUP, 6) not in {f.path for f in storage.list(scan_folder("graph", BACKUP))}
     assert read_ranges(storage, "graph", BACKUP, 4) == (ranges, 6)
     assert read_ranges(storage, "graph", BACKUP, 5) == ([], 0)
-    scans = TaskScans(storage.uri, "graph", BACKUP, {})
-    assert pa.Table.from_batches(scans.rows(4)) == pa.Table.from_batches(batches)
-    assert list(scans.rows(5)) == []
+    stored_scans = TaskScans(storage.uri, "graph", BACKUP, {})
+    assert pa.Table.from_batches(stored_scans.rows(4)) == pa.Table.from_batches(batches)
+    assert list(stored_scans.rows(5)) == []
     with pytest.raises(NotFound):
-        list(scans.rows(6))
+        list(stored_scans.rows(6))
     data = storage.get(scan_path("graph", BACKUP, 4))
     for torn in (data[:-20], data[:60] + b"??" + data[62:], b""):
         storage.put(scan_path("graph", BACKUP, 4), torn)
         with pytest.raises(Damaged):
-            list(scans.rows(4))
+            list(stored_scans.rows(4))
     storage.delete(scan_path("graph", BACKUP, 4))
     with pytest.raises(Damaged):
-        list(scans.rows(4))
+        list(stored_scans.rows(4))
     content = json.loads(storage.get(scan_ranges_path("graph", BACKUP, 4)))
     storage.put(scan_ranges_path("graph", BACKUP, 4), json.dumps(content | {"rows": 0}).encode())
     with pytest.raises(Damaged):
@@ -399,7 +403,7 @@ def test_what_was_seen_comes_back(tmp_path: Path) -> None:
 
 
 def test_tids_of_neighbouring_blocks_add_up() -> None:
-    one = BlockStats(1, 2, 2, 1, 2, 0, 1, b"k", b"k")
-    both = replace(one, min_tid=5, max_tid=9) + replace(one, min_tid=3, max_tid=4)
+    stats = BlockStats(1, 2, 2, 1, 2, 0, 1, b"k", b"k")
+    both = replace(stats, min_tid=5, max_tid=9) + replace(stats, min_tid=3, max_tid=4)
     assert (both.min_tid, both.max_tid) == (3, 9)
-    assert ((both + one).min_tid, (both + one).max_tid) == (None, None)
+    assert ((both + stats).min_tid, (both + stats).max_tid) == (None, None)

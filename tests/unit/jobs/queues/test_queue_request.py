@@ -1,4 +1,4 @@
-"""What a backup of queues reads: the snapshot it is of, messages left out, and where it ends."""
+"""A backup of queues: its snapshot, the messages that it leaves out, and its end positions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from lakebackup_jobs.queues.backup.request import QueueRequest, read_report
 from lakebackup_jobs.queues.backup.skipped import asked, by_partition
 from lakebackup_jobs.queues.restore import job
 
-TOLD = '{"format": 1, "graph": "social", "last_tid": %d, "queues": []}'
+REPORT = '{"format": 1, "graph": "social", "last_tid": %d, "queues": []}'
 
 
 @pytest.fixture
@@ -37,67 +37,78 @@ def snapshot(tmp_path: Path) -> Path:
 
 
 def request(snapshot: Path | None, **changes: Any) -> QueueRequest:
-    told = {"destination": "d", "source": "social", "topics": ("a",), "kafka": {}, "mode": "full", **changes}
-    return QueueRequest(**told, snapshot=None if snapshot is None else str(snapshot))
+    fields = {
+        "destination": "d",
+        "source": "social",
+        "topics": ("a",),
+        "kafka": {},
+        "mode": "full",
+        **changes,
+    }
+    return QueueRequest(**fields, snapshot=None if snapshot is None else str(snapshot))
 
 
-def test_the_limit_of_a_full_is_that_of_its_snapshot(snapshot: Path) -> None:
-    """The snapshot is a job within the job: without the limit, it and all after it would have none."""
-    taken = FullSnapshot(request(snapshot, bandwidth=5_000), SimpleNamespace(source="social"))  # type: ignore[arg-type]
-    assert taken.request("note").bandwidth == 5_000
+def test_a_full_passes_its_bandwidth_limit_to_its_snapshot(snapshot: Path) -> None:
+    """The snapshot is a job within the job. Without the limit, neither it nor what follows would have one."""
+    full = FullSnapshot(request(snapshot, bandwidth=5_000), SimpleNamespace(source="social"))  # type: ignore[arg-type]
+    assert full.request("note").bandwidth == 5_000
 
 
-@pytest.mark.parametrize("other", ["report", "folder", None])
+@pytest.mark.parametrize("replaced", ["report", "folder", None])
 def test_a_snapshot_that_is_replaced_while_its_full_is_taken_is_refused(
-    snapshot: Path, monkeypatch: pytest.MonkeyPatch, other: str | None
+    snapshot: Path, monkeypatch: pytest.MonkeyPatch, replaced: str | None
 ) -> None:
-    """Its files would be those of one snapshot, and the positions those of another: a restore would repeat
-    what came between the two. The snapshot's own backup is a stand-in, in whose place the engine works."""
-    told = snapshot.parent / "snapshot.json"
-    told.write_text(TOLD % 1)
+    """Files of one snapshot and positions of another would make a restore repeat the changes between them.
+
+    A stand-in takes the place of the snapshot's own backup, and replaces the snapshot as the engine would.
+    """
+    report = snapshot.parent / "snapshot.json"
+    report.write_text(REPORT % 1)
 
     def run(*_: Any, **__: Any) -> dict[str, Any]:
-        if other == "report":
-            told.write_text(TOLD % 2)
-        elif other == "folder":
+        if replaced == "report":
+            report.write_text(REPORT % 2)
+        elif replaced == "folder":
             snapshot.rename(snapshot.parent / "before")
             snapshot.mkdir()
         return {"backup_id": "s1"}
 
-    asked_for = request(snapshot)
-    taken = FullSnapshot(asked_for, SimpleNamespace(source="social", session=None, reporter=None))  # type: ignore[arg-type]
+    queue_request = request(snapshot)
+    full = FullSnapshot(queue_request, SimpleNamespace(source="social", session=None, reporter=None))  # type: ignore[arg-type]
     monkeypatch.setattr(full_snapshot.backup_snapshot, "run", run)
-    monkeypatch.setattr(taken, "found", lambda *_: None)
-    monkeypatch.setattr(taken, "_hold", lambda *_: True)
-    draft: Any = SimpleNamespace(note="n", asked={"snapshot_is": read_report(asked_for).mark})
-    if other is None:
-        assert taken.take(draft, None) == "s1"  # type: ignore[arg-type]
+    monkeypatch.setattr(full, "found", lambda *_: None)
+    monkeypatch.setattr(full, "_hold", lambda *_: True)
+    draft: Any = SimpleNamespace(note="n", asked={"snapshot_is": read_report(queue_request).mark})
+    if replaced is None:
+        assert full.take(draft, None) == "s1"  # type: ignore[arg-type]
         return
     with pytest.raises(Refused, match="was replaced while its full was taken"):
-        taken.take(draft, None)  # type: ignore[arg-type]
+        full.take(draft, None)  # type: ignore[arg-type]
 
 
-def test_the_limit_of_a_restore_is_that_of_its_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The snapshot's own restore is a stand-in, which keeps what it is asked."""
-    found: list[Any] = []
-    monkeypatch.setattr(job.restore_snapshot, "run", lambda asked, **_: found.append(asked))
-    folder = SimpleNamespace(has_snapshot=lambda _: bool(found), snapshot_being=lambda _: "being")
+def test_a_restore_passes_its_bandwidth_limit_to_its_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stand-in for the snapshot's own restore collects its requests."""
+    requests: list[Any] = []
+    monkeypatch.setattr(
+        job.restore_snapshot, "run", lambda snapshot_request, **_: requests.append(snapshot_request)
+    )
+    folder = SimpleNamespace(has_snapshot=lambda _: bool(requests), snapshot_being=lambda _: "being")
     run = SimpleNamespace(
         request=QueueRestoreRequest("d", source="social", target="", folder="f", bandwidth=5_000),
         work=SimpleNamespace(session=None), reporter=None, _folder=folder,
     )  # fmt: skip
-    made = SimpleNamespace(source="social", snapshot_id="b1")
-    job._Run._snapshot(run, "r1", made)  # type: ignore[arg-type]
-    assert [one.bandwidth for one in found] == [5_000]
+    restore_point = SimpleNamespace(source="social", snapshot_id="b1")
+    job._Run._snapshot(run, "r1", restore_point)  # type: ignore[arg-type]
+    assert [recorded.bandwidth for recorded in requests] == [5_000]
 
 
 def test_snapshot_json_tells_one_snapshot_from_another(snapshot: Path) -> None:
-    told = snapshot.parent / "snapshot.json"
-    told.write_text(TOLD % 1)
+    report = snapshot.parent / "snapshot.json"
+    report.write_text(REPORT % 1)
     first = read_report(request(snapshot))
     os.utime(snapshot, ns=(1, 1))
     assert read_report(request(snapshot)) == first
-    told.write_text(TOLD % 2)
+    report.write_text(REPORT % 2)
     second = read_report(request(snapshot))
     assert second.mark not in (None, first.mark)
     assert second.read.last_tid == 2
@@ -113,16 +124,16 @@ def test_without_snapshot_json_the_folder_tells(snapshot: Path) -> None:
     assert read_report(request(snapshot.parent / "on a worker")).mark is None
 
 
-def test_positions_may_be_elsewhere(snapshot: Path, tmp_path: Path) -> None:
-    (snapshot.parent / "snapshot.json").write_text(TOLD % 1)
+def test_the_report_may_lie_elsewhere(snapshot: Path, tmp_path: Path) -> None:
+    (snapshot.parent / "snapshot.json").write_text(REPORT % 1)
     elsewhere = tmp_path / "positions.json"
-    elsewhere.write_text(TOLD % 7)
-    found = read_report(request(snapshot, positions=str(elsewhere)))
-    assert found.where == str(elsewhere)
-    assert found.read.last_tid == 7
+    elsewhere.write_text(REPORT % 7)
+    report = read_report(request(snapshot, positions=str(elsewhere)))
+    assert report.where == str(elsewhere)
+    assert report.read.last_tid == 7
 
 
-def test_only_who_asks_finds_what_is_wrong(snapshot: Path, tmp_path: Path) -> None:
+def test_a_bad_report_fails_only_when_it_is_read(snapshot: Path, tmp_path: Path) -> None:
     missing = read_report(request(snapshot, positions=str(tmp_path / "none.json")))
     with pytest.raises(NotFound, match=r"none\.json cannot be read"):
         _ = missing.read
@@ -132,23 +143,23 @@ def test_only_who_asks_finds_what_is_wrong(snapshot: Path, tmp_path: Path) -> No
         _ = torn.read
 
 
-def test_no_child_looks_at_a_snapshot(snapshot: Path) -> None:
-    (snapshot.parent / "snapshot.json").write_text(TOLD % 1)
+def test_incremental_backups_read_no_report_of_a_snapshot(snapshot: Path) -> None:
+    (snapshot.parent / "snapshot.json").write_text(REPORT % 1)
     for mode in ("differential", "incremental"):
         assert read_report(request(snapshot, mode=mode)).data is None
     assert read_report(request(snapshot, mode="auto")).data is not None
     assert read_report(request(None)).data is None
 
 
-# --- messages that are left out
+# --- messages to leave out
 
 TOPICS = [TopicState("delta.1", "e1", 2, 1, {}), TopicState("journal", "e2", 1, 1, {})]
 
 
-def test_a_place_is_of_the_topic_as_it_is_now() -> None:
-    found = asked(["delta.1[1]@4711", "journal[0]@0", "delta.1[01]@4711"], TOPICS)
-    assert found == {("delta.1", "e1", "1", 4711), ("journal", "e2", "0", 0)}
-    assert by_partition(found) == {("delta.1", "e1", "1"): [4711], ("journal", "e2", "0"): [0]}
+def test_a_message_to_leave_out_is_of_the_present_epoch() -> None:
+    messages = asked(["delta.1[1]@4711", "journal[0]@0", "delta.1[01]@4711"], TOPICS)
+    assert messages == {("delta.1", "e1", "1", 4711), ("journal", "e2", "0", 0)}
+    assert by_partition(messages) == {("delta.1", "e1", "1"): [4711], ("journal", "e2", "0"): [0]}
 
 
 @pytest.mark.parametrize(
@@ -159,12 +170,14 @@ def test_a_place_is_of_the_topic_as_it_is_now() -> None:
         *((text, NotFound, "reads no such partition") for text in ("delta.1[2]@1", "other[0]@1")),
     ],
 )  # fmt: skip
-def test_what_names_no_message_that_is_read(text: str, error: type[Exception], why: str) -> None:
+def test_a_text_that_names_no_readable_message_is_refused(
+    text: str, error: type[Exception], why: str
+) -> None:
     with pytest.raises(error, match=why):
         asked([text], TOPICS)
 
 
-# --- where it ends
+# --- end positions
 
 Row = tuple[int, int]  # offset and tid; a watermark's is -1
 
@@ -174,57 +187,74 @@ def region(number: int, end: int) -> RegionState:
 
 
 def ends(
-    monkeypatch: pytest.MonkeyPatch, held: dict[int, list[Row]], first: dict[int, int], later: dict[int, int]
+    monkeypatch: pytest.MonkeyPatch,
+    rows_by_partition: dict[int, list[Row]],
+    first_ends: dict[int, int],
+    later_ends: dict[int, int],
 ) -> list[int]:
-    """Where a backup ends that looked at ends, found the partitions grown, and reads what they hold."""
+    """The end positions of a backup whose partitions grew from `first_ends` to `later_ends` while it ran."""
 
-    def blocks(_: Tails, at: RegionState, start: int, end: int) -> Iterator[tuple[Longs, Longs]]:
-        rows = [row for row in held[int(at.region)] if start <= row[0] < end]
+    def blocks(_: Tails, state: RegionState, start: int, end: int) -> Iterator[tuple[Longs, Longs]]:
+        rows = [row for row in rows_by_partition[int(state.region)] if start <= row[0] < end]
         if rows:
             offsets, tids = np.array(rows, np.int64).T
             yield offsets, tids
 
     monkeypatch.setattr(Tails, "_blocks", blocks)
-    before, after = ([region(n, end) for n, end in some.items()] for some in (first, later))
-    found = Tails({}, "read_committed", HeaderNames()).settled(before, lambda: after)
-    return [one.end for one in found]
+    first_states, later_states = (
+        [region(n, end) for n, end in ends_by_partition.items()]
+        for ends_by_partition in (first_ends, later_ends)
+    )
+    settled_states = Tails({}, "read_committed", HeaderNames()).settled(first_states, lambda: later_states)
+    return [state.end for state in settled_states]
 
 
-def test_what_came_with_an_earlier_tid_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    held = {0: [(0, 1), (1, 4)], 1: [(0, 2), (1, 3), (2, 5)]}
-    assert ends(monkeypatch, held, {0: 2, 1: 1}, {0: 2, 1: 3}) == [2, 2]
-    # Taking one may make another an earlier one.
-    held = {0: [(0, 1), (1, 9), (2, 3)], 1: [(0, 4), (1, 8), (2, 10)]}
-    assert ends(monkeypatch, held, {0: 1, 1: 1}, {0: 3, 1: 3}) == [3, 2]
+def test_a_message_that_came_later_with_an_earlier_tid_is_included(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows_by_partition = {0: [(0, 1), (1, 4)], 1: [(0, 2), (1, 3), (2, 5)]}
+    assert ends(monkeypatch, rows_by_partition, {0: 2, 1: 1}, {0: 2, 1: 3}) == [2, 2]
+    # A message that is included raises the tid up to which messages of other partitions are.
+    rows_by_partition = {0: [(0, 1), (1, 9), (2, 3)], 1: [(0, 4), (1, 8), (2, 10)]}
+    assert ends(monkeypatch, rows_by_partition, {0: 1, 1: 1}, {0: 3, 1: 3}) == [3, 2]
 
 
-def test_what_a_restore_puts_there_meanwhile_is_another_history(monkeypatch: pytest.MonkeyPatch) -> None:
-    held = {0: [(0, 1), (1, 6)], 1: [(0, 2), (1, 3), (2, -1), (3, 4), (4, 5)]}
-    assert ends(monkeypatch, held, {0: 2, 1: 1}, {0: 2, 1: 5}) == [2, 2]
+def test_messages_after_the_watermark_of_a_restore_are_not_included(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows_by_partition = {0: [(0, 1), (1, 6)], 1: [(0, 2), (1, 3), (2, -1), (3, 4), (4, 5)]}
+    assert ends(monkeypatch, rows_by_partition, {0: 2, 1: 1}, {0: 2, 1: 5}) == [2, 2]
 
 
-def test_a_new_leaders_epoch_is_recorded_with_what_was_taken_from_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else the next backup would take the end of the epoch before for a cut."""
+def test_a_new_leader_epoch_is_recorded_with_its_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise the next backup would take the end of the earlier epoch for a cut."""
     rows = np.array([[0, 1], [1, 2], [2, 3]], np.int64)
-    monkeypatch.setattr(Tails, "_blocks", lambda _self, _at, start, end: iter([rows[start:end].T]))
-    before, after = [replace(region(0, 1), leader_epoch=3)], [replace(region(0, 3), leader_epoch=4)]
-    other, later = replace(region(1, 3), leader_epoch=3), replace(region(1, 3), leader_epoch=4)
-    found = Tails({}, "read_committed", HeaderNames()).settled([*before, other], lambda: [*after, later])
-    assert [(one.end, one.leader_epoch) for one in found] == [(3, 4), (3, 3)]
+    monkeypatch.setattr(Tails, "_blocks", lambda _self, _state, start, end: iter([rows[start:end].T]))
+    grown_at_first, grown_later = (
+        [replace(region(0, 1), leader_epoch=3)],
+        [replace(region(0, 3), leader_epoch=4)],
+    )
+    unchanged_at_first, unchanged_later = (
+        replace(region(1, 3), leader_epoch=3),
+        replace(region(1, 3), leader_epoch=4),
+    )
+    settled_states = Tails({}, "read_committed", HeaderNames()).settled(
+        [*grown_at_first, unchanged_at_first], lambda: [*grown_later, unchanged_later]
+    )
+    assert [(state.end, state.leader_epoch) for state in settled_states] == [(3, 4), (3, 3)]
 
 
-def test_a_queue_that_was_cut_back_ends_there_however_far_it_has_grown(
+def test_a_queue_that_was_cut_back_ends_at_the_cut_however_far_it_has_grown(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     class Log:
-        def ends(self, asked: Collection[BackupEnd]) -> dict[BackupEnd, EpochEnd]:
-            return {one: EpochEnd(3, 6 if one.region == "0" else one.position) for one in asked}
+        def ends(self, backup_ends: Collection[BackupEnd]) -> dict[BackupEnd, EpochEnd]:
+            return {
+                backup_end: EpochEnd(3, 6 if backup_end.region == "0" else backup_end.position)
+                for backup_end in backup_ends
+            }
 
     monkeypatch.setattr(planner, "Logs", lambda *_: Log())
-    now = [replace(region(number, 30), leader_epoch=4) for number in range(3)]
+    regions = [replace(region(number, 30), leader_epoch=4) for number in range(3)]
     starts = [Start("delta", "e", str(number), 9, 9, None, 3) for number in range(2)]
     run = object.__new__(planner.QueuePlanner)
-    run.regions, run.request = now, request(None)
-    assert [one.end for one in run._whole(starts)] == [6, 30, 30]
-    others = [BackupEnd(0, "delta", "e", region, 6, 3) for region in "019"]
-    assert run.cuts(others) == {}
+    run.regions, run.request = regions, request(None)
+    assert [state.end for state in run._whole(starts)] == [6, 30, 30]
+    later_ends = [BackupEnd(0, "delta", "e", region, 6, 3) for region in "019"]
+    assert run.cuts(later_ends) == {}

@@ -1,4 +1,4 @@
-"""Which transactions a restore leaves out, and which a backup finds open: in this process, on made files."""
+"""The transactions that a restore leaves out and that a backup records as open, on handmade files."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ BACKUP = "20260131T134511Z-0a1b2c3d"
 
 
 @pytest.fixture
-def made(tmp_path: Path) -> MadeQueues:
+def queues(tmp_path: Path) -> MadeQueues:
     """A full at tid 5, and two backups on it: to tid 12 and to tid 22."""
     folder = MadeBackups(tmp_path / "queues").folder
     queues = MadeQueues(folder, CatalogWriter(None, str(folder)))
@@ -56,30 +56,30 @@ def made(tmp_path: Path) -> MadeQueues:
 
 
 class Topics:
-    """Topics that are not there before the restore."""
+    """A target that has no topics before the restore."""
 
     def __init__(self) -> None:
-        self.made: dict[str, int] = {}
+        self.regions_by_topic: dict[str, int] = {}
 
     def topic_names(self) -> list[str]:
-        return list(self.made)
+        return list(self.regions_by_topic)
 
     def make(self, new: NewTopic) -> list[str]:
-        self.made[new.name] = new.regions
+        self.regions_by_topic[new.name] = new.regions
         return []
 
     def describe(self, names: Any) -> list[TopicState]:
-        return [TopicState(name, "e", self.made[name], 1, {}) for name in names]
+        return [TopicState(name, "e", self.regions_by_topic[name], 1, {}) for name in names]
 
-    def ends(self, places: Any) -> dict[tuple[str, int], Any]:
-        return {place: SimpleNamespace(high=7) for place in places}
+    def ends(self, partitions: Any) -> dict[tuple[str, int], Any]:
+        return {partition: SimpleNamespace(high=7) for partition in partitions}
 
     def cluster_id(self) -> str:
         return "c1"
 
 
 @pytest.mark.parametrize(
-    ("to_tid", "left_out"),
+    ("to_tid", "skipped_ids"),
     [
         (12, {"a", "b"}),
         (13, {"a", "b"}),
@@ -89,75 +89,91 @@ class Topics:
         (None, {"c", "d"}),
     ],
 )
-def test_what_a_restore_prepares(made: MadeQueues, to_tid: int | None, left_out: set[str]) -> None:
-    request = QueueRestoreRequest(str(made.root), "social", "kafka://b", "out", to_tid=to_tid)
-    reader = CatalogReader(str(made.root))
+def test_a_restore_prepares_splits_without_open_transactions(
+    queues: MadeQueues, to_tid: int | None, skipped_ids: set[str]
+) -> None:
+    request = QueueRestoreRequest(str(queues.root), "social", "kafka://b", "out", to_tid=to_tid)
+    reader = CatalogReader(str(queues.root))
     plan = plan_restore(request, reader, lambda *_: 0)
-    work, state = Workspace(request, "social", QUIET), RestoreState(made.storage, BACKUP)
+    work, state = Workspace(request, "social", QUIET), RestoreState(queues.storage, BACKUP)
     topics: Any = Topics()
-    found = prepare(request, work, topics, state, plan)
-    assert state.read(Prepared) == found
-    assert (found.first_tid, found.to_tid, found.upto_tid) == (5, to_tid or 22, to_tid)
-    assert (found.open_transactions, set(found.open_ids)) == (len(left_out), left_out)
-    (path,) = found.leave_out
+    prepared = prepare(request, work, topics, state, plan)
+    assert state.read(Prepared) == prepared
+    assert (prepared.first_tid, prepared.to_tid, prepared.upto_tid) == (5, to_tid or 22, to_tid)
+    assert (prepared.open_transactions, set(prepared.open_ids)) == (len(skipped_ids), skipped_ids)
+    (path,) = prepared.leave_out
     assert path is not None
-    assert {one.decode() for one in read_ids(made.storage, path).to_pylist()} == left_out
-    assert not list(made.storage.list(f"{state.folder}scan/"))
-    splits = found_splits(made.storage, state.folder)
+    assert {
+        transaction_id.decode() for transaction_id in read_ids(queues.storage, path).to_pylist()
+    } == skipped_ids
+    assert not list(queues.storage.list(f"{state.folder}scan/"))
+    splits = found_splits(queues.storage, state.folder)
     assert splits is not None
-    places = [place.scope + place.region for task in splits.numbers for place, _ in splits.partitions(task)]
-    assert sorted(places) == ["delta.00", "delta.01", "journal.00"]
+    partitions = [
+        partition.scope + partition.region
+        for task in splits.numbers
+        for partition, _ in splits.partitions(task)
+    ]
+    assert sorted(partitions) == ["delta.00", "delta.01", "journal.00"]
     assert [content_of(file, reader) for file in plan.config]
     assert state.read(TopicsBefore) is not None
     assert summary.suspended(state) == ""
     rows = [
         SimpleNamespace(scope=topic, region=str(n), base=7, position=9, others=0)
-        for topic, ends in found.bases.items()
+        for topic, ends in prepared.bases.items()
         for n in range(len(ends))
     ]
-    done = summary.done_of(rows, found)
-    state.write(done)
-    assert state.read(Done) == done
-    writer = CatalogWriter(None, str(made.root))
+    completed = summary.done_of(rows, prepared)
+    state.write(completed)
+    assert state.read(Done) == completed
+    writer = CatalogWriter(None, str(queues.root))
     for _ in range(2):
-        summary.publish(work.reader(), writer, state, found, done)
+        summary.publish(work.reader(), writer, state, prepared, completed)
     assert len(work.reader().rows("queue_restored", restore_id=BACKUP)) == 3
     state.clear()
-    assert not list(made.storage.list(state.folder))
+    assert not list(queues.storage.list(state.folder))
 
 
-def test_what_a_backup_finds_open(made: MadeQueues) -> None:
+def test_a_backup_records_open_transactions(queues: MadeQueues) -> None:
     topics = [TopicState("delta.0", "e" * 32, 1, 1, {})]
     regions = [RegionState("delta.0", "e" * 32, "0", 0, 9, 9, None)]
     plan = Queues(BACKUP, "social", Continuation(), topics, regions, 5000).full(None)
     draft = InProgress(BACKUP, 4, 1, plan, {}, [])
-    request = QueueRestoreRequest(str(made.root), "social", "kafka://b", "out")
+    request = QueueRestoreRequest(str(queues.root), "social", "kafka://b", "out")
     work = Workspace(request, "social", QUIET)
-    seen = [("a", 3, 30, 2, False), ("b", 4, 31, 1, False), ("b", 6, 33, 1, True)]
-    place = ("delta.0", "e" * 32, "0")
-    rows = [dict(zip(SCAN_SCHEMA.names, (one[0], *place, *one[1:]), strict=True)) for one in seen]
+    transactions = [("a", 3, 30, 2, False), ("b", 4, 31, 1, False), ("b", 6, 33, 1, True)]
+    partition = ("delta.0", "e" * 32, "0")
+    rows = [
+        dict(zip(SCAN_SCHEMA.names, (transaction[0], *partition, *transaction[1:]), strict=True))
+        for transaction in transactions
+    ]
     assert len(plan.tasks) == 1
-    with ScanWriter(made.storage, "social", BACKUP, 0) as writer:
+    with ScanWriter(queues.storage, "social", BACKUP, 0) as writer:
         writer.sink(pa.RecordBatch.from_pylist(rows, SCAN_SCHEMA))
-        writer.commit([RangeScan(*place, 0, 9, 4, 0, 30, 33, 6)])
-    found = Open(work, draft, plan.tasks, work.reader())
-    assert (found.count, found.early(), found.unlike(), found.lost()) == (1, None, [], (0, []))
-    (position,) = found.positions()
+        writer.commit([RangeScan(*partition, 0, 9, 4, 0, 30, 33, 6)])
+    open_transactions = Open(work, draft, plan.tasks, work.reader())
+    assert (
+        open_transactions.count,
+        open_transactions.early(),
+        open_transactions.unlike(),
+        open_transactions.lost(),
+    ) == (1, None, [], (0, []))
+    (position,) = open_transactions.positions()
     assert (position.no_transaction_position, position.last_tid) == (3, 33)
-    point = found.point("s1")
+    point = open_transactions.point("s1")
     assert (point.last_tid, point.open_transactions, point.snapshot_id) == (33, 1, "s1")
-    assert found.suspects("candidates.parquet") == 30
-    assert read_ids(made.storage, "candidates.parquet").to_pylist() == [b"a"]
-    parts = Parts(uri=made.storage.uri, destination="d", source="social", backup_id=BACKUP, number=4)
-    listing = Listing(made.storage, parts, 5000)
+    assert open_transactions.suspects("candidates.parquet") == 30
+    assert read_ids(queues.storage, "candidates.parquet").to_pylist() == [b"a"]
+    parts = Parts(uri=queues.storage.uri, destination="d", source="social", backup_id=BACKUP, number=4)
+    listing = Listing(queues.storage, parts, 5000)
     listing.put("queue_points", [point])
-    written = found.write(listing.path("queue_transactions"))
-    listing.add("queue_transactions", written)
+    listed_file = open_transactions.write(listing.path("queue_transactions"))
+    listing.add("queue_transactions", listed_file)
     listing.file("config.yaml", "config", b"a")
     listing.file("schema.yaml", "schema", None)
     assert [row.role for row in listing.rows] == ["meta", "meta", "config"]
-    table = pq.read_table(pa.BufferReader(made.storage.get(written.path)))
-    assert (written.rows, table["transaction_id"].to_pylist(), table["entries"].to_pylist()) == (
+    table = pq.read_table(pa.BufferReader(queues.storage.get(listed_file.path)))
+    assert (listed_file.rows, table["transaction_id"].to_pylist(), table["entries"].to_pylist()) == (
         1,
         ["a"],
         [2],

@@ -9,14 +9,14 @@ from lakebackup_jobs.runtime.background import later
 
 
 def test_a_result_is_waited_for() -> None:
-    go = threading.Event()
-    started = later(lambda: go.wait(10) and "done")
+    release = threading.Event()
+    started = later(lambda: release.wait(10) and "done")
     assert not started.done()
-    go.set()
+    release.set()
     assert started.result(10) == "done"
 
 
-def test_an_error_comes_out_where_the_result_is_asked_for() -> None:
+def test_an_error_is_raised_where_the_result_is_requested() -> None:
     def fail() -> None:
         raise EnvironmentProblem("No Java found.")
 

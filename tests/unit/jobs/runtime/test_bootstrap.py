@@ -22,38 +22,38 @@ def test_other_pythons_are_named(version: tuple[int, int, int]) -> None:
         check_python(version)
 
 
-def test_a_stamp_changes_with_files_and_words(tmp_path: Path) -> None:
+def test_a_digest_changes_with_files_and_words(tmp_path: Path) -> None:
     lock = tmp_path / "lock"
     lock.write_text("one", "utf-8")
-    before = digest([lock], "3.11.7")
-    assert digest([lock], "3.11.7") == before != digest([lock], "3.12.0")
+    first_digest = digest([lock], "3.11.7")
+    assert digest([lock], "3.11.7") == first_digest != digest([lock], "3.12.0")
     lock.write_text("two", "utf-8")
-    assert digest([lock], "3.11.7") != before
+    assert digest([lock], "3.11.7") != first_digest
 
 
-def test_it_runs_without_any_package_and_says_what_is_missing(tmp_path: Path) -> None:
-    done = subprocess.run(
+def test_the_bootstrap_needs_no_package_and_says_what_is_missing(tmp_path: Path) -> None:
+    result = subprocess.run(
         [sys.executable, "-S", "-m", "lakebackup_jobs.runtime.bootstrap"],
         env={"PYTHONPATH": f"{ROOT}/catalog:{ROOT}/jobs", "PATH": str(tmp_path)},
         capture_output=True, text=True, check=False, timeout=60,
     )  # fmt: skip
-    assert (done.returncode, done.stdout) == (6, "")
-    assert done.stderr.startswith("error: No Java found")
+    assert (result.returncode, result.stdout) == (6, "")
+    assert result.stderr.startswith("error: No Java found")
 
 
 def make(*words: str) -> subprocess.CompletedProcess[str]:
     """Runs make as a person does, also when the tests themselves run below make."""
-    ours = ("MAKE", "MFLAGS", "PYTHON")
-    env = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+    own_prefixes = ("MAKE", "MFLAGS", "PYTHON")
+    env = {name: value for name, value in os.environ.items() if not name.startswith(own_prefixes)}
     return subprocess.run(
         ["make", *words], cwd=ROOT, env=env, capture_output=True, text=True, check=False, timeout=60
     )
 
 
 def test_make_names_the_missing_python() -> None:
-    done = make("setup", "PYTHON=")
-    assert done.returncode == 2
-    assert "error: no Python 3.11, 3.12 or 3.13 found" in done.stderr
+    result = make("setup", "PYTHON=")
+    assert result.returncode == 2
+    assert "error: no Python 3.11, 3.12 or 3.13 found" in result.stderr
 
 
 def test_make_help_lists_every_target() -> None:

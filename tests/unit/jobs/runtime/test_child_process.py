@@ -26,7 +26,7 @@ def wait_for(condition: Callable[[], bool], seconds: float = 20) -> bool:
     return False
 
 
-def test_stop_kills_what_does_not_listen(tmp_path: Path) -> None:
+def test_stop_kills_a_child_that_ignores_signals(tmp_path: Path) -> None:
     child = Child(STUBBORN, tmp_path / "log")
     assert wait_for(lambda: tail(tmp_path / "log") == "up")
     child.stop(seconds=0.2)
@@ -34,7 +34,7 @@ def test_stop_kills_what_does_not_listen(tmp_path: Path) -> None:
     assert child.process.returncode == -signal.SIGKILL
 
 
-def test_it_dies_with_its_parent_even_by_sigkill(tmp_path: Path) -> None:
+def test_a_child_dies_with_its_parent_even_by_sigkill(tmp_path: Path) -> None:
     program = (
         "import time, sys; from pathlib import Path; from lakebackup_jobs.runtime.child import Child\n"
         f"child = Child({SLEEPER!r}, Path({str(tmp_path / 'log')!r}))\n"

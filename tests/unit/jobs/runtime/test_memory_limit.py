@@ -1,4 +1,4 @@
-"""The memory that a process may use. The system's files are made up: no test may set the machine's limits."""
+"""The memory that a process may use. The system's files are invented: no test may limit the machine."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ def system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def put(file: Path, text: str) -> None:
+def write_file(file: Path, text: str) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(text)
 
 
-def test_without_limits_it_is_the_machines(system: Path) -> None:
+def test_without_limits_the_memory_of_the_machine_counts(system: Path) -> None:
     machine = limits.memory_limit()
     assert machine > 1 << 28
-    put(system / "groups/memory.max", "max\n")
+    write_file(system / "groups/memory.max", "max\n")
     assert limits.memory_limit() == machine
 
 
 @pytest.mark.parametrize("file", ["memory.max", "memory/memory.limit_in_bytes"])
-def test_a_containers_limit(file: str, system: Path) -> None:
-    put(system / "groups" / file, f"{384 << 20}\n")
+def test_the_limit_of_a_container_counts(file: str, system: Path) -> None:
+    write_file(system / "groups" / file, f"{384 << 20}\n")
     assert limits.memory_limit() == 384 << 20
 
 
-def test_a_limit_of_a_group_above(system: Path) -> None:
-    put(system / "own", "0::/system.slice/backup.service\n")
-    put(system / "groups/system.slice/backup.service/memory.max", "max\n")
-    put(system / "groups/system.slice/memory.max", f"{512 << 20}\n")
+def test_the_limit_of_a_parent_group_counts(system: Path) -> None:
+    write_file(system / "own", "0::/system.slice/backup.service\n")
+    write_file(system / "groups/system.slice/backup.service/memory.max", "max\n")
+    write_file(system / "groups/system.slice/memory.max", f"{512 << 20}\n")
     assert limits.memory_limit() == 512 << 20
 
 

@@ -1,4 +1,4 @@
-"""Tables at 80 and 120 places, and in full elsewhere."""
+"""Tables as wide as a terminal, and in full elsewhere."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ def lines(width: int | None, *, colours: bool = False, first_out: tuple[str, ...
 
 @pytest.mark.parametrize("width", [40, 80, 120, 200, 1000])
 def test_a_table_is_as_wide_as_the_terminal(width: int) -> None:
-    header, *shown = lines(width)
-    assert all(cell_len(line.rstrip("\n")) <= width for line in [header, *shown])
-    assert all(line.startswith(ID) for line in shown[:3]), "an id is whole, and always there"
+    header, *body = lines(width)
+    assert all(cell_len(line.rstrip("\n")) <= width for line in [header, *body])
+    assert all(line.startswith(ID) for line in body[:3]), "an id is whole, and always there"
     names = header.split()
-    assert ("end_time" in names) == (TIME in shown[0]), "a time is whole or not there"
-    left_out = [name for name in NAMES if name not in names]
-    note = f"Left out (--wide shows all): {', '.join(left_out)}"
-    assert shown[3:] == ([f"{cut(note, width)}\n"] if left_out else [])
+    assert ("end_time" in names) == (TIME in body[0]), "a time is whole or not there"
+    hidden_names = [name for name in NAMES if name not in names]
+    note = f"Left out (--wide shows all): {', '.join(hidden_names)}"
+    assert body[3:] == ([f"{cut(note, width)}\n"] if hidden_names else [])
 
 
-def test_what_goes_first_and_what_is_cut_where() -> None:
+def test_columns_are_left_out_in_order_and_texts_are_cut() -> None:
     header, first, *_ = lines(100)
     assert header.split() == ["backup_id", "state", "bytes", "path", "note"], "each time is the same"
     assert re.search(r"  0 before the up\w*…\n", first)
@@ -51,21 +51,21 @@ def test_what_goes_first_and_what_is_cut_where() -> None:
     assert lines(75, first_out=("bytes",))[0].split() == ["backup_id", "path", "note"]
 
 
-def test_all_is_whole_in_a_pipe_and_where_it_is_wide() -> None:
-    whole = list(table(NAMES, rows(), numbers=NUMBERS))
-    assert lines(None) == whole
-    assert [line.split("  ")[-1].strip() for line in whole[1:]] == [row[-1] for row in rows()]
+def test_a_pipe_and_a_wide_screen_get_the_full_table() -> None:
+    full_table = list(table(NAMES, rows(), numbers=NUMBERS))
+    assert lines(None) == full_table
+    assert [line.split("  ")[-1].strip() for line in full_table[1:]] == [row[-1] for row in rows()]
 
 
-def test_rows_beyond_those_that_gave_the_widths_are_cut_too() -> None:
-    many = [["a", "b"]] * 300 + [["a", "x" * 50], ["a", ID]]
-    *_, long, last = table(["n", "text"], many, screen=Screen(80, colours=False))
+def test_rows_after_those_that_set_the_widths_are_cut_too() -> None:
+    table_rows = [["a", "b"]] * 300 + [["a", "x" * 50], ["a", ID]]
+    *_, long, last = table(["n", "text"], table_rows, screen=Screen(80, colours=False))
     assert long == f"a  {cut('x' * 50, 16)}\n"
     assert last == f"a  {ID}\n", "an id is whole"
 
 
 @pytest.mark.parametrize(
-    ("text", "width", "shown"),
+    ("text", "width", "expected"),
     [
         ("orders", 6, "orders"),
         ("orders-of-the-day", 10, "ord…he-day"),
@@ -74,12 +74,12 @@ def test_rows_beyond_those_that_gave_the_widths_are_cut_too() -> None:
         ("日本語 日本語", 8, "日本語…"),
     ],
 )
-def test_cut(text: str, width: int, shown: str) -> None:
-    assert cut(text, width) == shown
+def test_a_text_is_cut_to_its_width(text: str, width: int, expected: str) -> None:
+    assert cut(text, width) == expected
     assert cell_len(cut(text, width)) <= width
 
 
-def test_what_has_no_room_for_its_columns() -> None:
+def test_a_table_has_room_when_its_columns_fit_the_width() -> None:
     assert has_room(NAMES, rows(), 120)
     assert not has_room(NAMES, rows(), 100)
     assert not has_room([f"c{n}" for n in range(30)], [], 80)
@@ -107,10 +107,10 @@ def test_colours_are_for_states_on_terminals_that_want_them(monkeypatch: pytest.
 
 def test_the_last_column_wraps() -> None:
     texts = [["backups", "Every committed backup, one row each, " * 4], ["rpo", ""]]
-    header, *shown = wrapped_table(["table", "rows"], texts, Screen(60, colours=False))
+    header, *body = wrapped_table(["table", "rows"], texts, Screen(60, colours=False))
     assert "table" in header
-    assert all(cell_len(line.rstrip("\n")) <= 60 for line in shown)
-    assert len(shown) == 5
-    assert all(line.startswith(" " * 9) for line in shown[1:4])
-    assert "".join(line[9:].replace("\n", " ") for line in shown[:4]).split() == texts[0][1].split()
-    assert shown[-1] == "rpo\n"
+    assert all(cell_len(line.rstrip("\n")) <= 60 for line in body)
+    assert len(body) == 5
+    assert all(line.startswith(" " * 9) for line in body[1:4])
+    assert "".join(line[9:].replace("\n", " ") for line in body[:4]).split() == texts[0][1].split()
+    assert body[-1] == "rpo\n"

@@ -29,12 +29,12 @@ class Machine:
         self._monkeypatch, self._capsys, self._time_ns = monkeypatch, capsys, time.time_ns
 
     def command(self, *words: str, ahead_ns: int = 0) -> tuple[int, str]:
-        """The exit code of a command and all that it says."""
+        """Run a command; returns its exit code and its output."""
         with self._monkeypatch.context() as patch:
             patch.setattr(time, "time_ns", lambda: self._time_ns() + ahead_ns)
             code = main([*words, "--repo", self.repo])
-        said = self._capsys.readouterr()
-        return code, said.out + said.err
+        captured = self._capsys.readouterr()
+        return code, captured.out + captured.err
 
     def backup(self, name: str, *flags: str, ahead_ns: int = 0) -> int:
         (self.folder / name).write_text(name)
@@ -55,19 +55,19 @@ def test_a_backup_from_the_future_is_named_passed_over_and_pruned(machine: Machi
     assert machine.backup("a", ahead_ns=ahead_ns) == 0
     policy = ("policy", "set", "files", "--command", f"snapshot {machine.folder}", "--incr", "hourly")
     assert machine.command(*policy)[0] == 0
-    code, said = machine.command("status")
+    code, output = machine.command("status")
     assert code == Incomplete.exit_code
-    assert "from the future: 1" in said
+    assert "from the future: 1" in output
     assert machine.rows("SELECT restorable_ts, lag_ms FROM rpo") == [{"restorable_ts": None, "lag_ms": None}]
-    code, said = machine.command("prune", "--source", "files", "--future", "--delete")
+    code, output = machine.command("prune", "--source", "files", "--future", "--delete")
     assert code == Refused.exit_code
-    assert "take a full backup first" in said
+    assert "take a full backup first" in output
 
     assert machine.backup("b") == 0
-    code, said = machine.command("due")
+    code, output = machine.command("due")
     assert code == 0
-    assert "is from the future" in said
-    assert "prune --source files --future" in said
+    assert "is from the future" in output
+    assert "prune --source files --future" in output
     (rpo,) = machine.rows("SELECT lag_ms FROM rpo")
     assert 0 <= rpo["lag_ms"] < HOUR_NS // 1_000_000
     assert machine.command("prune", "--source", "files", "--delete")[0] == 0
@@ -88,7 +88,7 @@ def test_the_next_backup_is_taken_when_the_clock_is_behind(machine: Machine) -> 
     assert machine.rows("SELECT * FROM future_backups") == []
 
 
-def test_a_time_yet_to_come_is_refused(machine: Machine) -> None:
+def test_a_future_time_is_refused(machine: Machine) -> None:
     assert machine.backup("a", "--taken-at", "2999-01-01") == UsageProblem.exit_code
 
 

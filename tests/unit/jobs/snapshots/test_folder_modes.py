@@ -1,4 +1,4 @@
-"""What a backup keeps of folders: modes, times, empty ones. Real folders and a real catalog, without Java."""
+"""Backups keep empty folders, and the modes and times of all folders. No test here needs Java."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from lakebackup_jobs.upkeep.verify import run as verify
 
 HOUR = 3_600_000
 START = 1_700_000_000_000
-THEN = 1_600_000_000_123_000_000
+MTIME_NS = 1_600_000_000_123_000_000
 MODES = {"": 0o750, "empty": 0o1777, "private": 0o700, "private/sub": 0o711, "read-only": 0o500}
 
 
@@ -33,41 +33,41 @@ class Source:
     """A folder with files and folders, and the destination that it is backed up to."""
 
     def __init__(self, folder: Path) -> None:
-        self.tree, self.root, self.out = folder / "tree", folder / "backups", folder / "out"
+        self.tree, self.root, self.target = folder / "tree", folder / "backups", folder / "out"
         for name in ("empty", "private/sub", "read-only"):
             (self.tree / name).mkdir(parents=True)
         for name in ("top", "private/sub/deep", "read-only/file"):
             (self.tree / name).write_text(name)
         self.set_modes(MODES)
-        self._taken_at = START
+        self._snapshot_ts = START
 
     def set_modes(self, modes: dict[str, int]) -> None:
         for name, mode in modes.items():
             (self.tree / name).chmod(mode)
-            os.utime(self.tree / name, ns=(THEN, THEN))
+            os.utime(self.tree / name, ns=(MTIME_NS, MTIME_NS))
 
     def backup(self, **options: Any) -> dict[str, Any]:
-        self._taken_at += HOUR
+        self._snapshot_ts += HOUR
         request = SnapshotRequest(
             destination=str(self.root),
             paths=(str(self.tree),),
             source="db",
-            taken_at=self._taken_at,
+            taken_at=self._snapshot_ts,
             **options,
         )
         return backup_snapshot.run(request, reporter=quiet())
 
     def restore(self, **options: Any) -> dict[str, Any]:
-        request = SnapshotRestoreRequest(str(self.root), str(self.out), **options)
+        request = SnapshotRestoreRequest(str(self.root), str(self.target), **options)
         return restore_snapshot.run(request, reporter=quiet())
 
 
 @pytest.fixture
 def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Source]:
     monkeypatch.setattr(list_task, "_RACY_NS", -60_000_000_000)  # a file counts as settled at once
-    before = os.umask(0o022)
+    old_umask = os.umask(0o022)
     yield Source(tmp_path)
-    os.umask(before)
+    os.umask(old_umask)
     remove_tree(tmp_path / "tree")
 
 
@@ -84,16 +84,16 @@ def test_folders_come_back_with_modes_and_times_empty_ones_too(source: Source, f
     source.backup()
     result = source.restore(form=form)
     assert (result["files"], result["written"]) == (3, 3)
-    assert modes(source.out / below) == MODES
-    times = {(source.out / below / name).stat().st_mtime_ns for name in MODES}
-    assert times == {THEN}
+    assert modes(source.target / below) == MODES
+    times = {(source.target / below / name).stat().st_mtime_ns for name in MODES}
+    assert times == {MTIME_NS}
 
 
 def test_a_folder_has_a_row_only_where_it_changed_and_counts_as_no_file(source: Source) -> None:
     first = source.backup()
     assert (first["files"], first["copied"], first["new"]) == (3, 3, 3)
-    again = source.backup()
-    assert (again["files"], again["objects"], again["unchanged"]) == (3, 0, 3)
+    second = source.backup()
+    assert (second["files"], second["objects"], second["unchanged"]) == (3, 0, 3)
     source.set_modes({"private": 0o755})
     (source.tree / "empty").rmdir()
     source.set_modes({"": 0o750})
@@ -109,8 +109,8 @@ def test_a_folder_has_a_row_only_where_it_changed_and_counts_as_no_file(source: 
         {"name": "read-only", "added_in": 1, "gone_in": None},
     ]
     assert seen(source.root, "SELECT COUNT(*) AS n FROM snapshot_files") == [{"n": 3}]
-    source.restore(backup=again["backup_id"])
-    assert modes(source.out / "tree") == MODES
+    source.restore(backup=second["backup_id"])
+    assert modes(source.target / "tree") == MODES
     assert verify(VerifyRequest(str(source.root)), reporter=quiet())["damaged"] == 0
 
 
@@ -128,40 +128,40 @@ def test_the_backup_of_an_older_version_is_restored_and_the_next_one_has_folders
     new = source.backup()
     assert (new["copied"], new["unchanged"]) == (0, 3)
     source.restore(backup=old["backup_id"])
-    assert modes(source.out / "tree") == {
+    assert modes(source.target / "tree") == {
         "": 0o755,
         "private": 0o755,
         "private/sub": 0o755,
         "read-only": 0o755,
     }
-    remove_tree(source.out)
+    remove_tree(source.target)
     source.restore(backup=new["backup_id"])
-    assert modes(source.out / "tree") == MODES
+    assert modes(source.target / "tree") == MODES
 
 
 def test_a_select_restores_the_modes_of_its_files_folders_and_no_other_folder(source: Source) -> None:
     source.backup()
     source.restore(select="SELECT * FROM snapshot_files WHERE name LIKE 'private/%'")
     expected = {name: MODES[name] for name in ("", "private", "private/sub")}
-    assert modes(source.out / "tree") == expected
+    assert modes(source.target / "tree") == expected
 
 
 def test_folders_get_their_modes_when_all_files_are_there(source: Source) -> None:
-    """So that the same command can write what damage left out."""
+    """Until then the same command can still write the files that damage left out."""
     backup_id = source.backup(pack_below=0)["backup_id"]
-    stored = source.root / "db/snapshots" / backup_id / "tree/-/read-only/file"
-    data = stored.read_bytes()
-    stored.chmod(0o600)
-    stored.write_bytes(b"x" * len(data))
+    object_path = source.root / "db/snapshots" / backup_id / "tree/-/read-only/file"
+    data = object_path.read_bytes()
+    object_path.chmod(0o600)
+    object_path.write_bytes(b"x" * len(data))
     with pytest.raises(Damaged):
         source.restore()
-    assert modes(source.out / "tree")["read-only"] == 0o700
-    stored.write_bytes(data)
+    assert modes(source.target / "tree")["read-only"] == 0o700
+    object_path.write_bytes(data)
     assert source.restore()["written"] == 1
-    assert modes(source.out / "tree") == MODES
+    assert modes(source.target / "tree") == MODES
 
 
-def test_a_run_before_this_one_may_have_set_modes(tmp_path: Path) -> None:
+def test_folders_whose_modes_an_earlier_run_set_are_restored(tmp_path: Path) -> None:
     (tmp_path / ".lakebackup-restore/unfinished").mkdir(parents=True)
     (tmp_path / "a").mkdir(mode=0o500)
     folders = [
@@ -173,8 +173,8 @@ def test_a_run_before_this_one_may_have_set_modes(tmp_path: Path) -> None:
         folder.create_folders(folders, existing=False)
         assert {stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("a", "a/b", "a!")} == {0o700}
         folder.finish_folders(folders)
-    found = {name: stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("a", "a/b", "a!")}
-    assert found == {"a": 0o500, "a/b": 0o755, "a!": 0o770}
+    folder_modes = {name: stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("a", "a/b", "a!")}
+    assert folder_modes == {"a": 0o500, "a/b": 0o755, "a!": 0o770}
 
 
 def test_no_folder_is_changed_through_a_link(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Manifests of other tools become backups: over real tables and objects, without Java."""
+"""Manifests of other tools become backups, over real tables and objects and without Java."""
 
 from __future__ import annotations
 
@@ -24,46 +24,51 @@ SHA = "ab" * 32
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     """A destination with a catalog, and objects that another tool put there."""
-    made = MadeBackups(tmp_path / "backups ü")
+    backups = MadeBackups(tmp_path / "backups ü")
     for name in ("one.sst", "two.sst", "CURRENT"):
-        made.storage.put(f"theirs/{name}", b"x" * 100)
-    return made.folder
+        backups.storage.put(f"theirs/{name}", b"x" * 100)
+    return backups.folder
 
 
-def bring(root: Path, content: Any, *, source: str = "yb", **asked: Any) -> dict[str, Any]:
+def import_manifest(root: Path, content: Any, *, source: str = "yb", **options: Any) -> dict[str, Any]:
     text = root.parent / "manifest.json"
     text.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
-    request = ManifestRequest(destination=str(root), file=text, source=source, **asked)
+    request = ManifestRequest(destination=str(root), file=text, source=source, **options)
     return run(request, reporter=quiet())
 
 
-def at(root: Path, name: str, **said: Any) -> dict[str, Any]:
-    return {"location": f"file://{root}/theirs/{name}", "timestamp": 1000, "version": 2} | said
+def manifest_entry(root: Path, name: str, **changes: Any) -> dict[str, Any]:
+    return {"location": f"file://{root}/theirs/{name}", "timestamp": 1000, "version": 2} | changes
 
 
-def left(root: Path) -> list[str]:
+def stored_files(root: Path) -> list[str]:
     return sorted(str(path.relative_to(root)) for path in (root / "yb").rglob("*") if path.is_file())
 
 
 def test_a_manifest_becomes_a_backup(root: Path) -> None:
     first = {
-        "t1": {"a": {"one.sst": at(root, "one.sst"), "CURRENT": at(root, "CURRENT", timestamp=3000)}},
-        "t2": {"b": {"two.sst": at(root, "two.sst", size=100, sha256=SHA, mode=0o600)}, "c": {}},
+        "t1": {
+            "a": {
+                "one.sst": manifest_entry(root, "one.sst"),
+                "CURRENT": manifest_entry(root, "CURRENT", timestamp=3000),
+            }
+        },
+        "t2": {"b": {"two.sst": manifest_entry(root, "two.sst", size=100, sha256=SHA, mode=0o600)}, "c": {}},
     }
-    done = bring(root, first)
-    assert (done["tables"], done["files"], done["bytes"], done["end_ts"]) == (2, 3, 100, 3000)
-    found = seen(
+    result = import_manifest(root, first)
+    assert (result["tables"], result["files"], result["bytes"], result["end_ts"]) == (2, 3, 100, 3000)
+    rows = seen(
         root, "SELECT name, bytes, sha256, links, mode, path, stored FROM snapshot_files ORDER BY name"
     )
-    one = {"bytes": None, "sha256": hashlib.sha256(b"x" * 100).hexdigest(), "mode": 0o644}
-    two = {"bytes": 100, "sha256": SHA, "mode": 0o600}
-    assert found[1:] == [
-        {"name": name, "path": f"theirs/{name}", "links": 2, "stored": True, **own}
-        for name, own in (("one.sst", one), ("two.sst", two))
+    first_columns = {"bytes": None, "sha256": hashlib.sha256(b"x" * 100).hexdigest(), "mode": 0o644}
+    second_columns = {"bytes": 100, "sha256": SHA, "mode": 0o600}
+    assert rows[1:] == [
+        {"name": name, "path": f"theirs/{name}", "links": 2, "stored": True, **columns}
+        for name, columns in (("one.sst", first_columns), ("two.sst", second_columns))
     ]
-    # What is imported next takes the place of all that.
-    second = {"t1": {"a": {"one.sst": at(root, "one.sst", timestamp=5000)}}}
-    done = bring(root, second)
+    # The next import takes the place of all these files.
+    second = {"t1": {"a": {"one.sst": manifest_entry(root, "one.sst", timestamp=5000)}}}
+    result = import_manifest(root, second)
     assert seen(root, "SELECT name, added_in, gone_in FROM snapshot_files ORDER BY added_in, name") == [
         {"name": "CURRENT", "added_in": 1, "gone_in": 2},
         {"name": "one.sst", "added_in": 1, "gone_in": 2},
@@ -72,68 +77,71 @@ def test_a_manifest_becomes_a_backup(root: Path) -> None:
     ]
     assert [row["intact"] for row in seen(root, "SELECT intact FROM backups")] == [True, True]
     logged = {row["subject"]: json.loads(row["detail"]) for row in seen(root, "SELECT * FROM audit")}
-    assert logged[done["backup_id"]]["files"] == 1
-    again = json.loads("".join(manifest_json(CatalogReader.require(str(root)), done["backup_id"])))
-    assert again["t1"]["a"]["one.sst"].items() >= second["t1"]["a"]["one.sst"].items()
-    assert list((root / "yb" / "backups" / done["backup_id"]).glob("manifest-19700101T000005Z-*.json"))
+    assert logged[result["backup_id"]]["files"] == 1
+    exported = json.loads("".join(manifest_json(CatalogReader.require(str(root)), result["backup_id"])))
+    assert exported["t1"]["a"]["one.sst"].items() >= second["t1"]["a"]["one.sst"].items()
+    assert list((root / "yb" / "backups" / result["backup_id"]).glob("manifest-19700101T000005Z-*.json"))
 
 
-def test_what_cannot_be_leaves_nothing_behind(root: Path) -> None:
-    good = {"one.sst": at(root, "one.sst")}
-    for wrong, why in (
-        (at(root, "gone.sst"), "gone.sst is not there"),
-        (at(root, "two.sst", size=101), "t/a/f: it should end behind its object, which has 100 bytes"),
-        (at(root, "two.sst", offset=60, size=50), "behind its object"),
-        (at(root, "../../../etc/passwd"), "it has '..'"),
+def test_a_wrong_manifest_leaves_nothing_behind(root: Path) -> None:
+    good = {"one.sst": manifest_entry(root, "one.sst")}
+    for wrong_entry, why in (
+        (manifest_entry(root, "gone.sst"), "gone.sst is not there"),
+        (
+            manifest_entry(root, "two.sst", size=101),
+            "t/a/f: it should end behind its object, which has 100 bytes",
+        ),
+        (manifest_entry(root, "two.sst", offset=60, size=50), "behind its object"),
+        (manifest_entry(root, "../../../etc/passwd"), "it has '..'"),
         ({"location": "/etc/passwd", "timestamp": 1}, "is in no repository that the catalog knows"),
-        (at(root, "two.sst", timestamp="soon"), "its timestamp is 'soon'"),
+        (manifest_entry(root, "two.sst", timestamp="soon"), "its timestamp is 'soon'"),
     ):
         with pytest.raises(UsageProblem, match="Nothing was imported") as raised:
-            bring(root, {"t": {"a": good | {"f": wrong}}})
+            import_manifest(root, {"t": {"a": good | {"f": wrong_entry}}})
         assert why in raised.value.message
-    many = {"t": {"a": good | {f"f{n}": at(root, "gone.sst") for n in range(30)}}}
+    many = {"t": {"a": good | {f"f{n}": manifest_entry(root, "gone.sst") for n in range(30)}}}
     with pytest.raises(UsageProblem, match="and 10 more"):
-        bring(root, many)
+        import_manifest(root, many)
     with pytest.raises(UsageProblem, match=r"This is not a manifest of a snapshot: .*twice"):
-        bring(root, json.dumps({"t": {"a": good}}).removesuffix("}") + ', "t": {}}')
+        import_manifest(root, json.dumps({"t": {"a": good}}).removesuffix("}") + ', "t": {}}')
     with pytest.raises(UsageProblem, match="names no file"):
-        bring(root, {})
-    assert left(root) == []
+        import_manifest(root, {})
+    assert stored_files(root) == []
     assert seen(root, "SELECT * FROM backups") == seen(root, "SELECT * FROM snapshot_files") == []
 
 
 def test_backups_follow_each_other_in_time(root: Path) -> None:
-    manifest = {"t": {"a": {"one.sst": at(root, "one.sst")}}}
-    bring(root, manifest, taken_at=7000)
-    before = left(root)
+    manifest = {"t": {"a": {"one.sst": manifest_entry(root, "one.sst")}}}
+    import_manifest(root, manifest, taken_at=7000)
+    files_before = stored_files(root)
     with pytest.raises(UsageProblem, match=r"is of 1970-01-01T00:00:01\.000Z, and the backups of yb already"):
-        bring(root, manifest)
-    assert left(root) == before
-    assert bring(root, manifest, taken_at=8000)["end_ts"] == 8000
+        import_manifest(root, manifest)
+    assert stored_files(root) == files_before
+    assert import_manifest(root, manifest, taken_at=8000)["end_ts"] == 8000
 
 
-def test_a_time_to_come_is_no_time_of_a_snapshot(root: Path) -> None:
-    """A backup of the future would let none follow it."""
-    now = time.time_ns() // 1_000_000
-    soon = {"t": {"a": {"one.sst": at(root, "one.sst", timestamp=now + 3_600_000)}}}
-    for asked in ({}, {"taken_at": now + 3_600_000}, {"taken_at": 1 << 60}):
+def test_a_future_time_is_refused(root: Path) -> None:
+    """No backup could follow one from the future."""
+    now_ms = time.time_ns() // 1_000_000
+    manifest = {"t": {"a": {"one.sst": manifest_entry(root, "one.sst", timestamp=now_ms + 3_600_000)}}}
+    for options in ({}, {"taken_at": now_ms + 3_600_000}, {"taken_at": 1 << 60}):
         with pytest.raises(UsageProblem, match="yet to come") as raised:
-            bring(root, soon, **asked)
+            import_manifest(root, manifest, **options)
         assert "--taken-at" in raised.value.hint
-    assert left(root) == []
-    assert bring(root, soon, taken_at=now)["end_ts"] == now
+    assert stored_files(root) == []
+    assert import_manifest(root, manifest, taken_at=now_ms)["end_ts"] == now_ms
 
 
-def test_a_source_of_topics_takes_none(tmp_path: Path) -> None:
-    made = MadeBackups(tmp_path / "backups", source="yb")
-    made.backup([[Record(0, 0)]])
-    made.flush()
-    made.storage.put("theirs/one.sst", b"x")
-    manifest = {"t": {"a": {"one.sst": at(made.folder, "one.sst")}}}
+def test_a_source_of_topics_takes_no_manifest(tmp_path: Path) -> None:
+    backups = MadeBackups(tmp_path / "backups", source="yb")
+    backups.backup([[Record(0, 0)]])
+    backups.flush()
+    backups.storage.put("theirs/one.sst", b"x")
+    manifest = {"t": {"a": {"one.sst": manifest_entry(backups.folder, "one.sst")}}}
     with pytest.raises(Refused, match="of another kind"):
-        bring(made.folder, manifest)
+        import_manifest(backups.folder, manifest)
     with pytest.raises(NotFound, match=r"There is no file .*none\.json"):
         run(
-            ManifestRequest(destination=str(made.folder), file=tmp_path / "none.json", source="yb"),
+            ManifestRequest(destination=str(backups.folder), file=tmp_path / "none.json", source="yb"),
             reporter=quiet(),
         )

@@ -1,4 +1,4 @@
-"""The folders of a snapshot, as they are named on the command line and by their layout."""
+"""Finding the folders of a snapshot by the command line and by their layout."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lakebackup_jobs.snapshots.find import find, root_of
 PLAIN = layout_of("plain")
 
 
-def test_a_folder_is_named_as_it_is_called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_has_the_last_name_of_its_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "db" / "deep").mkdir(parents=True)
     (tmp_path / "link").symlink_to("db/deep")
     monkeypatch.chdir(tmp_path / "db" / "deep")
@@ -35,28 +35,26 @@ def test_a_sidecar_with_the_name_of_a_table_is_refused(tmp_path: Path) -> None:
         find([str(tmp_path / "db")], PLAIN, [("meta", str(tmp_path / "files" / "db"))])
 
 
-def test_a_snapshot_that_is_being_made_is_left_alone(tmp_path: Path) -> None:
+def test_a_snapshot_that_is_being_made_is_not_found(tmp_path: Path) -> None:
     tablet = tmp_path / "table-t" / "tablet-a.snapshots"
     for name in ("s1", "s2.tmp", "s3.deleted.tmp"):
         (tablet / name).mkdir(parents=True)
-    (found,) = find([str(tmp_path)], layout_of("yugabyte"), ())
-    assert (found.id, found.unfinished) == ("s1", "")
+    (snapshot,) = find([str(tmp_path)], layout_of("yugabyte"), ())
+    assert (snapshot.id, snapshot.unfinished) == ("s1", "")
 
 
 @pytest.mark.parametrize("ending", ["tmp", "deleted.tmp"])
-def test_a_snapshot_that_is_whole_in_some_tablets_only_is_not_taken_for_one(
-    tmp_path: Path, ending: str
-) -> None:
-    """A backup of it would lack the others' files, and be called complete."""
-    one, other = (tmp_path / "table-t" / f"tablet-{name}.snapshots" for name in "ab")
-    for folder in (one / "s1", other / "s1", one / "s2", other / f"s2.{ending}"):
+def test_a_snapshot_that_is_unfinished_in_a_tablet_is_not_chosen(tmp_path: Path, ending: str) -> None:
+    """Its backup would lack the files of other tablets, and be called complete."""
+    tablet_a, tablet_b = (tmp_path / "table-t" / f"tablet-{name}.snapshots" for name in "ab")
+    for folder in (tablet_a / "s1", tablet_b / "s1", tablet_a / "s2", tablet_b / f"s2.{ending}"):
         folder.mkdir(parents=True)
     for number, name in enumerate(("s1", "s2")):
-        os.utime(one / name, (number, number))
-    os.utime(other / "s1", (0, 0))
-    found = find([str(tmp_path)], layout_of("yugabyte"), ())
-    assert [s.id for s in choose(found, ids=(), everything=False, newest=None)] == ["s1"]
-    assert [s.id for s in choose(found, ids=(), everything=True, newest=None)] == ["s1"]
-    for some, ids in ((found, ["s2"]), ([s for s in found if s.id == "s2"], [])):
+        os.utime(tablet_a / name, (number, number))
+    os.utime(tablet_b / "s1", (0, 0))
+    snapshots = find([str(tmp_path)], layout_of("yugabyte"), ())
+    assert [s.id for s in choose(snapshots, ids=(), everything=False, newest=None)] == ["s1"]
+    assert [s.id for s in choose(snapshots, ids=(), everything=True, newest=None)] == ["s1"]
+    for candidates, ids in ((snapshots, ["s2"]), ([s for s in snapshots if s.id == "s2"], [])):
         with pytest.raises(Refused, match=rf"s2 is being made or deleted: .*s2\.{ending} is there"):
-            choose(some, ids=ids, everything=False, newest=None)
+            choose(candidates, ids=ids, everything=False, newest=None)

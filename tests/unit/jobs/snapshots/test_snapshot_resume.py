@@ -32,14 +32,14 @@ DRAFT = InProgress(
     asked={"note": None},
     dealt=True,
 )
-SAME: dict[str, Any] = {
+UNCHANGED: dict[str, Any] = {
     "asked": {"note": None}, "next_one": SNAPSHOT, "end_ts": 20, "newest": NEWEST, "pruned": PRUNED,
     "counted": lambda _: (3, 300),
 }  # fmt: skip
 
 
-def test_it_is_resumed_when_all_is_as_it_was() -> None:
-    assert DRAFT.blocker(**SAME) is None
+def test_a_backup_is_resumed_when_nothing_changed() -> None:
+    assert DRAFT.blocker(**UNCHANGED) is None
 
 
 @pytest.mark.parametrize(
@@ -56,15 +56,15 @@ def test_it_is_resumed_when_all_is_as_it_was() -> None:
         ({"counted": lambda _: (3, 301)}, "not what it was"),
     ],
 )
-def test_what_blocks_it(changed: dict[str, Any], why: str) -> None:
-    assert why in str(DRAFT.blocker(**SAME | changed))
+def test_a_change_blocks_the_resumption(changed: dict[str, Any], why: str) -> None:
+    assert why in str(DRAFT.blocker(**UNCHANGED | changed))
 
 
-def test_what_is_no_snapshot_of_a_name_is_not_resumed() -> None:
-    assert "names no snapshot" in str(replace(DRAFT, lasting=False).blocker(**SAME))
+def test_a_snapshot_without_a_name_is_not_resumed() -> None:
+    assert "names no snapshot" in str(replace(DRAFT, lasting=False).blocker(**UNCHANGED))
 
 
-def test_it_is_the_same_backup_for_the_same_command_alone() -> None:
+def test_only_the_same_command_means_the_same_backup() -> None:
     assert DRAFT.same({"note": None}, SNAPSHOT, 20)
     assert not DRAFT.same({"note": "other"}, SNAPSHOT, 20)
     assert not DRAFT.same({"note": None}, replace(SNAPSHOT, id="s2"), 20)

@@ -1,4 +1,4 @@
-"""What a task of a restore does with a folder that others have prepared, and with objects that are torn."""
+"""The task of a restore that writes files, in folders that somebody prepared and from damaged objects."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ DATA = bytes(range(256)) * 40
 NOW_MS = 1_700_000_000_123
 
 
-def file(target: str, data: bytes = DATA, *, path: str = "o", position: int = 0, **other: Any) -> File:
-    known = {"mtime_ms": NOW_MS, "mode": 0o640, "links": 1, "destination": "d"}
+def file(target: str, data: bytes = DATA, *, path: str = "o", position: int = 0, **changes: Any) -> File:
+    defaults = {"mtime_ms": NOW_MS, "mode": 0o640, "links": 1, "destination": "d"}
     sha256 = hashlib.sha256(data).hexdigest()
-    given = {"bytes": len(data), "sha256": sha256, **known, **other}
-    return File(target=target, path=path, position=position, **given)
+    columns = {"bytes": len(data), "sha256": sha256, **defaults, **changes}
+    return File(target=target, path=path, position=position, **columns)
 
 
 @pytest.fixture
-def out(tmp_path: Path) -> Path:
+def target_folder(tmp_path: Path) -> Path:
     (tmp_path / "out" / OWN / UNFINISHED).mkdir(parents=True)
     return tmp_path / "out"
 
@@ -45,32 +45,34 @@ def storage(tmp_path: Path) -> Storage:
     return open_storage(str(tmp_path / "backups"))
 
 
-def write(out: Path, one: File, data: bytes = DATA, linked: File | None = None) -> bool:
-    with Folder(str(out)) as folder:
-        return folder.write(one, lambda: iter([memoryview(data)]), linked)
+def write(target_folder: Path, entry: File, data: bytes = DATA, linked: File | None = None) -> bool:
+    with Folder(str(target_folder)) as folder:
+        return folder.write(entry, lambda: iter([memoryview(data)]), linked)
 
 
-def carry_out(out: Path, storage: Storage, files: Sequence[File]) -> dict[str, Any]:
-    """One share, as Spark would have it carried out."""
-    rows = pa.Table.from_pylist([asdict(one) for one in files])
+def write_split(target_folder: Path, storage: Storage, files: Sequence[File]) -> dict[str, Any]:
+    """Write the files of one split, as a task of Spark does; returns its row."""
+    rows = pa.Table.from_pylist([asdict(entry) for entry in files])
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, rows.schema) as stream:
         stream.write_table(rows)
-    own = open_storage(str(out / OWN))
-    own.put("plan/000000.arrow", sink.getvalue().to_pybytes())
-    job = WriteJob(str(out), own.uri, ("plan/000000.arrow",), roots_of(d=storage.uri), syncs=True)
+    own_storage = open_storage(str(target_folder / OWN))
+    own_storage.put("plan/000000.arrow", sink.getvalue().to_pybytes())
+    job = WriteJob(
+        str(target_folder), own_storage.uri, ("plan/000000.arrow",), roots_of(d=storage.uri), syncs=True
+    )
     (batch,) = job([pa.RecordBatch.from_pydict({"id": [0]})])
     row: dict[str, Any] = batch.to_pylist()[0]
     return row
 
 
-def test_a_file_has_its_bytes_time_and_permissions(out: Path) -> None:
-    assert write(out, file("t1/a/x.sst"))
-    found = out / "t1/a/x.sst"
-    assert found.read_bytes() == DATA
-    assert found.stat().st_mtime_ns == NOW_MS * 1_000_000
-    assert found.stat().st_mode & 0o7777 == 0o640
-    assert not list((out / OWN / UNFINISHED).iterdir())
+def test_a_file_has_its_bytes_time_and_permissions(target_folder: Path) -> None:
+    assert write(target_folder, file("t1/a/x.sst"))
+    path = target_folder / "t1/a/x.sst"
+    assert path.read_bytes() == DATA
+    assert path.stat().st_mtime_ns == NOW_MS * 1_000_000
+    assert path.stat().st_mode & 0o7777 == 0o640
+    assert not list((target_folder / OWN / UNFINISHED).iterdir())
 
 
 @pytest.mark.parametrize(
@@ -83,82 +85,84 @@ def test_a_file_has_its_bytes_time_and_permissions(out: Path) -> None:
         (b"", 0),
     ],
 )
-def test_zero_blocks_become_holes_and_the_bytes_stay(out: Path, data: bytes, blocks: int) -> None:
-    assert write(out, file("a", data), data)
-    assert (out / "a").read_bytes() == data
-    assert (out / "a").stat().st_blocks <= blocks
+def test_zero_blocks_become_holes_and_the_bytes_stay(target_folder: Path, data: bytes, blocks: int) -> None:
+    assert write(target_folder, file("a", data), data)
+    assert (target_folder / "a").read_bytes() == data
+    assert (target_folder / "a").stat().st_blocks <= blocks
 
 
-def test_nobody_becomes_another_user_through_a_restored_file(out: Path) -> None:
-    write(out, file("x", mode=0o6755))
-    assert (out / "x").stat().st_mode & 0o7777 == 0o755
+def test_setuid_and_setgid_bits_are_not_restored(target_folder: Path) -> None:
+    write(target_folder, file("x", mode=0o6755))
+    assert (target_folder / "x").stat().st_mode & 0o7777 == 0o755
 
 
 @pytest.mark.parametrize("data", [DATA[:-1], DATA + b"x", b"y" + DATA[1:], b""])
-def test_a_file_that_is_not_as_it_was_does_not_get_its_name(out: Path, data: bytes) -> None:
+def test_a_file_with_other_bytes_does_not_get_its_name(target_folder: Path, data: bytes) -> None:
     with pytest.raises(Damaged, match="sha256"):
-        write(out, file("a/x"), data)
-    assert not (out / "a/x").exists()
-    assert not list((out / OWN / UNFINISHED).iterdir())
+        write(target_folder, file("a/x"), data)
+    assert not (target_folder / "a/x").exists()
+    assert not list((target_folder / OWN / UNFINISHED).iterdir())
 
 
-def test_a_link_to_elsewhere_is_not_followed(out: Path, tmp_path: Path) -> None:
+def test_a_link_to_elsewhere_is_not_followed(target_folder: Path, tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
-    (out / "t1").symlink_to(elsewhere)
-    (out / "deep").mkdir()
-    (out / "deep/er").symlink_to(elsewhere)
+    (target_folder / "t1").symlink_to(elsewhere)
+    (target_folder / "deep").mkdir()
+    (target_folder / "deep/er").symlink_to(elsewhere)
     for target in ("t1/x", "t1/a/x", "deep/er/x"):
         with pytest.raises(Refused, match="symbolic link"):
-            write(out, file(target))
-    (out / "y").symlink_to(elsewhere / "y")
+            write(target_folder, file(target))
+    (target_folder / "y").symlink_to(elsewhere / "y")
     with pytest.raises(Refused, match="not written by this restore"):
-        write(out, file("y"))
+        write(target_folder, file("y"))
     assert not list(elsewhere.iterdir())
 
 
-def test_a_file_of_someone_else_is_not_replaced(out: Path) -> None:
-    (out / "x").write_bytes(DATA)
-    (out / "d").mkdir()
+def test_a_file_of_someone_else_is_not_replaced(target_folder: Path) -> None:
+    (target_folder / "x").write_bytes(DATA)
+    (target_folder / "d").mkdir()
     for target, why in (("x", "not written by this restore"), ("d", "not written"), ("x/y", "in the way")):
         with pytest.raises(Refused, match=why):
-            write(out, file(target))
-    assert (out / "x").read_bytes() == DATA
+            write(target_folder, file(target))
+    assert (target_folder / "x").read_bytes() == DATA
 
 
-def test_what_an_earlier_run_wrote_whole_stays_and_what_it_tore_is_written_again(out: Path) -> None:
-    one = file("x")
-    assert write(out, one)
-    before = (out / "x").stat().st_ino
-    assert not write(out, one, b"not read at all")
-    assert (out / "x").stat().st_ino == before
-    # As after a power cut: the time is there, bytes are not.
+def test_complete_files_of_an_earlier_run_stay_and_torn_ones_are_written_again(target_folder: Path) -> None:
+    entry = file("x")
+    assert write(target_folder, entry)
+    inode = (target_folder / "x").stat().st_ino
+    assert not write(target_folder, entry, b"not read at all")
+    assert (target_folder / "x").stat().st_ino == inode
+    # As after a power cut: the file has its time and lacks bytes.
     for torn in (b"", DATA[:100], b"\0" * len(DATA)):
-        (out / "x").write_bytes(torn)
-        os.utime(out / "x", ns=(0, NOW_MS * 1_000_000))
-        assert write(out, one)
-        assert (out / "x").read_bytes() == DATA
+        (target_folder / "x").write_bytes(torn)
+        os.utime(target_folder / "x", ns=(0, NOW_MS * 1_000_000))
+        assert write(target_folder, entry)
+        assert (target_folder / "x").read_bytes() == DATA
 
 
-def test_a_file_of_unknown_size_is_kept_by_its_checksum(out: Path) -> None:
-    one = file("x", bytes=None)
-    assert write(out, one)
-    assert not write(out, one)
+def test_a_file_of_unknown_size_is_kept_by_its_checksum(target_folder: Path) -> None:
+    entry = file("x", bytes=None)
+    assert write(target_folder, entry)
+    assert not write(target_folder, entry)
 
 
-def test_a_file_without_a_checksum_is_not_written_and_the_others_are(out: Path, storage: Storage) -> None:
-    """An imported row could name any bytes there are."""
+def test_a_file_without_a_checksum_is_not_written_and_the_others_are(
+    target_folder: Path, storage: Storage
+) -> None:
+    """An imported row without a checksum could name any bytes."""
     storage.put("o", DATA)
-    done = carry_out(out, storage, [file("x", sha256=None), file("y")])
-    assert (done["entries"], done["damaged"]) == (1, 1)
-    assert "no checksum" in done["names"]
-    assert (out / "y").read_bytes() == DATA
-    assert not (out / "x").exists()
+    result = write_split(target_folder, storage, [file("x", sha256=None), file("y")])
+    assert (result["entries"], result["damaged"]) == (1, 1)
+    assert "no checksum" in result["names"]
+    assert (target_folder / "y").read_bytes() == DATA
+    assert not (target_folder / "x").exists()
 
 
-def test_a_folder_that_the_restore_did_not_begin_with_is_refused(tmp_path: Path) -> None:
-    for there in (False, True):
-        if there:
+def test_a_folder_that_the_restore_did_not_prepare_is_refused(tmp_path: Path) -> None:
+    for exists in (False, True):
+        if exists:
             (tmp_path / "new").mkdir()
         with pytest.raises(EnvironmentProblem, match="not the folder"):
             Folder(str(tmp_path / "new"))
@@ -168,105 +172,111 @@ def test_a_folder_that_the_restore_did_not_begin_with_is_refused(tmp_path: Path)
         Folder(str(tmp_path / "new"))
 
 
-def test_more_folders_than_are_kept_open(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_open_folders_is_bounded(target_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(write_task, "_OPEN_FOLDERS", 4)
     handles = len(list(Path("/proc/self/fd").iterdir()))
-    with Folder(str(out)) as folder:
+    with Folder(str(target_folder)) as folder:
         for number in range(40):
             folder.write(file(f"a/b/c{number % 7}/{number}"), lambda: iter([memoryview(DATA)]), None)
         assert len(list(Path("/proc/self/fd").iterdir())) <= handles + 8
     assert len(list(Path("/proc/self/fd").iterdir())) == handles
-    assert len(list(out.glob("a/b/*/*"))) == 40
+    assert len(list(target_folder.glob("a/b/*/*"))) == 40
 
 
-def test_files_of_one_place_and_time_are_hard_links_again(out: Path, storage: Storage) -> None:
+def test_files_with_one_object_and_time_are_hard_links_again(target_folder: Path, storage: Storage) -> None:
     storage.put("o", DATA)
     twins = [file("a", links=2), file("b/c", links=2)]
-    others = [file("later", links=2, mtime_ms=NOW_MS + 1), file("open", links=2, mode=0o666), file("single")]
-    done = carry_out(out, storage, [*twins, *others])
-    assert (done["entries"], done["damaged"], done["error"]) == (5, 0, None)
-    assert (out / "a").samefile(out / "b/c")
-    assert {(out / one.target).stat().st_nlink for one in others} == {1}
-    (out / "b/c").unlink()  # cut off before the second
-    done = carry_out(out, storage, twins)
-    assert (done["entries"], done["kept"]) == (2, 1)
-    assert (out / "a").samefile(out / "b/c")
+    separate = [
+        file("later", links=2, mtime_ms=NOW_MS + 1),
+        file("open", links=2, mode=0o666),
+        file("single"),
+    ]
+    result = write_split(target_folder, storage, [*twins, *separate])
+    assert (result["entries"], result["damaged"], result["error"]) == (5, 0, None)
+    assert (target_folder / "a").samefile(target_folder / "b/c")
+    assert {(target_folder / entry.target).stat().st_nlink for entry in separate} == {1}
+    (target_folder / "b/c").unlink()  # as if interrupted before the second
+    result = write_split(target_folder, storage, twins)
+    assert (result["entries"], result["kept"]) == (2, 1)
+    assert (target_folder / "a").samefile(target_folder / "b/c")
 
 
-def test_what_is_no_link(out: Path, storage: Storage) -> None:
+def test_empty_and_damaged_files_are_not_linked(target_folder: Path, storage: Storage) -> None:
     storage.put("o", DATA)
     empty = [file(name, b"", links=2) for name in ("a", "b")]
-    done = carry_out(out, storage, [*empty, file("c"), file("end", b"", position=len(DATA), links=2)])
-    assert (done["entries"], done["damaged"], done["error"]) == (4, 0, None)
-    assert {(out / name).stat().st_nlink for name in ("a", "b", "c", "end")} == {1}
-    # A link is no way around the hash.
-    done = carry_out(out, storage, [file("d", links=2), file("e", links=2, sha256="0" * 64)])
-    assert (done["entries"], done["damaged"]) == (1, 1)
-    assert not (out / "e").exists()
+    result = write_split(
+        target_folder, storage, [*empty, file("c"), file("end", b"", position=len(DATA), links=2)]
+    )
+    assert (result["entries"], result["damaged"], result["error"]) == (4, 0, None)
+    assert {(target_folder / name).stat().st_nlink for name in ("a", "b", "c", "end")} == {1}
+    # A link does not avoid the comparison of checksums.
+    result = write_split(target_folder, storage, [file("d", links=2), file("e", links=2, sha256="0" * 64)])
+    assert (result["entries"], result["damaged"]) == (1, 1)
+    assert not (target_folder / "e").exists()
     storage.put("o", b"x" + DATA[1:])
-    done = carry_out(out, storage, [file("f", links=2), file("g", links=2)])
-    assert (done["entries"], done["damaged"]) == (0, 2)
+    result = write_split(target_folder, storage, [file("f", links=2), file("g", links=2)])
+    assert (result["entries"], result["damaged"]) == (0, 2)
 
 
 def test_links_between_deep_folders_find_their_folders_open(
-    out: Path, storage: Storage, monkeypatch: pytest.MonkeyPatch
+    target_folder: Path, storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(write_task, "_OPEN_FOLDERS", 6)
     storage.put("o", DATA)
     deep = ["/".join([letter, *"123456789", "x"]) for letter in "ab"]
-    done = carry_out(out, storage, [file(name, links=2) for name in deep])
-    assert (done["entries"], done["error"]) == (2, None)
-    assert (out / deep[0]).samefile(out / deep[1])
+    result = write_split(target_folder, storage, [file(name, links=2) for name in deep])
+    assert (result["entries"], result["error"]) == (2, None)
+    assert (target_folder / deep[0]).samefile(target_folder / deep[1])
 
 
-def test_a_file_that_comes_while_one_is_written_is_not_replaced(out: Path) -> None:
+def test_a_file_that_appears_during_the_write_is_not_replaced(target_folder: Path) -> None:
     def chunks() -> Iterator[memoryview]:
-        (out / "x").write_bytes(b"mine")
+        (target_folder / "x").write_bytes(b"mine")
         yield memoryview(DATA)
 
-    with Folder(str(out)) as folder, pytest.raises(Refused, match="not written by this restore"):
+    with Folder(str(target_folder)) as folder, pytest.raises(Refused, match="not written by this restore"):
         folder.write(file("x"), chunks, None)
-    assert (out / "x").read_bytes() == b"mine"
-    assert not list((out / OWN / UNFINISHED).iterdir())
+    assert (target_folder / "x").read_bytes() == b"mine"
+    assert not list((target_folder / OWN / UNFINISHED).iterdir())
 
 
-def test_where_there_are_no_hard_links_each_is_a_file(
-    out: Path, storage: Storage, monkeypatch: pytest.MonkeyPatch
+def test_without_hard_links_each_name_is_a_file(
+    target_folder: Path, storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise PermissionError(1, "Operation not permitted")
 
     storage.put("o", DATA)
     monkeypatch.setattr(os, "link", refuse)
-    assert carry_out(out, storage, [file("a", links=2), file("b", links=2)])["entries"] == 2
-    assert (out / "a").read_bytes() == (out / "b").read_bytes() == DATA
-    assert (out / "b").stat().st_mtime_ns == NOW_MS * 1_000_000
+    assert write_split(target_folder, storage, [file("a", links=2), file("b", links=2)])["entries"] == 2
+    assert (target_folder / "a").read_bytes() == (target_folder / "b").read_bytes() == DATA
+    assert (target_folder / "b").stat().st_mtime_ns == NOW_MS * 1_000_000
 
 
-def test_damage_costs_the_files_it_hits_alone(out: Path, storage: Storage) -> None:
+def test_damage_affects_only_the_files_that_it_hits(target_folder: Path, storage: Storage) -> None:
     storage.put("pack", DATA + b"x" + DATA[1:] + DATA[: len(DATA) // 2])
-    at = partial(file, path="pack")
+    packed = partial(file, path="pack")
     files = [
-        at("ok"),
-        at("flipped", position=len(DATA)),
-        at("torn", position=2 * len(DATA)),
+        packed("ok"),
+        packed("flipped", position=len(DATA)),
+        packed("torn", position=2 * len(DATA)),
         file("gone", path="no"),
     ]
-    done = carry_out(out, storage, files)
-    assert (done["entries"], done["bytes"], done["damaged"], done["error"]) == (1, len(DATA), 3, None)
-    assert [name.partition(":")[0] for name in json.loads(done["names"])] == ["flipped", "torn", "gone"]
-    assert sorted(path.name for path in out.iterdir()) == sorted([OWN, "ok"])
+    result = write_split(target_folder, storage, files)
+    assert (result["entries"], result["bytes"], result["damaged"], result["error"]) == (1, len(DATA), 3, None)
+    assert [name.partition(":")[0] for name in json.loads(result["names"])] == ["flipped", "torn", "gone"]
+    assert sorted(path.name for path in target_folder.iterdir()) == sorted([OWN, "ok"])
 
 
-def test_a_folder_that_is_taken_ends_the_share_with_its_error(out: Path, storage: Storage) -> None:
+def test_a_name_that_is_taken_ends_the_task_with_an_error(target_folder: Path, storage: Storage) -> None:
     storage.put("o", DATA)
-    (out / "b").write_bytes(b"mine")
-    done = carry_out(out, storage, [file("a"), file("b")])
-    assert json.loads(done["error"])["kind"] == "Refused"
+    (target_folder / "b").write_bytes(b"mine")
+    result = write_split(target_folder, storage, [file("a"), file("b")])
+    assert json.loads(result["error"])["kind"] == "Refused"
 
 
-class Asked:
-    """A storage that counts what is asked of it."""
+class RecordingStorage:
+    """A storage of one object that records the requests for it."""
 
     def __init__(self, data: bytes) -> None:
         self.data, self.requests = data, list[tuple[int, int]]()
@@ -281,25 +291,25 @@ class Asked:
 def test_many_parts_of_an_object_come_in_few_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ranges, "_WINDOW", 1000)
     monkeypatch.setattr(ranges, "_GAP", 100)
-    asked = Asked(os.urandom(10_000))
+    storage = RecordingStorage(os.urandom(10_000))
     parts: list[tuple[int, int | None]] = [(10 * i, 10) for i in range(50)]
-    # A gap of 90, one without bytes, a large one, far away.
+    # A part after a gap of 90 bytes, an empty one, a large one, and one far away.
     parts += [(590, 20), (600, 0), (610, 2500), (9000, 5)]
-    found = Ranges(asked, "o", parts)  # type: ignore[arg-type]
+    reader = Ranges(storage, "o", parts)  # type: ignore[arg-type]
     for start, size in parts:
-        assert b"".join(found.read(start, size)) == asked.data[start : start + (size or 0)]
-    assert asked.requests == [(0, 1000), (1000, 1000), (2000, 1000), (3000, 110), (9000, 5)]
+        assert b"".join(reader.read(start, size)) == storage.data[start : start + (size or 0)]
+    assert storage.requests == [(0, 1000), (1000, 1000), (2000, 1000), (3000, 110), (9000, 5)]
 
 
 def test_a_part_of_unknown_size_ends_with_its_object() -> None:
-    asked = Asked(b"abc" * 1000)
-    assert b"".join(Ranges(asked, "o", [(3, None)]).read(3, None)) == asked.data[3:]  # type: ignore[arg-type]
+    storage = RecordingStorage(b"abc" * 1000)
+    assert b"".join(Ranges(storage, "o", [(3, None)]).read(3, None)) == storage.data[3:]  # type: ignore[arg-type]
     with pytest.raises(Damaged, match="ends at byte 3000"):
-        list(Ranges(asked, "o", [(2990, 20)]).read(2990, 20))  # type: ignore[arg-type]
+        list(Ranges(storage, "o", [(2990, 20)]).read(2990, 20))  # type: ignore[arg-type]
 
 
 def test_the_first_of_two_names_may_be_read_again_for_the_second() -> None:
-    asked = Asked(b"abc" * 1000)
-    found = Ranges(asked, "o", [(0, 9), (0, 9), (9, 9)])  # type: ignore[arg-type]
-    assert [b"".join(found.read(0, 9)) for _ in range(2)] == [asked.data[:9]] * 2
-    assert len(asked.requests) == 1
+    storage = RecordingStorage(b"abc" * 1000)
+    reader = Ranges(storage, "o", [(0, 9), (0, 9), (9, 9)])  # type: ignore[arg-type]
+    assert [b"".join(reader.read(0, 9)) for _ in range(2)] == [storage.data[:9]] * 2
+    assert len(storage.requests) == 1

@@ -1,4 +1,4 @@
-"""Who may read what is stored: a whole backup and its restore, without Java."""
+"""Modes of stored files, over a complete backup and its restore, without Java."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ from lakebackup_jobs.snapshots.backup import SnapshotRequest
 
 @pytest.fixture(params=[0o000, 0o077], ids=["open umask", "strict umask"])
 def umask(request: pytest.FixtureRequest) -> Iterator[int]:
-    before = os.umask(request.param)
+    old_umask = os.umask(request.param)
     yield request.param
-    os.umask(before)
+    os.umask(old_umask)
 
 
-def modes(place: Path) -> tuple[set[int], set[int]]:
-    """The permission bits of all files and of all folders, the place itself among them."""
-    found = [place, *place.rglob("*")]
-    files = {path.stat().st_mode & 0o777 for path in found if path.is_file()}
-    return files, {path.stat().st_mode & 0o777 for path in found if path.is_dir()}
+def modes(folder: Path) -> tuple[set[int], set[int]]:
+    """The permission bits of all files and of all folders, `folder` included."""
+    paths = [folder, *folder.rglob("*")]
+    files = {path.stat().st_mode & 0o777 for path in paths if path.is_file()}
+    return files, {path.stat().st_mode & 0o777 for path in paths if path.is_dir()}
 
 
 @pytest.mark.parametrize(
     ("mode", "files", "folders"),
     [("private", 0o600, 0o700), ("group", 0o640, 0o750), ("world", 0o644, 0o755)],
 )
-def test_a_backup_is_as_private_as_was_said_and_a_restore_as_its_source(
+def test_a_backup_is_as_private_as_configured_and_a_restore_as_its_source(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, umask: int, mode: str, files: int, folders: int
 ) -> None:
     if mode != "private":
         monkeypatch.setenv(MODE, mode)
-    tree, destination, out = (tmp_path / name for name in ("tree", "backups", "out"))
+    tree, destination, target_folder = (tmp_path / name for name in ("tree", "backups", "out"))
     (tree / "folder").mkdir(parents=True)
     (tree / "folder/secret").write_bytes(b"s" * 2_000_000)
     (tree / "folder/open").write_bytes(b"o")
@@ -52,20 +52,20 @@ def test_a_backup_is_as_private_as_was_said_and_a_restore_as_its_source(
     )
     backup_snapshot.run(request, reporter=quiet())
     assert modes(destination) == ({files}, {folders})
-    restore_snapshot.run(SnapshotRestoreRequest(str(destination), str(out)), reporter=quiet())
-    restored = {path.name: path.stat().st_mode & 0o777 for path in out.rglob("*") if path.is_file()}
+    restore_snapshot.run(SnapshotRestoreRequest(str(destination), str(target_folder)), reporter=quiet())
+    restored = {path.name: path.stat().st_mode & 0o777 for path in target_folder.rglob("*") if path.is_file()}
     assert restored == {"secret": 0o600, "open": 0o644}
-    (above,) = {path.parent for path in out.rglob("secret")}
+    (above,) = {path.parent for path in target_folder.rglob("secret")}
     assert above.stat().st_mode & 0o777 == 0o777 & ~umask
 
 
-def test_what_a_person_gets_has_the_modes_of_the_umask(tmp_path: Path, umask: int) -> None:
+def test_files_for_a_person_have_the_modes_of_the_umask(tmp_path: Path, umask: int) -> None:
     storage = open_storage(str(tmp_path / "out"), private=False)
     storage.put("a/b", b"x")
     assert modes(tmp_path / "out") == ({0o666 & ~umask}, {0o777 & ~umask})
 
 
-def test_other_modes_are_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_an_unknown_mode_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv(MODE, "0777")
     with pytest.raises(UsageProblem, match="private, group, world"):
         open_storage(str(tmp_path))

@@ -1,4 +1,4 @@
-"""Which files a backup of a snapshot takes for unchanged: real files and a real catalog, without Java."""
+"""The files that a backup takes for unchanged, with real files and a real catalog, without Java."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ class Tree:
         self.folder, self.root, self.target = folder / "tree", folder / "backups", folder / "restored"
         self.folder.mkdir()
         self.warnings = io.StringIO()
-        self._at = 1_700_000_000_000
+        self._clock_ms = 1_700_000_000_000
 
     def backup(self, **changes: Any) -> dict[str, Any]:
-        self._at += HOUR
+        self._clock_ms += HOUR
         request: dict[str, Any] = {
             "destination": str(self.root),
             "paths": (str(self.folder),),
             "source": "db",
-            "taken_at": self._at,
+            "taken_at": self._clock_ms,
             "runner": "local",
             **changes,
         }
@@ -51,8 +51,8 @@ class Tree:
         )
 
     def restored(self) -> dict[str, bytes]:
-        self._at += 1
-        target = self.target / str(self._at)
+        self._clock_ms += 1
+        target = self.target / str(self._clock_ms)
         restore(
             SnapshotRestoreRequest(destination=str(self.root), source="db", folder=str(target)),
             reporter=Reporter(io.StringIO(), self.warnings),
@@ -65,12 +65,12 @@ class Tree:
 
 @pytest.fixture
 def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tree:
-    # A file counts as settled at once: what is written in the same tick is a case of its own.
+    # A file counts as settled at once. A write in the same tick is a test of its own.
     monkeypatch.setattr(list_task, "_RACY_NS", -60_000_000_000)
     return Tree(tmp_path)
 
 
-def put(path: Path, data: bytes, mtime_ns: int = 1_600_000_000_123_456_789) -> None:
+def write_file(path: Path, data: bytes, mtime_ns: int = 1_600_000_000_123_456_789) -> None:
     path.write_bytes(data)
     os.utime(path, ns=(mtime_ns, mtime_ns))
 
@@ -84,10 +84,10 @@ CHANGED = {"copied": 1, "new": 0, "changed": 1, "unchanged": 1, "gone": 0}
 
 
 def test_contents_that_changed_under_the_same_size_and_time_are_copied(tree: Tree) -> None:
-    put(tree.folder / "img", b"a" * 1000)
-    put(tree.folder / "rest", b"r" * 1000)
+    write_file(tree.folder / "img", b"a" * 1000)
+    write_file(tree.folder / "rest", b"r" * 1000)
     tree.backup()
-    put(tree.folder / "img", b"b" * 1000)
+    write_file(tree.folder / "img", b"b" * 1000)
     assert counts(tree.backup()) == CHANGED
     assert tree.restored() == {"img": b"b" * 1000, "rest": b"r" * 1000}
     assert counts(tree.backup()) == UNCHANGED
@@ -95,10 +95,10 @@ def test_contents_that_changed_under_the_same_size_and_time_are_copied(tree: Tre
 
 
 def test_a_file_that_another_replaced_under_the_same_size_and_time_is_copied(tree: Tree) -> None:
-    put(tree.folder / "img", b"a" * 1000)
-    put(tree.folder / "rest", b"r" * 1000)
+    write_file(tree.folder / "img", b"a" * 1000)
+    write_file(tree.folder / "rest", b"r" * 1000)
     tree.backup()
-    put(tree.folder.parent / "other", b"b" * 1000)
+    write_file(tree.folder.parent / "other", b"b" * 1000)
     (tree.folder.parent / "other").rename(tree.folder / "img")
     assert counts(tree.backup()) == CHANGED
     assert tree.restored()["img"] == b"b" * 1000
@@ -106,7 +106,7 @@ def test_a_file_that_another_replaced_under_the_same_size_and_time_is_copied(tre
 
 def test_a_link_a_move_and_new_permissions_copy_nothing(tree: Tree) -> None:
     for name in ("img", "rest"):
-        put(tree.folder / name, name.encode() * 1000)
+        write_file(tree.folder / name, name.encode() * 1000)
     tree.backup()
     objects = tree.objects()
     os.link(tree.folder / "img", tree.folder.parent / "beside")
@@ -123,10 +123,10 @@ def test_a_link_a_move_and_new_permissions_copy_nothing(tree: Tree) -> None:
 
 
 def test_size_and_time_are_enough_where_they_are_trusted(tree: Tree) -> None:
-    put(tree.folder / "img", b"a" * 1000)
-    put(tree.folder / "rest", b"r" * 1000)
+    write_file(tree.folder / "img", b"a" * 1000)
+    write_file(tree.folder / "rest", b"r" * 1000)
     tree.backup()
-    put(tree.folder / "img", b"b" * 1000)
+    write_file(tree.folder / "img", b"b" * 1000)
     assert counts(tree.backup(trust_mtime=True)) == UNCHANGED
     assert counts(tree.backup()) == CHANGED
 
@@ -134,71 +134,71 @@ def test_size_and_time_are_enough_where_they_are_trusted(tree: Tree) -> None:
 def test_a_second_write_in_the_tick_of_the_first_is_copied(
     tree: Tree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A clock that ticks once an hour gives both writes one ctime, as a fast writer gets from a real one."""
+    """A clock that ticks once an hour gives both writes one ctime, as a real clock does to a fast writer."""
     monkeypatch.undo()
-    real = list_task._entries
+    list_entries = list_task._entries
     tick = time.time_ns()
 
     def coarse(unit: Any) -> Any:
-        for name, found in real(unit):
-            values = {key: getattr(found, key) for key in dir(found) if key.startswith("st_")}
+        for name, stat in list_entries(unit):
+            values = {key: getattr(stat, key) for key in dir(stat) if key.startswith("st_")}
             yield name, type("Stat", (), {**values, "st_ctime_ns": tick})()
 
     monkeypatch.setattr(list_task, "_entries", coarse)
-    # As much longer as the tick is, however long the machine takes for the first backup.
+    # The limit is as long as the tick, however long the machine takes for the first backup.
     monkeypatch.setattr(list_task, "_RACY_NS", HOUR * 1_000_000)
-    put(tree.folder / "img", b"a" * 1000)
-    put(tree.folder / "rest", b"r" * 1000)
+    write_file(tree.folder / "img", b"a" * 1000)
+    write_file(tree.folder / "rest", b"r" * 1000)
     tree.backup()
-    put(tree.folder / "img", b"b" * 1000)
+    write_file(tree.folder / "img", b"b" * 1000)
     assert counts(tree.backup()) == CHANGED
     assert tree.restored()["img"] == b"b" * 1000
 
 
 def test_the_first_backup_after_an_upgrade_reads_all_and_copies_what_changed(tree: Tree) -> None:
     """Rows of an older version have neither inode nor ctime."""
-    put(tree.folder / "img", b"a" * 1000)
-    put(tree.folder / "rest", b"r" * 1000)
+    write_file(tree.folder / "img", b"a" * 1000)
+    write_file(tree.folder / "rest", b"r" * 1000)
     manifest = tree.folder.parent / "manifest.json"
     tree.backup()
     (exported,) = (tree.root / "db" / "backups").glob("*/manifest-*.json")
     entries = json.loads(exported.read_text())
     manifest.write_text(json.dumps(entries))
-    tree._at += HOUR
+    tree._clock_ms += HOUR
     import_manifest(
-        ManifestRequest(destination=str(tree.root), file=manifest, source="db", taken_at=tree._at),
+        ManifestRequest(destination=str(tree.root), file=manifest, source="db", taken_at=tree._clock_ms),
         reporter=Reporter(io.StringIO(), tree.warnings),
     )
-    put(tree.folder / "img", b"b" * 1000)
+    write_file(tree.folder / "img", b"b" * 1000)
     assert counts(tree.backup()) == CHANGED
     assert tree.restored() == {"img": b"b" * 1000, "rest": b"r" * 1000}
     assert counts(tree.backup()) == UNCHANGED
 
 
 def test_a_checkpoint_of_hard_links_is_read_no_further(tree: Tree) -> None:
-    """Each checkpoint changes the ctime of all its files. One that another replaced has another inode."""
+    """Each checkpoint changes the ctime of all its files. A file that another replaced has another inode."""
     live = tree.folder.parent / "live"
     live.mkdir()
     for name in ("1.sst", "2.sst"):
-        put(live / name, name.encode() * 1000)
+        write_file(live / name, name.encode() * 1000)
 
     def checkpoint(name: str) -> None:
         (tree.folder / name).mkdir()
         for file in live.iterdir():
             os.link(file, tree.folder / name / file.name)
 
-    asked = {"layout": "{snapshot}/{name}", "taken_at": None}
+    options = {"layout": "{snapshot}/{name}", "taken_at": None}
     checkpoint("s1")
-    tree.backup(**asked)
+    tree.backup(**options)
     checkpoint("s2")
-    preview = tree.backup(**asked, dry_run=True)
+    preview = tree.backup(**options, dry_run=True)
     assert counts(preview) == UNCHANGED
-    assert counts(tree.backup(**asked)) == UNCHANGED
+    assert counts(tree.backup(**options)) == UNCHANGED
     assert [row["added_in"] for row in seen(tree.root, "SELECT added_in FROM snapshot_files")] == [1, 1]
     (live / "1.sst").unlink()
-    put(live / "1.sst", b"X.sst" * 1000)
+    write_file(live / "1.sst", b"X.sst" * 1000)
     checkpoint("s3")
-    assert counts(tree.backup(**asked)) == CHANGED
+    assert counts(tree.backup(**options)) == CHANGED
     assert tree.restored() == {"1.sst": b"X.sst" * 1000, "2.sst": b"2.sst" * 1000}
 
 
@@ -212,41 +212,41 @@ FAR = {
 
 def test_times_before_1970_and_after_2262_are_backed_up_and_restored(tree: Tree) -> None:
     for name, mtime_ns in FAR.items():
-        put(tree.folder / name, name.encode(), mtime_ns)
-    there = {path.name: path.stat().st_mtime_ns // 1_000_000 for path in tree.folder.iterdir()}
+        write_file(tree.folder / name, name.encode(), mtime_ns)
+    mtimes = {path.name: path.stat().st_mtime_ns // 1_000_000 for path in tree.folder.iterdir()}
     assert tree.backup()["copied"] == len(FAR)
     assert tree.backup()["unchanged"] == len(FAR)
-    put(tree.folder / "before", b"other!", FAR["before"])
+    write_file(tree.folder / "before", b"other!", FAR["before"])
     assert tree.backup()["changed"] == 1
     tree.restored()
     (target,) = tree.target.iterdir()
     restored = {path.name: path for path in target.rglob("*") if path.is_file()}
-    assert {name: path.stat().st_mtime_ns // 1_000_000 for name, path in restored.items()} == there
+    assert {name: path.stat().st_mtime_ns // 1_000_000 for name, path in restored.items()} == mtimes
     assert restored["before"].read_bytes() == b"other!"
     rows = seen(tree.root, "SELECT name, mtime FROM snapshot_files WHERE gone_in IS NULL")
     times = {row["name"]: row["mtime"] for row in rows}
     assert times["before"].isoformat().startswith("1969-12-31T23:59:59.5")
     assert times["far"].year == 2300
-    assert (times["farther"] is None) == (there["farther"] > 253_402_300_799_999)
+    assert (times["farther"] is None) == (mtimes["farther"] > 253_402_300_799_999)
 
 
 def test_a_time_that_no_catalog_holds_is_refused_by_name(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = list_task._entries
+    list_entries = list_task._entries
 
     def far(unit: Any) -> Any:
-        for name, found in real(unit):
-            values = {key: getattr(found, key) for key in dir(found) if key.startswith("st_")}
+        for name, stat in list_entries(unit):
+            values = {key: getattr(stat, key) for key in dir(stat) if key.startswith("st_")}
             yield name, type("Stat", (), {**values, "st_mtime_ns": (1 << 63) * 1_000_000})()
 
     monkeypatch.setattr(list_task, "_entries", far)
-    put(tree.folder / "img", b"a")
+    write_file(tree.folder / "img", b"a")
     with pytest.raises(Refused, match=r"tree/ was last changed 9223372036854775808 ms after 1970"):
         tree.backup()
 
 
 def test_a_lost_object_is_noticed_and_copied_again(tree: Tree) -> None:
-    put(tree.folder / "img", b"a" * 1000)
-    put(tree.folder / "rest", b"r" * 1000)
+    write_file(tree.folder / "img", b"a" * 1000)
+    write_file(tree.folder / "rest", b"r" * 1000)
     tree.backup()
     (lost,) = (tree.root / "db" / "snapshots").rglob("img")
     lost.unlink()
@@ -264,8 +264,8 @@ def test_a_lost_object_is_noticed_and_copied_again(tree: Tree) -> None:
 
 
 @pytest.mark.long
-def test_what_verify_found_damaged_is_offered_by_no_view(tree: Tree) -> None:
-    put(tree.folder / "img", b"a" * 1000)
+def test_no_view_offers_a_backup_that_verify_found_damaged(tree: Tree) -> None:
+    write_file(tree.folder / "img", b"a" * 1000)
     tree.backup()
     (object_,) = (tree.root / "db" / "snapshots").rglob("img")
     object_.chmod(0o600)
@@ -283,7 +283,7 @@ def test_what_verify_found_damaged_is_offered_by_no_view(tree: Tree) -> None:
     assert [len(rows) for rows in offered()] == [1] * 5
     verify(VerifyRequest(destination=str(tree.root)), reporter=Reporter(io.StringIO(), tree.warnings))
     assert [len(rows) for rows in offered()] == [0] * 5
-    # Put back and verified, it is whole again.
+    # After the object is put back and verified, the backup is intact again.
     object_.write_bytes(b"a" * 1000)
     verify(VerifyRequest(destination=str(tree.root)), reporter=Reporter(io.StringIO(), tree.warnings))
     assert [len(rows) for rows in offered()] == [1] * 5

@@ -1,4 +1,4 @@
-"""What a task of a restore into topics does when it is run again, without a broker."""
+"""A task of a restore into topics that runs again after it failed, without a broker."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ class Brokers:
         self.transactions_left = 99
         self.base_offset = 0
 
-    def producer(self, *_given: Any, **_named: Any) -> Producer:
+    def producer(self, *_args: Any, **_kwargs: Any) -> Producer:
         return Producer(self)
 
 
 class Producer:
     def __init__(self, brokers: Brokers) -> None:
-        self.brokers, self.sent = brokers, list[int]()
+        self.brokers, self.pending_offsets = brokers, list[int]()
 
     def __enter__(self) -> Self:
         return self
@@ -43,8 +43,8 @@ class Producer:
     def __exit__(self, *error: object) -> None:
         pass
 
-    def resume(self, *_place: object) -> Progress | None:
-        """As the real one: where it begins is committed before the first record is."""
+    def resume(self, *_partition: object) -> Progress | None:
+        """Like the real one, it commits where it begins before the first record."""
         last = self.brokers.committed
         if last is None:
             self.brokers.committed = Progress(0, "")
@@ -52,55 +52,55 @@ class Producer:
             self.brokers.base_offset = len(self.brokers.offsets)
         return last
 
-    def base(self, _place: object) -> int:
+    def base(self, _partition: object) -> int:
         return self.brokers.base_offset
 
     def begin(self) -> None:
         if not self.brokers.transactions_left:
             raise EnvironmentProblem("the power went out")
         self.brokers.transactions_left -= 1
-        self.sent = []
+        self.pending_offsets = []
 
     def produce_block(self, _topic: str, _partition: int, columns: Any) -> int:
-        self.sent += columns.rows[:, OFFSET].tolist()
+        self.pending_offsets += columns.rows[:, OFFSET].tolist()
         return len(columns.rows)
 
     def commit(self, progress: dict[Any, Progress]) -> None:
-        self.brokers.offsets += self.sent
+        self.brokers.offsets += self.pending_offsets
         (self.brokers.committed,) = progress.values()
 
-    def holds(self, _place: object) -> bool:
+    def holds(self, _partition: object) -> bool:
         return self.brokers.base_offset > 0
 
-    def ends(self, _place: object) -> Ends:
+    def ends(self, _partition: object) -> Ends:
         return Ends(len(self.brokers.offsets), len(self.brokers.offsets))
 
 
 @pytest.fixture
 def brokers(monkeypatch: pytest.MonkeyPatch) -> Brokers:
-    made = Brokers()
-    monkeypatch.setattr(produce, "RestoreProducer", made.producer)
+    brokers = Brokers()
+    monkeypatch.setattr(produce, "RestoreProducer", brokers.producer)
     monkeypatch.setattr(replay_task, "TRANSACTION_BYTES", 1)  # each file a transaction of its own
-    return made
+    return brokers
 
 
-def backed_up(folder: Path) -> MadeBackups:
-    made = MadeBackups(folder)
-    made.backup([[Record(0, n) for n in range(3)], [Record(0, n) for n in range(3, 5)]])
-    return made
+def make_backups(folder: Path) -> MadeBackups:
+    backups = MadeBackups(folder)
+    backups.backup([[Record(0, n) for n in range(3)], [Record(0, n) for n in range(3, 5)]])
+    return backups
 
 
-def planned(made: MadeBackups) -> RestorePlan:
-    request = RestoreRequest(str(made.folder), "kafka://b:1", topics=("orders",))
-    return replace(plan_restore(request, made.reader()), at=made.number)
+def plan_of(backups: MadeBackups) -> RestorePlan:
+    request = RestoreRequest(str(backups.folder), "kafka://b:1", topics=("orders",))
+    return replace(plan_restore(request, backups.reader()), at=backups.number)
 
 
 def job_of(folder: Path) -> ReplayJob:
-    made = backed_up(folder)
-    plan = planned(made)
+    backups = make_backups(folder)
+    plan = plan_of(backups)
     return ReplayJob(
-        splits=write_splits(made.storage, plan, "restores/r/"),
-        roots=made.reader().destinations(),
+        splits=write_splits(backups.storage, plan, "restores/r/"),
+        roots=backups.reader().destinations(),
         targets={"orders": "copy"},
         from_ts=None,
         to_ts=None,
@@ -122,26 +122,28 @@ def run(job: ReplayJob) -> int:
 
 
 def test_progress_that_the_brokers_forgot_brings_nothing_twice(tmp_path: Path, brokers: Brokers) -> None:
-    """Of a group without members they forget it after a week; all records came a second time."""
+    """Brokers forget the progress of a group without members after a week. All records then came twice."""
     job = job_of(tmp_path)
     brokers.transactions_left = 1
     with pytest.raises(EnvironmentProblem, match="power"):
         run(job)
     assert brokers.offsets == [0, 1, 2]
     brokers.committed, brokers.transactions_left = None, 99
-    for _ in range(2):  # the first of them leaves an offset of the group
+    for _ in range(2):  # the first run leaves an offset of the group
         with pytest.raises(Refused, match=r"copy\[0\].*would be there twice") as refused:
             run(job)
     assert "Delete the topic" in refused.value.hint
     assert brokers.offsets == [0, 1, 2]
-    # As it says: the topic was deleted, and is another one now.
+    # As the hint says, the topic was deleted. A new one has its name.
     brokers.offsets.clear()
     brokers.committed = None
     assert run(replace(job, into={"orders": "id-2"})) == 5
     assert brokers.offsets == [0, 1, 2, 3, 4]
 
 
-def test_a_run_that_is_resumed_goes_on_behind_what_was_committed(tmp_path: Path, brokers: Brokers) -> None:
+def test_a_run_that_is_resumed_continues_after_the_committed_records(
+    tmp_path: Path, brokers: Brokers
+) -> None:
     job = job_of(tmp_path)
     brokers.transactions_left = 1
     with pytest.raises(EnvironmentProblem, match="power"):
@@ -151,7 +153,7 @@ def test_a_run_that_is_resumed_goes_on_behind_what_was_committed(tmp_path: Path,
     assert brokers.offsets == [0, 1, 2, 3, 4]
 
 
-def test_a_run_that_died_before_its_first_commit_begins_anew(tmp_path: Path, brokers: Brokers) -> None:
+def test_a_run_that_died_before_its_first_commit_starts_over(tmp_path: Path, brokers: Brokers) -> None:
     job = job_of(tmp_path)
     brokers.transactions_left = 0
     with pytest.raises(EnvironmentProblem, match="power"):
@@ -160,8 +162,10 @@ def test_a_run_that_died_before_its_first_commit_begins_anew(tmp_path: Path, bro
     assert run(job) == 5
 
 
-def test_what_another_restore_brought_meanwhile_is_not_added_to(tmp_path: Path, brokers: Brokers) -> None:
-    """Of a run that is resumed nobody looked any more whether the topic was still empty."""
+def test_a_resumed_run_adds_nothing_to_the_records_of_another_restore(
+    tmp_path: Path, brokers: Brokers
+) -> None:
+    """A run that was resumed did not look again whether the topic was still empty."""
     job = job_of(tmp_path)
     brokers.offsets = [0, 1, 2, 3, 4]
     for _ in range(2):
@@ -179,27 +183,27 @@ def test_a_first_transaction_that_is_repaired_is_not_one_that_was_forgotten(
     brokers.transactions_left = 1
     with pytest.raises(EnvironmentProblem, match="power"):
         run(job)
-    brokers.committed, brokers.transactions_left = Progress(0, ""), 99  # the brokers lost its end
+    brokers.committed, brokers.transactions_left = Progress(0, ""), 99  # the transaction's end was lost
     brokers.base_offset = 2
     assert run(job) == 5
 
 
 def test_a_newer_backup_changes_nothing_about_a_restore_that_is_resumed(tmp_path: Path) -> None:
-    """Where the newer one ended the translations ended too, and --continue left out what lay between."""
-    made = backed_up(tmp_path)
-    first = replace(planned(made), until={("orders", "1"): 7})
-    assert resumed_plan(made.storage, "restores/r/", first) is None
-    splits = write_splits(made.storage, first, "restores/r/")
-    made.backup([[Record(0, n) for n in range(5, 9)]])
-    now = planned(made)
-    assert now.ends == {("orders", "0"): 9}
-    found = resumed_plan(made.storage, "restores/r/", now)
-    assert found is not None
-    assert (found.ends, found.until, found.at) == ({("orders", "0"): 5}, first.until, 1)
-    assert (found.topics, found.begins, found.entries) == (first.topics, first.begins, 5)
-    assert write_splits(made.storage, found, "restores/r/") == splits
-    # Of a run that kept nothing beside its splits, nobody knows where they end.
-    made.storage.delete("restores/r/plan/resume.json")
-    found = resumed_plan(made.storage, "restores/r/", now)
-    assert found is not None
-    assert (found.begins, found.ends) == ({}, {})
+    """The translations ended where the newer backup ended, and --continue left out the records between."""
+    backups = make_backups(tmp_path)
+    first_plan = replace(plan_of(backups), until={("orders", "1"): 7})
+    assert resumed_plan(backups.storage, "restores/r/", first_plan) is None
+    splits = write_splits(backups.storage, first_plan, "restores/r/")
+    backups.backup([[Record(0, n) for n in range(5, 9)]])
+    newer_plan = plan_of(backups)
+    assert newer_plan.ends == {("orders", "0"): 9}
+    resumed = resumed_plan(backups.storage, "restores/r/", newer_plan)
+    assert resumed is not None
+    assert (resumed.ends, resumed.until, resumed.at) == ({("orders", "0"): 5}, first_plan.until, 1)
+    assert (resumed.topics, resumed.begins, resumed.entries) == (first_plan.topics, first_plan.begins, 5)
+    assert write_splits(backups.storage, resumed, "restores/r/") == splits
+    # A run that kept only its splits leaves their ends unknown.
+    backups.storage.delete("restores/r/plan/resume.json")
+    resumed = resumed_plan(backups.storage, "restores/r/", newer_plan)
+    assert resumed is not None
+    assert (resumed.begins, resumed.ends) == ({}, {})

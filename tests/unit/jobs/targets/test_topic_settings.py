@@ -1,4 +1,4 @@
-"""A topic's settings as backups keep them, and how restored records are kept from them."""
+"""A topic's settings as backups keep them, and how restored records are protected from them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BOTH = {"cleanup.policy": "compact,delete"}
 BROKERS = {"retention.ms": str(7 * DAY), "retention.bytes": "-1", "cleanup.policy": "delete"}
 
 
-def test_own_settings_stay_where_they_were_and_the_rest_is_beside_them() -> None:
+def test_own_settings_are_saved_as_before_with_inherited_ones_beside_them() -> None:
     saved = TopicSettings(
         {"retention.ms": "5"}, {"broker": {"segment.ms": "7"}, "default": {"cleanup.policy": "delete"}}
     )
@@ -40,7 +40,7 @@ def test_settings_of_older_backups_are_the_topics_own_alone() -> None:
 
 
 class Suspended(Topics):
-    """A topic in the middle of a restore, of a cluster with this retention; None: not to be read."""
+    """A topic in the middle of a restore, in a cluster with this retention. None: it may not be read."""
 
     def __init__(self, brokers: Mapping[str, str] | None = BROKERS) -> None:
         self.of_brokers, self.own = brokers, dict(SUSPENDED)
@@ -61,7 +61,7 @@ def ago(days: int) -> int:
 
 
 @pytest.mark.parametrize(
-    ("own", "days", "mode", "left", "said"),
+    ("own", "days", "mode", "expected", "warning"),
     [
         ({}, 8, "auto", {"retention.ms": "-1"}, "this cluster's 604800000 ms would delete"),
         ({}, 8, "saved", {}, None),
@@ -73,16 +73,16 @@ def ago(days: int) -> int:
     ],
 )
 def test_restored_records_outlive_the_retention_in_force_at_their_new_place(
-    own: dict[str, str], days: int, mode: str, left: dict[str, str], said: str | None
+    own: dict[str, str], days: int, mode: str, expected: dict[str, str], warning: str | None
 ) -> None:
     topics = Suspended()
     notes = topics.settle("t", TopicSettings(own), ago(days), mode)
-    assert topics.own == left
-    assert [said in note for note in notes] == ([True] if said else [])
+    assert topics.own == expected
+    assert [warning in note for note in notes] == ([True] if warning else [])
 
 
 @pytest.mark.parametrize(
-    ("own", "brokers", "size", "said"),
+    ("own", "brokers", "size", "warning"),
     [
         ({"retention.bytes": "1000"}, "-1", 1001, "its own 1000 bytes would delete"),
         ({"retention.bytes": "1000"}, "-1", 1000, None),
@@ -92,12 +92,12 @@ def test_restored_records_outlive_the_retention_in_force_at_their_new_place(
     ],
 )
 def test_restored_records_outlive_the_size_in_force_at_their_new_place(
-    own: dict[str, str], brokers: str, size: int, said: str | None
+    own: dict[str, str], brokers: str, size: int, warning: str | None
 ) -> None:
     topics = Suspended(BROKERS | {"retention.bytes": brokers})
     notes = topics.settle("t", TopicSettings(own), ago(1), "auto", largest=size)
-    assert topics.own == (own | {"retention.bytes": "-1"} if said else own)
-    assert [said in note for note in notes] == ([True] if said else [])
+    assert topics.own == (own | {"retention.bytes": "-1"} if warning else own)
+    assert [warning in note for note in notes] == ([True] if warning else [])
 
 
 def test_records_are_protected_where_the_clusters_retention_may_not_be_read() -> None:
@@ -110,21 +110,23 @@ def test_records_are_protected_where_the_clusters_retention_may_not_be_read() ->
     assert (Suspended(None)).settle("t", TopicSettings(own), ago(1), "auto") == []
 
 
-def test_other_retention_than_at_the_source_is_said_and_is_no_setting_of_the_topic() -> None:
+def test_another_retention_than_at_the_source_is_noted_and_not_set() -> None:
     source = TopicSettings({}, {"broker": {"retention.ms": "-1"}, "default": {"cleanup.policy": "delete"}})
     topics = Suspended()
     (note,) = topics.settle("t", source, ago(1), "auto")
     assert note.startswith("topic t: retention.ms is 604800000 here and was -1 at the source")
     assert topics.own == {}
-    # What protects the records is said instead.
+    # The note that the records are protected comes instead.
     topics = Suspended()
     (note,) = topics.settle("t", source, ago(8), "auto")
     assert "keeps retention.ms=-1" in note
 
 
 class Limited(Topics):
-    """A cluster of so many brokers whose topics need `least` replicas in sync; it accepts records up to
-    1 MB, and no topic that is called bad."""
+    """A cluster with this many brokers, whose topics need `least` replicas in sync.
+
+    It accepts records up to 1 MB, and no topic with the name `bad`.
+    """
 
     def __init__(self, brokers: int = 1, least: int | None = 1) -> None:
         self._brokers_up, self._least = brokers, least
@@ -193,19 +195,19 @@ def test_a_cluster_that_limits_the_size_of_records_takes_the_topic_without_it() 
 
 
 def test_settings_before_are_kept_until_a_restore_has_finished(tmp_path: Path) -> None:
-    before = SettingsBefore(open_storage(str(tmp_path)), "c1")
+    settings_before = SettingsBefore(open_storage(str(tmp_path)), "c1")
     own = {"retention.ms": "5", "segment.ms": "7"}
-    assert before.record(TopicState("t", "e1", 1, 1, own)) == own
+    assert settings_before.record(TopicState("t", "e1", 1, 1, own)) == own
     suspended = TopicState("t", "e1", 1, 1, {**own, **SUSPENDED})
-    assert before.record(suspended) == own
+    assert settings_before.record(suspended) == own
     assert SettingsBefore(open_storage(str(tmp_path)), "c1").record(suspended) == own
-    # One whose restore was killed after it had put back all but retention.
+    # The restore was killed after it had put back all but retention and cleanup.
     half = {name: SUSPENDED[name] for name in ("retention.ms", "retention.bytes", "cleanup.policy")}
-    assert before.record(replace(suspended, settings=half)) == own
-    # One that a restore made, or another topic of the name, or another cluster's: unknown.
-    assert before.record(replace(suspended, epoch="e2")) is None
+    assert settings_before.record(replace(suspended, settings=half)) == own
+    # Unknown: a topic that a restore made, another topic of that name, and one of another cluster.
+    assert settings_before.record(replace(suspended, epoch="e2")) is None
     assert SettingsBefore(open_storage(str(tmp_path)), "c2").record(suspended) is None
-    before.forget(suspended)
-    assert before.record(suspended) is None
-    # What was set by hand since then counts.
-    assert before.record(TopicState("t", "e1", 1, 1, {"retention.ms": "6"})) == {"retention.ms": "6"}
+    settings_before.forget(suspended)
+    assert settings_before.record(suspended) is None
+    # A setting made by hand since then counts.
+    assert settings_before.record(TopicState("t", "e1", 1, 1, {"retention.ms": "6"})) == {"retention.ms": "6"}

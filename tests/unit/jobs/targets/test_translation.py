@@ -1,4 +1,4 @@
-"""Runs of offsets, the rows they become, and what a ledger makes of crashes and strangers."""
+"""Runs of offsets, the rows they become, and ledgers after crashes and beside other producers."""
 
 from __future__ import annotations
 
@@ -31,23 +31,23 @@ def offsets(*values: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
 
 @given(st.sets(st.integers(0, 60)), st.lists(st.integers(0, 60)), st.integers(0, 5), st.integers(0, 1000))
 def test_every_position_is_translated_to_what_a_reader_would_get_next(
-    held: set[int], cuts: list[int], lead: int, start: int
+    record_offsets: set[int], cuts: list[int], lead: int, start: int
 ) -> None:
-    """Whatever the holes, and however the records are cut into blocks."""
-    ordered = sorted(held)
+    """This holds for any holes, and for any blocks that the records are in."""
+    ordered = sorted(record_offsets)
     edges = sorted({*cuts, 0, 61})
     parts = [find_runs(offsets(*[o for o in ordered if a <= o < b])) for a, b in pairwise(edges)]
     begin = max(0, ordered[0] - lead) if ordered else 7
-    rows = rows_of(join_runs(parts), begin, start, start + len(held) + 1).tolist()
+    rows = rows_of(join_runs(parts), begin, start, start + len(record_offsets) + 1).tolist()
     assert rows[0][0] == begin
-    for before, after in pairwise(rows):
-        assert before[2] == after[0]
+    for earlier, later in pairwise(rows):
+        assert earlier[2] == later[0]
     for position in range(begin, ordered[-1] + 1 if ordered else begin):
         (row,) = [r for r in rows if r[0] <= position < r[2]]
         following = next(i for i, o in enumerate(ordered) if o >= position)
         assert row[3] + max(0, position - row[1]) == start + following
     end = ordered[-1] + 1 if ordered else begin
-    assert rows[-1] == [end, end, end, start + len(held) + 1]
+    assert rows[-1] == [end, end, end, start + len(record_offsets) + 1]
 
 
 def test_runs_of_neighbouring_blocks_and_without_a_known_beginning() -> None:
@@ -66,37 +66,37 @@ class Partition:
     def ends(self) -> Ends:
         return Ends(self.high, self.high)
 
-    def take(self, count: int) -> None:
+    def commit(self, count: int) -> None:
         self.high += count + 1
 
 
 COLUMNS = ("from_position", "first_position", "to_position", "target_position")
 
 
-def kept(storage: Storage) -> list[list[int]]:
-    found = [pq.read_table(io.BytesIO(storage.get(o.path))) for o in storage.list(folder("r"))]
-    assert {region for table in found for region in table["region"].to_pylist()} <= {"3"}
-    return [list(row.values()) for table in found for row in table.select(COLUMNS).to_pylist()]
+def stored_rows(storage: Storage) -> list[list[int]]:
+    tables = [pq.read_table(io.BytesIO(storage.get(o.path))) for o in storage.list(folder("r"))]
+    assert {region for table in tables for region in table["region"].to_pylist()} <= {"3"}
+    return [list(row.values()) for table in tables for row in table.select(COLUMNS).to_pylist()]
 
 
-def begun(storage: Storage, there: Partition, reached: Reached) -> Ledger:
-    ledger = Ledger(storage, IDENTITY, there.ends)
+def open_ledger(storage: Storage, partition: Partition, reached: Reached) -> Ledger:
+    ledger = Ledger(storage, IDENTITY, partition.ends)
     ledger.open(reached)
     return ledger
 
 
 def test_transactions_follow_each_other_and_the_end_covers_what_holds_no_record(storage: Storage) -> None:
-    there = Partition()
+    partition = Partition()
     reached = Reached(covered=2)
-    ledger = begun(storage, there, reached)
+    ledger = open_ledger(storage, partition, reached)
     for records, position in ((offsets(4, 5), 6), (offsets(), 7), (offsets(9, 11), 12)):
         ledger.add(records)
         reached = ledger.close(reached, position, 100)
-        there.take(len(records)) if len(records) else None
+        partition.commit(len(records)) if len(records) else None
         ledger.settle(reached)
     ledger.end(reached, 15)
     assert (reached.entries, reached.bytes, reached.position) == (4, 300, 12)
-    assert kept(storage) == [
+    assert stored_rows(storage) == [
         [2, 4, 6, 50], [6, 6, 6, 53],
         [6, 9, 10, 53], [10, 11, 12, 54], [12, 12, 12, 56],
         [12, 15, 15, 56],
@@ -105,93 +105,93 @@ def test_transactions_follow_each_other_and_the_end_covers_what_holds_no_record(
 
 
 def test_a_crash_before_the_commit_leaves_nothing_and_the_redo_counts(storage: Storage) -> None:
-    there = Partition()
-    ledger = begun(storage, there, Reached(covered=0))
+    partition = Partition()
+    ledger = open_ledger(storage, partition, Reached(covered=0))
     ledger.add(offsets(0, 1, 2))
     ledger.close(Reached(covered=0), 3, 1)
-    assert kept(storage) == []
-    there.take(2)  # two of them, and the marker that aborted them
-    ledger = begun(storage, there, Reached(covered=0))
-    assert kept(storage) == []
+    assert stored_rows(storage) == []
+    partition.commit(2)  # two of them, and the marker that aborted them
+    ledger = open_ledger(storage, partition, Reached(covered=0))
+    assert stored_rows(storage) == []
     ledger.add(offsets(0, 1, 2))
     reached = ledger.close(Reached(covered=0), 3, 1)
-    there.take(3)
+    partition.commit(3)
     ledger.settle(reached)
-    assert kept(storage) == [[0, 0, 3, 53], [3, 3, 3, 57]]
+    assert stored_rows(storage) == [[0, 0, 3, 53], [3, 3, 3, 57]]
 
 
-@pytest.mark.parametrize("others", [0, 1])
-def test_a_crash_after_the_commit_is_decided_by_the_next_run(storage: Storage, others: int) -> None:
-    there = Partition()
-    ledger = begun(storage, there, Reached(covered=0))
+@pytest.mark.parametrize("foreign_records", [0, 1])
+def test_a_crash_after_the_commit_is_decided_by_the_next_run(storage: Storage, foreign_records: int) -> None:
+    partition = Partition()
+    ledger = open_ledger(storage, partition, Reached(covered=0))
     ledger.add(offsets(0, 1, 2))
     reached = ledger.close(Reached(covered=0), 3, 1)
-    there.take(3)
-    there.high += others
-    begun(storage, there, Reached.parse(3, reached.note))
-    expected = [[0, 0, 3, UNKNOWN], [3, 3, 3, UNKNOWN]] if others else [[0, 0, 3, 50], [3, 3, 3, 54]]
-    assert kept(storage) == expected
+    partition.commit(3)
+    partition.high += foreign_records
+    open_ledger(storage, partition, Reached.parse(3, reached.note))
+    expected = [[0, 0, 3, UNKNOWN], [3, 3, 3, UNKNOWN]] if foreign_records else [[0, 0, 3, 50], [3, 3, 3, 54]]
+    assert stored_rows(storage) == expected
     assert take_aside(storage, "restores/r/aside/e-3.parquet") is None
 
 
-def test_what_a_replaced_task_put_aside_late_is_not_believed(storage: Storage) -> None:
-    there = Partition()
-    ledger, stale = (begun(storage, there, Reached(covered=0)) for _ in range(2))
-    there.high += 5
-    ledger = begun(storage, there, Reached(covered=0))
+def test_rows_that_a_replaced_task_put_aside_late_are_not_trusted(storage: Storage) -> None:
+    partition = Partition()
+    ledger, stale = (open_ledger(storage, partition, Reached(covered=0)) for _ in range(2))
+    partition.high += 5
+    ledger = open_ledger(storage, partition, Reached(covered=0))
     ledger.add(offsets(0, 1))
     reached = ledger.close(Reached(covered=0), 2, 1)
     stale.add(offsets(0, 1))
     stale.close(Reached(covered=0), 2, 1)
-    there.take(2)
-    begun(storage, there, Reached.parse(2, reached.note))
-    assert [row[3] for row in kept(storage)] == [UNKNOWN, UNKNOWN]
+    partition.commit(2)
+    open_ledger(storage, partition, Reached.parse(2, reached.note))
+    assert [row[3] for row in stored_rows(storage)] == [UNKNOWN, UNKNOWN]
 
 
-def test_others_make_one_transaction_unknown_and_no_other(storage: Storage) -> None:
-    there = Partition()
+def test_foreign_records_make_only_their_transaction_unknown(storage: Storage) -> None:
+    partition = Partition()
     reached = Reached(covered=0)
-    ledger = begun(storage, there, reached)
+    ledger = open_ledger(storage, partition, reached)
     for disturbed in (False, True, False):
         first = reached.covered
         ledger.add(offsets(first, first + 1))
         reached = ledger.close(reached, first + 2, 1)
-        there.take(2)
-        there.high += disturbed
+        partition.commit(2)
+        partition.high += disturbed
         ledger.settle(reached)
-    assert [row[3] for row in kept(storage)] == [50, 53, UNKNOWN, UNKNOWN, 57, 60]
+    assert [row[3] for row in stored_rows(storage)] == [50, 53, UNKNOWN, UNKNOWN, 57, 60]
 
 
 def test_a_transaction_recreated_after_it_was_seen_stays_known(storage: Storage) -> None:
-    """Brokers lost the end of the next one: the restore goes back, finds the records and sends none."""
-    there = Partition()
-    ledger = begun(storage, there, Reached(covered=0))
+    """Brokers lost the end of the next one. The restore goes back, finds the records and sends none."""
+    partition = Partition()
+    ledger = open_ledger(storage, partition, Reached(covered=0))
     ledger.add(offsets(0, 1))
-    ledger.settle(reached := send(ledger, there, Reached(covered=0), 2))
-    known = kept(storage)
+    ledger.settle(reached := send(ledger, partition, Reached(covered=0), 2))
+    rows = stored_rows(storage)
     ledger.add(offsets(2, 3))
     ledger.close(reached, 4, 1)
-    there.high += 1 + 2  # one of them, then what ended it
-    ledger = begun(storage, there, Reached(covered=0))
+    partition.high += 1 + 2  # one of them, then what ended it
+    ledger = open_ledger(storage, partition, Reached(covered=0))
     ledger.add(offsets(0, 1))
     reached = ledger.close(Reached(covered=0), 2, 1)
-    there.high += 1
+    partition.high += 1
     ledger.settle(reached)
-    assert kept(storage) == known
+    assert stored_rows(storage) == rows
     ledger.end(reached, 3)
-    assert kept(storage) == [*known, [2, 3, 3, 53]]
-    begun(storage, there, reached).end(reached, 3)
-    assert kept(storage) == [*known, [2, 3, 3, UNKNOWN]]
+    assert stored_rows(storage) == [*rows, [2, 3, 3, 53]]
+    open_ledger(storage, partition, reached).end(reached, 3)
+    assert stored_rows(storage) == [*rows, [2, 3, 3, UNKNOWN]]
 
 
-def send(ledger: Ledger, there: Partition, reached: Reached, position: int) -> Reached:
-    before = reached.entries
+def send(ledger: Ledger, partition: Partition, reached: Reached, position: int) -> Reached:
+    entries_before = reached.entries
     reached = ledger.close(reached, position, 1)
-    there.take(reached.entries - before)
+    partition.commit(reached.entries - entries_before)
     return reached
 
 
-def test_where_records_are_spread_nothing_is_known_but_how_far_it_came(storage: Storage) -> None:
+def test_of_spread_records_only_the_source_positions_are_known(storage: Storage) -> None:
     ledger = Ledger(storage, IDENTITY, None)
     reached = Reached(covered=0)
     ledger.open(reached)
@@ -199,4 +199,4 @@ def test_where_records_are_spread_nothing_is_known_but_how_far_it_came(storage: 
     reached = ledger.close(reached, 6, 1)
     ledger.settle(reached)
     ledger.end(reached, 8)
-    assert kept(storage) == [[0, 0, 6, UNKNOWN], [6, 6, 6, UNKNOWN], [6, 8, 8, UNKNOWN]]
+    assert stored_rows(storage) == [[0, 0, 6, UNKNOWN], [6, 6, 6, UNKNOWN], [6, 8, 8, UNKNOWN]]

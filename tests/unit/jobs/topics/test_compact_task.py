@@ -1,4 +1,4 @@
-"""What a compaction keeps, beside a dict of the same records; fastavro writes the files and reads them."""
+"""The records that a compaction keeps, compared with a dict. fastavro writes and reads the files."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ def record(offset: int, key: bytes | None, value: bytes | None, ts: int = 5_000,
 def store(root: Path, number: int, rows: Sequence[Row], fmt: str = FORMAT_V2) -> StoredFile:
     """Write a file that the catalog could describe."""
     data = io.BytesIO()
-    first = fmt == FORMAT_V1
-    schema = fastavro.parse_schema(json.loads(SCHEMA_V1 if first else SCHEMA_V2))
-    own = [{**row, "headers": {"h": b"1"}} for row in rows] if first else rows
-    fastavro.writer(data, schema, own, codec="deflate", sync_interval=60)
+    is_v1 = fmt == FORMAT_V1
+    schema = fastavro.parse_schema(json.loads(SCHEMA_V1 if is_v1 else SCHEMA_V2))
+    avro_rows = [{**row, "headers": {"h": b"1"}} for row in rows] if is_v1 else rows
+    fastavro.writer(data, schema, avro_rows, codec="deflate", sync_interval=60)
     path = f"in/{number}.data"
     (root / "in").mkdir(exist_ok=True)
     (root / path).write_bytes(data.getvalue())
@@ -66,21 +66,21 @@ def store(root: Path, number: int, rows: Sequence[Row], fmt: str = FORMAT_V2) ->
 
 
 def compacted(
-    root: Path, files: Sequence[StoredFile], *, piece_entries: int, target: int, held: int
+    root: Path, files: Sequence[StoredFile], *, piece_entries: int, target: int, held_bytes: int
 ) -> list[Row]:
-    """What is kept, by way of the tasks, with Spark's part done here; by partition and offset."""
+    """The records that the tasks keep, by partition and offset. This function does the part of Spark."""
     storage = open_storage(str(root))
     with (
         mock.patch.object(compact_task, "PIECE_ENTRIES", piece_entries),
-        mock.patch.object(compact_task, "HELD_BYTES", held),
+        mock.patch.object(compact_task, "HELD_BYTES", held_bytes),
     ):
         count = write_pieces(storage, FOLDER, files)
         find = FindNewest(str(root), FOLDER, roots_of(d=str(root)))
         newest: dict[tuple[int, bytes], tuple[int, int]] = defaultdict(lambda: (-1, -1))
         for batch in find([pa.record_batch({"id": list(range(count))})]):
             for row in batch.to_pylist():
-                place = row["part"], row["key"]
-                newest[place] = max(newest[place], (row["piece"], row["position"]))
+                key = row["part"], row["key"]
+                newest[key] = max(newest[key], (row["piece"], row["position"]))
     survivors = sorted([*newest.values(), *((number, -1) for number in range(count))])
     keep = KeepNewest(
         uri=str(root), roots=roots_of(d=str(root)), destination="d", source="s",
@@ -88,25 +88,25 @@ def compacted(
         target_bytes=target,
         sequences={("t", "0"): 7}, generations={"t": 3}, drop_before={"t": DROP_BEFORE},
     )  # fmt: skip
-    told: list[Row] = []
+    results: list[Row] = []
     for _ in range(2):  # a task that runs twice counts once
         cut = len(survivors) // 2
         batches = [
             pa.record_batch(
                 {
-                    "piece": pa.array([piece for piece, _ in some], pa.int32()),
-                    "position": pa.array([position for _, position in some], pa.int64()),
+                    "piece": pa.array([piece for piece, _ in half], pa.int32()),
+                    "position": pa.array([position for _, position in half], pa.int64()),
                 }
             )
-            for some in (survivors[:cut], survivors[cut:])
+            for half in (survivors[:cut], survivors[cut:])
         ]
-        told = [row for batch in keep(batches) for row in batch.to_pylist()]
-        outcome.raise_first(row["error"] for row in told)
-    assert [row["task"] for row in told] == list(range(count))
-    found: list[Row] = []
+        results = [row for batch in keep(batches) for row in batch.to_pylist()]
+        outcome.raise_first(row["error"] for row in results)
+    assert [row["task"] for row in results] == list(range(count))
+    records: list[Row] = []
     for number in range(count):
         rows = sidecar.read_part(storage, f"{FOLDER}parts/{number:06d}.jsonl")
-        assert sum(row.entries for row in rows) == told[number]["entries"]
+        assert sum(row.entries for row in rows) == results[number]["entries"]
         for row in rows:
             data = (root / row.path).read_bytes()
             assert (row.sha256, row.bytes) == (hashlib.sha256(data).hexdigest(), len(data))
@@ -117,31 +117,31 @@ def compacted(
             assert row.keys_path
             assert all(may_hold(storage, row, [r["key"]], pytest.fail) for r in of_file)
             assert check_keys(storage, row) == ("ok", None)
-            found += of_file
-    assert len(list(root.glob(f"s/{EPOCH}/topics/t/**/*.data"))) == sum(row["files"] for row in told)
-    return found
+            records += of_file
+    assert len(list(root.glob(f"s/{EPOCH}/topics/t/**/*.data"))) == sum(row["files"] for row in results)
+    return records
 
 
 def check_keys(storage: Storage, row: DataFile) -> tuple[str, str | None]:
-    """What verify says of the filters of one file."""
+    """The outcome and the detail of a check of the key filters of one file."""
     roots = roots_of(d=storage.uri)
-    (told,) = CheckKeys("c", 0, roots, True)([pa.RecordBatch.from_pylist([as_row(row)])])
-    (found,) = told.to_pylist()
-    assert (found["path"], found["mode"], found["backup_id"]) == (row.keys_path, "keys", BACKUP)
-    return found["outcome"], found["detail"]
+    (batch,) = CheckKeys("c", 0, roots, True)([pa.RecordBatch.from_pylist([as_row(row)])])
+    (finding,) = batch.to_pylist()
+    assert (finding["path"], finding["mode"], finding["backup_id"]) == (row.keys_path, "keys", BACKUP)
+    return finding["outcome"], finding["detail"]
 
 
 def by_dict(rows: Sequence[Row]) -> list[Row]:
-    """The same, as anyone would write it."""
+    """The records that a compaction should keep, by a plain dict."""
     newest = {(row["partition"], row["key"]): row for row in rows}
-    kept = [
+    survivors = [
         row for row in newest.values() if not (row["value"] is None and 0 <= row["timestamp"] < DROP_BEFORE)
     ]
-    return sorted(kept, key=lambda row: (row["partition"], row["offset"]))
+    return sorted(survivors, key=lambda row: (row["partition"], row["offset"]))
 
 
 keys = st.sampled_from([b"", b"a", b"b", b"aa"]) | st.binary(max_size=3)
-written = st.lists(
+drawn_records = st.lists(
     st.tuples(
         st.integers(0, 2),  # partition
         st.integers(1, 3),  # step of the offset
@@ -156,17 +156,20 @@ written = st.lists(
 
 
 @given(
-    written=written,
+    drawn_records=drawn_records,
     piece_entries=st.sampled_from([1, 5, 1_000]),
     target=st.sampled_from([1, 10**9]),
-    held=st.sampled_from([1, 10**9]),
+    held_bytes=st.sampled_from([1, 10**9]),
 )
-def test_as_a_dict_does(
-    written: list[tuple[int, int, bytes, bytes | None, int, bool]], piece_entries: int, target: int, held: int
+def test_a_compaction_keeps_what_a_dict_would(
+    drawn_records: list[tuple[int, int, bytes, bytes | None, int, bool]],
+    piece_entries: int,
+    target: int,
+    held_bytes: int,
 ) -> None:
     rows: dict[int, list[list[Row]]] = defaultdict(lambda: [[]])
     offsets: dict[int, int] = defaultdict(int)
-    for partition, step, key, value, ts, ends in written:
+    for partition, step, key, value, ts, ends in drawn_records:
         offsets[partition] += step
         rows[partition][-1].append(record(offsets[partition], key, value, ts, partition))
         if ends:
@@ -174,39 +177,39 @@ def test_as_a_dict_does(
     with tempfile.TemporaryDirectory() as name:
         root = Path(name)
         files = [
-            store(root, 100 * partition + i, some)
+            store(root, 100 * partition + i, file_rows)
             for partition in sorted(rows)
-            for i, some in enumerate(rows[partition])
-            if some
+            for i, file_rows in enumerate(rows[partition])
+            if file_rows
         ]
-        found = compacted(root, files, piece_entries=piece_entries, target=target, held=held)
-        every = [row for partition in rows.values() for some in partition for row in some]
-        assert found == by_dict(every)
+        kept_rows = compacted(root, files, piece_entries=piece_entries, target=target, held_bytes=held_bytes)
+        all_rows = [row for partition in rows.values() for file_rows in partition for row in file_rows]
+        assert kept_rows == by_dict(all_rows)
 
 
-def test_files_of_the_first_format_stay_that(tmp_path: Path) -> None:
+def test_files_of_the_first_format_keep_it(tmp_path: Path) -> None:
     old = [record(i, b"k%d" % (i % 3), b"old%d" % i) for i in range(6)]
     new = [record(6, b"k0", b"new"), record(7, b"x", None)]
     files = [store(tmp_path, 0, old, FORMAT_V1), store(tmp_path, 1, new)]
-    found = compacted(tmp_path, files, piece_entries=100, target=10**9, held=10**9)
-    assert [(r["offset"], r["key"], r["value"]) for r in found] == [
+    kept_rows = compacted(tmp_path, files, piece_entries=100, target=10**9, held_bytes=10**9)
+    assert [(r["offset"], r["key"], r["value"]) for r in kept_rows] == [
         (4, b"k1", b"old4"), (5, b"k2", b"old5"), (6, b"k0", b"new"), (7, b"x", None),
     ]  # fmt: skip
-    assert [r["headers"] for r in found][1:3] == [{"h": b"1"}, [{"key": "h", "value": None}]]
+    assert [r["headers"] for r in kept_rows][1:3] == [{"h": b"1"}, [{"key": "h", "value": None}]]
 
 
-def test_long_keys_that_differ_at_their_ends_are_two(tmp_path: Path) -> None:
+def test_long_keys_that_differ_at_their_ends_are_distinct(tmp_path: Path) -> None:
     rows = [record(i, b"x" * 100_000 + bytes([i % 2]), b"%d" % i) for i in range(6)]
-    found = compacted(tmp_path, [store(tmp_path, 0, rows)], piece_entries=2, target=1, held=1)
-    assert [r["offset"] for r in found] == [4, 5]
+    kept_rows = compacted(tmp_path, [store(tmp_path, 0, rows)], piece_entries=2, target=1, held_bytes=1)
+    assert [r["offset"] for r in kept_rows] == [4, 5]
 
 
-@pytest.mark.parametrize("what", ["no key", "a flipped bit", "another count"])
-def test_files_that_are_not_what_the_catalog_says(what: str, tmp_path: Path) -> None:
-    file = store(tmp_path, 0, [record(0, b"k", b"v"), record(1, None if what == "no key" else b"k", b"v")])
-    if what == "a flipped bit":
+@pytest.mark.parametrize("fault", ["no key", "a flipped bit", "another count"])
+def test_files_that_differ_from_the_catalog_are_refused(fault: str, tmp_path: Path) -> None:
+    file = store(tmp_path, 0, [record(0, b"k", b"v"), record(1, None if fault == "no key" else b"k", b"v")])
+    if fault == "a flipped bit":
         flip(tmp_path / file.path, -20)
-    elif what == "another count":
+    elif fault == "another count":
         file = replace(file, entries=3)
     with pytest.raises(Damaged, match=file.path):
-        compacted(tmp_path, [file], piece_entries=10, target=1, held=1)
+        compacted(tmp_path, [file], piece_entries=10, target=1, held_bytes=1)

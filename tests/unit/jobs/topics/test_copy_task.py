@@ -1,4 +1,4 @@
-"""What a task of a backup does when the topic that it reads is not the planned one any more."""
+"""The task of a backup whose topic is not the planned one any more."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def topic_id(epoch: str) -> Any:
 
 @pytest.fixture
 def topics(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    """The ids of the topics that there are, as a broker describes them."""
-    there: dict[str, str] = {}
+    """The ids of the topics that exist, as a broker describes them."""
+    epochs_by_topic: dict[str, str] = {}
 
     class Admin:
         def __init__(self, _config: object) -> None: ...
@@ -40,21 +40,21 @@ def topics(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
 
     def answer(_self: object, _future: object, doing: str) -> Any:
         name = doing.partition("(")[2].rstrip(")")
-        if name not in there:
+        if name not in epochs_by_topic:
             raise NotFound("no such topic")
-        return SimpleNamespace(topic_id=topic_id(there[name]))
+        return SimpleNamespace(topic_id=topic_id(epochs_by_topic[name]))
 
     monkeypatch.setattr(cluster, "AdminClient", Admin)
     monkeypatch.setattr(cluster, "TopicCollection", lambda names: SimpleNamespace(_names=names))
     monkeypatch.setattr(cluster.Cluster, "_wait", answer)
-    monkeypatch.setattr(consume, "copy_range", lambda *_given, **_named: iter(()))
-    return there
+    monkeypatch.setattr(consume, "copy_range", lambda *_args, **_kwargs: iter(()))
+    return epochs_by_topic
 
 
 def test_a_topic_that_was_recreated_while_it_was_read_is_not_taken_for_the_planned_one(
     tmp_path: Path, topics: dict[str, str]
 ) -> None:
-    """Its offsets start at 0 again: the old topic's backup got records of the new one."""
+    """Its offsets start at 0 again, and the backup of the old topic got records of the new one."""
     job = CopyJob(
         uri=str(tmp_path),
         destination="d",
@@ -73,7 +73,7 @@ def test_a_topic_that_was_recreated_while_it_was_read_is_not_taken_for_the_plann
     )
     storage = open_storage(str(tmp_path))
     topics["orders"] = EPOCH
-    assert job.write(storage, 0) == []  # what is gone now was there until it was read
+    assert job.write(storage, 0) == []  # the topic that is gone now existed until it was read
     topics["orders"] = ANOTHER
     with pytest.raises(EnvironmentProblem, match="orders was deleted and recreated while") as problem:
         job.write(storage, 0)

@@ -1,6 +1,6 @@
-"""What the tasks of a merge write: the blocks as they were, and what their rows and key filters then say.
+"""The tasks of a merge copy blocks as they are, and write the rows and key filters of the new files.
 
-Beside it one file that holds the same records from the start: their rows agree in all but size and digest.
+A file that held the same records from the start has the same row, except for size and digest.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from lakebackup_jobs.lifecycle.tasks import errors as outcome
 from lakebackup_jobs.topics.tasks import merge as merge_task
 from lakebackup_jobs.topics.tasks.merge import Merge, MergedFile, write_tasks
 
-EPOCH, BACKUP, BEFORE = "0" * 32, "20260101T000000Z-00000001", "20251231T000000Z-00000001"
+EPOCH, BACKUP, OLDER_BACKUP = "0" * 32, "20260101T000000Z-00000001", "20251231T000000Z-00000001"
 FOLDER = f"s/backups/{BACKUP}/"
 Record = tuple[int, bytes | None, bytes | None, int]  # offset, key, value, timestamp
 
@@ -50,15 +50,17 @@ def store(
     """A data file as a backup writes it, and its row."""
     storage = open_storage(str(root))
     path = f"in/{number}.data"
-    with storage.writer() as sink, KeyFilters(storage, "s", BEFORE, number) as filters:
+    with storage.writer() as sink, KeyFilters(storage, "s", OLDER_BACKUP, number) as filters:
         writer = FileWriter(sink, codec=codec)
         for first in range(0, len(records), block):
-            some = records[first : first + block]
-            data = b"".join(encode_record("t", int(region), o, ts, 1, k, v, []) for o, k, v, ts in some)
-            columns = decode_block(data, len(some))
-            made = columns.packed()
-            assert made
-            writer.write_block(replace(made, hashes=hashes_of(columns)))
+            block_records = records[first : first + block]
+            data = b"".join(
+                encode_record("t", int(region), o, ts, 1, k, v, []) for o, k, v, ts in block_records
+            )
+            columns = decode_block(data, len(block_records))
+            packed = columns.packed()
+            assert packed
+            writer.write_block(replace(packed, hashes=hashes_of(columns)))
         stats = writer.finish()
         sink.commit(path)
         filters_row = filters.add(stats.keys if keys else None)
@@ -71,7 +73,7 @@ def store(
 
 
 def merged(root: Path, files: Sequence[MergedFile], target: int = 1 << 30) -> list[DataFile]:
-    """The rows that the tasks give, which run twice, as Spark may have it."""
+    """The rows that the tasks write. Each task runs twice, as it may in Spark."""
     storage = open_storage(str(root))
     count = write_tasks(storage, FOLDER, group_files(files, target, {}))
     job = Merge(
@@ -79,31 +81,31 @@ def merged(root: Path, files: Sequence[MergedFile], target: int = 1 << 30) -> li
         backup_id=BACKUP, number=9, level=1, parent="p", sequences={("t", "0"): 7},
     )  # fmt: skip
     for _ in range(2):
-        told = [row for b in job([pa.record_batch({"id": list(range(count))})]) for row in b.to_pylist()]
-        outcome.raise_first(row["error"] for row in told)
+        results = [row for b in job([pa.record_batch({"id": list(range(count))})]) for row in b.to_pylist()]
+        outcome.raise_first(row["error"] for row in results)
     rows = [
         row for task in range(count) for row in sidecar.read_part(storage, f"{FOLDER}parts/{task:06d}.jsonl")
     ]
-    assert sum(row["files"] for row in told) == len(rows)
-    assert sum(row["entries"] for row in told) == sum(file.entries for file in files)
+    assert sum(row["files"] for row in results) == len(rows)
+    assert sum(row["entries"] for row in results) == sum(file.entries for file in files)
     return rows
 
 
 def records_of(root: Path, row: DataFile) -> list[dict[str, Any]]:
-    """By fastavro alone; the row agrees with the file."""
+    """The records of a file, read by fastavro alone. The row must agree with the file."""
     data = (root / row.path).read_bytes()
     assert (row.bytes, row.sha256) == (len(data), hashlib.sha256(data).hexdigest())
-    found: list[Any] = list(fastavro.reader(io.BytesIO(data)))
-    assert len(found) == row.entries
-    return found
+    records: list[Any] = list(fastavro.reader(io.BytesIO(data)))
+    assert len(records) == row.entries
+    return records
 
 
 def blocks(root: Path, path: str) -> list[tuple[int, bytes]]:
     reader = FileReader(io.BytesIO((root / path).read_bytes()), path)
-    return [(count, stored) for _, count, stored in reader.stored()]
+    return [(count, data) for _, count, data in reader.stored()]
 
 
-def test_blocks_are_the_same_bytes(tmp_path: Path) -> None:
+def test_a_merge_keeps_the_bytes_of_blocks(tmp_path: Path) -> None:
     files = [
         store(tmp_path, n, [(10 * n + i, b"k%d" % i, b"v" * i, 1_000 * n + i) for i in range(8)])
         for n in range(3)
@@ -137,19 +139,19 @@ drawn = st.lists(
 
 @settings(max_examples=settings.default.max_examples // 2)
 @given(drawn=drawn, keys=st.booleans())
-def test_the_row_is_that_of_a_file_that_held_them_all(
+def test_the_row_is_that_of_a_single_file_with_all_records(
     drawn: list[list[tuple[bytes | None, bytes | None, int]]],
     keys: bool,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     root = tmp_path_factory.mktemp("merged")
     rows, offset = [], 0
-    for some in drawn:
-        rows.append([(offset + i, *record) for i, record in enumerate(some)])
-        offset += len(some) + 1
-    files = [store(root, n, some, keys=keys) for n, some in enumerate(rows)]
+    for file_records in drawn:
+        rows.append([(offset + i, *record) for i, record in enumerate(file_records)])
+        offset += len(file_records) + 1
+    files = [store(root, n, file_records, keys=keys) for n, file_records in enumerate(rows)]
     (row,) = merged(root, files)
-    whole = store(root, 99, [record for some in rows for record in some])
+    single_file = store(root, 99, [record for file_records in rows for record in file_records])
     differing = {
         "bytes",
         "sha256",
@@ -161,16 +163,16 @@ def test_the_row_is_that_of_a_file_that_held_them_all(
         "destination",
     }
     for name in set(MergedFile.__match_args__) - differing:
-        assert getattr(row, name) == getattr(whole, name), name
-    found = records_of(root, row)
-    assert [(r["offset"], r["key"], r["value"], r["timestamp"]) for r in found] == [
-        record for some in rows for record in some
+        assert getattr(row, name) == getattr(single_file, name), name
+    records = records_of(root, row)
+    assert [(r["offset"], r["key"], r["value"], r["timestamp"]) for r in records] == [
+        record for file_records in rows for record in file_records
     ]
     storage = open_storage(str(root))
-    assert all(may_hold(storage, row, [r["key"]], pytest.fail) for r in found if r["key"] is not None)
+    assert all(may_hold(storage, row, [r["key"]], pytest.fail) for r in records if r["key"] is not None)
 
 
-def test_filters_of_other_keys_are_recreated_of_the_records(tmp_path: Path) -> None:
+def test_key_filters_of_different_keys_are_recreated_from_the_records(tmp_path: Path) -> None:
     files = [
         store(tmp_path, n, [(1000 * n + i, b"%d-%d" % (n, i), b"v", 0) for i in range(1000)], block=100)
         for n in range(4)
@@ -184,11 +186,11 @@ def test_filters_of_other_keys_are_recreated_of_the_records(tmp_path: Path) -> N
     assert blocks(tmp_path, row.path) == [b for file in files for b in blocks(tmp_path, file.path)]
 
 
-@pytest.mark.parametrize("what", ["gone", "damaged"])
-def test_a_filter_that_is_not_whole_is_recreated(what: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("fault", ["gone", "damaged"])
+def test_a_missing_or_damaged_key_filter_is_recreated(fault: str, tmp_path: Path) -> None:
     files = [store(tmp_path, n, [(10 * n + i, b"k%d" % i, b"v", 0) for i in range(8)]) for n in range(2)]
-    at = tmp_path / (files[1].keys_path or "")
-    at.unlink() if what == "gone" else flip(at, 3)
+    filter_path = tmp_path / (files[1].keys_path or "")
+    filter_path.unlink() if fault == "gone" else flip(filter_path, 3)
     (row,) = merged(tmp_path, files)
     storage = open_storage(str(tmp_path))
     assert all(may_hold(storage, row, [b"k%d" % i], pytest.fail) for i in range(8))
@@ -196,24 +198,24 @@ def test_a_filter_that_is_not_whole_is_recreated(what: str, tmp_path: Path) -> N
 
 
 def test_formats_codecs_and_partitions_are_kept_apart(tmp_path: Path) -> None:
-    some: list[Record] = [(i, b"k", b"v", 5) for i in range(4)]
+    records: list[Record] = [(i, b"k", b"v", 5) for i in range(4)]
     old = [
         {"topic": "t", "partition": 0, "offset": 8 + i, "timestamp": 5, "key": b"k", "value": b"old",
          "headers": {"h": b"1"}}
         for i in range(3)
     ]  # fmt: skip
-    made = io.BytesIO()
-    fastavro.writer(made, fastavro.parse_schema(json.loads(SCHEMA_V1)), old, codec="deflate")
-    (tmp_path / "old.data").write_bytes(made.getvalue())
-    first = store(tmp_path, 0, some, codec="null")
+    buffer = io.BytesIO()
+    fastavro.writer(buffer, fastavro.parse_schema(json.loads(SCHEMA_V1)), old, codec="deflate")
+    (tmp_path / "old.data").write_bytes(buffer.getvalue())
+    first = store(tmp_path, 0, records, codec="null")
     version_1 = replace(
-        first, path="old.data", format=FORMAT_V1, codec="deflate", bytes=len(made.getvalue()), entries=3,
-        sha256=hashlib.sha256(made.getvalue()).hexdigest(), start_position=8, end_position=11,
+        first, path="old.data", format=FORMAT_V1, codec="deflate", bytes=len(buffer.getvalue()), entries=3,
+        sha256=hashlib.sha256(buffer.getvalue()).hexdigest(), start_position=8, end_position=11,
         keys_path=None, keys_start=None, keys_blocks=None,
     )  # fmt: skip
     files = [
         first, store(tmp_path, 1, [(4, b"k", b"v", 5)], codec="null"), version_1,
-        store(tmp_path, 2, some, region="1"),
+        store(tmp_path, 2, records, region="1"),
     ]  # fmt: skip
     with mock.patch.object(merge_task, "TASK_FILES", 2):
         rows = merged(tmp_path, files)
@@ -225,12 +227,12 @@ def test_formats_codecs_and_partitions_are_kept_apart(tmp_path: Path) -> None:
     assert records_of(tmp_path, rows[1])[0]["headers"] == {"h": b"1"}
 
 
-@pytest.mark.parametrize("what", ["a flipped bit", "another count", "another codec"])
-def test_nothing_is_written_of_a_file_that_is_not_what_the_catalog_says(what: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("fault", ["a flipped bit", "another count", "another codec"])
+def test_nothing_is_written_of_a_file_that_differs_from_the_catalog(fault: str, tmp_path: Path) -> None:
     files = [store(tmp_path, n, [(10 * n + i, b"k", b"v", 0) for i in range(8)]) for n in range(2)]
-    if what == "a flipped bit":
+    if fault == "a flipped bit":
         flip(tmp_path / files[1].path)
-    elif what == "another count":
+    elif fault == "another count":
         files[1] = replace(files[1], entries=9)
     else:
         files = [replace(file, codec="null") for file in files]
@@ -239,9 +241,9 @@ def test_nothing_is_written_of_a_file_that_is_not_what_the_catalog_says(what: st
     assert not list(tmp_path.glob("s/**/*.data"))
 
 
-def test_what_a_run_that_was_cut_off_wrote_is_looked_at_before_it_counts(tmp_path: Path) -> None:
+def test_files_of_an_interrupted_run_are_checked_before_they_count(tmp_path: Path) -> None:
     (row,) = merged(tmp_path, [store(tmp_path, 0, [(0, b"k", b"v", 0)])])
     (tmp_path / row.path).unlink()
-    with pytest.raises(Damaged, match="interrupted") as told:
+    with pytest.raises(Damaged, match="interrupted") as damaged:
         merged(tmp_path, [store(tmp_path, 1, [(0, b"k", b"v", 0)])])
-    assert "starts over" in told.value.hint
+    assert "starts over" in damaged.value.hint

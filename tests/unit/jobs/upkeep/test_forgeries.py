@@ -1,7 +1,7 @@
-"""Whoever can write the storage commands nothing: every forgery, and what each verb does with it.
+"""A stranger who can write to the storage commands nothing: every forgery, with the verbs that meet it.
 
-No JVM, no server. In the fast layer one verb a forgery, which meets the rule that holds it; all verbs in the
-long one.
+The tests need no JVM and no server. The fast tests try one verb for each forgery, which meets the rule that
+stops it. The long tests try all verbs.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ VERBS: Sequence[str] = (
     "sql 'SELECT path FROM files' --timeout 20s --csv",
     "hold latest --forever --reason x", "config",
 )  # fmt: skip
-# What each kind of forgery is for, first of all.
-_FIRST = {
+# The verb that each kind of forgery is made for.
+_VERBS_BY_KIND = {
     "a policy": "due --run",
     "a log task": "log run forged",
     "a prune": "prune --delete",
@@ -49,12 +49,12 @@ REQUESTS = (
     "POST /log/tasks/forged/resume", "POST /log/tasks/forged/stop", "GET /metrics", "GET /openapi.json",
 )  # fmt: skip
 _CODES = range(2, 11)
-# Every verb refuses it too, after two minutes and 20 GB of temporary files.
+# Every verb refuses this one too, after two minutes and 20 GB of temporary files.
 _BOMB = "a table's file has millions of rows"
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def repos_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two repositories with a snapshot each."""
     folder = tmp_path_factory.mktemp("made")
     (folder / "src").mkdir()
@@ -71,8 +71,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def called() -> Iterator[tuple[int, list[object]]]:
-    """A server that notes who connects."""
+def listener() -> Iterator[tuple[int, list[object]]]:
+    """The port of a server, and the peers that connected to it."""
     connections: list[object] = []
     with socket.create_server(("127.0.0.1", 0)) as server:
 
@@ -94,18 +94,18 @@ def _files(*folders: Path) -> Iterator[Path]:
         yield from (path for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
 
 
-def _first(forgery: str) -> str:
-    """The verb that meets the rule which holds a forgery."""
-    return next((verb for kind, verb in _FIRST.items() if forgery.startswith(kind)), "verify")
+def _verb_against(forgery: str) -> str:
+    """The verb that meets the rule which stops a forgery."""
+    return next((verb for kind, verb in _VERBS_BY_KIND.items() if forgery.startswith(kind)), "verify")
 
 
 class Forged:
-    """A repository with a forgery in it, and what may not change beside it."""
+    """A repository with a forgery in it, and the files outside that may not change."""
 
-    def __init__(self, forgery: str, made: Path, folder: Path, port: int) -> None:
+    def __init__(self, forgery: str, repos_folder: Path, folder: Path, port: int) -> None:
         self.folder, self.repo = folder, folder / "repo"
         for name in ("repo", "other"):
-            shutil.copytree(made / name, folder / name)
+            shutil.copytree(repos_folder / name, folder / name)
         self.world = World(folder, folder / "other", port)
         FORGERIES[forgery](Stranger(self.repo), self.world)
         self._outside = self._state_outside()
@@ -118,13 +118,13 @@ class Forged:
         assert self._state_outside() == self._outside
         assert not self.world.ran.exists()
         assert connections == []
-        secret, written = World.SECRET.encode(), _files(self.repo, self.folder / "out")
-        assert [path for path in written if secret in path.read_bytes()] == []
+        secret, repo_files = World.SECRET.encode(), _files(self.repo, self.folder / "out")
+        assert [path for path in repo_files if secret in path.read_bytes()] == []
 
 
 @pytest.fixture(autouse=True)
 def kafka(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The settings have a password, which is for another server."""
+    """Settings with a password for another server."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setenv("LAKEBACKUP_KAFKA__BOOTSTRAP_SERVERS", "kafka.invalid:9092")
     monkeypatch.setenv("LAKEBACKUP_KAFKA__SASL_PASSWORD", "the password")
@@ -134,7 +134,7 @@ def kafka(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("forgery", "verbs"),
     [
-        *(pytest.param(forgery, [_first(forgery)], id=forgery) for forgery in FORGERIES),
+        *(pytest.param(forgery, [_verb_against(forgery)], id=forgery) for forgery in FORGERIES),
         *(
             pytest.param(forgery, VERBS, id=f"{forgery}, every verb", marks=pytest.mark.long)
             for forgery in FORGERIES
@@ -145,35 +145,37 @@ def kafka(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_forgery_commands_nothing(
     forgery: str,
     verbs: Sequence[str],
-    made: Path,
+    repos_folder: Path,
     tmp_path: Path,
-    called: tuple[int, list[object]],
+    listener: tuple[int, list[object]],
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    port, connections = called
-    forged = Forged(forgery, made, tmp_path, port)
+    port, connections = listener
+    forged = Forged(forgery, repos_folder, tmp_path, port)
     for verb in verbs:
-        words = shlex.split(verb.format(out=tmp_path / "out", tree=made / "src"))
+        words = shlex.split(verb.format(out=tmp_path / "out", tree=repos_folder / "src"))
         code = main([*words, *([] if words == ["config"] else ["--repo", str(forged.repo)])])
-        said = capsys.readouterr()
-        assert code == 0 or code in _CODES, (verb, code, said.err[-2000:])
-        assert "defect of lakebackup" not in said.err, verb
-        assert "--help" not in said.err, f"{verb}: with wrong arguments it meets no rule"
-        assert World.SECRET not in said.out + said.err, verb
-        assert "\x1b]0;" not in said.out + said.err, verb
+        captured = capsys.readouterr()
+        assert code == 0 or code in _CODES, (verb, code, captured.err[-2000:])
+        assert "defect of lakebackup" not in captured.err, verb
+        assert "--help" not in captured.err, f"{verb}: with wrong arguments it meets no rule"
+        assert World.SECRET not in captured.out + captured.err, verb
+        assert "\x1b]0;" not in captured.out + captured.err, verb
     forged.check(connections)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("forgery", [name for name in FORGERIES if name != _BOMB])
 def test_a_forgery_commands_nothing_over_http(
-    forgery: str, made: Path, tmp_path: Path, called: tuple[int, list[object]]
+    forgery: str, repos_folder: Path, tmp_path: Path, listener: tuple[int, list[object]]
 ) -> None:
-    """The second way to the verbs of log tasks. Long: two seconds a forgery, by the same rules as above."""
-    port, connections = called
-    forged = Forged(forgery, made, tmp_path, port)
-    place = Place(str(forged.repo), None, {"bootstrap.servers": "kafka.invalid:9092", "sasl.password": "x"})
-    with serving(app_of(place, None), "127.0.0.1", 0) as (url, _), httpx.Client(base_url=url) as client:
+    """HTTP is the second way to the verbs of log tasks, under the same rules. A forgery takes two seconds."""
+    port, connections = listener
+    forged = Forged(forgery, repos_folder, tmp_path, port)
+    repository = Place(
+        str(forged.repo), None, {"bootstrap.servers": "kafka.invalid:9092", "sasl.password": "x"}
+    )
+    with serving(app_of(repository, None), "127.0.0.1", 0) as (url, _), httpx.Client(base_url=url) as client:
         for request in REQUESTS:
             answer = client.request(*request.split(), timeout=120)
             if answer.status_code != 200:

@@ -1,4 +1,4 @@
-"""The same import once more, where a rebuild has put its rows into the catalog; Spark is left out."""
+"""An import that runs again after a rebuild has put its rows into the catalog. Spark is left out."""
 
 from __future__ import annotations
 
@@ -17,16 +17,19 @@ from lakebackup_jobs.upkeep import import_catalog
 from lakebackup_jobs.upkeep.import_catalog import ImportRequest
 
 
-def test_what_a_rebuilt_catalog_has_of_an_import_is_not_put_in_twice(
+def test_rows_that_a_rebuild_took_from_an_import_are_not_imported_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its log knows none of the import's transactions. The run was cut off before its entry in the audit log,
-    which a prune asks whose destinations these are: that is made up for, once."""
+    """The logs of the rebuilt tables know none of the import's transactions.
+
+    The first run ended before its entry in the audit log, which tells a prune whose destinations these are.
+    The next run adds the entry, once.
+    """
     spared: list[Collection[str]] = []
     monkeypatch.setattr(import_catalog, "append", lambda *_, spare, **__: spared.append(spare))
-    given = tmp_path / "backups.jsonl"
-    given.write_text("{}\n")
-    request = ImportRequest(str(tmp_path / "to"), given={"backups": str(given)})
+    rows_file = tmp_path / "backups.jsonl"
+    rows_file.write_text("{}\n")
+    request = ImportRequest(str(tmp_path / "to"), given={"backups": str(rows_file)})
     import_id = import_catalog._identity(request, import_catalog._files(request))
     writer = CatalogWriter(None, request.destination)
     writer.migrate()
@@ -35,8 +38,8 @@ def test_what_a_rebuilt_catalog_has_of_an_import_is_not_put_in_twice(
     write_import(writer.home, Import(import_id, 1, "me", "{}", (backup,), (chunk,)))
     writer.append([backup], "rebuild")
     for _ in range(2):
-        again = import_catalog.run(request, spark=object(), reporter=quiet())  # type: ignore[arg-type]
-        assert again["backups"] == 0
+        result = import_catalog.run(request, spark=object(), reporter=quiet())  # type: ignore[arg-type]
+        assert result["backups"] == 0
         assert spared == [{backup.backup_id}]
         assert len(rows_of(tmp_path / "to", "backups")) == 1
         assert len(rows_of(tmp_path / "to", "audit")) == 1

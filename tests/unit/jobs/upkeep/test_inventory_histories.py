@@ -40,7 +40,7 @@ def catalog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MadeBackups:
     return MadeBackups(tmp_path / "repo")
 
 
-def given_sets(history: str, *, devices: dict[str, str] | None = None, **columns: dict[str, Any]) -> None:
+def write_sets(history: str, *, devices: dict[str, str] | None = None, **columns: dict[str, Any]) -> None:
     """msdb's lists: a line is a name, type, first and last LSN, start, finish and the base of a differential.
 
     `devices`: where backups went, `name,device_type`, unless it is a file. `columns`: more columns of backup
@@ -53,7 +53,12 @@ def given_sets(history: str, *, devices: dict[str, str] | None = None, **columns
         name, kind, first, last, start, finish, base = (*line.split(), "")[:7]
         copy = int(kind.startswith("c"))
         values = [name, number, 1, "S", "D", kind[-1], copy, 0, 0, first, last, base]
-        values += [f"{DAY}{start}", f"{DAY}{finish}", 1000, *(of.get(name, "") for of in columns.values())]
+        values += [
+            f"{DAY}{start}",
+            f"{DAY}{finish}",
+            1000,
+            *(values_by_name.get(name, "") for values_by_name in columns.values()),
+        ]
         sets.append(",".join(f'"{value}"' for value in values))
         device = (devices or {}).get(name, f"D:\\{name}.bak" + (",2" if "device_type" in media[0] else ""))
         media.append(f"{number},1,{device}")
@@ -106,7 +111,7 @@ i2 I 280 285 05T22:00:00 05T22:00:10 n1
 def test_snapshots_and_backups_to_nowhere_are_no_fulls(
     catalog: MadeBackups, devices: dict[str, str], columns: dict[str, Any]
 ) -> None:
-    given_sets(NOWHERE, devices=devices, **columns)
+    write_sets(NOWHERE, devices=devices, **columns)
     assert import_all(catalog, "sqlserver") == ["a1", "l1", "l2"]
     assert paths_of(catalog, "S.D", "05T06:30:00 05T11:00:00 05T22:30:00") == {
         "05T06:30:00": "a1 l1 l2",
@@ -117,7 +122,7 @@ def test_snapshots_and_backups_to_nowhere_are_no_fulls(
 
 
 def test_a_log_that_went_nowhere_breaks_the_chain(catalog: MadeBackups) -> None:
-    given_sets(
+    write_sets(
         """
         f1 D 100 110 01T01:00:00 01T01:00:10
         l1 L 100 200 01T02:00:00 01T02:00:01
@@ -141,7 +146,7 @@ e2 L 200 200 01T03:00:00 01T03:00:01
 
 
 def test_logs_of_a_quiet_database_are_in_the_order_of_time(catalog: MadeBackups) -> None:
-    given_sets(QUIET)
+    write_sets(QUIET)
     assert import_all(catalog, "sqlserver") == ["f1", "l1", "e2", "a9", "e4", "e5"]
     assert paths_of(catalog, "S.D", "01T01:30:00 01T03:30:00 01T06:00:00") == {
         "01T01:30:00": "f1 l1",
@@ -152,7 +157,7 @@ def test_logs_of_a_quiet_database_are_in_the_order_of_time(catalog: MadeBackups)
 
 def test_logs_of_one_second_are_all_steps_in_the_order_of_their_positions(catalog: MadeBackups) -> None:
     """The ids sort the other way; the last log begins in the second in which the differential ended."""
-    given_sets(
+    write_sets(
         """
         f1 D 150 160 01T01:00:00 01T01:00:10
         z1 L 100 200 01T02:00:00 01T02:00:00
@@ -193,8 +198,8 @@ FORKS = {
 
 
 def test_no_path_mixes_recovery_forks(catalog: MadeBackups) -> None:
-    """Restored to LSN 300: what the fork before holds after that was left, and overlaps what came later."""
-    given_sets(FORKED, **FORKS)
+    """A restore to LSN 300 abandons later logs of the old fork, which overlap those of the new one."""
+    write_sets(FORKED, **FORKS)
     import_all(catalog, "sqlserver")
     times = "01T01:30:00 01T03:00:00 01T06:00:00 01T07:30:00 01T08:30:00"
     assert paths_of(catalog, "S.D", times) == {
@@ -208,12 +213,12 @@ def test_no_path_mixes_recovery_forks(catalog: MadeBackups) -> None:
     assert states == [("l2", "out_of_sync"), ("l3", "out_of_sync")]
 
 
-def test_a_fork_that_a_later_list_shows_takes_what_was_left_out_of_sync(catalog: MadeBackups) -> None:
+def test_a_fork_in_a_later_list_puts_the_abandoned_logs_out_of_sync(catalog: MadeBackups) -> None:
     first_lines = "\n".join(FORKED.strip().splitlines()[:4])
-    given_sets(first_lines, **FORKS)
+    write_sets(first_lines, **FORKS)
     import_all(catalog, "sqlserver")
     assert paths_of(catalog, "S.D", "01T04:30:00") == {"01T04:30:00": "f1 l1 l2 l3"}
-    given_sets(FORKED, **FORKS)
+    write_sets(FORKED, **FORKS)
     assert import_all(catalog, "sqlserver") == ["n2", "f2", "n3"]
     assert paths_of(catalog, "S.D", "01T04:30:00 01T08:30:00") == {
         "01T04:30:00": "f1 l1 n2",
@@ -223,7 +228,7 @@ def test_a_fork_that_a_later_list_shows_takes_what_was_left_out_of_sync(catalog:
 
 def test_a_fork_whose_beginning_no_log_shows_starts_with_its_own_full(catalog: MadeBackups) -> None:
     """A full is the first backup after the restore. LSNs of the two histories overlap."""
-    given_sets(
+    write_sets(
         """
         f1 D 100 110 01T01:00:00 01T01:00:10
         l1 L 100 200 01T02:00:00 01T02:00:01
@@ -245,13 +250,13 @@ def test_a_fork_whose_beginning_no_log_shows_starts_with_its_own_full(catalog: M
 
 def test_databases_whose_names_look_alike_are_different_sources(catalog: MadeBackups) -> None:
     pairs = [(r"A\B", "C"), ("A-B", "C"), ("A", "B.C"), ("A.B", "C"), ("A", "b c"), ("A", "b/c"), ("Ä", "x")]
-    given_sets("\n".join(f"f{n} D 100 110 01T01:00:00 01T01:00:10" for n in range(len(pairs))))
+    write_sets("\n".join(f"f{n} D 100 110 01T01:00:00 01T01:00:10" for n in range(len(pairs))))
     text = Path("backupset.csv").read_text(encoding="utf-8").splitlines()
-    unusable = [
+    lines = [
         line.replace('"S","D"', f'"{server}","{db}"')
         for line, (server, db) in zip(text[1:], pairs, strict=True)
     ]
-    Path("backupset.csv").write_text("\n".join([text[0], *unusable]), encoding="utf-8")
+    Path("backupset.csv").write_text("\n".join([text[0], *lines]), encoding="utf-8")
     import_all(catalog, "sqlserver")
     sources = [row[0] for row in select(catalog.reader(), "SELECT DISTINCT source FROM backups")]
     assert len(sources) == len(pairs)
@@ -261,8 +266,8 @@ def test_databases_whose_names_look_alike_are_different_sources(catalog: MadeBac
 def test_snapshots_of_paths_that_look_alike_are_different_sources(catalog: MadeBackups) -> None:
     paths = [["/a/b"], ["/a-b"], ["/a", "/b"], ["/a /b"], ["/a+/b"], ["/b", "/a"], [f"/{'long' * 50}"]]
     snapshots = [
-        {"short_id": f"{n:08x}", "hostname": "h", "paths": some, "time": f"2026-01-01T0{n}:00:00Z"}
-        for n, some in enumerate(paths, 1)
+        {"short_id": f"{n:08x}", "hostname": "h", "paths": snapshot_paths, "time": f"2026-01-01T0{n}:00:00Z"}
+        for n, snapshot_paths in enumerate(paths, 1)
     ]
     Path("snapshots.json").write_text(json.dumps(snapshots), encoding="utf-8")
     Path("ls-00000001.jsonl").write_text(
@@ -273,10 +278,10 @@ def test_snapshots_of_paths_that_look_alike_are_different_sources(catalog: MadeB
     assert sorted(count for _, count in rows) == [1, 1, 1, 1, 1, 2]
 
 
-# Backups of a cluster: label, prior, first and last segment, minutes of its end.
-def given_cluster(
+def write_cluster(
     backups: list[tuple[str, str | None, str, int]], segments: dict[str, int], **errors: bool
 ) -> None:
+    """Lists of a cluster. A backup is a label, a prior, its segment and the minute of its end."""
     begin = 1_767_225_600
     info = [
         {
@@ -300,9 +305,9 @@ def wal(timeline: int, segment: int) -> str:
 
 
 def test_no_path_mixes_timelines(catalog: MadeBackups) -> None:
-    """Restored into segment 5; the full of the timeline that was left is the base of an increment."""
+    """After a restore into segment 5, a full of the abandoned timeline is the base of an increment."""
     segments = {wal(1, n): 10 * n for n in range(1, 9)} | {wal(2, n): 100 + 10 * (n - 5) for n in range(5, 9)}
-    given_cluster(
+    write_cluster(
         [("1F", None, wal(1, 2), 20), ("2F", None, wal(1, 7), 70), ("2F_3I", "2F", wal(2, 6), 111)], segments
     )
     import_all(catalog, "pgbackrest")
@@ -326,7 +331,7 @@ def test_timelines_after_failovers_go_on_though_an_older_one_was_longer(catalog:
     """Timeline 3 continues 2, whose last segment is the one before; timeline 1 went on beyond both."""
     segments = {wal(1, n): 10 * n for n in range(1, 12)}
     segments |= {wal(2, 5): 150, wal(2, 6): 160, wal(3, 7): 170, wal(3, 8): 180}
-    given_cluster([("1F", None, wal(1, 2), 20), ("2F", None, wal(2, 6), 161)], segments)
+    write_cluster([("1F", None, wal(1, 2), 20), ("2F", None, wal(2, 6), 161)], segments)
     import_all(catalog, "pgbackrest")
     rows = select(catalog.reader(), "SELECT backup_id, state FROM backups WHERE kind = 'log' ORDER BY 1")
     assert rows == [
@@ -338,7 +343,7 @@ def test_timelines_after_failovers_go_on_though_an_older_one_was_longer(catalog:
 
 def test_a_backup_with_page_errors_is_no_base(catalog: MadeBackups) -> None:
     segments = {wal(1, n): 10 * n for n in range(1, 9)}
-    given_cluster(
+    write_cluster(
         [("1F", None, wal(1, 2), 20), ("2F", None, wal(1, 4), 40), ("2F_3I", "2F", wal(1, 6), 60)],
         segments,
         **{"2F": True},
@@ -413,7 +418,7 @@ def test_two_logs_that_end_together_both_count(catalog: MadeBackups, tmp_path: P
     ]
 
 
-def test_a_later_branch_leaves_what_earlier_ones_hold_beyond_it(catalog: MadeBackups, tmp_path: Path) -> None:
+def test_a_later_branch_puts_logs_beyond_its_start_out_of_sync(catalog: MadeBackups, tmp_path: Path) -> None:
     log = {"source": "s", "kind": "log"}
     first = [
         F,
@@ -441,7 +446,7 @@ def test_a_log_that_ends_before_it_begins_is_an_error(tmp_path: Path) -> None:
 
 
 def test_files_of_backups_that_were_left_out_are_not_listed(catalog: MadeBackups) -> None:
-    given_sets(FORKED, devices={"n3": "NUL"}, **FORKS)
+    write_sets(FORKED, devices={"n3": "NUL"}, **FORKS)
     write_rows("sqlserver")
     backups = {row["backup_id"] for row in rows_of("backups", "backups.jsonl")}
     files = [row["backup_id"] for row in rows_of("files", "files.jsonl")]

@@ -40,12 +40,14 @@ HOUR_MS = 3_600_000
 @pytest.fixture(scope="module")
 def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A full and a differential of long ago, and two fulls of today."""
-    made = MadeBackups(tmp_path_factory.mktemp("made"))
-    now = time.time_ns() // 1_000_000
-    for number, (full, end_ts) in enumerate(((True, 1000), (False, 2000), (True, now - 2), (True, now - 1))):
-        made.backup([[Record(0, number)]], full=full, end_ts=end_ts)
-    made.flush()
-    return made.folder
+    backups = MadeBackups(tmp_path_factory.mktemp("made"))
+    now_ms = time.time_ns() // 1_000_000
+    for number, (full, end_ts) in enumerate(
+        ((True, 1000), (False, 2000), (True, now_ms - 2), (True, now_ms - 1))
+    ):
+        backups.backup([[Record(0, number)]], full=full, end_ts=end_ts)
+    backups.flush()
+    return backups.folder
 
 
 @pytest.fixture
@@ -62,8 +64,8 @@ def statuses(capsys: pytest.CaptureFixture[str]) -> list[tuple[str, str]]:
 
 def test_a_policy_is_set_changed_and_removed(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert {status for status, _ in statuses(capsys)} == {"VALID"}
-    set_it = ["policy", "set", "orders", "--full", "weekly  sun 02:00", "--incr", "hourly"]
-    said(capsys, *set_it, "--window", "14d")
+    set_policy = ["policy", "set", "orders", "--full", "weekly  sun 02:00", "--incr", "hourly"]
+    said(capsys, *set_policy, "--window", "14d")
     (row,) = said(capsys, "policy", "show")
     assert (row["source"], row["full_schedule"], row["window_days"], row["redundancy"]) == (
         "prod", "weekly sun 02:00", 14, None,
@@ -75,8 +77,8 @@ def test_a_policy_is_set_changed_and_removed(root: Path, capsys: pytest.CaptureF
     assert (row["window_days"], row["redundancy"], row["incremental_kind"]) == (None, 1, "cumulative")
     assert row["incremental_schedule"] == "hourly"
     assert statuses(capsys) == [("OBSOLETE", "redundancy")] * 3 + [("VALID", "redundancy")]
-    (found,) = said(capsys, "prune")
-    assert [b["backup_id"] for b in found["backups"]] == [backup_id(number) for number in (3, 2, 1)]
+    (report,) = said(capsys, "prune")
+    assert [b["backup_id"] for b in report["backups"]] == [backup_id(number) for number in (3, 2, 1)]
     said(capsys, "hold", backup_id(2), "--forever", "--reason", "law")
     assert statuses(capsys)[:3] == [("VALID", "needed"), ("KEEP", "held"), ("OBSOLETE", "redundancy")]
     said(capsys, "hold", backup_id(2), "--release", "--reason", "over")
@@ -84,21 +86,24 @@ def test_a_policy_is_set_changed_and_removed(root: Path, capsys: pytest.CaptureF
     said(capsys, "policy", "remove", "prod")
     assert said(capsys, "policy", "show") == []
     assert {status for status, _ in statuses(capsys)} == {"VALID"}
-    # All of it stands in the destination too.
+    # The destination has an entry of each change too.
     log = [json.loads(entry.read_text()) for entry in sorted((root / "audit").iterdir())]
     assert [entry["action"] for entry in log] == ["set_policy", "set_policy", "hold", "hold", "set_policy"]
 
 
 def due_topics(capsys: pytest.CaptureFixture[str]) -> list[str]:
-    (done,) = said(capsys, "due")
-    words = shlex.split(done["due"][0]["command"])
-    return [word for before, word in pairwise(words) if before == "--pattern"]
+    (result,) = said(capsys, "due")
+    words = shlex.split(result["due"][0]["command"])
+    return [word for flag, word in pairwise(words) if flag == "--pattern"]
 
 
 def test_a_policy_owns_topics(old: MadeBackups, capsys: pytest.CaptureFixture[str]) -> None:
-    """New ones too; without patterns those that any backup holds, so that a recreated topic comes again."""
+    """It owns new topics that its patterns match.
+
+    Without patterns it owns the topics of any backup, so that a recreated topic is backed up again.
+    """
     said(capsys, "policy", "set", "prod", "--full", "hourly")
-    holding(old, full=False, end_ts=2)
+    add_backup(old, full=False, end_ts=2)
     old.flush()
     assert due_topics(capsys) == [r"app\.one|orders"]
     (row,) = said(capsys, "policy", "set", "prod", "--pattern", "app\\..*", "--pattern", "pay")
@@ -112,24 +117,22 @@ def test_a_policy_owns_topics(old: MadeBackups, capsys: pytest.CaptureFixture[st
     assert due_topics(capsys) == [r"app\.one|orders"]
 
 
-def test_topics_that_nothing_protects_are_recorded(
-    old: MadeBackups, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def look(*existing: str, taken: str = "orders") -> list[str]:
+def test_unprotected_topics_are_recorded(old: MadeBackups, capsys: pytest.CaptureFixture[str]) -> None:
+    def record_topics(*existing: str, backed_up: str = "orders") -> list[str]:
         reader = CatalogReader(str(old.folder))
         writer = CatalogWriter(None, str(old.folder))
-        return record_unprotected(reader, writer, "prod", ["orders", "__x", *existing], [taken])
+        return record_unprotected(reader, writer, "prod", ["orders", "__x", *existing], [backed_up])
 
-    def shown() -> list[str]:
+    def unprotected() -> list[str]:
         return [
             row["scope"] for row in said(capsys, "sql", "SELECT scope FROM unprotected_topics ORDER BY 1")
         ]
 
-    assert look("new", "pay", "app.one") == ["new", "pay"] == shown()
+    assert record_topics("new", "pay", "app.one") == ["new", "pay"] == unprotected()
     said(capsys, "policy", "set", "prod", "--pattern", "p.*", "--redundancy", "2")
-    assert look("new", "pay") == ["new"] == shown()
-    assert look("new", "pay") == ["new"]
-    assert look("new", taken="new") == [] == shown()
+    assert record_topics("new", "pay") == ["new"] == unprotected()
+    assert record_topics("new", "pay") == ["new"]
+    assert record_topics("new", backed_up="new") == [] == unprotected()
 
 
 def test_a_catalog_without_the_newer_tables_is_read_and_brought_up_to_date(
@@ -146,7 +149,7 @@ def test_a_catalog_without_the_newer_tables_is_read_and_brought_up_to_date(
     (row,) = said(capsys, "policy", "show")
     newest = len(names("migrations"))
     assert (row["patterns"], CatalogReader(str(old.folder)).version()) == ('["app"]', newest)
-    # A table that is lost is not one that is yet to come.
+    # A lost table is not one that a newer version adds.
     shutil.rmtree(catalog / "policy_topics")
     (error,) = said(capsys, "policy", "show", code=3)
     assert "There is no table at" in error["message"]
@@ -221,7 +224,7 @@ def test_a_catalog_without_the_newer_tables_is_read_and_brought_up_to_date(
         ),
     ],
 )
-def test_what_cannot_be_done_is_reported(
+def test_impossible_commands_are_reported(
     root: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], code: int, text: str
 ) -> None:
     (error,) = said(capsys, *arguments, code=code)
@@ -231,24 +234,26 @@ def test_what_cannot_be_done_is_reported(
 
 @pytest.fixture
 def old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MadeBackups:
-    """A full of 1970 of the topics orders and app.one, all else as in `root`."""
+    """A full of 1970 of the topics orders and app.one. Everything else is as in `root`."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("LAKEBACKUP_REPO", str(tmp_path / "backups"))
-    made = MadeBackups(tmp_path / "backups")
-    holding(made, "app.one", "__internal", "__consumer_offsets", full=True, end_ts=1)
-    made.flush()
-    return made
+    backups = MadeBackups(tmp_path / "backups")
+    add_backup(backups, "app.one", "__internal", "__consumer_offsets", full=True, end_ts=1)
+    backups.flush()
+    return backups
 
 
-def holding(made: MadeBackups, *topics: str, **changes: Any) -> str:
-    """One more backup, of orders and of these topics."""
-    name = made.backup([[Record(0, made.number)]], **changes)
+def add_backup(backups: MadeBackups, *topics: str, **changes: Any) -> str:
+    """Add a backup of orders and of these topics; returns its id."""
+    name = backups.backup([[Record(0, backups.number)]], **changes)
     for topic in topics:
-        made.add(filled(Scope, backup_id=name, source=made.source, scope=topic, epoch=topic.encode().hex()))
+        backups.add(
+            filled(Scope, backup_id=name, source=backups.source, scope=topic, epoch=topic.encode().hex())
+        )
     return name
 
 
-def test_what_is_due(old: MadeBackups, capsys: pytest.CaptureFixture[str]) -> None:
+def test_due_runs_follow_the_schedules(old: MadeBackups, capsys: pytest.CaptureFixture[str]) -> None:
     assert said(capsys, "due")[0]["due"] == []
     assert main(["due"]) == 0
     assert capsys.readouterr().out == "Nothing is due.\n"
@@ -256,18 +261,18 @@ def test_what_is_due(old: MadeBackups, capsys: pytest.CaptureFixture[str]) -> No
     assert capsys.readouterr().out == ""
     said(capsys, "policy", "set", "prod", "--full", "weekly sun 02:00", "--incr", "hourly", "--level", "2")
 
-    def at(now: int) -> list[policies.Due]:
-        return policies.due(old.reader(), None, now)
+    def due_at(now_ms: int) -> list[policies.Due]:
+        return policies.due(old.reader(), None, now_ms)
 
     # A full that is due counts as the incremental too.
-    (full,) = at(8 * 86_400_000)
+    (full,) = due_at(8 * 86_400_000)
     assert (full.run, full.due_ts) == ("full", 3 * 86_400_000 + 2 * HOUR_MS)
     topics = ("__internal", "--pattern", r"app\.one|orders")
     assert full.command == ("backup", "topics", *topics, "--source", "prod", "--mode", "full")
-    (hourly,) = at(90 * 60_000)
+    (hourly,) = due_at(90 * 60_000)
     assert (hourly.run, hourly.due_ts) == ("incremental", HOUR_MS)
     assert hourly.command[7:] == ("--mode", "incr-diff", "--level", "2")
-    assert at(30 * 60_000) == []
+    assert due_at(30 * 60_000) == []
     first = {"source": "prod", "run": "incremental", "due_ts": HOUR_MS, "now_ts": 30 * 60_000}
     assert next_run(old.reader(), None, 30 * 60_000) == first
     (missed, often) = said(capsys, "sql", "SELECT run, missed, lag_ms FROM missed_runs ORDER BY run")
@@ -311,9 +316,9 @@ def test_a_policy_that_an_older_version_took_stops_no_other_and_can_be_repaired(
     said(capsys, "policy", "set", "prod", "--full", "every 900d")
     assert [row["until_time"] for row in said(capsys, "sql", "SELECT until_time FROM holds")] == [None]
     assert said(capsys, "sql", "SELECT source FROM status WHERE source = 'prod'")
-    code, out, err = Commands(capsys).run("due", "--json")
+    code, output, err = Commands(capsys).run("due", "--json")
     assert code == 2, err
-    assert [one["source"] for one in json.loads(out)["due"]] == []
+    assert [due_run["source"] for due_run in json.loads(output)["due"]] == []
     assert "The policy of blank cannot be read: --full '' is not a schedule." in err
     assert "The policy of far cannot be read: --incr 'every 99999999999d' is longer than 100 years." in err
     assert "lakebackup policy set blank --full WHEN" in err
@@ -325,7 +330,7 @@ def test_a_policy_that_an_older_version_took_stops_no_other_and_can_be_repaired(
     assert said(capsys, "due")[0]["due"] == []
 
 
-def test_due_runs_that_failed_alike_end_with_their_code(
+def test_due_runs_that_fail_with_one_code_end_with_it(
     root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Busy (8) is no failure for a scheduler."""
@@ -351,8 +356,8 @@ def test_ctrl_c_in_one_run_ends_all_that_is_due(
 ) -> None:
     started: list[object] = []
 
-    def interrupted(*given: object, **_: object) -> None:
-        started.append(given)
+    def interrupted(*args: object, **_: object) -> None:
+        started.append(args)
         raise KeyboardInterrupt  # no signal: its handler cancels what Spark runs for other tests
 
     monkeypatch.setattr("lakebackup_jobs.snapshots.backup.run", interrupted)
@@ -365,11 +370,11 @@ def test_ctrl_c_in_one_run_ends_all_that_is_due(
 
 
 def test_topics_that_are_gone_and_a_compaction_leave_the_others_due(old: MadeBackups) -> None:
-    holding(old, "app.one", end_ts=2)
+    add_backup(old, "app.one", end_ts=2)
     old.backup([[Record(0, 7)]], end_ts=2, generation=1)  # a compaction of orders alone
-    found = policies._topics(old.reader(), "prod", None)
-    assert found == ["--pattern", r"app\.one|orders"]
-    assert select([], found[1:], ["orders", "app-one", "orders2"]) == ["orders"]
+    flags = policies._topics(old.reader(), "prod", None)
+    assert flags == ["--pattern", r"app\.one|orders"]
+    assert select([], flags[1:], ["orders", "app-one", "orders2"]) == ["orders"]
 
 
 def test_a_source_that_another_program_backs_up_has_no_schedule(
@@ -410,22 +415,22 @@ def test_keep_rules_and_times_are_those_of_a_time_zone(
 def test_a_folder_and_an_engine_belong_to_a_policy(
     old: MadeBackups, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """From before their first backup on; a due run takes them, each with the flags that it knows."""
+    """They belong to it before their first backup. A due run backs them up with the flags of their kind."""
     (tmp_path / "db").mkdir()
     (tmp_path / "db/000001.sst").write_bytes(b"rows")
-    shown = f"snapshot {tmp_path}/db --pack-below 0"
-    (row,) = said(capsys, "policy", "set", "store", "--command", shown, "--incr", "30 2 1 1 *")
-    assert row["command"] == shlex.split(shown)
+    command = f"snapshot {tmp_path}/db --pack-below 0"
+    (row,) = said(capsys, "policy", "set", "store", "--command", command, "--incr", "30 2 1 1 *")
+    assert row["command"] == shlex.split(command)
     queue = "queue social --pattern 'delta\\..*' --snapshot-folder /data/snap"
     said(capsys, "policy", "set", "social", "--command", queue, "--full", "weekly", "--incr", "hourly")
-    found = {one["source"]: one for one in said(capsys, "due")[0]["due"]}
-    assert found["social"]["command"] == f"backup {queue} --mode full"
-    assert (found["store"]["run"], found["store"]["lag_ms"]) == ("full", None)
-    assert found["store"]["command"] == f"backup {shown} --source store --mode full"
+    due_by_source = {due_run["source"]: due_run for due_run in said(capsys, "due")[0]["due"]}
+    assert due_by_source["social"]["command"] == f"backup {queue} --mode full"
+    assert (due_by_source["store"]["run"], due_by_source["store"]["lag_ms"]) == ("full", None)
+    assert due_by_source["store"]["command"] == f"backup {command} --source store --mode full"
     said(capsys, "policy", "remove", "social")
-    for taken in (1, 0):  # the second is not due yet
-        done = said(capsys, "due", "--run", "--source", "store", "--bootstrap-server", "none:1")
-        assert len([row for row in done[1:] if row.get("backup_id")]) == taken, done
+    for backup_count in (1, 0):  # the second is not due yet
+        results = said(capsys, "due", "--run", "--source", "store", "--bootstrap-server", "none:1")
+        assert len([row for row in results[1:] if row.get("backup_id")]) == backup_count, results
     (row,) = said(capsys, "sql", "SELECT status FROM status WHERE source = 'store'")
     assert row["status"] == "UNVERIFIED"
     (error,) = said(capsys, "policy", "set", "store", "--pattern", "x", code=2)
@@ -443,13 +448,13 @@ def test_paths_of_a_policy_hold_in_every_folder(
     said(capsys, "policy", "set", "store", "--command", "snapshot db", "--incr", "hourly")
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
-    done = said(capsys, "due", "--run", "--source", "store")
-    assert done[0]["due"][0]["command"] == f"backup snapshot {tmp_path}/db --source store --mode full"
-    assert [row["files"] for row in done if row.get("backup_id")] == [1]
+    results = said(capsys, "due", "--run", "--source", "store")
+    assert results[0]["due"][0]["command"] == f"backup snapshot {tmp_path}/db --source store --mode full"
+    assert [row["files"] for row in results if row.get("backup_id")] == [1]
 
 
 @pytest.mark.parametrize(
-    ("source", "given", "stored"),
+    ("source", "command", "stored_command"),
     [
         (
             "store",
@@ -465,10 +470,10 @@ def test_paths_of_a_policy_hold_in_every_folder(
 )
 @pytest.mark.usefixtures("root")
 def test_a_policy_stores_absolute_paths(
-    source: str, given: str, stored: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    source: str, command: str, stored_command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (row,) = said(capsys, "policy", "set", source, "--command", given)
-    assert row["command"] == stored.format(tmp_path).split()
+    (row,) = said(capsys, "policy", "set", source, "--command", command)
+    assert row["command"] == stored_command.format(tmp_path).split()
 
 
 def test_a_drill_is_due_once_for_each_time_of_its_schedule(
@@ -478,14 +483,14 @@ def test_a_drill_is_due_once_for_each_time_of_its_schedule(
     (policy,) = old.reader().rows("policy_runs", source=None)
     assert said(capsys, "due")[0]["due"] == []
     later = policy["last_ts"] + 7 * 24 * HOUR_MS
-    (found,) = policies.due(old.reader(), None, later)
-    assert (found.run, found.command, found.missed) == ("drill", ("drill", "prod"), 1)
-    at = schedule.parse("weekly sun 02:00").next(policy["last_ts"])
-    assert found.due_ts == at
-    old.add(filled(Drill, source="prod", at=1000 * at, outcome="failed"))
+    (due_run,) = policies.due(old.reader(), None, later)
+    assert (due_run.run, due_run.command, due_run.missed) == ("drill", ("drill", "prod"), 1)
+    due_ts = schedule.parse("weekly sun 02:00").next(policy["last_ts"])
+    assert due_run.due_ts == due_ts
+    old.add(filled(Drill, source="prod", at=1000 * due_ts, outcome="failed"))
     old.flush()
     reader = old.reader()
-    reader.give("clock", clock_at(later))  # by today's, the drill is from the future
+    reader.give("clock", clock_at(later))  # by the real clock, the drill is from the future
     assert policies.due(reader, None, later) == []
 
 
@@ -496,17 +501,17 @@ def test_of_a_change_feed_a_full_can_be_due(old: MadeBackups, capsys: pytest.Cap
     old._rows["backups"] = [replace(row, source_kind="changes")]
     old.flush()
     said(capsys, "policy", "set", "shop", "--full", "daily")
-    (found,) = said(capsys, "due")[0]["due"]
-    assert found["command"] == "log snapshot shop"
+    (due_run,) = said(capsys, "due")[0]["due"]
+    assert due_run["command"] == "log snapshot shop"
     for flags, text in ((("--incr", "hourly"), "no incremental"), (("--keep-daily", "1"), "from a time on")):
         (error,) = said(capsys, "policy", "set", "shop", *flags, code=2)
         assert text in error["message"]
 
 
-def test_what_is_set_counts_although_the_clock_was_set_back(
+def test_changes_count_although_the_clock_was_set_back(
     root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A hold was released and a policy was set while it was a day ahead."""
+    """A hold was released and a policy was set while the clock was a day ahead."""
     ahead = time.time_ns() + 86_400_000_000_000
     hold = ["hold", backup_id(2), "--reason", "law"]
     with monkeypatch.context() as early:
@@ -535,23 +540,25 @@ def test_a_hold_waits_for_no_prune_that_is_at_work(root: Path, capsys: pytest.Ca
 def test_a_lease_is_broken_with_a_reason(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     storage = open_storage(str(root))
     with Lease.acquire(storage, "source-prod", "dead", ttl_s=600):
-        (found,) = said(capsys, "catalog", "break-lease", "source-prod", "--reason", "its machine is gone")
-        assert found["holder"] == "dead"
+        (broken_lease,) = said(
+            capsys, "catalog", "break-lease", "source-prod", "--reason", "its machine is gone"
+        )
+        assert broken_lease["holder"] == "dead"
         assert not is_held(storage, "source-prod")
     (entry,) = said(capsys, "sql", "SELECT action, subject, detail FROM audit")
     assert (entry["action"], entry["subject"]) == ("break_lease", "source-prod")
     assert json.loads(entry["detail"])["reason"] == "its machine is gone"
 
 
-def test_manage_is_another_name(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (found,) = said(capsys, "manage", "--prune", "7", str(root))
-    assert found == said(capsys, "prune", "7", "--repo", str(root))[0]
-    assert [b["reason"] for b in found["backups"]] == []
-    (told,) = said(capsys, "manage", "--report", str(root))
-    assert [(row["scope"], row["chains"], row["files"], row["items"]) for row in told["items"]] == [
+def test_manage_is_another_name_of_prune(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (report,) = said(capsys, "manage", "--prune", "7", str(root))
+    assert report == said(capsys, "prune", "7", "--repo", str(root))[0]
+    assert [b["reason"] for b in report["backups"]] == []
+    (items_report,) = said(capsys, "manage", "--report", str(root))
+    assert [(row["scope"], row["chains"], row["files"], row["items"]) for row in items_report["items"]] == [
         ("orders", 3, 4, 4)
     ]
-    assert [(row["base"], row["backups"], row["obsolete"]) for row in told["kept"]] == [
+    assert [(row["base"], row["backups"], row["obsolete"]) for row in items_report["kept"]] == [
         (backup_id(4), 1, 0), (backup_id(3), 1, 0), (backup_id(1), 2, 0),
     ]  # fmt: skip
     (error,) = said(capsys, "manage", "--report", "--delete", code=2)
@@ -562,18 +569,18 @@ def test_manage_is_another_name(root: Path, capsys: pytest.CaptureFixture[str]) 
 def test_manage_passes_on_the_source_and_the_catalog(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    made = MadeBackups(tmp_path / "here")
-    made.backup([[Record(0, 0)]])
-    made.flush()
+    backups = MadeBackups(tmp_path / "here")
+    backups.backup([[Record(0, 0)]])
+    backups.flush()
     catalog = (tmp_path / "here" / "catalog").rename(tmp_path / "catalog")
 
-    def told(*arguments: str, code: int = 0) -> dict[str, Any]:
-        (found,) = said(capsys, "manage", *arguments, code=code)
-        return found
+    def manage(*arguments: str, code: int = 0) -> dict[str, Any]:
+        (result,) = said(capsys, "manage", *arguments, code=code)
+        return result
 
-    where = (str(made.folder), "--catalog", str(catalog))
-    assert told("--prune", "7", *where, "--source", "prod")["source"] == "prod"
-    assert "nobody" in told("--prune", "7", *where, "--source", "nobody", code=3)["message"]
-    assert told("--prune", "7", str(made.folder), code=3)["hint"]
-    assert "every source" in told("--report", *where, "--source", "prod", code=2)["message"]
-    assert "--merge LEVEL" in told(*where, code=2)["hint"]
+    repo_flags = (str(backups.folder), "--catalog", str(catalog))
+    assert manage("--prune", "7", *repo_flags, "--source", "prod")["source"] == "prod"
+    assert "nobody" in manage("--prune", "7", *repo_flags, "--source", "nobody", code=3)["message"]
+    assert manage("--prune", "7", str(backups.folder), code=3)["hint"]
+    assert "every source" in manage("--report", *repo_flags, "--source", "prod", code=2)["message"]
+    assert "--merge LEVEL" in manage(*repo_flags, code=2)["hint"]

@@ -1,4 +1,4 @@
-"""Prunes of whole backups by policy: which go, in which order, what stays of them, what stands against it."""
+"""Prunes of complete backups by policy: which go, in which order, what remains, and what stops a prune."""
 
 from __future__ import annotations
 
@@ -36,7 +36,10 @@ TABLES = ("backups", "files", "positions", "scopes", "removals", "floors", "audi
 
 @pytest.fixture(scope="module")
 def made(empty_catalog: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Fulls 1, 4 and 6, with 2 and 3 on the first and 5 on the second; two are kept, and 3 for a while."""
+    """Fulls 1, 4 and 6, with 2 and 3 on the first and 5 on the second.
+
+    The policy keeps two fulls; it kept three at first.
+    """
     root = tmp_path_factory.mktemp("retention ü")
     shutil.copytree(empty_catalog, root / "catalog")
     writer = CatalogWriter(None, str(root))
@@ -51,18 +54,18 @@ def states(root: Path) -> dict[int, str]:
     return {row["number"]: row["status"] for row in seen(root, "SELECT number, status FROM obsolete_backups")}
 
 
-def test_a_look_names_them_and_deletes_nothing(root: Path) -> None:
-    before = data(root)
-    found = run(root)
-    assert [(b["backup_id"], b["reason"], b["files"], b["bytes"]) for b in found["backups"]] == [
+def test_a_prune_without_delete_names_the_backups_and_deletes_nothing(root: Path) -> None:
+    paths_before = data(root)
+    report = run(root)
+    assert [(b["backup_id"], b["reason"], b["files"], b["bytes"]) for b in report["backups"]] == [
         (backup_id(number), "redundancy", 1, 100) for number in (3, 2, 1)
     ]
-    assert (found["deleted"], found["files"], found["bytes"], found["of_backups"]) == (False, 3, 300, 3)
-    assert data(root) == before
-    # As told in place of the policy: all is far older than that, and the newest full and point stay.
+    assert (report["deleted"], report["files"], report["bytes"], report["of_backups"]) == (False, 3, 300, 3)
+    assert data(root) == paths_before
+    # Days in place of the policy: all backups are far older, and the newest full and point stay.
     assert [b["backup_id"] for b in run(root, days=7)["backups"]] == [backup_id(n) for n in (5, 4, 3, 2, 1)]
     assert run(root, days=40_000)["backups"] == []
-    # Topics that are named are asked about alone.
+    # A prune of named topics deletes no backup.
     assert run(root, topics=("orders",))["backups"] == []
 
 
@@ -73,11 +76,11 @@ def test_days_in_place_of_the_window_leave_the_other_rules(root: Path) -> None:
     assert [b["backup_id"] for b in run(root, days=7)["backups"]] == [backup_id(n) for n in (3, 2, 1)]
 
 
-def test_what_goes_is_gone_on_record(root: Path, session: SparkSession | None) -> None:
-    before = data(root)
-    done = run(root, session, delete=True)
-    assert (done["files"], done["bytes"]) == (3, 300)
-    assert before - data(root) == orders(1, 2, 3, regions=1)
+def test_deleted_backups_are_on_record(root: Path, session: SparkSession | None) -> None:
+    paths_before = data(root)
+    report = run(root, session, delete=True)
+    assert (report["files"], report["bytes"]) == (3, 300)
+    assert paths_before - data(root) == orders(1, 2, 3, regions=1)
     assert listed(root) == data(root)
     assert states(root) == {1: "DELETED", 2: "DELETED", 3: "DELETED", 4: "VALID", 5: "VALID", 6: "VALID"}
     assert {(row["path"], row["reason"]) for row in seen(root, "SELECT path, reason FROM removals")} == {
@@ -88,7 +91,7 @@ def test_what_goes_is_gone_on_record(root: Path, session: SparkSession | None) -
     )
     assert [entry["subject"] for entry in entries] == [backup_id(number) for number in (3, 2, 1)]
     assert json.loads(entries[0]["detail"]) == {
-        "state": "deleted", "reason": f"prune {done['prune_id']}: redundancy",
+        "state": "deleted", "reason": f"prune {report['prune_id']}: redundancy",
     }  # fmt: skip
     # Each has its own line in the destination too; manifests and parts stay, key filters do not.
     logged = [json.loads(line) for log in (root / "audit").iterdir() for line in log.read_text().splitlines()]
@@ -116,7 +119,7 @@ ANSWERS = (
 def test_a_month_later_one_row_stands_for_the_files_of_a_deleted_backup(
     root: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All else is answered as before, also by a catalog that was rebuilt, and wherever it was interrupted."""
+    """All answers stay as before, also those of a rebuilt catalog and after an interruption."""
     put(root, CatalogWriter(None, str(root)), 7, base=7, regions=2, settings="{}")
     put(root, CatalogWriter(None, str(root)), 8, base=8, regions=1, settings="{}")
     put(root, CatalogWriter(None, str(root)), 9, base=9, regions=1, settings="{}")
@@ -129,7 +132,7 @@ def test_a_month_later_one_row_stands_for_the_files_of_a_deleted_backup(
         catalog_optimize.run(OptimizeRequest(str(root)), spark=spark, reporter=quiet())
 
     monkeypatch.setattr(catalog_optimize, "TABLES", ("removals",))
-    before, removals = answers(), rows_of(root, "removals")
+    answers_before, removals = answers(), rows_of(root, "removals")
     optimize()
     assert rows_of(root, "removals") == removals
     monkeypatch.setattr(writer_of_catalog, "_REMOVALS_US", -3_600_000_000)
@@ -137,27 +140,27 @@ def test_a_month_later_one_row_stands_for_the_files_of_a_deleted_backup(
         patched.setattr(writer_of_catalog, "replace_rows", interrupted)
         with pytest.raises(KeyboardInterrupt):
             optimize()
-    assert (rows_of(root, "removals"), answers()) == (removals, before)
+    assert (rows_of(root, "removals"), answers()) == (removals, answers_before)
     optimize()
-    once = seen(root, "SELECT backup_id, path, files, bytes FROM removals ORDER BY backup_id")
+    removal_rows = seen(root, "SELECT backup_id, path, files, bytes FROM removals ORDER BY backup_id")
     counts = {**dict.fromkeys(range(1, 7), 1), 7: 2}
-    assert [tuple(row.values()) for row in once] == [
+    assert [tuple(row.values()) for row in removal_rows] == [
         (backup_id(number), "-", count, 100 * count) for number, count in counts.items()
     ]
-    assert answers() == before
+    assert answers() == answers_before
     folded = rows_of(root, "removals")
     optimize()
     assert rows_of(root, "removals") == folded
     shutil.rmtree(root / "catalog")
     assert rebuild(spark, str(root)).problems == []
-    assert (rows_of(root, "removals"), answers()) == (folded, before)
+    assert (rows_of(root, "removals"), answers()) == (folded, answers_before)
 
 
 def interrupted(*_: object) -> bool:
     raise KeyboardInterrupt
 
 
-def test_what_is_held_stays_with_what_it_needs(root: Path) -> None:
+def test_a_held_backup_stays_with_the_backups_that_it_needs(root: Path) -> None:
     writer = CatalogWriter(None, str(root))
     writer.record(Hold(backup_id=backup_id(2), source="prod", at=5, actor="me", reason="law"))
     assert states(root) == {1: "VALID", 2: "KEEP", 3: "VALID", 4: "VALID", 5: "VALID", 6: "VALID"}
@@ -166,21 +169,21 @@ def test_what_is_held_stays_with_what_it_needs(root: Path) -> None:
     assert len(run(root)["backups"]) == 3
 
 
-def test_the_proof_stops_a_prune_of_what_is_needed(
+def test_the_proof_stops_a_prune_of_needed_backups(
     root: Path, session: SparkSession | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = {table: rows_of(root, table) for table in TABLES}
-    wrong = (Leaving(backup_id(4), "full", 0, 0, "window", None),)
-    monkeypatch.setattr(prune, "judged", lambda *_: (wrong, ()))
+    rows_before = {table: rows_of(root, table) for table in TABLES}
+    wrong_plan = (Leaving(backup_id(4), "full", 0, 0, "window", None),)
+    monkeypatch.setattr(prune, "judged", lambda *_: (wrong_plan, ()))
     with pytest.raises(Refused, match=f"backup {backup_id(5)} needs backup {backup_id(4)}, which would go"):
         run(root, session, delete=True)
-    assert {table: rows_of(root, table) for table in TABLES} == before
+    assert {table: rows_of(root, table) for table in TABLES} == rows_before
     assert not list(open_storage(str(root)).list("prunes/"))
 
 
 @pytest.mark.long
-def test_an_object_that_cannot_be_deleted_is_told_and_tried_again(root: Path) -> None:
-    """The others go."""
+def test_an_object_that_cannot_be_deleted_is_reported_and_tried_again(root: Path) -> None:
+    """All other objects are deleted."""
     (locked,) = (root / path for path in orders(2, regions=1))
     incomplete = pytest.raises(Incomplete, match=r"1 files could not be deleted.*The first: .*data")
     with pinned(locked), incomplete:
@@ -195,8 +198,8 @@ def test_an_object_that_cannot_be_deleted_is_told_and_tried_again(root: Path) ->
     assert tombstones.incomplete(open_storage(str(root))) == []
 
 
-def test_clocks_that_disagree_stop_it(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = data(root)
+def test_clocks_that_disagree_stop_a_prune(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    paths_before = data(root)
     clock = time.time_ns
     with monkeypatch.context() as patched:
         patched.setattr(time, "time_ns", lambda: -60_000_000_000)
@@ -205,4 +208,4 @@ def test_clocks_that_disagree_stop_it(root: Path, monkeypatch: pytest.MonkeyPatc
         patched.setattr(time, "time_ns", lambda: clock() + 3_600_000_000_000)
         with pytest.raises(Refused, match="The storage's clock says"):
             run(root, delete=True)
-    assert data(root) == before
+    assert data(root) == paths_before

@@ -20,30 +20,30 @@ from lakebackup_jobs.upkeep.rebuild import RebuildRequest
 
 @pytest.fixture
 def storage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Storage:
-    made = open_storage(str(tmp_path))
-    put_sidecar(made, manifest(1))
-    put_sidecar(made, manifest(1, source="other"))
-    made.put("strange folder/backups/note.txt", b"")
+    storage = open_storage(str(tmp_path))
+    put_sidecar(storage, manifest(1))
+    put_sidecar(storage, manifest(1, source="other"))
+    storage.put("strange folder/backups/note.txt", b"")
     monkeypatch.setattr(rebuild, "_WAIT_S", 0.0)
-    return made
+    return storage
 
 
-def test_it_does_not_begin_beside_a_run(storage: Storage, tmp_path: Path) -> None:
+def test_a_rebuild_does_not_begin_beside_a_run(storage: Storage, tmp_path: Path) -> None:
     with Lease.acquire(storage, "source-prod", "follow"), pytest.raises(Busy, match="in use by follow"):
         rebuild.run(RebuildRequest(str(tmp_path)), spark=None, reporter=quiet())
     assert held(storage) == []
     assert not (tmp_path / "catalog").exists()
 
 
-def test_it_ends_before_its_backups_count_when_it_lost_a_lease(
+def test_a_rebuild_that_lost_a_lease_ends_before_its_backups_count(
     storage: Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def rebuilt(*given: Any) -> Rebuilt:
+    def rebuilt(*args: Any) -> Rebuilt:
         assert [name for name, _ in held(storage)] == ["source-other", "source-prod"]
-        given[-1]()
+        args[-1]()
         break_lease(storage, "source-prod", "it was thought to be dead")
         with pytest.raises(Busy, match="lost its lease on source-prod"):
-            given[-1]()
+            args[-1]()
         return Rebuilt()
 
     monkeypatch.setattr(recovery, "rebuild", rebuilt)

@@ -28,30 +28,32 @@ def region(
     return RegionState("orders", epoch, number, low, end, end if high is None else high, 3)
 
 
-def covered(end: int, *, epoch: str = OLD, number: str = "0", by: int = 1, in_chain: bool = True) -> Covered:
-    return Covered("orders", epoch, number, end, 1_000 * by, by, in_chain)
+def covered(
+    end: int, *, epoch: str = OLD, number: str = "0", backup: int = 1, in_chain: bool = True
+) -> Covered:
+    return Covered("orders", epoch, number, end, 1_000 * backup, backup, in_chain)
 
 
-def plan(regions: list[RegionState], known: list[Covered], **changes: object) -> BackupPlan:
+def plan(regions: list[RegionState], backed_up: list[Covered], **changes: object) -> BackupPlan:
     arguments: dict[str, object] = {
         "backup_id": "b2",
         "source": "c",
         "topics": [topic(epoch=regions[0].epoch, regions=len(regions))],
         "regions": regions,
         "end_ts": 2_000,
-        "parent": PARENT if known else None,
-        "covered": known,
+        "parent": PARENT if backed_up else None,
+        "covered": backed_up,
         **changes,
     }
     return plan_backup(**arguments)  # type: ignore[arg-type]
 
 
-def ranges(made: BackupPlan) -> list[tuple[int, int]]:
-    return [(p.start_position, p.end_position) for p in made.positions]
+def ranges(backup_plan: BackupPlan) -> list[tuple[int, int]]:
+    return [(p.start_position, p.end_position) for p in backup_plan.positions]
 
 
 @pytest.mark.parametrize(
-    ("regions", "known", "kind", "read"),
+    ("regions", "backed_up", "kind", "read"),
     [
         pytest.param([region(5, 20)], [], "full", [(5, 20)], id="the first, from the low watermark"),
         pytest.param([region(0, 30)], [covered(20)], "differential", [(20, 30)], id="the next, what is new"),
@@ -61,16 +63,21 @@ def ranges(made: BackupPlan) -> list[tuple[int, int]]:
             [region(0, 30), region(4, 9, number="1")], [covered(20)], "differential", [(20, 30), (4, 9)],
             id="a partition that the chain has not seen",
         ),
-        # Backed up uncommitted to 20 before; now committed, and the last stable offset is 15.
+        # An earlier backup read uncommitted records up to 20. This one reads committed records, up to 15.
         pytest.param([region(0, 15, high=20)], [covered(20)], "differential", [(20, 20)], id="open"),
     ],
 )  # fmt: skip
-def test_what_is_read(
-    regions: list[RegionState], known: list[Covered], kind: str, read: list[tuple[int, int]]
+def test_the_ranges_that_a_backup_reads(
+    regions: list[RegionState], backed_up: list[Covered], kind: str, read: list[tuple[int, int]]
 ) -> None:
-    made = plan(regions, known)
-    assert (made.kind, made.parent, ranges(made), made.gaps) == (kind, PARENT if known else None, read, ())
-    assert bool(made.tasks) == any(start < end for start, end in read)
+    backup_plan = plan(regions, backed_up)
+    assert (backup_plan.kind, backup_plan.parent, ranges(backup_plan), backup_plan.gaps) == (
+        kind,
+        PARENT if backed_up else None,
+        read,
+        (),
+    )
+    assert bool(backup_plan.tasks) == any(start < end for start, end in read)
 
 
 @pytest.mark.parametrize(
@@ -82,80 +89,80 @@ def test_what_is_read(
         ([region(30, 30)], False),  # and so is a gap
     ],
 )
-def test_a_batch_is_taken_when_it_would_say_something_new(regions: list[RegionState], idle: bool) -> None:
-    made = plan(regions, [covered(20)], increment="log", on_gap="continue")
-    assert (made.kind, made.idle) == ("log", idle)
+def test_a_batch_is_idle_when_it_adds_nothing_new(regions: list[RegionState], idle: bool) -> None:
+    backup_plan = plan(regions, [covered(20)], increment="log", on_gap="continue")
+    assert (backup_plan.kind, backup_plan.idle) == ("log", idle)
 
 
-def test_the_first_batch_is_a_full_even_of_nothing() -> None:
-    made = plan([region(0, 0)], [], increment="log")
-    assert (made.kind, made.idle) == ("full", False)
+def test_the_first_batch_is_a_full_even_if_it_is_empty() -> None:
+    backup_plan = plan([region(0, 0)], [], increment="log")
+    assert (backup_plan.kind, backup_plan.idle) == ("full", False)
 
 
 @pytest.mark.parametrize(
     ("on_gap", "kind", "bridged"), [("full", "full", False), ("continue", "differential", True)]
 )
 def test_deleted_records_are_a_gap(on_gap: str, kind: str, bridged: bool) -> None:
-    made = plan([region(21, 40)], [covered(20)], on_gap=on_gap)
-    (gap,) = made.gaps
-    assert (made.kind, ranges(made)) == (kind, [(21, 40)])
+    backup_plan = plan([region(21, 40)], [covered(20)], on_gap=on_gap)
+    (gap,) = backup_plan.gaps
+    assert (backup_plan.kind, ranges(backup_plan)) == (kind, [(21, 40)])
     assert (gap.from_position, gap.to_position, gap.reason, gap.bridged) == (20, 21, "purged", bridged)
     assert (gap.from_ts, gap.to_ts) == (1_000, 2_000)
 
 
-def test_a_gap_lets_its_topic_start_over_and_no_other_one() -> None:
-    """Both partitions of the topic: a restore takes the files of one generation only."""
+def test_only_the_topic_with_a_gap_starts_over() -> None:
+    """Both partitions of the topic start over, since a restore reads files of one generation only."""
     users = RegionState("users", NEW, "0", 3, 9, 9, 3)
-    held = [Held(t, e, 4, 4, 0, 0, 1_000, 0) for t, e in (("orders", OLD), ("users", NEW))]
-    made = plan(
+    generations = [Held(t, e, 4, 4, 0, 0, 1_000, 0) for t, e in (("orders", OLD), ("users", NEW))]
+    backup_plan = plan(
         [region(30, 40), region(2, 50, number="1"), users],
         [covered(20), covered(45, number="1"), replace(covered(8, epoch=NEW), scope="users")],
         topics=[topic(regions=2), topic("users", NEW)],
-        held=held,
+        held=generations,
     )
-    assert (made.kind, ranges(made)) == ("differential", [(30, 40), (2, 50), (8, 9)])
-    assert {scope.scope: scope.generation for scope in made.scopes} == {"orders": 5, "users": 4}
-    assert [(gap.region, gap.bridged) for gap in made.gaps] == [("0", False)]
-    assert [(scope, g.number, g.anew) for scope, g in made.restarted] == [("orders", 5, "purged")]
-    # The next one goes on with it.
-    held = [replace(h, last=5, generation=5) if h.scope == "orders" else h for h in held]
-    after = plan([region(30, 44)], [covered(40, by=2)], held=held)
-    assert (ranges(after), after.scopes[0].generation) == ([(40, 44)], 5)
+    assert (backup_plan.kind, ranges(backup_plan)) == ("differential", [(30, 40), (2, 50), (8, 9)])
+    assert {scope.scope: scope.generation for scope in backup_plan.scopes} == {"orders": 5, "users": 4}
+    assert [(gap.region, gap.bridged) for gap in backup_plan.gaps] == [("0", False)]
+    assert [(scope, g.number, g.anew) for scope, g in backup_plan.restarted] == [("orders", 5, "purged")]
+    # The next backup continues the new generation.
+    generations = [replace(h, last=5, generation=5) if h.scope == "orders" else h for h in generations]
+    next_plan = plan([region(30, 44)], [covered(40, backup=2)], held=generations)
+    assert (ranges(next_plan), next_plan.scopes[0].generation) == ([(40, 44)], 5)
 
 
-def test_a_gap_can_be_made_an_error_that_names_it() -> None:
+def test_with_on_gap_fail_the_error_names_the_gap() -> None:
     with pytest.raises(Refused, match=r"orders, partition 0, offsets \[20, 30\)"):
         plan([region(30, 40)], [covered(20)], on_gap="fail")
 
 
-def test_a_recreated_topic_starts_over_and_is_noticed_once() -> None:
-    made = plan([region(0, 7, epoch=NEW)], [covered(20)])
-    (gap,) = made.gaps
-    assert (made.kind, ranges(made)) == ("differential", [(0, 7)])
+def test_a_recreated_topic_starts_over_and_is_reported_once() -> None:
+    backup_plan = plan([region(0, 7, epoch=NEW)], [covered(20)])
+    (gap,) = backup_plan.gaps
+    assert (backup_plan.kind, ranges(backup_plan)) == ("differential", [(0, 7)])
     assert (gap.epoch, gap.from_position, gap.to_position, gap.reason) == (OLD, 20, None, "recreated")
-    again = plan([region(0, 9, epoch=NEW)], [covered(20), covered(7, epoch=NEW, by=2)])
-    assert (again.gaps, ranges(again)) == ((), [(7, 9)])
+    next_plan = plan([region(0, 9, epoch=NEW)], [covered(20), covered(7, epoch=NEW, backup=2)])
+    assert (next_plan.gaps, ranges(next_plan)) == ((), [(7, 9)])
 
 
-def test_a_topic_recreated_twice_has_a_gap_behind_each_life_once() -> None:
-    made = plan([region(0, 4, epoch="2" * 32)], [covered(20), covered(7, epoch=NEW, by=2)])
-    assert [(gap.epoch, gap.from_position, gap.from_ts) for gap in made.gaps] == [(NEW, 7, 2_000)]
+def test_a_topic_recreated_twice_has_one_gap_after_each_epoch() -> None:
+    backup_plan = plan([region(0, 4, epoch="2" * 32)], [covered(20), covered(7, epoch=NEW, backup=2)])
+    assert [(gap.epoch, gap.from_position, gap.from_ts) for gap in backup_plan.gaps] == [(NEW, 7, 2_000)]
 
 
-def test_a_gap_behind_another_chain_is_a_gap_too_and_nothing_continues_over_it() -> None:
-    elsewhere = covered(20, in_chain=False)
-    for asked, kind in (
+def test_a_gap_after_another_chain_is_never_bridged() -> None:
+    other_chain = covered(20, in_chain=False)
+    for options, kind in (
         ({"on_gap": "full"}, "full"),
         ({}, "differential"),
         ({"on_gap": "continue"}, "differential"),
     ):
-        made = plan([region(30, 40)], [elsewhere], **asked)
-        assert (made.kind, ranges(made)) == (kind, [(30, 40)])
-        assert [(gap.from_position, gap.bridged) for gap in made.gaps] == [(20, False)]
-    assert ranges(plan([region(5, 40)], [elsewhere])) == [(5, 40)]
+        backup_plan = plan([region(30, 40)], [other_chain], **options)
+        assert (backup_plan.kind, ranges(backup_plan)) == (kind, [(30, 40)])
+        assert [(gap.from_position, gap.bridged) for gap in backup_plan.gaps] == [(20, False)]
+    assert ranges(plan([region(5, 40)], [other_chain])) == [(5, 40)]
 
 
-def test_settings_are_kept_as_json_with_those_in_force() -> None:
+def test_settings_are_stored_as_json_with_the_inherited_ones() -> None:
     assert json.loads(plan([region(0, 1)], []).scopes[0].settings) == {"cleanup.policy": "delete"}
     inherited = {"broker": {"retention.ms": "5"}, "default": {"segment.ms": "7"}}
     state = replace(topic(), inherited=inherited)
@@ -189,7 +196,7 @@ def test_a_backup_promises_no_time_that_an_open_transaction_hides(
 @pytest.mark.parametrize(
     ("since", "long_open"), [(40_000, True), (40_001, False), (-1, True), (99_000, False)]
 )
-def test_a_transaction_is_reported_that_is_open_longer_than_producers_may(
+def test_a_transaction_that_is_open_longer_than_producers_may_is_reported(
     since: int, *, long_open: bool
 ) -> None:
     backup_plan = plan([with_hidden(since)], [], end_ts=100_000)
@@ -197,17 +204,17 @@ def test_a_transaction_is_reported_that_is_open_longer_than_producers_may(
 
 
 @pytest.mark.parametrize(
-    ("before", "idle"),
+    ("previous", "idle"),
     [
         pytest.param(covered(20), False, id="the backup before ended there, and nothing was hidden"),
-        pytest.param(replace(covered(20, by=70), open_since=60_000), False, id="it was in flight then"),
-        pytest.param(replace(covered(20, by=130), open_since=60_000), True, id="it was reported"),
+        pytest.param(replace(covered(20, backup=70), open_since=60_000), False, id="it was in flight then"),
+        pytest.param(replace(covered(20, backup=130), open_since=60_000), True, id="it was reported"),
     ],
 )
-def test_following_reports_a_hanging_transaction_once(before: Covered, *, idle: bool) -> None:
-    assert plan([with_hidden(60_000)], [before], end_ts=200_000).idle == idle
+def test_following_reports_a_hanging_transaction_once(previous: Covered, *, idle: bool) -> None:
+    assert plan([with_hidden(60_000)], [previous], end_ts=200_000).idle == idle
 
 
-def test_a_gap_begins_where_the_backup_before_was_complete() -> None:
+def test_a_gap_begins_where_the_previous_backup_was_complete() -> None:
     (gap,) = plan([region(30, 40)], [replace(covered(20), complete_ts=800)]).gaps
     assert (gap.from_position, gap.to_position, gap.from_ts) == (20, 30, 800)

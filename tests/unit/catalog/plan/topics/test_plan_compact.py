@@ -1,4 +1,4 @@
-"""Which topics a compaction takes, and which it leaves or refuses."""
+"""The topics that a compaction reads, leaves out or refuses."""
 
 from __future__ import annotations
 
@@ -22,53 +22,53 @@ def point(scope: str, policy: str = "compact", **changes: Any) -> dict[str, Any]
     }  # fmt: skip
 
 
-def made(*points: dict[str, Any], longest_ms: int = 0, **changes: Any) -> CompactPlan:
-    held = [Held(p["scope"], EPOCH, 6, 2, 1, 1, 5_000, longest_ms) for p in points]
-    return plan_compaction(points, held, **changes)
+def compaction(*points: dict[str, Any], longest_ms: int = 0, **changes: Any) -> CompactPlan:
+    generations = [Held(p["scope"], EPOCH, 6, 2, 1, 1, 5_000, longest_ms) for p in points]
+    return plan_compaction(points, generations, **changes)
 
 
-def taken(plan: CompactPlan) -> list[str]:
+def topic_names(plan: CompactPlan) -> list[str]:
     return [topic.scope for topic in plan.topics]
 
 
-def test_all_compacted_topics_but_internal_ones() -> None:
-    plan = made(point("a"), point("b", "delete"), point("c", "compact,delete"), point("__x"))
-    assert taken(plan) == ["a", "c"]
+def test_all_compacted_topics_but_internal_ones_are_chosen() -> None:
+    plan = compaction(point("a"), point("b", "delete"), point("c", "compact,delete"), point("__x"))
+    assert topic_names(plan) == ["a", "c"]
     assert plan.left_out == {"b": "its cleanup.policy does not include compact"}
-    assert taken(made(point("__x"), names=["__x"])) == ["__x"]
+    assert topic_names(compaction(point("__x"), names=["__x"])) == ["__x"]
 
 
-def test_the_generation_is_one_that_was_never_given() -> None:
-    (topic,) = made(point("a")).topics
+def test_the_generation_has_an_unused_number() -> None:
+    (topic,) = compaction(point("a")).topics
     assert (topic.generation, topic.drop_before, topic.doubtful) == (7, 4_500, False)
-    (late,) = made(point("a"), longest_ms=500).topics
+    (late,) = compaction(point("a"), longest_ms=500).topics
     assert late.doubtful
 
 
-def test_a_named_topic_that_is_not_compacted_is_refused_until_all_keyed() -> None:
+def test_a_named_topic_that_is_not_compacted_needs_all_keyed() -> None:
     with pytest.raises(Refused, match="b cannot be compacted: its cleanup") as refused:
-        made(point("b", "delete"), names=["b"])
+        compaction(point("b", "delete"), names=["b"])
     assert "--all-keyed" in refused.value.hint
-    assert taken(made(point("b", "delete"), names=["b"], all_keyed=True)) == ["b"]
+    assert topic_names(compaction(point("b", "delete"), names=["b"], all_keyed=True)) == ["b"]
 
 
 def test_records_without_a_key_are_refused() -> None:
     with pytest.raises(Refused, match="without a key"):
-        made(point("b", null_keys=1), names=["b"], all_keyed=True)
-    plan = made(point("a"), point("b", null_keys=1), expressions=[".*"])
-    assert (taken(plan), list(plan.left_out)) == (["a"], ["b"])
+        compaction(point("b", null_keys=1), names=["b"], all_keyed=True)
+    plan = compaction(point("a"), point("b", null_keys=1), expressions=[".*"])
+    assert (topic_names(plan), list(plan.left_out)) == (["a"], ["b"])
 
 
-def test_nothing_to_do_is_no_error_and_an_unknown_topic_is_one() -> None:
-    plan = made(point("a", compacted=True), point("b", files=0), names=["a", "b"])
+def test_an_unknown_topic_is_an_error_and_nothing_to_do_is_none() -> None:
+    plan = compaction(point("a", compacted=True), point("b", files=0), names=["a", "b"])
     assert plan.topics == ()
     assert plan.left_out == {
         "a": "it has no new records since its last compaction", "b": "its backups hold no records",
     }  # fmt: skip
     with pytest.raises(NotFound, match="orderz"):
-        made(point("orders"), names=["orderz"])
+        compaction(point("orders"), names=["orderz"])
 
 
-def test_topics_whose_backups_end_at_other_instants_become_other_backups() -> None:
-    plan = made(point("a"), point("b", backup_id="b4", end_ts=4_000), point("c"))
+def test_topics_whose_backups_end_at_different_times_become_several_backups() -> None:
+    plan = compaction(point("a"), point("b", backup_id="b4", end_ts=4_000), point("c"))
     assert [[topic.scope for topic in batch] for batch in plan.batches] == [["b"], ["a", "c"]]

@@ -13,7 +13,7 @@ from lakebackup.plan.topics.backup import BackupPlan, Covered, Parent, plan_back
 from lakebackup.plan.topics.generations import Held, choose, is_compacted
 
 EPOCH = "0" * 32
-PLACE = ("t", EPOCH)
+TOPIC_KEY = ("t", EPOCH)
 DAY = 86_400_000
 COMPACT = {"cleanup.policy": "compact"}
 
@@ -23,28 +23,28 @@ def topic(settings: dict[str, str] | None = None, inherited: dict[str, str] | No
     return TopicState("t", EPOCH, 1, 1, own, {"broker": inherited} if inherited else {})
 
 
-def held(**changes: int | None) -> Held:
-    known: dict[str, object] = {
+def held_generation(**changes: int | None) -> Held:
+    columns: dict[str, object] = {
         "scope": "t", "epoch": EPOCH, "last": 3, "generation": 3, "first_bytes": 100, "bytes": 150,
         "end_ts": 1_000, "longest_ms": 0, **changes,
     }  # fmt: skip
-    return Held(**known)  # type: ignore[arg-type]
+    return Held(**columns)  # type: ignore[arg-type]
 
 
-def chosen(
-    before: Held | None, state: TopicState | None = None, *, at: int = 2_000, **changes: object
+def choose_number(
+    previous: Held | None, state: TopicState | None = None, *, end_ts: int = 2_000, **changes: object
 ) -> tuple[int, str | None]:
     arguments: dict[str, object] = {"full": False, "asked": False, "growth": 2.0, **changes}
-    known = [before] if before else []
-    found = choose([state or topic()], known, end_ts=at, **arguments)  # type: ignore[arg-type]
-    return found[PLACE].number, found[PLACE].anew
+    generations = [previous] if previous else []
+    choices = choose([state or topic()], generations, end_ts=end_ts, **arguments)  # type: ignore[arg-type]
+    return choices[TOPIC_KEY].number, choices[TOPIC_KEY].anew
 
 
 @pytest.mark.parametrize(
     ("policy", "expected"),
     [("compact", True), ("compact,delete", True), ("delete, compact", True), ("delete", False), ("", False)],
 )
-def test_what_is_compacted(policy: str, expected: bool) -> None:
+def test_a_topic_is_compacted_if_its_policy_includes_compact(policy: str, expected: bool) -> None:
     assert is_compacted({"cleanup.policy": policy}) is expected
 
 
@@ -52,49 +52,51 @@ QUICK = topic({**COMPACT, "delete.retention.ms": "500"})
 
 
 @pytest.mark.parametrize(
-    ("before", "state", "at", "expected"),
+    ("previous", "state", "end_ts", "expected"),
     [
-        pytest.param(held(), None, 2_000, (3, None), id="it goes on"),
+        pytest.param(held_generation(), None, 2_000, (3, None), id="it goes on"),
         pytest.param(None, None, 2_000, (0, "first"), id="the first has number 0"),
         pytest.param(None, topic({}), 2_000, (0, None), id="not compacted"),
-        pytest.param(held(bytes=200), None, 2_000, (3, None), id="as large again"),
-        pytest.param(held(bytes=201), None, 2_000, (4, "growth"), id="larger"),
-        pytest.param(held(first_bytes=0, bytes=0), None, 2_000, (3, None), id="empty still"),
-        pytest.param(held(first_bytes=0, bytes=1), None, 2_000, (4, "growth"), id="no more"),
-        pytest.param(held(), None, DAY + 999, (3, None), id="tombstones stay a day by default"),
-        pytest.param(held(), None, DAY + 1_000, (4, "tombstones"), id="and no longer"),
-        # A run that took too long is made good by the next.
-        pytest.param(held(longest_ms=499), QUICK, 1_100, (3, None), id="a long run"),
-        pytest.param(held(longest_ms=500), QUICK, 1_100, (4, "tombstones"), id="too long a run"),
+        pytest.param(held_generation(bytes=200), None, 2_000, (3, None), id="as large again"),
+        pytest.param(held_generation(bytes=201), None, 2_000, (4, "growth"), id="larger"),
+        pytest.param(held_generation(first_bytes=0, bytes=0), None, 2_000, (3, None), id="empty still"),
+        pytest.param(held_generation(first_bytes=0, bytes=1), None, 2_000, (4, "growth"), id="no more"),
+        pytest.param(held_generation(), None, DAY + 999, (3, None), id="tombstones stay a day by default"),
+        pytest.param(held_generation(), None, DAY + 1_000, (4, "tombstones"), id="and no longer"),
+        # After a run that took too long, the next one begins a generation.
+        pytest.param(held_generation(longest_ms=499), QUICK, 1_100, (3, None), id="a long run"),
+        pytest.param(held_generation(longest_ms=500), QUICK, 1_100, (4, "tombstones"), id="too long a run"),
         pytest.param(
-            held(), topic({}, {"cleanup.policy": "compact", "delete.retention.ms": "10"}), 2_000,
+            held_generation(), topic({}, {"cleanup.policy": "compact", "delete.retention.ms": "10"}), 2_000,
             (4, "tombstones"), id="the brokers' setting counts where the topic has none",
         ),
         pytest.param(
-            held(), topic({"cleanup.policy": "delete"}, {"cleanup.policy": "compact"}), DAY * 9, (3, None),
-            id="and only there",
+            held_generation(), topic({"cleanup.policy": "delete"}, {"cleanup.policy": "compact"}), DAY * 9,
+            (3, None), id="and only there",
         ),
-        # One that another chain holds gets a number that was never given.
-        pytest.param(held(generation=None, end_ts=None, last=7), None, 2_000, (8, "first"), id="elsewhere"),
+        # A topic that only another chain holds gets an unused number.
+        pytest.param(
+            held_generation(generation=None, end_ts=None, last=7), None, 2_000, (8, "first"), id="elsewhere"
+        ),
     ],
 )  # fmt: skip
 def test_when_a_generation_begins(
-    before: Held | None, state: TopicState | None, at: int, expected: tuple[int, str | None]
+    previous: Held | None, state: TopicState | None, end_ts: int, expected: tuple[int, str | None]
 ) -> None:
-    assert chosen(before, state, at=at) == expected
+    assert choose_number(previous, state, end_ts=end_ts) == expected
 
 
-def test_a_topic_of_the_clusters_own_has_no_generations() -> None:
-    own = TopicState("__consumer_offsets", EPOCH, 1, 1, COMPACT)
-    before = replace(held(bytes=900, end_ts=0), scope=own.scope)
-    (found,) = choose([own], [before], full=False, asked=True, growth=2.0, end_ts=9 * DAY).values()
-    assert (found.number, found.anew, found.safe_until) == (3, None, None)
+def test_an_internal_topic_has_no_generations() -> None:
+    internal = TopicState("__consumer_offsets", EPOCH, 1, 1, COMPACT)
+    previous = replace(held_generation(bytes=900, end_ts=0), scope=internal.scope)
+    (choice,) = choose([internal], [previous], full=False, asked=True, growth=2.0, end_ts=9 * DAY).values()
+    assert (choice.number, choice.anew, choice.safe_until) == (3, None, None)
 
 
-def test_asked_and_full() -> None:
-    assert chosen(held(), asked=True) == (4, "asked")
-    assert chosen(held(), full=True) == (4, "full")
-    assert chosen(held(), topic({}), asked=True, full=True) == (3, None)
+def test_requests_and_fulls_begin_generations() -> None:
+    assert choose_number(held_generation(), asked=True) == (4, "asked")
+    assert choose_number(held_generation(), full=True) == (4, "full")
+    assert choose_number(held_generation(), topic({}), asked=True, full=True) == (3, None)
 
 
 @given(
@@ -103,24 +105,28 @@ def test_asked_and_full() -> None:
         max_size=30,
     )
 )
-def test_numbers_never_come_twice_but_in_one_chain(steps: list[tuple[bool, bool, bool, int, int]]) -> None:
-    """Over any life of a topic: fulls, requests, changes of its policy, growth and pauses."""
-    before: Held | None = None
-    begun: list[int] = []
-    at = 0
-    for full, asked, compacted, size, pause in steps:
-        at += pause
-        number, anew = chosen(before, topic() if compacted else topic({}), at=at, full=full, asked=asked)
-        if anew:
-            assert number not in begun
-            begun.append(number)
-        elif before is not None and not full:
-            assert number == before.generation
-        if before is not None:
-            assert number >= before.last
-        first = size if anew or before is None else before.first_bytes
-        total = size if anew or before is None else before.bytes + size
-        before = held(last=number, generation=number, first_bytes=first, bytes=total, end_ts=at)
+def test_numbers_of_generations_are_never_reused(steps: list[tuple[bool, bool, bool, int, int]]) -> None:
+    """For any history of a topic: fulls, requests, changes of its policy, growth and pauses."""
+    previous: Held | None = None
+    numbers: list[int] = []
+    end_ts = 0
+    for full, requested, compacted, size, pause in steps:
+        end_ts += pause
+        number, reason = choose_number(
+            previous, topic() if compacted else topic({}), end_ts=end_ts, full=full, asked=requested
+        )
+        if reason:
+            assert number not in numbers
+            numbers.append(number)
+        elif previous is not None and not full:
+            assert number == previous.generation
+        if previous is not None:
+            assert number >= previous.last
+        first = size if reason or previous is None else previous.first_bytes
+        total = size if reason or previous is None else previous.bytes + size
+        previous = held_generation(
+            last=number, generation=number, first_bytes=first, bytes=total, end_ts=end_ts
+        )
 
 
 PARENT = Parent(
@@ -128,37 +134,42 @@ PARENT = Parent(
 )
 
 
-def plan(low: int, end: int, before: Held, **changes: object) -> BackupPlan:
+def plan(low: int, end: int, previous: Held, **changes: object) -> BackupPlan:
     arguments: dict[str, object] = {
         "backup_id": "b2", "source": "c", "topics": [topic()],
         "regions": [RegionState("t", EPOCH, "0", low, end, end, None)], "end_ts": 2_000, "parent": PARENT,
-        "covered": [Covered("t", EPOCH, "0", 20, 1_000, 1, True)], "held": [before], **changes,
+        "covered": [Covered("t", EPOCH, "0", 20, 1_000, 1, True)], "held": [previous], **changes,
     }  # fmt: skip
     return plan_backup(**arguments)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(("asked", "start", "generation"), [(True, 5, 4), (False, 20, 3)])
+@pytest.mark.parametrize(("requested", "start", "generation"), [(True, 5, 4), (False, 20, 3)])
 def test_a_new_generation_reads_from_the_low_watermark_inside_a_differential(
-    asked: bool, start: int, generation: int
+    requested: bool, start: int, generation: int
 ) -> None:
-    made = plan(5, 30, held(), new_generation=asked)
-    (position,), (scope,), ((split,),) = made.positions, made.scopes, made.tasks
-    assert (made.kind, position.start_position, position.end_position) == ("differential", start, 30)
-    assert (scope.generation, split.generation, split.start, made.gaps) == (generation, generation, start, ())
+    backup_plan = plan(5, 30, held_generation(), new_generation=requested)
+    (position,), (scope,), ((split,),) = backup_plan.positions, backup_plan.scopes, backup_plan.tasks
+    assert (backup_plan.kind, position.start_position, position.end_position) == ("differential", start, 30)
+    assert (scope.generation, split.generation, split.start, backup_plan.gaps) == (
+        generation,
+        generation,
+        start,
+        (),
+    )
 
 
-def test_what_was_purged_before_a_new_generation_is_a_gap_that_nothing_continues_over() -> None:
-    made = plan(25, 30, held(), new_generation=True)
-    assert (made.kind, [gap.bridged for gap in made.gaps]) == ("differential", [False])
+def test_records_purged_before_a_new_generation_are_a_gap_that_is_not_bridged() -> None:
+    backup_plan = plan(25, 30, held_generation(), new_generation=True)
+    assert (backup_plan.kind, [gap.bridged for gap in backup_plan.gaps]) == ("differential", [False])
     for on_gap, kind in (("restart", "differential"), ("full", "full")):
-        made = plan(25, 30, held(), on_gap=on_gap)
-        assert (made.kind, made.scopes[0].generation) == (kind, 4)
-        assert [gap.bridged for gap in made.gaps] == [False]
+        backup_plan = plan(25, 30, held_generation(), on_gap=on_gap)
+        assert (backup_plan.kind, backup_plan.scopes[0].generation) == (kind, 4)
+        assert [gap.bridged for gap in backup_plan.gaps] == [False]
 
 
 def test_reading_that_ends_too_late_is_reported() -> None:
-    made = plan(5, 30, held())
-    assert made.missed_tombstones(1_000 + DAY - 1) == []
-    assert made.missed_tombstones(1_000 + DAY) == ["t"]
-    again = plan(5, 30, held(), new_generation=True)
-    assert again.missed_tombstones(2_000 + DAY - 1) == []
+    backup_plan = plan(5, 30, held_generation())
+    assert backup_plan.missed_tombstones(1_000 + DAY - 1) == []
+    assert backup_plan.missed_tombstones(1_000 + DAY) == ["t"]
+    next_plan = plan(5, 30, held_generation(), new_generation=True)
+    assert next_plan.missed_tombstones(2_000 + DAY - 1) == []

@@ -1,4 +1,4 @@
-"""Which backups become one, what is refused, and which of their files become one file."""
+"""The backups that a merge joins, its refusals, and the files that become one file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lakebackup.plan.topics.merge import Member, MergePlan, add_topics, choose, 
 
 
 def path(*levels: int) -> list[Member]:
-    """A chain of backups of these levels; number i ends at 1000 i."""
+    """A chain of backups with these levels. Backup i ends at 1000 i ms."""
     return [
         Member(
             f"b{i}", i, "full" if level == 0 else "differential", level, "b1", i, i - 1, i,
@@ -26,7 +26,7 @@ def path(*levels: int) -> list[Member]:
     ]  # fmt: skip
 
 
-def told(plan: MergePlan | None) -> tuple[str, str | None, str, int] | None:
+def summary(plan: MergePlan | None) -> tuple[str, str | None, str, int] | None:
     if plan is None:
         return None
     parent = plan.parent.backup_id if plan.parent else None
@@ -46,18 +46,20 @@ def told(plan: MergePlan | None) -> tuple[str, str | None, str, int] | None:
         (1, [0, 1, 1, 2, 2], ("b1,b2,b3", None, "full", 0)),
         (1, [0], None),
         (1, [0, 2, 2], None),
-        # Of a chain in which a compaction, of level 1, stands on a backup of level 2.
+        # Chains with a compaction, which has level 1 and depends on a backup of level 2.
         (2, [0, 1, 2, 2, 1], ("b3,b4", "b2", "differential", 1)),
         (2, [0, 2, 2, 1, 2, 2], ("b5,b6", "b4", "differential", 1)),
         (1, [0, 1, 2, 1], ("b1,b2,b3,b4", None, "full", 0)),
     ],
 )
-def test_what_becomes_one(level: int, levels: list[int], expected: tuple[str, str, str, int] | None) -> None:
-    assert told(choose(level, path(*levels))) == expected
+def test_consecutive_backups_of_a_level_become_one(
+    level: int, levels: list[int], expected: tuple[str, str, str, int] | None
+) -> None:
+    assert summary(choose(level, path(*levels))) == expected
 
 
-def test_only_what_ends_by_then_and_nothing_below_a_full() -> None:
-    assert told(choose(2, path(0, 1, 2, 2, 2), to_ts=4_999)) == ("b3,b4", "b2", "differential", 1)
+def test_only_backups_up_to_a_time_and_above_level_0_are_merged() -> None:
+    assert summary(choose(2, path(0, 1, 2, 2, 2), to_ts=4_999)) == ("b3,b4", "b2", "differential", 1)
     assert choose(2, path(0, 1, 2, 2, 2), to_ts=3_000) is None
     for level in (0, -1):
         with pytest.raises(UsageProblem, match="no lower level"):
@@ -71,31 +73,31 @@ def scope(name: str = "t", **changes: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def made() -> MergePlan:
+def merge_plan() -> MergePlan:
     plan = choose(2, path(0, 1, 2, 2))
     assert plan
     return plan
 
 
-def test_topics_are_as_the_last_has_them_and_none_is_lost_unasked() -> None:
+def test_topics_are_those_of_the_last_backup_and_none_is_dropped_unasked() -> None:
     rows = [scope(), scope("anew", settings=None, files=3), scope("anew", generation=1)]
-    plan = add_topics(made(), rows, [])
+    plan = add_topics(merge_plan(), rows, [])
     assert [(t.scope, t.generation) for t in plan.topics] == [("t", 0), ("anew", 1)]
     assert (plan.older, plan.without) == (3, ())
     rows = [scope(), scope("gone", settings=None)]
     with pytest.raises(Refused, match=r"b4, the last to merge, .*: gone\."):
-        add_topics(made(), rows, [])
-    assert add_topics(made(), rows, [], drop_gone=True).without == ("gone",)
+        add_topics(merge_plan(), rows, [])
+    assert add_topics(merge_plan(), rows, [], drop_gone=True).without == ("gone",)
 
 
-def test_a_topic_that_lacks_tombstones_is_read_again_first() -> None:
+def test_a_topic_that_lacks_tombstones_is_refused() -> None:
     compacted = json.dumps({"cleanup.policy": "compact", "delete.retention.ms": "500"})
-    held = Held("t", "e", 0, 0, 1, 1, 4_000, 500)
+    incomplete = Held("t", "e", 0, 0, 1, 1, 4_000, 500)
     with pytest.raises(Refused, match="tombstones"):
-        add_topics(made(), [scope(settings=compacted)], [held])
-    assert add_topics(made(), [scope()], [held]).topics
-    fine = Held("t", "e", 0, 0, 1, 1, 4_000, 499)
-    assert add_topics(made(), [scope(settings=compacted)], [fine]).topics
+        add_topics(merge_plan(), [scope(settings=compacted)], [incomplete])
+    assert add_topics(merge_plan(), [scope()], [incomplete]).topics
+    complete = Held("t", "e", 0, 0, 1, 1, 4_000, 499)
+    assert add_topics(merge_plan(), [scope(settings=compacted)], [complete]).topics
 
 
 @dataclass(frozen=True)
@@ -115,7 +117,7 @@ class File:
 
 
 def sizes(files: list[File], target: int = 100, rolls: dict[str, int | None] | None = None) -> Any:
-    return [(rank, [f.bytes for f in some]) for rank, some in group_files(files, target, rolls or {})]
+    return [(rank, [f.bytes for f in group]) for rank, group in group_files(files, target, rolls or {})]
 
 
 def test_files_of_one_partition_format_and_codec_become_one() -> None:
@@ -130,7 +132,7 @@ def test_files_of_one_partition_format_and_codec_become_one() -> None:
     assert sizes(files) == [(0, [1, 2]), (1, [3]), (2, [4]), (0, [5]), (0, [6])]
 
 
-def test_up_to_a_size_and_a_span_of_time() -> None:
+def test_files_are_grouped_up_to_a_size_and_a_span_of_time() -> None:
     assert sizes([File(60), File(40), File(1), File(200), File(1)]) == [
         (0, [60, 40]), (1, [1]), (2, [200]), (3, [1]),
     ]  # fmt: skip
@@ -146,13 +148,13 @@ def test_up_to_a_size_and_a_span_of_time() -> None:
     st.lists(st.tuples(st.integers(1, 120), st.sampled_from("01"), st.sampled_from(["a", "b"]))),
     st.integers(1, 200),
 )
-def test_every_file_once_and_in_order(drawn: list[tuple[int, str, str]], target: int) -> None:
+def test_every_file_is_in_one_group_and_in_order(drawn: list[tuple[int, str, str]], target: int) -> None:
     files = [File(size, region, codec) for size, region, codec in sorted(drawn, key=lambda d: d[1])]
-    found = list(group_files(files, target, {}))
-    assert [f for _, some in found for f in some] == files
+    groups = list(group_files(files, target, {}))
+    assert [f for _, group in groups for f in group] == files
     for region in "01":
-        ranks = [rank for rank, some in found if some[0].region == region]
+        ranks = [rank for rank, group in groups if group[0].region == region]
         assert ranks == list(range(len(ranks)))
-    for _, some in found:
-        assert len(some) == 1 or sum(f.bytes for f in some) <= target
-        assert len({(f.region, f.codec) for f in some}) == 1
+    for _, group in groups:
+        assert len(group) == 1 or sum(f.bytes for f in group) <= target
+        assert len({(f.region, f.codec) for f in group}) == 1

@@ -1,4 +1,4 @@
-"""When a registry's records may go to a registry that holds some already."""
+"""Restores of a registry's records to a registry that already holds records."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from lakebackup.plan.topics.schemas import RegistryRecord, conflicts, left_alone
 
 
 def record(
-    subject: str | None, version: int | None, schema_id: int | None = None, **more: Any
+    subject: str | None, version: int | None, schema_id: int | None = None, **changes: Any
 ) -> RegistryRecord:
     return RegistryRecord(
         **{
             "kind": "schema", "subject": subject, "version": version, "schema_id": schema_id,
             "schema_type": "AVRO", "schema_text": f"text {schema_id}", "erased": False, "problem": None,
-            "position": 0, **more,
+            "position": 0, **changes,
         }
     )  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    ("ours", "theirs", "found"),
+    ("backup_records", "target_records", "expected"),
     [
         pytest.param([record("a", 1, 7)], [record("a", 1, 7)], [], id="the same"),
         pytest.param([record("a", 1, 7)], [record("b", 1, 8)], [], id="others"),
@@ -78,12 +78,14 @@ def record(
         ),
     ],
 )  # fmt: skip
-def test_conflicts(ours: list[RegistryRecord], theirs: list[RegistryRecord], found: list[str]) -> None:
-    assert conflicts(ours, theirs) == found
+def test_conflicts_with_the_target(
+    backup_records: list[RegistryRecord], target_records: list[RegistryRecord], expected: list[str]
+) -> None:
+    assert conflicts(backup_records, target_records) == expected
 
 
-def test_what_the_target_has_is_left_alone() -> None:
-    ours = [
+def test_records_that_the_target_has_are_left_alone() -> None:
+    backup_records = [
         record("a", 1, 7, position=1),
         record("a", 2, 8, position=2),
         record(None, None, kind="config", position=3),
@@ -94,11 +96,11 @@ def test_what_the_target_has_is_left_alone() -> None:
         record(":.eu:", None, kind="context", position=8),
         record(":.us:", None, kind="context", position=9),
     ]
-    theirs = [
+    target_records = [
         record(":.:a", 1, 7),
         record("a", 3, 9),
         record(None, None, kind="config"),
         record(":.us:", None, kind="context"),
     ]
-    assert left_alone(ours, theirs) == [1, 3, 4, 7, 9]
-    assert left_alone(ours, []) == [7]
+    assert left_alone(backup_records, target_records) == [1, 3, 4, 7, 9]
+    assert left_alone(backup_records, []) == [7]

@@ -1,4 +1,4 @@
-"""Which SELECTs can be restored as records, for which topic, and in which order. Pure."""
+"""The SELECTs whose results can be restored as records, their topic, and the order of the records."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NEEDED = {"partition": "int", "key": "string", "value": "string"}
 
 
 @pytest.mark.parametrize(
-    ("found", "message"),
+    ("columns", "message"),
     [
         ({"key": "string", "value": "string"}, "does not return partition"),
         ({"partition": "int", "value": "string"}, "does not return key"),
@@ -30,16 +30,16 @@ NEEDED = {"partition": "int", "key": "string", "value": "string"}
         ({**NEEDED, "ts": "string"}, "ts as STRING"),
     ],
 )
-def test_columns_that_are_no_records_are_refused_by_name(found: dict[str, str], message: str) -> None:
+def test_results_that_are_no_records_are_refused(columns: dict[str, str], message: str) -> None:
     with pytest.raises(UsageProblem) as raised:
-        require_columns(found, by_key=False)
+        require_columns(columns, by_key=False)
     assert message in raised.value.message
 
 
-def test_columns_of_records_are_taken() -> None:
+def test_results_that_are_records_are_accepted() -> None:
     require_columns(NEEDED, by_key=False)
-    more = {"headers": "string", "ts": "timestamp", "kafka_offset": "bigint"}
-    require_columns({**NEEDED, "value": "binary", "key": "void", **more}, by_key=False)
+    optional_columns = {"headers": "string", "ts": "timestamp", "kafka_offset": "bigint"}
+    require_columns({**NEEDED, "value": "binary", "key": "void", **optional_columns}, by_key=False)
     require_columns({"key": "string", "value": "string"}, by_key=True)
 
 
@@ -58,13 +58,13 @@ def test_columns_of_records_are_taken() -> None:
         ("WITH c AS (SELECT * FROM records('a')) SELECT partition FROM c", "unknown"),
     ],
 )
-def test_what_orders_the_records_of_a_partition(sql: str, order: str) -> None:
+def test_the_order_of_the_records_of_a_partition(sql: str, order: str) -> None:
     assert order_of(sql) == order
 
 
-def test_what_is_left_out_is_counted_where_records_are_taken_one_by_one() -> None:
-    left_out = "SUM(CASE WHEN key = 'x' THEN 0 ELSE 1 END) AS left_out"
-    assert left_out in counting("SELECT partition FROM records('p/a', '-2h') WHERE key = 'x'", "a")
+def test_left_out_records_are_counted_unless_records_are_joined() -> None:
+    left_out_count = "SUM(CASE WHEN key = 'x' THEN 0 ELSE 1 END) AS left_out"
+    assert left_out_count in counting("SELECT partition FROM records('p/a', '-2h') WHERE key = 'x'", "a")
     joined = counting("SELECT b.key FROM records('b') b JOIN records('a') a ON b.key = a.key", "a")
     assert "RECORDS('a')" in joined
     assert "CAST(NULL AS BIGINT) AS left_out" in joined
@@ -76,13 +76,13 @@ def plan_of(scope: str) -> RecordsPlan:
 
 def test_the_result_stands_for_the_only_topic_or_the_one_that_is_named() -> None:
     request = RestoreRequest("d", target="dir:x", records="SELECT")
-    one, two = plan_of("a"), plan_of("b")
-    assert stands_for(request, [one, one]) is one
-    assert stands_for(replace(request, topics=("b",)), [one, two]) is two
+    plan_a, plan_b = plan_of("a"), plan_of("b")
+    assert stands_for(request, [plan_a, plan_a]) is plan_a
+    assert stands_for(replace(request, topics=("b",)), [plan_a, plan_b]) is plan_b
     with pytest.raises(UsageProblem, match="reads a, b"):
-        stands_for(request, [one, two])
+        stands_for(request, [plan_a, plan_b])
     with pytest.raises(UsageProblem, match="reads a"):
-        stands_for(replace(request, topics=("c",)), [one])
+        stands_for(replace(request, topics=("c",)), [plan_a])
     with pytest.raises(UsageProblem, match="reads no records"):
         stands_for(request, [])
 
@@ -90,6 +90,6 @@ def test_the_result_stands_for_the_only_topic_or_the_one_that_is_named() -> None
 @pytest.mark.parametrize(
     "flag", [{"to_ts": 0}, {"select": "SELECT"}, {"groups": ("g",)}, {"continued": True}]
 )
-def test_flags_that_say_which_records_conflict(flag: dict[str, Any]) -> None:
+def test_flags_that_also_choose_records_are_refused(flag: dict[str, Any]) -> None:
     with pytest.raises(UsageProblem, match="exclude each other"):
         stands_for(replace(RestoreRequest("d", target="dir:x", records="SELECT"), **flag), [plan_of("a")])

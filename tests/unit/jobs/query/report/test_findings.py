@@ -1,4 +1,4 @@
-"""What is wrong is said in a sentence, and each finding has a command that the command line takes."""
+"""Each finding has a sentence that says what is wrong and a command that the command line accepts."""
 
 from __future__ import annotations
 
@@ -60,33 +60,40 @@ MANY = (
     "0 of 5 sources are fine; orders has nothing that can be restored, orders has 1 topic without a backup, "
     "orders has a log task that paused itself and 2 other sources need attention too."
 )
-WHERE = ["--repo", "/srv/it's here"]
+REPO_FLAGS = ["--repo", "/srv/it's here"]
 
 
-def found(*sources: dict[str, Any], **rows: Any) -> dict[str, Any]:
-    """The values that findings are made of."""
+def report_values(*sources: dict[str, Any], **rows: Any) -> dict[str, Any]:
+    """The values of a report with these sources; `rows` replaces other values."""
     topics = [
         {"source": "orders", "scope": scope, "present": True, "restorable_ts": 1}
         for scope in ("carts", "orders")
     ]
-    alone = [{"source": "orders", "scope": scope} for scope in ("orders-x", "payments")]
-    nothing = {"topics": topics, "unprotected": alone, "kept": [], "faults": [], "gaps": [], "checks": []}
-    return nothing | {"sources": [SOURCE | source for source in sources]} | rows
+    unprotected = [{"source": "orders", "scope": scope} for scope in ("orders-x", "payments")]
+    defaults = {
+        "topics": topics,
+        "unprotected": unprotected,
+        "kept": [],
+        "faults": [],
+        "gaps": [],
+        "checks": [],
+    }
+    return defaults | {"sources": [SOURCE | source for source in sources]} | rows
 
 
-def wrong(status: str, **row: Any) -> dict[str, Any]:
+def source_row(status: str, **row: Any) -> dict[str, Any]:
     return SOURCE | {"status": status} | row
 
 
 CASES: dict[str, tuple[dict[str, Any], str, str]] = {
     "nothing can be restored": (
-        found(wrong("UNPROTECTED", backup_id=None, restorable_ts=None, verified_at=None)),
+        report_values(source_row("UNPROTECTED", backup_id=None, restorable_ts=None, verified_at=None)),
         "No backup of orders can be restored.",
         "backup topics --source orders --mode full carts orders",
     ),
     "nothing is backed up yet, by the policy's own command": (
-        found(
-            wrong(
+        report_values(
+            source_row(
                 "UNPROTECTED",
                 source_kind=None,
                 backup_id=None,
@@ -99,13 +106,13 @@ CASES: dict[str, tuple[dict[str, Any], str, str]] = {
         "backup snapshot /data --source orders --mode full",
     ),
     "a topic is lost, of many": (
-        found(wrong("UNPROTECTED", lost=1, topics=50)),
+        report_values(source_row("UNPROTECTED", lost=1, topics=50)),
         "1 topic of orders cannot be restored at all.",
         "backup topics --source orders --mode full --pattern '.*'",
     ),
     "a topic is lost, by its name": (
-        found(
-            wrong("UNPROTECTED", lost=1),
+        report_values(
+            source_row("UNPROTECTED", lost=1),
             topics=[
                 {"source": "orders", "scope": "carts", "present": True, "restorable_ts": None},
                 {"source": "orders", "scope": "orders", "present": True, "restorable_ts": 1},
@@ -115,68 +122,68 @@ CASES: dict[str, tuple[dict[str, Any], str, str]] = {
         "backup topics --source orders --mode full carts orders",
     ),
     "topics in no backup, which no schedule would take": (
-        found(wrong("UNPROTECTED", unprotected=2)),
+        report_values(source_row("UNPROTECTED", unprotected=2)),
         "2 topics of orders have no backup (orders-x, payments).",
         "backup topics --source orders --pattern '.*'",
     ),
     "topics in no backup, of a policy with a schedule": (
-        found(wrong("UNPROTECTED", unprotected=14, incremental_schedule="hourly")),
+        report_values(source_row("UNPROTECTED", unprotected=14, incremental_schedule="hourly")),
         "14 topics of orders have no backup (orders-x, payments and 12 more).",
         "policy set orders --pattern '.*'",
     ),
     "backups from the future": (
-        found(wrong("FUTURE", future=1)),
+        report_values(source_row("FUTURE", future=1)),
         "1 backup of orders is from the future.",
         "prune --source orders --future --delete",
     ),
     "damaged, and newer backups are not": (
-        found(wrong("DAMAGED", restorable_ts=3000, redundancy=1), faults=[FAULT]),
+        report_values(source_row("DAMAGED", restorable_ts=3000, redundancy=1), faults=[FAULT]),
         DAMAGED.replace("Take a new full backup.", "Newer backups can be restored: a prune deletes these."),
         "prune --source orders --delete",
     ),
     "a run is due": (
-        found(wrong("LATE", late_ms=2 * HOUR)),
+        report_values(source_row("LATE", late_ms=2 * HOUR)),
         "A run of orders has been due for 2 h.",
         "due --run --source orders",
     ),
     "a run failed": (
-        found(wrong("FAILED", failed_runs=1, failure="Refused: there is a gap.")),
+        report_values(source_row("FAILED", failed_runs=1, failure="Refused: there is a gap.")),
         "The last run of orders failed: Refused: there is a gap.",
         "backup topics --source orders carts orders",
     ),
     "runs failed, and one is due": (
-        found(wrong("FAILED", late_ms=2 * HOUR, failed_runs=3, failure="E: x")),
+        report_values(source_row("FAILED", late_ms=2 * HOUR, failed_runs=3, failure="E: x")),
         TWICE,
         "due --run --source orders",
     ),
     "a full of a log failed": (
-        found(wrong("FAILED", source_kind="changes", failed_runs=1, failure="Busy: x.")),
+        report_values(source_row("FAILED", source_kind="changes", failed_runs=1, failure="Busy: x.")),
         "The last run of orders failed: Busy: x.",
         "log snapshot orders",
     ),
     "a prune failed": (
-        found(wrong("FAILED", failed_runs=1, failed_run="prune", failure="E: x.")),
+        report_values(source_row("FAILED", failed_runs=1, failed_run="prune", failure="E: x.")),
         "The last prune of orders failed: E: x.",
         """sql "SELECT * FROM failures WHERE source = 'orders'\"""",
     ),
     "an import failed": (
-        found(wrong("FAILED", source_kind="couchbase", failed_runs=1, failure="E: x.")),
+        report_values(source_row("FAILED", source_kind="couchbase", failed_runs=1, failure="E: x.")),
         "The last run of orders failed: E: x.",
         """sql "SELECT * FROM failures WHERE source = 'orders'\"""",
     ),
     "a schedule cannot be read": (
-        found(wrong("LATE", unreadable=True)),
+        report_values(source_row("LATE", unreadable=True)),
         "A schedule of orders cannot be read, so it starts no run.",
         "due --source orders",
     ),
     "a log task paused": (
-        found(wrong("LATE", source_kind="changes")),
+        report_values(source_row("LATE", source_kind="changes")),
         "The log task of orders paused itself.",
         "log resume orders",
     ),
     "a drill found a difference": (
-        found(
-            wrong(
+        report_values(
+            source_row(
                 "DAMAGED", drill_outcome="different", drill_backup_id="b3", drill_failure="2 records differ"
             )
         ),
@@ -184,75 +191,79 @@ CASES: dict[str, tuple[dict[str, Any], str, str]] = {
         "drill orders --backup b3",
     ),
     "a drill of a backup that was deleted since failed": (
-        found(wrong("FAILED", drill_outcome="failed", drill_failure="No room.")),
+        report_values(source_row("FAILED", drill_outcome="failed", drill_failure="No room.")),
         "A drill of orders failed: No room.",
         "drill orders",
     ),
     "a drill is due": (
-        found({"drill_late_ms": 2 * HOUR}),
+        report_values({"drill_late_ms": 2 * HOUR}),
         "A drill of orders has been due for 2 h.",
         "drill orders",
     ),
     "never verified": (
-        found(wrong("UNVERIFIED", verified_at=None)),
+        report_values(source_row("UNVERIFIED", verified_at=None)),
         "The newest backup of orders was never verified, or not with all its files.",
         "verify",
     ),
     "no policy": (
-        found(wrong("OK", has_policy=False)),
+        report_values(source_row("OK", has_policy=False)),
         "orders has no policy: missed runs go unnoticed, and no backup is ever pruned.",
         "policy set orders --full 'weekly sun 02:00' --incr hourly --window 14d",
     ),
     "obsolete": (
-        found({}, kept=[{"source": "orders", "source_obsolete": 2, "source_obsolete_bytes": 3_000_000}]),
+        report_values(
+            {}, kept=[{"source": "orders", "source_obsolete": 2, "source_obsolete_bytes": 3_000_000}]
+        ),
         "2 backups of orders are obsolete and take 3.0 MB.",
         "prune --source orders --delete",
     ),
     "damaged": (
-        found(wrong("DAMAGED"), faults=[FAULT]),
+        report_values(source_row("DAMAGED"), faults=[FAULT]),
         DAMAGED,
         "backup topics --source orders --mode full carts orders",
     ),
     "a damaged snapshot": (
-        found(wrong("DAMAGED", source_kind="snapshot"), faults=[FAULT]),
+        report_values(source_row("DAMAGED", source_kind="snapshot"), faults=[FAULT]),
         DAMAGED + FOLDER,
         "backup snapshot FOLDER --source orders --mode full",
     ),
     "a damaged log": (
-        found(wrong("DAMAGED", source_kind="changes"), faults=[FAULT]),
+        report_values(source_row("DAMAGED", source_kind="changes"), faults=[FAULT]),
         DAMAGED,
         "log snapshot orders",
     ),
     "damaged queues": (
-        found(wrong("DAMAGED", source_kind="queues"), faults=[FAULT]),
+        report_values(source_row("DAMAGED", source_kind="queues"), faults=[FAULT]),
         DAMAGED + FOLDER,
         "backup queue orders --snapshot-folder FOLDER --pattern '.*' --mode full",
     ),
     "damaged, of a policy with patterns": (
-        found(wrong("DAMAGED", patterns='["app.*", "-x"]'), faults=[FAULT]),
+        report_values(source_row("DAMAGED", patterns='["app.*", "-x"]'), faults=[FAULT]),
         DAMAGED,
         "backup topics --source orders --mode full --pattern 'app.*' --pattern -x",
     ),
     "a damaged snapshot, of a policy that names it": (
-        found(wrong("DAMAGED", source_kind="snapshot", command='["snapshot", "/data"]'), faults=[FAULT]),
+        report_values(
+            source_row("DAMAGED", source_kind="snapshot", command='["snapshot", "/data"]'), faults=[FAULT]
+        ),
         DAMAGED,
         "backup snapshot /data --source orders --mode full",
     ),
     "damaged queues, of a policy that names them": (
-        found(
-            wrong("DAMAGED", source_kind="queues", command='["queue", "orders", "--pattern", "d.*"]'),
+        report_values(
+            source_row("DAMAGED", source_kind="queues", command='["queue", "orders", "--pattern", "d.*"]'),
             faults=[FAULT],
         ),
         DAMAGED,
         "backup queue orders --pattern 'd.*' --mode full",
     ),
     "of another program": (
-        found(wrong("DAMAGED", source_kind="restic"), faults=[FAULT]),
+        report_values(source_row("DAMAGED", source_kind="restic"), faults=[FAULT]),
         DAMAGED,
         "sql \"SELECT * FROM unusable_backups WHERE source = 'orders'\"",
     ),
     "unusable, and newer ones are not": (
-        found(
+        report_values(
             {"restorable_ts": 3000},
             faults=[FAULT | {"reason": "chain", "fault_state": "unconfirmed", "path": None}],
         ),
@@ -260,27 +271,27 @@ CASES: dict[str, tuple[dict[str, Any], str, str]] = {
         "sql \"SELECT * FROM unusable_backups WHERE source = 'orders'\"",
     ),
     "purged before a backup": (
-        found({}, gaps=[GAP, GAP]),
+        report_values({}, gaps=[GAP, GAP]),
         PURGED,
         "policy set orders --incr hourly",
     ),
     "purged, though backups run every hour": (
-        found({"incremental_schedule": "hourly"}, gaps=[GAP, GAP]),
+        report_values({"incremental_schedule": "hourly"}, gaps=[GAP, GAP]),
         PURGED,
         "sql \"SELECT * FROM coverage WHERE source = 'orders' AND scope = 'carts' AND status = 'gap'\"",
     ),
     "another gap, of more": (
-        found({}, gaps=[RECREATED | {"scope": scope, "all_rows": 7} for scope in ("a", "b")]),
+        report_values({}, gaps=[RECREATED | {"scope": scope, "all_rows": 7} for scope in ("a", "b")]),
         AT_LEAST,
         "sql \"SELECT * FROM coverage WHERE source = 'orders' AND status = 'gap'\"",
     ),
     "a fork": (
-        found({}, gaps=[GAP | {"status": "fork", "reason": "out_of_sync"}]),
+        report_values({}, gaps=[GAP | {"status": "fork", "reason": "out_of_sync"}]),
         FORKED,
         "sql \"SELECT * FROM coverage WHERE source = 'orders' AND scope = 'carts' AND status = 'fork'\"",
     ),
     "orphans": (
-        found({}, checks=[{"orphan": 3}]),
+        report_values({}, checks=[{"orphan": 3}]),
         "3 objects in the storage are in no backup.",
         "sql 'SELECT * FROM orphans'",
     ),
@@ -292,7 +303,7 @@ def test_a_finding_has_a_command_that_the_command_line_takes(
     name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     values, text, command = CASES[name]
-    (finding,) = findings(values, WHERE)
+    (finding,) = findings(values, REPO_FLAGS)
     assert (finding["source"], finding["text"]) == (None if name == "orphans" else "orders", text)
     assert finding["command"] == f'lakebackup {command} --repo "/srv/it\'s here"'
     program, *words = shlex.split(finding["command"])
@@ -300,31 +311,39 @@ def test_a_finding_has_a_command_that_the_command_line_takes(
     assert main([*words, "--help"]) == 0, capsys.readouterr().err
 
 
-def test_a_flag_that_there_is_not_would_have_been_noticed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_line_refuses_an_unknown_flag(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["prune", "--nothing", "--help"]) == 2
     assert "--nothing" in capsys.readouterr().err
 
 
-def test_what_is_bad_comes_first() -> None:
-    sources = [wrong("UNVERIFIED", source="a", verified_at=None), wrong("LATE", source="b", late_ms=HOUR)]
-    assert [row["kind"] for row in findings(found(*sources), WHERE)] == ["bad", "note"]
+def test_bad_findings_come_before_notes() -> None:
+    sources = [
+        source_row("UNVERIFIED", source="a", verified_at=None),
+        source_row("LATE", source="b", late_ms=HOUR),
+    ]
+    assert [row["kind"] for row in findings(report_values(*sources), REPO_FLAGS)] == ["bad", "note"]
 
 
 def test_a_name_is_quoted_for_a_shell_and_for_sql() -> None:
     rows = findings(
-        found(wrong("DAMAGED", source="a'b $x", source_kind="restic"), faults=[FAULT | {"source": "a'b $x"}]),
+        report_values(
+            source_row("DAMAGED", source="a'b $x", source_kind="restic"),
+            faults=[FAULT | {"source": "a'b $x"}],
+        ),
         [],
     )
     assert shlex.split(rows[0]["command"])[2] == "SELECT * FROM unusable_backups WHERE source = 'a''b $x'"
 
 
 def test_a_topic_is_quoted_for_sql() -> None:
-    (row,) = findings(found({}, gaps=[RECREATED | {"scope": "a'b"}]), [])
+    (row,) = findings(report_values({}, gaps=[RECREATED | {"scope": "a'b"}]), [])
     assert "scope = 'a''b' AND" in shlex.split(row["command"])[2]
 
 
 def test_approximate_times_are_no_finding() -> None:
-    assert findings(found({}, gaps=[GAP | {"status": "approximate", "reason": "compacted"}]), []) == []
+    assert (
+        findings(report_values({}, gaps=[GAP | {"status": "approximate", "reason": "compacted"}]), []) == []
+    )
 
 
 @pytest.mark.parametrize(
@@ -332,38 +351,42 @@ def test_approximate_times_are_no_finding() -> None:
     [
         ([], "Nothing is backed up yet."),
         ([SOURCE], "orders is fine."),
-        ([wrong("DAMAGED")], "orders has a drill that found a difference."),
-        ([wrong("FAILED")], "orders has a failed drill."),
+        ([source_row("DAMAGED")], "orders has a drill that found a difference."),
+        ([source_row("FAILED")], "orders has a failed drill."),
         ([SOURCE, SOURCE], "All 2 sources are fine."),
-        ([wrong("LATE", late_ms=2 * HOUR)], "orders is late by 2 h."),
+        ([source_row("LATE", late_ms=2 * HOUR)], "orders is late by 2 h."),
         (
-            [wrong("LATE", late_ms=2 * HOUR), *[SOURCE] * 3],
+            [source_row("LATE", late_ms=2 * HOUR), *[SOURCE] * 3],
             "3 of 4 sources are fine; orders is late by 2 h.",
         ),
         (
-            [wrong("DAMAGED", damaged=2), wrong("UNVERIFIED", source="edge"), SOURCE],
+            [source_row("DAMAGED", damaged=2), source_row("UNVERIFIED", source="edge"), SOURCE],
             "1 of 3 sources is fine; orders has 2 damaged backups and edge was never verified.",
         ),
         (
-            [wrong("UNPROTECTED", backup_id=None), wrong("UNPROTECTED", unprotected=1), *[wrong("LATE")] * 3],
+            [
+                source_row("UNPROTECTED", backup_id=None),
+                source_row("UNPROTECTED", unprotected=1),
+                *[source_row("LATE")] * 3,
+            ],
             MANY,
         ),
     ],
 )  # fmt: skip
-def test_the_verdict(sources: list[dict[str, Any]], sentence: str) -> None:
+def test_the_verdict_says_which_sources_are_fine(sources: list[dict[str, Any]], sentence: str) -> None:
     assert verdict(sources) == sentence
 
 
 def test_a_late_source_says_so_where_its_run_is_due() -> None:
-    assert state_words(wrong("LATE", late_ms=HOUR)) == state_words(SOURCE) == ""
-    assert state_words(wrong("DAMAGED", damaged=1, late_ms=HOUR)) == "1 damaged backup"
+    assert state_words(source_row("LATE", late_ms=HOUR)) == state_words(SOURCE) == ""
+    assert state_words(source_row("DAMAGED", damaged=1, late_ms=HOUR)) == "1 damaged backup"
 
 
 def test_status_has_a_line_for_each_trouble() -> None:
-    others = [{"source": "nightly"}, {"source": "shop", "status": "UNVERIFIED", "verified_at": None}]
-    unprotected = wrong("UNPROTECTED", unprotected=2, incremental_schedule="hourly")
-    late = wrong("LATE", source="late", late_ms=2 * HOUR)
-    assert troubles(found(unprotected, late, *others), []) == [
+    other_sources = [{"source": "nightly"}, {"source": "shop", "status": "UNVERIFIED", "verified_at": None}]
+    unprotected = source_row("UNPROTECTED", unprotected=2, incremental_schedule="hourly")
+    late = source_row("LATE", source="late", late_ms=2 * HOUR)
+    assert troubles(report_values(unprotected, late, *other_sources), []) == [
         (
             "orders is UNPROTECTED: 2 topics have no backup (orders-x, payments). "
             "Fix: lakebackup policy set orders --pattern '.*'"
@@ -373,9 +396,9 @@ def test_status_has_a_line_for_each_trouble() -> None:
     ]
 
 
-def test_status_has_a_command_once() -> None:
-    row = wrong("DAMAGED", lost=1)
-    (line,) = troubles(found(row, faults=[FAULT]), WHERE)
+def test_status_shows_a_repeated_command_once() -> None:
+    row = source_row("DAMAGED", lost=1)
+    (line,) = troubles(report_values(row, faults=[FAULT]), REPO_FLAGS)
     assert line == (
         f"orders is DAMAGED: {DAMAGED.replace(' of orders', '')} Fix: lakebackup backup topics "
         """--source orders --mode full carts orders --repo "/srv/it's here\""""

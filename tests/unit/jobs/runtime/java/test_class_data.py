@@ -1,4 +1,4 @@
-"""Which archive of classes fits, and when one is made."""
+"""Archives of classes: which one fits the jars, and when one is made."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from lakebackup_jobs.runtime.java import class_data
 def jars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """Two jars in two folders, as a class path; the cache is the test's own."""
     monkeypatch.setenv("LAKEBACKUP_CACHE", str(tmp_path / "cache"))
-    made = [tmp_path / folder / "a.jar" for folder in ("ours", "spark")]
-    for jar in made:
+    jar_paths = [tmp_path / folder / "a.jar" for folder in ("ours", "spark")]
+    for jar in jar_paths:
         jar.parent.mkdir()
         jar.write_bytes(b"classes")
-    return os.pathsep.join(map(str, made))
+    return os.pathsep.join(map(str, jar_paths))
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return commands
 
 
-def put(jars: str, content: bytes, *, sql: bool = True) -> Path:
+def write_archive(jars: str, content: bytes, *, sql: bool = True) -> Path:
     path = class_data.archive(jars, sql=sql)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content)
@@ -40,53 +40,53 @@ def put(jars: str, content: bytes, *, sql: bool = True) -> Path:
 
 
 def test_changed_jars_have_another_archive_that_replaces_the_old(jars: str) -> None:
-    before = class_data.archive(jars)
+    old_path = class_data.archive(jars)
     Path(jars.split(os.pathsep)[0]).write_bytes(b"other classes")
-    after = class_data.archive(jars)
-    assert after != before
-    assert after.name.split("-")[0] == before.name.split("-")[0]
+    new_path = class_data.archive(jars)
+    assert new_path != old_path
+    assert new_path.name.split("-")[0] == old_path.name.split("-")[0]
 
 
 def test_jars_elsewhere_keep_an_archive_of_their_own(jars: str) -> None:
-    one = class_data.archive(jars.split(os.pathsep)[0])
-    assert class_data.archive(jars).name.split("-")[0] != one.name.split("-")[0]
+    single_jar_path = class_data.archive(jars.split(os.pathsep)[0])
+    assert class_data.archive(jars).name.split("-")[0] != single_jar_path.name.split("-")[0]
 
 
-def test_an_archive_is_used_once_it_is_there(jars: str) -> None:
+def test_an_archive_is_used_once_it_exists(jars: str) -> None:
     assert class_data.java_options(jars) == []
-    put(jars, b"")  # one that could not be made
+    write_archive(jars, b"")  # it could not be made
     assert class_data.java_options(jars) == []
-    path = put(jars, b"classes")
+    path = write_archive(jars, b"classes")
     assert f"-XX:SharedArchiveFile={path}" in class_data.java_options(jars)
-    os.truncate(path, 3)  # a JVM would crash
+    os.truncate(path, 3)  # a JVM would crash on it
     assert class_data.java_options(jars) == []
 
 
-def test_what_only_runs_tasks_has_an_archive_of_its_own(jars: str) -> None:
-    put(jars, b"classes")
+def test_a_jvm_that_only_runs_tasks_has_an_archive_of_its_own(jars: str) -> None:
+    write_archive(jars, b"classes")
     assert class_data.java_options(jars, sql=False) == []
-    path = put(jars, b"classes", sql=False)
+    path = write_archive(jars, b"classes", sql=False)
     assert f"-XX:SharedArchiveFile={path}" in class_data.java_options(jars, sql=False)
 
 
-@pytest.mark.parametrize("there", [(), (True,), (False,)], ids=["both", "that for tasks", "that for SQL"])
-def test_it_is_made_where_it_is_missing(there: tuple[bool, ...], jars: str, started: list[Any]) -> None:
-    for sql in there:
-        put(jars, b"classes", sql=sql)
+@pytest.mark.parametrize("existing", [(), (True,), (False,)], ids=["both", "that for tasks", "that for SQL"])
+def test_a_missing_archive_is_made(existing: tuple[bool, ...], jars: str, started: list[Any]) -> None:
+    for sql in existing:
+        write_archive(jars, b"classes", sql=sql)
     class_data.make_later(jars)
     assert [command[-1] for command in started] == ["lakebackup_jobs.runtime.class_data_maker"]
 
 
 @pytest.mark.parametrize("content", [b"classes", b""], ids=["there", "tried before"])
-def test_it_is_not_made_again(content: bytes, jars: str, started: list[Any]) -> None:
+def test_an_existing_archive_is_not_made_again(content: bytes, jars: str, started: list[Any]) -> None:
     for sql in (True, False):
-        put(jars, content, sql=sql)
+        write_archive(jars, content, sql=sql)
     class_data.make_later(jars)
     assert started == []
 
 
-def test_a_day_after_a_failure_it_is_tried_again(jars: str, started: list[Any]) -> None:
-    os.utime(put(jars, b""), (0, 0))
+def test_a_failed_archive_is_tried_again_after_a_day(jars: str, started: list[Any]) -> None:
+    os.utime(write_archive(jars, b""), (0, 0))
     class_data.make_later(jars)
     assert len(started) == 1
 
@@ -94,12 +94,12 @@ def test_a_day_after_a_failure_it_is_tried_again(jars: str, started: list[Any]) 
 def test_nothing_is_made_on_a_full_disk(
     jars: str, started: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shutil.disk_usage", lambda _: _Full())
+    monkeypatch.setattr("shutil.disk_usage", lambda _: _FullDisk())
     class_data.make_later(jars)
     assert started == []
 
 
-class _Full:
+class _FullDisk:
     free = 100 << 20
 
 

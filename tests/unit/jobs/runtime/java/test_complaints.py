@@ -1,4 +1,4 @@
-"""What is said of a JVM that did not start: the sentence of Java or Spark, without a stack."""
+"""The message for a JVM that did not start: the sentence of Java or Spark, without a stack trace."""
 
 from __future__ import annotations
 

@@ -24,12 +24,12 @@ SMALL = next(jar for jar in pinned("spark") if jar.name == "javax.annotation-api
 
 @pytest.fixture
 def mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A repository on the loopback interface with one library, to which the set `spark` shrinks."""
+    """A Maven repository on the loopback interface. Its library is the only one in the set `spark` here."""
     served = tmp_path / "mirror"
-    place = served / SMALL.group.replace(".", "/") / SMALL.name / SMALL.version
-    place.mkdir(parents=True)
+    folder = served / SMALL.group.replace(".", "/") / SMALL.name / SMALL.version
+    folder.mkdir(parents=True)
     cached = next(path for path in class_path("spark").split(":") if path.endswith(SMALL.file))
-    (place / SMALL.file).write_bytes(Path(cached).read_bytes())
+    (folder / SMALL.file).write_bytes(Path(cached).read_bytes())
     monkeypatch.setenv("LAKEBACKUP_CACHE", str(tmp_path / "cache"))
 
     class Handler(http.server.SimpleHTTPRequestHandler):
@@ -46,7 +46,7 @@ def mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         monkeypatch.setenv("LAKEBACKUP_MAVEN_URL", f"http://127.0.0.1:{server.server_port}")
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
-        yield place / SMALL.file
+        yield folder / SMALL.file
         server.shutdown()
         thread.join()
 
@@ -57,16 +57,16 @@ def test_nothing_that_spark_ships_is_pinned() -> None:
     assert {jar.name for jar in pinned("spark")} & shipped == set()
 
 
-@pytest.mark.parametrize("which", ["spark", "kafka"])
-def test_every_library_is_pinned_once_with_a_digest(which: jars.JarSet) -> None:
-    listed = pinned(which)
+@pytest.mark.parametrize("jar_set", ["spark", "kafka"])
+def test_every_library_is_pinned_once_with_a_digest(jar_set: jars.JarSet) -> None:
+    listed = pinned(jar_set)
     assert len({(jar.group, jar.name) for jar in listed}) == len(listed) > 10
     assert all(re.fullmatch(r"[0-9a-f]{64}", jar.sha256) for jar in listed)
 
 
-@pytest.mark.parametrize("which", ["spark", "kafka"])
-def test_the_bytes_of_a_set_are_those_of_its_libraries(which: jars.JarSet) -> None:
-    assert pinned_bytes(which) == sum(Path(path).stat().st_size for path in class_path(which).split(":"))
+@pytest.mark.parametrize("jar_set", ["spark", "kafka"])
+def test_the_bytes_of_a_set_are_those_of_its_libraries(jar_set: jars.JarSet) -> None:
+    assert pinned_bytes(jar_set) == sum(Path(path).stat().st_size for path in class_path(jar_set).split(":"))
 
 
 def test_a_download_has_the_name_and_the_bytes_so_far(tmp_path: Path) -> None:
@@ -86,7 +86,7 @@ def test_cache_folder_prefers_our_variable_then_xdg_then_home(tmp_path: Path) ->
     assert cache_folder(env) == tmp_path / "own"
 
 
-def test_where_the_cache_cannot_be_written_logs_go_to_a_folder_of_the_account(
+def test_without_a_writable_cache_logs_go_to_a_folder_of_the_account(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
@@ -104,7 +104,7 @@ def test_where_the_cache_cannot_be_written_logs_go_to_a_folder_of_the_account(
 
 
 @pytest.mark.spark
-def test_fetched_once_then_offline(mirror: Path, tmp_path: Path) -> None:
+def test_a_library_is_fetched_once_and_then_used_offline(mirror: Path, tmp_path: Path) -> None:
     first = class_path("spark")
     assert Path(first).read_bytes() == mirror.read_bytes()
     mirror.unlink()
@@ -120,7 +120,7 @@ def test_a_torn_jar_is_fetched_again(mirror: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
-def test_other_bytes_than_pinned_are_refused(mirror: Path, tmp_path: Path) -> None:
+def test_bytes_that_differ_from_the_pinned_digest_are_refused(mirror: Path, tmp_path: Path) -> None:
     mirror.write_bytes(b"something else")
     with pytest.raises(EnvironmentProblem, match=r"other bytes than pinned.*javax\.annotation-api"):
         class_path("spark")
@@ -128,15 +128,15 @@ def test_other_bytes_than_pinned_are_refused(mirror: Path, tmp_path: Path) -> No
 
 
 @pytest.mark.spark
-def test_two_processes_at_once_fetch_it_once(mirror: Path, tmp_path: Path) -> None:
+def test_two_processes_at_once_fetch_a_library_once(mirror: Path, tmp_path: Path) -> None:
     program = (
         "from lakebackup_jobs.runtime.java import jars\n"
         f"jars.pinned = lambda _: [jars.Jar{(SMALL.group, SMALL.name, SMALL.version, SMALL.sha256)}]\n"
         "print(jars.class_path('spark'))"
     )
-    both = [subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) for _ in range(2)]
-    answers = {process.communicate(timeout=60)[0] for process in both}
-    assert [process.returncode for process in both] == [0, 0]
+    processes = [subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) for _ in range(2)]
+    answers = {process.communicate(timeout=60)[0] for process in processes}
+    assert [process.returncode for process in processes] == [0, 0]
     assert len(answers) == 1
     assert [path.name for path in (tmp_path / "cache/jars/spark").glob("*.jar")] == [SMALL.file]
     assert not list((tmp_path / "cache").rglob(".fetch-*"))

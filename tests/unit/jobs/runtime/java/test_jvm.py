@@ -34,7 +34,7 @@ def write(java: Path, script: str) -> None:
     java.chmod(0o755)
 
 
-def test_its_gateway_is_found(java: Path) -> None:
+def test_the_gateway_of_a_jvm_is_found(java: Path) -> None:
     answer = r"'\000\000\041\263\000\000\000\006secret'"
     write(
         java,
@@ -43,26 +43,26 @@ def test_its_gateway_is_found(java: Path) -> None:
     )
     started = jvm.Jvm(SETTINGS)
     assert started.address() == started.address() == (8627, "secret")
-    started.end(10)  # it ends with the pipe
+    started.end(10)  # the script ends when its pipe is closed
     assert started.process.returncode == 1
 
 
-def test_what_it_says_when_it_ends_is_in_the_error(java: Path) -> None:
+def test_the_output_of_a_jvm_that_ended_is_in_the_error(java: Path) -> None:
     write(java, "echo too little memory >&2; exit 1")
     with pytest.raises(EnvironmentProblem, match=r"its JVM ended[\s\S]*too little memory"):
         jvm.Jvm(SETTINGS).address()
 
 
-def test_one_that_still_starts_is_ended_at_once(java: Path) -> None:
+def test_a_jvm_that_still_starts_is_ended_at_once(java: Path) -> None:
     write(java, "exec sleep 60")
     started = jvm.Jvm(SETTINGS)
-    began = time.monotonic()
+    start = time.monotonic()
     started.end(30)
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - start < 20
     assert started.process.returncode is not None
 
 
-def test_one_that_a_command_never_used_ends_with_it(java: Path, tmp_path: Path) -> None:
+def test_a_jvm_that_a_command_never_used_ends_with_the_command(java: Path, tmp_path: Path) -> None:
     write(java, "exec sleep 60")
     program = (
         "import sys; from pathlib import Path; from lakebackup_jobs.runtime.java import class_data, jvm\n"
@@ -71,12 +71,12 @@ def test_one_that_a_command_never_used_ends_with_it(java: Path, tmp_path: Path) 
     )
     temporary = tmp_path / "temporary"
     temporary.mkdir()
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", program, str(tmp_path / "java")],
         env={**os.environ, "TMPDIR": str(temporary)}, capture_output=True, text=True, check=True,
     )  # fmt: skip
     with pytest.raises(ProcessLookupError):
-        os.kill(int(done.stdout), 0)
+        os.kill(int(result.stdout), 0)
     assert not list(temporary.iterdir())
 
 
@@ -88,22 +88,22 @@ def test_the_daemon_of_workers_ends_with_a_command_that_ran_no_task(java: Path) 
     assert started._daemon.wait(60) == 0
 
 
-def test_a_daemon_that_another_module_is_to_be_is_not_started(java: Path) -> None:
+def test_no_daemon_is_started_when_another_module_is_set(java: Path) -> None:
     write(java, "read _")
     started = jvm.Jvm({**SETTINGS, "spark.python.daemon.module": "pyspark.daemon"}, workers=True)
     started.end(10)
     assert started._daemon is None
 
 
-def test_a_java_that_does_not_start(java: Path) -> None:
+def test_a_java_that_does_not_start_is_an_environment_problem(java: Path) -> None:
     with pytest.raises(EnvironmentProblem, match="Java does not start"):
         jvm.Jvm(SETTINGS)
     assert not java.exists()
 
 
-def test_the_users_settings_are_in_its_command(java: Path, tmp_path: Path) -> None:
-    more = {"spark.driver.memory": "5g", "spark.driver.extraJavaOptions": "-Da=1 '-Db=2 3'"}
-    words = jvm.command(SETTINGS | more, "pyspark-shell", folder=tmp_path)
+def test_the_users_settings_are_in_the_command_of_a_jvm(java: Path, tmp_path: Path) -> None:
+    user_settings = {"spark.driver.memory": "5g", "spark.driver.extraJavaOptions": "-Da=1 '-Db=2 3'"}
+    words = jvm.command(SETTINGS | user_settings, "pyspark-shell", folder=tmp_path)
     assert words[0] == str(java)
     assert {"-Xmx5g", "-Da=1", "-Db=2 3", "spark.master=local[1]"} <= set(words)
     assert words[-1] == "pyspark-shell"

@@ -21,7 +21,10 @@ from lakebackup_jobs.runtime.java import trust_store
 def bundle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A file with a private authority, and a cache of the test's own."""
     monkeypatch.setenv("LAKEBACKUP_CACHE", str(tmp_path / "cache"))
-    key, now = ec.generate_private_key(ec.SECP256R1()), datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
+    key, valid_from = (
+        ec.generate_private_key(ec.SECP256R1()),
+        datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC),
+    )
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "a private authority")])
     certificate = (
         x509.CertificateBuilder()
@@ -29,8 +32,8 @@ def bundle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         .issuer_name(name)
         .public_key(key.public_key())
         .serial_number(7)
-        .not_valid_before(now)
-        .not_valid_after(now + datetime.timedelta(days=9_000))
+        .not_valid_before(valid_from)
+        .not_valid_after(valid_from + datetime.timedelta(days=9_000))
         .sign(key, hashes.SHA256())
     )
     file = tmp_path / "ca.pem"
@@ -38,15 +41,16 @@ def bundle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return file
 
 
-@pytest.mark.filterwarnings("ignore::cryptography.utils.CryptographyDeprecationWarning")  # of Java's own
-def test_a_store_has_the_authority_and_those_of_java(bundle: Path) -> None:
+# Java's own certificates cause the warnings.
+@pytest.mark.filterwarnings("ignore::cryptography.utils.CryptographyDeprecationWarning")
+def test_a_trust_store_has_the_authority_and_those_of_java(bundle: Path) -> None:
     store = trust_store.trust_store(bundle)
-    held = pkcs12.load_pkcs12(store.read_bytes(), None).additional_certs
-    assert held[0].certificate.subject.rfc4514_string() == "CN=a private authority"
-    assert len(held) > 1
+    certificates = pkcs12.load_pkcs12(store.read_bytes(), None).additional_certs
+    assert certificates[0].certificate.subject.rfc4514_string() == "CN=a private authority"
+    assert len(certificates) > 1
     assert store.stat().st_mode & 0o077 == 0
-    written = store.stat().st_mtime_ns
-    assert trust_store.trust_store(bundle).stat().st_mtime_ns == written  # kept
+    mtime_ns = store.stat().st_mtime_ns
+    assert trust_store.trust_store(bundle).stat().st_mtime_ns == mtime_ns  # it is not written again
     assert list(store.parent.iterdir()) == [store]
 
 
@@ -56,7 +60,9 @@ def test_a_trust_store_that_a_person_names_is_used(bundle: Path, monkeypatch: py
     assert trust_store.java_options(str(bundle)) == []
 
 
-def test_which_authorities(bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_authorities_come_from_options_variables_and_profiles(
+    bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("AWS_CA_BUNDLE", "/of/aws.pem")
     assert S3Options(ca_bundle=str(bundle)).authorities() == str(bundle)
     with pytest.raises(UsageProblem, match=r"/of/aws\.pem cannot be used: No such file"):
