@@ -235,7 +235,9 @@ def _of_source(
                 f"source {source} is one of kind {', '.join(sorted(kinds))}, not {kind}: give it another name"
             )
             plan.against.append(_at(row, why))
-        elif newest and row["end_ts"] < newest["end_ts"] and row["kind"] != "log":
+            continue
+        kinds = {kind}
+        if newest and row["end_ts"] < newest["end_ts"] and row["kind"] != "log":
             why = f"it ended before {newest['backup_id']}, which the catalog has: import in the order of time"
             plan.against.append(_at(row, why))
         elif row["number"] and row["number"] <= number:

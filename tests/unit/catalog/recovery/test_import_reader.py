@@ -233,6 +233,13 @@ def test_what_the_catalog_contradicts_is_reported(given: dict[str, Any], why: st
     assert why in planned(given, held=held(backup("b", 5))).against[0][2]
 
 
+def test_backups_of_one_new_source_have_one_kind() -> None:
+    plan = planned(backup("a", 1), backup("b", 2, source_kind="borg"))
+    assert [row[2] for row in plan.against] == [
+        "source laptop is one of kind restic, not borg: give it another name"
+    ]
+
+
 def test_a_log_is_in_no_chain_and_may_come_late() -> None:
     old = held(backup("a", 1), backup("b", 5))
     plan = planned(backup("w", 3, kind="log", start_ts=1), backup("c", 6, parent="b"), held=old)

@@ -378,6 +378,7 @@ def test_a_later_backup_tells_what_a_vbucket_was_cut_back_to(tmp_path: Path) -> 
         ('{"0": [[8, 3], [7, 0]]}', '{"0": [[8, 3], [7, 0]]}', 11),  # it was so before
         (None, '{"0": [[8, 3], [7, 0]]}', 11),
         ('{"0": [[7, 0]]}', '{"0": [[8], "x", [8, 3, 1], ["8", 3]], "x": 1, "1": [[9, 0]]}', 11),
+        ('{"0": [[7, 0]]}', f'{{"0": [[7, 0]], "{"9" * 5000}": [[8, 3]]}}', 11),  # no number of a vbucket
     ],
 )
 def test_a_branch_cuts_a_vbucket_back_to_where_it_began(
