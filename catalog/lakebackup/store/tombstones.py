@@ -134,14 +134,19 @@ def discard_unrecorded(storage: Storage, source: str) -> None:
     The caller holds the source's lease, so that no prune of it is running.
     """
     for name in storage.folders(f"{layout.PRUNES_FOLDER}/"):
-        with suppress(UsageProblem, *NO_JSON):
-            if storage.exists(layout.prune_path(name)):
-                continue
-            for found in list(storage.list(layout.prune_folder(name))):
-                with storage.open(found.path) as lines:
-                    first = json.loads(lines.readline())
-                if isinstance(first, dict) and first.get("source") == source:
-                    working.delete(storage, [found.path])
+        with suppress(UsageProblem):
+            if not storage.exists(layout.prune_path(name)):
+                for stored in list(storage.list(layout.prune_folder(name))):
+                    if _source_of(storage, stored.path) == source:
+                        working.delete(storage, [stored.path])
+
+
+def _source_of(storage: Storage, path: str) -> object:
+    """The source that the first row of an object names; None when the row cannot be read."""
+    with suppress(*NO_JSON), storage.open(path) as lines:
+        row = json.loads(lines.readline())
+        return row.get("source") if isinstance(row, dict) else None
+    return None
 
 
 def finish(storage: Storage, prune_id: str) -> None:

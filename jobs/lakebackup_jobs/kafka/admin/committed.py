@@ -11,6 +11,7 @@ same producer id ends another transaction there.
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
@@ -42,6 +43,8 @@ Place = tuple[str, int]
 
 # The client retries silently as long as a transaction is open; markers take milliseconds.
 _MARKER_S = 5.0
+# An attempt that begins when the time is over still gets an answer that is on its way.
+_LEAST_WAIT_S = 0.1
 
 
 class Progress(NamedTuple):
@@ -173,6 +176,7 @@ class Target:
                 return not partition_missing(self._config, topic, partition)
             return code in PASSING | COORDINATOR
 
+        end = time.monotonic() + seconds
         waiting = Retrying(
             retry=retry_if_exception(passes),
             wait=wait_exponential(multiplier=0.05, max=1),
@@ -180,7 +184,7 @@ class Target:
         )
         where = f"{topic}[{partition}]"
         try:
-            return waiting(question, seconds)
+            return waiting(lambda: question(max(end - time.monotonic(), _LEAST_WAIT_S)))
         except KafkaException as error:
             raise problem(error.args[0].code(), error.args[0].str(), where) from None
         except RetryError as late:

@@ -38,7 +38,8 @@ class EngineFolder:
         if mark := self._mark():
             asked = f", requested with {mark['asked']}" if mark.get("asked") else ""
             return f"{self.folder} belongs to another restore that did not finish ({mark['restore']}{asked})"
-        first = next((path.name for path in self.folder.iterdir()), None)
+        # A mark that says nothing is there when its writer was killed.
+        first = next((path.name for path in self.folder.iterdir() if path.name != _MARK), None)
         return None if first is None else f"{self.folder} holds {first!r} already"
 
     def begin(self, restore_id: str, asked: str = "") -> None:
@@ -46,11 +47,14 @@ class EngineFolder:
         instant later. Raises Refused when it is another's, EnvironmentProblem."""
         with writing_to(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
+            content = json.dumps({"restore": restore_id, "asked": asked})
             try:
                 with (self.folder / _MARK).open("x") as mark:
-                    json.dump({"restore": restore_id, "asked": asked}, mark)
+                    mark.write(content)
             except FileExistsError:
-                if not self.is_own(restore_id):
+                if not self._mark():  # its writer was killed, and so did nothing else
+                    (self.folder / _MARK).write_text(content, encoding="utf-8")
+                elif not self.is_own(restore_id):
                     raise self.refusal(restore_id) from None
 
     def refusal(self, restore_id: str) -> Refused:
@@ -65,7 +69,7 @@ class EngineFolder:
         return self._mark().get("restore") == restore_id
 
     def _mark(self) -> dict[str, str]:
-        """What the restore that has the folder has put there; empty when none has."""
+        """What the restore that has the folder has put there; empty when none has, or the mark is torn."""
         try:
             found = json.loads((self.folder / _MARK).read_bytes())
             return {"restore": str(found["restore"]), "asked": str(found.get("asked") or "")}

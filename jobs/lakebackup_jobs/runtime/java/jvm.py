@@ -160,10 +160,16 @@ def environment(master: str = "local") -> dict[str, str]:
     return found
 
 
-def log_file() -> Path:
-    """Where a JVM writes to."""
-    log = work_folder() / "logs" / "spark.log"
-    log.parent.mkdir(parents=True, exist_ok=True)
+def log_folder() -> Path:
+    """Where the logs of JVMs are."""
+    folder = work_folder() / "logs"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def _new_log() -> Path:
+    """The file that a JVM writes to which starts now."""
+    log = log_folder() / "spark.log"
     if log.exists() and log.stat().st_size > 10 << 20:
         log.replace(log.with_suffix(".log.old"))
     return log
@@ -181,8 +187,8 @@ class Jvm:
         sql: bool = True,
         workers: bool = False,
     ) -> None:
-        self._log = log_file()
-        self.log_start = self._log.stat().st_size if self._log.exists() else 0
+        self.log = _new_log()
+        self.log_start = self.log.stat().st_size if self.log.exists() else 0
         self._folder = Path(tempfile.mkdtemp(prefix="lakebackup-jvm-"))
         self._answer = self._folder / "gateway"
         self._address: tuple[int, str] | None = None
@@ -190,7 +196,7 @@ class Jvm:
         variables = environment(settings["spark.master"])
         variables |= {"_PYSPARK_DRIVER_CONN_INFO_PATH": str(self._answer), "SPARK_CONNECT_MODE": "0"}
         # What it writes while it starts no one can act on; a person's terminal stays clean.
-        with self._log.open("ab") as output, socket.socket(socket.AF_UNIX) as listener:
+        with self.log.open("ab") as output, socket.socket(socket.AF_UNIX) as listener:
             ahead = workers and settings.get("spark.python.daemon.module") == DAEMON
             if ahead and _listens(listener, self._folder / "workers"):
                 variables[AHEAD] = listener.getsockname()
@@ -215,7 +221,7 @@ class Jvm:
         while self._address is None:
             if self.process.poll() is not None:
                 self.end(1)
-                log_end = tail(self._log, since=self.log_start)
+                log_end = tail(self.log, since=self.log_start)
                 raise too_many_files(log_end) or EnvironmentProblem(
                     f"Spark did not start: {complaint(self)}", hint=HINT
                 )
@@ -255,7 +261,7 @@ class Jvm:
 
 def complaint(jvm: Jvm) -> str:
     """What a JVM that did not start says against its settings; else the end of its log."""
-    log = log_file()
+    log = jvm.log
     lines = list(map(str.strip, tail(log, since=jvm.log_start).splitlines()))
     told = next((match["told"] or match["jvm"] for match in map(_COMPLAINT.match, lines) if match), "")
     end = "\n".join(lines[-_LAST_LINES:])
@@ -316,7 +322,7 @@ def lost() -> EnvironmentProblem | None:
     """Why Spark does not answer: its JVM ended by itself. None: it runs, or none was started."""
     if _running is None or _running.process.poll() is None:
         return None
-    log = log_file()
+    log = _running.log
     return too_many_files(tail(log, since=_running.log_start)) or EnvironmentProblem(
         f"Spark's JVM was killed or ran out of memory (exit status {_running.process.returncode}). "
         f"End of {log}:\n{tail(log, 5)}",

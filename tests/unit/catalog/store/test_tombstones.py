@@ -83,11 +83,12 @@ def test_it_exists_with_prune_json_and_ends_with_done(storage: Storage, prune: P
 def test_what_a_prune_left_that_never_existed_is_swept(storage: Storage, prune: Prune) -> None:
     storage.put(f"{layout.PRUNES_FOLDER}/a-strangers/file", b"{}")
     storage.put(f"{layout.prune_folder(OTHER)}notes.txt", b"not ours")
+    storage.put(f"{layout.prune_folder(ID)}removals-.jsonl", b"")  # its writer was cut off; listed first
     before = len(list(storage.list("prunes/")))
     tombstones.discard_unrecorded(storage, "other")
     assert len(list(storage.list("prunes/"))) == before
     tombstones.discard_unrecorded(storage, "prod")
-    assert len(list(storage.list("prunes/"))) == 2
+    assert len(list(storage.list("prunes/"))) == 3
     tombstones.write_prune(storage, prune)
     tombstones.discard_unrecorded(storage, "prod")
     assert tombstones.incomplete(storage) == [ID]
