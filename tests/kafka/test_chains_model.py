@@ -469,4 +469,4 @@ def test_a_gap_a_branch_a_merge_and_a_prune_that_was_cut_off(life: Chains) -> No
 
 @pytest.mark.long
 def test_many_chains(lab: Lab, tmp_path: Path) -> None:
-    live(lambda: Chains(lab, tmp_path), 60, 25)
+    live(lambda: Chains(lab, tmp_path), 12, 25)

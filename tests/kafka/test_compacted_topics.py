@@ -432,4 +432,4 @@ def _now() -> int:
 
 @pytest.mark.long
 def test_many_lives(lab: Lab, tmp_path: Path) -> None:
-    live(lambda: Compacted(lab, tmp_path), 25, 30)
+    live(lambda: Compacted(lab, tmp_path), 8, 30)

@@ -403,4 +403,4 @@ def test_a_life_with_gaps_and_a_topic_made_again(lab: Lab, tmp_path: Path) -> No
 
 @pytest.mark.long
 def test_many_lives(lab: Lab, tmp_path: Path) -> None:
-    live(lambda: Topics(lab, tmp_path), 100, 30)
+    live(lambda: Topics(lab, tmp_path), 20, 30)
