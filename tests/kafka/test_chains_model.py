@@ -500,4 +500,4 @@ def test_a_chain_with_a_gap_a_branch_a_merge_and_an_interrupted_prune(life: Chai
 
 @pytest.mark.long
 def test_many_chains(lab: Lab, tmp_path: Path) -> None:
-    live(lambda: Chains(lab, tmp_path), 60, 25)
+    live(lambda: Chains(lab, tmp_path), 12, 25)

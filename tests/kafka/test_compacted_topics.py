@@ -466,4 +466,4 @@ def _now_us() -> int:
 
 @pytest.mark.long
 def test_random_lives_of_a_compacted_topic(lab: Lab, tmp_path: Path) -> None:
-    live(lambda: Compacted(lab, tmp_path), 25, 30)
+    live(lambda: Compacted(lab, tmp_path), 8, 30)

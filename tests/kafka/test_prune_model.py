@@ -209,7 +209,7 @@ def test_a_prune_by_age_and_by_size(lab: Lab, tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_many_cycles(lab: Lab, tmp_path: Path) -> None:
-    live(lambda: Cycles(lab, tmp_path), 40, 30)
+    live(lambda: Cycles(lab, tmp_path), 10, 30)
 
 
 @pytest.mark.long

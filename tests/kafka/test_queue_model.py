@@ -422,4 +422,4 @@ class Life(RuleBasedStateMachine):
 
 @pytest.mark.long
 def test_random_lives_of_an_engine(broker: Broker, empty_catalog: Path, tmp_path: Path) -> None:
-    live(lambda: Life(broker.bootstrap, empty_catalog, tmp_path), 60, 25)
+    live(lambda: Life(broker.bootstrap, empty_catalog, tmp_path), 12, 25)

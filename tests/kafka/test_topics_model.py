@@ -430,4 +430,4 @@ def test_a_sequence_with_gaps_and_a_recreated_topic(lab: Lab, tmp_path: Path) ->
 
 @pytest.mark.long
 def test_random_lives_of_topics(lab: Lab, tmp_path: Path) -> None:
-    live(lambda: Topics(lab, tmp_path), 100, 30)
+    live(lambda: Topics(lab, tmp_path), 20, 30)

@@ -140,14 +140,19 @@ def discard_unrecorded(storage: Storage, source: str) -> None:
     The caller holds the source's lease, so no prune of the source is running.
     """
     for prune_id in storage.folders(f"{layout.PRUNES_FOLDER}/"):
-        with suppress(UsageProblem, *NO_JSON):
-            if storage.exists(layout.prune_path(prune_id)):
-                continue
-            for stored_object in list(storage.list(layout.prune_folder(prune_id))):
-                with storage.open(stored_object.path) as lines:
-                    first_row = json.loads(lines.readline())
-                if isinstance(first_row, dict) and first_row.get("source") == source:
-                    working.delete(storage, [stored_object.path])
+        with suppress(UsageProblem):
+            if not storage.exists(layout.prune_path(prune_id)):
+                for stored_object in list(storage.list(layout.prune_folder(prune_id))):
+                    if _source_of(storage, stored_object.path) == source:
+                        working.delete(storage, [stored_object.path])
+
+
+def _source_of(storage: Storage, path: str) -> object:
+    """Return the source that the first row of an object names; None when the row cannot be read."""
+    with suppress(*NO_JSON), storage.open(path) as lines:
+        row = json.loads(lines.readline())
+        return row.get("source") if isinstance(row, dict) else None
+    return None
 
 
 def finish(storage: Storage, prune_id: str) -> None:

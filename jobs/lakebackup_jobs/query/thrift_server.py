@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 _START_S = 300
 # Seconds between two checks of the catalog, and after which views that depend on the time are computed again.
 _CHECK_S, _STALE_S = 2, 60
+# The longest that a statement may read files which newer ones have replaced since it was planned.
+_STATEMENT_S = 1800
 _PASSED_ON = ("LANG", "LC_ALL", "TZ")
 
 
@@ -210,6 +212,7 @@ class SharedViews:
     ) -> None:
         self._uri, self._folder, self._account, self._sql = catalog_uri, folder, account, sql
         self._numbers = count()
+        self._folders: dict[Path, float] = {}  # when each began to be read
         self._versions: Mapping[str, int] = {}
         self._computed = self._next_check = -math.inf
 
@@ -233,23 +236,36 @@ class SharedViews:
         start, versions = time.monotonic(), self._newest_versions()
         folder = self._folder / str(next(self._numbers))
         folder.mkdir(parents=True)
+        try:
+            self._write(folder)
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+        if self._account.switch:
+            _change_owner(self._folder, self._account)
+        for view in KEPT:
+            files = f"parquet.`{folder / view}.parquet`"
+            self._sql(f"CREATE OR REPLACE VIEW `{view}` AS SELECT * FROM {files}")  # noqa: S608 - our own names
+        self._versions, self._computed = versions, time.monotonic()
+        self._folders[folder] = self._computed
+        self._delete_replaced()
+        # For a large catalog, at most a fifth of the time is spent on computing.
+        self._next_check = self._computed + max(_CHECK_S, 4 * (self._computed - start))
+
+    def _write(self, folder: Path) -> None:
         engine = DuckEngine(self._uri)
         for view in KEPT:
             rows = engine.run(f"FROM {view}", steps_for([view]), {})
             with pq.ParquetWriter(folder / f"{view}.parquet", as_spark_reads(rows.schema)) as file:
                 for batch in rows:
                     file.write_batch(batch.cast(file.schema))
-        if self._account.switch:
-            _change_owner(self._folder, self._account)
-        for view in KEPT:
-            files = f"parquet.`{folder / view}.parquet`"
-            self._sql(f"CREATE OR REPLACE VIEW `{view}` AS SELECT * FROM {files}")  # noqa: S608 - our own names
-        # A running statement may still read the files of the previous run.
-        for old in sorted(self._folder.iterdir(), key=lambda path: int(path.name))[:-2]:
-            shutil.rmtree(old)
-        self._versions, self._computed = versions, time.monotonic()
-        # For a large catalog, at most a fifth of the time is spent on computing.
-        self._next_check = self._computed + max(_CHECK_S, 4 * (self._computed - start))
+
+    def _delete_replaced(self) -> None:
+        """Delete the files that no statement can read any more."""
+        for folder, next_began in list(zip(self._folders, [*self._folders.values()][1:], strict=False)):
+            if next_began + _STATEMENT_S < self._computed:
+                shutil.rmtree(folder)
+                del self._folders[folder]
 
 
 def _change_owner(folder: Path, account: Account) -> None:

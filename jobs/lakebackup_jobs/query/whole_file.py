@@ -14,14 +14,18 @@ def write_whole(text: str, target: Path, what: str) -> None:
 
     Raises EnvironmentProblem, which says that `what` cannot be written.
     """
+    draft = None
     try:
         with tempfile.NamedTemporaryFile(
             "w", encoding="utf-8", dir=target.absolute().parent, prefix=f".{target.name}-", delete=False
         ) as file:
-            Path(file.name).chmod(0o644)
+            draft = Path(file.name)
+            draft.chmod(0o644)
             file.write(text)
-        Path(file.name).replace(target)
+        draft.replace(target)
     except OSError as error:
+        if draft:
+            draft.unlink(missing_ok=True)
         raise EnvironmentProblem(
             f"{what} cannot be written to {target}: {os.strerror(error.errno or 0)}.",
             hint="Name a file in a folder that exists and can be written.",

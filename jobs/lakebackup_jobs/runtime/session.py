@@ -215,7 +215,7 @@ def connect_server(
     Raises EnvironmentProblem, with the end of the server's log, when it does not start.
     """
     port = port or free_port()
-    log = jvm.log_file().with_name(f"connect-{port}.log")
+    log = jvm.log_folder() / f"connect-{port}.log"
     log.unlink(missing_ok=True)
     settings = spark_settings() | {
         "spark.connect.grpc.binding.address": host,

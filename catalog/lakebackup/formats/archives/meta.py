@@ -121,14 +121,17 @@ def read_seqnos(found: Found, get: Callable[[str], bytes]) -> dict[tuple[str, st
             continue
         rows = read_object(get(path), path)
         for name, last in rows.items():
-            is_vbucket = name.isascii() and name.isdecimal() and len(name) <= 5 and int(name) < MOST_VBUCKETS
-            if not is_vbucket or type(last) is not int or not 0 <= last <= _MAX_SEQNO:
+            if not _is_vbucket(name) or type(last) is not int or not 0 <= last <= _MAX_SEQNO:
                 raise Damaged(
                     f"{path}: vbucket {name[:20]!r} has {last!r:.40}, a sequence number is expected.",
                     hint=ELSEWHERE,
                 )
         seqnos[node_key] = {int(name): last for name, last in rows.items() if last}
     return seqnos
+
+
+def _is_vbucket(name: str) -> bool:
+    return name.isascii() and name.isdecimal() and len(name) <= 5 and int(name) < MOST_VBUCKETS
 
 
 def read_branches(found: Found, get: Callable[[str], bytes]) -> dict[tuple[str, int], dict[int, int]]:
@@ -138,7 +141,7 @@ def read_branches(found: Found, get: Callable[[str], bytes]) -> dict[tuple[str, 
     for (bucket, _), node in found.nodes.items():
         path = node.beside.get(FAILOVER)
         for name, entries in read_object(get(path), path).items() if path else ():
-            if not (name.isascii() and name.isdecimal() and isinstance(entries, list)):
+            if not (_is_vbucket(name) and isinstance(entries, list)):
                 continue
             pairs = (entry for entry in entries if isinstance(entry, list) and len(entry) == 2)
             vbucket_branches = branches.setdefault((bucket, int(name)), {})

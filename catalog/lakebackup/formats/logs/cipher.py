@@ -7,7 +7,6 @@ associated data, so an object that was moved to another path cannot be decrypted
 from __future__ import annotations
 
 import base64
-import binascii
 import json
 import re
 import secrets
@@ -134,7 +133,7 @@ def _table(path: str) -> Mapping[str, object]:
 def _key(path: str, key_id: str, text: object) -> bytes:
     try:
         key = base64.b64decode(text if isinstance(text, str) else "", validate=True)
-    except binascii.Error:
+    except ValueError:  # not base64, or not ASCII
         key = b""
     if not _ID.fullmatch(key_id) or len(key) != _KEY_BYTES:
         raise UsageProblem(

@@ -238,7 +238,9 @@ def _add_source(
                 f"source {source} is one of kind {', '.join(sorted(kinds))}, not {kind}: give it another name"
             )
             plan.against.append(_located(row, problem))
-        elif newest and row["end_ts"] < newest["end_ts"] and row["kind"] != "log":
+            continue
+        kinds = {kind}
+        if newest and row["end_ts"] < newest["end_ts"] and row["kind"] != "log":
             problem = (
                 f"it ended before {newest['backup_id']}, which the catalog has: import in the order of time"
             )

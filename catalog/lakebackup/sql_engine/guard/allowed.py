@@ -131,6 +131,19 @@ SIZES = {
     "sequence": 1,
 }
 MOST = 1_000_000
+#: Functions whose arguments are taken apart to translate them -> how many they have on Spark.
+ARGUMENTS = {
+    **dict.fromkeys(("array_contains", "next_day", "date_trunc", "trunc"), range(2, 3)),
+    **dict.fromkeys(("format_number", "regexp", "regexp_count", "regexp_like"), range(2, 3)),
+    **dict.fromkeys(("regexp_substr", "rlike"), range(2, 3)),
+    **dict.fromkeys(("regexp_extract", "regexp_extract_all", "split"), range(2, 4)),
+    **dict.fromkeys(("split_part", "substring_index"), range(3, 4)),
+    **dict.fromkeys(("ceil", "floor", "to_date", "to_timestamp", "try_to_timestamp"), range(1, 3)),
+    **dict.fromkeys(("format_string", "printf"), range(1, 1000)),
+    "locate": range(2, 4),
+    "char": range(1, 2),
+    "chr": range(1, 2),
+}
 
 _SYNTAX = """
     Select Union Intersect Except Subquery With CTE TableAlias Table From Join Where Group Having Qualify

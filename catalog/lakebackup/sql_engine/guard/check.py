@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Literal, NoReturn, Protocol, runtime_checkable
 from lakebackup.errors import NeedsSpark, UsageProblem
 from lakebackup.rules.suggestions import did_you_mean
 from lakebackup.sql_engine.guard.allowed import (
+    ARGUMENTS,
     JOIN_KINDS,
     MOST,
     OPTION_WORDS,
@@ -347,6 +348,7 @@ class _Check:
         if isinstance(node, exp.Func):
             if isinstance(node.parent, exp.Dot) and node.arg_key == "expression":
                 self._refuse(node, "a function has no name in front of it")
+            self._arguments(node)
             self._size(node)
         self._values(node, kind)
 
@@ -361,6 +363,17 @@ class _Check:
         hint = _HINT.search(self.sql) if name == "hint" else None
         span = (hint.start(), hint.end() - 1) if hint else word(self.sql, words) or own_span
         self._refuse(node, f"{label} is not allowed here", span)
+
+    def _arguments(self, node: exp.Func) -> None:
+        from sqlglot import exp
+
+        name = (node.name if isinstance(node, exp.Anonymous) else node.sql_name()).lower()
+        count = len(list(node.iter_expressions()))
+        counts = ARGUMENTS.get(name)
+        if counts and count not in counts:
+            more = " or more" if len(counts) > 1 else ""
+            message = f"The function {name} has too few or too many arguments: {count}."
+            raise wrong(self.sql, place_of(self.sql, node), message, f"On Spark it has {counts[0]}{more}.")
 
     def _size(self, node: exp.Func) -> None:
         """Refuse calls with a large size: a few words must not create gigabytes."""

@@ -11,6 +11,7 @@ the partition, and hides all records after it, until the same producer id ends a
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
@@ -43,6 +44,8 @@ Place = tuple[str, int]
 # How long to wait for an offset that a transaction has not released. The client retries silently while the
 # transaction is open, but markers take only milliseconds.
 _MARKER_S = 5.0
+# An attempt that begins when the time is over still gets an answer that is on its way.
+_LEAST_WAIT_S = 0.1
 
 
 class Progress(NamedTuple):
@@ -179,6 +182,7 @@ class Target:
                 return not partition_missing(self._config, topic, partition)
             return code in PASSING | COORDINATOR
 
+        end_s = time.monotonic() + seconds
         retrying = Retrying(
             retry=retry_if_exception(is_passing),
             wait=wait_exponential(multiplier=0.05, max=1),
@@ -186,7 +190,7 @@ class Target:
         )
         location = f"{topic}[{partition}]"
         try:
-            return retrying(request, seconds)
+            return retrying(lambda: request(max(end_s - time.monotonic(), _LEAST_WAIT_S)))
         except KafkaException as error:
             raise problem(error.args[0].code(), error.args[0].str(), location) from None
         except RetryError as timeout:

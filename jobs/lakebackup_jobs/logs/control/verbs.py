@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
@@ -98,7 +99,7 @@ class Failed(Refused):
         self.found = found
 
     def __reduce__(self) -> tuple[object, ...]:
-        return Failed, (self.message, self.found)
+        return partial(Failed, hint=self.hint), (self.message, self.found)
 
 
 def start(place: Place, name: str, settings: TaskSettings) -> dict[str, Any]:

@@ -40,7 +40,8 @@ class EngineFolder:
             return (
                 f"{self.folder} belongs to another restore that did not finish ({mark['restore']}{options})"
             )
-        name = next((path.name for path in self.folder.iterdir()), None)
+        # A mark that is empty or torn is there when its writer was killed.
+        name = next((path.name for path in self.folder.iterdir() if path.name != _MARK), None)
         return None if name is None else f"{self.folder} holds {name!r} already"
 
     def begin(self, restore_id: str, asked: str = "") -> None:
@@ -50,11 +51,14 @@ class EngineFolder:
         """
         with writing_to(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
+            content = json.dumps({"restore": restore_id, "asked": asked})
             try:
                 with (self.folder / _MARK).open("x") as mark:
-                    json.dump({"restore": restore_id, "asked": asked}, mark)
+                    mark.write(content)
             except FileExistsError:
-                if not self.is_own(restore_id):
+                if not self._mark():  # its writer was killed, and so did nothing else
+                    (self.folder / _MARK).write_text(content, encoding="utf-8")
+                elif not self.is_own(restore_id):
                     raise self.refusal(restore_id) from None
 
     def refusal(self, restore_id: str) -> Refused:
@@ -69,7 +73,7 @@ class EngineFolder:
         return self._mark().get("restore") == restore_id
 
     def _mark(self) -> dict[str, str]:
-        """Return the mark of the restore that has claimed the folder; empty when none has."""
+        """Return the mark of the restore that has claimed the folder; empty when none has, or it is torn."""
         try:
             mark = json.loads((self.folder / _MARK).read_bytes())
             return {"restore": str(mark["restore"]), "asked": str(mark.get("asked") or "")}

@@ -165,10 +165,16 @@ def environment(master: str = "local") -> dict[str, str]:
     return variables
 
 
-def log_file() -> Path:
-    """Return the file that a JVM's output goes to. A file above 10 MiB is renamed first."""
-    log = work_folder() / "logs" / "spark.log"
-    log.parent.mkdir(parents=True, exist_ok=True)
+def log_folder() -> Path:
+    """Return the folder of the logs of JVMs."""
+    folder = work_folder() / "logs"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def _new_log() -> Path:
+    """Return the file for the output of a JVM that starts now. A file above 10 MiB is renamed first."""
+    log = log_folder() / "spark.log"
     if log.exists() and log.stat().st_size > 10 << 20:
         log.replace(log.with_suffix(".log.old"))
     return log
@@ -188,8 +194,8 @@ class Jvm:
         sql: bool = True,
         workers: bool = False,
     ) -> None:
-        self._log = log_file()
-        self.log_start = self._log.stat().st_size if self._log.exists() else 0
+        self.log = _new_log()
+        self.log_start = self.log.stat().st_size if self.log.exists() else 0
         self._folder = Path(tempfile.mkdtemp(prefix="lakebackup-jvm-"))
         self._address_file = self._folder / "gateway"
         self._address: tuple[int, str] | None = None
@@ -197,7 +203,7 @@ class Jvm:
         variables = environment(settings["spark.master"])
         variables |= {"_PYSPARK_DRIVER_CONN_INFO_PATH": str(self._address_file), "SPARK_CONNECT_MODE": "0"}
         # The output goes to a log: a user can do nothing about what the JVM writes while it starts.
-        with self._log.open("ab") as output, socket.socket(socket.AF_UNIX) as listener:
+        with self.log.open("ab") as output, socket.socket(socket.AF_UNIX) as listener:
             starts_daemon = workers and settings.get("spark.python.daemon.module") == DAEMON
             if starts_daemon and _listen(listener, self._folder / "workers"):
                 variables[AHEAD] = listener.getsockname()
@@ -222,7 +228,7 @@ class Jvm:
         while self._address is None:
             if self.process.poll() is not None:
                 self.end(1)
-                log_end = tail(self._log, since=self.log_start)
+                log_end = tail(self.log, since=self.log_start)
                 raise too_many_files(log_end) or EnvironmentProblem(
                     f"Spark did not start: {complaint(self)}", hint=HINT
                 )
@@ -262,7 +268,7 @@ class Jvm:
 
 def complaint(jvm: Jvm) -> str:
     """Return the message in which a JVM that did not start rejects its settings, else the end of its log."""
-    log = log_file()
+    log = jvm.log
     lines = list(map(str.strip, tail(log, since=jvm.log_start).splitlines()))
     message = next((match["told"] or match["jvm"] for match in map(_COMPLAINT.match, lines) if match), "")
     end = "\n".join(lines[-_LOG_LINES:])
@@ -323,7 +329,7 @@ def lost() -> EnvironmentProblem | None:
     """Return the error to report if the JVM ended unexpectedly. None: it is running, or none was started."""
     if _running is None or _running.process.poll() is None:
         return None
-    log = log_file()
+    log = _running.log
     return too_many_files(tail(log, since=_running.log_start)) or EnvironmentProblem(
         f"Spark's JVM was killed or ran out of memory (exit status {_running.process.returncode}). "
         f"End of {log}:\n{tail(log, 5)}",

@@ -255,6 +255,7 @@ def test_a_key_file_is_read(tmp_path: Path, form: str) -> None:
         f'[keys]\na = "{key_text(b"s")}',
         '[keys]\na = "ssssssss?"',
         '[keys]\na = 5',
+        f'[keys]\na = "Ã©{key_text(b"s")}"',  # é, as UTF-8 has it
         f'current = "c"\n[keys]\na = "{key_text(b"s")}"',
         f'other = 1\n[keys]\na = "{key_text(b"s")}"',
         f'[keys]\n"a b" = "{key_text(b"s")}"',

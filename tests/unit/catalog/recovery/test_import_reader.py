@@ -233,6 +233,13 @@ def test_backups_that_contradict_the_catalog_are_reported(row: dict[str, Any], c
     assert complaint in planned(row, catalog=catalog_rows(backup("b", 5))).against[0][2]
 
 
+def test_backups_of_one_new_source_have_one_kind() -> None:
+    plan = planned(backup("a", 1), backup("b", 2, source_kind="borg"))
+    assert [row[2] for row in plan.against] == [
+        "source laptop is one of kind restic, not borg: give it another name"
+    ]
+
+
 def test_a_log_is_in_no_chain_and_may_come_late() -> None:
     catalog = catalog_rows(backup("a", 1), backup("b", 5))
     plan = planned(backup("w", 3, kind="log", start_ts=1), backup("c", 6, parent="b"), catalog=catalog)

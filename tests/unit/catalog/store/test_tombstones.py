@@ -83,11 +83,12 @@ def test_a_prune_exists_with_prune_json_and_ends_with_done(storage: Storage, pru
 def test_chunks_of_an_unrecorded_prune_are_deleted(storage: Storage, prune: Prune) -> None:
     storage.put(f"{layout.PRUNES_FOLDER}/a-strangers/file", b"{}")
     storage.put(f"{layout.prune_folder(OTHER_ID)}notes.txt", b"not ours")
+    storage.put(f"{layout.prune_folder(ID)}removals-.jsonl", b"")  # its writer was cut off; listed first
     object_count = len(list(storage.list("prunes/")))
     tombstones.discard_unrecorded(storage, "other")
     assert len(list(storage.list("prunes/"))) == object_count
     tombstones.discard_unrecorded(storage, "prod")
-    assert len(list(storage.list("prunes/"))) == 2
+    assert len(list(storage.list("prunes/"))) == 3
     tombstones.write_prune(storage, prune)
     tombstones.discard_unrecorded(storage, "prod")
     assert tombstones.incomplete(storage) == [ID]

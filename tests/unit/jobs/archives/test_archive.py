@@ -391,6 +391,7 @@ def test_a_later_backup_shows_how_far_a_vbucket_was_rolled_back(tmp_path: Path) 
         ('{"0": [[8, 3], [7, 0]]}', '{"0": [[8, 3], [7, 0]]}', 11),
         (None, '{"0": [[8, 3], [7, 0]]}', 11),
         ('{"0": [[7, 0]]}', '{"0": [[8], "x", [8, 3, 1], ["8", 3]], "x": 1, "1": [[9, 0]]}', 11),
+        ('{"0": [[7, 0]]}', f'{{"0": [[7, 0]], "{"9" * 5000}": [[8, 3]]}}', 11),  # no number of a vbucket
     ],
 )
 def test_a_branch_rolls_a_vbucket_back_to_where_it_began(

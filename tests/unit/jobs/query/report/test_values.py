@@ -187,3 +187,10 @@ def test_the_page_and_its_charts_need_no_pandas_and_no_arrow() -> None:
 def test_a_missing_folder_is_named(tmp_path: Path) -> None:
     with pytest.raises(EnvironmentProblem, match="No such file"):
         write_whole("", tmp_path / "nowhere" / "report.html", "The report")
+
+
+def test_a_file_that_cannot_be_put_in_place_leaves_nothing_behind(tmp_path: Path) -> None:
+    (tmp_path / "report.html").mkdir()
+    with pytest.raises(EnvironmentProblem, match="Is a directory"):
+        write_whole("text", tmp_path / "report.html", "The report")
+    assert [path.name for path in tmp_path.iterdir()] == ["report.html"]

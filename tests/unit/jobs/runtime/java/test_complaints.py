@@ -25,11 +25,8 @@ from lakebackup_jobs.runtime.java import jvm
         ("WARNING: incubator modules\n", "its JVM ended. End of {log}:\nWARNING: incubator modules"),
     ],
 )
-def test_a_jvm_that_did_not_start_says_why_without_a_stack(
-    log: str, complaint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_jvm_that_did_not_start_says_why_without_a_stack(log: str, complaint: str, tmp_path: Path) -> None:
     file = tmp_path / "spark.log"
     file.write_text(log, "utf-8")
-    monkeypatch.setattr(jvm, "log_file", lambda: file)
-    started: Any = SimpleNamespace(log_start=0)
+    started: Any = SimpleNamespace(log=file, log_start=0)
     assert jvm.complaint(started) == complaint.format(log=file)
