@@ -1,8 +1,8 @@
 """The catalog's SQL, one statement a file, in Spark's dialect, values only as `:name` parameters.
 
 Views and queries lie in folders by area. A name is unique in its kind, so callers need not know its area.
-`duckdb/` has the same folders, with each statement's text on DuckDB as sqlglot translates it: loading sqlglot
-and translating a few statements takes longer than running them. A test compares them.
+`duckdb/` has the same folders, with each statement's text on DuckDB as sqlglot translates it. It is not a
+source: `lakebackup.sql_engine.translations` writes it when the package is installed or built.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from importlib.resources.abc import Traversable
 
+#: The kinds of statements that have a text on DuckDB.
+TRANSLATED_KINDS = ("queries", "views")
 _LOADED: dict[str, tuple[str, str]] = {}
 """Text of a statement that was loaded -> its kind and name."""
 
@@ -40,10 +42,10 @@ def load(kind: str, name: str) -> str:
 
 @cache
 def translation(text: str) -> Translation | None:
-    """The recorded translation of a statement that `load` gave; None for another text, or when the statement
-    was changed since it was recorded."""
+    """The translation of a statement that `load` gave, as it was written; None for another text, and where
+    the statement has changed since."""
     kind, name = _LOADED.get(text, ("", ""))
-    if kind not in ("queries", "views"):
+    if kind not in TRANSLATED_KINDS:
         return None
     try:
         head, _, duckdb = translation_file(kind, name).read_text(encoding="utf-8").partition("\n")
@@ -53,13 +55,14 @@ def translation(text: str) -> Translation | None:
     return Translation(frozenset(relations), duckdb.rstrip("\n")) if digest == _digest(text) else None
 
 
-def translation_file(kind: str, name: str) -> Traversable:
-    """Where the translation of a statement is recorded."""
-    return files(__name__).joinpath("duckdb", kind, *area(kind, name).split("/"), f"{name}.sql")
+def translation_file(kind: str, name: str = "") -> Traversable:
+    """Where the translation of a statement is; without a name the folder of a kind."""
+    folder = files(__name__).joinpath("duckdb", kind)
+    return folder.joinpath(*area(kind, name).split("/"), f"{name}.sql") if name else folder
 
 
-def recording(text: str, translated: Translation) -> str:
-    """What is recorded of a statement."""
+def translation_text(text: str, translated: Translation) -> str:
+    """The content of a translation's file: the statement's digest, the relations that it reads, its text."""
     return f"-- {' '.join([_digest(text), *sorted(translated.relations)])}\n{translated.duckdb}\n"
 
 
