@@ -31,7 +31,9 @@ EngineChoice = Literal["auto", "duckdb", "spark"]
 RAW = "raw_"
 NOW = "now_"
 #: Small views that others depend on, or that Spark plans for long: computed once, not at each use.
-KEPT = frozenset({"backups", "coverage", "due_runs", "faults", "faulty_files", "chain_points"})
+KEPT = frozenset(
+    {"backups", "coverage", "due_runs", "faults", "faulty_files", "chain_points", "retained_backups"}
+)
 #: The areas of views that others share begin so; a person does not see these.
 INTERNAL = "internal"
 #: Opened before the other tables: a backup's rows in those are committed before its own.
