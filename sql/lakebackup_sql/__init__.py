@@ -1,8 +1,8 @@
 """Load the catalog's SQL: one statement per file, in Spark's dialect, with values as `:name` parameters.
 
 Views and queries are in folders by area. Names are unique within a kind, so callers need not know the area.
-`duckdb/` has the same folders with sqlglot's translation of each statement into DuckDB's dialect, because
-loading sqlglot and translating a few statements takes longer than running them. A test compares the files.
+`duckdb/` has the same folders with sqlglot's translation of each statement into DuckDB's dialect. It is not a
+source: `lakebackup.sql_engine.translations` writes it when the package is installed or built.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from importlib.resources.abc import Traversable
 
+#: The kinds of statements that have a text on DuckDB.
+TRANSLATED_KINDS = ("queries", "views")
 _LOADED: dict[str, tuple[str, str]] = {}
 """Text of each loaded statement -> its kind and name."""
 
@@ -43,12 +45,12 @@ def load(kind: str, name: str) -> str:
 
 @cache
 def translation(text: str) -> Translation | None:
-    """The recorded translation of a statement that `load` returned.
+    """The written translation of a statement that `load` returned.
 
-    None for any other text, and for a statement that changed after its translation was recorded.
+    None for any other text, and for a statement that changed after its translation was written.
     """
     kind, name = _LOADED.get(text, ("", ""))
-    if kind not in ("queries", "views"):
+    if kind not in TRANSLATED_KINDS:
         return None
     try:
         head, _, duckdb = translation_file(kind, name).read_text(encoding="utf-8").partition("\n")
@@ -58,12 +60,13 @@ def translation(text: str) -> Translation | None:
     return Translation(frozenset(relations), duckdb.rstrip("\n")) if digest == _digest(text) else None
 
 
-def translation_file(kind: str, name: str) -> Traversable:
-    """The file with the recorded translation of a statement."""
-    return files(__name__).joinpath("duckdb", kind, *area(kind, name).split("/"), f"{name}.sql")
+def translation_file(kind: str, name: str = "") -> Traversable:
+    """The file with the translation of a statement; without a name the folder of a kind."""
+    folder = files(__name__).joinpath("duckdb", kind)
+    return folder.joinpath(*area(kind, name).split("/"), f"{name}.sql") if name else folder
 
 
-def recording(text: str, translated: Translation) -> str:
+def translation_text(text: str, translated: Translation) -> str:
     """The content of a translation's file: a line with digest and relations, then the translated text."""
     return f"-- {' '.join([_digest(text), *sorted(translated.relations)])}\n{translated.duckdb}\n"
 

@@ -48,7 +48,10 @@ def test_the_wheel_has_no_demo_and_all_metadata(wheel: Path) -> None:
         (metadata,) = (name for name in names if name.endswith(".dist-info/METADATA"))
         text = content.read(metadata).decode()
     assert not [name for name in names if "/demo/" in name or "bootstrap" in name or name.startswith("tests")]
-    assert {"lakebackup/py.typed", "lakebackup_sql/views/report/status.sql"} <= set(names)
+    status = "views/report/status.sql"
+    assert f"lakebackup_sql/{status}" in names
+    assert f"lakebackup_sql/duckdb/{status}" in names
+    assert "lakebackup/py.typed" in names
     version = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["version"]
     assert f"\nVersion: {version}\n" in text
     assert "lakebackup_jobs/query/plotly/plotly-basic.min.js" in names

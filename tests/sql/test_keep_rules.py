@@ -125,7 +125,7 @@ def test_gaps_do_not_count() -> None:
     assert kept({"keep_yearly": 9}, ends) == {3, 4}
 
 
-def _period(rule: str, zone: str) -> Callable[[datetime], object]:
+def period_of(rule: str, zone: str) -> Callable[[datetime], object]:
     """What the model tells two periods apart by."""
 
     def found(end: datetime) -> object:
@@ -147,7 +147,7 @@ def modelled(rules: Mapping[str, int], zone: str, ends: Sequence[datetime]) -> s
     found = {len(ends)}
     for rule, count in rules.items():
         newest: dict[object, int] = {}
-        period = _period(rule, zone)
+        period = period_of(rule, zone)
         for number in range(len(ends), 0, -1):
             newest.setdefault(period(ends[number - 1]), number)
         found |= set(list(newest.values())[:count])

@@ -43,9 +43,9 @@ from lakebackup.plan.upkeep.prune import Cut, Held, columns_of, in_force_schema,
 from lakebackup.recovery.import_reader import import_schema
 from lakebackup.rows.tables import ARROW_SCHEMAS, TABLES
 from lakebackup.rules.retention import Rule
-from lakebackup.sql_engine import KEPT, RAW, clock_at, relations_in, steps, steps_for, translate
+from lakebackup.sql_engine import KEPT, RAW, clock_at, relations_in, steps, steps_for, translate, translations
 from lakebackup.sql_engine.duck import DuckEngine
-from lakebackup_sql import area, load, names, recording, translation, translation_file
+from lakebackup_sql import area, load, names, translation, translation_file
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -54,7 +54,6 @@ if TYPE_CHECKING:
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
-TRANSLATIONS = ROOT / "sql/lakebackup_sql/duckdb"
 PLACES = {"destination": "d", "source": "prod", "scope": "orders", "epoch": "e1", "region": "0"}
 # What columns of these names hold unless a case, or OWN for a table, says otherwise.
 USUAL = {
@@ -323,7 +322,7 @@ _TAKES_SPARK = re.compile(r"\b(SparkEngine|class PrunePlan|class NameOrphans|rea
 
 @cache
 def changed() -> frozenset[tuple[str, str]]:
-    """Statements whose text, cases or recorded text differ from the main branch, wherever they lie."""
+    """Statements whose text or cases differ from the main branch, wherever they lie."""
     base = os.environ.get("LAKEBACKUP_TEST_BASE") or _git("merge-base", "HEAD", "origin/main", check=False)
     if not base:
         return frozenset()
@@ -447,9 +446,8 @@ def test_every_statement_has_a_case() -> None:
 
 
 def test_every_file_is_of_a_statement() -> None:
-    for folder, file_of in ((HERE / "cases", cases_file), (TRANSLATIONS, translation_file)):
-        files = {str(path) for path in folder.rglob("*") if path.is_file()}
-        assert files == {str(file_of(kind, name)) for kind, name in statements()}
+    files = {str(path) for path in (HERE / "cases").rglob("*") if path.is_file()}
+    assert files == {str(cases_file(kind, name)) for kind, name in statements()}
 
 
 def test_no_folder_of_statements_is_long() -> None:
@@ -468,7 +466,6 @@ def test_every_query_that_spark_runs_is_found() -> None:
         ("sql/lakebackup_sql/queries/prune/topics/prune_cuts.sql", ("queries", "prune_cuts")),
         ("sql/lakebackup_sql/queries/restore/topics/restore_files.sql", ("queries", "restore_files")),
         ("tests/sql/cases/queries/prune/topics/prune_cuts.yml", ("queries", "prune_cuts")),
-        ("sql/lakebackup_sql/duckdb/views/restore/coverage.sql", ("views", "coverage")),
     ],
 )
 def test_a_changed_file_is_of_a_statement(path: str, statement: tuple[str, str]) -> None:
@@ -571,16 +568,25 @@ def naive(value: Any) -> Any:
     return value.replace(tzinfo=None) if isinstance(value, datetime) else value
 
 
+def test_what_duckdb_runs_is_written_anew() -> None:
+    """Files of changed statements are replaced, others stay as they are, and those of deleted ones go."""
+    same = Path(str(translation_file("queries", "list_backups")))
+    changed = Path(str(translation_file("queries", "find_backups")))
+    old = same.parent / "deleted_statement.sql"
+    translations.write()
+    before, text = same.stat(), changed.read_text(encoding="utf-8")
+    changed.write_text("-- 0\nSELECT 1\n", encoding="utf-8")
+    old.write_text("-- 0\nSELECT 1\n", encoding="utf-8")
+    translations.write()
+    assert (same.stat().st_ino, same.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+    assert changed.read_text(encoding="utf-8") == text
+    assert not old.exists()
+
+
 @pytest.mark.parametrize(("kind", "name"), statements())
-def test_the_duckdb_text_is_the_recorded_one(kind: str, name: str) -> None:
-    """It is what runs; a new sqlglot must not change it unseen. To record: delete the file and run this."""
-    file, text = Path(str(translation_file(kind, name))), load(kind, name)
-    wanted = recording(text, translate(text))
-    if not file.exists():
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(wanted, encoding="utf-8")
-        pytest.fail(f"{file.name} was not there and has been recorded: read it, then run again")
-    assert file.read_text(encoding="utf-8") == wanted
+def test_the_text_on_duckdb_is_the_translation_of_the_statement(kind: str, name: str) -> None:
+    text = load(kind, name)
+    assert translation(text) == translate(text)
 
 
 def test_a_changed_statement_is_translated_again(monkeypatch: pytest.MonkeyPatch) -> None:

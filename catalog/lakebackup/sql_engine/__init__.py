@@ -32,7 +32,9 @@ RAW = "raw_"
 NOW = "now_"
 #: Small views that other views read, or that take Spark long to plan. They are computed once, not at each
 #: use.
-KEPT = frozenset({"backups", "coverage", "due_runs", "faults", "faulty_files", "chain_points"})
+KEPT = frozenset(
+    {"backups", "coverage", "due_runs", "faults", "faulty_files", "chain_points", "retained_backups"}
+)
 #: Areas with this prefix hold views that only other views read; a person does not see them.
 INTERNAL = "internal"
 #: The table that is opened before the others: a backup's rows in those are committed before its row here.

@@ -79,6 +79,13 @@ def setup(root: Path = ROOT) -> None:
         arguments = ["--no-deps", "--no-build-isolation", "-e", str(root)]
         _run([*pip, *arguments], "lakebackup could not be installed.")
         package.write_text(stamp, "utf-8")
+    translations, statements = venv / ".translations", sorted((root / "sql").rglob("*.sql"))
+    statements = [path for path in statements if "duckdb" not in path.parts]
+    translator = root / "catalog/lakebackup/sql_engine/__init__.py"
+    if _read(translations) != (stamp := digest([lock, translator, *statements])):
+        say("translating the SQL for DuckDB")
+        _run([str(python), "-m", "lakebackup.sql_engine.translations"], "The SQL could not be translated.")
+        translations.write_text(stamp, "utf-8")
     say("checking the JVM libraries (fetched once, about 70 MB)")
     _run(
         [str(python), "-m", "lakebackup_jobs.runtime.java.jars", "spark", "kafka"],

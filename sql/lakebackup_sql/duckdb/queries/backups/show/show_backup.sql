@@ -1,6 +1,0 @@
--- 674f6072fcbeb02b backups
-SELECT
-  *
-FROM backups
-WHERE
-  backup_id = $backup_id

@@ -1,6 +1,0 @@
--- 6730670858547876 policies
-SELECT
-  *
-FROM policies AS p
-WHERE
-  p.source = $source

@@ -1,8 +1,0 @@
--- c586e184089ff305 groups
-SELECT DISTINCT
-  g.group_id
-FROM groups AS g
-WHERE
-  g.source = $source AND NOT g.position IS NULL
-ORDER BY
-  g.group_id NULLS FIRST

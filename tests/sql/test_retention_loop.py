@@ -1,0 +1,186 @@
+"""The views of retention against one loop over the backups of a source, newest first, as restic has it.
+
+Pure: the SQL runs on DuckDB, over backups that are rows. Policies and chains are random.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.sql.test_keep_rules import RULES, period_of
+from tests.sql.test_queries import on_duckdb
+
+from lakebackup.sql_engine import relations_in, steps
+
+HOUR_MS = 3_600_000
+QUESTION = "SELECT source, number, status, reason FROM obsolete_backups ORDER BY source, number"
+Policy = Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Taken:
+    """A backup: when it ended (ms), the numbers of the backups that it needs, its full first and itself last,
+    whether those can all be restored, and whether a person holds it."""
+
+    end_ts: int
+    needs: tuple[int, ...]
+    usable: bool
+    held: bool
+
+    @property
+    def is_full(self) -> bool:
+        return self.usable and len(self.needs) == 1
+
+    @property
+    def is_first(self) -> bool:
+        """Whether keep_differentials counts it: a full, or a backup directly on a full."""
+        return self.usable and len(self.needs) <= 2
+
+
+def judge(backups: Mapping[int, Taken], policy: Policy) -> list[tuple[str, str]]:
+    """Status and reason of each backup, by number."""
+    reasons: dict[int, str] = {}
+    periods: dict[str, set[object]] = {rule: set() for rule in RULES if f"keep_{rule}" in policy}
+    for number, backup in sorted(backups.items(), reverse=True):
+        kept_by = [*_newest_of_period(backup, policy, periods)]
+        if backup.held:
+            reasons[number] = "held"
+        elif not set(policy) - {"window_from_ts", "min_redundancy"}:
+            reasons[number] = "no_limit"
+        elif _in_window(number, backups, policy):
+            reasons[number] = "window"
+        elif _in_redundancy(number, backups, policy, has_rules=bool(periods)):
+            reasons[number] = "redundancy"
+        elif kept_by:
+            reasons[number] = kept_by[0]
+        elif backup.is_full and _rank(number, backups, "is_full") <= policy.get("min_redundancy", 0):
+            reasons[number] = "minimum"
+        elif any(backups[before].held for before in backup.needs):
+            reasons[number] = "inherited"
+    needed = {before for number in reasons for before in backups[number].needs}
+    return [
+        ("KEEP" if reason == "held" else "VALID" if number in needed else "OBSOLETE", reason)
+        for number in sorted(backups)
+        for reason in [
+            reasons.get(number) or ("needed" if number in needed else _why_obsolete(number, backups, policy))
+        ]
+    ]
+
+
+def _newest_of_period(backup: Taken, policy: Policy, periods: Mapping[str, set[object]]) -> Iterator[str]:
+    """The keep_… rules for which it is the newest backup of a period that counts; called newest first."""
+    if backup.usable:
+        for rule, counted in periods.items():
+            period = period_of(rule, "UTC")(datetime.fromtimestamp(backup.end_ts / 1000, UTC))
+            if period not in counted and len(counted) < policy[f"keep_{rule}"]:
+                yield rule
+            counted.add(period)
+
+
+def _in_window(number: int, backups: Mapping[int, Taken], policy: Policy) -> bool:
+    if "window_days" not in policy:
+        return False
+    before = [n for n, b in backups.items() if b.usable and b.end_ts <= policy["window_from_ts"]]
+    fulls_before = [n for n in before if backups[n].is_full]
+    ended_in_window = backups[number].end_ts > policy["window_from_ts"]
+    return not fulls_before or ended_in_window or number in (max(before), max(fulls_before))
+
+
+def _in_redundancy(number: int, backups: Mapping[int, Taken], policy: Policy, *, has_rules: bool) -> bool:
+    only_rule = "keep_differentials" in policy and "window_days" not in policy and not has_rules
+    if "redundancy" not in policy and not only_rule:
+        return False
+    fulls = sorted((n for n, b in backups.items() if b.is_full), reverse=True)
+    count = policy.get("redundancy", len(fulls) + 1)
+    if len(fulls) >= count and number < fulls[count - 1]:
+        return False
+    full = backups[number].needs[0]
+    firsts = [n for n, b in backups.items() if b.is_first and b.needs[0] == full and n <= number]
+    if backups[number].is_full or not firsts or "keep_differentials" not in policy:
+        return True
+    return _rank(max(firsts), backups, "is_first") <= policy["keep_differentials"]
+
+
+def _rank(number: int, backups: Mapping[int, Taken], kind: str) -> int:
+    return sum(getattr(backup, kind) for other, backup in backups.items() if other >= number)
+
+
+def _why_obsolete(number: int, backups: Mapping[int, Taken], policy: Policy) -> str:
+    if any(f"keep_{rule}" in policy for rule in RULES):
+        return "rules"
+    if "window_days" not in policy:
+        return "redundancy"
+    if "redundancy" in policy:
+        return "both"
+    fulls_before = [n for n, b in backups.items() if b.is_full and b.end_ts <= policy["window_from_ts"]]
+    return "superseded" if backups[number].needs[0] >= max(fulls_before) else "window"
+
+
+def _taken(drawn: Sequence[tuple[str, int, bool, bool]]) -> tuple[dict[int, Taken], list[dict[str, Any]]]:
+    """The backups of a source, and their rows. A differential (D) continues its full, an incremental (I) the
+    backup before it."""
+    backups: dict[int, Taken] = {}
+    rows: list[dict[str, Any]] = []
+    end_ts, damaged = 0, set()
+    for number, (kind, hours, is_damaged, held) in enumerate(drawn, 1):
+        end_ts += hours * HOUR_MS
+        before = backups[number - 1].needs if number > 1 and kind != "F" else ()
+        needs = (*(before[:1] if kind == "D" else before), number)
+        if is_damaged:
+            damaged.add(number)
+        backups[number] = Taken(end_ts, needs, not damaged & set(needs), held)
+        continued = {"base": str(needs[0]), "parent_place": needs[-2]} if before else {"kind": "full"}
+        rows.append({"number": number, "end_ts": end_ts, "damaged": is_damaged, "held": held, **continued})
+    return backups, rows
+
+
+def _one_in(count: int) -> st.SearchStrategy[bool]:
+    return st.integers(1, count).map(lambda number: number == count)
+
+
+BACKUPS = st.lists(
+    st.tuples(st.sampled_from("FDDII"), st.sampled_from((1, 5, 20, 30, 200)), _one_in(10), _one_in(15)),
+    min_size=1,
+    max_size=14,
+)
+LIMITS = st.dictionaries(
+    st.sampled_from(
+        ("window_days", "redundancy", "keep_differentials", "keep_last", "keep_daily", "keep_weekly")
+    ),
+    st.integers(1, 3),
+    max_size=3,
+)
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.lists(st.tuples(BACKUPS, LIMITS, st.integers(0, 3), st.integers(0, 400)), min_size=20, max_size=20))
+def test_the_views_judge_as_the_loop(drawn: list[tuple[Any, dict[str, int], int, int]]) -> None:
+    given_rows: dict[str, list[dict[str, Any]]] = {"backups": [], "in_force": [], "checks": [], "holds": []}
+    expected = []
+    for number, (chain, limits, minimum, hours) in enumerate(drawn):
+        source = f"{number:02}"
+        backups, rows = _taken(chain)
+        policy = {**limits, "min_redundancy": minimum}
+        if "window_days" in limits:
+            policy["window_from_ts"] = hours * HOUR_MS
+        given_rows["in_force"].append({**policy, "source": source})
+        for row in rows:
+            is_damaged, held = row.pop("damaged"), row.pop("held")
+            own = {"source": source, "backup_id": f"{source}-{row['number']}"}
+            base = {"base": f"{source}-{row['base']}"} if "base" in row else {}
+            given_rows["backups"].append({**row, **own, **base})
+            if is_damaged:
+                given_rows["checks"].append({**own, "path": own["backup_id"], "outcome": "damaged"})
+            if held:
+                given_rows["holds"].append(own)
+        verdicts = judge(backups, policy)
+        expected += [(source, n, *verdict) for n, verdict in enumerate(verdicts, 1)]
+    engine = on_duckdb({"given": given_rows, "when": {}}, {*relations_in(QUESTION), *steps(QUESTION)})
+    engine.define("verdicts", QUESTION)
+    rows = engine.run("SELECT * FROM verdicts ORDER BY source, number", (), {}).read_all().to_pylist()
+    assert [tuple(row.values()) for row in rows] == expected
