@@ -133,7 +133,7 @@ class _InWorker:
         with self._record_steps():
             yield from cast("PerNumber", self.work).each(numbers)
 
-    def _steps_recorded(self) -> AbstractContextManager[None]:
+    def _record_steps(self) -> AbstractContextManager[None]:
         """Record this process's steps; the driver's are already recorded, with those of its tasks."""
         return nullcontext() if os.getpid() == self.steps.driver else _steps_recorded(self.steps)
 

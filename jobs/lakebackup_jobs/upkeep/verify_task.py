@@ -395,7 +395,7 @@ class ListObjects(Look):
 
 @dataclass(frozen=True, slots=True)
 class NameOrphans(Look):
-    """Turns each row of the query find_orphans into a finding."""
+    """Turns each row of the query "find_orphans" into a finding."""
 
     def look(self, rows: Iterable[Row]) -> Iterator[Check]:
         for row in rows:

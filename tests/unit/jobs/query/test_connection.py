@@ -22,6 +22,7 @@ from lakebackup.requests import Request
 from lakebackup.rules.times import format_ts
 from lakebackup_jobs.cli.output.rows import json_line
 from lakebackup_jobs.connection import Connection, RestoreOptions
+from lakebackup_jobs.runtime import session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -316,9 +317,11 @@ def test_without_a_way_to_spark_the_select_is_refused(backups: MadeBackups) -> N
 
 
 def test_the_command_says_what_needs_spark_where_spark_cannot_start(
-    backups: MadeBackups, capsys: pytest.CaptureFixture[str]
+    backups: MadeBackups, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The processes of tests can start no JVM."""
+    """The processes of tests can start no JVM; one that has the shared session acts as if it had none."""
+    monkeypatch.setattr(session.SparkSession, "getActiveSession", lambda: None)
+    monkeypatch.setattr(session.SparkContext, "_active_spark_context", None)
     command = ["sql", "--repo", str(backups.folder), "SELECT split('a.b.c', '[.]', 2) AS s"]
     code, output, err = Commands(capsys).run(*command)
     assert (code, output) == (6, "")
