@@ -37,16 +37,16 @@ def all_kept(sources: Sequence[tuple[Mapping[str, Any], Sequence[datetime]]]) ->
     ]  # fmt: skip
     policies = [{**rules, "source": str(source)} for source, (rules, _) in enumerate(sources)]
     found: list[set[int]] = [set() for _ in sources]
-    for row in answer(backups, policies):
+    for row in answer(QUESTION, backups=backups, in_force=policies):
         found[int(row["source"])].add(row["number"])
     return found
 
 
-def answer(backups: list[dict[str, Any]], policies: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    case = {"given": {"backups": backups, "in_force": policies}, "when": {}}
-    engine = on_duckdb(case, {*relations_in(QUESTION), *steps(QUESTION)})
-    engine.define("found", QUESTION)
-    return engine.run("SELECT * FROM found", (), {}).read_all().to_pylist()
+def answer(question: str, **tables: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows of a SELECT over a catalog with these rows in its tables."""
+    engine = on_duckdb({"given": tables, "when": {}}, {*relations_in(question), *steps(question)})
+    engine.define("answers", question)
+    return engine.run("SELECT * FROM answers", (), {}).read_all().to_pylist()
 
 
 def kept(rules: Mapping[str, Any], ends: Sequence[datetime]) -> set[int]:
@@ -96,7 +96,7 @@ def chains_kept(rules: Mapping[str, Any], kinds: str) -> str:
             row |= {"base": str(full), "parent_place": full if kind == "D" else number - 1}
         backups.append(row)
     window = {"window_from_ts": (len(kinds) - rules.get("window_days", 0)) * day}
-    stay = {row["number"] for row in answer(backups, [{**rules, **window}])}
+    stay = {row["number"] for row in answer(QUESTION, backups=backups, in_force=[{**rules, **window}])}
     return "".join(kind if number in stay else "-" for number, kind in enumerate(kinds, 1))
 
 

@@ -36,16 +36,15 @@ import pytest
 import yaml
 from tests.support.rows import nothing
 
-import lakebackup_sql
 from lakebackup.plan.snapshots.restore import chosen_schema
 from lakebackup.plan.upkeep.import_backups import numbered_schema
 from lakebackup.plan.upkeep.prune import Cut, Held, columns_of, in_force_schema, leaving_schema
 from lakebackup.recovery.import_reader import import_schema
 from lakebackup.rows.tables import ARROW_SCHEMAS, TABLES
 from lakebackup.rules.retention import Rule
-from lakebackup.sql_engine import KEPT, RAW, clock_at, relations_in, steps, steps_for, translate, translations
+from lakebackup.sql_engine import KEPT, RAW, clock_at, relations_in, steps, steps_for
 from lakebackup.sql_engine.duck import DuckEngine
-from lakebackup_sql import area, load, names, translation, translation_file
+from lakebackup_sql import area, load, names
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -566,34 +565,6 @@ def instants(rows: pa.Table) -> pa.Table:
 def naive(value: Any) -> Any:
     """An instant without its time zone, as DuckDB gives it."""
     return value.replace(tzinfo=None) if isinstance(value, datetime) else value
-
-
-def test_what_duckdb_runs_is_written_anew() -> None:
-    """Files of changed statements are replaced, others stay as they are, and those of deleted ones go."""
-    same = Path(str(translation_file("queries", "list_backups")))
-    changed = Path(str(translation_file("queries", "find_backups")))
-    old = same.parent / "deleted_statement.sql"
-    translations.write()
-    before, text = same.stat(), changed.read_text(encoding="utf-8")
-    changed.write_text("-- 0\nSELECT 1\n", encoding="utf-8")
-    old.write_text("-- 0\nSELECT 1\n", encoding="utf-8")
-    translations.write()
-    assert (same.stat().st_ino, same.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
-    assert changed.read_text(encoding="utf-8") == text
-    assert not old.exists()
-
-
-@pytest.mark.parametrize(("kind", "name"), statements())
-def test_the_text_on_duckdb_is_the_translation_of_the_statement(kind: str, name: str) -> None:
-    text = load(kind, name)
-    assert translation(text) == translate(text)
-
-
-def test_a_changed_statement_is_translated_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    text = load("queries", "list_backups")
-    assert translation(text) == translate(text)
-    monkeypatch.setitem(lakebackup_sql._LOADED, f"{text} ", ("queries", "list_backups"))
-    assert translation(f"{text} ") is None
 
 
 def test_queries_read_known_relations_only() -> None:

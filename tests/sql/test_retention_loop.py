@@ -12,13 +12,10 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.sql.test_keep_rules import RULES, period_of
-from tests.sql.test_queries import on_duckdb
-
-from lakebackup.sql_engine import relations_in, steps
+from tests.sql.test_keep_rules import RULES, answer, period_of
 
 HOUR_MS = 3_600_000
-QUESTION = "SELECT source, number, status, reason FROM obsolete_backups ORDER BY source, number"
+QUESTION = "SELECT source, number, status, reason FROM obsolete_backups"
 Policy = Mapping[str, int]
 
 
@@ -180,7 +177,5 @@ def test_the_views_judge_as_the_loop(drawn: list[tuple[Any, dict[str, int], int,
                 given_rows["holds"].append(own)
         verdicts = judge(backups, policy)
         expected += [(source, n, *verdict) for n, verdict in enumerate(verdicts, 1)]
-    engine = on_duckdb({"given": given_rows, "when": {}}, {*relations_in(QUESTION), *steps(QUESTION)})
-    engine.define("verdicts", QUESTION)
-    rows = engine.run("SELECT * FROM verdicts ORDER BY source, number", (), {}).read_all().to_pylist()
-    assert [tuple(row.values()) for row in rows] == expected
+    verdict_rows = sorted(tuple(row.values()) for row in answer(QUESTION, **given_rows))
+    assert verdict_rows == expected

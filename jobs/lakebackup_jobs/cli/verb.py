@@ -75,7 +75,7 @@ class Call:
         self.explain: bool = flags.get("explain", False)
         self.dry_run: bool = self.explain or flags.get("dry_run", False)
         self._shared_flags, self._stack, self._overrides = taken, stack, dict[str, Any]()
-        #: Whether `[notify]` is told how the verb ended, and the result so far.
+        #: Whether a message to `[notify]` reports the end of the verb, and the result so far.
         self.notifies, self.outcome = False, dict[str, Any]()
         #: The last request that `request` returned.
         self.job_request: object = None

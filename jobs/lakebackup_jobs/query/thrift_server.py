@@ -15,7 +15,7 @@ import subprocess
 import tempfile
 import time
 from contextlib import contextmanager, suppress
-from itertools import count
+from itertools import count, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -212,7 +212,7 @@ class SharedViews:
     ) -> None:
         self._uri, self._folder, self._account, self._sql = catalog_uri, folder, account, sql
         self._numbers = count()
-        self._folders: dict[Path, float] = {}  # when each began to be read
+        self._folders: dict[Path, float] = {}  # in order, with the time from which statements read each
         self._versions: Mapping[str, int] = {}
         self._computed = self._next_check = -math.inf
 
@@ -262,8 +262,8 @@ class SharedViews:
 
     def _delete_replaced(self) -> None:
         """Delete the files that no statement can read any more."""
-        for folder, next_began in list(zip(self._folders, [*self._folders.values()][1:], strict=False)):
-            if next_began + _STATEMENT_S < self._computed:
+        for (folder, _), (_, replaced_s) in pairwise(list(self._folders.items())):
+            if replaced_s + _STATEMENT_S < self._computed:
                 shutil.rmtree(folder)
                 del self._folders[folder]
 

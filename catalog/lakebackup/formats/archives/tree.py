@@ -129,7 +129,7 @@ def _require_full(backup: Found, backups: list[Found]) -> None:
 def _require_every_file(node: Node) -> None:
     """Raise Damaged for a gap in the file numbers, which start at 0.
 
-    Missing files at the end do not show here; only `seqno.json` tells of them.
+    This check does not find missing files at the end; only `seqno.json` shows them.
     """
     for number, stat in enumerate(sorted(node.data, key=_number)):
         if _number(stat) != number:

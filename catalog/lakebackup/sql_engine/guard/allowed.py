@@ -119,31 +119,22 @@ BARE = frozenset(
 #: Functions that may stand in FROM.
 ROWS = frozenset({"range"})
 
-#: Functions with an argument that says how much they make: its index. A number above MOST is refused.
-SIZES = {
-    "repeat": 1,
-    "space": 0,
-    "lpad": 1,
-    "rpad": 1,
-    "leftpad": 1,
-    "array_repeat": 1,
-    "range": -1,
-    "sequence": 1,
-}
+#: Functions with an argument that says how much they make. A number above MOST is refused.
+SIZES = frozenset({"repeat", "space", "lpad", "rpad", "leftpad", "array_repeat", "sequence"})
 MOST = 1_000_000
-#: Functions whose arguments are taken apart to translate them -> how many they have on Spark.
-ARGUMENTS = {
-    **dict.fromkeys(("array_contains", "next_day", "date_trunc", "trunc"), range(2, 3)),
-    **dict.fromkeys(("format_number", "regexp", "regexp_count", "regexp_like"), range(2, 3)),
-    **dict.fromkeys(("regexp_substr", "rlike"), range(2, 3)),
-    **dict.fromkeys(("regexp_extract", "regexp_extract_all", "split"), range(2, 4)),
-    **dict.fromkeys(("split_part", "substring_index"), range(3, 4)),
-    **dict.fromkeys(("ceil", "floor", "to_date", "to_timestamp", "try_to_timestamp"), range(1, 3)),
-    **dict.fromkeys(("format_string", "printf"), range(1, 1000)),
-    "locate": range(2, 4),
-    "char": range(1, 2),
-    "chr": range(1, 2),
+_BY_ARGUMENTS = {
+    range(1, 2): "char chr",
+    range(1, 3): "ceil floor to_date to_timestamp try_to_timestamp",
+    range(1, 1000): "format_string printf",
+    range(2, 3): """
+        array_contains date_trunc format_number next_day regexp regexp_count regexp_like regexp_substr
+        rlike trunc
+    """,
+    range(2, 4): "locate regexp_extract regexp_extract_all split",
+    range(3, 4): "split_part substring_index",
 }
+#: Functions whose arguments the translation to DuckDB takes apart -> how many arguments they have on Spark.
+ARGUMENTS = {name: counts for counts, functions in _BY_ARGUMENTS.items() for name in functions.split()}
 
 _SYNTAX = """
     Select Union Intersect Except Subquery With CTE TableAlias Table From Join Where Group Having Qualify

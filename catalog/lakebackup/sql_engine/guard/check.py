@@ -348,8 +348,9 @@ class _Check:
         if isinstance(node, exp.Func):
             if isinstance(node.parent, exp.Dot) and node.arg_key == "expression":
                 self._refuse(node, "a function has no name in front of it")
-            self._arguments(node)
-            self._size(node)
+            name = (node.name if isinstance(node, exp.Anonymous) else node.sql_name()).lower()
+            self._check_count(node, name)
+            self._size(node, name)
         self._values(node, kind)
 
     def _option(self, node: exp.Expr, name: str, value: object) -> NoReturn:
@@ -364,10 +365,8 @@ class _Check:
         span = (hint.start(), hint.end() - 1) if hint else word(self.sql, words) or own_span
         self._refuse(node, f"{label} is not allowed here", span)
 
-    def _arguments(self, node: exp.Func) -> None:
-        from sqlglot import exp
-
-        name = (node.name if isinstance(node, exp.Anonymous) else node.sql_name()).lower()
+    def _check_count(self, node: exp.Func, name: str) -> None:
+        """Refuse a call with a number of arguments that the translation does not expect."""
         count = len(list(node.iter_expressions()))
         counts = ARGUMENTS.get(name)
         if counts and count not in counts:
@@ -375,17 +374,16 @@ class _Check:
             message = f"The function {name} has too few or too many arguments: {count}."
             raise wrong(self.sql, place_of(self.sql, node), message, f"On Spark it has {counts[0]}{more}.")
 
-    def _size(self, node: exp.Func) -> None:
+    def _size(self, node: exp.Func, name: str) -> None:
         """Refuse calls with a large size: a few words must not create gigabytes."""
         from sqlglot import exp
 
-        name = (node.name if isinstance(node, exp.Anonymous) else node.sql_name()).lower()
         name = {"pad": "lpad", "generate_series": "sequence"}.get(name, name)
         if name == "stack":  # Spark writes code for each row
             rows, *values = node.iter_expressions()
             if not (isinstance(rows, exp.Literal) and rows.name.isdigit() and int(rows.name) <= len(values)):
                 self._refuse(rows, "stack makes a written number of rows, at most one a value")
-        if name not in SIZES or name == "range":
+        if name not in SIZES:
             return
         for number in (argument for argument in node.iter_expressions() if isinstance(argument, exp.Literal)):
             if not number.is_string and float(number.this) > MOST:

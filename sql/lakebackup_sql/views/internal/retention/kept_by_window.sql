@@ -3,11 +3,8 @@
 -- window keeps everything.
 WITH spans AS (
   SELECT
-    k.backup_id, k.place, k.is_full, k.ended_ms, k.window_from_ts,
+    k.backup_id, k.place, k.is_full, k.ended_ms, k.window_from_ts, k.window_place,
     k.usable AND k.ended_ms <= k.window_from_ts AS before_window,
-    MAX(CASE WHEN k.is_full AND k.ended_ms <= k.window_from_ts THEN k.place END) OVER (
-      PARTITION BY k.source
-    ) AS window_place,
     ROW_NUMBER() OVER (
       PARTITION BY k.source, k.usable AND COALESCE(k.ended_ms <= k.window_from_ts, FALSE)
       ORDER BY k.place DESC, k.number DESC

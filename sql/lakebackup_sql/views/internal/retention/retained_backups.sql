@@ -1,7 +1,7 @@
 -- One row per backup: what the rules of retention ask about it, and the policy of its source. Each view kept_by_… is one
 -- rule over these rows; `retention` joins them.
 -- pruned: true: partitions of it were pruned, see `pruned_backups`
--- engine_full: the full that stands on this snapshot of an engine; null: none does
+-- engine_full: the newest full that includes this snapshot of an engine; null: no full includes it
 -- restored: true: an engine was restored to it and has not been backed up since
 -- future: true: a clock was ahead when it was taken
 -- held: true: a person put it on hold
@@ -11,6 +11,7 @@
 -- is_first: true: it is usable, and a full or a backup directly on a full; keep_differentials counts these
 -- ended_ms: when it ended, ms since 1970 UTC
 -- base_place: the place of the first backup of its chain
+-- window_place: the place of the newest full from before the recovery window; null: there is none
 -- time_zone: the policy's time zone
 -- has_rules: true: the policy has a keep_… rule
 WITH facts AS (
@@ -52,6 +53,9 @@ SELECT
   k.*,
   k.usable AND k.parent_place IS NULL AS is_full,
   k.usable AND (k.parent_place IS NULL OR k.parent_place = k.base_place) AS is_first,
+  MAX(CASE WHEN k.usable AND k.parent_place IS NULL AND k.ended_ms <= p.window_from_ts THEN k.place END) OVER (
+    PARTITION BY k.source
+  ) AS window_place,
   p.window_days, p.window_from_ts, p.redundancy, p.min_redundancy, p.keep_last, p.keep_hourly, p.keep_daily,
   p.keep_weekly, p.keep_monthly, p.keep_yearly, p.keep_differentials,
   COALESCE(NULLIF(p.time_zone, ''), 'UTC') AS time_zone,

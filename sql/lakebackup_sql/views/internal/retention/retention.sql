@@ -1,7 +1,6 @@
 -- One row per backup: the first reason for which it stays by itself. Backups that only others need have none here; see
 -- `obsolete_backups`.
 -- stays: the reason, as in `obsolete_backups`; null: there is none
--- window_place: the place of the newest full from before the recovery window
 WITH inherited AS (
   -- A backup that depends on a backup on hold stays as long as its chain needs that one.
   SELECT
@@ -10,15 +9,9 @@ WITH inherited AS (
       PARTITION BY k.source, k.base ORDER BY k.link ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
     ) AS held_until
   FROM retained_backups AS k
-),
-window_places AS (
-  SELECT w.source, MAX(w.place) AS window_place
-  FROM retained_backups AS w
-  WHERE w.is_full AND w.ended_ms <= w.window_from_ts
-  GROUP BY w.source
 )
 SELECT
-  k.*, p.window_place,
+  k.*,
   CASE
     WHEN k.state = 'deleted' THEN NULL
     WHEN k.held THEN 'held'
@@ -38,7 +31,6 @@ SELECT
     WHEN k.link < i.held_until THEN 'inherited'
   END AS stays
 FROM retained_backups AS k
-LEFT JOIN window_places AS p ON k.source = p.source
 LEFT JOIN kept_by_window AS w ON k.backup_id = w.backup_id
 LEFT JOIN kept_by_redundancy AS r ON k.backup_id = r.backup_id
 LEFT JOIN kept_by_period AS t ON k.backup_id = t.backup_id
