@@ -241,6 +241,10 @@ GIVEN: dict[str, tuple[pa.Schema, dict[str, Any]]] = {
     "given_rows": (import_schema("manifests"), {"bytes": 1, "row_file": 0}),
     "known_files": (ARROW_SCHEMAS["files"], DEFAULTS["files"]),
     "made_files": (ARROW_SCHEMAS["files"], DEFAULTS["files"]),
+    "archive_mutations": (
+        relation("scope key cas value", "vbucket seqno place flags expiry datatype", deleted=TRUTH),
+        {"scope": "shop", "vbucket": 7, "key": "k", "seqno": 1, "place": 1, "deleted": False},
+    ),
 }
 
 

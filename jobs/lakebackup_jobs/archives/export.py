@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakebackup.errors import NotFound, Refused, UsageProblem
 from lakebackup.formats.archives import meta, tree
-from lakebackup.requests import Request
+from lakebackup.requests import RunRequest
 from lakebackup.rows.base import ARCHIVE, TOPICS, pick
 from lakebackup.rules import layout
 from lakebackup.rules.kinds import require_kind
@@ -51,7 +51,7 @@ TARGET_BYTES = 512 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class ArchiveExportRequest(Request):
+class ArchiveExportRequest(RunRequest):
     """The request to export an archive. `what`: a backup's id or a source; None: the only source."""
 
     folder: str
@@ -176,7 +176,7 @@ class _ImportedExport:
     def __init__(
         self, request: ArchiveExportRequest, reader: CatalogReader, chain: Chain, staged: Staged
     ) -> None:
-        self.chain, self.staged, self.reader = chain, staged, reader
+        self.request, self.chain, self.staged, self.reader = request, chain, staged, reader
         rows = reader.rows("archive_files", backup_id=chain.last["backup_id"])
         self.buckets = select_buckets(request.buckets, sorted({row["scope"] for row in rows if row["scope"]}))
         self.rows = [row for row in rows if row["scope"] in {"", *self.buckets}]
@@ -184,7 +184,7 @@ class _ImportedExport:
     def write(self, work: Workspace) -> dict[str, Any]:
         """Copy the files in tasks, which check their SHA-256."""
         data = [row for row in self.rows if row["role"] != "schema"]
-        storage, reporter, cluster = self.staged.storage, work.reporter, work.cluster
+        storage, reporter = self.staged.storage, work.reporter
         path_of = partial(layout.path_in_archive, self.chain.last["source"])
         roots = self.reader.destinations()
         pairs: list[tuple[Mapping[str, Any], str]] = [(row, path_of(row["path"])) for row in data]
@@ -193,6 +193,7 @@ class _ImportedExport:
             relative_path = path_of(row["path"]).removeprefix(folder_of(self.chain, row["backup_id"]))
             pairs.append((row, f"{newest}/{relative_path.lstrip('/')}".lstrip("/")))
         size = sum(row["bytes"] for row, _ in pairs)
+        work.choose_runner(self.request, size)
         reporter.start(len(pairs), size, "export", "files")
         with TaskProgress(storage, WORK).watched(reporter.update):
             for destination in sorted({row["destination"] for row, _ in pairs}):
@@ -201,7 +202,7 @@ class _ImportedExport:
                 )
                 uri = roots.uri(destination)
                 job = archive_task.CopyJob(uri, storage.uri, files, WORK, private=False)
-                run_all(job, range(len(files)), cluster, archive_task.MOST_TASKS)
+                run_all(job, range(len(files)), work.task_cluster, archive_task.MOST_TASKS)
         reporter.update(len(pairs), size)
         self.staged.finish(
             {folder_of(self.chain, b["backup_id"]): b["end_ts"] / 1000 for b in self.chain.backups}
@@ -251,17 +252,18 @@ class _TopicsExport:
         """Write the SQLite files in tasks, then the JSON files beside them."""
         storage, reporter = self.staged.storage, work.reporter
         counts: Counter[tuple[str, str]] = Counter()
-        expected = 0
+        expected = stored_bytes = 0
         for key, files in self._file_groups():
             path = f"{self._node(key)}data-{counts[key]:04d}.cbb"
             write_lines(storage, split_path(WORK, counts.total()), [path, *map(asdict, files)])
             counts[key] += 1
             expected += sum(file.entries for file in files)
-        cluster = work.cluster
+            stored_bytes += sum(file.bytes for file in files)
+        work.choose_runner(self.request, stored_bytes)
         reporter.start(expected, None, "export")
         job, numbers = WriteJob(storage.uri, self.reader.destinations()), range(counts.total())
         with TaskProgress(storage, WORK).watched(reporter.update):
-            rows = run_all(job, numbers, cluster, archive_task.MOST_TASKS)
+            rows = run_all(job, numbers, work.task_cluster, archive_task.MOST_TASKS)
         entries, size = sum(row.entries for row in rows), sum(row.bytes for row in rows)
         reporter.update(entries, size)
         self._write_json(counts, rows)

@@ -32,6 +32,7 @@ from lakebackup_jobs.lifecycle.planning import planned
 from lakebackup_jobs.lifecycle.tasks.arrow_splits import WRITTEN as PATHS
 from lakebackup_jobs.lifecycle.tasks.arrow_splits import ArrowSplitWriter
 from lakebackup_jobs.lifecycle.tasks.progress import TaskProgress
+from lakebackup_jobs.lifecycle.tasks.runner import of_restored_files
 from lakebackup_jobs.lifecycle.tasks.task import run_all
 from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.query.words import counted
@@ -53,8 +54,6 @@ if TYPE_CHECKING:
 _SPLIT_BYTES = 128 << 20
 _MOST_SPLITS = 400
 _MAX_TABLES = 50
-# Up to this weight, threads of this process write the files: they are done before Spark's tasks would be.
-_LITTLE = 4 << 30
 
 
 def run(
@@ -82,6 +81,7 @@ def run(
     if request.dry_run:
         return {"dry_run": True, **summary, "refused_because": refusal}
     target.require_free(plan, digest)
+    work.choose_runner(request, of_restored_files(plan.weight))
     with target.locked(digest, plan) as resumed:
         if resumed:
             reporter.note(f"resuming the restore that {target.folder} holds and that did not finish")
@@ -97,7 +97,9 @@ def run(
             rows = _write(work, reader, request, plan, target)
             counts.update({name: sum(getattr(row, name) for row in rows) for name in ("entries", "bytes")})
             written_files = counts["entries"] - sum(row.kept for row in rows)
-            result = work.timed({"resumed": resumed, **summary, "written": written_files})
+            result = work.timed(
+                {"resumed": resumed, "runner": work.runner, **summary, "written": written_files}
+            )
             if damage := _damage(rows, target):
                 raise damage.with_result(result)
         target.finish()
@@ -119,11 +121,6 @@ def _folders(
             yield folder
 
 
-def is_little(made: SnapshotRestorePlan) -> bool:
-    """Return whether the restore is small enough for threads of this process."""
-    return made.weight <= _LITTLE
-
-
 def _write(
     work: Workspace,
     reader: CatalogReader,
@@ -137,16 +134,16 @@ def _write(
     """
     splits, reporter = write_splits(target.storage, plan), work.reporter
     reporter.start(plan.files, plan.bytes, "restore", "files")
-    in_process, folder = is_little(plan), str(target.folder)
+    folder, cluster = str(target.folder), work.task_cluster
     # A sync also waits for the writes of other threads: a single one at the end takes half as long as one for
     # each split.
-    job = WriteJob(folder, target.storage.uri, splits, reader.destinations(), syncs=not in_process)
+    job = WriteJob(folder, target.storage.uri, splits, reader.destinations(), syncs=cluster is not None)
     folders = partial(_folders, request, plan, target)
     with Folder(folder) as output:
         output.create_folders(folders(), existing=request.select is not None)
     with TaskProgress(target.storage, "").watched(reporter.update):
         # Threads run in parallel, since hashing and writing release the interpreter lock.
-        rows = run_all(job, range(len(splits)), None if in_process else work.cluster)
+        rows = run_all(job, range(len(splits)), cluster)
         with Folder(folder) as output:
             if not any(row.damaged for row in rows):
                 output.finish_folders(folders())

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
     from lakebackup.plan.logs.restore import LogRestorePlan, LogRestoreRequest
     from lakebackup.plan.partitions import TopicState
-    from lakebackup_jobs.logs.restore.apply import Changes
+    from lakebackup_jobs.logs.restore.content import LogContent
 
 # Only the last record of a key counts, and no value that the database accepted may be too large.
 _SETTINGS = {"cleanup.policy": "compact", "max.message.bytes": str(2**30)}
@@ -99,7 +99,7 @@ class ChangeTopics(Target):
             )
         return None
 
-    def write(self, content: Changes) -> dict[str, int]:
+    def write(self, content: LogContent) -> dict[str, int]:
         """Stage the changes once, and produce them from where an earlier attempt stopped."""
         goal = content.after
         identity = json.dumps([self._state_path, goal.text()])
@@ -138,7 +138,7 @@ class ChangeTopics(Target):
         self._update_state(held=goal_fields, topics={**earlier_ids, **ids}, doing=None)
         return {"entries": in_progress["entries"], "topics": len(topics)}
 
-    def _produce(self, content: Changes, files: Sequence[str], topic: str, group: str) -> int:
+    def _produce(self, content: LogContent, files: Sequence[str], topic: str, group: str) -> int:
         """Produce the staged files, each from its group's offset. Returns the number of all changes."""
         job = ProduceJob(
             uri=self._storage.uri,
@@ -173,11 +173,10 @@ class ChangeTopics(Target):
             )
         return [check_topic_name(topic_of(self._prefix, name)) for name in dict.fromkeys(names)]
 
-    def _check_topics(self, topics: Sequence[str], content: Changes) -> None:
+    def _check_topics(self, topics: Sequence[str], content: LogContent) -> None:
         """Raise Refused when the topics hold anything else, or keys that this restore could not delete."""
         continued = content.before
-        emptied = content.emptied() if continued else None
-        if continued and (content.plan.changed or (emptied is not None and emptied.limit(1).count())):
+        if continued and (content.plan.changed or content.empties_tables()):
             raise Refused(
                 "Tables were dropped, renamed or emptied within the span: their keys in the topics cannot be "
                 "named.",
@@ -255,7 +254,7 @@ class ChangeTopics(Target):
             return None
         return paths
 
-    def _stage(self, content: Changes, folder: str) -> list[str]:
+    def _stage(self, content: LogContent, folder: str) -> list[str]:
         content.write_files(f"{self._storage.uri}/{folder}changes", whole=False)
         paths = [entry.path for entry in self._storage.list(f"{folder}changes/")]
         files = sorted(path for path in paths if path.endswith(".parquet"))

@@ -37,6 +37,7 @@ from lakebackup_jobs.lifecycle.deletion.lock import RestoreLog, refuse_pruned_me
 from lakebackup_jobs.lifecycle.identity import micros
 from lakebackup_jobs.lifecycle.planning import planned
 from lakebackup_jobs.lifecycle.scratch import Scratch, open_scratch
+from lakebackup_jobs.lifecycle.tasks.runner import require_spark
 from lakebackup_jobs.lifecycle.tasks.splits import resumed_plan, write_splits
 from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.targets.kafka import target_of
@@ -73,11 +74,9 @@ def run(request: RestoreRequest, *, spark: SparkSession | None = None, reporter:
     the catalog; none of its records becomes visible), EnvironmentProblem (broker, disk), Busy.
     """
     work = Workspace(request, "", reporter, spark)
-    if not request.dry_run:  # Spark starts while the restore is planned
-        if request.by_sql:
-            work.start_sql()
-        elif not request.to_file:
-            work.start_spark()
+    if not request.dry_run and request.by_sql:  # Spark starts while the restore is planned
+        require_spark(request, "into a Delta table" if request.records is None else "by SELECT of records")
+        work.use_spark()
     started_at = micros(datetime.now(UTC))
     reader = work.current()
     saved_plan = saved.read(Path(request.plan)) if request.plan else None
@@ -115,6 +114,8 @@ def run(request: RestoreRequest, *, spark: SparkSession | None = None, reporter:
             **_refusal(request, plan, {} if unfinished(reader, digest) else target_description),
         }
     require_restorable(plan, request.accepted)
+    if not request.by_sql:
+        work.choose_runner(request, 0 if target.is_local else plan.bytes)
     with open_scratch(work, f"restore-{digest}") as scratch:
         return _carry_out(request, plan, digest, target, reader, scratch)
 
@@ -151,7 +152,8 @@ def _carry_out(
     target.prepare(plan, restore_id, resumed=resumed is not None)
 
     writer = scratch.writer()
-    log = RestoreLog(writer, restore_id, plan, request.target, {"digest": digest, "into": target.into(plan)})
+    detail = {"digest": digest, "into": target.into(plan), "runner": work.runner}
+    log = RestoreLog(writer, restore_id, plan, request.target, detail)
     for reason, action in _ACCEPTED.items():
         if details := [str(o) for o in plan.obstacles if o.reason == reason]:
             log.audit(action, details)
@@ -170,8 +172,7 @@ def _carry_out(
 
     watched = splits.task_progress().watched(reporter.update, reporter.warning)
     with watched, _failure_on_record(log, target, reporter):
-        cluster = None if target.is_local else work.cluster
-        outcomes = target.write(Records(cluster, splits, plan, restore_id, roots))
+        outcomes = target.write(Records(work.task_cluster, splits, plan, restore_id, roots))
     reporter.update(plan.entries, plan.bytes)
     reporter.wait("publishing")
     notes = target.finish(plan)
@@ -186,6 +187,7 @@ def _carry_out(
         {
             "restore_id": restore_id,
             "resumed": resumed is not None,
+            "runner": work.runner,
             "target": target.place,
             **_summary(plan),
             **groups,

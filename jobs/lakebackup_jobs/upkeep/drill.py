@@ -25,7 +25,7 @@ from lakebackup.errors import (
     NotFound,
     UsageProblem,
 )
-from lakebackup.requests import Request
+from lakebackup.requests import RunRequest
 from lakebackup.rows.base import QUEUES
 from lakebackup.rows.upkeep import Drill
 from lakebackup.rules import layout
@@ -60,7 +60,7 @@ _CHECK_LIMIT_S = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
-class DrillRequest(Request):
+class DrillRequest(RunRequest):
     """What to restore on trial; without `sources`, all sources that have a restore point.
 
     `seed` determines which restore points are drawn; None: they are random. `backup_id` or `to_ts` (ms) names

@@ -17,6 +17,7 @@ from lakebackup.rows.base import CHANGES, QUEUES, SNAPSHOT
 from lakebackup.rules import layout
 from lakebackup.storage import open_storage
 from lakebackup_jobs.lifecycle.planning import planned
+from lakebackup_jobs.lifecycle.tasks.runner import of_restored_files
 from lakebackup_jobs.lifecycle.tasks.task import run_all
 from lakebackup_jobs.lifecycle.workspace import Workspace
 
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from lakebackup.plan.snapshots.restore import SnapshotRestorePlan, SnapshotRestoreRequest
     from lakebackup.plan.topics.request import RestoreRequest
     from lakebackup.plan.topics.restore import RestorePlan
-    from lakebackup.requests import Request
+    from lakebackup.requests import RunRequest
     from lakebackup.store.reader import CatalogReader
     from lakebackup_jobs.lifecycle.progress import Reporter
 
@@ -53,7 +54,7 @@ class Means:
     """What a trial needs to run. `asked`: the request that it is part of; `keys_file`: the file with the keys
     of encrypted log files."""
 
-    asked: Request
+    asked: RunRequest
     keys_file: str | None
     spark: SparkSession | None
     reporter: Reporter
@@ -61,7 +62,7 @@ class Means:
     @property
     def given(self) -> dict[str, Any]:
         """The arguments that every restore request takes from `asked`."""
-        names = ("destination", "catalog", "remote", "bandwidth")
+        names = ("destination", "catalog", "remote", "bandwidth", "runner", "local_below")
         return {name: getattr(self.asked, name) for name in names}
 
 
@@ -170,7 +171,9 @@ class _Topics(Trial):
             folder=self.restored,
         )
         self.means.reporter.wait("comparing")
-        return named([row.different for row in run_all(job, splits.numbers, self.work.cluster)], "partitions")
+        self.work.choose_runner(self.request, self.plan.bytes)
+        rows = run_all(job, splits.numbers, self.work.task_cluster)
+        return named([row.different for row in rows], "partitions")
 
     def relation(self) -> ds.Dataset:
         from lakebackup_jobs.upkeep.trial_task import restored_records
@@ -203,15 +206,15 @@ class _Snapshot(Trial):
 
     def differences(self) -> str | None:
         """Compare every file by its size and SHA-256, and the number of files."""
-        from lakebackup_jobs.snapshots.restore import is_little, write_splits
+        from lakebackup_jobs.snapshots.restore import write_splits
         from lakebackup_jobs.upkeep.trial_task import CompareRestoredFiles, named
 
         storage = open_storage(f"{self.folder}/compare")
         splits = write_splits(storage, self.plan)
         job = CompareRestoredFiles(storage.uri, splits, self.restored)
         self.means.reporter.wait("comparing")
-        in_process = is_little(self.plan)
-        rows = run_all(job, range(len(splits)), None if in_process else self.work.cluster)
+        self.work.choose_runner(self.request, of_restored_files(self.plan.weight))
+        rows = run_all(job, range(len(splits)), self.work.task_cluster)
         file_count = sum(len(names) for _, _, names in os.walk(self.restored))
         difference = (
             None if file_count == self.plan.files else f"{file_count} files are there, not {self.plan.files}"

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from lakebackup.errors import Busy, Damaged, Incomplete, LakebackupError, NotFound, Refused
 from lakebackup.formats.logs.cipher import LogKeys
-from lakebackup.requests import Request
+from lakebackup.requests import RunRequest
 from lakebackup.rows.base import QUEUES
 from lakebackup.rows.upkeep import Check
 from lakebackup.rules import layout
@@ -34,7 +34,6 @@ from lakebackup_jobs.lifecycle.planning import planned
 from lakebackup_jobs.lifecycle.scratch import findings
 from lakebackup_jobs.lifecycle.tasks.arrow_splits import WRITTEN, ArrowSplitWriter
 from lakebackup_jobs.lifecycle.tasks.progress import TaskProgress
-from lakebackup_jobs.lifecycle.tasks.runner import is_small
 from lakebackup_jobs.lifecycle.tasks.splits import MOST_TASKS, clear
 from lakebackup_jobs.lifecycle.tasks.task import run_all
 from lakebackup_jobs.lifecycle.workspace import Workspace
@@ -72,7 +71,7 @@ _SPLIT_IN_PROCESS = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class VerifyRequest(Request):
+class VerifyRequest(RunRequest):
     """What to verify; without `backup_ids`, all backups.
 
     `grace_ms`: the age from which an object that no backup names is an orphan. `keys_file`: the file with the
@@ -129,9 +128,8 @@ class _Check:
         """Run every requested check; returns the totals and the first findings."""
         (totals,) = self.reader.rows("check_size", backup_ids=self.ids)
         size = totals["bytes"] + totals["files"] * _LEAST_BYTES
-        in_process = is_small(size, self.request, self.work.session)
-        if not in_process:
-            self.work.start_spark()
+        self.work.choose_runner(self.request, size)
+        in_process = self.work.runner == "local"
         storages = {} if self.ids else dict(_proven_storages(self.roots, self.reporter))
         with tempfile.TemporaryDirectory(prefix="lakebackup-check-") as folder:
             # Splits for Spark go to the place of the findings, where this run can write.
@@ -161,7 +159,7 @@ class _Check:
             splits += self._listing_splits(storages, size)
             job = CheckSplits(self.storage.uri, splits, writers)
             with TaskProgress(self.storage, self.folder).watched(self.reporter.update):
-                rows = run_all(job, range(len(splits)), None if in_process else self.work.cluster)
+                rows = run_all(job, range(len(splits)), self.work.task_cluster)
         finally:
             clear(self.storage, self.folder)
         for row in rows:

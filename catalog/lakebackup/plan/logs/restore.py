@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from lakebackup.errors import NotFound, Refused, UsageProblem
 from lakebackup.formats.logs.table_filter import TableFilter
 from lakebackup.plan.logs.flush import physical_ms, shown_ts
-from lakebackup.requests import Request
+from lakebackup.requests import RunRequest
 from lakebackup.rows.base import CHANGES, pick
 from lakebackup.rules.kinds import require_kind_of
 
@@ -31,7 +31,7 @@ NEVER = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
-class LogRestoreRequest(Request):
+class LogRestoreRequest(RunRequest):
     """The options of a restore. `start_ts`, `end_ts` in the feed's own unit, `to_ms` in ms since 1970 UTC.
 
     `first_key`, `beyond_key` (lower hex): only keys in `[first_key, beyond_key)`. `on_full`: restore on top
@@ -58,12 +58,13 @@ class LogRestoreRequest(Request):
 
 @dataclass(frozen=True, slots=True)
 class Full:
-    """A full that a restore is based on. `destination`: id of the one that holds its Delta table; `note`: the
-    gap before it, if any."""
+    """A full that a restore is based on. `destination`: id of the one that holds its Delta table; `bytes`: of
+    its files; `note`: the gap before it, if any."""
 
     backup_id: str
     end_ts: int
     destination: str
+    bytes: int
     note: str | None = None
 
 

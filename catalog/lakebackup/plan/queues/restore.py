@@ -34,12 +34,12 @@ _SAME = ("source", "target", "folder", "backup", "to_tid", "to_ts", "maps", "app
 # Locations, credentials, waiting times, how messages are read, and what happens after they are written.
 _ELSE = (
     "destination", "catalog", "kafka", "remote", "lease_ttl_s", "dry_run", "names", "settings", "zero_as_one",
-    "engine",
+    "engine", "runner", "local_below",
 )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
-class QueueRestoreRequest(requests.Request):
+class QueueRestoreRequest(requests.RunRequest):
     """The options of a restore; `to_ts` in ms. `folder`: where to write snapshot and configuration; `target`:
     the cluster to write messages to. `kafka` may hold secrets."""
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from lakebackup.errors import NotFound, Refused, UsageProblem
 from lakebackup.formats.snapshots.names import require_safe
 from lakebackup.formats.snapshots.tree import WHOLE
-from lakebackup.requests import Request
+from lakebackup.requests import RunRequest
 from lakebackup.rows.base import SNAPSHOT
 from lakebackup.rules.kinds import no_source, only_one, require_kind_of, require_source
 from lakebackup.rules.times import format_ts
@@ -41,7 +41,7 @@ _FILES_PER_SORT = 250_000
 
 
 @dataclass(frozen=True, slots=True)
-class SnapshotRestoreRequest(Request):
+class SnapshotRestoreRequest(RunRequest):
     """The options of a restore; `to_ts` in ms. `backup` may be the first characters of an id."""
 
     folder: str

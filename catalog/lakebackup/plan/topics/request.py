@@ -53,12 +53,12 @@ _SAME = (
 # Locations, credentials, waiting times, and what happens after the records are written.
 _ELSE = (
     "destination", "catalog", "source", "kafka", "remote", "lease_ttl_s", "dry_run", "save_plan", "plan",
-    "groups", "settings", "zero_as_one", "engine", "strict_schemas", "schema_topics",
+    "groups", "settings", "zero_as_one", "engine", "strict_schemas", "schema_topics", "runner", "local_below",
 )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
-class RestoreRequest(requests.Request):
+class RestoreRequest(requests.RunRequest):
     """The options of a restore. Times are in ms, bounds are `(from_ts, to_ts]`; `kafka` may hold secrets."""
 
     target: str

@@ -31,8 +31,11 @@ if TYPE_CHECKING:
 FORMAT = 1
 # Fields of a request that are not saved: the run that applies the plan has its own. `kafka` may hold secrets.
 _RUN_FIELDS = frozenset(
-    {"destination", "catalog", "kafka", "dry_run", "lease_ttl_s", "remote", "save_plan", "plan", "engine"}
-)
+    (
+        "destination", "catalog", "kafka", "dry_run", "lease_ttl_s", "remote", "save_plan", "plan", "engine",
+        "runner", "local_below",
+    )
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,7 +53,8 @@ def recorded_restore(
     with open_scratch(work, f"restore-{restore_id}") as scratch:
         writer = scratch.writer()
         # A prune finds the lease by this digest.
-        log = RestoreLog(writer, restore_id, selected, target, {"digest": restore_id})
+        detail = {"digest": restore_id, "runner": work.runner}
+        log = RestoreLog(writer, restore_id, selected, target, detail)
         log.row("running")
         if audit:
             writer.append_audit(audit)

@@ -1,13 +1,13 @@
 """Restores a change feed.
 
-Spark tasks read and check the planned log files, Spark finds the latest committed value of each key, and the
-target commits all values at once.
+Tasks read and check the planned log files; one task, or Spark's SQL, finds the latest committed value of each
+key; the target commits all values at once.
 """
 
 from __future__ import annotations
 
 import hashlib
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -23,13 +23,17 @@ from lakebackup_jobs.lifecycle.identity import audit_entry
 from lakebackup_jobs.lifecycle.planning import planned
 from lakebackup_jobs.lifecycle.scratch import open_scratch
 from lakebackup_jobs.lifecycle.tasks.progress import TaskProgress
+from lakebackup_jobs.lifecycle.tasks.runner import require_spark
 from lakebackup_jobs.lifecycle.tasks.splits import clear
 from lakebackup_jobs.lifecycle.workspace import Workspace
+from lakebackup_jobs.logs.restore.content import is_small
 from lakebackup_jobs.targets import Held, is_done, open_target, require_same
 from lakebackup_jobs.targets.delta import DeltaTarget
 from lakebackup_sql import load
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pyspark.sql import DataFrame, SparkSession
 
     from lakebackup.plan.logs.restore import LogRestorePlan, LogRestoreRequest
@@ -37,6 +41,8 @@ if TYPE_CHECKING:
     from lakebackup.storage import Storage
     from lakebackup.store.reader import CatalogReader
     from lakebackup_jobs.lifecycle.progress import Reporter
+    from lakebackup_jobs.logs.restore.content import LogContent
+    from lakebackup_jobs.logs.restore.splits import LogSplits
     from lakebackup_jobs.targets import Target
     from lakebackup_jobs.targets.change_topics import ChangeTopics
 
@@ -57,8 +63,6 @@ def run(
     work = Workspace(request, "", reporter, spark)
     reader = work.current()
     target = open_target(request, request.target, partial(_change_topics, request))
-    if not request.dry_run:
-        work.start_jvm()
     old_contents = target.held()
     if base_contents := _base_contents(request):
         request = replace(
@@ -91,10 +95,11 @@ def run(
         return {"dry_run": True, **summary, **refused, "parameters": dict(plan.parameters)}
     require_restorable(plan, allow_gaps=request.allow_gaps)
     require(missing)
-    if plan.full or old_contents or base_contents:
-        work.start_sql()
+    if _needs_sql(plan, request, target, old_contents):
+        require_spark(request, "of a large log, or on top of a table or a full,")
+        work.use_spark()
     else:
-        work.start_spark()
+        work.choose_runner(request, plan.bytes + (plan.full.bytes if plan.full else 0))
     name = f"{_NAME_PREFIX}{hashlib.sha256(target.place.encode()).hexdigest()[:32]}"
     with open_scratch(work, name):
         # Read again under the lease, as another restore may have finished meanwhile.
@@ -106,7 +111,7 @@ def run(
         target_counts = bring(request, work, reader, plan, target, old_contents, new_contents, folder)
     for note in target.forget():
         reporter.warning(note)
-    return work.timed({**summary, **target_counts})
+    return work.timed({"runner": work.runner, **summary, **target_counts})
 
 
 def _change_topics(request: LogRestoreRequest, address: str) -> ChangeTopics:
@@ -130,8 +135,7 @@ def bring(
     `made`: the plan of the restore. `before`, `after`: what the target holds before and after it. `folder`:
     where the splits are written; no other run may use it meanwhile. Raises as `run`.
     """
-    # Imported here, because a dry run does not need pyspark and numba, which these load.
-    from lakebackup_jobs.logs.restore import apply
+    # Imported here, because a dry run does not need numba, which this loads.
     from lakebackup_jobs.logs.restore.splits import write_splits
 
     reporter = work.reporter
@@ -151,16 +155,42 @@ def bring(
         reporter.start(made.entries, made.bytes, "restore", "events")
         try:
             watched = splits.task_progress().watched(reporter.update, reporter.warning)
-            with watched, apply.sized(work.cluster, made.raw_bytes):
-                full = _full(work, reader, made, request)
-                target_counts: dict[str, int] = target.write(
-                    apply.Changes(work.cluster, splits, made, full, before, after)
-                )
+            with watched, _content(request, work, splits, target, made, before, after) as content:
+                target_counts: dict[str, int] = target.write(content)
         finally:
             splits.clear()
         reporter.update(made.entries, made.bytes)
         counts.update(entries=target_counts["entries"], bytes=made.bytes)
     return target_counts
+
+
+def _needs_sql(plan: LogRestorePlan, request: LogRestoreRequest, target: Target, before: Held | None) -> bool:
+    """Whether only Spark's SQL can restore the log: it is large, or its rows are joined with others."""
+    merges = before is not None and isinstance(target, DeltaTarget)
+    return merges or request.upon is not None or not is_small(plan)
+
+
+@contextmanager
+def _content(
+    request: LogRestoreRequest,
+    work: Workspace,
+    splits: LogSplits,
+    target: Target,
+    plan: LogRestorePlan,
+    before: Held | None,
+    after: Held,
+) -> Iterator[LogContent]:
+    """What the target gets, found by one task or by Spark's SQL."""
+    if not _needs_sql(plan, request, target, before):
+        from lakebackup_jobs.logs.restore.small import SmallChanges
+
+        yield SmallChanges(work.task_cluster, splits, plan, before, after)
+        return
+    from lakebackup_jobs.logs.restore import apply
+
+    with apply.sized(work.cluster, plan.raw_bytes):
+        full = _full(work, splits, request)
+        yield apply.Changes(work.cluster, splits, plan, before, after, full)
 
 
 def sweep(work: Workspace) -> None:
@@ -191,9 +221,7 @@ def _base_contents(request: LogRestoreRequest) -> Held | None:
     return contents
 
 
-def _full(
-    work: Workspace, reader: CatalogReader, plan: LogRestorePlan, request: LogRestoreRequest
-) -> DataFrame | None:
+def _full(work: Workspace, splits: LogSplits, request: LogRestoreRequest) -> DataFrame | None:
     from lakebackup_jobs.logs.restore import apply
     from lakebackup_jobs.logs.restore.splits import RESULT
 
@@ -205,12 +233,7 @@ def _full(
                 hint=f"The log can be applied to one with {RESULT}.",
             )
         return rows.select(*apply.COLUMNS)
-    if plan.full is None:
-        return None
-    root = reader.destinations().uri(plan.full.destination)
-    return work.spark.read.format("delta").load(
-        f"{root}/{layout.full_folder(plan.source, plan.full.backup_id)}"
-    )
+    return work.spark.read.format("delta").load(splits.full) if splits.full else None
 
 
 def summary_of(made: LogRestorePlan) -> dict[str, Any]:

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from lakebackup.formats.logs.events import DEFAULT, DELETES, PUTS, TRUNCATES, WRITE
 from lakebackup.formats.logs.logfile import read_log_file
+from lakebackup.rules import layout
 from lakebackup.sql_engine.worker import PerNumber, settle
 from lakebackup.storage import open_storage
 from lakebackup_jobs.lifecycle.tasks.arrow_splits import WRITTEN, ArrowSplitWriter
@@ -67,7 +68,8 @@ class LogSplits:
 
     `paths`: the splits of each kind (WRITE, DEFAULT, ENDS). `roots`: destination id -> URI. Tasks drop
     records outside `(start_ts, end_ts]` and outside `[first_key, beyond_key)`. `begin_ts`: the least start ts
-    of a value. `checksum`: whether the files are checked. `keys`: of encrypted files.
+    of a value. `checksum`: whether the files are checked. `keys`: of encrypted files. `full`: the URI of the
+    table of the full on which the restore is based; None: there is none.
     """
 
     uri: str
@@ -81,6 +83,7 @@ class LogSplits:
     beyond_key: str | None
     checksum: bool
     keys: LogKeys | None
+    full: str | None
 
     def frame(self, spark: SparkSession, kind: str) -> DataFrame:
         """The records of a kind (WRITE, DEFAULT, ENDS), read by tasks: columns WRITES or VALUES."""
@@ -100,7 +103,7 @@ def write_splits(
     storage: Storage, plan: LogRestorePlan, folder: str, *, keys: LogKeys | None, checksum: bool
 ) -> LogSplits:
     """Write the splits of a planned restore below `folder`; returns them."""
-    size = max(_SHARE, plan.raw_bytes // _MOST_SHARES)
+    size, roots = max(_SHARE, plan.raw_bytes // _MOST_SHARES), plan.chosen.reader.destinations()
     paths = {
         kind: _deal(storage, plan, f"{folder}plan/{kind}-", size, cf=cf, ends=kind == ENDS)
         for kind, cf, needed in (
@@ -114,7 +117,7 @@ def write_splits(
         uri=storage.uri,
         folder=folder,
         paths=paths,
-        roots=plan.chosen.reader.destinations(),
+        roots=roots,
         start_ts=plan.start_ts,
         end_ts=plan.end_ts,
         begin_ts=plan.begin_ts,
@@ -122,6 +125,9 @@ def write_splits(
         beyond_key=plan.parameters["beyond_key"],
         checksum=checksum,
         keys=keys,
+        full=f"{roots.uri(plan.full.destination)}/{layout.full_folder(plan.source, plan.full.backup_id)}"
+        if plan.full
+        else None,
     )
 
 

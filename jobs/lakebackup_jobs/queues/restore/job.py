@@ -26,10 +26,11 @@ from lakebackup_jobs.lifecycle.deletion.lock import RestoreLog, refuse_pruned_me
 from lakebackup_jobs.lifecycle.planning import planned
 from lakebackup_jobs.lifecycle.scratch import Scratch, open_scratch
 from lakebackup_jobs.lifecycle.tasks.region_outcome import RegionOutcome
+from lakebackup_jobs.lifecycle.tasks.runner import of_restored_messages
 from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.queues.restore import summary
 from lakebackup_jobs.queues.restore.engine_folder import EngineFolder
-from lakebackup_jobs.queues.restore.prepare import ends_of, prepare, spark_for
+from lakebackup_jobs.queues.restore.prepare import ends_of, prepare
 from lakebackup_jobs.queues.restore.replay_task import QueueReplayJob
 from lakebackup_jobs.queues.restore.restore_state import Done, Prepared, RestoreState
 from lakebackup_jobs.queues.restore.scan_task import tid_at
@@ -122,6 +123,7 @@ class _Run:
             state, prepared = self._resume(writer, state)
         plan = prepared or self._checked_plan(state.restore_id)
         rights.require(self._missing_rights(plan.queues))
+        self.work.choose_runner(request, of_restored_messages(plan.bytes, plan.entries))
         log = self._log(writer, state, plan)
         log.row("running")
         try:
@@ -146,6 +148,7 @@ class _Run:
             {
                 "restore_id": state.restore_id,
                 "resumed": resumed_id == state.restore_id,
+                "runner": self.work.runner,
                 **summary.result(prepared),
                 "whole": summary.is_whole(prepared, completed),
                 "entries": sum(outcome.entries for outcome in outcomes),
@@ -299,6 +302,8 @@ class _Run:
             backup=prepared.snapshot_id,
             form="flat",
             remote=self.request.remote,
+            runner=self.request.runner,
+            local_below=self.request.local_below,
             engine=self.request.engine,
             bandwidth=self.request.bandwidth,
         )
@@ -347,12 +352,16 @@ class _Run:
         )
         self.reporter.start(prepared.entries, prepared.bytes, "restore", "messages")
         with splits.task_progress().watched(self.reporter.update, self.reporter.warning):
-            rows = run_splits(job, splits, spark_for(self.work, prepared))
+            rows = run_splits(job, splits, None if self.work.runner == "local" else self.work.spark)
         self.reporter.update(prepared.entries, prepared.bytes)
         return rows
 
     def _log(self, writer: CatalogWriter, state: RestoreState, engine_state: EngineState) -> RestoreLog:
-        detail = {"digest": self.request.digest(), "folder": str(self._folder.folder)}
+        detail = {
+            "digest": self.request.digest(),
+            "folder": str(self._folder.folder),
+            "runner": self.work.runner,
+        }
         return RestoreLog(writer, state.restore_id, engine_state, self.request.target, detail)
 
 

@@ -17,27 +17,13 @@ from lakebackup_jobs.targets.topics import NewTopic
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from pyspark.sql import SparkSession
-
     from lakebackup.plan.queues.restore import QueueRestorePlan, QueueRestoreRequest
     from lakebackup_jobs.lifecycle.workspace import Workspace
     from lakebackup_jobs.queues.restore.restore_state import RestoreState
     from lakebackup_jobs.targets.topics import Topics
 
-# Up to so many stored bytes, threads of this process are done before Spark's tasks would have started.
-LITTLE = 256 << 20
-# Up to so many messages, this process looks for open transactions itself, in its memory.
-ENTRIES = 2_000_000
 # The greatest number of open transactions whose ids are recorded.
 _MAX_OPEN_IDS = 50
-
-
-def spark_for(work: Workspace, state: EngineState, entries: int = 0) -> SparkSession | None:
-    """Return a Spark session if there is enough to read for it, else None.
-
-    `entries`: the number of messages of which something stays in memory.
-    """
-    return None if state.bytes <= LITTLE and entries <= ENTRIES else work.spark
 
 
 def ends_of(topics: Topics, counts: Mapping[str, int]) -> dict[str, list[int]]:
@@ -131,7 +117,7 @@ def _write_open_ids(
         elif request.keep_open:
             count = 0
         else:
-            spark = spark_for(work, plan, plan.entries)
+            spark = None if work.runner == "local" else work.spark
             count = write_open(plan, spark, uri, f"{state.folder}scan/", path, request.names)
         paths.append(path if count else None)
     return paths, count

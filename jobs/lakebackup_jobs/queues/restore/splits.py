@@ -6,7 +6,6 @@ watermark too. Its files follow in the order in which their messages were writte
 
 from __future__ import annotations
 
-import os
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -82,7 +81,7 @@ class QueueSplits(Splits):
 
 def run_splits(job: Task, splits: QueueSplits, spark: SparkSession | None) -> list[Any]:
     """Run a job over all splits and return its rows; `spark` None: it runs in threads of this process."""
-    return run_all(job, splits.numbers, spark, None if spark else min(AT_ONCE, 4 * (os.cpu_count() or 2)))
+    return run_all(job, splits.numbers, spark, None if spark else AT_ONCE)
 
 
 def found(storage: Storage, folder: str) -> QueueSplits | None:

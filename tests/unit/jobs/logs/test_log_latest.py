@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from lakebackup.formats.logs.events import DEFAULT, WRITE
 from lakebackup.store.roots import Roots
-from lakebackup_jobs.logs.restore.apply import pieces
+from lakebackup_jobs.logs.restore.content import pieces
 from lakebackup_jobs.logs.restore.splits import Latest, LogSplits, ReadJob, latest_of
 
 SCHEMA = pa.schema(
