@@ -83,7 +83,7 @@ class LogSplits:
     beyond_key: str | None
     checksum: bool
     keys: LogKeys | None
-    full: str | None
+    full: str | None = None
 
     def frame(self, spark: SparkSession, kind: str) -> DataFrame:
         """The records of a kind (WRITE, DEFAULT, ENDS), read by tasks: columns WRITES or VALUES."""
