@@ -30,8 +30,8 @@ from lakebackup.store.reader import CatalogReader
 from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.kafka.admin.cluster import Cluster
 from lakebackup_jobs.kafka.client.produce import RestoreProducer
-from lakebackup_jobs.lifecycle.deletion.lock import RestoreLog
 from lakebackup_jobs.lifecycle.identity import micros
+from lakebackup_jobs.lifecycle.restore import RestoreRun
 from lakebackup_jobs.queues.restore import job as restore_queue
 from lakebackup_jobs.queues.restore import prepare as preparing
 from lakebackup_jobs.queues.restore import replay_task, scan_task
@@ -278,7 +278,7 @@ STEPS = (
     _die_after(RestoreState, "write"),
     _die_after(CatalogWriter, "record_once"),
     _die_after(EngineFolder, "finish"),
-    _die_after(RestoreLog, "finish"),
+    _die_after(RestoreRun, "complete"),
 )
 # The first step after which the catalog has rows of the restore.
 FIRST_RECORDED_STEP = STEPS[-3]

@@ -22,8 +22,8 @@ from lakebackup.store import tombstones
 from lakebackup.store.lease import Lease
 from lakebackup.store.reader import CatalogReader
 from lakebackup.store.writer import CatalogWriter
-from lakebackup_jobs.lifecycle.deletion import lock as restoring
 from lakebackup_jobs.lifecycle.deletion.executor import Deletion, Removals
+from lakebackup_jobs.lifecycle.restore import RestoreRun
 from lakebackup_jobs.topics import restore as restore_topics
 from lakebackup_jobs.upkeep import prune, verify
 
@@ -240,13 +240,13 @@ def test_a_restore_recorded_during_a_prune_keeps_its_files(
 def test_a_restore_planned_before_a_prune_does_not_start(
     root: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    original_row = restoring.RestoreLog.row
+    original_begin = RestoreRun.begin
 
-    def prune_and_record(log: Any, state: str, **columns: Any) -> None:
+    def prune_and_begin(restore: RestoreRun, *arguments: Any, **detail: Any) -> None:
         run(root, spark, delete=True)
-        original_row(log, state, **columns)
+        original_begin(restore, *arguments, **detail)
 
-    monkeypatch.setattr(restoring.RestoreLog, "row", prune_and_record)
+    monkeypatch.setattr(RestoreRun, "begin", prune_and_begin)
     request = RestoreRequest(
         destination=str(root), target=f"dir:{root.parent}/out", source="prod", topics=("orders",), to_ts=5100
     )

@@ -28,7 +28,7 @@ from lakebackup_jobs.archives import read_task as archive_task
 from lakebackup_jobs.archives.write_task import WriteJob
 from lakebackup_jobs.kafka.format.stored import StoredFile
 from lakebackup_jobs.lifecycle.atomic_dir import WORK, Staged
-from lakebackup_jobs.lifecycle.deletion.lock import recorded_restore
+from lakebackup_jobs.lifecycle.restore import Subject, restoring
 from lakebackup_jobs.lifecycle.tasks.progress import TaskProgress
 from lakebackup_jobs.lifecycle.tasks.splits import batched, split_path, write_lines
 from lakebackup_jobs.lifecycle.tasks.task import run_all
@@ -69,6 +69,11 @@ class Chain:
     @property
     def last(self) -> Mapping[str, Any]:
         return self.backups[-1]
+
+    @property
+    def bytes(self) -> int:
+        """The stored bytes of the chain."""
+        return sum(row["bytes"] for row in self.backups)
 
     @property
     def summary(self) -> list[dict[str, Any]]:
@@ -148,15 +153,16 @@ def run(
     if request.dry_run:
         return {"dry_run": True, **summary}
     staged.begin()
-    with recorded_restore(
-        work,
-        reader,
+    subject = Subject(
         source=chain.last["source"],
         target=f"archive:{staged.folder}",
         selection=load("queries", export.SELECTION),
-    ) as (_, counts):
+    )
+    work.choose_runner(request, chain.bytes)
+    with restoring(work, reader) as run:
+        run.begin(subject)
         totals = export.write(work)
-        counts.update(entries=totals["entries"], bytes=totals.get("bytes"))
+        run.complete(entries=totals["entries"], size=totals.get("bytes", chain.bytes))
     return work.timed({**summary, **totals})
 
 
@@ -176,7 +182,7 @@ class _ImportedExport:
     def __init__(
         self, request: ArchiveExportRequest, reader: CatalogReader, chain: Chain, staged: Staged
     ) -> None:
-        self.request, self.chain, self.staged, self.reader = request, chain, staged, reader
+        self.chain, self.staged, self.reader = chain, staged, reader
         rows = reader.rows("archive_files", backup_id=chain.last["backup_id"])
         self.buckets = select_buckets(request.buckets, sorted({row["scope"] for row in rows if row["scope"]}))
         self.rows = [row for row in rows if row["scope"] in {"", *self.buckets}]
@@ -193,7 +199,6 @@ class _ImportedExport:
             relative_path = path_of(row["path"]).removeprefix(folder_of(self.chain, row["backup_id"]))
             pairs.append((row, f"{newest}/{relative_path.lstrip('/')}".lstrip("/")))
         size = sum(row["bytes"] for row, _ in pairs)
-        work.choose_runner(self.request, size)
         reporter.start(len(pairs), size, "export", "files")
         with TaskProgress(storage, WORK).watched(reporter.update):
             for destination in sorted({row["destination"] for row, _ in pairs}):
@@ -252,14 +257,12 @@ class _TopicsExport:
         """Write the SQLite files in tasks, then the JSON files beside them."""
         storage, reporter = self.staged.storage, work.reporter
         counts: Counter[tuple[str, str]] = Counter()
-        expected = stored_bytes = 0
+        expected = 0
         for key, files in self._file_groups():
             path = f"{self._node(key)}data-{counts[key]:04d}.cbb"
             write_lines(storage, split_path(WORK, counts.total()), [path, *map(asdict, files)])
             counts[key] += 1
             expected += sum(file.entries for file in files)
-            stored_bytes += sum(file.bytes for file in files)
-        work.choose_runner(self.request, stored_bytes)
         reporter.start(expected, None, "export")
         job, numbers = WriteJob(storage.uri, self.reader.destinations()), range(counts.total())
         with TaskProgress(storage, WORK).watched(reporter.update):

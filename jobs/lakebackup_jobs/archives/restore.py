@@ -28,7 +28,7 @@ from lakebackup.storage.nesting import require_outside
 from lakebackup_jobs.archives import read_task as archive_task
 from lakebackup_jobs.archives.export import chain_of, newest_designs, select_buckets
 from lakebackup_jobs.lifecycle.atomic_dir import WORK, Staged
-from lakebackup_jobs.lifecycle.deletion.lock import recorded_restore
+from lakebackup_jobs.lifecycle.restore import Subject, restoring
 from lakebackup_jobs.lifecycle.tasks.errors import arrow_schema, guarded, raise_first
 from lakebackup_jobs.lifecycle.tasks.progress import TaskProgress
 from lakebackup_jobs.lifecycle.tasks.splits import batched
@@ -108,20 +108,20 @@ def run(
         return {"dry_run": True, **summary}
     work.choose_runner(request, summary["bytes"])
     staged.begin()
-    with recorded_restore(
-        work,
-        reader,
+    subject = Subject(
         source=plan.chain.last["source"],
         target=f"dir:{request.folder}",
         selection=load("queries", "archive_files"),
         from_ts=request.from_ts,
         to_ts=request.to_ts,
-    ) as (_, counts):
+    )
+    with restoring(work, reader) as run:
+        run.begin(subject)
         entries = _write(work, plan, reader, staged)
         for row in plan.designs:
             _design(row, reader.destinations(), staged)
         staged.finish()
-        counts.update(entries=entries, bytes=summary["bytes"])
+        run.complete(entries=entries, size=summary["bytes"])
     return work.timed({"runner": work.runner, **summary, "documents": entries})
 
 

@@ -26,9 +26,8 @@ from lakebackup.plan.snapshots.restore import (
 )
 from lakebackup.rules.times import format_ts
 from lakebackup.storage.nesting import require_outside
-from lakebackup_jobs.lifecycle.deletion.lock import recorded_restore
-from lakebackup_jobs.lifecycle.identity import audit_entry
 from lakebackup_jobs.lifecycle.planning import planned
+from lakebackup_jobs.lifecycle.restore import Subject, restoring
 from lakebackup_jobs.lifecycle.tasks.arrow_splits import WRITTEN as PATHS
 from lakebackup_jobs.lifecycle.tasks.arrow_splits import ArrowSplitWriter
 from lakebackup_jobs.lifecycle.tasks.progress import TaskProgress
@@ -46,7 +45,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from lakebackup.plan.snapshots.restore import Form, SnapshotRestorePlan, SnapshotRestoreRequest
-    from lakebackup.rows.upkeep import Audit
     from lakebackup.storage import Storage
     from lakebackup.store.reader import CatalogReader
     from lakebackup_jobs.lifecycle.progress import Reporter
@@ -85,23 +83,26 @@ def run(
     with target.locked(digest, plan) as resumed:
         if resumed:
             reporter.note(f"resuming the restore that {target.folder} holds and that did not finish")
-        with recorded_restore(
-            work,
-            reader,
+        subject = Subject(
             source=plan.source,
             target=f"dir:{target.folder}",
             selection=request.select or load("queries", "restore_snapshot_files"),
             to_ts=plan.end_ts,
-            audit=_audit(plan, str(target.folder)) if plan.damage else None,
-        ) as (_, counts):
+        )
+        with restoring(work, reader) as run:
+            run.begin(subject)
+            if plan.damage:
+                detail = {"folder": str(target.folder), "damage": plan.damage}
+                run.audit("restore with damage", detail, subject=plan.backup_id or "")
             rows = _write(work, reader, request, plan, target)
-            counts.update({name: sum(getattr(row, name) for row in rows) for name in ("entries", "bytes")})
-            written_files = counts["entries"] - sum(row.kept for row in rows)
+            entries, size = (sum(getattr(row, name) for row in rows) for name in ("entries", "bytes"))
+            written_files = entries - sum(row.kept for row in rows)
             result = work.timed(
                 {"resumed": resumed, "runner": work.runner, **summary, "written": written_files}
             )
             if damage := _damage(rows, target):
                 raise damage.with_result(result)
+            run.complete(entries=entries, size=size)
         target.finish()
     return result
 
@@ -206,9 +207,3 @@ def _damage(rows: Sequence[Any], target: Target) -> Damaged | None:
         hint="Put the objects back from a copy of the repository and run the same command again, or restore "
         "these files from another backup.",
     )
-
-
-def _audit(plan: SnapshotRestorePlan, folder: str) -> Audit:
-    """Return the audit entry for the restore of a backup that is known to be damaged."""
-    detail = {"folder": folder, "damage": plan.damage}
-    return audit_entry("restore with damage", plan.backup_id or "", detail)

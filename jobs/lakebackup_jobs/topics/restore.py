@@ -7,7 +7,6 @@ the progress that the target recorded.
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -16,7 +15,7 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from lakebackup.errors import Incomplete, LakebackupError, NotFound
+from lakebackup.errors import Incomplete, NotFound
 from lakebackup.plan.topics import saved
 from lakebackup.plan.topics.request import (
     RestoreRequest,
@@ -27,16 +26,14 @@ from lakebackup.plan.topics.request import (
     refuse_unfinished,
 )
 from lakebackup.plan.topics.restore import RestorePlan, TopicPart, refusal, require_restorable
-from lakebackup.rules import layout
 from lakebackup.rules.times import format_ts
 from lakebackup.storage.nesting import require_outside
 from lakebackup.store.roots import destination_id
 from lakebackup.store.translations import publish
 from lakebackup_jobs.kafka.admin.cluster import Denied
-from lakebackup_jobs.lifecycle.deletion.lock import RestoreLog, refuse_pruned_meanwhile, unfinished
 from lakebackup_jobs.lifecycle.identity import micros
 from lakebackup_jobs.lifecycle.planning import planned
-from lakebackup_jobs.lifecycle.scratch import Scratch, open_scratch
+from lakebackup_jobs.lifecycle.restore import Subject, restoring, unfinished
 from lakebackup_jobs.lifecycle.tasks.runner import require_spark
 from lakebackup_jobs.lifecycle.tasks.splits import resumed_plan, write_splits
 from lakebackup_jobs.lifecycle.workspace import Workspace
@@ -45,12 +42,13 @@ from lakebackup_jobs.topics.groups import GroupsRequest, move, short_of
 from lakebackup_jobs.topics.record_select import RecordSelect, staged
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from pyspark.sql import SparkSession
 
     from lakebackup.store.reader import CatalogReader
     from lakebackup_jobs.lifecycle.progress import Reporter
+    from lakebackup_jobs.lifecycle.restore import RestoreRun
     from lakebackup_jobs.targets import Target
 
 
@@ -116,8 +114,11 @@ def run(request: RestoreRequest, *, spark: SparkSession | None = None, reporter:
     require_restorable(plan, request.accepted)
     if not request.by_sql:
         work.choose_runner(request, 0 if target.is_local else plan.bytes)
-    with open_scratch(work, f"restore-{digest}") as scratch:
-        return _carry_out(request, plan, digest, target, reader, scratch)
+    with restoring(work, reader, digest, target_state=target.unfinished) as run:
+        result, shortfall = _carry_out(request, plan, target, run)
+    if shortfall:
+        raise shortfall.with_result(result)
+    return result
 
 
 def _preview(
@@ -128,100 +129,75 @@ def _preview(
 
 
 def _carry_out(
-    request: RestoreRequest,
-    plan: RestorePlan,
-    digest: str,
-    target: Target,
-    reader: CatalogReader,
-    scratch: Scratch,
-) -> dict[str, Any]:
-    work, reporter = scratch.workspace, scratch.workspace.reporter
-    # A run that cannot write to the destination cannot continue the plan that an earlier run left there.
-    resumed = unfinished(reader, digest) if scratch.recorded else None
-    restore_id = resumed or layout.new_backup_id(datetime.now(UTC))
-    if resumed:
-        reporter.note(f"resuming restore {restore_id}, which did not finish")
-    earlier_plan = _resumed_plan(request, plan, restore_id, scratch) if resumed else None
-    plan, select = earlier_plan or plan, None
-    if request.records and not earlier_plan:  # checks the SELECT's columns before anything is written
+    request: RestoreRequest, plan: RestorePlan, target: Target, run: RestoreRun
+) -> tuple[dict[str, Any], Incomplete | None]:
+    """Carry out the planned restore, or continue an interrupted one with its own plan.
+
+    Returns the summary, and the error to end with when the records are restored and consumer groups are not.
+    """
+    work, reporter = run.workspace, run.workspace.reporter
+    if run.resumed:
+        reporter.note(f"resuming restore {run.restore_id}, which did not finish")
+    recorded_plan = _recorded_plan(request, plan, run) if run.resumed else None
+    plan, select = recorded_plan or plan, None
+    if request.records and not recorded_plan:  # checks the SELECT's columns before anything is written
         reporter.note("starting Spark, which runs the SELECT")
-        select = RecordSelect(work.spark, reader, request, plan)
-    roots = reader.destinations()
+        select = RecordSelect(work.spark, run.catalog, request, plan)
+    roots = run.catalog.destinations()
     for row in plan.chosen.rows("selected_destinations"):  # fails here, before anything is written
         roots.open(row["destination"])
-    target.prepare(plan, restore_id, resumed=resumed is not None)
-
-    writer = scratch.writer()
-    detail = {"digest": digest, "into": target.into(plan), "runner": work.runner}
-    log = RestoreLog(writer, restore_id, plan, request.target, detail)
-    for reason, action in _ACCEPTED.items():
-        if details := [str(o) for o in plan.obstacles if o.reason == reason]:
-            log.audit(action, details)
-            for text in details:
-                reporter.warning(f"{action}: {text}")
+    target.prepare(plan, run.restore_id, resumed=run.resumed)
+    _record_accepted(request, plan, run)
+    subject = Subject(plan.source, request.target, plan.selection, plan.from_ts, plan.to_ts)
+    run.begin(subject, into=target.into(plan))
     if request.records:
-        log.audit("restore by SELECT of records", [request.records])
-    log.row("running")
-    refuse_pruned_meanwhile(work, plan.source, reader)
-    if request.records:
-        plan = select.stage(scratch.storage, restore_id) if select else plan
-        roots = roots.including(destination_id(scratch.storage), scratch.storage.uri)
-    splits = write_splits(scratch.storage, plan, layout.restore_folder(restore_id))
+        plan = select.stage(run.storage, run.restore_id) if select else plan
+        roots = roots.including(destination_id(run.storage), run.storage.uri)
+    splits = write_splits(run.storage, plan, run.folder)
     reporter.start(plan.entries, plan.bytes, "restore")
     from lakebackup_jobs.targets.records import Records
 
-    watched = splits.task_progress().watched(reporter.update, reporter.warning)
-    with watched, _failure_on_record(log, target, reporter):
-        outcomes = target.write(Records(work.task_cluster, splits, plan, restore_id, roots))
+    with splits.task_progress().watched(reporter.update, reporter.warning):
+        outcomes = target.write(Records(work.task_cluster, splits, plan, run.restore_id, roots))
     reporter.update(plan.entries, plan.bytes)
     reporter.wait("publishing")
     notes = target.finish(plan)
-    publish(writer, restore_id)
+    publish(run.writer, run.restore_id)
     groups, shortfall = _move_groups(request, plan, reporter) if request.groups else ({}, None)
-    log.finish(outcomes)
+    run.complete(outcomes)
     leftovers = target.forget()
     splits.clear()
     for note in (*notes, *leftovers):
         reporter.warning(note)
-    result = work.timed(
-        {
-            "restore_id": restore_id,
-            "resumed": resumed is not None,
-            "runner": work.runner,
-            "target": target.place,
-            **_summary(plan),
-            **groups,
-            "entries": sum(o.entries for o in outcomes),
-        }
-    )
-    if shortfall:
-        raise shortfall.with_result(result)
-    return result
+    result = {
+        "restore_id": run.restore_id,
+        "resumed": run.resumed,
+        "runner": work.runner,
+        "target": target.place,
+        **_summary(plan),
+        **groups,
+        "entries": sum(outcome.entries for outcome in outcomes),
+    }
+    return work.timed(result), shortfall
 
 
-@contextmanager
-def _failure_on_record(log: RestoreLog, target: Target, reporter: Reporter) -> Iterator[None]:
-    """Record a failure of the block, and tell the user in which state the target is left."""
-    try:
-        yield
-    except LakebackupError as error:
-        log.row("failed", problem=error.message)
-        error.hint = f"{error.hint} {target.unfinished()}".strip()
-        raise
-    except KeyboardInterrupt:
-        if state := target.unfinished():
-            reporter.warning(state)
-        raise
+def _record_accepted(request: RestoreRequest, plan: RestorePlan, run: RestoreRun) -> None:
+    """Record in the audit log in spite of which obstacles the user wants the restore, and tell the user."""
+    for reason, action in _ACCEPTED.items():
+        if details := [str(obstacle) for obstacle in plan.obstacles if obstacle.reason == reason]:
+            run.audit(action, details)
+            for text in details:
+                run.workspace.reporter.warning(f"{action}: {text}")
+    if request.records:
+        run.audit("restore by SELECT of records", [request.records])
 
 
-def _resumed_plan(
-    request: RestoreRequest, plan: RestorePlan, restore_id: str, scratch: Scratch
-) -> RestorePlan | None:
+def _recorded_plan(request: RestoreRequest, plan: RestorePlan, run: RestoreRun) -> RestorePlan | None:
     """The plan of the interrupted run, which newer backups do not change; None when that run had not recorded
     its plan yet."""
     if request.records:
-        return staged(scratch.storage, restore_id, plan)
-    return resumed_plan(scratch.storage, layout.restore_folder(restore_id), plan)
+        return staged(run.storage, run.restore_id, plan)
+    return resumed_plan(run.storage, run.folder, plan)
 
 
 def _move_groups(

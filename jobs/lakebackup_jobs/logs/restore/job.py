@@ -18,9 +18,8 @@ from lakebackup.plan.logs.flush import shown_ts
 from lakebackup.plan.logs.restore import plan_restore, require_restorable
 from lakebackup.rules import layout
 from lakebackup_jobs.kafka.admin.rights import lacks, require
-from lakebackup_jobs.lifecycle.deletion.lock import recorded_restore
-from lakebackup_jobs.lifecycle.identity import audit_entry
 from lakebackup_jobs.lifecycle.planning import planned
+from lakebackup_jobs.lifecycle.restore import Subject, restoring
 from lakebackup_jobs.lifecycle.scratch import open_scratch
 from lakebackup_jobs.lifecycle.tasks.progress import TaskProgress
 from lakebackup_jobs.lifecycle.tasks.runner import require_spark
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from lakebackup.plan.logs.restore import LogRestorePlan, LogRestoreRequest
-    from lakebackup.rows.upkeep import Audit
     from lakebackup.storage import Storage
     from lakebackup.store.reader import CatalogReader
     from lakebackup_jobs.lifecycle.progress import Reporter
@@ -140,18 +138,20 @@ def bring(
 
     reporter = work.reporter
     keys = LogKeys.load(request.keys_file) if request.keys_file else None
-    with recorded_restore(
-        work,
-        reader,
+    subject = Subject(
         source=made.source,
         target=target.place,
         selection=load("queries", "log_restore_files"),
         from_ts=made.start_ts,
         to_ts=made.end_ts,
-        audit=_audit(made, target.place) if made.gaps else None,
-    ) as (own, counts):
-        _clear(own.storage, folder)
-        splits = write_splits(own.storage, made, folder, keys=keys, checksum=request.checksum)
+    )
+    with restoring(work, reader) as run:
+        run.begin(subject)
+        if made.gaps:
+            detail = {"target": target.place, "gaps": list(made.gaps)}
+            run.audit("restore with gaps", detail, subject=made.source)
+        _clear(run.storage, folder)
+        splits = write_splits(run.storage, made, folder, keys=keys, checksum=request.checksum)
         reporter.start(made.entries, made.bytes, "restore", "events")
         try:
             watched = splits.task_progress().watched(reporter.update, reporter.warning)
@@ -160,7 +160,7 @@ def bring(
         finally:
             splits.clear()
         reporter.update(made.entries, made.bytes)
-        counts.update(entries=target_counts["entries"], bytes=made.bytes)
+        run.complete(entries=target_counts["entries"], size=made.bytes)
     return target_counts
 
 
@@ -253,7 +253,3 @@ def summary_of(made: LogRestorePlan) -> dict[str, Any]:
         "values": asdict(made.values),
         "obstacles": [*made.obstacles, *made.gaps],
     }
-
-
-def _audit(plan: LogRestorePlan, target: str) -> Audit:
-    return audit_entry("restore with gaps", plan.source, {"target": target, "gaps": list(plan.gaps)})

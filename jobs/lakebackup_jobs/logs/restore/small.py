@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from lakebackup.plan.logs.restore import LogRestorePlan, NamedTable
+    from lakebackup.plan.logs.restore import NamedTable
     from lakebackup_jobs.logs.restore.splits import LogSplits
 
 #: The name of the only file that WriteChanges writes.
@@ -53,7 +53,7 @@ class _SmallRestore(Task):
     """The task that restores a small log. `uri`: the folder that it writes to."""
 
     splits: LogSplits
-    plan: LogRestorePlan
+    tables: Sequence[NamedTable]
     uri: str
 
     def final_rows(self) -> pa.Table:
@@ -63,9 +63,9 @@ class _SmallRestore(Task):
         if self.splits.full is None:
             return rows
         ends = last_of_tables(_table(self._read(ENDS), WRITES))
-        below = behind_ends(full_rows(self.splits.full, self.splits, self.plan), ends)
+        below = behind_ends(full_rows(self.splits.full, self.splits), ends)
         below = below.join(changes.select([*KEY]), [*KEY], join_type="left anti")
-        return pa.concat_tables([named(below, self.plan.tables, RESULT), rows])
+        return pa.concat_tables([named(below, self.tables, RESULT), rows])
 
     def changes(self, *, whole: bool = False) -> pa.Table:
         """The latest change of each key (CHANGES). With `whole`, also the last truncation of each table.
@@ -76,7 +76,7 @@ class _SmallRestore(Task):
         ends = last_of_tables(_table(self._read(ENDS), WRITES))
         values = _table(self._read(DEFAULT), VALUES)
         changes = with_values(behind_ends(writes, ends), values)
-        return named(pa.concat_tables([changes, ends]) if whole else changes, self.plan.tables, CHANGES)
+        return named(pa.concat_tables([changes, ends]) if whole else changes, self.tables, CHANGES)
 
     def has_ends(self) -> bool:
         """Whether a table was truncated in the span."""
@@ -133,19 +133,19 @@ class SmallChanges(LogContent):
         raise NotImplementedError
 
     def create(self, path: str) -> bool:
-        (result,) = run_all(WriteTable(self.splits, self.plan, path), range(1), self.cluster)
+        (result,) = run_all(WriteTable(self.splits, self.plan.tables, path), range(1), self.cluster)
         info = {**self.commit, "operationMetrics": {"numOutputRows": str(result.entries)}}
         create_table(open_storage(path, private=False), arrow_schema(RESULT), [result.added], info)
         return True
 
     def empties_tables(self) -> bool:
-        return _SmallRestore(self.splits, self.plan, "").has_ends()
+        return _SmallRestore(self.splits, self.plan.tables, "").has_ends()
 
     def write_files(self, path: str, *, whole: bool = True) -> dict[str, int]:
         storage = open_storage(path)
         for entry in list(storage.list("")):
             storage.delete(entry.path)
-        job = WriteChanges(self.splits, self.plan, path, whole)
+        job = WriteChanges(self.splits, self.plan.tables, path, whole)
         (result,) = run_all(job, range(1), self.cluster)
         return {"entries": result.entries}
 
@@ -191,13 +191,13 @@ def with_values(rows: pa.Table, values: pa.Table) -> pa.Table:
     return rows
 
 
-def full_rows(uri: str, splits: LogSplits, plan: LogRestorePlan) -> pa.Table:
+def full_rows(uri: str, splits: LogSplits) -> pa.Table:
     """The rows of the full at `uri` that are within the restore's tables and keys, without names."""
     rows = rows_of(uri)
     rows = rows.select([name for name in arrow_schema(RESULT).names if name not in ("db", "name")])
-    tables = pa.array(plan.without if plan.only is None else plan.only, pa.int64())
+    tables = pa.array(splits.without if splits.only is None else splits.only, pa.int64())
     is_named = pc.is_in(rows["table_id"], tables)
-    mask = pc.invert(is_named) if plan.only is None else is_named
+    mask = pc.invert(is_named) if splits.only is None else is_named
     if splits.first_key is not None:
         mask = pc.and_(mask, pc.greater_equal(rows["key"], bytes.fromhex(splits.first_key)))
     if splits.beyond_key is not None:

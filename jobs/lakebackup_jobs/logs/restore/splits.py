@@ -69,7 +69,8 @@ class LogSplits:
     `paths`: the splits of each kind (WRITE, DEFAULT, ENDS). `roots`: destination id -> URI. Tasks drop
     records outside `(start_ts, end_ts]` and outside `[first_key, beyond_key)`. `begin_ts`: the least start ts
     of a value. `checksum`: whether the files are checked. `keys`: of encrypted files. `full`: the URI of the
-    table of the full on which the restore is based; None: there is none.
+    table of the full on which the restore is based; None: there is none. `only`, `without`: see
+    LogRestorePlan.
     """
 
     uri: str
@@ -84,6 +85,8 @@ class LogSplits:
     checksum: bool
     keys: LogKeys | None
     full: str | None = None
+    only: tuple[int, ...] | None = None
+    without: tuple[int, ...] = ()
 
     def frame(self, spark: SparkSession, kind: str) -> DataFrame:
         """The records of a kind (WRITE, DEFAULT, ENDS), read by tasks: columns WRITES or VALUES."""
@@ -128,6 +131,8 @@ def write_splits(
         full=f"{roots.uri(plan.full.destination)}/{layout.full_folder(plan.source, plan.full.backup_id)}"
         if plan.full
         else None,
+        only=plan.only,
+        without=plan.without,
     )
 
 
