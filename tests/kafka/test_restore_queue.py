@@ -33,7 +33,6 @@ from lakebackup_jobs.kafka.client.produce import RestoreProducer
 from lakebackup_jobs.lifecycle.identity import micros
 from lakebackup_jobs.lifecycle.restore import RestoreRun
 from lakebackup_jobs.queues.restore import job as restore_queue
-from lakebackup_jobs.queues.restore import prepare as preparing
 from lakebackup_jobs.queues.restore import replay_task, scan_task
 from lakebackup_jobs.queues.restore import splits as queue_splits
 from lakebackup_jobs.queues.restore.engine_folder import EngineFolder
@@ -492,11 +491,9 @@ def test_messages_written_during_a_restore_belong_to_the_right_history(
     assert [int(header(record, "tid") or 0) for _, record in messages] == [0, 10, 40, 20]
 
 
-@pytest.mark.parametrize("limit", chosen(["ENTRIES", "LITTLE"], ["ENTRIES"]))
 def test_a_restore_on_spark_gives_the_same_messages(
-    copied: History, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, limit: str
+    copied: History, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Spark is used for many messages, and for many bytes."""
     lab, graph, (_, _, second_incremental) = copied.lab, copied.graph, copied.backups
     ops, tid = list(graph.writers.ops), int(second_incremental["last_tid"]) - 8
     sessions: list[Any] = []
@@ -508,8 +505,7 @@ def test_a_restore_on_spark_gives_the_same_messages(
     original_give_scans = scan_task.give_scans
     monkeypatch.setattr(scan_task, "give_scans", give_scans)
     queues, folder = lab.queues(graph.queues), lab.new_folder()
-    monkeypatch.setattr(preparing, limit, -1)
-    request = lab.wanted(folder, maps(graph, queues), to_tid=tid)
+    request = replace(lab.wanted(folder, maps(graph, queues), to_tid=tid), runner="spark")
     restore_queue.run(request, spark=spark, reporter=lab.reporter)
     require_same(
         messages_in(lab, queues),
@@ -521,9 +517,7 @@ def test_a_restore_on_spark_gives_the_same_messages(
 
 
 @pytest.mark.long
-def test_a_restore_on_spark_without_open_transactions(
-    graph_lab: GraphLab, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_restore_on_spark_without_open_transactions(graph_lab: GraphLab, spark: SparkSession) -> None:
     lab = graph_lab
     graph = lab.begin()
     partition = graph.queues.places[0]
@@ -532,8 +526,7 @@ def test_a_restore_on_spark_without_open_transactions(
     _send(lab, partition, (2, None, "write"), (3, "t", "write"), (4, "t", "commit"), (5, None, "write"))
     lab.backup(graph, "incremental")
     queues = lab.queues(graph.queues)
-    monkeypatch.setattr(preparing, "LITTLE", -1)
-    request = lab.wanted(lab.new_folder(), maps(graph, queues), to_tid=4)
+    request = replace(lab.wanted(lab.new_folder(), maps(graph, queues), to_tid=4), runner="spark")
     result = restore_queue.run(request, spark=spark, reporter=lab.reporter)
     assert (result["open_transactions"], result["open_ids"], result["entries"]) == (0, [], 3)
 

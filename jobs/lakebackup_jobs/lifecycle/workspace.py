@@ -125,9 +125,10 @@ class Workspace:
         """The runner of the tasks, once it is chosen; before that, what the run has used so far."""
         return self._runner or ("spark" if self._spark or self._starting_cluster else "local")
 
-    def choose_runner(self, request: RunRequest, size: int | None) -> None:
-        """Choose the runner of the tasks, and begin to start it. `size`: see runner.choose."""
-        self._runner = runner.choose(request, size, session=self._spark)
+    def choose_runner(self, request: RunRequest, size: int | None, *, beside_spark: bool = False) -> None:
+        """Choose the runner of the tasks, and begin to start it. `size`, `beside_spark`: see
+        runner.choose."""
+        self._runner = runner.choose(request, size, session=self._spark, beside_spark=beside_spark)
         if self._runner == "spark":
             self.start_spark()
 

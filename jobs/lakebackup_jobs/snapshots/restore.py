@@ -79,7 +79,7 @@ def run(
     if request.dry_run:
         return {"dry_run": True, **summary, "refused_because": refusal}
     target.require_free(plan, digest)
-    work.choose_runner(request, of_restored_files(plan.weight))
+    work.choose_runner(request, of_restored_files(plan.weight), beside_spark=True)
     with target.locked(digest, plan) as resumed:
         if resumed:
             reporter.note(f"resuming the restore that {target.folder} holds and that did not finish")

@@ -213,7 +213,7 @@ class _Snapshot(Trial):
         splits = write_splits(storage, self.plan)
         job = CompareRestoredFiles(storage.uri, splits, self.restored)
         self.means.reporter.wait("comparing")
-        self.work.choose_runner(self.request, of_restored_files(self.plan.weight))
+        self.work.choose_runner(self.request, of_restored_files(self.plan.weight), beside_spark=True)
         rows = run_all(job, range(len(splits)), self.work.task_cluster)
         file_count = sum(len(names) for _, _, names in os.walk(self.restored))
         difference = (

@@ -52,17 +52,20 @@ def of_restored_files(cost: int) -> int:
     return cost // _RESTORED_FILE_BYTES_PER_RECORD_BYTE
 
 
-def choose(request: RunRequest, size: int | None, *, session: SparkSession | None) -> Runner:
+def choose(
+    request: RunRequest, size: int | None, *, session: SparkSession | None, beside_spark: bool = False
+) -> Runner:
     """The runner of a job that reads `size` bytes of records; None: it is not known how many.
 
     With `auto` this is Spark if Spark runs already (`session`, a Spark Connect server, spark-submit), and
-    otherwise depends on the size. Without Java, it is threads of this process.
+    otherwise depends on the size. Without Java, it is threads of this process. `beside_spark`: little data
+    is for threads of this process even if Spark runs already.
     """
-    if request.runner == "local":
-        return "local"
-    if not by_size(request, session):
-        return "spark"
+    if request.runner != "auto":
+        return request.runner
     is_little = size is not None and size <= request.local_below
+    if has_spark(request.remote, session):
+        return "local" if is_little and beside_spark else "spark"
     return "local" if is_little or not is_installed() else "spark"
 
 

@@ -127,7 +127,9 @@ class _Run:
                 run.restore_id = state.restore_id
             plan = prepared or self._checked_plan(state.restore_id)
             rights.require(self._missing_rights(plan.queues))
-            self.work.choose_runner(request, of_restored_messages(plan.bytes, plan.entries))
+            self.work.choose_runner(
+                request, of_restored_messages(plan.bytes, plan.entries), beside_spark=True
+            )
             needed = () if isinstance(plan, Prepared) else plan.restore_path.backup_ids
             run.begin(self._subject(plan), *needed, folder=str(self._folder.folder))
             prepared = plan if isinstance(plan, Prepared) else self._prepare(state, plan)
