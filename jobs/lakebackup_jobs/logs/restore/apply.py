@@ -20,8 +20,8 @@ from lakebackup.sql_engine.worker import session_on
 from lakebackup.storage import open_storage
 from lakebackup_jobs.lifecycle.tasks.errors import arrow_schema
 from lakebackup_jobs.lifecycle.tasks.task import run_all
+from lakebackup_jobs.logs.restore.shares import CHANGES, ENDS, KEY, LATER, LOST, RESULT, WRITES, Latest
 from lakebackup_jobs.logs.restore.small import WriteChanges, WriteTable
-from lakebackup_jobs.logs.restore.splits import CHANGES, ENDS, KEY, LATER, LOST, RESULT, WRITES, Latest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from lakebackup.plan.logs.restore import LogRestorePlan
     from lakebackup.sql_engine.worker import Cluster
-    from lakebackup_jobs.logs.restore.splits import LogSplits
+    from lakebackup_jobs.logs.restore.shares import LogShares
     from lakebackup_jobs.targets import Held
     from lakebackup_jobs.targets.delta import DeltaTarget
 
@@ -87,7 +87,7 @@ class Changes:
     """
 
     cluster: Cluster
-    splits: LogSplits
+    shares: LogShares
     plan: LogRestorePlan
     full: DataFrame | None
     before: Held | None
@@ -115,14 +115,14 @@ class Changes:
         # Tasks find the latest write of each key, because Spark would sort all values to find it.
         task_count = int(self.spark.conf.get(_TASKS) or "1")
         latest = (
-            self.splits.frame(self.spark, WRITE).repartition(task_count, *KEY).mapInArrow(Latest(), WRITES)
+            self.shares.frame(self.spark, WRITE).repartition(task_count, *KEY).mapInArrow(Latest(), WRITES)
         )
         latest = _behind_ends(latest, self.emptied())
         is_missing = (sf.col("type") == PUTS) & sf.col("value").isNull()
         value = sf.col("value")
-        if self.splits.paths.get(DEFAULT):
+        if self.shares.shares.get(DEFAULT):
             values = (
-                self.splits.frame(self.spark, DEFAULT)
+                self.shares.frame(self.spark, DEFAULT)
                 .repartition(task_count, *KEY, "start_ts")  # This way they are sorted only once.
                 .groupBy(*KEY, "start_ts")
                 .agg(sf.max("value").alias("prewritten"))
@@ -139,9 +139,9 @@ class Changes:
 
     def emptied(self) -> DataFrame | None:
         """The last truncation of each table: table_id, `emptied` (a struct of LATER). None: there is none."""
-        if not self.splits.paths.get(ENDS):
+        if not self.shares.shares.get(ENDS):
             return None
-        truncations = self.splits.frame(self.spark, ENDS).where(sf.col("type") == TRUNCATES)
+        truncations = self.shares.frame(self.spark, ENDS).where(sf.col("type") == TRUNCATES)
         return truncations.groupBy("table_id").agg(sf.max(sf.struct(*LATER)).alias("emptied"))
 
     def rows(self) -> DataFrame:
@@ -185,7 +185,7 @@ class Changes:
         """Create the Delta table at a path if one task can find all its rows; returns whether it did."""
         if not self.is_small:
             return False
-        (result,) = run_all(WriteTable(self.splits, self.plan.tables, path), range(1), self.cluster)
+        (result,) = run_all(WriteTable(self.shares, self.plan.tables, path), range(1), self.cluster)
         info = {**self.commit, "operationMetrics": {"numOutputRows": str(result.entries)}}
         create_table(open_storage(path, private=False), arrow_schema(RESULT), [result.added], info)
         return True
@@ -208,7 +208,7 @@ class Changes:
             storage = open_storage(path)
             for entry in list(storage.list("")):
                 storage.delete(entry.path)
-            job = WriteChanges(self.splits, self.plan.tables, path, whole)
+            job = WriteChanges(self.shares, self.plan.tables, path, whole)
             (result,) = run_all(job, range(1), self.cluster)
             return {"entries": result.entries}
         if self.full is not None:

@@ -22,8 +22,8 @@ from lakebackup_jobs.lifecycle.deletion.lock import recorded_restore
 from lakebackup_jobs.lifecycle.identity import audit_entry
 from lakebackup_jobs.lifecycle.planning import planned
 from lakebackup_jobs.lifecycle.scratch import open_scratch
+from lakebackup_jobs.lifecycle.tasks.plan_shares import clear
 from lakebackup_jobs.lifecycle.tasks.progress import TaskProgress
-from lakebackup_jobs.lifecycle.tasks.splits import clear
 from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.targets import Held, is_done, open_target, require_same
 from lakebackup_jobs.targets.delta import DeltaTarget
@@ -128,11 +128,11 @@ def bring(
     """Read the planned files, which no prune deletes meanwhile, and write the target; returns its summary.
 
     `made`: the plan of the restore. `before`, `after`: what the target holds before and after it. `folder`:
-    where the splits are written; no other run may use it meanwhile. Raises as `run`.
+    where the plan is recorded; no other run may use it meanwhile. Raises as `run`.
     """
     # Imported here, because a dry run does not need pyspark and numba, which these load.
     from lakebackup_jobs.logs.restore import apply
-    from lakebackup_jobs.logs.restore.splits import write_splits
+    from lakebackup_jobs.logs.restore.shares import store_shares
 
     reporter = work.reporter
     keys = LogKeys.load(request.keys_file) if request.keys_file else None
@@ -147,17 +147,19 @@ def bring(
         audit=_audit(made, target.place) if made.gaps else None,
     ) as (own, counts):
         _clear(own.storage, folder)
-        splits = write_splits(own.storage, made, folder, keys=keys, checksum=request.checksum)
+        shares = store_shares(
+            own.storage, made, folder, roots=reader.destinations(), keys=keys, checksum=request.checksum
+        )
         reporter.start(made.entries, made.bytes, "restore", "events")
         try:
-            watched = splits.task_progress().watched(reporter.update, reporter.warning)
+            watched = shares.task_progress().watched(reporter.update, reporter.warning)
             with watched, apply.sized(work.cluster, made.raw_bytes):
                 full = _full(work, reader, made, request)
                 target_counts: dict[str, int] = target.write(
-                    apply.Changes(work.cluster, splits, made, full, before, after)
+                    apply.Changes(work.cluster, shares, made, full, before, after)
                 )
         finally:
-            splits.clear()
+            shares.clear()
         reporter.update(made.entries, made.bytes)
         counts.update(entries=target_counts["entries"], bytes=made.bytes)
     return target_counts
@@ -195,7 +197,7 @@ def _full(
     work: Workspace, reader: CatalogReader, plan: LogRestorePlan, request: LogRestoreRequest
 ) -> DataFrame | None:
     from lakebackup_jobs.logs.restore import apply
-    from lakebackup_jobs.logs.restore.splits import RESULT
+    from lakebackup_jobs.logs.restore.shares import RESULT
 
     if request.upon is not None:
         rows = work.spark.read.format("delta").load(request.upon)

@@ -18,7 +18,7 @@ from lakebackup.storage import open_storage
 from lakebackup_jobs.lifecycle.tasks.errors import arrow_schema
 from lakebackup_jobs.lifecycle.tasks.rows import write_rows
 from lakebackup_jobs.lifecycle.tasks.task import Task
-from lakebackup_jobs.logs.restore.splits import (
+from lakebackup_jobs.logs.restore.shares import (
     CHANGES,
     ENDS,
     KEY,
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from lakebackup.plan.logs.restore import NamedTable
-    from lakebackup_jobs.logs.restore.splits import LogSplits
+    from lakebackup_jobs.logs.restore.shares import LogShares
 
 #: The name of the only file that WriteChanges writes.
 FILE = "part-00000.parquet"
@@ -47,7 +47,7 @@ _STATISTICS = {"delta.dataSkippingStatsColumns": "table_id,start_ts,commit_ts"}
 class _SmallRestore(Task):
     """The task that restores a small log. `uri`: the folder that it writes to."""
 
-    splits: LogSplits
+    shares: LogShares
     tables: Sequence[NamedTable]
     uri: str
 
@@ -63,8 +63,10 @@ class _SmallRestore(Task):
         return named(pa.concat_tables([changes, ends]) if whole else changes, self.tables)
 
     def _read(self, kind: str) -> list[pa.RecordBatch]:
-        job = ReadJob(self.splits, kind)
-        return [batch for number in range(len(self.splits.paths.get(kind, ()))) for batch in job.rows(number)]
+        job = ReadJob(self.shares, kind)
+        return [
+            batch for number in range(len(self.shares.shares.get(kind, ()))) for batch in job.rows(number)
+        ]
 
 
 class WriteTable(_SmallRestore):
