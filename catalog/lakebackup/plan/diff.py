@@ -86,8 +86,8 @@ class DiffRequest(Request):
 
 @dataclass(frozen=True, slots=True)
 class FileDiff:
-    """How the files of the backups `a` and `b` differ. `totals`: rows of diff_totals; `changes`: a reader with
-    the relation `changes`, the files that changed."""
+    """How the files of the backups `a` and `b` differ. `totals`: rows of diff_totals; `changes`: a reader
+    with the relation `changes`, the files that changed."""
 
     a: str
     b: str

@@ -1,7 +1,7 @@
 """The rows that a plan works on, as Parquet objects that its tasks and its summaries read.
 
 The engine that chose the rows streams them, in the order in which tasks read them, into a private temporary
-folder of this process. That is so on Spark too: this process writes its rows as they arrive, and the executors
+folder of this process. That is so on Spark too: this process writes the rows as they arrive, and executors
 need to see no folder of it. A run copies the objects to where its tasks find them.
 """
 
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from uuid import uuid4
 from weakref import finalize
 
-from lakebackup.errors import Damaged, EnvironmentProblem
+from lakebackup.errors import Damaged, EnvironmentProblem, NotFound
 from lakebackup.sql_engine.delta.log import per_process
 from lakebackup.storage import open_storage, working
 from lakebackup.storage.scratch_folder import PrivateFolder
@@ -113,9 +113,14 @@ class PlanFile:
         try:
             with storage.open(stored.path) as stream:
                 yield pq.ParquetFile(stream, page_checksum_verification=True)
+        except NotFound as error:
+            raise Damaged(
+                f"{stored.path} in {self.uri}, with rows of a plan, is missing.",
+                hint="Run the same command again.",
+            ) from error
         except (OSError, ValueError) as error:  # pyarrow's errors are of these kinds
             raise Damaged(
-                f"{stored.path} in {self.uri}, the rows of a plan, is damaged: {error}",
+                f"{stored.path} in {self.uri}, with rows of a plan, is damaged: {error}",
                 hint="Delete it and run the same command again.",
             ) from error
 

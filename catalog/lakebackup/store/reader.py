@@ -296,7 +296,7 @@ class CatalogReader(Catalog):
 
     def _with(self, name: str, relation: Relation) -> CatalogReader:
         reader = copy(self)
-        reader._bindings = {**self._bindings, name: relation}
+        reader._bindings = {**self._bindings, name: relation}  # noqa: SLF001 (this class)
         return reader
 
     def plan_file(

@@ -90,8 +90,8 @@ class Amount:
 class LogRestorePlan:
     """The restore of what was committed in `(start_ts, end_ts]`, on top of `full` if set.
 
-    `file`: the rows of the files to read. Values come first, then the writes that may truncate a whole table, then the
-    other writes.
+    `file`: the rows of the files to read. Values come first, then the writes that may truncate a whole table,
+    then the other writes.
 
     `tables`: the restored tables that have a name. `only`: ids of the restored tables, None: all but those in
     `without`, such as dropped ones. `changed`: tables dropped, truncated or renamed within the span.

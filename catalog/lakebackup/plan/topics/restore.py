@@ -153,7 +153,7 @@ class RestorePlan:
         return sum(part.entries or 0 for topic in self.topics for part in topic.parts)
 
     def partitions(self) -> list[tuple[RegionPart, int, int]]:
-        """Each partition with files, and its rows `[first, end)` in the plan file. The largest comes first."""
+        """Each partition with files, and its rows `[first, end)` in the plan file; the largest first."""
         parts = sorted(
             (part for topic in self.topics for part in topic.parts),
             key=lambda part: (part.scope, part.epoch, part.region),

@@ -1,4 +1,4 @@
-"""Reads the plan of a restore that an older version recorded and did not finish: JSON lines for each partition.
+"""Reads the plan of a restore that an older version did not finish: JSON lines for each partition.
 
 Nothing writes this form any more. A restore that finds it is resumed with the same files.
 """
@@ -27,7 +27,7 @@ _PARTITION = ("scope", "epoch", "region")
 class OldPlan(NamedTuple):
     """A plan of the old form. `file`: its rows, in a temporary plan file.
 
-    `shares`: the rows of each partition (first, end, names), those that are begun first before the others. `state`:
+    `shares`: the rows of each partition (first, end, names), in the order in which tasks begin them. `state`:
     what a run that resumes the restore needs besides; empty: nothing was recorded.
     """
 

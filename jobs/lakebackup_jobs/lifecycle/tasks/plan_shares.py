@@ -1,7 +1,7 @@
 """The recorded plan of a run: a copy of its plan file in the run's folder, and which rows each task works on.
 
-A share is a range of rows. So a run that is resumed still works on what was planned, whatever newer backups there
-are, and no process holds the list of files.
+A share is a range of rows. So a run that is resumed still works on what was planned, whatever newer backups
+there are, and no process holds the list of files.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 
 class Share(NamedTuple):
-    """The rows `[first, end)` of a plan file. `partition`: the names of the partition whose files they are."""
+    """The rows `[first, end)` of a plan file. `partition`: the names of the partition that they are of."""
 
     first: int
     end: int
@@ -80,7 +80,7 @@ class PlanShares:
             yield next(iter(files)), files
 
     def rows(self, number: int, kind: type[T]) -> Iterator[ShareRows[T]]:
-        """The rows of each share of a task, as objects of a dataclass that has a field for each column it
+        """The rows of each share of a task, as objects of a dataclass with a field for each column that it
         needs."""
         columns = tuple(kind.__match_args__)  # type: ignore[attr-defined]
         for share in self.tasks[number]:
@@ -124,57 +124,41 @@ def stored_plan(storage: Storage, folder: str) -> tuple[PlanShares, Mapping[str,
 
     None if it did not record all of it. A plan of an older version is recorded again, in this form.
     """
-    if (stored := _stored(storage, folder)) is None and (old := _of_old_version(storage, folder)):
+    plan = _read(storage, folder)
+    if plan is None and (old := _read_old(storage, folder)):
         file, shares, state = old
         return store_plan(storage, folder, file, shares, state), state
-    return stored
-
-
-def _of_old_version(
-    storage: Storage, folder: str
-) -> tuple[PlanFile, Sequence[Share], Mapping[str, Any]] | None:
-    from lakebackup_jobs.lifecycle.tasks.old_plan import read_old_plan
-
-    if (old := read_old_plan(storage, folder)) is None:
-        return None
-    return old.file, [Share(*share) for share in old.shares], old.state
-
-
-def _stored(storage: Storage, folder: str) -> tuple[PlanShares, Mapping[str, Any]] | None:
-    try:
-        content = json.loads(working.get(storage, f"{folder}{_PLAN}"))
-    except NotFound:
-        return None
-    file = PlanFile(storage.uri, tuple(PlanObject(*stored) for stored in content.pop("objects")))
-    shares = [Share(first, end, tuple(names)) for first, end, names in content.pop("shares")]
-    return PlanShares(storage.uri, folder, file, dealt(shares)), content
-
-
-def runs_of(batches: Iterable[pa.RecordBatch], columns: Sequence[str]) -> list[Share]:
-    """A share for each run of rows that agree in some columns of strings, with their values as its partition."""
-    shares: list[Share] = []
-    for batch in batches:
-        values = zip(*(batch.column(name).to_pylist() for name in columns), strict=True)
-        for key, group in groupby(values):
-            count = sum(1 for _ in group)
-            end = shares[-1].end if shares else 0
-            if shares and shares[-1].partition == key:
-                shares[-1] = Share(shares[-1].first, end + count, key)
-            else:
-                shares.append(Share(end, end + count, key))
-    return shares
+    return plan
 
 
 def regions_of(storage: Storage, folder: str) -> list[tuple[str, str, str]] | None:
     """The partitions (topic, epoch, number) with a share below `folder`; None if there is no plan. A complete
     restore deletes its plan."""
-    if stored := _stored(storage, folder):
-        shares = [share for task in stored[0].tasks for share in task]
-    elif old := _of_old_version(storage, folder):
-        shares = [*old[1]]
+    if plan := _read(storage, folder):
+        shares = [share for task in plan[0].tasks for share in task]
+    elif old := _read_old(storage, folder):
+        shares = old[1]
     else:
         return None
     return [(share.partition[0], share.partition[1], share.partition[2]) for share in shares]
+
+
+def _read(storage: Storage, folder: str) -> tuple[PlanShares, Mapping[str, Any]] | None:
+    try:
+        content = json.loads(working.get(storage, f"{folder}{_PLAN}"))
+    except NotFound:
+        return None
+    file = PlanFile(storage.uri, tuple(PlanObject(*fields) for fields in content.pop("objects")))
+    shares = [Share(first, end, tuple(names)) for first, end, names in content.pop("shares")]
+    return PlanShares(storage.uri, folder, file, dealt(shares)), content
+
+
+def _read_old(storage: Storage, folder: str) -> tuple[PlanFile, list[Share], Mapping[str, Any]] | None:
+    from lakebackup_jobs.lifecycle.tasks.old_plan import read_old_plan
+
+    if (old := read_old_plan(storage, folder)) is None:
+        return None
+    return old.file, [Share(*share) for share in old.shares], old.state
 
 
 def clear(storage: Storage, folder: str) -> None:
@@ -186,50 +170,47 @@ def clear(storage: Storage, folder: str) -> None:
     working.delete(storage, [path for path in paths if path not in marks])
 
 
+def runs_of(batches: Iterable[pa.RecordBatch], columns: Sequence[str]) -> list[Share]:
+    """A share for each run of rows that agree in some columns of strings, which name its partition."""
+    shares: list[Share] = []
+    end = 0
+    for batch in batches:
+        values = zip(*(batch.column(name).to_pylist() for name in columns), strict=True)
+        for names, rows in groupby(values):
+            first, end = end, end + sum(1 for _ in rows)
+            if shares and shares[-1].partition == names:
+                first = shares.pop().first
+            shares.append(Share(first, end, names))
+    return shares
+
+
 def weighed(
     batches: Iterable[pa.RecordBatch], size: int, *, weight: str | None, each: int = 0, path: str = "path"
 ) -> list[Share]:
     """Divide rows into shares of about the weight `size`.
 
-    A row weighs `each` plus its column `weight`. Rows of one object (`destination` and the column `path`) follow one
-    another, and go into one share.
+    A row weighs `each` plus its column `weight`. Rows of one object (`destination` and the column `path`)
+    follow one another, and go into one share.
     """
-    starts = [0]
-    begin = total = group = 0
-    previous_object = None
-    for batch in filter(len, batches):
-        firsts, total, group, previous_object = _starts(
-            batch, size, weight, each, path, (total, group, previous_object)
-        )
-        starts += [begin + first for first in firsts if begin + first]
-        begin += len(batch)
-    return [Share(first, end) for first, end in pairwise([*starts, begin])] if begin else []
-
-
-def _starts(
-    batch: pa.RecordBatch,
-    size: int,
-    weight: str | None,
-    each: int,
-    path: str,
-    before: tuple[int, int, str | None],
-) -> tuple[list[int], int, int, str | None]:
-    """The rows of a batch at which a share begins; and the weight so far, the last row's share and its object, which
-    `before` has of the batches before."""
     import numpy as np
     import pyarrow.compute as pc
 
-    total, group, previous_object = before
-    objects = pc.binary_join_element_wise(batch.column("destination"), batch.column(path), "\0")
-    begins = np.ones(len(batch), bool)
-    begins[0] = objects[0].as_py() != previous_object
-    begins[1:] = pc.not_equal(objects[1:], objects[:-1])
-    row_weights = np.full(len(batch), each)
-    if weight:
-        row_weights += batch.column(weight).fill_null(0).to_numpy()
-    cumulative = total + np.cumsum(row_weights)
-    # For each row, the row at which its object starts; -1: in the previous batch.
-    starts_of_objects = np.maximum.accumulate(np.where(begins, np.arange(len(batch)), -1))
-    groups = np.where(starts_of_objects < 0, group, ((cumulative - row_weights) // size)[starts_of_objects])
-    firsts = np.flatnonzero(np.diff(groups, prepend=group)).tolist()
-    return firsts, int(cumulative[-1]), int(groups[-1]), objects[-1].as_py()
+    starts = [0]
+    begin = total = number = 0
+    previous_object = None
+    for batch in filter(len, batches):
+        objects = pc.binary_join_element_wise(batch.column("destination"), batch.column(path), "\0")
+        is_start = np.ones(len(batch), bool)
+        is_start[0] = objects[0].as_py() != previous_object
+        is_start[1:] = pc.not_equal(objects[1:], objects[:-1])
+        row_weights = np.full(len(batch), each)
+        if weight:
+            row_weights += batch.column(weight).fill_null(0).to_numpy()
+        cumulative = total + np.cumsum(row_weights)
+        # For each row, the row at which its object starts; -1: in the previous batch.
+        object_rows = np.maximum.accumulate(np.where(is_start, np.arange(len(batch)), -1))
+        numbers = np.where(object_rows < 0, number, ((cumulative - row_weights) // size)[object_rows])
+        starts += (begin + np.flatnonzero(np.diff(numbers, prepend=number))).tolist()
+        begin, total, number = begin + len(batch), int(cumulative[-1]), int(numbers[-1])
+        previous_object = objects[-1].as_py()
+    return [Share(first, end) for first, end in pairwise([*starts, begin]) if first < end]

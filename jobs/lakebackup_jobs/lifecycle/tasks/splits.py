@@ -1,4 +1,4 @@
-"""Lists of files that the tasks of a merge, a compaction or an export read: JSON lines, one object for each task.
+"""Lists of files that the tasks of a merge, a compaction or an export read: JSON lines, one object a task.
 
 They are written in the backup's folder before the tasks start, so an interrupted run is resumed with them.
 """

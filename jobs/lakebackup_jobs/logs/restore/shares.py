@@ -65,9 +65,10 @@ _ROWS = 16_384
 class LogShares:
     """The recorded plan of a restore, below `folder` of the storage at `uri`.
 
-    `shares`: the rows of `file` that each task of a kind (WRITE, DEFAULT, ENDS) reads. `roots`: destination id -> URI.
-    Tasks drop records outside `(start_ts, end_ts]` and outside `[first_key, beyond_key)`. `begin_ts`: the least start
-    ts of a value. `checksum`: whether the files are checked. `keys`: of encrypted files.
+    `shares`: the rows of `file` that each task of a kind (WRITE, DEFAULT, ENDS) reads. `roots`: destination
+    id -> URI. Tasks drop records outside `(start_ts, end_ts]` and outside `[first_key, beyond_key)`.
+    `begin_ts`: the least start ts of a value. `checksum`: whether the files are checked. `keys`: of encrypted
+    files.
     """
 
     uri: str

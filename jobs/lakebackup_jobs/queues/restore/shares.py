@@ -1,7 +1,8 @@
 """The recorded plan of an engine's restore: a share for each partition of its queues, or for files to scan.
 
-A partition without messages has an empty share, since it gets its watermark too. The names of a partition's share are
-those of `Partition`. Its files are in the order in which their messages were written, whatever their topic id.
+A partition without messages has an empty share, since it gets its watermark too. The names of a partition's
+share are those of `Partition`. Its files are in the order in which their messages were written, whatever
+their topic id.
 """
 
 from __future__ import annotations

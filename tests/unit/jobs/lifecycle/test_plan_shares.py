@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import pyarrow as pa
@@ -29,9 +30,8 @@ def test_a_recorded_plan_is_read_as_it_was_stored(tmp_path: Path) -> None:
     assert stored_plan(storage, folder) is None
     stored = store_plan(storage, folder, write_plan_file([FILES.to_reader()]), SHARES, {"at": 5})
     assert stored_plan(storage, folder) == (stored, {"at": 5})
-    assert [[row for batch in stored.batches(n, ["path"]) for row in batch["path"].to_pylist()] for n in (0, 1)] == [
-        ["b", "c"], ["a"],
-    ]  # fmt: skip
+    paths = [[b["path"].to_pylist() for b in stored.batches(number, ["path"])] for number in stored.numbers]
+    assert paths == [[["b", "c"]], [["a"]]]
     assert regions_of(storage, folder) == [("t", "e", "1"), ("t", "e", "0")]
     clear(storage, folder)
     assert list(storage.list()) == []
@@ -71,7 +71,7 @@ def test_shares_have_about_the_same_weight_and_whole_objects(
     shares = weighed(table.to_batches(max_chunksize=chunk), size, weight="bytes")
     assert [number for share in shares for number in range(share.first, share.end)] == [*range(len(rows))]
     assert all(share.end > share.first for share in shares)
-    for left, right in zip(shares, shares[1:], strict=False):
+    for left, right in pairwise(shares):
         assert rows[left.end - 1][0] != rows[right.first][0]
     heaviest = max((sum(w for n, w in rows if n == number) for number in range(4)), default=0)
     for share in shares:
