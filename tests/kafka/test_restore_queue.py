@@ -34,7 +34,7 @@ from lakebackup_jobs.lifecycle.identity import micros
 from lakebackup_jobs.lifecycle.restore import RestoreRun
 from lakebackup_jobs.queues.restore import job as restore_queue
 from lakebackup_jobs.queues.restore import replay_task, scan_task
-from lakebackup_jobs.queues.restore import splits as queue_splits
+from lakebackup_jobs.queues.restore import shares as queue_shares
 from lakebackup_jobs.queues.restore.engine_folder import EngineFolder
 from lakebackup_jobs.queues.restore.restore_state import RestoreState
 from lakebackup_jobs.snapshots import restore as restore_snapshot
@@ -291,7 +291,7 @@ def test_a_restore_resumes_after_an_interruption_at_any_step(
     ops, tid = list(graph.writers.ops), int(second_incremental["last_tid"]) - 8
     queues, folder = lab.queues(graph.queues), lab.new_folder()
     monkeypatch.setattr(replay_task, "TRANSACTION_BYTES", 1)  # a file in each transaction
-    monkeypatch.setattr(queue_splits, "AT_ONCE", 1)
+    monkeypatch.setattr(queue_shares, "AT_ONCE", 1)
     for step in STEPS:
         if step is FIRST_RECORDED_STEP:
             before_us = micros(datetime.now(UTC))
@@ -447,7 +447,7 @@ def test_messages_written_during_a_restore_belong_to_the_right_history(
         _send(lab, partition, (tid, None, "write"))
         last_incremental = lab.backup(graph, "incremental")
     monkeypatch.setattr(replay_task, "TRANSACTION_BYTES", 1)
-    monkeypatch.setattr(queue_splits, "AT_ONCE", 1)
+    monkeypatch.setattr(queue_shares, "AT_ONCE", 1)
 
     def restore() -> tuple[dict[str, Any], list[int]]:
         result = lab.restore(lab.new_folder(), append=True)
@@ -498,12 +498,12 @@ def test_a_restore_on_spark_gives_the_same_messages(
     ops, tid = list(graph.writers.ops), int(second_incremental["last_tid"]) - 8
     sessions: list[Any] = []
 
-    def give_scans(reader: Any, session: Any, *arguments: Any) -> None:
+    def with_scans(reader: Any, session: Any, *arguments: Any) -> Any:
         sessions.append(session)
-        original_give_scans(reader, session, *arguments)
+        return original_with_scans(reader, session, *arguments)
 
-    original_give_scans = scan_task.give_scans
-    monkeypatch.setattr(scan_task, "give_scans", give_scans)
+    original_with_scans = scan_task.with_scans
+    monkeypatch.setattr(scan_task, "with_scans", with_scans)
     queues, folder = lab.queues(graph.queues), lab.new_folder()
     request = replace(lab.wanted(folder, maps(graph, queues), to_tid=tid), runner="spark")
     restore_queue.run(request, spark=spark, reporter=lab.reporter)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -121,14 +122,9 @@ def test_the_proof_stops_a_prune_of_needed_files(root: Path, monkeypatch: pytest
     write = Deletion._write_removals
 
     def remove_needed_files(deletion: Deletion, prune_id: str, removals: Removals) -> Any:
-        def cut_at(low: int) -> None:
-            cuts = [plans.Cut("prod", "orders", EPOCH, region, low, low, 0) for region in "01"]
-            removals.reader.give("cuts", plans.relation(plans.Cut, cuts))
-
-        cut_at(50)
-        chunks = write(deletion, prune_id, removals)
-        cut_at(40)
-        return chunks
+        cuts = [plans.Cut("prod", "orders", EPOCH, region, 50, 50, 0) for region in "01"]
+        reader = removals.reader.with_rows("cuts", plans.relation(plans.Cut, cuts))
+        return write(deletion, prune_id, replace(removals, reader=reader))
 
     monkeypatch.setattr(Deletion, "_write_removals", remove_needed_files)
     with pytest.raises(Refused, match="partition 0, backup number 5: needs 1 files, would have 0"):

@@ -166,8 +166,8 @@ def _write(work: Workspace, plan: _Plan, reader: CatalogReader, staged: Staged) 
     with TaskProgress(staged.storage, WORK).watched(work.reporter.update):
         if work.runner == "local":
             batches = chain.from_iterable(map(read_job.rows, range(len(plan.files))))
-            reader.give("archive_mutations", pa.Table.from_batches(batches, arrow_schema(ROWS)))
-            newest = reader.query("archive_newest").read_all()
+            table = pa.Table.from_batches(batches, arrow_schema(ROWS))
+            newest = reader.with_rows("archive_mutations", table).query("archive_newest").read_all()
             ordered = newest.sort_by([(column, "ascending") for column in _ORDER])
             reports = [row for batch in write_job(ordered.to_batches()) for row in batch.to_pylist()]
         else:

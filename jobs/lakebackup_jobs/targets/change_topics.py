@@ -148,7 +148,7 @@ class ChangeTopics(Target):
             prefix=self._prefix,
             mark=(topic, 0),
             domain=content.plan.domain,
-            counters=TaskCounters(content.splits.uri, content.splits.folder),
+            counters=TaskCounters(content.shares.uri, content.shares.folder),
         )
         return sum(row.entries for row in run_all(job, range(len(files)), content.cluster))
 

@@ -1,8 +1,8 @@
 """Carry out the restore of Kafka topics: tasks verify the planned files and write their records to a target.
 
-The restore first writes the list of planned files, one split for each partition; the tasks read these splits.
-An interrupted restore is identified by the digest of its request. It is resumed with the same splits, from
-the progress that the target recorded.
+The restore first copies the plan's file into its folder; each task reads the rows of some partitions. An
+interrupted restore is identified by the digest of its request. It is resumed with the same plan, from the
+progress that the target recorded.
 """
 
 from __future__ import annotations
@@ -34,21 +34,23 @@ from lakebackup_jobs.kafka.admin.cluster import Denied
 from lakebackup_jobs.lifecycle.identity import micros
 from lakebackup_jobs.lifecycle.planning import planned
 from lakebackup_jobs.lifecycle.restore import Subject, restoring, unfinished
+from lakebackup_jobs.lifecycle.tasks.plan_shares import Share, store_plan, stored_plan
 from lakebackup_jobs.lifecycle.tasks.runner import require_spark
-from lakebackup_jobs.lifecycle.tasks.splits import resumed_plan, write_splits
 from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.targets.kafka import target_of
 from lakebackup_jobs.topics.groups import GroupsRequest, move, short_of
-from lakebackup_jobs.topics.record_select import RecordSelect, staged
+from lakebackup_jobs.topics.record_select import RecordSelect
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pyspark.sql import SparkSession
 
+    from lakebackup.storage import Storage
     from lakebackup.store.reader import CatalogReader
     from lakebackup_jobs.lifecycle.progress import Reporter
     from lakebackup_jobs.lifecycle.restore import RestoreRun
+    from lakebackup_jobs.lifecycle.tasks.plan_shares import PlanShares
     from lakebackup_jobs.targets import Target
 
 
@@ -86,13 +88,15 @@ def run(request: RestoreRequest, *, spark: SparkSession | None = None, reporter:
     digest = request.digest(plan.source)
     # An interrupted restore is resumed with the files of its own plan, so a saved plan need not match now.
     if saved_plan and not unfinished(reader, digest):
-        saved.require_holds(saved_plan, plan, request)
+        saved.require_holds(saved_plan, plan, request, reader)
     whole_plan = plan
     if request.continued:
         target_ids = target.into(plan)
-        plan = plan_rest(plan, target_ids["cluster"], target_ids["topics"], unfinished(reader, digest))
+        resumed_id = unfinished(reader, digest)
+        plan = plan_rest(plan, reader, target_ids["cluster"], target_ids["topics"], resumed_id)
     elif request.append and (target_ids := target.into(plan)):
-        refuse_unfinished(plan, target_ids["cluster"], target_ids["topics"], unfinished(reader, digest))
+        resumed_id = unfinished(reader, digest)
+        refuse_unfinished(plan, reader, target_ids["cluster"], target_ids["topics"], resumed_id)
     if request.dry_run:
         return {
             "dry_run": True,
@@ -103,12 +107,12 @@ def run(request: RestoreRequest, *, spark: SparkSession | None = None, reporter:
                 if request.records
                 else {"partitions": _partitions(plan)}
             ),
-            **_backups(plan),
+            **_backups(plan, reader),
             "estimate": _estimate(request, plan, reader),
             "selection": plan.selection,
             "parameters": dict(plan.parameters),
             **(target_description := target.describe(plan)),
-            **_save(request, whole_plan),
+            **_save(request, whole_plan, reader),
             **_refusal(request, plan, {} if unfinished(reader, digest) else target_description),
         }
     require_restorable(plan, request.accepted)
@@ -136,15 +140,19 @@ def _carry_out(
     Returns the summary, and the error to end with when the records are restored and consumer groups are not.
     """
     work, reporter = run.workspace, run.workspace.reporter
+    shares, select = None, None
     if run.resumed:
         reporter.note(f"resuming restore {run.restore_id}, which did not finish")
-    recorded_plan = _recorded_plan(request, plan, run) if run.resumed else None
-    plan, select = recorded_plan or plan, None
-    if request.records and not recorded_plan:  # checks the SELECT's columns before anything is written
+        # Newer backups do not change the plan that the interrupted run recorded.
+        if recorded := stored_plan(run.storage, run.folder):
+            shares, state = recorded
+            plan = plan.resumed(shares.file, state)
+    if request.records and not shares:  # checks the SELECT's columns before anything is written
         reporter.note("starting Spark, which runs the SELECT")
         select = RecordSelect(work.spark, run.catalog, request, plan)
     roots = run.catalog.destinations()
-    for row in plan.chosen.rows("selected_destinations"):  # fails here, before anything is written
+    plan_rows = run.catalog.with_rows("selected", plan.file)
+    for row in plan_rows.rows("selected_destinations"):  # fails here, before anything is written
         roots.open(row["destination"])
     target.prepare(plan, run.restore_id, resumed=run.resumed)
     _record_accepted(request, plan, run)
@@ -153,12 +161,12 @@ def _carry_out(
     if request.records:
         plan = select.stage(run.storage, run.restore_id) if select else plan
         roots = roots.including(destination_id(run.storage), run.storage.uri)
-    splits = write_splits(run.storage, plan, run.folder)
+    shares = shares or store_partitions(run.storage, run.folder, plan)
     reporter.start(plan.entries, plan.bytes, "restore")
     from lakebackup_jobs.targets.records import Records
 
-    with splits.task_progress().watched(reporter.update, reporter.warning):
-        outcomes = target.write(Records(work.task_cluster, splits, plan, run.restore_id, roots))
+    with shares.task_progress().watched(reporter.update, reporter.warning):
+        outcomes = target.write(Records(work.task_cluster, shares, plan, run.restore_id, roots))
     reporter.update(plan.entries, plan.bytes)
     reporter.wait("publishing")
     notes = target.finish(plan)
@@ -166,7 +174,7 @@ def _carry_out(
     groups, shortfall = _move_groups(request, plan, reporter) if request.groups else ({}, None)
     run.complete(outcomes)
     leftovers = target.forget()
-    splits.clear()
+    shares.clear()
     for note in (*notes, *leftovers):
         reporter.warning(note)
     result = {
@@ -192,12 +200,12 @@ def _record_accepted(request: RestoreRequest, plan: RestorePlan, run: RestoreRun
         run.audit("restore by SELECT of records", [request.records])
 
 
-def _recorded_plan(request: RestoreRequest, plan: RestorePlan, run: RestoreRun) -> RestorePlan | None:
-    """The plan of the interrupted run, which newer backups do not change; None when that run had not recorded
-    its plan yet."""
-    if request.records:
-        return staged(run.storage, run.restore_id, plan)
-    return resumed_plan(run.storage, run.folder, plan)
+def store_partitions(storage: Storage, folder: str, plan: RestorePlan) -> PlanShares:
+    """Record a plan below the folder of a restore; each partition is a share of its own."""
+    shares = [
+        Share(first, end, (part.scope, part.epoch, part.region)) for part, first, end in plan.partitions()
+    ]
+    return store_plan(storage, folder, plan.file, shares, plan.to_resume())
 
 
 def _move_groups(
@@ -286,7 +294,7 @@ def _partitions(plan: RestorePlan) -> list[dict[str, Any]]:
     ]
 
 
-def _backups(plan: RestorePlan) -> dict[str, Any]:
+def _backups(plan: RestorePlan, reader: CatalogReader) -> dict[str, Any]:
     """The backups that are read, and other sets of backups that would restore the same, with their cost."""
     paths = [
         {
@@ -300,11 +308,13 @@ def _backups(plan: RestorePlan) -> dict[str, Any]:
             "files": path.cost.files,
             "bytes": path.cost.bytes,
         }
-        for topics, sets in other_paths(plan)
+        for topics, sets in other_paths(plan, reader)
         for number, path in enumerate(sets)
     ]
     return {
-        "backups": [{**asdict(part), "end_ts": format_ts(part.end_ts)} for part in read_backups(plan)],
+        "backups": [
+            {**asdict(part), "end_ts": format_ts(part.end_ts)} for part in read_backups(plan, reader)
+        ],
         **({"alternatives": paths} if paths else {}),
     }
 
@@ -338,11 +348,11 @@ def _estimate(request: RestoreRequest, plan: RestorePlan, reader: CatalogReader)
     return f"{duration} at {speed / 1_000_000:.1f} MB/s ({basis})"
 
 
-def _save(request: RestoreRequest, plan: RestorePlan) -> dict[str, Any]:
+def _save(request: RestoreRequest, plan: RestorePlan, reader: CatalogReader) -> dict[str, Any]:
     if not request.save_plan:
         return {}
     tool = f"lakebackup {version('lakebackup')}"
     require_outside(request, request.save_plan, is_file=True)
-    saved_plan = saved.make(request, plan, now=micros(datetime.now(UTC)), tool=tool)
+    saved_plan = saved.make(request, plan, reader, now=micros(datetime.now(UTC)), tool=tool)
     saved.write(Path(request.save_plan), saved_plan)
     return {"plan": request.save_plan, "digest": saved_plan.digest}

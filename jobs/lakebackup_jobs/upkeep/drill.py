@@ -38,7 +38,7 @@ from lakebackup.storage.scratch_folder import FolderLock, sweep
 from lakebackup.store.lease import is_held
 from lakebackup_jobs.lifecycle.identity import holder, micros
 from lakebackup_jobs.lifecycle.scratch import findings
-from lakebackup_jobs.lifecycle.tasks.splits import Splits
+from lakebackup_jobs.lifecycle.tasks.plan_shares import clear
 from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.query import record_query
 from lakebackup_jobs.upkeep.trial import Means, trial_of
@@ -259,7 +259,7 @@ def _forget_leftovers(work: Workspace) -> None:
     for row in work.reader().rows("drill_leftovers"):
         digest = object_of(row["detail"]).get("digest")
         if not is_held(work.storage, f"restore-{digest}"):
-            Splits(work.storage.uri, layout.restore_folder(row["restore_id"]), ()).clear()
+            clear(work.storage, layout.restore_folder(row["restore_id"]))
 
 
 def _scratch_root(request: DrillRequest) -> str:

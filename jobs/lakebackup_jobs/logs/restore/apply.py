@@ -17,7 +17,7 @@ from lakebackup.formats.logs.events import DEFAULT, DELETES, PUTS, TRUNCATES, WR
 from lakebackup.sql_engine.failures import task_errors
 from lakebackup.sql_engine.worker import session_on
 from lakebackup_jobs.logs.restore.content import LogContent, pieces
-from lakebackup_jobs.logs.restore.splits import CHANGES, ENDS, KEY, LATER, LOST, RESULT, WRITES, Latest
+from lakebackup_jobs.logs.restore.shares import CHANGES, ENDS, KEY, LATER, LOST, RESULT, WRITES, Latest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -76,14 +76,14 @@ class Changes(LogContent):
         # Tasks find the latest write of each key, because Spark would sort all values to find it.
         task_count = int(self.spark.conf.get(_TASKS) or "1")
         latest = (
-            self.splits.frame(self.spark, WRITE).repartition(task_count, *KEY).mapInArrow(Latest(), WRITES)
+            self.shares.frame(self.spark, WRITE).repartition(task_count, *KEY).mapInArrow(Latest(), WRITES)
         )
         latest = _behind_ends(latest, self.emptied())
         is_missing = (sf.col("type") == PUTS) & sf.col("value").isNull()
         value = sf.col("value")
-        if self.splits.paths.get(DEFAULT):
+        if self.shares.shares.get(DEFAULT):
             values = (
-                self.splits.frame(self.spark, DEFAULT)
+                self.shares.frame(self.spark, DEFAULT)
                 .repartition(task_count, *KEY, "start_ts")  # This way they are sorted only once.
                 .groupBy(*KEY, "start_ts")
                 .agg(sf.max("value").alias("prewritten"))
@@ -100,9 +100,9 @@ class Changes(LogContent):
 
     def emptied(self) -> DataFrame | None:
         """The last truncation of each table: table_id, `emptied` (a struct of LATER). None: there is none."""
-        if not self.splits.paths.get(ENDS):
+        if not self.shares.shares.get(ENDS):
             return None
-        truncations = self.splits.frame(self.spark, ENDS).where(sf.col("type") == TRUNCATES)
+        truncations = self.shares.frame(self.spark, ENDS).where(sf.col("type") == TRUNCATES)
         return truncations.groupBy("table_id").agg(sf.max(sf.struct(*LATER)).alias("emptied"))
 
     def rows(self) -> DataFrame:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     from lakebackup.plan.logs.restore import LogRestorePlan
     from lakebackup.sql_engine.worker import Cluster
-    from lakebackup_jobs.logs.restore.splits import LogSplits
+    from lakebackup_jobs.logs.restore.shares import LogShares
     from lakebackup_jobs.targets import Held
     from lakebackup_jobs.targets.delta import DeltaTarget
 
@@ -48,7 +48,7 @@ class LogContent:
     """
 
     cluster: Cluster | None
-    splits: LogSplits
+    shares: LogShares
     plan: LogRestorePlan
     before: Held | None
     after: Held

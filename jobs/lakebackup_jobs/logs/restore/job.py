@@ -21,9 +21,9 @@ from lakebackup_jobs.kafka.admin.rights import lacks, require
 from lakebackup_jobs.lifecycle.planning import planned
 from lakebackup_jobs.lifecycle.restore import Subject, restoring
 from lakebackup_jobs.lifecycle.scratch import open_scratch
+from lakebackup_jobs.lifecycle.tasks.plan_shares import clear
 from lakebackup_jobs.lifecycle.tasks.progress import TaskProgress
 from lakebackup_jobs.lifecycle.tasks.runner import require_spark
-from lakebackup_jobs.lifecycle.tasks.splits import clear
 from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.logs.restore.content import is_small
 from lakebackup_jobs.targets import Held, is_done, open_target, require_same
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from lakebackup.store.reader import CatalogReader
     from lakebackup_jobs.lifecycle.progress import Reporter
     from lakebackup_jobs.logs.restore.content import LogContent
-    from lakebackup_jobs.logs.restore.splits import LogSplits
+    from lakebackup_jobs.logs.restore.shares import LogShares
     from lakebackup_jobs.targets import Target
     from lakebackup_jobs.targets.change_topics import ChangeTopics
 
@@ -131,10 +131,10 @@ def bring(
     """Read the planned files, which no prune deletes meanwhile, and write the target; returns its summary.
 
     `made`: the plan of the restore. `before`, `after`: what the target holds before and after it. `folder`:
-    where the splits are written; no other run may use it meanwhile. Raises as `run`.
+    where the plan is recorded; no other run may use it meanwhile. Raises as `run`.
     """
     # Imported here, because a dry run does not need numba, which this loads.
-    from lakebackup_jobs.logs.restore.splits import write_splits
+    from lakebackup_jobs.logs.restore.shares import store_shares
 
     reporter = work.reporter
     keys = LogKeys.load(request.keys_file) if request.keys_file else None
@@ -151,14 +151,16 @@ def bring(
             detail = {"target": target.place, "gaps": list(made.gaps)}
             run.audit("restore with gaps", detail, subject=made.source)
         _clear(run.storage, folder)
-        splits = write_splits(run.storage, made, folder, keys=keys, checksum=request.checksum)
+        shares = store_shares(
+            run.storage, made, folder, roots=reader.destinations(), keys=keys, checksum=request.checksum
+        )
         reporter.start(made.entries, made.bytes, "restore", "events")
         try:
-            watched = splits.task_progress().watched(reporter.update, reporter.warning)
-            with watched, _content(request, work, splits, target, made, before, after) as content:
+            watched = shares.task_progress().watched(reporter.update, reporter.warning)
+            with watched, _content(request, work, shares, target, made, before, after) as content:
                 target_counts: dict[str, int] = target.write(content)
         finally:
-            splits.clear()
+            shares.clear()
         reporter.update(made.entries, made.bytes)
         run.complete(entries=target_counts["entries"], size=made.bytes)
     return target_counts
@@ -174,7 +176,7 @@ def _needs_sql(plan: LogRestorePlan, request: LogRestoreRequest, target: Target,
 def _content(
     request: LogRestoreRequest,
     work: Workspace,
-    splits: LogSplits,
+    shares: LogShares,
     target: Target,
     plan: LogRestorePlan,
     before: Held | None,
@@ -184,13 +186,13 @@ def _content(
     if not _needs_sql(plan, request, target, before):
         from lakebackup_jobs.logs.restore.small import SmallChanges
 
-        yield SmallChanges(work.task_cluster, splits, plan, before, after)
+        yield SmallChanges(work.task_cluster, shares, plan, before, after)
         return
     from lakebackup_jobs.logs.restore import apply
 
     with apply.sized(work.cluster, plan.raw_bytes):
-        full = _full(work, splits, request)
-        yield apply.Changes(work.cluster, splits, plan, before, after, full)
+        full = _full(work, shares, request)
+        yield apply.Changes(work.cluster, shares, plan, before, after, full)
 
 
 def sweep(work: Workspace) -> None:
@@ -221,9 +223,9 @@ def _base_contents(request: LogRestoreRequest) -> Held | None:
     return contents
 
 
-def _full(work: Workspace, splits: LogSplits, request: LogRestoreRequest) -> DataFrame | None:
+def _full(work: Workspace, shares: LogShares, request: LogRestoreRequest) -> DataFrame | None:
     from lakebackup_jobs.logs.restore import apply
-    from lakebackup_jobs.logs.restore.splits import RESULT
+    from lakebackup_jobs.logs.restore.shares import RESULT
 
     if request.upon is not None:
         rows = work.spark.read.format("delta").load(request.upon)
@@ -233,7 +235,7 @@ def _full(work: Workspace, splits: LogSplits, request: LogRestoreRequest) -> Dat
                 hint=f"The log can be applied to one with {RESULT}.",
             )
         return rows.select(*apply.COLUMNS)
-    return work.spark.read.format("delta").load(splits.full) if splits.full else None
+    return work.spark.read.format("delta").load(shares.full) if shares.full else None
 
 
 def summary_of(made: LogRestorePlan) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from lakebackup_jobs.lifecycle.tasks.errors import arrow_schema
 from lakebackup_jobs.lifecycle.tasks.rows import write_rows
 from lakebackup_jobs.lifecycle.tasks.task import Task, run_all
 from lakebackup_jobs.logs.restore.content import LogContent
-from lakebackup_jobs.logs.restore.splits import (
+from lakebackup_jobs.logs.restore.shares import (
     CHANGES,
     ENDS,
     KEY,
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from lakebackup.plan.logs.restore import NamedTable
-    from lakebackup_jobs.logs.restore.splits import LogSplits
+    from lakebackup.plan.logs.restore import LogRestorePlan, NamedTable
+    from lakebackup_jobs.logs.restore.shares import LogShares
 
 #: The name of the only file that WriteChanges writes.
 FILE = "part-00000.parquet"
@@ -52,20 +52,20 @@ _STATISTICS = {"delta.dataSkippingStatsColumns": "table_id,start_ts,commit_ts"}
 class _SmallRestore(Task):
     """The task that restores a small log. `uri`: the folder that it writes to."""
 
-    splits: LogSplits
-    tables: Sequence[NamedTable]
+    shares: LogShares
+    plan: LogRestorePlan
     uri: str
 
     def final_rows(self) -> pa.Table:
         """The rows at the end of the span (RESULT)."""
         changes = self.changes()
         rows = changes.filter(pc.equal(changes["type"], PUTS)).select(arrow_schema(RESULT).names)
-        if self.splits.full is None:
+        if self.shares.full is None:
             return rows
         ends = last_of_tables(_table(self._read(ENDS), WRITES))
-        below = behind_ends(full_rows(self.splits.full, self.splits), ends)
+        below = behind_ends(full_rows(self.shares.full, self.plan), ends)
         below = below.join(changes.select([*KEY]), [*KEY], join_type="left anti")
-        return pa.concat_tables([named(below, self.tables, RESULT), rows])
+        return pa.concat_tables([named(below, self.plan.tables, RESULT), rows])
 
     def changes(self, *, whole: bool = False) -> pa.Table:
         """The latest change of each key (CHANGES). With `whole`, also the last truncation of each table.
@@ -76,15 +76,17 @@ class _SmallRestore(Task):
         ends = last_of_tables(_table(self._read(ENDS), WRITES))
         values = _table(self._read(DEFAULT), VALUES)
         changes = with_values(behind_ends(writes, ends), values)
-        return named(pa.concat_tables([changes, ends]) if whole else changes, self.tables, CHANGES)
+        return named(pa.concat_tables([changes, ends]) if whole else changes, self.plan.tables, CHANGES)
 
     def has_ends(self) -> bool:
         """Whether a table was truncated in the span."""
         return any(len(batch) for batch in self._read(ENDS))
 
     def _read(self, kind: str) -> list[pa.RecordBatch]:
-        job = ReadJob(self.splits, kind)
-        return [batch for number in range(len(self.splits.paths.get(kind, ()))) for batch in job.rows(number)]
+        job = ReadJob(self.shares, kind)
+        return [
+            batch for number in range(len(self.shares.shares.get(kind, ()))) for batch in job.rows(number)
+        ]
 
 
 class WriteTable(_SmallRestore):
@@ -108,7 +110,7 @@ class WriteChanges(_SmallRestore):
     whole: bool
 
     def run(self, number: int) -> Mapping[str, Any]:  # noqa: ARG002
-        if self.splits.full is None:
+        if self.shares.full is None:
             rows = self.changes(whole=self.whole)
         else:
             rows = self.final_rows()
@@ -133,19 +135,19 @@ class SmallChanges(LogContent):
         raise NotImplementedError
 
     def create(self, path: str) -> bool:
-        (result,) = run_all(WriteTable(self.splits, self.plan.tables, path), range(1), self.cluster)
+        (result,) = run_all(WriteTable(self.shares, self.plan, path), range(1), self.cluster)
         info = {**self.commit, "operationMetrics": {"numOutputRows": str(result.entries)}}
         create_table(open_storage(path, private=False), arrow_schema(RESULT), [result.added], info)
         return True
 
     def empties_tables(self) -> bool:
-        return _SmallRestore(self.splits, self.plan.tables, "").has_ends()
+        return _SmallRestore(self.shares, self.plan, "").has_ends()
 
     def write_files(self, path: str, *, whole: bool = True) -> dict[str, int]:
         storage = open_storage(path)
         for entry in list(storage.list("")):
             storage.delete(entry.path)
-        job = WriteChanges(self.splits, self.plan.tables, path, whole)
+        job = WriteChanges(self.shares, self.plan, path, whole)
         (result,) = run_all(job, range(1), self.cluster)
         return {"entries": result.entries}
 
@@ -191,17 +193,17 @@ def with_values(rows: pa.Table, values: pa.Table) -> pa.Table:
     return rows
 
 
-def full_rows(uri: str, splits: LogSplits) -> pa.Table:
+def full_rows(uri: str, plan: LogRestorePlan) -> pa.Table:
     """The rows of the full at `uri` that are within the restore's tables and keys, without names."""
     rows = rows_of(uri)
     rows = rows.select([name for name in arrow_schema(RESULT).names if name not in ("db", "name")])
-    tables = pa.array(splits.without if splits.only is None else splits.only, pa.int64())
+    tables = pa.array(plan.without if plan.only is None else plan.only, pa.int64())
     is_named = pc.is_in(rows["table_id"], tables)
-    mask = pc.invert(is_named) if splits.only is None else is_named
-    if splits.first_key is not None:
-        mask = pc.and_(mask, pc.greater_equal(rows["key"], bytes.fromhex(splits.first_key)))
-    if splits.beyond_key is not None:
-        mask = pc.and_(mask, pc.less(rows["key"], bytes.fromhex(splits.beyond_key)))
+    mask = pc.invert(is_named) if plan.only is None else is_named
+    if first_key := plan.parameters["first_key"]:
+        mask = pc.and_(mask, pc.greater_equal(rows["key"], bytes.fromhex(first_key)))
+    if beyond_key := plan.parameters["beyond_key"]:
+        mask = pc.and_(mask, pc.less(rows["key"], bytes.fromhex(beyond_key)))
     return rows.filter(mask)
 
 

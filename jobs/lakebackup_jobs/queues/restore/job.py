@@ -24,6 +24,7 @@ from lakebackup_jobs.kafka.admin import rights
 from lakebackup_jobs.kafka.admin.cluster import outlasting_restarts
 from lakebackup_jobs.lifecycle.planning import planned
 from lakebackup_jobs.lifecycle.restore import Subject, restoring
+from lakebackup_jobs.lifecycle.tasks.plan_shares import stored_plan
 from lakebackup_jobs.lifecycle.tasks.region_outcome import RegionOutcome
 from lakebackup_jobs.lifecycle.tasks.runner import of_restored_messages
 from lakebackup_jobs.lifecycle.workspace import Workspace
@@ -33,7 +34,7 @@ from lakebackup_jobs.queues.restore.prepare import ends_of, prepare
 from lakebackup_jobs.queues.restore.replay_task import QueueReplayJob
 from lakebackup_jobs.queues.restore.restore_state import Done, Prepared, RestoreState
 from lakebackup_jobs.queues.restore.scan_task import tid_at
-from lakebackup_jobs.queues.restore.splits import found, run_splits
+from lakebackup_jobs.queues.restore.shares import run_shares
 from lakebackup_jobs.snapshots import restore as restore_snapshot
 from lakebackup_jobs.targets.topics import NewTopic, Topics
 
@@ -242,7 +243,7 @@ class _Run:
         to_ts = self.request.to_ts
         self._folder.begin(state.restore_id, "" if to_ts is None else f"--to-time {format_ts(to_ts)}")
         new_topics = {queue.target for queue in plan.queues} - set(self._topics.topic_names())
-        prepared = prepare(self.request, self.work, self._topics, state, plan)
+        prepared = prepare(self.request, self.work, self._topics, state, plan, self._reader)
         rights.require(rights.Rights(self._client).of_topics(new_topics), outcome="No message is written")
         return prepared
 
@@ -319,12 +320,13 @@ class _Run:
         return content
 
     def _replay(self, state: RestoreState, prepared: Prepared) -> list[Any]:
-        splits = found(state.storage, state.folder)
-        if splits is None:
+        stored = stored_plan(state.storage, state.folder)
+        if stored is None:
             raise Damaged(
                 f"The plan of restore {state.restore_id} is gone from {state.storage.uri}.",
                 hint="Restore into other topics and another folder.",
             )
+        shares, _ = stored
         watermark = Watermark(
             prepared.source,
             prepared.full_id,
@@ -335,7 +337,7 @@ class _Run:
         )
         job = QueueReplayJob(
             roots=self._reader.destinations(),
-            splits=splits,
+            shares=shares,
             group=state.group,
             client=self._client,
             names=self.request.names,
@@ -348,8 +350,8 @@ class _Run:
             zero_as_one=self.request.zero_as_one,
         )
         self.reporter.start(prepared.entries, prepared.bytes, "restore", "messages")
-        with splits.task_progress().watched(self.reporter.update, self.reporter.warning):
-            rows = run_splits(job, splits, None if self.work.runner == "local" else self.work.spark)
+        with shares.task_progress().watched(self.reporter.update, self.reporter.warning):
+            rows = run_shares(job, shares, None if self.work.runner == "local" else self.work.spark)
         self.reporter.update(prepared.entries, prepared.bytes)
         return rows
 

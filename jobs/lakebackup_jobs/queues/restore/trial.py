@@ -13,7 +13,7 @@ from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.lifecycle.restore import Subject, restoring
 from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.queues.restore.scan_task import ALL, ScanJob
-from lakebackup_jobs.queues.restore.splits import run_splits, write_scan_splits
+from lakebackup_jobs.queues.restore.shares import run_shares, store_scan
 from lakebackup_jobs.snapshots import restore as restore_snapshot
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def run(request: QueueRestoreRequest, *, spark: SparkSession | None, reporter: R
         files = restore_snapshot.run(snapshot, spark=spark, reporter=reporter)["files"]
         for file in plan.config:
             content_of(file, reader)
-        splits = write_scan_splits(open_storage(request.folder), plan.chosen, "messages/", 0)
-        run_splits(ScanJob(reader.destinations(), splits, HeaderNames()), splits, spark)
+        shares = store_scan(open_storage(request.folder), reader, plan.file, "messages/", 0)
+        run_shares(ScanJob(reader.destinations(), shares, HeaderNames()), shares, spark)
         run.complete(entries=plan.entries, size=plan.bytes)
     return f"{files} files of its snapshot and {plan.entries} messages restored"

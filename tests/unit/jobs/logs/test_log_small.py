@@ -19,8 +19,8 @@ from lakebackup.sql_engine.delta.new_table import create_table
 from lakebackup.sql_engine.delta.table import put_rows
 from lakebackup.storage import open_storage
 from lakebackup_jobs.lifecycle.tasks.errors import arrow_schema
+from lakebackup_jobs.logs.restore.shares import CHANGES, VALUES, WRITES
 from lakebackup_jobs.logs.restore.small import behind_ends, last_of_tables, named, with_values
-from lakebackup_jobs.logs.restore.splits import CHANGES, VALUES, WRITES
 
 number = st.integers(0, 3)
 positions = st.tuples(number, number, number, number)  # table, commit ts, seq, sub
