@@ -36,6 +36,10 @@ if TYPE_CHECKING:
     from lakebackup_jobs.targets.records import Records
 
 
+# Tasks in this process mostly wait for the brokers, partition by partition.
+_THREADS = 32
+
+
 def target_of(request: RestoreRequest, reader: CatalogReader) -> Target:
     """The target of a restore of topics. Raises UsageProblem."""
     topic_flags = {
@@ -270,23 +274,22 @@ class KafkaTarget(Target):
         self._record_empty_partitions(plan, identities, open_storage(shares.uri))
         if self._request.repartition:
             self._own_groups = [producer_of(group, t.target, p.region) for t in plan.topics for p in t.parts]
-        return content.run(
-            ReplayJob(
-                **content.to_read,
-                group=group,
-                client=self._client,
-                into=target_ids["topics"],
-                empty=frozenset()
-                if self._request.append or self._request.continued
-                else frozenset(target_ids["topics"]) - self._registries.of(plan),
-                identities=identities,
-                begins=plan.begins,
-                ends=plan.ends,
-                zero_as_one=self._request.zero_as_one,
-                by_key=self._request.repartition,
-                left_alone=self._registries.left_alone(plan, shares) if plan.files else {},
-            )
+        job = ReplayJob(
+            **content.to_read,
+            group=group,
+            client=self._client,
+            into=target_ids["topics"],
+            empty=frozenset()
+            if self._request.append or self._request.continued
+            else frozenset(target_ids["topics"]) - self._registries.of(plan),
+            identities=identities,
+            begins=plan.begins,
+            ends=plan.ends,
+            zero_as_one=self._request.zero_as_one,
+            by_key=self._request.repartition,
+            left_alone=self._registries.left_alone(plan, shares) if plan.files else {},
         )
+        return content.run(job, threads=_THREADS)
 
     def _record_empty_partitions(
         self, plan: RestorePlan, identities: Mapping[str, Translation], storage: Storage
