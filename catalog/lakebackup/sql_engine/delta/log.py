@@ -204,7 +204,8 @@ def put_checkpoint(
     uri, version = f"{storage.uri}/{table}", opened.version()
     folder = folder_of(uri)
     is_due = is_due or version % (_IN_FOLDER if folder else _IN_OBJECT_STORAGE) == 0
-    if not version or not is_due:
+    has_checkpoint = any(Path(copy, FOLDER).glob(f"{version:020d}.checkpoint*"))
+    if not version or not is_due or has_checkpoint:
         return
     from deltalake.exceptions import DeltaError
 
