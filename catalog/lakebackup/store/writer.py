@@ -100,8 +100,8 @@ class CatalogWriter(Catalog):
     """Changes the catalog of a destination, or the one at the URI `catalog`. `migrate` creates it.
 
     `spark`: a Spark context or session, or a function that starts one when it is needed. Without it, only the
-    methods work that create tables, append rows from memory, or change states. Each change takes the
-    catalog's lease, because commits to a Delta log in a folder are not atomic across processes.
+    methods work that create tables, append rows from memory, change states, or keep the tables small. Each
+    change takes the catalog's lease, so that what it has read stays true until its commit.
     """
 
     def __init__(

@@ -166,7 +166,7 @@ def dataset(uri: str, table: DeltaTable) -> ds.Dataset:
     if table.protocol().min_reader_version == 1:
         schema = pa.schema(table.schema().to_arrow())
         files = _file_conditions(table, schema)
-    else:  # delta-rs knows which features it can read; its dataset is the same, but ten times slower
+    else:  # delta-rs knows which features it can read; its dataset is the same, but takes twice the time
         delta_dataset = table.to_pyarrow_dataset(filesystem=verified)
         schema = delta_dataset.schema
         files = ((part.path, part.partition_expression) for part in delta_dataset.get_fragments())
