@@ -127,8 +127,8 @@ def _groups(files: Sequence[_File]) -> Iterator[list[str]]:
         if SMALL_BYTES <= file.bytes <= _LARGE_BYTES:
             continue
         if group and (
-            sum(other.bytes for other in group) + file.bytes > _GROUP_BYTES
-            or sum(other.rows for other in group) + file.rows > _GROUP_ROWS
+            sum(member.bytes for member in group) + file.bytes > _GROUP_BYTES
+            or sum(member.rows for member in group) + file.rows > _GROUP_ROWS
         ):
             yield from _worth_it(group)
             group = []
@@ -175,13 +175,13 @@ def delete_old_files(storage: Storage, table: str, retain_ms: int) -> None:
         for entry in storage.list(prefix)
         if entry.modified_ms < cutoff_ms and "/" not in entry.path.removeprefix(prefix)
     ]
-    kept = _needed_files(f"{storage.uri}/{table}", cutoff_ms, retain_ms)
+    needed_names = _needed_files(f"{storage.uri}/{table}", cutoff_ms, retain_ms)
     expired = []
     for entry in objects:
         name = entry.path.removeprefix(prefix)
         if name.startswith(".") and name.endswith(".crc"):  # a checksum file goes with its file
             name = name[1:].removesuffix(".crc")
-        if name.endswith(".parquet") and name not in kept:
+        if name.endswith(".parquet") and name not in needed_names:
             expired.append(entry.path)
     list(pool().map(storage.delete, expired))
 
