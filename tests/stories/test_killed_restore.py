@@ -1,0 +1,45 @@
+# In `make test`, 12 s, most of them for a JVM of the run's own, since it is killed by SIGKILL.
+"""The restore of a large topic is killed in the middle, when half of the records are there.
+
+The same command, typed again, goes on where the first one ended. Afterwards every record is in the topic
+exactly once, in its order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.support import kafka_truth as truth
+from tests.support.kafka_truth import Record
+from tests.support.processes import Run
+
+if TYPE_CHECKING:
+    from tests.support.command_line import Terminal
+    from tests.support.runs import Lab
+
+pytestmark = [pytest.mark.spark, pytest.mark.kafka]
+
+
+def test_a_restore_after_a_kill_goes_on_without_a_duplicate(
+    lakebackup: Terminal, lab: Lab, topic: Callable[..., str]
+) -> None:
+    orders, copy = topic("orders", partitions=4), topic("copy", partitions=4)
+    records = [
+        Record(number % 4, b"%d" % number, b"x" * 1000, (), 1_700_000_000_000) for number in range(4000)
+    ]
+    truth.produce(lab.bootstrap, orders, records)
+    lakebackup(f"backup topics {orders} --codec null --target-size 100KB")
+    restore = f"restore topics {orders} --to kafka://{lab.bootstrap} --map {orders}={copy}"
+
+    run = Run(lab, *restore.split(), "--bandwidth", "500KB/s")
+    run.kill_when(lambda: bool(truth.contents(lab.bootstrap, copy)), "records arrive")
+    arrived = truth.contents(lab.bootstrap, copy)
+
+    refusal = lakebackup.fails(8, restore)
+    print(refusal)
+    assert 0 < sum(map(len, arrived.values())) < 4000
+    lakebackup(f"catalog break-lease {refusal.split('lease ')[1].split()[0]} --reason 'its machine is gone'")
+    assert lakebackup.rows(restore)[-1]["resumed"]
+    assert truth.contents(lab.bootstrap, copy) == truth.contents(lab.bootstrap, orders)
