@@ -1,8 +1,8 @@
-# In `make test`, 3 s: evidence is worth something only if it comes from the deletion itself, on real files.
+# In `make test`, 4 s: evidence must come from the deletion itself, and be about real files.
 """An auditor asks what was deleted, by whom, with which command, and why.
 
-The policy keeps one full, so a prune deletes the older one. The catalog answers with the row of the prune, the
-rule that made the backup obsolete, and each deleted file. The SELECTs are those of docs/auditors.md.
+A prune has deleted an older full, since the policy keeps one. The catalog has the row of the prune, the rule
+that made the backup obsolete, and each deleted file.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ def test_the_catalog_says_what_was_deleted_by_whom_and_why(
     lakebackup("policy set prod --redundancy 1")
     lakebackup("prune --source prod --delete")
 
+    # These SELECTs are on the page docs/auditors.md.
     (prune,) = lakebackup.rows(
         "sql \"SELECT actor, subject, outcome, command FROM audit WHERE action = 'prune'\""
     )

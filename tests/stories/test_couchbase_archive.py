@@ -1,8 +1,8 @@
 # In `make test`, 4 s: other tools read what lakebackup holds, and lakebackup reads what they hold.
-"""A team that works with Couchbase wants the orders, and sends a correction back in its own format.
+"""A team that works with Couchbase wants the orders in the format of its own tool.
 
-The backup of the topic is exported as an archive, which cbrestore reads. The archive is imported as a source of
-its own, and its documents are restored: the newest value of each key, as JSON.
+The backup of the topic is exported as an archive, which that tool reads, and the archive is imported as a
+source of its own. Its documents are restored as JSON: the newest value of each key, and no deleted one.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-# In `make test`, 5 s: storage loses bits. A person must see which file it is, and what can be done meanwhile.
+# In `make test`, 4 s: storage loses bits, and a person must see which file it is and what can be done.
 """A bit flips in a stored file, and nobody notices until `verify` runs.
 
-It names the file, and SQL names the backups that cannot be used now. A restore to the newest time is refused,
+It names the file, and SQL names the backup that cannot be used now. A restore to the newest time is refused,
 one around the damage works, and the next backup reads the lost records from Kafka again.
 """
 

@@ -1,8 +1,8 @@
-# In `make test`, 2 s: backups of files have a verb, a view and a restore of their own.
-"""A database's folder is backed up every day, and then a single file is lost.
+# In `make test`, 4 s: backups of files have a verb, a view and a restore of their own.
+"""A database's folder is backed up twice, and the second backup copies only what changed.
 
-The second backup copies only what changed. The administrator finds the file's versions with SQL, and restores
-the one of the first day alone, without touching the rest of the folder.
+Then it turns out that a wrong configuration was saved in between. The administrator finds the versions of
+that file with SQL, and restores the first one alone.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-# In `make test`, 6 s: an engine's snapshot and its queues are worth something only together.
+# In `make test`, 4 s: an engine's snapshot and its queues are worth something only together.
 """A graph database applies the messages of its queues, so its snapshot alone is out of date.
 
-A full backup has the snapshot, an incremental the messages since. Engine and queues are restored side by side:
-a new engine on the restored folder reads the restored queues, and has the state that the old one had.
+A full backup has the snapshot, and an incremental the messages since. Both are restored side by side, and a
+new engine on the restored folder and queues has the state that the old one has.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ def test_an_engine_is_restored_with_the_messages_of_its_queues(
 ) -> None:
     graph = graph_lab.begin()
     patterns = " ".join(f"--pattern {name}" for name in graph.queues.topics)
-    backup = f"backup queue social {patterns} --engine-config {graph.files.config} --engine-schema {graph.files.schema}"
+    files = f"--engine-config {graph.files.config} --engine-schema {graph.files.schema}"
+    backup = f"backup queue social {patterns} {files}"
     graph.writers.write("v:anna", {"name": "Anna", "age": 30})
     graph.writers.flush()
     graph.engine.run()

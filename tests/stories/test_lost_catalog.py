@@ -1,8 +1,8 @@
-# In `make test`, 4 s: the promise that the catalog is no single point of failure, kept end to end.
+# In `make test`, 4 s: it keeps the promise that a catalog can be lost, from the backup to the restore.
 """Somebody deletes the folder of the catalog, and with it every Delta table.
 
-The backups are there, but no command knows them any more. `catalog rebuild` reads the manifests beside them:
-the same backups are listed again, can be restored, and the next backup continues the chain.
+No command knows the backups any more, until `catalog rebuild` reads the manifests beside them. Then the same
+backups are listed, can be restored, and the next backup continues their chain.
 """
 
 from __future__ import annotations

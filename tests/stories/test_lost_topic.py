@@ -1,8 +1,8 @@
-# In `make test`, 4 s: what most people want from a backup first, and in their words: "as it was at 14:05".
+# In `make test`, 4 s: what most people want from a backup first, in their words: "as it was at 14:05".
 """Somebody deletes the topic `orders`, and the last orders in it were wrong.
 
-A backup was taken before. The person on call restores the topic to 14:05, after a look at the plan. It comes
-back with the same partitions, keys, values, headers, times and settings, and without the later orders.
+The person on call restores it from a backup to 14:05, after a look at the plan. It comes back with the same
+partitions, keys, values, headers, times and settings, and without the later orders.
 """
 
 from __future__ import annotations

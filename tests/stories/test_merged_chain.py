@@ -1,8 +1,8 @@
 # In `make test`, 4 s: a merge replaces fulls from Kafka, so it must need no broker and lose no record.
-"""A chain of nightly incrementals has become long, and the broker should not be read again for a new full.
+"""A chain of nightly incrementals has become long, and Kafka does not have its topic any more.
 
-A merge turns the chain into a full from the stored files alone. The topic is gone from Kafka by then, and a
-prune may delete the merged backups: the new full restores every record without them.
+A merge turns the chain into a full, from the stored files alone. A prune may then delete the merged backups,
+and the new full restores every record without them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-# In `make test`, 3 s: it shows what an incremental is, which all other stories build on.
+# In `make test`, 4 s: it shows what an incremental is, on which all other stories build.
 """A backup runs every night.
 
-The first one is a full. Each later one stores only the records since the night before, and nothing if there
-are none, and says so in the catalog. A restore to any night needs no other command than one to the newest.
+The first one is a full; each later one stores only the records since the night before, and the catalog says
+how many. A restore to any night takes one command, and gives the records of that night.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ def test_each_night_stores_only_what_is_new_and_every_night_can_be_restored(
         truth.produce(broker.bootstrap, orders, records)
         nights.append(lakebackup.rows(f"backup topics {orders} --note nightly")[-1]["backup_id"])
 
-    stored = lakebackup.rows('sql "SELECT kind, files, entries, parent FROM backups ORDER BY number"')
-    assert stored == [
+    backups = lakebackup.rows('sql "SELECT kind, files, entries, parent FROM backups ORDER BY number"')
+    assert backups == [
         {"kind": "full", "files": 2, "entries": 200, "parent": None},
         {"kind": "differential", "files": 2, "entries": 10, "parent": nights[0]},
         {"kind": "differential", "files": 0, "entries": 0, "parent": nights[1]},

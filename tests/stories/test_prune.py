@@ -1,8 +1,8 @@
-# In `make test`, 4 s: the one command that deletes backups, and the two reasons for which it may not.
-"""A prune may not delete what a restore needs.
+# In `make test`, 4 s: the command that deletes backups, and why it may not delete some of them.
+"""The policy keeps only the newest full, but an incremental before it is on hold.
 
-The policy keeps the newest full only. But the incremental of the release is on hold, and it needs the full
-before it: the prune keeps both and says why. When the hold ends, it deletes them, and the newest full stays.
+That incremental needs the full before it, so the prune keeps both and says why. When the hold ends it deletes
+them, and the newest full stays restorable.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-# In `make test`, 2 s: after an attack or a failing disk, storage is often read-only, and a restore must not need more.
+# In `make test`, 4 s: after an attack, storage is often locked, and a restore must not need to write there.
 """The storage of the backups has become read-only, by a failing disk or because somebody locked it.
 
-No backup can be written, and the command says why. But everything can be asked and restored, and not a byte
-of the repository changes.
+No backup can be written, and the command says why. But everything can be asked and restored.
 """
 
 from __future__ import annotations

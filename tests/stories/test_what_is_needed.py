@@ -1,8 +1,8 @@
-# In `make test`, 3 s: the catalog is data, which no other story uses to decide something.
-"""The engineer on call asks SQL what is needed to get `orders` back, before anything is restored.
+# In `make test`, 4 s: no other story decides something by a question to the catalog, before a restore.
+"""The engineer on call asks SQL what a restore of `orders` needs, before anything is restored.
 
-The views answer which times are covered, which backups a restore reads, in which order, and how many bytes
-that is. The plan of the restore says the same, and a time that no backup covers is refused with the reason.
+One view says which backups it reads, in which order, and how large they are; another, which times are
+covered. The plan of the restore says the same, and a time that no backup covers is refused with the reason.
 """
 
 from __future__ import annotations
