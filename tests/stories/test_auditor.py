@@ -1,4 +1,4 @@
-# In `make test`, 4 s: evidence must come from the deletion itself, and be about real files.
+# In `make test`: evidence must come from the deletion itself, and be about real files.
 """An auditor asks what was deleted, by whom, with which command, and why.
 
 A prune has deleted an older full, since the policy keeps one. The catalog has the row of the prune, the rule

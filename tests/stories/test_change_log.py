@@ -1,4 +1,4 @@
-# In `make test`, 4 s: a restore to any moment is what backups alone cannot do.
+# In `make test`: a restore to any moment is what backups alone cannot do.
 """A shop's database sends its changes through Kafka, and a log task captures them.
 
 At noon the orders are right, and later a wrong statement changes them. The table is restored at both moments,

@@ -1,4 +1,4 @@
-# In `make test`, 4 s: other tools read what lakebackup holds, and lakebackup reads what they hold.
+# In `make test`: other tools read what lakebackup holds, and lakebackup reads what they hold.
 """A team that works with Couchbase wants the orders in the format of its own tool.
 
 The backup of the topic is exported as an archive, which that tool reads, and the archive is imported as a

@@ -1,4 +1,4 @@
-# In `make test`, 4 s: storage loses bits, and a person must see which file it is and what can be done.
+# In `make test`: storage loses bits, and a person must see which file it is and what can be done.
 """A bit flips in a stored file, and nobody notices until `verify` runs.
 
 It names the file, and SQL names the backup that cannot be used now. A restore to the newest time is refused,

@@ -1,4 +1,4 @@
-# In `make test`, 4 s: backups of files have a verb, a view and a restore of their own.
+# In `make test`: backups of files have a verb, a view and a restore of their own.
 """A database's folder is backed up twice, and the second backup copies only what changed.
 
 Then it turns out that a wrong configuration was saved in between. The administrator finds the versions of

@@ -1,4 +1,4 @@
-# In `make test`, 4 s: an engine's snapshot and its queues are worth something only together.
+# In `make test`: an engine's snapshot and its queues are worth something only together.
 """A graph database applies the messages of its queues, so its snapshot alone is out of date.
 
 A full backup has the snapshot, and an incremental the messages since. Both are restored side by side, and a

@@ -1,4 +1,4 @@
-# In `make test`, 4 s: only a real SIGKILL shows what is on the disk afterwards.
+# In `make test`: only a real SIGKILL shows what is on the disk afterwards.
 """The machine dies in the middle of a nightly backup.
 
 Nothing of that backup can be seen, and a run that starts at once is refused, since the dead one holds a

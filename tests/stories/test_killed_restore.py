@@ -1,4 +1,4 @@
-# In `make test`, 4 s: only a process of its own can be killed by SIGKILL, and it starts a JVM.
+# In `make test`: only a process of its own can be killed by SIGKILL, and it starts a JVM.
 """The restore of a topic is killed in the middle, when a part of the records is there.
 
 The administrator ends the dead run's lease, and types the same command again. It goes on where the first one

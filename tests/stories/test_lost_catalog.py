@@ -1,4 +1,4 @@
-# In `make test`, 4 s: it keeps the promise that a catalog can be lost, from the backup to the restore.
+# In `make test`: it keeps the promise that a catalog can be lost, from the backup to the restore.
 """Somebody deletes the folder of the catalog, and with it every Delta table.
 
 No command knows the backups any more, until `catalog rebuild` reads the manifests beside them. Then the same

@@ -1,4 +1,4 @@
-# In `make test`, 4 s: what most people want from a backup first, in their words: "as it was at 14:05".
+# In `make test`: what most people want from a backup first, in their words: "as it was at 14:05".
 """Somebody deletes the topic `orders`, and the last orders in it were wrong.
 
 The person on call restores it from a backup to 14:05, after a look at the plan. It comes back with the same

@@ -1,4 +1,4 @@
-# In `make test`, 4 s: a merge replaces fulls from Kafka, so it must need no broker and lose no record.
+# In `make test`: a merge replaces fulls from Kafka, so it must need no broker and lose no record.
 """A chain of nightly incrementals has become long, and Kafka does not have its topic any more.
 
 A merge turns the chain into a full, from the stored files alone. A prune may then delete the merged backups,

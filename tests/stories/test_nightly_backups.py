@@ -1,4 +1,4 @@
-# In `make test`, 4 s: it shows what an incremental is, on which all other stories build.
+# In `make test`: it shows what an incremental is, on which all other stories build.
 """A backup runs every night.
 
 The first one is a full; each later one stores only the records since the night before, and the catalog says

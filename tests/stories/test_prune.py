@@ -1,4 +1,4 @@
-# In `make test`, 4 s: the command that deletes backups, and why it may not delete some of them.
+# In `make test`: the command that deletes backups, and why it may not delete some of them.
 """The policy keeps only the newest full, but an incremental before it is on hold.
 
 That incremental needs the full before it, so the prune keeps both and says why. When the hold ends it deletes

@@ -1,4 +1,4 @@
-# In `make test`, 4 s: after an attack, storage is often locked, and a restore must not need to write there.
+# In `make test`: after an attack, storage is often locked, and a restore must not need to write there.
 """The storage of the backups has become read-only, by a failing disk or because somebody locked it.
 
 No backup can be written, and the command says why. But everything can be asked and restored.

@@ -1,4 +1,4 @@
-# In `make test`, 4 s: no other story decides something by a question to the catalog, before a restore.
+# In `make test`: no other story decides something by a question to the catalog, before a restore.
 """The engineer on call asks SQL what a restore of `orders` needs, before anything is restored.
 
 One view says which backups it reads, in which order, and how large they are; another, which times are
