@@ -213,10 +213,8 @@ class DuckEngine(SqlEngine):
             number, rows = self._unused.popleft()
             stale_views = [key for key in self._computed if number in {bound for _, bound in key[1]}]
             for name in (rows, *map(self._computed.pop, stale_views)):
-                for visible_name in [
-                    visible_name for visible_name, table in self._visible.items() if table == name
-                ]:
-                    self._hide(visible_name)
+                for view in [view for view, table in self._visible.items() if table == name]:
+                    self._hide(view)
                 if name in self._tables:
                     self._tables.remove(name)
                     self._connection.execute(f"DROP TABLE {_quoted(name)}")
