@@ -18,6 +18,8 @@ from tests.support.roots import roots_of
 from lakebackup.errors import Damaged, EnvironmentProblem, Refused
 from lakebackup.formats.snapshots.names import OWN
 from lakebackup.storage import Storage, open_storage
+from lakebackup.store.plan_file import write_plan_file
+from lakebackup_jobs.lifecycle.tasks.plan_shares import Share, store_plan
 from lakebackup_jobs.snapshots import ranges
 from lakebackup_jobs.snapshots.ranges import Ranges
 from lakebackup_jobs.snapshots.tasks import write as write_task
@@ -50,17 +52,13 @@ def write(target_folder: Path, entry: File, data: bytes = DATA, linked: File | N
         return folder.write(entry, lambda: iter([memoryview(data)]), linked)
 
 
-def write_split(target_folder: Path, storage: Storage, files: Sequence[File]) -> dict[str, Any]:
-    """Write the files of one split, as a task of Spark does; returns its row."""
+def write_share(target_folder: Path, storage: Storage, files: Sequence[File]) -> dict[str, Any]:
+    """Write the files of one share, as a task of Spark does; returns its row."""
     rows = pa.Table.from_pylist([asdict(entry) for entry in files])
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, rows.schema) as stream:
-        stream.write_table(rows)
     own_storage = open_storage(str(target_folder / OWN))
-    own_storage.put("plan/000000.arrow", sink.getvalue().to_pybytes())
-    job = WriteJob(
-        str(target_folder), own_storage.uri, ("plan/000000.arrow",), roots_of(d=storage.uri), syncs=True
-    )
+    plan_file = write_plan_file([rows.to_reader()])
+    shares = store_plan(own_storage, "", plan_file, [Share(0, len(files))], {})
+    job = WriteJob(str(target_folder), own_storage.uri, shares, roots_of(d=storage.uri), syncs=True)
     (batch,) = job([pa.RecordBatch.from_pydict({"id": [0]})])
     row: dict[str, Any] = batch.to_pylist()[0]
     return row
@@ -153,7 +151,7 @@ def test_a_file_without_a_checksum_is_not_written_and_the_others_are(
 ) -> None:
     """An imported row without a checksum could name any bytes."""
     storage.put("o", DATA)
-    result = write_split(target_folder, storage, [file("x", sha256=None), file("y")])
+    result = write_share(target_folder, storage, [file("x", sha256=None), file("y")])
     assert (result["entries"], result["damaged"]) == (1, 1)
     assert "no checksum" in result["names"]
     assert (target_folder / "y").read_bytes() == DATA
@@ -191,12 +189,12 @@ def test_files_with_one_object_and_time_are_hard_links_again(target_folder: Path
         file("open", links=2, mode=0o666),
         file("single"),
     ]
-    result = write_split(target_folder, storage, [*twins, *separate])
+    result = write_share(target_folder, storage, [*twins, *separate])
     assert (result["entries"], result["damaged"], result["error"]) == (5, 0, None)
     assert (target_folder / "a").samefile(target_folder / "b/c")
     assert {(target_folder / entry.target).stat().st_nlink for entry in separate} == {1}
     (target_folder / "b/c").unlink()  # as if interrupted before the second
-    result = write_split(target_folder, storage, twins)
+    result = write_share(target_folder, storage, twins)
     assert (result["entries"], result["kept"]) == (2, 1)
     assert (target_folder / "a").samefile(target_folder / "b/c")
 
@@ -204,17 +202,17 @@ def test_files_with_one_object_and_time_are_hard_links_again(target_folder: Path
 def test_empty_and_damaged_files_are_not_linked(target_folder: Path, storage: Storage) -> None:
     storage.put("o", DATA)
     empty = [file(name, b"", links=2) for name in ("a", "b")]
-    result = write_split(
+    result = write_share(
         target_folder, storage, [*empty, file("c"), file("end", b"", position=len(DATA), links=2)]
     )
     assert (result["entries"], result["damaged"], result["error"]) == (4, 0, None)
     assert {(target_folder / name).stat().st_nlink for name in ("a", "b", "c", "end")} == {1}
     # A link does not avoid the comparison of checksums.
-    result = write_split(target_folder, storage, [file("d", links=2), file("e", links=2, sha256="0" * 64)])
+    result = write_share(target_folder, storage, [file("d", links=2), file("e", links=2, sha256="0" * 64)])
     assert (result["entries"], result["damaged"]) == (1, 1)
     assert not (target_folder / "e").exists()
     storage.put("o", b"x" + DATA[1:])
-    result = write_split(target_folder, storage, [file("f", links=2), file("g", links=2)])
+    result = write_share(target_folder, storage, [file("f", links=2), file("g", links=2)])
     assert (result["entries"], result["damaged"]) == (0, 2)
 
 
@@ -224,7 +222,7 @@ def test_links_between_deep_folders_find_their_folders_open(
     monkeypatch.setattr(write_task, "_OPEN_FOLDERS", 6)
     storage.put("o", DATA)
     deep = ["/".join([letter, *"123456789", "x"]) for letter in "ab"]
-    result = write_split(target_folder, storage, [file(name, links=2) for name in deep])
+    result = write_share(target_folder, storage, [file(name, links=2) for name in deep])
     assert (result["entries"], result["error"]) == (2, None)
     assert (target_folder / deep[0]).samefile(target_folder / deep[1])
 
@@ -248,7 +246,7 @@ def test_without_hard_links_each_name_is_a_file(
 
     storage.put("o", DATA)
     monkeypatch.setattr(os, "link", refuse)
-    assert write_split(target_folder, storage, [file("a", links=2), file("b", links=2)])["entries"] == 2
+    assert write_share(target_folder, storage, [file("a", links=2), file("b", links=2)])["entries"] == 2
     assert (target_folder / "a").read_bytes() == (target_folder / "b").read_bytes() == DATA
     assert (target_folder / "b").stat().st_mtime_ns == NOW_MS * 1_000_000
 
@@ -262,7 +260,7 @@ def test_damage_affects_only_the_files_that_it_hits(target_folder: Path, storage
         packed("torn", position=2 * len(DATA)),
         file("gone", path="no"),
     ]
-    result = write_split(target_folder, storage, files)
+    result = write_share(target_folder, storage, files)
     assert (result["entries"], result["bytes"], result["damaged"], result["error"]) == (1, len(DATA), 3, None)
     assert [name.partition(":")[0] for name in json.loads(result["names"])] == ["flipped", "torn", "gone"]
     assert sorted(path.name for path in target_folder.iterdir()) == sorted([OWN, "ok"])
@@ -271,7 +269,7 @@ def test_damage_affects_only_the_files_that_it_hits(target_folder: Path, storage
 def test_a_name_that_is_taken_ends_the_task_with_an_error(target_folder: Path, storage: Storage) -> None:
     storage.put("o", DATA)
     (target_folder / "b").write_bytes(b"mine")
-    result = write_split(target_folder, storage, [file("a"), file("b")])
+    result = write_share(target_folder, storage, [file("a"), file("b")])
     assert json.loads(result["error"])["kind"] == "Refused"
 
 
