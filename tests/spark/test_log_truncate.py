@@ -9,6 +9,7 @@ import shutil
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 from tests.support.catalogs import backup_id
 from tests.support.chosen import chosen
@@ -18,15 +19,15 @@ from tests.support.made_changes import MadeChanges, commit, named, prewrite, put
 
 from lakebackup.errors import Busy, Refused, UsageProblem
 from lakebackup.recovery.rebuild import rebuild
-from lakebackup.rows.backups import Removal
-from lakebackup.rows.base import pick
 from lakebackup.rows.upkeep import Hold, Restore
 from lakebackup.rules import layout
 from lakebackup.storage import open_storage
 from lakebackup.store import tombstones
 from lakebackup.store.lease import Lease
+from lakebackup.store.plan_file import write_plan_file
+from lakebackup.store.reader import CatalogReader
 from lakebackup.store.writer import CatalogWriter
-from lakebackup_jobs.lifecycle.deletion.executor import Deletion, Removals
+from lakebackup_jobs.logs.upkeep import truncate as truncate_job
 from lakebackup_jobs.logs.upkeep.truncate import TruncateRequest, run
 from lakebackup_jobs.upkeep import prune, verify
 
@@ -191,16 +192,18 @@ def test_an_interrupted_truncate_is_resumed(
 def test_the_proof_stops_a_truncate_of_needed_files(
     root: Path, session: SparkSession | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write = Deletion._write_removals
+    plan_of = truncate_job._plan
 
-    def remove_needed_file(deletion: Deletion, prune_id: str, removals: Removals) -> Any:
+    def plan_needed_file(request: TruncateRequest, reader: CatalogReader) -> Any:
         """Adds the value that is committed after the cut."""
+        plan = plan_of(request, reader)
         predicate = f"source = 'shop' AND cf = 'default' AND backup_id = '{backup_id(2)}'"
         (file,) = seen(root, f"SELECT * FROM files WHERE {predicate}")
-        extra_row = pick(Removal, {"prune_id": prune_id, "at": 1, "reason": "until", "files": None, **file})
-        return write(deletion, prune_id, replace(removals, more=[*removals.more, extra_row]))
+        rows = [*plan.file.table().to_pylist(), {"reason": "until", **file}]
+        table = pa.Table.from_pylist(rows, plan.file.schema())
+        return replace(plan, file=write_plan_file([table.to_reader()]))
 
-    monkeypatch.setattr(Deletion, "_write_removals", remove_needed_file)
+    monkeypatch.setattr(truncate_job, "_plan", plan_needed_file)
     files_before = files(root)
     with pytest.raises(Refused, match=r"would miss these files:\n  shop/log/.*default"):
         truncate(root, 40, session, delete=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -23,7 +22,6 @@ from lakebackup.store import tombstones
 from lakebackup.store.lease import Lease
 from lakebackup.store.reader import CatalogReader
 from lakebackup.store.writer import CatalogWriter
-from lakebackup_jobs.lifecycle.deletion.executor import Deletion, Removals
 from lakebackup_jobs.lifecycle.restore import RestoreRun
 from lakebackup_jobs.topics import restore as restore_topics
 from lakebackup_jobs.upkeep import prune, verify
@@ -119,14 +117,13 @@ def test_a_small_catalog_uses_no_session(root: Path) -> None:
 
 def test_the_proof_stops_a_prune_of_needed_files(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     paths_before = data(root)
-    write = Deletion._write_removals
+    plan_file = CatalogReader.plan_file
 
-    def remove_needed_files(deletion: Deletion, prune_id: str, removals: Removals) -> Any:
+    def plan_needed_files(reader: CatalogReader, name: str) -> Any:
         cuts = [plans.Cut("prod", "orders", EPOCH, region, 50, 50, 0) for region in "01"]
-        reader = removals.reader.with_rows("cuts", plans.relation(plans.Cut, cuts))
-        return write(deletion, prune_id, replace(removals, reader=reader))
+        return plan_file(reader.with_rows("cuts", plans.relation(plans.Cut, cuts)), name)
 
-    monkeypatch.setattr(Deletion, "_write_removals", remove_needed_files)
+    monkeypatch.setattr(CatalogReader, "plan_file", plan_needed_files)
     with pytest.raises(Refused, match="partition 0, backup number 5: needs 1 files, would have 0"):
         run(root, delete=True)
     assert data(root) == paths_before

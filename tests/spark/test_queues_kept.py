@@ -21,8 +21,8 @@ from lakebackup.recovery.rebuild import rebuild
 from lakebackup.requests import Request
 from lakebackup.rows.upkeep import Policy, Restore
 from lakebackup.sql_engine.delta.table import open_table
-from lakebackup.sql_engine.spark import SparkEngine
 from lakebackup.storage import open_storage
+from lakebackup.store.plan_file import write_plan_file
 from lakebackup.store.reader import CatalogReader
 from lakebackup.store.tombstones import Prune, write_prune
 from lakebackup.store.writer import CatalogWriter
@@ -326,24 +326,15 @@ def test_the_proof_stops_a_prune_of_needed_files(
     """The plan is wrong: it deletes messages of the parent of a backup that stays."""
     keep(root, redundancy=1)
     monkeypatch.setattr(removing, "is_large", lambda _: True)
-    original_query = SparkEngine.query
+    plan_file = CatalogReader.plan_file
 
-    def query_with_needed_files(engine: SparkEngine, name: str, **parameters: Any) -> Any:
-        rows = original_query(engine, name, **parameters)
-        if name != "prune_removals":
-            return rows
-        constants = {
-            **parameters,
-            "at": f"CAST({parameters['at']} AS BIGINT)",
-            "prune_id": "'p'",
-            "reason": "'wrong'",
-        }
-        needed_files = engine.table("files").where(f"backup_id = '{number(5)}' AND role = 'data'")
-        return rows.union(
-            needed_files.selectExpr(*(f"{constants.get(name, name)} AS {name}" for name in rows.columns))
-        )
+    def plan_needed_files(reader: CatalogReader, name: str) -> Any:
+        file = plan_file(reader, name)
+        needed = seen(root, f"SELECT * FROM files WHERE backup_id = '{number(5)}' AND role = 'data'")
+        rows = [*file.table().to_pylist(), *({**row, "reason": "wrong"} for row in needed)]
+        return write_plan_file([pa.Table.from_pylist(rows, file.schema()).to_reader()])
 
-    monkeypatch.setattr(SparkEngine, "query", query_with_needed_files)
+    monkeypatch.setattr(CatalogReader, "plan_file", plan_needed_files)
     with pytest.raises(Refused, match="backup number 5 of social has 1 files in objects that would be gone"):
         run_prune(root, spark, delete=True)
     assert seen(root, "SELECT path FROM removals") == []

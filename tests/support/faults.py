@@ -179,7 +179,6 @@ def watched(
         mock.patch.object(compact_task, "KeepNewest", in_worker(compact_task.KeepNewest)),
         mock.patch.object(merge_task, "Merge", in_worker(merge_task.Merge)),
         mock.patch.object(line_source, "CopyLines", in_worker(line_source.CopyLines)),
-        mock.patch.object(removing, "RemovalWriter", in_worker(removing.RemovalWriter)),
         mock.patch.object(removing, "DeleteObjects", in_worker(removing.DeleteObjects)),
         mock.patch.object(Lease, "release", release_lease),
         mock.patch.object(cluster, "ADMIN_TIMEOUT_S", admin_timeout_s),

@@ -125,6 +125,10 @@ class PlanFile:
             ) from error
 
 
+#: A plan without rows.
+EMPTY = PlanFile("", ())
+
+
 def _rows(
     file: pq.ParquetFile, first: int, end: int, columns: Sequence[str] | None
 ) -> Iterator[pa.RecordBatch]:

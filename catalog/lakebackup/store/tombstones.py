@@ -20,21 +20,22 @@ from lakebackup.rows.backups import Floor, Removal
 from lakebackup.rows.tables import ARROW_SCHEMAS
 from lakebackup.rules import layout
 from lakebackup.rules.stored_json import NO_JSON
-from lakebackup.sql_engine.worker import PerNumber, in_chunks, settle, task_number
+from lakebackup.sql_engine.worker import PerNumber, in_chunks
 from lakebackup.storage import open_storage, working
 from lakebackup.store.manifest import from_json, get_whole, mark, read_record, write_record
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     import pyarrow as pa
 
     from lakebackup.storage import Storage
+    from lakebackup.store.plan_file import PlanFile
     from lakebackup.store.reader import CatalogReader
 
 CHUNK_ROWS = 20_000
-# The columns of a task's result: one row, a Chunk, for each object of removals that it wrote.
-WRITTEN = "path STRING, files BIGINT, bytes BIGINT, sha256 STRING"
+# Columns of removals that differ between a plan and its prune: they are added, or null.
+_OF_PRUNE = ("prune_id", "at", "files")
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,28 +167,27 @@ def read_removals(storage: Storage, chunk: Chunk) -> list[Removal]:
     return [from_json(Removal, line) for line in data.splitlines()]
 
 
-@dataclass(frozen=True, slots=True)
-class RemovalWriter:
-    """For `mapInArrow`: writes rows of removals as chunks, and returns a row of WRITTEN for each chunk."""
+def removals_schema() -> pa.Schema:
+    """The columns of a planned removal: those of `removals` that are known before the prune exists."""
+    import pyarrow as pa
 
-    destination_uri: str
-    prune_id: str
+    return pa.schema([field for field in ARROW_SCHEMAS["removals"] if field.name not in _OF_PRUNE])
 
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa
 
-        schema = ARROW_SCHEMAS["removals"]
-        file_schema = schema.remove(schema.get_field_index("files"))
-        for rows in in_chunks(batches, file_schema, CHUNK_ROWS):
-            yield pa.RecordBatch.from_pylist([asdict(self._write(rows))])
-        settle()
+def write_removals(storage: Storage, prune_id: str, at: int, file: PlanFile) -> tuple[Chunk, ...]:
+    """Write planned removals as the chunks of a prune, in their order; `at` in us.
 
-    def _write(self, rows: pa.Table) -> Chunk:
-        lines = (json.dumps(row, ensure_ascii=False, separators=(",", ":")) for row in rows.to_pylist())
-        data = "".join(f"{line}\n" for line in lines).encode()
-        path = layout.removals_path(self.prune_id, task_number(), secrets.token_hex(4))
-        open_storage(self.destination_uri).put(path, data, if_absent=True)
-        return Chunk(path, len(rows), sum(rows["bytes"].to_pylist()), hashlib.sha256(data).hexdigest())
+    Memory holds the rows of one chunk at a time. Raises EnvironmentProblem.
+    """
+    chunks, columns = [], {"prune_id": prune_id, "at": at}
+    encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+    for number, rows in enumerate(in_chunks(file.batches(), removals_schema(), CHUNK_ROWS)):
+        data = "".join(f"{encode({**columns, **row})}\n" for row in rows.to_pylist()).encode()
+        path = layout.removals_path(prune_id, number, secrets.token_hex(4))
+        storage.put(path, data, if_absent=True)
+        size = sum(rows["bytes"].to_pylist())
+        chunks.append(Chunk(path, len(rows), size, hashlib.sha256(data).hexdigest()))
+    return tuple(chunks)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,40 +8,39 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from importlib.metadata import version
-from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from lakebackup.errors import NotFound, Refused, UsageProblem
 from lakebackup.formats.archives import meta, tree
 from lakebackup.requests import RunRequest
-from lakebackup.rows.base import ARCHIVE, TOPICS, pick
+from lakebackup.rows.base import ARCHIVE, TOPICS
 from lakebackup.rules import layout
 from lakebackup.rules.kinds import require_kind
 from lakebackup.rules.times import format_ts
 from lakebackup.storage.nesting import require_outside
 from lakebackup_jobs.archives import read_task as archive_task
 from lakebackup_jobs.archives.write_task import WriteJob
-from lakebackup_jobs.kafka.format.stored import StoredFile
 from lakebackup_jobs.lifecycle.atomic_dir import WORK, Staged
 from lakebackup_jobs.lifecycle.restore import Subject, restoring
+from lakebackup_jobs.lifecycle.tasks.plan_shares import Share, all_rows, divided, store_plan
 from lakebackup_jobs.lifecycle.tasks.progress import TaskProgress
-from lakebackup_jobs.lifecycle.tasks.splits import batched, split_path, write_lines
 from lakebackup_jobs.lifecycle.tasks.task import run_all
 from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_sql import load
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
     from lakebackup.store.reader import CatalogReader
     from lakebackup_jobs.lifecycle.progress import Reporter
+    from lakebackup_jobs.lifecycle.tasks.plan_shares import PlanShares
 
 #: The number of vbuckets in the format.
 MOST_PARTITIONS = 1024
@@ -230,6 +229,16 @@ def newest_designs(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]
     return list(newest.values())
 
 
+@dataclass(frozen=True, slots=True)
+class _DataFile:
+    """The columns of archive_records by which files are divided."""
+
+    backup_id: str
+    scope: str
+    bytes: int
+    entries: int
+
+
 class _TopicsExport:
     """Exports topics: the records of their data files become mutations."""
 
@@ -255,18 +264,11 @@ class _TopicsExport:
 
     def write(self, work: Workspace) -> dict[str, Any]:
         """Write the SQLite files in tasks, then the JSON files beside them."""
-        storage, reporter = self.staged.storage, work.reporter
-        counts: Counter[tuple[str, str]] = Counter()
-        expected = 0
-        for key, files in self._file_groups():
-            path = f"{self._node(key)}data-{counts[key]:04d}.cbb"
-            write_lines(storage, split_path(WORK, counts.total()), [path, *map(asdict, files)])
-            counts[key] += 1
-            expected += sum(file.entries for file in files)
-        reporter.start(expected, None, "export")
-        job, numbers = WriteJob(storage.uri, self.reader.destinations()), range(counts.total())
-        with TaskProgress(storage, WORK).watched(reporter.update):
-            rows = run_all(job, numbers, work.task_cluster, archive_task.MOST_TASKS)
+        reporter, counts = work.reporter, Counter[tuple[str, ...]]()
+        plan = self._plan(counts, reporter)
+        job = WriteJob(plan, self.reader.destinations())
+        with plan.task_progress().watched(reporter.update):
+            rows = run_all(job, plan.numbers, work.task_cluster, archive_task.MOST_TASKS)
         entries, size = sum(row.entries for row in rows), sum(row.bytes for row in rows)
         reporter.update(entries, size)
         self._write_json(counts, rows)
@@ -284,24 +286,31 @@ class _TopicsExport:
             "without_headers": headers,
         }
 
-    def _file_groups(self) -> Iterator[tuple[tuple[str, str], list[StoredFile]]]:
-        """Yield the (backup, bucket) and the data files of each .cbb file; each pair has one at least."""
-        reader = self.reader.query("archive_records", backup_id=self.backup_id)
-        rows = (row for batch in reader for row in batch.to_pylist() if row["scope"] in self.buckets)
-        empty = {(b["backup_id"], bucket) for b in self.chain.backups for bucket in self.buckets}
-        for key, group in groupby(rows, key=lambda row: (row["backup_id"], row["scope"])):
-            empty.discard(key)
-            files = (pick(StoredFile, row) for row in group)
-            for group_files in batched(files, (attrgetter("bytes"), self.request.target_bytes)):
-                yield key, group_files
-        for key in sorted(empty):
-            yield key, []
+    def _plan(self, counts: Counter[tuple[str, ...]], reporter: Reporter) -> PlanShares:
+        """Record the data files of each .cbb file, and count the .cbb files of each backup and bucket.
 
-    def _node(self, key: tuple[str, str]) -> str:
+        Each backup has one at least for each bucket.
+        """
+        file = self.reader.plan_file("archive_records", backup_id=self.backup_id)
+        rows = all_rows(file, _DataFile)
+        limit = attrgetter("bytes"), self.request.target_bytes
+        shares = divided(rows, attrgetter("backup_id", "scope"), limit)
+        shares = [share for share in shares if share.partition[1] in self.buckets]
+        pairs = {(b["backup_id"], bucket) for b in self.chain.backups for bucket in self.buckets}
+        empty = pairs.difference(share.partition for share in shares)
+        shares += [Share(0, 0, pair) for pair in sorted(empty)]
+        for number, share in enumerate(shares):
+            pair = share.partition
+            shares[number] = share._replace(partition=(f"{self._node(pair)}data-{counts[pair]:04d}.cbb",))
+            counts[pair] += 1
+        reporter.start(sum(row.entries for row in rows if row.scope in self.buckets), None, "export")
+        return store_plan(self.staged.storage, WORK, file, shares, most_tasks=len(shares))
+
+    def _node(self, key: tuple[str, ...]) -> str:
         backup_id, bucket = key
         return f"{self.folders[backup_id]}/{tree.node_folder(bucket, self.chain.last['source'])}"
 
-    def _write_json(self, counts: Mapping[tuple[str, str], int], rows: Sequence[Any]) -> None:
+    def _write_json(self, counts: Mapping[tuple[str, ...], int], rows: Sequence[Any]) -> None:
         """Write meta.json and seqno.json of every bucket in every backup."""
         seqnos: dict[str, dict[str, int]] = {}
         for row in rows:

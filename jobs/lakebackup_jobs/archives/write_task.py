@@ -22,15 +22,13 @@ from lakebackup_jobs.kafka.format.records import (
     VALUE_LENGTH,
 )
 from lakebackup_jobs.kafka.format.stored import StoredFile, open_verified
-from lakebackup_jobs.lifecycle.atomic_dir import WORK
-from lakebackup_jobs.lifecycle.tasks.progress import TaskProgress
-from lakebackup_jobs.lifecycle.tasks.splits import read_lines, split_path
 from lakebackup_jobs.lifecycle.tasks.task import Task
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from lakebackup.store.roots import Roots
+    from lakebackup_jobs.lifecycle.tasks.plan_shares import PlanShares
 
 _NS_IN_MS = 1_000_000
 _MOST_CAS = 1 << 64
@@ -44,21 +42,21 @@ def cas_of(ts: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class WriteJob(Task):
-    """Writes a .cbb file. Its split holds the path, then the data files that go into it, in order."""
+    """Writes a .cbb file from the data files of a share, whose partition is the path of the .cbb file."""
 
     COLUMNS = (
         "path STRING, bytes BIGINT, entries BIGINT, keyless BIGINT, headers BIGINT, seqnos STRING, "
         "error STRING"
     )
 
-    uri: str
+    plan: PlanShares
     roots: Roots
 
     def run(self, number: int) -> Mapping[str, Any]:
-        storage = open_storage(self.uri, private=False)
-        path, *files = read_lines(storage, split_path(WORK, number))
-        progress = TaskProgress(storage, WORK)
-        rows = Rows([StoredFile(**file) for file in files], self.roots, progress.counter(str(number)))
+        storage = open_storage(self.plan.uri, private=False)
+        (files,) = self.plan.rows(number, StoredFile)
+        (path,) = files.share.partition
+        rows = Rows(files, self.roots, self.plan.task_progress().counter(str(number)))
         with tempfile.TemporaryDirectory(prefix="lakebackup-cbb-") as folder:
             file = Path(folder, "data.cbb")
             entries = cbb.write(file, rows)

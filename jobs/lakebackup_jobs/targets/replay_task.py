@@ -18,8 +18,8 @@ from lakebackup.errors import NotFound, Refused
 from lakebackup.storage import open_storage
 from lakebackup_jobs.kafka.admin.committed import Progress
 from lakebackup_jobs.kafka.format.stored import open_verified
+from lakebackup_jobs.lifecycle.tasks.batched import batched
 from lakebackup_jobs.lifecycle.tasks.region_outcome import RegionOutcome
-from lakebackup_jobs.lifecycle.tasks.splits import batched
 from lakebackup_jobs.targets.records import PartitionJob
 from lakebackup_jobs.targets.translation import Ledger, Reached
 

@@ -28,18 +28,19 @@ from lakebackup_jobs.lifecycle.run import Life, backup_row
 from lakebackup_jobs.lifecycle.source import Source
 from lakebackup_jobs.lifecycle.tasks.numbers import next_backup, next_sequences
 from lakebackup_jobs.lifecycle.tasks.part import parts_of
-from lakebackup_jobs.lifecycle.tasks.plan_shares import clear
+from lakebackup_jobs.lifecycle.tasks.plan_shares import all_rows, store_plan
 from lakebackup_jobs.lifecycle.tasks.totals import OUTCOME, Totals
 from lakebackup_jobs.lifecycle.workspace import Workspace
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from pyspark.sql import SparkSession
 
     from lakebackup.rows.backups import Backup
     from lakebackup.store.reader import CatalogReader
     from lakebackup_jobs.lifecycle.progress import Reporter
+    from lakebackup_jobs.lifecycle.tasks.plan_shares import PlanShares
 
 # When there are more pieces than this, a task takes several pieces.
 MOST_TASKS = 2_000
@@ -113,6 +114,9 @@ class Batch:
 class TopicsCompaction(Source[Batch]):
     """One backup of a compaction. An interrupted one is not resumed; the files that it wrote are orphans."""
 
+    #: The files of each piece; set by `prepare`.
+    shares: PlanShares
+
     def __init__(self, workspace: Workspace, request: CompactRequest, topics: Sequence[CompactTopic]) -> None:
         super().__init__(workspace)
         self.request, self.topics = request, topics
@@ -130,12 +134,15 @@ class TopicsCompaction(Source[Batch]):
         return Batch(*next_backup(self.reader, source))
 
     def prepare(self, draft: Batch) -> Batch:
-        from lakebackup_jobs.topics.tasks.compact import write_pieces
+        from lakebackup_jobs.topics.tasks.compact import divide
 
         (bounds,) = self.reader.rows("restore_range", **self.asked)
         reader = self.reader.with_query("selected", "restore_files", **self.asked, **bounds, from_ts=None)
+        file = reader.plan_file("selected_files")
+        shares = divide(all_rows(file, StoredFile))
         folder = layout.backup_folder(self.workspace.source, draft.backup_id)
-        return replace(draft, pieces=write_pieces(self.workspace.storage, folder, _files(reader)))
+        self.shares = store_plan(self.workspace.storage, folder, file, shares, most_tasks=len(shares))
+        return replace(draft, pieces=len(shares))
 
     def resume_blocker(self, draft: Batch) -> str | None:  # noqa: ARG002
         return "a compaction starts over"
@@ -149,6 +156,7 @@ class TopicsCompaction(Source[Batch]):
         roots = self.reader.destinations()
         keep_newest = compact_task.KeepNewest(
             **parts_of(work, draft, 1, self.parent),
+            plan=self.shares,
             roots=roots,
             codec=self.request.codec,
             compression_level=self.request.compression_level,
@@ -157,7 +165,7 @@ class TopicsCompaction(Source[Batch]):
             generations={topic.scope: topic.generation for topic in self.topics},
             drop_before={topic.scope: topic.drop_before for topic in self.topics},
         )
-        find_newest = compact_task.FindNewest(work.storage.uri, keep_newest.folder, roots)
+        find_newest = compact_task.FindNewest(self.shares, roots)
         newest = (
             find_newest.over(work.spark, range(count), compact_task.FOUND, MOST_TASKS)
             .groupBy("part", "key")
@@ -215,8 +223,8 @@ class TopicsCompaction(Source[Batch]):
         """Nothing to delete: called only when the pieces could not be written."""
         return 0
 
-    def finish(self, draft: Batch) -> None:
-        clear(self.workspace.storage, layout.backup_folder(self.workspace.source, draft.backup_id))
+    def finish(self, draft: Batch) -> None:  # noqa: ARG002
+        self.shares.clear()
 
     def result(self, draft: Batch, backup: Backup) -> dict[str, Any]:  # noqa: ARG002
         self.made.append(backup)
@@ -232,12 +240,6 @@ def _plan(request: CompactRequest, reader: CatalogReader, source: str) -> Compac
         expressions=request.patterns,
         all_keyed=request.all_keyed,
     )
-
-
-def _files(reader: CatalogReader) -> Iterator[StoredFile]:
-    for batch in reader.query("selected_files"):
-        for row in batch.to_pylist():
-            yield StoredFile(**row)
 
 
 def _summary(plan: CompactPlan) -> dict[str, Any]:

@@ -36,20 +36,20 @@ from lakebackup_jobs.lifecycle.run import Life, backup_row
 from lakebackup_jobs.lifecycle.source import Source
 from lakebackup_jobs.lifecycle.tasks.numbers import next_backup, next_sequences
 from lakebackup_jobs.lifecycle.tasks.part import parts_of, run_tasks
-from lakebackup_jobs.lifecycle.tasks.plan_shares import clear
+from lakebackup_jobs.lifecycle.tasks.plan_shares import all_rows, clear, store_plan, stored_plan
 from lakebackup_jobs.lifecycle.tasks.runner import of_files
 from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.topics.resume import tasks_done
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from lakebackup.rows.backups import Backup
     from lakebackup.store.reader import CatalogReader
     from lakebackup.store.writer import Session
     from lakebackup_jobs.lifecycle.progress import Reporter
+    from lakebackup_jobs.lifecycle.tasks.plan_shares import PlanShares
     from lakebackup_jobs.lifecycle.tasks.totals import Totals
-    from lakebackup_jobs.topics.tasks.merge import MergedFile
 
 # When there are more tasks than this, a Spark task takes several.
 MOST_TASKS = 2_000
@@ -119,6 +119,9 @@ class TopicsMerge(Source[InProgress]):
 
     #: The backups to merge; set by `plan`, if there are any.
     chosen: MergePlan
+    #: The files that each task copies, and the number of its first new file in that file's partition.
+    shares: PlanShares
+    ranks: Sequence[int]
 
     def __init__(self, workspace: Workspace, request: MergeRequest) -> None:
         super().__init__(workspace)
@@ -141,18 +144,23 @@ class TopicsMerge(Source[InProgress]):
         return InProgress(*next_backup(self.reader, work.source), None, self._fingerprint(plan))
 
     def prepare(self, draft: InProgress) -> InProgress:
-        topics = self.chosen.topics
-        rolls = {topic.scope: roll_ms(topic_settings.in_force(topic.settings), None) for topic in topics}
-        targets = group_files(self._files(), self.request.target_bytes, rolls)
-        folder = layout.backup_folder(self.workspace.source, draft.backup_id)
-        from lakebackup_jobs.topics.tasks.merge import write_tasks  # loads numba; a dry run needs none
+        from lakebackup_jobs.topics.tasks.merge import MergedFile, divide  # loads numba; a dry run needs none
 
-        return replace(draft, tasks=write_tasks(self.workspace.storage, folder, targets))
+        file = with_members(self.reader, self.chosen).plan_file("merge_files", **self._parameters)
+        groups = group_files(all_rows(file, MergedFile), self.request.target_bytes, self._rolls())
+        shares, self.ranks = divide(groups)
+        folder = layout.backup_folder(self.workspace.source, draft.backup_id)
+        state = {"ranks": self.ranks}
+        self.shares = store_plan(self.workspace.storage, folder, file, shares, state, most_tasks=len(shares))
+        return replace(draft, tasks=len(shares))
 
     def resume_blocker(self, draft: InProgress) -> str | None:
         current_draft = self.plan()
-        if draft.tasks is None:
+        folder = layout.backup_folder(self.workspace.source, draft.backup_id)
+        stored = stored_plan(self.workspace.storage, folder)
+        if draft.tasks is None or stored is None:  # older versions stored the files in another form
             return "it was not planned to its end"
+        self.shares, self.ranks = stored[0], stored[1]["ranks"]
         if current_draft is None or (current_draft.asked, current_draft.number) != (
             draft.asked,
             draft.number,
@@ -168,15 +176,13 @@ class TopicsMerge(Source[InProgress]):
         ]  # fmt: skip
         return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
-    def _files(self) -> Iterator[MergedFile]:
-        from lakebackup_jobs.topics.tasks.merge import MergedFile
-
-        for batch in with_members(self.reader, self.chosen).query("merge_files", **self._parameters):
-            for row in batch.to_pylist():
-                yield MergedFile(**row)
+    def _rolls(self) -> dict[str, int | None]:
+        """The time (ms) that a file's records may span, by topic; None: any."""
+        topics = self.chosen.topics
+        return {topic.scope: roll_ms(topic_settings.in_force(topic.settings), None) for topic in topics}
 
     @property
-    def _parameters(self) -> dict[str, str]:
+    def _parameters(self) -> dict[str, Any]:
         return {"source": self.workspace.source, "last": self.chosen.last.backup_id}
 
     def copy(self, draft: InProgress) -> Totals:
@@ -189,6 +195,10 @@ class TopicsMerge(Source[InProgress]):
             )
         job = Merge(
             **parts_of(work, draft, plan.level, plan.parent),
+            plan=self.shares,
+            ranks=self.ranks,
+            target_bytes=self.request.target_bytes,
+            rolls=self._rolls(),
             roots=self.reader.destinations(),
             sequences=next_sequences(self.reader, work.source, plan.topics),
         )

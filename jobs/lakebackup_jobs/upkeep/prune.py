@@ -13,10 +13,8 @@ The manifests and parts of deleted backups stay as proof.
 
 from __future__ import annotations
 
-import json
 import time
 from dataclasses import asdict, astuple, dataclass
-from datetime import UTC, datetime
 from itertools import groupby
 from operator import attrgetter
 from shlex import quote
@@ -49,9 +47,7 @@ from lakebackup.rules.times import format_ts
 from lakebackup.store.behind import current_catalog
 from lakebackup.store.lease import is_held
 from lakebackup.store.reader import CatalogReader
-from lakebackup.store.tombstones import Prune
-from lakebackup_jobs.lifecycle.deletion.executor import Deletion, Removals
-from lakebackup_jobs.lifecycle.identity import holder, micros
+from lakebackup_jobs.lifecycle.deletion.executor import Deletion
 from lakebackup_jobs.lifecycle.planning import planned
 from lakebackup_jobs.lifecycle.tasks.plan_shares import regions_of
 from lakebackup_jobs.lifecycle.workspace import Workspace
@@ -65,6 +61,7 @@ if TYPE_CHECKING:
     from lakebackup.rules.retention import Rule
     from lakebackup.sql_engine import EngineChoice
     from lakebackup.storage import Storage
+    from lakebackup.store.tombstones import Prune
     from lakebackup_jobs.lifecycle.progress import Reporter
 
 # An unfinished restore protects its files for this long after its start.
@@ -164,33 +161,15 @@ def _kinds(reader: CatalogReader, source: str) -> set[str]:
 
 def _record(request: PruneRequest, deletion: Deletion) -> tuple[dict[str, Any], Prune | None]:
     """Plan and record the prune; returns its summary, and the prune or None if nothing can be deleted."""
-    work = deletion.workspace
-    plan = _planned(request, work, work.session)
-    if plan.is_empty:
-        return _summary(plan), None
-    reader = plan.with_relations(deletion.reader())
-    started = datetime.now(UTC)
-    prune_id, start_us = layout.new_backup_id(started), micros(started)
-    prune = Prune(
-        prune_id=prune_id,
-        at=start_us,
-        actor=holder(),
-        source=work.source,
-        asked=json.dumps(
-            {
-                "topics": request.topics,
-                "patterns": request.patterns,
-                **asdict(request.limits),
-                "days": request.days,
-                "future": request.future,
-            }
-        ),
-        floors=tuple(plan.floors(prune_id, start_us)),
-        chunks=(),
-        backups=tuple((backup.backup_id, backup.reason) for backup in plan.backups),
-    )
-    removals = Removals(reader, *plan.removals(prune_id, start_us), plan.gone_files)
-    return _summary(plan), deletion.record(prune, removals, plan.require_proof)
+    plan = _planned(request, deletion.workspace, deletion.workspace.session)
+    options = {
+        "topics": request.topics,
+        "patterns": request.patterns,
+        **asdict(request.limits),
+        "days": request.days,
+        "future": request.future,
+    }
+    return _summary(plan), deletion.record(plan, options)
 
 
 def _require_clocks(storage: Storage, source: str) -> None:
@@ -208,21 +187,17 @@ def _require_clocks(storage: Storage, source: str) -> None:
 
 def _planned(request: PruneRequest, work: Workspace, spark: SparkSession | None) -> PrunePlan:
     source, regions_in_use = work.source, _held(work)
-    reader = CatalogReader(request.destination, request.catalog)
-
-    def judge(reader: CatalogReader) -> tuple[tuple[Leaving, ...], tuple[str, ...]]:
-        return judged(request, source, reader)
-
-    backups, kept_ids = planned(reader, request, spark, work.reporter, judge)
-    if backups and regions_in_use:
-        work.reporter.note(
-            f"{len(backups)} obsolete backups are kept for now: restores of {source} have not finished"
-        )
-        backups = ()
 
     def plan(reader: CatalogReader) -> PrunePlan:
-        return plan_for(request, source, regions_in_use, reader, backups, kept_ids)
+        backups, protected_ids = judged(request, source, reader)
+        if backups and regions_in_use:
+            work.reporter.note(
+                f"{len(backups)} obsolete backups are kept for now: restores of {source} have not finished"
+            )
+            backups = ()
+        return plan_for(request, source, regions_in_use, reader, backups, protected_ids)
 
+    reader = CatalogReader(request.destination, request.catalog)
     return planned(reader, request, spark, work.reporter, plan)
 
 

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from lakebackup.errors import NotFound, Refused
 from lakebackup.plan.logs.flush import shown_ts, ts_at
+from lakebackup.plan.upkeep.prune import leaving
+from lakebackup.rows.backups import Floor
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from lakebackup.formats.logs.events import Domain
+    from lakebackup.plan.upkeep.prune import Questions
+    from lakebackup.store.plan_file import PlanFile
 
 #: The reason for which a full is deleted: it is older than the one that restores begin with.
 OLDER = "until"
+#: The scope, epoch and region in rows about a complete log.
+WHOLE = "-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +62,55 @@ class LogCut:
     full: str | None
     leaving: tuple[str, ...]
     note: str | None = None
+
+    @property
+    def whole_backups(self) -> tuple[tuple[str, str], ...]:
+        """The id of each full that is deleted, and the reason."""
+        return tuple((backup_id, OLDER) for backup_id in self.leaving)
+
+
+@dataclass(frozen=True, slots=True)
+class TruncatePlan:
+    """What a truncate deletes. `totals`: rows of log_truncate_totals. `file`: the objects to delete, as rows
+    of removals without the prune."""
+
+    cut: LogCut
+    totals: tuple[Mapping[str, Any], ...]
+    file: PlanFile = field(compare=False)
+
+    @property
+    def source(self) -> str:
+        return self.cut.source
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the log begins where it began, and no object is deleted."""
+        return not self.file.rows and not self.cut.leaving and self.cut.cut == self.cut.floor
+
+    @property
+    def whole_backups(self) -> tuple[tuple[str, str], ...]:
+        """The id of each full that is deleted, and the reason."""
+        return self.cut.whole_backups
+
+    def floors(self, prune_id: str, at: int) -> list[Floor]:
+        """The row that records from where on the log can be restored; `at` in us."""
+        floor = Floor(
+            prune_id=prune_id,
+            at=at,
+            source=self.source,
+            scope=WHOLE,
+            epoch=WHOLE,
+            region=WHOLE,
+            low_position=self.cut.cut,
+            reason=OLDER,
+        )
+        return [floor]
+
+    def require_proof(self, questions: Questions) -> None:
+        """Raise Refused when something that stays restorable would lose a file. The catalog has the objects
+        to delete as the relation `doomed`."""
+        questions = questions.with_rows("leaving", leaving(self.whole_backups))
+        require_proof(questions.rows("log_truncate_proof", source=self.source, cut=self.cut.cut))
 
 
 def cut_of(

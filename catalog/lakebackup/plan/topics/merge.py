@@ -135,16 +135,16 @@ def add_topics(
 
 
 def group_files(
-    files: Iterable[MergedFile], target_bytes: int, rolls: Mapping[str, int | None]
+    files: Iterable[MergedFile], target_bytes: int, rolls: Mapping[str, int | None], *, rank: int = 0
 ) -> Iterator[tuple[int, list[MergedFile]]]:
     """Group the files that become one file. Yields each group with its number in the partition.
 
     `files` are in the order of partitions and offsets. A group has one format and codec, at most
     `target_bytes` (unless it is one file) and MOST_FILES files. Its records span at most the topic's
-    `rolls` (ms), so that retention deletes them as early as before.
+    `rolls` (ms), so that retention deletes them as early as before. `rank`: the number of the first group.
     """
     group: list[MergedFile] = []
-    rank = size = 0
+    size = 0
     low = high = -1
     for file in files:
         low, high = (

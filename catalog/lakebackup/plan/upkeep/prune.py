@@ -1,12 +1,15 @@
-"""Plans a prune: which backups it deletes whole, where it cuts each partition, and the totals of both.
+"""Plans a prune.
 
-A plan holds no list of files. SQL derives the files from the backups and the cuts, on the engine that deletes
-them.
+1. The policy chooses the backups to delete whole, and each topic's rule where to cut its partitions.
+2. What unfinished restores read, and what restore points of protected backups need, limits the cuts.
+3. From the backups and the cuts a query derives the objects to delete. They are the plan file.
+
+The plan is a value. Before it is carried out, `require_proof` compares its objects with what stays.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 from lakebackup.errors import NotFound, Refused
@@ -14,12 +17,14 @@ from lakebackup.rows.backups import Floor
 from lakebackup.rules import patterns, topic_settings
 from lakebackup.rules.kinds import no_source, require_known
 from lakebackup.rules.retention import AS_SET, History, Limits, Rule, rule
+from lakebackup.store.plan_file import EMPTY
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     import pyarrow as pa
 
+    from lakebackup.store.plan_file import PlanFile
 
 DAY_MS = 86_400_000
 
@@ -27,12 +32,15 @@ DAY_MS = 86_400_000
 class Questions(Protocol):
     """What planning needs of a catalog: the rows of queries that return few, and relations to query.
 
-    `rows` runs a query. `with_rows` returns the same with one more relation, defined by its rows.
+    `rows` runs a query. `with_rows` returns the same with one more relation, defined by its rows. `plan_file`
+    writes the rows of a query, however many.
     """
 
     def rows(self, name: str, **parameters: Any) -> list[dict[str, Any]]: ...
 
     def with_rows(self, name: str, rows: pa.Table) -> Self: ...
+
+    def plan_file(self, name: str, **parameters: Any) -> PlanFile: ...
 
 
 Q = TypeVar("Q", bound=Questions)
@@ -107,12 +115,17 @@ class Expired:
 @dataclass(frozen=True, slots=True)
 class PrunePlan:
     """What is deleted of a source: `backups` whole, each before those that it depends on. Subclasses add what
-    their kind of source has besides. `files`, `bytes`: the totals that the plan examined."""
+    their kind of source has besides.
+
+    `files`, `bytes`: the totals that the plan examined. `file`: the objects to delete, those of the newest
+    backups first, as rows of removals without the prune.
+    """
 
     source: str
     backups: tuple[Leaving, ...]
     files: int
     bytes: int
+    file: PlanFile = field(compare=False)
 
     @property
     def is_empty(self) -> bool:
@@ -132,17 +145,14 @@ class PrunePlan:
     def gone_bytes(self) -> int:
         return sum(portion.bytes for portion in self.gone)
 
-    def with_relations(self, questions: Q) -> Q:
-        """The catalog with the relations that the queries of this plan read: `leaving` and `cuts`."""
-        return with_leaving(questions, self.backups).with_rows("cuts", relation(Cut, ()))
-
-    def removals(self, prune_id: str, at: int) -> tuple[str, dict[str, Any]]:
-        """The query that returns the rows of the files to delete, and its parameters; `at` in us."""
-        return "prune_removals", {"prune_id": prune_id, "at": at}
+    @property
+    def whole_backups(self) -> tuple[tuple[str, str], ...]:
+        """The id of each backup that is deleted whole, and the reason."""
+        return tuple((backup.backup_id, backup.reason) for backup in self.backups)
 
     def require_proof(self, questions: Questions) -> None:
-        """Raise Refused when a restore point that stays would lose what it needs. The catalog has the plan's
-        relations, and the files to delete as the relation `doomed`."""
+        """Raise Refused when a restore point that stays would lose what it needs. The catalog has the objects
+        to delete as the relation `doomed`."""
         raise NotImplementedError
 
     def floors(self, prune_id: str, at: int) -> list[Floor]:  # noqa: ARG002
@@ -173,12 +183,9 @@ class TopicsPrune(PrunePlan):
         """Parts of partitions, and backups."""
         return (*self.portions, *self.backups)
 
-    def with_relations(self, questions: Q) -> Q:
-        """The catalog with the relations `leaving` and `cuts`."""
-        return with_leaving(questions, self.backups).with_rows("cuts", relation(Cut, self.cuts))
-
     def require_proof(self, questions: Questions) -> None:
         """Raise Refused unless restore points keep their files, and chains their backups."""
+        questions = _with_cuts(with_leaving(questions, self.backups), self.cuts)
         require_proof(
             questions.rows("prune_proof", source=self.source),
             questions.rows("prune_chains", source=self.source),
@@ -216,18 +223,15 @@ class SnapshotsPrune(PrunePlan):
         """Objects of tables, and backups."""
         return (*self.backups, *self.expired)
 
-    def removals(self, prune_id: str, at: int) -> tuple[str, dict[str, Any]]:
-        """The query for the objects in which no backup that stays has a file."""
-        return "prune_expired", {"source": self.source, "prune_id": prune_id, "at": at}
-
     def require_proof(self, questions: Questions) -> None:
         """Raise Refused unless every backup that stays has its objects."""
+        questions = with_leaving(questions, self.backups)
         require_proof(unresolved=questions.rows("prune_resolved", source=self.source))
 
 
 @dataclass(frozen=True, slots=True)
 class ImportedPrune(PrunePlan):
-    """What is obsolete of a source that another program backs up. It is a report: nothing is deleted here."""
+    """What is obsolete of a source that another program backs up. It is a report: its plan file is empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,6 +242,7 @@ class QueuesPrune(PrunePlan):
 
     def require_proof(self, questions: Questions) -> None:
         """Raise Refused unless every chain keeps its backups, and every full its snapshot."""
+        questions = with_leaving(questions, self.backups)
         require_proof(
             unchained=questions.rows("prune_chains", source=self.source),
             unresolved=questions.rows("prune_queue_proof", source=self.source),
@@ -318,7 +323,7 @@ def plan_prune(
         for row in rows
         if row["superseded"] or max(row["time_floor"], row["size_floor"]) > row["least"]
     )
-    questions = questions.with_rows("cuts", relation(Cut, cuts))
+    questions = _with_cuts(questions, cuts)
     portions = tuple(Portion(**row) for row in questions.rows("prune_totals")) if cuts else ()
     touched = {(p.scope, p.epoch, p.region) for p in portions}
     return TopicsPrune(
@@ -331,6 +336,7 @@ def plan_prune(
         left_alone=tuple(skipped),
         files=sum(row["files"] for row in rows) + sum(b.files for b in going),
         bytes=sum(row["bytes"] for row in rows) + sum(b.bytes for b in going),
+        file=questions.plan_file("prune_removals") if backups or cuts else EMPTY,
         bound=tuple((row["scope"], row["region"]) for row in rows if row["bound"]),
     )
 
@@ -347,6 +353,7 @@ def plan_expired(questions: Questions, source: str, backups: Sequence[Leaving]) 
         backups=tuple(backups),
         files=sum(table.of_files for table in expired),
         bytes=sum(table.of_bytes for table in expired),
+        file=questions.plan_file("prune_expired", source=source) if backups else EMPTY,
         expired=expired,
     )
 
@@ -365,6 +372,7 @@ def plan_chains(questions: Questions, source: str, backups: Sequence[Leaving]) -
         backups=going,
         files=sum(b.files for b in going),
         bytes=sum(b.bytes for b in going),
+        file=_with_cuts(questions, ()).plan_file("prune_removals") if backups else EMPTY,
         released=snapshots_released(questions, source),
     )
 
@@ -374,10 +382,15 @@ def with_leaving(questions: Q, backups: Iterable[Leaving]) -> Q:
     return questions.with_rows("leaving", leaving((backup.backup_id, backup.reason) for backup in backups))
 
 
+def _with_cuts(questions: Q, cuts: Iterable[Cut]) -> Q:
+    """The catalog with the relation `cuts`."""
+    return questions.with_rows("cuts", relation(Cut, cuts))
+
+
 def plan_imported(source: str, backups: Sequence[Leaving]) -> ImportedPrune:
     """Report what is obsolete of a source that another program backs up. Nothing is deleted here."""
     files, size = sum(b.files for b in backups), sum(b.bytes for b in backups)
-    return ImportedPrune(source=source, backups=tuple(backups), files=files, bytes=size)
+    return ImportedPrune(source=source, backups=tuple(backups), files=files, bytes=size, file=EMPTY)
 
 
 def snapshots_released(questions: Questions, source: str) -> tuple[str, ...]:

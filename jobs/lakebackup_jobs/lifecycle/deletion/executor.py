@@ -7,27 +7,26 @@ An interrupted run may have taken any of these steps before, so each can be repe
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
-from itertools import chain, groupby
+from itertools import groupby
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from lakebackup.errors import Busy, Incomplete, NoPermission
 from lakebackup.plan.upkeep.prune import leaving, snapshots_released
 from lakebackup.rows.base import QUEUES
-from lakebackup.rows.tables import ARROW_SCHEMAS, as_row, spark_columns
+from lakebackup.rows.tables import ARROW_SCHEMAS, spark_columns
 from lakebackup.rows.upkeep import Audit, Hold
 from lakebackup.rules import layout
 from lakebackup.rules.stored_json import object_of
 from lakebackup.sql_engine.failures import task_errors
-from lakebackup.sql_engine.worker import in_batches
 from lakebackup.store import tombstones, trust
 from lakebackup.store.caller import OK
-from lakebackup.store.tombstones import Chunk, Prune, RemovalReader, RemovalWriter
+from lakebackup.store.tombstones import Chunk, Prune, RemovalReader
 from lakebackup_jobs.lifecycle.deletion.task import KEYS_DELETED, DeleteKeys, DeleteObjects
-from lakebackup_jobs.lifecycle.identity import micros
+from lakebackup_jobs.lifecycle.identity import holder, micros
 from lakebackup_jobs.lifecycle.tasks.errors import raise_first
 from lakebackup_jobs.lifecycle.tasks.plan_shares import MOST_TASKS
 from lakebackup_jobs.lifecycle.tasks.task import run_all
@@ -35,11 +34,12 @@ from lakebackup_jobs.lifecycle.tasks.task import run_all
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
-    from lakebackup.rows.backups import Removal
+    from lakebackup.rows.backups import Floor
     from lakebackup.storage import Storage
     from lakebackup.store.lease import Lease
+    from lakebackup.store.plan_file import PlanFile
     from lakebackup.store.reader import CatalogReader
     from lakebackup.store.writer import CatalogWriter
     from lakebackup_jobs.lifecycle.workspace import Workspace
@@ -92,23 +92,30 @@ def foreign_destinations(reader: CatalogReader, home: Storage) -> frozenset[str]
     return frozenset(name for name, uri in reader.destinations().uris.items() if uri not in own)
 
 
-@dataclass(frozen=True, slots=True)
-class Removals:
-    """The files to delete, as rows of removals: those of a `statement` in `sql/queries` (about `files` rows),
-    and a few `more`. `reader` runs the statement, and the proof that the rest can be restored."""
+class DeletionPlan(Protocol):
+    """What a prune or a truncate deletes: a value that holds no engine."""
 
-    reader: CatalogReader
-    statement: str
-    parameters: Mapping[str, Any]
-    files: int
-    more: Sequence[Removal] = ()
+    @property
+    def source(self) -> str: ...
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to delete."""
 
-    def spread(self, rows: DataFrame) -> DataFrame:
-        """Distribute the rows over Spark's tasks, those of the newest backups first."""
-        count = min(MOST_TASKS, 1 + self.files // tombstones.CHUNK_ROWS)
-        if count == 1:
-            return rows.coalesce(1)
-        return rows.repartitionByRange(count, rows.backup_id.desc(), rows.path.desc())
+    @property
+    def file(self) -> PlanFile:
+        """The objects to delete, those of the newest backups first: rows of removals without the prune."""
+
+    @property
+    def whole_backups(self) -> tuple[tuple[str, str], ...]:
+        """The id of each backup that is deleted completely, and the reason, before those that it depends
+        on."""
+
+    def floors(self, prune_id: str, at: int) -> Sequence[Floor]:
+        """The rows that record from which position partitions can be restored afterwards; `at` in us."""
+
+    def require_proof(self, reader: CatalogReader, /) -> None:
+        """Raise Refused when what stays would lose what it needs. `reader` has the relation `doomed`: the
+        destinations and paths of the objects to delete."""
 
 
 @dataclass(frozen=True)
@@ -132,8 +139,8 @@ class Deletion:
         """The writer of the catalog."""
         return self.workspace.writer(here=self.spark is None)
 
-    def run(self, plan: Callable[[], tuple[dict[str, Any], Prune | None]]) -> dict[str, Any]:
-        """Complete interrupted deletions, then carry out the prune that `plan` records. Returns the plan's
+    def run(self, record: Callable[[], tuple[dict[str, Any], Prune | None]]) -> dict[str, Any]:
+        """Complete interrupted deletions, then carry out the prune that `record` records. Returns the plan's
         summary with the outcome.
 
         Raises NoPermission, before anything is done, if this account may not delete; Incomplete, with the
@@ -141,7 +148,7 @@ class Deletion:
         """
         self._require_right()
         resumed, remaining = self.resume()
-        summary, prune = plan()
+        summary, prune = record()
         if prune:
             remaining += self.carry_out(prune)
         status = {"deleted": True, "prune_id": prune.prune_id if prune else None, "resumed": resumed}
@@ -179,45 +186,43 @@ class Deletion:
         reader = self.workspace.reader()
         return reader.on(self.spark) if self.spark else reader
 
-    def record(self, prune: Prune, removals: Removals, prove: Callable[[CatalogReader], None]) -> Prune:
-        """Write the removals, prove that what stays can be restored, and write `prune.json`. Returns the
-        recorded prune.
+    def record(self, plan: DeletionPlan, request: Mapping[str, Any], *leases: Lease) -> Prune | None:
+        """Write the removals, prove that what stays can be restored, and write `prune.json`.
 
-        `prune` has no chunks yet. `prove` gets the removals' reader with the relation `doomed`: the
-        destinations and paths of the removals; it raises Refused. The prune exists only after the last step:
-        when an earlier one fails, the removals are deleted.
+        Returns the recorded prune; None if the plan is empty. `request`: the options, for the audit log.
+        `leases`: further leases that the run must still hold. The prune exists only after the last step: when
+        an earlier one fails, the removals are deleted. Raises Refused, Busy.
         """
+        if plan.is_empty:
+            return None
+        storage, started = self.workspace.storage, datetime.now(UTC)
+        prune_id, at = layout.new_backup_id(started), micros(started)
         try:
-            recorded = replace(prune, chunks=self._write_removals(prune.prune_id, removals))
-            prove(self._with_doomed(removals.reader, recorded.chunks))
-            self.lease.renew()
-            tombstones.write_prune(self.workspace.storage, recorded)
-        except Exception:
-            self.workspace.empty(layout.prune_folder(prune.prune_id))
-            raise
-        return recorded
-
-    def _write_removals(self, prune_id: str, removals: Removals) -> tuple[Chunk, ...]:
-        """Write the rows of removals beside the data, those of the newest backups in the first chunks."""
-        write = RemovalWriter(self.workspace.storage.uri, prune_id)
-        batches = in_batches(map(as_row, removals.more), ARROW_SCHEMAS["removals"], tombstones.CHUNK_ROWS)
-        if self.spark:
-            # The driver gets one row for each chunk of 20,000 files.
-            chunks = removals.reader.map(
-                write, tombstones.WRITTEN, removals.statement, spread=removals.spread, **removals.parameters
+            chunks = tombstones.write_removals(storage, prune_id, at, plan.file)
+            plan.require_proof(self._with_doomed(chunks))
+            for lease in (*leases, self.lease):
+                lease.renew()
+            prune = Prune(
+                prune_id=prune_id,
+                at=at,
+                actor=holder(),
+                source=plan.source,
+                asked=json.dumps(request),
+                floors=tuple(plan.floors(prune_id, at)),
+                chunks=chunks,
+                backups=plan.whole_backups,
             )
-        else:
-            table = removals.reader.query(removals.statement, **removals.parameters).read_all()
-            newest_first = table.sort_by([("backup_id", "descending"), ("path", "descending")])
-            batches, chunks = chain(newest_first.to_batches(), batches), []
-        chunks += [row for batch in write(batches) for row in batch.to_pylist()]
-        return tuple(Chunk(**row) for row in chunks)
+            tombstones.write_prune(storage, prune)
+        except Exception:
+            self.workspace.empty(layout.prune_folder(prune_id))
+            raise
+        return prune
 
-    def _with_doomed(self, reader: CatalogReader, chunks: tuple[Chunk, ...]) -> CatalogReader:
-        """Return the reader with the relation `doomed`: the files to delete, read from the written chunks."""
+    def _with_doomed(self, chunks: tuple[Chunk, ...]) -> CatalogReader:
+        """The catalog with the relation `doomed`: the objects to delete, as they were written."""
         import pyarrow as pa
 
-        columns = ["destination", "path"]
+        columns, reader = ["destination", "path"], self.reader()
         removals = RemovalReader(self.workspace.storage.uri, chunks)
         if self.spark:
             rows = removals.over(self.spark, range(len(chunks)), spark_columns("removals"))

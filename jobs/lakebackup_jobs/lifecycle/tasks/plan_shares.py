@@ -9,12 +9,14 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from itertools import groupby, pairwise
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from lakebackup.errors import NotFound
 from lakebackup.storage import open_storage, working
 from lakebackup.store.plan_file import PlanFile, PlanObject
 from lakebackup_jobs.kafka.format.stored import StoredFile
+from lakebackup_jobs.lifecycle.tasks.batched import batched
 from lakebackup_jobs.lifecycle.tasks.progress import TaskProgress
 
 if TYPE_CHECKING:
@@ -43,17 +45,25 @@ class Share(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ShareRows(Generic[T]):
-    """The rows of a share, each converted by `convert`. Each iteration reads them again."""
+    """The rows of a share, as objects of a dataclass with a field for each column that it needs.
+
+    Each iteration reads them again.
+    """
 
     file: PlanFile
     share: Share
-    convert: Callable[[dict[str, Any]], T]
-    columns: tuple[str, ...] | None = None
+    kind: type[T]
 
     def __iter__(self) -> Iterator[T]:
-        for batch in self.file.batches(self.share.first, self.share.end, self.columns):
+        columns: tuple[str, ...] = self.kind.__match_args__  # type: ignore[attr-defined]
+        for batch in self.file.batches(self.share.first, self.share.end, columns):
             for row in batch.to_pylist():
-                yield self.convert(row)
+                yield self.kind(**row)
+
+
+def all_rows(file: PlanFile, kind: type[T]) -> ShareRows[T]:
+    """All rows of a plan file, as objects of a dataclass."""
+    return ShareRows(file, Share(0, file.rows), kind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,11 +90,9 @@ class PlanShares:
             yield next(iter(files)), files
 
     def rows(self, number: int, kind: type[T]) -> Iterator[ShareRows[T]]:
-        """The rows of each share of a task, as objects of a dataclass with a field for each column that it
-        needs."""
-        columns = tuple(kind.__match_args__)  # type: ignore[attr-defined]
+        """The rows of each share of a task, as objects of a dataclass."""
         for share in self.tasks[number]:
-            yield ShareRows(self.file, share, lambda row: kind(**row), columns)
+            yield ShareRows(self.file, share, kind)
 
     def batches(self, number: int, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
         """The rows of a task, with some columns or all."""
@@ -107,16 +115,22 @@ def dealt(shares: Sequence[Share], most: int = MOST_TASKS) -> tuple[tuple[Share,
 
 
 def store_plan(
-    storage: Storage, folder: str, file: PlanFile, shares: Sequence[Share], state: Mapping[str, Any]
+    storage: Storage,
+    folder: str,
+    file: PlanFile,
+    shares: Sequence[Share],
+    state: Mapping[str, Any] = MappingProxyType({}),
+    *,
+    most_tasks: int = MOST_TASKS,
 ) -> PlanShares:
-    """Record a plan below the folder of a run; returns its shares, with a task for each, up to MOST_TASKS.
+    """Record a plan below the folder of a run; returns its shares, with a task for each, up to `most_tasks`.
 
     `state`: further values, for JSON, that a run needs which resumes this one. Raises EnvironmentProblem.
     """
     copy = file.copy_to(storage, f"{folder}plan/")
-    content = {"objects": copy.objects, "shares": shares, **state}
+    content = {"objects": copy.objects, "shares": shares, "most_tasks": most_tasks, **state}
     storage.put(f"{folder}{_PLAN}", json.dumps(content).encode())
-    return PlanShares(storage.uri, folder, copy, dealt(shares))
+    return PlanShares(storage.uri, folder, copy, dealt(shares, most_tasks))
 
 
 def stored_plan(storage: Storage, folder: str) -> tuple[PlanShares, Mapping[str, Any]] | None:
@@ -150,7 +164,8 @@ def _read(storage: Storage, folder: str) -> tuple[PlanShares, Mapping[str, Any]]
         return None
     file = PlanFile(storage.uri, tuple(PlanObject(*fields) for fields in content.pop("objects")))
     shares = [Share(first, end, tuple(names)) for first, end, names in content.pop("shares")]
-    return PlanShares(storage.uri, folder, file, dealt(shares)), content
+    most_tasks = content.pop("most_tasks", MOST_TASKS)  # plans of older versions do not have it
+    return PlanShares(storage.uri, folder, file, dealt(shares, most_tasks)), content
 
 
 def _read_old(storage: Storage, folder: str) -> tuple[PlanFile, list[Share], Mapping[str, Any]] | None:
@@ -180,6 +195,18 @@ def runs_of(batches: Iterable[pa.RecordBatch], columns: Sequence[str]) -> list[S
             first, end = end, end + sum(1 for _ in rows)
             if shares and shares[-1].partition == names:
                 first = shares.pop().first
+            shares.append(Share(first, end, names))
+    return shares
+
+
+def divided(
+    rows: Iterable[T], partition_of: Callable[[T], tuple[str, ...]], *limits: tuple[Callable[[T], int], int]
+) -> list[Share]:
+    """Divide the rows of each partition into shares. `limits`: see `batched`."""
+    shares, end = [], 0
+    for names, partition_rows in groupby(rows, partition_of):
+        for batch in batched(partition_rows, *limits):
+            first, end = end, end + len(batch)
             shares.append(Share(first, end, names))
     return shares
 

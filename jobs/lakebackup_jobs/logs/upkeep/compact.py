@@ -7,8 +7,7 @@ because only publishing takes the lease of the source.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +26,8 @@ from lakebackup.store.behind import current_catalog
 from lakebackup_jobs.lifecycle.run import Life
 from lakebackup_jobs.lifecycle.tasks.numbers import latest_number
 from lakebackup_jobs.lifecycle.tasks.part import parts_of
+from lakebackup_jobs.lifecycle.tasks.plan_shares import clear, store_plan, weighed
+from lakebackup_jobs.lifecycle.tasks.task import run_all
 from lakebackup_jobs.lifecycle.tasks.totals import OUTCOME, Totals
 from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.logs.task import keys_of
@@ -35,12 +36,16 @@ from lakebackup_jobs.logs.upkeep.derived import Derived, InProgress
 from lakebackup_jobs.logs.upkeep.truncate import keep_lease
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pyspark.sql import SparkSession
 
     from lakebackup.rows.backups import Backup
-    from lakebackup.sql_engine.spark import SparkEngine
     from lakebackup.store.manifest import Manifest
+    from lakebackup.store.plan_file import PlanFile
+    from lakebackup.store.reader import CatalogReader
     from lakebackup_jobs.lifecycle.progress import Reporter
+    from lakebackup_jobs.lifecycle.tasks.plan_shares import PlanShares
 
 _MOST_TASKS = 2_000
 # Rows in one object of a table's listing.
@@ -64,6 +69,15 @@ class CompactLogRequest(Request):
     keys_file: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class LogCompactPlan:
+    """The files that a compaction merges and that leave the log: rows of log_compact_files, and totals."""
+
+    totals: Mapping[str, Any]
+    ts_domain: str
+    file: PlanFile = field(compare=False)
+
+
 def run(
     request: CompactLogRequest, *, spark: SparkSession | None = None, reporter: Reporter
 ) -> dict[str, Any]:
@@ -74,15 +88,9 @@ def run(
     """
     layout.check_source(request.name)
     reader = current_catalog(request.destination, request.catalog)
-    if not reader.rows("log_truncate_state", source=request.name):
-        raise NotFound(
-            f"The catalog holds no log of {request.name}.", hint="`lakebackup log status` shows the tasks."
-        )
     if request.dry_run:
-        parameters = _parameters(request, latest_number(reader, request.name))
-        files = reader.with_query("to_compact", "log_compact_files", **parameters)
-        (totals,) = files.rows("log_compact_totals")
-        return {"dry_run": True, "source": request.name, **totals}
+        return {"dry_run": True, "source": request.name, **_plan(request, reader).totals}
+    _domain(request.name, reader)
     work = Workspace(request, request.name, reporter, spark)
     with work.running("compact", lease=keep_lease(request.name)) as lease:
         log = LogCompaction(work, request)
@@ -90,85 +98,78 @@ def run(
         life.settle()
         draft = log.plan()
         if draft is None:
-            return {"source": request.name, **log.found, "backup_id": None}
+            return {"source": request.name, **log.chosen.totals, "backup_id": None}
         return work.timed(life.take(draft))
 
 
 class LogCompaction(Derived):
-    """The compaction of one log. `found`: the totals of the files that are compacted."""
+    """The compaction of one log."""
 
     DRAFT = TypeAdapter(InProgress)
     WORD = "compaction"
+
+    #: The files that are compacted; set by `plan`.
+    chosen: LogCompactPlan
+    #: The same files as the tasks read them; set by `prepare`.
+    shares: PlanShares
 
     def __init__(self, workspace: Workspace, request: CompactLogRequest) -> None:
         super().__init__(workspace)
         self.request = request
         self.keys = LogKeys.load(request.keys_file) if request.keys_file else None
-        self.found: dict[str, Any] = {}
-        self._domain = ""
 
     @property
     def record_path(self) -> str:
         return layout.compact_path(self.workspace.source)
 
-    @cached_property
-    def _engine(self) -> SparkEngine:
-        from lakebackup.sql_engine.spark import SparkEngine
-
-        return SparkEngine(self.workspace.spark, self.workspace.writer().catalog_uri)
-
     def plan(self) -> InProgress | None:
-        work, reader = self.workspace, self.workspace.reader()
-        self._domain = reader.rows("log_truncate_state", source=work.source)[0]["ts_domain"]
-        parameters = _parameters(self.request, latest_number(reader, work.source))
-        files = self._engine.query("log_compact_files", **parameters)
-        # The checkpoint fixes the selection: the files that are read are those that leave the log, even if
-        # holds or damage change meanwhile.
-        files.localCheckpoint(eager=True).createOrReplaceTempView("to_compact")
-        (self.found,) = self._engine.rows("log_compact_totals")
-        if not self.found["files"]:
-            return None
-        return InProgress.begin()
+        self.chosen = _plan(self.request, self.workspace.reader())
+        return InProgress.begin() if self.chosen.file.rows else None
+
+    def prepare(self, draft: InProgress) -> InProgress:
+        work, file = self.workspace, self.chosen.file
+        size = max(self.request.most_raw, self.chosen.totals["raw_bytes"] // _MOST_TASKS)
+        shares = weighed(file.batches(), size, weight="raw_bytes")
+        folder = layout.backup_folder(work.source, draft.backup_id)
+        self.shares = store_plan(work.storage, folder, file, shares, most_tasks=_MOST_TASKS)
+        return draft
 
     def copy(self, draft: InProgress) -> Totals:
         from pyspark.sql import functions as sf
 
-        work, request, selection = self.workspace, self.request, self.found
-        encrypted = bool(selection["encrypted"]) if request.encrypt is None else request.encrypt
-        count = max(1, min(_MOST_TASKS, selection["raw_bytes"] // request.most_raw + 1))
+        work, request, planned = self.workspace, self.request, self.chosen.totals
+        encrypted = bool(planned["encrypted"]) if request.encrypt is None else request.encrypt
+        count = len(self.shares.numbers)
         write = WriteLog(
             **parts_of(self.workspace, draft),
-            ts_domain=self._domain,
+            ts_domain=self.chosen.ts_domain,
             codec=request.codec,
             cipher=keys_of(work.source, request.keys_file).cipher if encrypted else None,
             most_raw=request.most_raw,
         )
-        read = ReadLog(work.storage.uri, write.folder, work.reader().destinations(), self.keys)
-        work.reporter.start(selection["entries"], selection["bytes"], "compact", "events")
-        records = work.spark.table("to_compact").repartition(count).mapInArrow(read, RECORDS)
+        read = ReadLog(self.shares, work.reader().destinations(), self.keys)
+        work.reporter.start(planned["entries"], planned["bytes"], "compact", "events")
+        records = read.over(work.spark, self.shares.numbers, RECORDS)
         sorted_ = records.repartitionByRange(count, *(sf.col(name) for name in ORDER))
         sorted_ = sorted_.sortWithinPartitions(*ORDER)
         totals = Totals()
         with work.task_progress(write.folder).watched(work.reporter.update), task_errors():
             totals.add(sorted_.mapInArrow(write, OUTCOME).collect())  # one row for each task
-        if totals.entries != selection["entries"]:
-            raise AssertionError(f"{totals.entries} records were written of {selection['entries']}")
-        work.reporter.update(selection["entries"], selection["bytes"])
+        if totals.entries != planned["entries"]:
+            raise AssertionError(f"{totals.entries} records were written of {planned['entries']}")
+        work.reporter.update(planned["entries"], planned["bytes"])
         return totals
 
     def manifest(self, draft: InProgress, totals: Totals) -> Manifest:  # noqa: ARG002
         """Give the backup its number, and list the files that leave the log when it is published."""
-        work, files = self.workspace, self.found["files"]
+        work, file = self.workspace, self.shares.file
         newest = work.reader().one("log_newest", source=work.source)
         if newest is None:
             raise NotFound(f"The catalog holds no log of {work.source} any more.")
         draft, parts, new_totals = self.numbered(draft)
-        job = ListDepartures(**parts_of(self.workspace, draft), first=parts)
-        count = 1 + files // _LISTED_ROWS
-        with task_errors():
-            new_totals.add(
-                work.spark.table("to_compact").repartition(count).mapInArrow(job, OUTCOME).collect()
-            )
+        job = ListDepartures(**parts_of(work, draft), file=file, first=parts, most=_LISTED_ROWS)
+        count = 1 + file.rows // _LISTED_ROWS
+        new_totals.add(run_all(job, range(parts, parts + count), work.task_cluster))
         rows = sidecar.read_parts(work.storage, work.source, draft.backup_id, parts)
         write_stream_meta(work.storage, work.source, draft.backup_id, newest["end_ts"], rows)
         return self.described(
@@ -178,12 +179,12 @@ class LogCompaction(Derived):
             SimpleNamespace(**newest),
             kind="log",
             level=1,
-            ts_domain=self._domain,
+            ts_domain=self.chosen.ts_domain,
             # While the log has no checkpoint, neither has its compaction.
             start_ts=None if newest["start_ts"] is None else newest["end_ts"],
             end_ts=newest["end_ts"],
             codec=self.request.codec,
-            note=f"compaction of {files} log files",
+            note=f"compaction of {file.rows} log files",
         )
 
     def discard(self, draft: InProgress) -> int:
@@ -193,20 +194,39 @@ class LogCompaction(Derived):
                 working.delete(storage, [entry.path])
         return self.workspace.empty(layout.log_folder(source, draft.backup_id))
 
+    def finish(self, draft: InProgress) -> None:
+        super().finish(draft)
+        clear(self.workspace.storage, layout.backup_folder(self.workspace.source, draft.backup_id))
+
     def result(self, draft: InProgress, backup: Backup) -> dict[str, Any]:
         return {
             "source": self.workspace.source,
-            **self.found,
+            **self.chosen.totals,
             "backup_id": draft.backup_id,
             "kept_files": backup.files,
             "kept_bytes": backup.bytes,
         }
 
 
-def _parameters(request: CompactLogRequest, newest: int) -> dict[str, Any]:
-    return {
-        "source": request.name,
-        "until": request.until,
-        "small": request.most_raw // 2,
-        "newest": newest,
-    }
+def _plan(request: CompactLogRequest, reader: CatalogReader) -> LogCompactPlan:
+    """Plan the compaction; writes nothing to the repository. Raises NotFound."""
+    ts_domain = _domain(request.name, reader)
+    file = reader.plan_file(
+        "log_compact_files",
+        source=request.name,
+        until=request.until,
+        small=request.most_raw // 2,
+        newest=latest_number(reader, request.name),
+    )
+    (totals,) = reader.with_rows("to_compact", file).rows("log_compact_totals")
+    return LogCompactPlan(totals, ts_domain, file)
+
+
+def _domain(source: str, reader: CatalogReader) -> str:
+    """The unit of the ts of a log. Raises NotFound when there is no such log."""
+    state = reader.one("log_truncate_state", source=source)
+    if state is None:
+        raise NotFound(
+            f"The catalog holds no log of {source}.", hint="`lakebackup log status` shows the tasks."
+        )
+    return str(state["ts_domain"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import secrets
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,11 +16,10 @@ from lakebackup.formats.logs.events import stored_schema
 from lakebackup.formats.logs.logfile import MOST_RAW, LogFileWriter, LogPlace, Scratch, read_log_file
 from lakebackup.rows.backups import DataFile
 from lakebackup.rows.tables import ARROW_SCHEMAS
-from lakebackup.sql_engine.worker import runs, settle, task_number
+from lakebackup.sql_engine.worker import PerNumber, runs, task_number
 from lakebackup.storage import open_storage
 from lakebackup_jobs.lifecycle.tasks.errors import guarded
-from lakebackup_jobs.lifecycle.tasks.part import Parts
-from lakebackup_jobs.lifecycle.tasks.progress import TaskProgress
+from lakebackup_jobs.lifecycle.tasks.part import PartTask
 from lakebackup_jobs.lifecycle.tasks.rows import write_rows
 from lakebackup_jobs.lifecycle.tasks.totals import OUTCOME, totals
 from lakebackup_jobs.logs.upkeep.derived import WithoutNumber
@@ -30,7 +28,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from lakebackup.formats.logs.cipher import Cipher, LogKeys
+    from lakebackup.storage import Storage
+    from lakebackup.store.plan_file import PlanFile
     from lakebackup.store.roots import Roots
+    from lakebackup_jobs.lifecycle.tasks.plan_shares import PlanShares
 
 #: A record and the kind of its new file. place: table id, column family and operation, separated by blanks.
 RECORDS = (
@@ -42,22 +43,19 @@ ORDER = ("place", "key", "commit_ts", "start_ts", "seq", "sub")
 
 
 @dataclass(frozen=True, slots=True)
-class ReadLog:
-    """For `mapInArrow` over rows of log_compact_files: yields the records of these files (RECORDS)."""
+class ReadLog(PerNumber):
+    """Reads the records (RECORDS) of the files in the shares of a task, rows of log_compact_files."""
 
-    progress_uri: str
-    folder: str
+    plan: PlanShares
     roots: Roots
     keys: LogKeys | None = field(default=None, repr=False)
 
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        progress, count = TaskProgress(open_storage(self.progress_uri), self.folder), None
-        for batch in batches:
+    def rows(self, number: int) -> Iterator[pa.RecordBatch]:
+        count = self.plan.task_progress().counter(f"{number:06d}")
+        for batch in self.plan.batches(number):
             for row in batch.to_pylist():
-                count = count or progress.counter(hashlib.sha256(row["path"].encode()).hexdigest()[:16])
                 yield from self._records(row)
                 count(row["entries"], row["bytes"])
-        settle()
 
     def _records(self, row: Mapping[str, Any]) -> Iterator[pa.RecordBatch]:
         storage = self.roots.open(row["destination"])
@@ -103,26 +101,24 @@ class WriteLog(WithoutNumber):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ListDepartures(Parts):
-    """For `mapInArrow` over rows of log_compact_files: lists them as departures; yields one row of OUTCOME.
+class ListDepartures(PartTask):
+    """Lists rows of log_compact_files as departures.
 
-    Each task writes one Parquet object, and lists it in its part. `first`: the number of the first of these
-    parts.
+    Each task writes one Parquet object of at most `most` rows, and lists it in its part. `first`: the number
+    of the first of these parts.
     """
 
+    file: PlanFile
     first: int
+    most: int
 
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        task = self.first + task_number()
-        yield guarded(OUTCOME, partial(self._list, task, batches))
-
-    def _list(self, task: int, batches: Iterable[pa.RecordBatch]) -> Mapping[str, Any]:
-        storage, schema = open_storage(self.uri), ARROW_SCHEMAS["departures"]
+    def write(self, storage: Storage, task: int) -> list[DataFile]:
+        schema = ARROW_SCHEMAS["departures"]
+        begin = (task - self.first) * self.most
         departures = (
             pa.RecordBatch.from_pylist([{**row, "gone_in": self.number} for row in batch.to_pylist()], schema)
-            for batch in batches
+            for batch in self.file.batches(begin, begin + self.most)
         )
         path = f"{self.folder}listing/{task:06d}-{secrets.token_hex(4)}.gone.parquet"
         size, _, sha256 = write_rows(storage, path, schema, departures)
-        row = self.listing("departures", path, size, sha256, scope="-", region="-", codec="none")
-        return totals(task, self.once(storage, task, lambda: [row]))
+        return [self.listing("departures", path, size, sha256, scope="-", region="-", codec="none")]

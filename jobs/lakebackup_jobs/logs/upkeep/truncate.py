@@ -8,44 +8,43 @@ an interrupted one.
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
 
 from lakebackup.errors import Busy
 from lakebackup.plan.logs.flush import physical_ms, shown_ts, ts_at
-from lakebackup.plan.logs.truncate import OLDER, Full, Kept, LogCut, cut_of, require_proof
+from lakebackup.plan.logs.truncate import OLDER, WHOLE, Full, Kept, TruncatePlan, cut_of
 from lakebackup.plan.upkeep.prune import leaving
 from lakebackup.requests import Request
-from lakebackup.rows.backups import Floor, Removal
 from lakebackup.rows.base import pick
 from lakebackup.rules import layout
 from lakebackup.rules.stored_json import object_of
 from lakebackup.rules.times import format_ts
+from lakebackup.sql_engine.worker import in_batches
 from lakebackup.store.behind import current_catalog
 from lakebackup.store.lease import is_held
+from lakebackup.store.plan_file import write_plan_file
 from lakebackup.store.reader import CatalogReader
 from lakebackup.store.roots import destination_id
-from lakebackup.store.tombstones import Prune
-from lakebackup_jobs.lifecycle.deletion.executor import Deletion, Removals
-from lakebackup_jobs.lifecycle.identity import holder, micros
+from lakebackup.store.tombstones import CHUNK_ROWS
+from lakebackup_jobs.lifecycle.deletion.executor import Deletion
 from lakebackup_jobs.lifecycle.workspace import Workspace
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Set
 
     from pyspark.sql import SparkSession
 
-    from lakebackup.store.lease import Lease
+    from lakebackup.storage import Storage
+    from lakebackup.store.tombstones import Prune
     from lakebackup_jobs.lifecycle.progress import Reporter
 
 # How long to wait for the lease of the source; a flush seldom holds it for longer.
 _WAIT_S = 120.0
 _META = re.compile(r"[0-9a-f]{16}-(?P<backup>[0-9]{8}T[0-9]{6}Z-[0-9a-f]{8})(-[0-9]+)?\.meta")
-# The scope, epoch and region in rows about a whole log.
-WHOLE = "-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,19 +82,28 @@ def run(request: TruncateRequest, *, spark: SparkSession | None = None, reporter
     layout.check_source(request.name)
     reader = current_catalog(request.destination, request.catalog)
     if not request.delete:
-        cut = _cut(request, reader)
-        return {
-            "deleted": False,
-            **_summary(cut, _totals(cut, _with_doomed(cut, reader, _parameters(cut, "", 0)))),
-        }
+        return {"deleted": False, **_summary(_plan(request, reader))}
     work = Workspace(request, request.name, reporter, spark)
     with work.running("truncate", lease=keep_lease(request.name)) as lease:
-        return _Run(request, work, lease).truncate()
+        deletion = Deletion(work, "log truncate", lease, lambda: _unread(work))
+        _unread(work)
+        return deletion.run(lambda: _record(request, deletion))
 
 
-def _cut(request: TruncateRequest, reader: CatalogReader) -> LogCut:
-    """The cut of the log. Raises NotFound and Refused."""
-    return cut_of(
+def _record(request: TruncateRequest, deletion: Deletion) -> tuple[dict[str, Any], Prune | None]:
+    """Plan and record the truncate; returns its summary, and the prune or None if there is nothing to do."""
+    work = deletion.workspace
+    # Under this lease, because whoever puts a backup on hold checks under it that no plan deletes the backup.
+    with work.lease(wait_s=_WAIT_S) as lease:
+        plan = _plan(request, work.reader())
+        cut = plan.cut
+        options = {"until": request.until, "cut": cut.cut, "full": cut.full}
+        return _summary(plan), deletion.record(plan, options, lease)
+
+
+def _plan(request: TruncateRequest, reader: CatalogReader) -> TruncatePlan:
+    """Plan the truncate; writes nothing to the repository. Raises NotFound and Refused."""
+    cut = cut_of(
         request.name,
         reader.one("log_truncate_state", source=request.name),
         [pick(Full, row) for row in reader.rows("log_fulls", source=request.name, to_ts=None)],
@@ -103,124 +111,56 @@ def _cut(request: TruncateRequest, reader: CatalogReader) -> LogCut:
         ranges_only=request.ranges_only,
         kept=Kept(**(reader.one("log_truncate_kept", source=request.name) or {})),
     )
-
-
-class _Run:
-    """One run: it resumes interrupted truncates, and then deletes what can be deleted now."""
-
-    def __init__(self, request: TruncateRequest, work: Workspace, lease: Lease) -> None:
-        self.request, self.work = request, work
-        self.deletion = Deletion(work, "log truncate", lease, self._unread)
-
-    def truncate(self) -> dict[str, Any]:
-        self._unread()
-        return self.deletion.run(self._record_plan)
-
-    def _record_plan(self) -> tuple[dict[str, Any], Prune | None]:
-        # Under this lease, because whoever puts a backup on hold checks under it that no plan deletes the
-        # backup.
-        with self.work.lease(wait_s=_WAIT_S) as lease:
-            cut, totals, prune = self._plan(lease)
-        return _summary(cut, totals), prune
-
-    def _plan(self, lease: Lease) -> tuple[LogCut, list[dict[str, Any]], Prune | None]:
-        """The cut, the totals of what it deletes, and the recorded prune; None: there is nothing to do."""
-        reader = self.deletion.reader()
-        cut = _cut(self.request, reader)
-        start_time = datetime.now(UTC)
-        prune_id, time_us = layout.new_backup_id(start_time), micros(start_time)
-        parameters = _parameters(cut, prune_id, time_us)
-        reader = _with_doomed(cut, reader, parameters)
-        totals = _totals(cut, reader)
-        metas = list(self._metas(reader, cut, prune_id, time_us))
-        if not totals and not metas and not cut.leaving and cut.cut == cut.floor:
-            return cut, totals, None
-        prune = Prune(
-            prune_id=prune_id,
-            at=time_us,
-            actor=holder(),
-            source=cut.source,
-            asked=json.dumps({"until": self.request.until, "cut": cut.cut, "full": cut.full}),
-            floors=(_floor(cut, prune_id, time_us),),
-            chunks=(),
-            backups=tuple((name, OLDER) for name in cut.leaving),
-        )
-
-        def prove(reader: CatalogReader) -> None:
-            require_proof(reader.rows("log_truncate_proof", source=cut.source, cut=cut.cut))
-            lease.renew()
-
-        files = sum(row["files"] for row in totals)
-        removals = Removals(reader, "log_truncate_files", parameters, files, metas)
-        return cut, totals, self.deletion.record(prune, removals, prove)
-
-    def _metas(self, reader: CatalogReader, cut: LogCut, prune_id: str, time_us: int) -> Iterator[Removal]:
-        """Removals of the `.meta` objects of flushes that have no log files after the cut."""
-        rows = reader.rows("log_truncate_emptied", source=cut.source, cut=cut.cut)
-        emptied = {row["backup_id"] for row in rows}
-        destination = destination_id(self.work.storage)
-        for entry in self.work.storage.list(layout.stream_metas_folder(cut.source)):
-            match = _META.fullmatch(entry.path.rpartition("/")[2])
-            if match and match["backup"] in emptied:
-                yield Removal(
-                    prune_id=prune_id,
-                    at=time_us,
-                    source=cut.source,
-                    destination=destination,
-                    path=entry.path,
-                    backup_id=match["backup"],
-                    scope=WHOLE,
-                    epoch=WHOLE,
-                    region=WHOLE,
-                    bytes=0,  # no backup counts them
-                    reason=OLDER,
-                )
-
-    def _unread(self) -> frozenset[tuple[str, str, str]]:
-        """Returns no files to spare. Raises Busy when a restore reads the log.
-
-        A restore that was killed has no lease any more, and starts over.
-        """
-        for row in self.work.reader().rows("prune_restores", source=self.request.name):
-            digest = object_of(row["detail"]).get("digest")
-            if digest is not None and is_held(self.work.storage, f"restore-{digest}"):
-                raise Busy(
-                    f"Restore {row['restore_id']} reads the log of {self.request.name}, since "
-                    f"{format_ts(row['at'] // 1000)}.",
-                    hint="Wait until it is done. A restore that was killed holds its lease for a minute.",
-                )
-        return frozenset()
-
-
-def _with_doomed(cut: LogCut, reader: CatalogReader, parameters: Mapping[str, Any]) -> CatalogReader:
-    """The reader with the relations `leaving` (fulls) and `doomed_log` (files): what the cut deletes."""
-    reader = reader.with_rows("leaving", leaving((name, OLDER) for name in cut.leaving))
-    return reader.with_query("doomed_log", "log_truncate_files", **parameters)
-
-
-def _totals(cut: LogCut, reader: CatalogReader) -> list[dict[str, Any]]:
-    """The totals of the files to delete, by reason, from a reader of `_with_doomed`."""
-    return reader.rows("log_truncate_totals", source=cut.source)
-
-
-def _parameters(cut: LogCut, prune_id: str, time_us: int) -> dict[str, Any]:
-    return {"source": cut.source, "cut": cut.cut, "prune_id": prune_id, "at": time_us}
-
-
-def _floor(cut: LogCut, prune_id: str, time_us: int) -> Floor:
-    return Floor(
-        prune_id=prune_id,
-        at=time_us,
-        source=cut.source,
-        scope=WHOLE,
-        epoch=WHOLE,
-        region=WHOLE,
-        low_position=cut.cut,
-        reason=OLDER,
+    parameters: dict[str, Any] = {"source": cut.source, "cut": cut.cut}
+    reader = reader.with_rows("leaving", leaving(cut.whole_backups))
+    log_files = reader.plan_file("log_truncate_files", **parameters)
+    reader = reader.with_rows("doomed_log", log_files)
+    emptied = {row["backup_id"] for row in reader.rows("log_truncate_emptied", **parameters)}
+    schema = log_files.schema()
+    metas = in_batches(_metas(reader.home, cut.source, emptied), schema, CHUNK_ROWS)
+    file = write_plan_file(
+        pa.RecordBatchReader.from_batches(schema, rows) for rows in (log_files.batches(), metas)
     )
+    return TruncatePlan(cut, tuple(reader.rows("log_truncate_totals", source=cut.source)), file)
 
 
-def _summary(cut: LogCut, totals: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def _metas(storage: Storage, source: str, emptied: Set[str]) -> Iterator[dict[str, Any]]:
+    """Yield the removals of the `.meta` objects of flushes that have no log files after the cut."""
+    destination = destination_id(storage, create=False)
+    for entry in storage.list(layout.stream_metas_folder(source)):
+        match = _META.fullmatch(entry.path.rpartition("/")[2])
+        if match and match["backup"] in emptied:
+            yield {
+                "source": source,
+                "destination": destination,
+                "path": entry.path,
+                "backup_id": match["backup"],
+                "scope": WHOLE,
+                "epoch": WHOLE,
+                "region": WHOLE,
+                "bytes": 0,  # no backup counts them
+                "reason": OLDER,
+            }
+
+
+def _unread(work: Workspace) -> frozenset[tuple[str, str, str]]:
+    """Return no files to spare. Raises Busy when a restore reads the log.
+
+    A restore that was killed has no lease any more, and starts over.
+    """
+    for row in work.reader().rows("prune_restores", source=work.source):
+        digest = object_of(row["detail"]).get("digest")
+        if digest is not None and is_held(work.storage, f"restore-{digest}"):
+            raise Busy(
+                f"Restore {row['restore_id']} reads the log of {work.source}, since "
+                f"{format_ts(row['at'] // 1000)}.",
+                hint="Wait until it is done. A restore that was killed holds its lease for a minute.",
+            )
+    return frozenset()
+
+
+def _summary(plan: TruncatePlan) -> dict[str, Any]:
+    cut, totals = plan.cut, plan.totals
     first = totals[0] if totals else {"of_files": 0, "of_bytes": 0}
     return {
         "source": cut.source,

@@ -6,7 +6,7 @@ takes two keys for one. The copy does not change a record's bytes.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial, reduce
 from itertools import chain, groupby
 from operator import add, attrgetter, itemgetter
@@ -16,7 +16,7 @@ import numpy as np
 
 from lakebackup.errors import Damaged
 from lakebackup.sql_engine.worker import PerNumber, runs
-from lakebackup.storage import Storage, open_storage
+from lakebackup.storage import open_storage
 from lakebackup_jobs.kafka.client.consume import BLOCK_BYTES
 from lakebackup_jobs.kafka.format.container import FileWriter
 from lakebackup_jobs.kafka.format.key_filter import KeyFilters, hashes_of
@@ -29,10 +29,10 @@ from lakebackup_jobs.kafka.format.records import (
     Columns,
 )
 from lakebackup_jobs.kafka.format.stored import StoredFile, open_verified
+from lakebackup_jobs.lifecycle.tasks.batched import batched
 from lakebackup_jobs.lifecycle.tasks.errors import guarded
 from lakebackup_jobs.lifecycle.tasks.part import Parts
-from lakebackup_jobs.lifecycle.tasks.progress import TaskProgress
-from lakebackup_jobs.lifecycle.tasks.splits import batched, read_lines, split_path, write_lines
+from lakebackup_jobs.lifecycle.tasks.plan_shares import ShareRows, divided
 from lakebackup_jobs.lifecycle.tasks.totals import OUTCOME, totals
 from lakebackup_jobs.topics.tasks.copy import publish
 
@@ -42,8 +42,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from lakebackup.rows.backups import DataFile
+    from lakebackup.storage import Storage
     from lakebackup.store.roots import Roots
     from lakebackup_jobs.kafka.memory import Longs
+    from lakebackup_jobs.lifecycle.tasks.plan_shares import PlanShares, Share
 
 FOUND = "part INT, piece INT, key BINARY, position BIGINT"
 SURVIVORS = "piece INT, position BIGINT"
@@ -60,34 +62,25 @@ PIECE_ENTRIES = 8_000_000
 class Piece:
     """Consecutive files of one partition. One task reads them, and writes those of their records that stay.
 
-    `part` is the number of the partition, `rank` that of the piece in its partition; both count from 0.
+    `part` is the number of the partition's first piece, `rank` that of the piece in its partition, from 0.
     """
 
     part: int
     rank: int
-    files: tuple[StoredFile, ...]
+    files: ShareRows[StoredFile]
 
 
-def write_pieces(storage: Storage, folder: str, files: Iterable[StoredFile]) -> int:
-    """Write the pieces of `files`, which are sorted by partition and offset. Returns the number of pieces."""
-    number = 0
-    for number, piece in enumerate(_pieces(files), 1):
-        head = {"part": piece.part, "rank": piece.rank}
-        write_lines(storage, split_path(folder, number - 1), chain([head], map(asdict, piece.files)))
-    return number
-
-
-def read_piece(storage: Storage, folder: str, number: int) -> Piece:
-    """The piece with this number, counted from 0. Raises NotFound."""
-    head, *files = read_lines(storage, split_path(folder, number))
-    return Piece(**head, files=tuple(StoredFile(**file) for file in files))
-
-
-def _pieces(files: Iterable[StoredFile]) -> Iterator[Piece]:
+def divide(files: Iterable[StoredFile]) -> list[Share]:
+    """The shares of the pieces of `files`, which are sorted by partition and offset."""
     limits = (attrgetter("bytes"), PIECE_BYTES), (attrgetter("entries"), PIECE_ENTRIES)
-    for part, (_, partition_files) in enumerate(groupby(files, key=attrgetter("place"))):
-        for rank, piece_files in enumerate(batched(partition_files, *limits)):
-            yield Piece(part, rank, tuple(piece_files))
+    return divided(files, attrgetter("place"), *limits)
+
+
+def piece_of(plan: PlanShares, number: int) -> Piece:
+    """The piece with this number, counted from 0, of a plan in which each piece has a task of its own."""
+    (share,) = plan.tasks[number]
+    part = next(first for first, (other,) in enumerate(plan.tasks) if other.partition == share.partition)
+    return Piece(part, number - part, ShareRows(plan.file, share, StoredFile))
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +90,7 @@ class FindNewest(PerNumber):
     A key may have several rows. Raises Damaged (a file differs from its row in the catalog).
     """
 
-    uri: str
-    folder: str
+    plan: PlanShares
     roots: Roots
 
     def rows(self, number: int) -> Iterator[pa.RecordBatch]:
@@ -106,9 +98,8 @@ class FindNewest(PerNumber):
 
         from lakebackup_jobs.kafka.format.arrow import keys
 
-        storage = open_storage(self.uri)
-        piece = read_piece(storage, self.folder, number)
-        count = TaskProgress(storage, self.folder).counter(f"found-{number:06d}")
+        piece = piece_of(self.plan, number)
+        count = self.plan.task_progress().counter(f"found-{number:06d}")
         batches: list[pa.RecordBatch] = []
         size = 0
         for file in piece.files:
@@ -154,6 +145,7 @@ class KeepNewest(Parts):
     generation of its new files, `drop_before` to the instant (ms) before which tombstones are dropped.
     """
 
+    plan: PlanShares
     roots: Roots
     codec: str
     compression_level: int | None
@@ -172,7 +164,7 @@ class KeepNewest(Parts):
         return totals(number, self.once(storage, number, lambda: self._copy(storage, number, positions)))
 
     def _copy(self, storage: Storage, number: int, positions: Longs) -> list[DataFile]:
-        piece = read_piece(storage, self.folder, number)
+        piece = piece_of(self.plan, number)
         count = self.progress(storage, number, "kept-")
         with KeyFilters(storage, self.source, self.backup_id, number) as keys:
             rows = list(self._write(storage, piece, positions, keys, count))
@@ -187,7 +179,7 @@ class KeepNewest(Parts):
         keys: KeyFilters,
         count: Callable[[int, int], None],
     ) -> Iterator[DataFile]:
-        first_file = piece.files[0]
+        first_file = next(iter(piece.files))
         seq = self.sequences.get((first_file.scope, first_file.region), 0) + piece.rank
         blocks = _merge_blocks(self._survivors(piece, positions, count))
         for fmt, pairs in groupby(blocks, key=itemgetter(0)):
@@ -215,13 +207,12 @@ class KeepNewest(Parts):
     def _survivors(
         self, piece: Piece, positions: Longs, count: Callable[[int, int], None]
     ) -> Iterator[tuple[str, Block]]:
-        drop_before = self.drop_before[piece.files[0].scope]
         for file in piece.files:
             if not _has_positions(file, positions):
                 count(file.entries, 0)
                 continue
             for columns in open_verified(self.roots, file):
-                block = _select_survivors(columns, positions, drop_before)
+                block = _select_survivors(columns, positions, self.drop_before[file.scope])
                 if block is not None:
                     yield columns.fmt, block
                 count(len(columns.rows), 0)

@@ -10,12 +10,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lakebackup.errors import Damaged, LakebackupError, NotFound
+from lakebackup.plan.topics.merge import group_files
 from lakebackup_jobs.kafka.format.container import Frame
 from lakebackup_jobs.kafka.format.key_filter import KeyFilter, KeyFilters, hashes_of
 from lakebackup_jobs.kafka.format.stored import StoredFile, open_verified
 from lakebackup_jobs.kafka.key_sums import SEALED_BYTES
+from lakebackup_jobs.lifecycle.tasks.batched import batched
 from lakebackup_jobs.lifecycle.tasks.part import PartTask
-from lakebackup_jobs.lifecycle.tasks.splits import batched, read_lines, split_path, write_lines
+from lakebackup_jobs.lifecycle.tasks.plan_shares import Share
 from lakebackup_jobs.topics.tasks.copy import publish
 
 if TYPE_CHECKING:
@@ -24,8 +26,9 @@ if TYPE_CHECKING:
     from lakebackup.rows.backups import DataFile
     from lakebackup.storage import Storage
     from lakebackup.store.roots import Roots
+    from lakebackup_jobs.lifecycle.tasks.plan_shares import PlanShares
 
-# A task takes small targets until their files reach one of these limits.
+# A task takes small groups of files until the files reach one of these limits.
 TASK_BYTES = 128 << 20
 TASK_FILES = 1_000
 
@@ -47,51 +50,43 @@ class MergedFile(StoredFile):
     keys_blocks: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
-    """The files that one new file replaces; `rank` counts the targets of a partition from 0."""
+def divide(groups: Iterable[tuple[int, Sequence[MergedFile]]]) -> tuple[list[Share], list[int]]:
+    """Divide the groups of `group_files` among tasks.
 
-    rank: int
-    files: tuple[MergedFile, ...]
-
-
-def write_tasks(storage: Storage, folder: str, targets: Iterable[tuple[int, Sequence[MergedFile]]]) -> int:
-    """Write what each task copies below `folder`, one target a line. Returns the number of tasks."""
-    size = (lambda target: sum(file.bytes for file in target[1])), TASK_BYTES
-    files = (lambda target: len(target[1])), TASK_FILES
-    task = 0
-    for task, task_targets in enumerate(batched(targets, size, files), 1):
-        rows = (
-            [rank, [[getattr(f, name) for name in _COLUMNS] for f in target]] for rank, target in task_targets
-        )
-        write_lines(storage, split_path(folder, task - 1), rows)
-    return task
-
-
-def read(storage: Storage, folder: str, task: int) -> Iterator[Target]:
-    """The targets of a task. Raises NotFound."""
-    for rank, rows in read_lines(storage, split_path(folder, task)):
-        yield Target(rank, tuple(MergedFile(**dict(zip(_COLUMNS, row, strict=True))) for row in rows))
-
-
-_COLUMNS = MergedFile.__match_args__
+    Returns each task's share, and the number of its first group in that group's partition.
+    """
+    size = (lambda group: sum(file.bytes for file in group[1])), TASK_BYTES
+    count = (lambda group: len(group[1])), TASK_FILES
+    shares, ranks, end = [], [], 0
+    for task_groups in batched(groups, size, count):
+        first, end = end, end + sum(len(files) for _, files in task_groups)
+        shares.append(Share(first, end))
+        ranks.append(task_groups[0][0])
+    return shares, ranks
 
 
 @dataclass(frozen=True, kw_only=True)
 class Merge(PartTask):
-    """Writes the targets of a task. `sequences` maps (topic, partition) to its first free file number.
+    """Writes the new files of a task, each from a group of files.
 
-    Raises Damaged (a file differs from its row in the catalog). A target is committed only after all its
-    files were verified.
+    `plan` and `ranks` are of `divide`, `target_bytes` and `rolls` as in `group_files`. `sequences` maps
+    (topic, partition) to its first free file number. Raises Damaged (a file differs from its row in the
+    catalog). A new file is committed only after all files of its group were verified.
     """
 
+    plan: PlanShares
+    ranks: Sequence[int]
+    target_bytes: int
+    rolls: Mapping[str, int | None]
     roots: Roots
     sequences: Mapping[tuple[str, str], int]
 
     def write(self, storage: Storage, task: int) -> list[DataFile]:
         count = self.progress(storage, task)
+        (files,) = self.plan.rows(task, MergedFile)
+        groups = group_files(files, self.target_bytes, self.rolls, rank=self.ranks[task])
         with KeyFilters(storage, self.source, self.backup_id, task) as keys:
-            rows = [self._write(storage, target, keys, count) for target in read(storage, self.folder, task)]
+            rows = [self._write(storage, rank, group, keys, count) for rank, group in groups]
             keys.commit()
         return rows
 
@@ -100,9 +95,13 @@ class Merge(PartTask):
             _require_unchanged(storage, row)
 
     def _write(
-        self, storage: Storage, target: Target, keys: KeyFilters, count: Callable[[int, int], None]
+        self,
+        storage: Storage,
+        rank: int,
+        files: Sequence[MergedFile],
+        keys: KeyFilters,
+        count: Callable[[int, int], None],
     ) -> DataFile:
-        files = target.files
         first = files[0]
         joined_filter = self._joined_filter(files)
         key_filter = joined_filter or KeyFilter()
@@ -121,7 +120,7 @@ class Merge(PartTask):
                         key_filter.add(hashes_of(reader.decode(block_name, records, block)))
                     frame.write(records, block)
                 count(file.entries, file.bytes)
-            seq = self.sequences.get((first.scope, first.region), 0) + target.rank
+            seq = self.sequences.get((first.scope, first.region), 0) + rank
             combined = _combined_columns(files)
             path, _ = publish(sink, self.source, first, seq, combined)
         sha256 = frame.sha256

@@ -16,7 +16,7 @@ from lakebackup_jobs.kafka.format.container import DEFAULT_CODEC, FileWriter
 from lakebackup_jobs.kafka.format.encode import Rows
 from lakebackup_jobs.kafka.format.records import Block
 from lakebackup_jobs.kafka.format.schemas import FORMAT_V2
-from lakebackup_jobs.lifecycle.tasks.splits import batched
+from lakebackup_jobs.lifecycle.tasks.batched import batched
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

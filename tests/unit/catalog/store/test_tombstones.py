@@ -14,7 +14,8 @@ from lakebackup.rows.tables import ARROW_SCHEMAS
 from lakebackup.rules import layout
 from lakebackup.storage import Storage
 from lakebackup.store import tombstones
-from lakebackup.store.tombstones import Chunk, Prune, RemovalReader, RemovalWriter
+from lakebackup.store.plan_file import PlanFile, write_plan_file
+from lakebackup.store.tombstones import Prune, RemovalReader, removals_schema
 
 ID, OTHER_ID = "20260101T000000Z-0000000a", "20260102T000000Z-0000000b"
 
@@ -26,18 +27,17 @@ def removal(number: int) -> Removal:
     )  # fmt: skip
 
 
-def batches(*sizes: int) -> list[pa.RecordBatch]:
-    numbers = iter(range(sum(sizes)))
-    rows = [[asdict(removal(next(numbers))) for _ in range(size)] for size in sizes]
-    return [pa.RecordBatch.from_pylist(group, ARROW_SCHEMAS["removals"]) for group in rows]
+def planned(count: int) -> PlanFile:
+    """The plan file of so many removals."""
+    rows = [asdict(removal(number)) for number in range(count)]
+    return write_plan_file([pa.Table.from_pylist(rows, removals_schema()).to_reader(2)])
 
 
 @pytest.fixture
 def prune(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> Prune:
     """A prune of seven files in three chunks, which is not yet recorded."""
     monkeypatch.setattr(tombstones, "CHUNK_ROWS", 3)
-    chunk_batches = RemovalWriter(storage.uri, ID)(batches(2, 5))
-    chunks = tuple(Chunk(**row) for batch in chunk_batches for row in batch.to_pylist())
+    chunks = tombstones.write_removals(storage, ID, 7, planned(7))
     floor = Floor(
         prune_id=ID, at=7, source="prod", scope="orders", epoch="e", region="0", low_position=9, reason="time"
     )
@@ -55,14 +55,6 @@ def test_a_prune_is_read_as_it_was_written(storage: Storage, prune: Prune) -> No
     removal_batches = list(RemovalReader(storage.uri, prune.chunks)([numbers]))
     assert [row["bytes"] for batch in removal_batches for row in batch.to_pylist()] == [6, 0, 1, 2]
     assert removal_batches[0].schema == ARROW_SCHEMAS["removals"]
-
-
-def test_chunks_of_a_repeated_task_do_not_count(storage: Storage, prune: Prune) -> None:
-    repeated_batches = list(RemovalWriter(storage.uri, ID)(batches(7)))
-    assert len(repeated_batches) == len(prune.chunks)
-    assert len(list(storage.list(layout.prune_folder(ID)))) == 2 * len(prune.chunks)
-    tombstones.write_prune(storage, prune)
-    assert tombstones.read_prune(storage, ID).files == 7
 
 
 def test_a_prune_exists_with_prune_json_and_ends_with_done(storage: Storage, prune: Prune) -> None:

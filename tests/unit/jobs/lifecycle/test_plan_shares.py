@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from operator import itemgetter
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,6 +15,7 @@ from lakebackup.store.plan_file import write_plan_file
 from lakebackup_jobs.lifecycle.tasks.plan_shares import (
     Share,
     clear,
+    divided,
     regions_of,
     runs_of,
     store_plan,
@@ -35,6 +37,19 @@ def test_a_recorded_plan_is_read_as_it_was_stored(tmp_path: Path) -> None:
     assert regions_of(storage, folder) == [("t", "e", "1"), ("t", "e", "0")]
     clear(storage, folder)
     assert list(storage.list()) == []
+
+
+def test_a_recorded_plan_keeps_the_number_of_tasks(tmp_path: Path) -> None:
+    storage = open_storage(str(tmp_path))
+    stored = store_plan(storage, "m/", write_plan_file([FILES.to_reader()]), SHARES, most_tasks=1)
+    assert stored.tasks == (tuple(SHARES),)
+    assert stored_plan(storage, "m/") == (stored, {})
+
+
+def test_a_partition_is_divided_when_a_share_is_full() -> None:
+    rows = [("a", 1), ("a", 5), ("a", 1), ("b", 9), ("b", 1)]
+    shares = divided(rows, lambda row: (row[0],), (itemgetter(1), 6))
+    assert shares == [Share(0, 2, ("a",)), Share(2, 3, ("a",)), Share(3, 4, ("b",)), Share(4, 5, ("b",))]
 
 
 def test_a_plan_that_is_being_deleted_is_none(tmp_path: Path) -> None:

@@ -18,9 +18,11 @@ from lakebackup.plan.logs.restore import LogRestoreRequest
 from lakebackup.rules import layout
 from lakebackup.store import manifest as sidecar
 from lakebackup.store.lease import Lease
+from lakebackup.store.plan_file import PlanFile, write_plan_file
 from lakebackup.store.roots import Roots
 from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.lifecycle.tasks import errors as outcome
+from lakebackup_jobs.lifecycle.tasks.plan_shares import Share, store_plan
 from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.logs.upkeep.compact_task import ORDER, ListDepartures, ReadLog, WriteLog
 from lakebackup_jobs.logs.upkeep.snapshot import sweep
@@ -49,15 +51,17 @@ def task_arguments(backups: MadeBackups) -> dict[str, Any]:
     return {**destination_columns, "source": "shop", "backup_id": backup_id(9)}
 
 
-def batches(rows: list[dict[str, Any]]) -> list[pa.RecordBatch]:
-    return pa.Table.from_pylist(rows).to_batches()
+def planned(rows: list[dict[str, Any]]) -> PlanFile:
+    return write_plan_file([pa.Table.from_pylist(rows).to_reader()])
 
 
 def test_every_record_is_in_a_file_of_its_kind_that_is_not_too_large(tmp_path: Path) -> None:
     changes, most_raw = log(tmp_path), 3_000
     folder, roots = layout.backup_folder("shop", backup_id(9)), Roots({changes.destination: str(tmp_path)})
     files = seen(tmp_path, ROWS)
-    read = pa.Table.from_batches(ReadLog(str(tmp_path), folder, roots)(batches(files)))
+    plan = store_plan(changes.storage, folder, planned(files), [Share(0, 3), Share(3, len(files))])
+    read_log = ReadLog(plan, roots)
+    read = pa.Table.from_batches(batch for number in plan.numbers for batch in read_log.rows(number))
     records = read.sort_by([(name, "ascending") for name in ORDER])
     assert len(records) == sum(row["entries"] for row in files) == 3 * 66
     write = WriteLog(**task_arguments(changes), ts_domain="tso", codec="zstd", most_raw=most_raw)
@@ -84,14 +88,14 @@ def test_every_record_is_in_a_file_of_its_kind_that_is_not_too_large(tmp_path: P
 def test_files_that_leave_the_log_are_listed_with_the_number_of_the_compaction(tmp_path: Path) -> None:
     changes = log(tmp_path)
     files = seen(tmp_path, ROWS)
-    (batch,) = ListDepartures(**task_arguments(changes), number=9, first=3)(batches(files))
-    assert batch["error"].to_pylist() == [None]
-    (row,) = sidecar.read_part(changes.storage, layout.parts_path("shop", backup_id(9), 3))
-    assert (row.role, row.added_in) == ("meta", 9)
-    assert [
-        (departure["path"], departure["gone_in"])
-        for departure in pq.read_table(tmp_path / row.path).to_pylist()
-    ] == [(file["path"], 9) for file in files]
+    job = ListDepartures(**task_arguments(changes), number=9, file=planned(files), first=3, most=4)
+    departures = []
+    for number in (3, 4):
+        job.run(number)
+        (row,) = sidecar.read_part(changes.storage, layout.parts_path("shop", backup_id(9), number))
+        assert (row.role, row.added_in) == ("meta", 9)
+        departures += pq.read_table(tmp_path / row.path).to_pylist()
+    assert [(row["path"], row["gone_in"]) for row in departures] == [(file["path"], 9) for file in files[:8]]
 
 
 def test_only_fulls_that_no_job_works_on_and_no_catalog_knows_are_swept(

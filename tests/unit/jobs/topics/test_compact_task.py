@@ -8,7 +8,7 @@ import json
 import tempfile
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -26,12 +26,14 @@ from lakebackup.rows.backups import DataFile
 from lakebackup.rows.tables import as_row
 from lakebackup.storage import Storage, open_storage
 from lakebackup.store import manifest as sidecar
+from lakebackup.store.plan_file import write_plan_file
 from lakebackup_jobs.kafka.format.key_filter import may_hold
 from lakebackup_jobs.kafka.format.schemas import FORMAT_V1, FORMAT_V2, SCHEMA_V1, SCHEMA_V2
 from lakebackup_jobs.kafka.format.stored import StoredFile
 from lakebackup_jobs.lifecycle.tasks import errors as outcome
+from lakebackup_jobs.lifecycle.tasks.plan_shares import store_plan
 from lakebackup_jobs.topics.tasks import compact as compact_task
-from lakebackup_jobs.topics.tasks.compact import FindNewest, KeepNewest, write_pieces
+from lakebackup_jobs.topics.tasks.compact import FindNewest, KeepNewest, divide
 from lakebackup_jobs.upkeep.verify_task import CheckKeys
 
 Row = dict[str, Any]
@@ -74,8 +76,11 @@ def compacted(
         mock.patch.object(compact_task, "PIECE_ENTRIES", piece_entries),
         mock.patch.object(compact_task, "HELD_BYTES", held_bytes),
     ):
-        count = write_pieces(storage, FOLDER, files)
-        find = FindNewest(str(root), FOLDER, roots_of(d=str(root)))
+        shares = divide(files)
+        file = write_plan_file([pa.Table.from_pylist([asdict(file) for file in files]).to_reader()])
+        plan = store_plan(storage, FOLDER, file, shares, most_tasks=len(shares))
+        count = len(shares)
+        find = FindNewest(plan, roots_of(d=str(root)))
         newest: dict[tuple[int, bytes], tuple[int, int]] = defaultdict(lambda: (-1, -1))
         for batch in find([pa.record_batch({"id": list(range(count))})]):
             for row in batch.to_pylist():
@@ -83,7 +88,7 @@ def compacted(
                 newest[key] = max(newest[key], (row["piece"], row["position"]))
     survivors = sorted([*newest.values(), *((number, -1) for number in range(count))])
     keep = KeepNewest(
-        uri=str(root), roots=roots_of(d=str(root)), destination="d", source="s",
+        plan=plan, uri=str(root), roots=roots_of(d=str(root)), destination="d", source="s",
         backup_id=BACKUP, number=9, level=1, parent="p", codec="zstandard", compression_level=None,
         target_bytes=target,
         sequences={("t", "0"): 7}, generations={"t": 3}, drop_before={"t": DROP_BEFORE},

@@ -9,7 +9,7 @@ import hashlib
 import io
 import json
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -27,6 +27,7 @@ from lakebackup.plan.topics.merge import group_files
 from lakebackup.rows.backups import DataFile
 from lakebackup.storage import open_storage
 from lakebackup.store import manifest as sidecar
+from lakebackup.store.plan_file import write_plan_file
 from lakebackup_jobs.kafka.format.container import FileReader, FileWriter
 from lakebackup_jobs.kafka.format.key_filter import KeyFilters, hashes_of, may_hold
 from lakebackup_jobs.kafka.format.records import (
@@ -35,8 +36,9 @@ from lakebackup_jobs.kafka.format.records import (
 )
 from lakebackup_jobs.kafka.format.schemas import FORMAT_V1, FORMAT_V2, SCHEMA_V1
 from lakebackup_jobs.lifecycle.tasks import errors as outcome
+from lakebackup_jobs.lifecycle.tasks.plan_shares import store_plan
 from lakebackup_jobs.topics.tasks import merge as merge_task
-from lakebackup_jobs.topics.tasks.merge import Merge, MergedFile, write_tasks
+from lakebackup_jobs.topics.tasks.merge import Merge, MergedFile, divide
 
 EPOCH, BACKUP, OLDER_BACKUP = "0" * 32, "20260101T000000Z-00000001", "20251231T000000Z-00000001"
 FOLDER = f"s/backups/{BACKUP}/"
@@ -75,8 +77,12 @@ def store(
 def merged(root: Path, files: Sequence[MergedFile], target: int = 1 << 30) -> list[DataFile]:
     """The rows that the tasks write. Each task runs twice, as it may in Spark."""
     storage = open_storage(str(root))
-    count = write_tasks(storage, FOLDER, group_files(files, target, {}))
+    shares, ranks = divide(group_files(files, target, {}))
+    file = write_plan_file([pa.Table.from_pylist([asdict(file) for file in files]).to_reader()])
+    plan = store_plan(storage, FOLDER, file, shares, most_tasks=len(shares))
+    count = len(shares)
     job = Merge(
+        plan=plan, ranks=ranks, target_bytes=target, rolls={},
         uri=str(root), roots=roots_of(d=str(root)), destination="d", source="s",
         backup_id=BACKUP, number=9, level=1, parent="p", sequences={("t", "0"): 7},
     )  # fmt: skip

@@ -1,4 +1,4 @@
--- The files of the change feed :source to delete when its log is truncated at :cut, as rows of removals: log files that
+-- The files of the change feed :source to delete when its log is truncated at :cut, as rows of removals without the prune: log files that
 -- end before it, those that a compaction merged with others, and all of the fulls in the relation leaving. Values that
 -- are stored apart from the writes that commit them stay as long as one of those stays. Files of held backups stay.
 WITH own AS (
@@ -18,8 +18,6 @@ begins AS (
     AND w.max_ts >= :cut
 )
 SELECT
-  :prune_id AS prune_id,
-  CAST(:at AS BIGINT) AS at,
   o.source, o.destination, o.path, o.backup_id, o.scope, o.epoch, o.region, o.bytes,
   CASE WHEN o.replaced THEN 'compacted' ELSE 'until' END AS reason
 FROM own AS o
@@ -29,8 +27,7 @@ WHERE o.replaced
   OR (o.cf = 'default' AND o.max_ts < s.ts)
 UNION ALL
 SELECT
-  :prune_id AS prune_id,
-  CAST(:at AS BIGINT) AS at,
   w.source, w.destination, w.path, w.backup_id, w.scope, w.epoch, w.region, w.bytes, v.reason
 FROM files AS w
 JOIN leaving AS v ON w.backup_id = v.backup_id
+ORDER BY backup_id DESC, path DESC

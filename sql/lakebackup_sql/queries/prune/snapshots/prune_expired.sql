@@ -1,4 +1,4 @@
--- The objects of a source of snapshots to delete with the backups of the relation leaving, as rows of removals: no
+-- The objects of a source of snapshots to delete with the backups of the relation leaving, as rows of removals without the prune: no
 -- backup that stays, of any source, has a file in them.
 WITH kept AS (
   SELECT
@@ -11,8 +11,6 @@ WITH kept AS (
   WHERE b.source_kind = 'snapshot'
 )
 SELECT
-  :prune_id AS prune_id,
-  CAST(:at AS BIGINT) AS at,
   f.source, f.destination, f.path, f.backup_id, f.scope, f.epoch, f.region, f.bytes,
   'expired' AS reason
 FROM files AS f

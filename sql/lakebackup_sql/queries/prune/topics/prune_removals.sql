@@ -1,8 +1,6 @@
 -- The files that cutting the partitions of the relation cuts deletes, and all files of the backups of the relation
--- leaving, as rows of removals. Those with the rows of a backup of queues stay as proof.
+-- leaving, as rows of removals without the prune. Those with the rows of a backup of queues stay as proof.
 SELECT
-  :prune_id AS prune_id,
-  CAST(:at AS BIGINT) AS at,
   f.source, f.destination, f.path, f.backup_id, f.scope, f.epoch, f.region, f.bytes,
   CASE
     WHEN f.generation < c.generation THEN 'generation'
@@ -16,9 +14,8 @@ WHERE f.role = 'data'
   AND (f.generation < c.generation OR f.end_position <= c.low_position)
 UNION ALL
 SELECT
-  :prune_id AS prune_id,
-  CAST(:at AS BIGINT) AS at,
   w.source, w.destination, w.path, w.backup_id, w.scope, w.epoch, w.region, w.bytes, v.reason
 FROM files AS w
 JOIN leaving AS v ON w.backup_id = v.backup_id
 WHERE w.format NOT IN ('queue-points', 'queue-positions', 'queue-transactions', 'queue-schemas')
+ORDER BY backup_id DESC, path DESC
