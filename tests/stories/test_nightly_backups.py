@@ -40,6 +40,6 @@ def test_each_night_stores_only_what_is_new_and_every_night_can_be_restored(
     ]
     assert orders in lakebackup(f"files {nights[1]}")
 
-    for night, records in zip(nights, (200, 210, 210), strict=True):
+    for night, count in zip(nights, (200, 210, 210), strict=True):
         lakebackup(f"restore topics {orders} --backup {night} --to dir:{night}")
-        assert len(list(truth.records_below(Path(night)))) == records
+        assert len(list(truth.records_below(Path(night)))) == count
