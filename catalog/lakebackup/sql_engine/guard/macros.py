@@ -181,7 +181,9 @@ _MACROS = r"""
     spark_wide(x) AS CASE WHEN spark_fails(typeof(x) LIKE 'DECIMAL(38,%', 'runs on Spark only') THEN NULL ELSE x END
     spark_logged(x once) AS CASE WHEN x > 0 THEN x END
     spark_levenshtein(x once, y once) AS CASE WHEN spark_fails(strlen(x) > length(x) OR strlen(y) > length(y),
-        'runs on Spark only') THEN NULL ELSE CAST(levenshtein(x, y) AS INTEGER) END
+        'runs on Spark only') OR spark_fails(length(x) > 100000000 // (length(y) + 1), 'levenshtein() of texts that are too long: '
+        || length(x) || ' and ' || length(y) || ' characters.') THEN NULL
+        ELSE CAST(levenshtein(left(x, 100000000 // (length(y) + 1)), y) AS INTEGER) END
     spark_lower(x once) AS CASE WHEN strlen(x) = length(x) THEN lower(x)
         WHEN spark_fails(regexp_matches(x, 'İ|Σ[^\p{L}\s]|[^\p{L}\s]Σ'), 'runs on Spark only') THEN NULL
         ELSE lower(regexp_replace(x, '(\p{L})Σ(\s|$)', '\1ς\2', 'g')) END
