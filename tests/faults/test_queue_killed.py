@@ -1,7 +1,7 @@
 """Backups and restores of an engine's queues that are killed; the next run completes them.
 
-The quick test kills one restore; the long tests cover every step. Runs that are interrupted within this
-process are in tests/kafka: test_backup_queue_resumed.py and test_restore_queue.py.
+Restores that are killed before each step are in tests/contract/test_restore_life.py. Backups that are
+interrupted within this process are in tests/kafka/test_backup_queue_resumed.py.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from random import Random
 from typing import Any
-from unittest import mock
 
 import pytest
 from tests.support import kafka_truth as truth
@@ -27,11 +26,8 @@ from tests.support.faults import Killed, expire_leases, watched
 from tests.support.graph_lab import Graph, GraphLab
 from tests.support.graph_story import some_writes
 
-from lakebackup.errors import Refused
 from lakebackup.storage import open_storage
-from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.demo.broker import Broker
-from lakebackup_jobs.queues.restore import replay_task
 
 ROOT = Path(__file__).parents[2]
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
@@ -134,36 +130,6 @@ def test_a_backup_killed_before_any_step_is_completed(
         repeated = [[backup["entries"] if mode == "differential" else 0]] if published else []
         assert [row["entries"] for row in later_backups] in [[0] if interrupted else [], *repeated], name
     assert_complete(lab, engine)
-    lab.close()
-
-
-@pytest.mark.long
-def test_a_restore_killed_before_any_step_is_completed(engine: BackedUpEngine, tmp_path: Path) -> None:
-    graph, lab = engine.graph, engine.copied(tmp_path / "all")
-    lab.backup(graph, "incremental")
-    graph_tid, ops = engine.tid, graph.writers.ops
-    with mock.patch.object(replay_task, "TRANSACTION_BYTES", 1):  # each file is its own transaction
-        with watched(tmp_path / "steps") as steps:
-            lab.drill(graph.queues)
-        assert {"begin transaction", "after transaction", "create_topic"} <= set(steps.taken())
-        for number, name in enumerate(steps.taken(), 1):
-            queues, folder = lab.queues(graph.queues), lab.new_folder()
-            maps = dict(zip(graph.queues.topics, queues.topics, strict=True))
-            with watched(tmp_path / f"steps-{number}", kill_at=number) as killed, suppress(Killed):
-                lab.restore(folder, maps)
-            expire_leases(lab.place)
-            rows = lab.rows(f"SELECT * FROM queue_restores WHERE scope = '{next(iter(maps.values()))}'")
-            try:
-                assert lab.restore(folder, maps)["resumed"] or not rows
-            except Refused:  # it died when everything was recorded
-                assert rows, name
-            assert killed.dead, name
-            lab.taken_up(folder, queues, ops, graph_tid).engine.close()
-            names = [path.name for path in folder.iterdir()]
-            assert sorted(names) == ["config.yaml", "delta_schema_history.yaml", "snapshot"], name
-            # The snapshot is read again: the earlier record of it is not used.
-            restores = CatalogReader(str(lab.place)).rows("open_restores")
-            assert all(json.loads(row["detail"])["digest"] == row["restore_id"] for row in restores), name
     lab.close()
 
 

@@ -6,11 +6,10 @@ import json
 import shutil
 import threading
 import uuid
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from unittest import mock
 
 import httpx
 import psutil
@@ -18,15 +17,13 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from tests.support import kafka_truth as truth
 from tests.support.change_feed import ChangeFeed, produce
-from tests.support.chosen import chosen
 from tests.support.command_line import quiet
-from tests.support.faults import Killed, _InWorker, expire_leases, watched
 from tests.support.kafka_truth import contents, delete_topic
 from tests.support.log_tasks import LogTask, busy, captured, sent
 from tests.support.made_changes import MadeChanges, delete, named, put, truncated
 from tests.support.private import private_file
 
-from lakebackup.errors import Busy, EnvironmentProblem, LakebackupError, NotFound, Refused, UsageProblem
+from lakebackup.errors import Busy, EnvironmentProblem, NotFound, Refused, UsageProblem
 from lakebackup.formats.logs.cipher import LogKeys
 from lakebackup.plan.logs.restore import LogRestoreRequest
 from lakebackup.store.writer import CatalogWriter
@@ -39,7 +36,6 @@ from lakebackup_jobs.logs.control.verbs import Place
 from lakebackup_jobs.logs.restore import job as restore
 from lakebackup_jobs.logs.task import LastError, record
 from lakebackup_jobs.runtime.child import free_port
-from lakebackup_jobs.targets import change_topics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -534,38 +530,3 @@ def test_deleted_target_topics_do_not_count_as_restored(topics: Topics) -> None:
     assert [row[:2] for row in topics.records("orders")] == [(b"a", b"3"), (b"c", None), (b"b", b"4")]
     assert topics.records("items") == [(b"", b"", b"16", 16)]
     assert topics.restore(end_ts=30)["done_before"]
-
-
-@pytest.mark.parametrize(
-    "kill_step",
-    chosen(
-        [
-            "put staged.json",
-            "put held.json",
-            "commit transaction",
-            "after transaction",
-            "put held.json #2",
-            "put held.json #3",
-        ],
-        always=["after transaction", "put held.json #3"],
-    ),
-)
-def test_an_interrupted_restore_into_topics_resumes(topics: Topics, tmp_path: Path, kill_step: str) -> None:
-    produce_job = change_topics.ProduceJob
-    with watched(tmp_path / "steps", kill_at=kill_step) as steps, suppress(Killed, LakebackupError):
-        patch = mock.patch.object(
-            change_topics, "ProduceJob", lambda **keywords: _InWorker(steps, produce_job(**keywords))
-        )
-        with patch:
-            topics.restore()
-    assert steps.dead
-    expire_leases(topics.folder)
-    if "transaction" in kill_step:
-        with pytest.raises(Refused, match=r"in \(0, 20\] into these topics was cut off"):
-            topics.restore(end_ts=18)
-    topics.restore()
-    stored_names = {path.name for path in topics.folder.glob("restores/log-*/**/*")}
-    assert not stored_names & {"staged.json"}
-    assert not [name for name in stored_names if name.endswith(".parquet")]
-    assert [row[0] for row in topics.records("orders")] == [b"b", b"a", b"c"]
-    assert [row[0] for row in topics.records("items")] == [b""]

@@ -1,7 +1,7 @@
 """Restores of an engine against a real broker.
 
-The tests check which messages a restore writes, in which order and after which watermark, and that an
-interrupted restore resumes without duplicate messages.
+The tests check which messages a restore writes, in which order and after which watermark. Those that kill
+restores and resume them are in tests/contract/test_restore_life.py.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import random
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -30,14 +29,9 @@ from lakebackup.store.reader import CatalogReader
 from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.kafka.admin.cluster import Cluster
 from lakebackup_jobs.kafka.client.produce import RestoreProducer
-from lakebackup_jobs.lifecycle.identity import micros
-from lakebackup_jobs.lifecycle.restore import RestoreRun
 from lakebackup_jobs.queues.restore import job as restore_queue
 from lakebackup_jobs.queues.restore import replay_task, scan_task
 from lakebackup_jobs.queues.restore import shares as queue_shares
-from lakebackup_jobs.queues.restore.engine_folder import EngineFolder
-from lakebackup_jobs.queues.restore.restore_state import RestoreState
-from lakebackup_jobs.snapshots import restore as restore_snapshot
 from lakebackup_jobs.targets.topics import group_of
 
 if TYPE_CHECKING:
@@ -266,63 +260,6 @@ def _die_after(kind: type, name: str) -> KillStep:
         patch.setattr(kind, name, dying)
 
     return install
-
-
-STEPS = (
-    _die_after(EngineFolder, "begin"),
-    _die_after(restore_snapshot, "run"),  # type: ignore[arg-type]
-    _die_after(RestoreProducer, "commit"),
-    _die_after(restore_queue._Run, "_replay"),
-    _die_after(RestoreState, "write"),
-    _die_after(RestoreState, "write"),
-    _die_after(CatalogWriter, "record_once"),
-    _die_after(EngineFolder, "finish"),
-    _die_after(RestoreRun, "complete"),
-)
-# The first step after which the catalog has rows of the restore.
-FIRST_RECORDED_STEP = STEPS[-3]
-
-
-def test_a_restore_resumes_after_an_interruption_at_any_step(
-    copied: History, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The run dies once after each kind of step. All steps are in faults/test_queue_killed.py."""
-    lab, graph, (full, _, second_incremental) = copied.lab, copied.graph, copied.backups
-    ops, tid = list(graph.writers.ops), int(second_incremental["last_tid"]) - 8
-    queues, folder = lab.queues(graph.queues), lab.new_folder()
-    monkeypatch.setattr(replay_task, "TRANSACTION_BYTES", 1)  # a file in each transaction
-    monkeypatch.setattr(queue_shares, "MOST_THREADS", 1)
-    for step in STEPS:
-        if step is FIRST_RECORDED_STEP:
-            before_us = micros(datetime.now(UTC))
-        with monkeypatch.context() as patch:
-            step(patch)
-            with pytest.raises(Killed):
-                lab.restore(folder, maps(graph, queues), to_tid=tid)
-    # The last step came after the row that says that the restore is complete.
-    with pytest.raises(Refused, match="already"):
-        lab.restore(folder, maps(graph, queues), to_tid=tid)
-    watermark = {"full": full["backup_id"], "to_tid": tid}
-    require_same(
-        messages_in(lab, queues),
-        messages_up_to(copied.messages_after_full, ops, tid),
-        maps(graph, queues),
-        watermark,
-    )
-    rows = lab.rows("SELECT restore_id, scope, region, end_position, at FROM queue_restores")
-    # The rows' time is after the interruption: a backup before it could not know of the restore.
-    assert all(row["at"] >= before_us for row in rows)
-    audit_entries = [
-        json.loads(path.read_bytes()) for path in (lab.place / "audit").glob("*-queue-restore-*")
-    ]
-    assert sorted(entry["at"] for entry in audit_entries) == sorted(row["at"] for row in rows)
-    assert sorted((row["scope"], int(row["region"])) for row in rows) == sorted(queues.places)
-    assert len({row["restore_id"] for row in rows}) == 1
-    assert {path.name for path in folder.iterdir()} == {
-        "snapshot",
-        "config.yaml",
-        "delta_schema_history.yaml",
-    }
 
 
 @pytest.mark.long

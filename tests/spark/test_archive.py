@@ -8,16 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.support.archives import Doc, read_archive, touch, write_backup, write_cbb
-from tests.support.catalogs import backup_id
 from tests.support.command_line import quiet
 from tests.support.looks import seen
 from tests.support.made_backups import MadeBackups, Record
 
 from lakebackup.errors import Busy, Damaged, NotFound, Refused, UsageProblem
 from lakebackup.plan.topics.request import only_source
-from lakebackup.requests import Request
 from lakebackup.store.reader import CatalogReader
-from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.archives import export as archive_export
 from lakebackup_jobs.archives import import_archive as archive_import
 from lakebackup_jobs.archives import restore as archive_restore
@@ -25,8 +22,6 @@ from lakebackup_jobs.archives.export import ArchiveExportRequest
 from lakebackup_jobs.archives.import_archive import ArchiveImportRequest
 from lakebackup_jobs.archives.restore import ArchiveRestoreRequest
 from lakebackup_jobs.lifecycle.atomic_dir import Staged
-from lakebackup_jobs.lifecycle.restore import Subject, restoring
-from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.upkeep import prune, verify
 from lakebackup_jobs.upkeep.prune import PruneRequest
 
@@ -297,11 +292,6 @@ def test_no_prune_runs_during_an_export(
     (row,) = reader.select("SELECT state, entries, target FROM restores").read_all().to_pylist()
     assert (row["state"], row["entries"], row["target"][:9]) == ("complete", 9, "archive:/")
     archive_export.chain_of(reader, "prod")
-    CatalogWriter(spark, root).set_states([backup_id(3)], "deleted", actor="me", reason="old")
-    work = Workspace(Request(root), "", quiet(), spark)
-    with pytest.raises(Busy, match="A prune of prod came in"), restoring(work, reader) as restore:
-        restore.begin(Subject("prod", "t", "s"))
-    assert CatalogReader.require(root).one("open_restores")["state"] == "failed"  # type: ignore[index]
 
 
 def test_a_damaged_data_file_stops_an_export(

@@ -13,7 +13,6 @@ from tests.support.command_line import quiet
 from tests.support.pruning import data, listed, orders, put, run, seen
 
 from lakebackup.errors import Busy, Damaged, Incomplete, Refused
-from lakebackup.plan.topics.request import RestoreRequest
 from lakebackup.plan.upkeep import prune as plans
 from lakebackup.recovery.rebuild import rebuild
 from lakebackup.rows.upkeep import Restore
@@ -22,8 +21,6 @@ from lakebackup.store import tombstones
 from lakebackup.store.lease import Lease
 from lakebackup.store.reader import CatalogReader
 from lakebackup.store.writer import CatalogWriter
-from lakebackup_jobs.lifecycle.restore import RestoreRun
-from lakebackup_jobs.topics import restore as restore_topics
 from lakebackup_jobs.upkeep import prune, verify
 
 if TYPE_CHECKING:
@@ -226,23 +223,3 @@ def test_a_restore_recorded_during_a_prune_keeps_its_files(
     record_restore(root, name, "complete")
     assert run(root, delete=True)["resumed"] == 1
     assert data(root) & orders(1, 2, 3, 4) == set()
-
-
-@pytest.mark.long
-@pytest.mark.spark
-def test_a_restore_planned_before_a_prune_does_not_start(
-    root: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    original_begin = RestoreRun.begin
-
-    def prune_and_begin(restore: RestoreRun, *arguments: Any, **detail: Any) -> None:
-        run(root, spark, delete=True)
-        original_begin(restore, *arguments, **detail)
-
-    monkeypatch.setattr(RestoreRun, "begin", prune_and_begin)
-    request = RestoreRequest(
-        destination=str(root), target=f"dir:{root.parent}/out", source="prod", topics=("orders",), to_ts=5100
-    )
-    with pytest.raises(Busy, match="came in while this restore was being planned"):
-        restore_topics.run(request, spark=spark, reporter=quiet())
-    assert not list(open_storage(str(root)).list("restores/"))

@@ -2,7 +2,8 @@
 
 A step is an action with a lasting effect: an object put, a Delta commit, a change of a topic, a Kafka
 transaction. All processes of a run share a file that lists the steps in order. At the chosen step the run
-dies: a worker by SIGKILL, this process by an exception, after which no step of the run has any effect.
+dies: a worker by SIGKILL, this process by an exception, after which no step of the run has any effect. Or
+the step raises an error, which the run handles.
 """
 
 from __future__ import annotations
@@ -27,8 +28,15 @@ from lakebackup.store.lease import Lease
 from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.kafka.admin import cluster
 from lakebackup_jobs.kafka.client import consume, produce
+from lakebackup_jobs.lifecycle.atomic_dir import Staged
 from lakebackup_jobs.lifecycle.deletion import executor as removing
-from lakebackup_jobs.targets import replay_task
+from lakebackup_jobs.queues.restore import job as restore_queue
+from lakebackup_jobs.queues.restore import replay_task as queue_replay_task
+from lakebackup_jobs.queues.restore.engine_folder import EngineFolder
+from lakebackup_jobs.snapshots import restore as restore_snapshot
+from lakebackup_jobs.snapshots.target import Target
+from lakebackup_jobs.snapshots.tasks import write
+from lakebackup_jobs.targets import change_topics, delta, records, replay_task
 from lakebackup_jobs.topics.tasks import compact as compact_task
 from lakebackup_jobs.topics.tasks import copy as copy_task
 from lakebackup_jobs.topics.tasks import merge as merge_task
@@ -52,7 +60,8 @@ class Steps:
     `kill_at`: the step before which the run dies: its number, from 1, or its name, or "name #2" for the
     second step of that name (tasks take their steps in any order). `hold`: the run waits before the first
     step whose name starts with it, until `go` is called. `patience`: seconds without an answer from the
-    broker after which the run gives up.
+    broker after which the run gives up. `error`: the run does not die at the step `kill_at`, which raises
+    this error instead (only in this process).
     """
 
     folder: Path
@@ -60,10 +69,15 @@ class Steps:
     hold: str | None = None
     patience: float | None = None
     driver: int = 0
+    error: BaseException | None = None
 
     @property
     def dead(self) -> bool:
         return (self.folder / "dead").exists()
+
+    @property
+    def raised(self) -> bool:
+        return (self.folder / "raised").exists()
 
     @property
     def held(self) -> bool:
@@ -96,6 +110,9 @@ class Steps:
                 steps_before = log.read().splitlines()
                 log.write(name + "\n")
                 if self._died_at([*steps_before, name]) == 1 + len(steps_before):
+                    if self.error:
+                        (self.folder / "raised").touch()
+                        raise self.error
                     (self.folder / "dead").touch()
         if self.dead:
             self._die()
@@ -154,11 +171,17 @@ class _InWorker:
 
 @contextmanager
 def watched(
-    folder: Path, *, kill_at: int | str | None = None, hold: str | None = None, patience: float | None = None
+    folder: Path,
+    *,
+    kill_at: int | str | None = None,
+    hold: str | None = None,
+    patience: float | None = None,
+    error: BaseException | None = None,
 ) -> Iterator[Steps]:
-    """Record the steps of jobs inside the block; the jobs die, wait or lose patience as the arguments say."""
+    """Record the steps of jobs inside the block; the jobs die, wait, fail or lose patience as the arguments
+    say."""
     folder.mkdir(parents=True)
-    steps = Steps(folder, kill_at, hold, patience, os.getpid())
+    steps = Steps(folder, kill_at, hold, patience, os.getpid(), error)
 
     def in_worker(work: Any) -> Callable[..., _InWorker]:
         return lambda *args, **keywords: _InWorker(steps, work(*args, **keywords))
@@ -175,6 +198,10 @@ def watched(
         _steps_recorded(steps),
         mock.patch.object(copy_task, "CopyJob", in_worker(copy_task.CopyJob)),
         mock.patch.object(replay_task, "ReplayJob", in_worker(replay_task.ReplayJob)),
+        mock.patch.object(restore_queue, "QueueReplayJob", in_worker(restore_queue.QueueReplayJob)),
+        mock.patch.object(change_topics, "ProduceJob", in_worker(change_topics.ProduceJob)),
+        mock.patch.object(records, "_RewriteJob", in_worker(records._RewriteJob)),
+        mock.patch.object(restore_snapshot, "WriteJob", in_worker(restore_snapshot.WriteJob)),
         mock.patch.object(compact_task, "FindNewest", in_worker(compact_task.FindNewest)),
         mock.patch.object(compact_task, "KeepNewest", in_worker(compact_task.KeepNewest)),
         mock.patch.object(merge_task, "Merge", in_worker(merge_task.Merge)),
@@ -202,39 +229,34 @@ def _steps_recorded(steps: Steps) -> Iterator[None]:
         else:
             exit_writer(writer, *error)
 
-    def with_step(name: str, call: Any) -> Callable[..., Any]:
-        def step_then_call(instance: Any, *args: Any, **keywords: Any) -> Any:
-            steps.step(name)
-            return call(instance, *args, **keywords)
-
-        return step_then_call
-
+    with_step = partial(_with_step, steps)
     delete = local.LocalStorage.delete
 
     def delete_object(storage: local.LocalStorage, path: str) -> None:
-        if path.endswith(".data") or "/snapshots/" in path:
+        if path.startswith("restores/"):
+            steps.step(f"delete {path.rpartition('/')[2]}")
+        elif path.endswith(".data") or "/snapshots/" in path:
             steps.step("delete data")
         elif path.endswith("/begun.json"):
             steps.step("delete begun.json")
         delete(storage, path)
 
     commit_transaction = produce.RestoreProducer.commit
-
-    def commit_with_steps(producer: produce.RestoreProducer, *args: Any) -> Any:
-        steps.step("commit transaction")
-        result = commit_transaction(producer, *args)
-        steps.step("after transaction")
-        return result
-
     patience_option = {"patience": steps.patience} if steps.patience else {}
     replacements: list[tuple[Any, str, Any]] = [
         (local.LocalWriter, "commit", commit_object),
         (local.LocalWriter, "__exit__", discard),
         (local.LocalStorage, "delete", delete_object),
         (produce.RestoreProducer, "begin", with_step("begin transaction", produce.RestoreProducer.begin)),
-        (produce.RestoreProducer, "commit", commit_with_steps),
+        (
+            produce.RestoreProducer,
+            "commit",
+            with_step("commit transaction", commit_transaction, "after transaction"),
+        ),
         (produce, "RestoreProducer", partial(produce.RestoreProducer, **patience_option)),
-        (replay_task, "TRANSACTION_BYTES", 1),  # each file is its own transaction
+        # Each file is its own transaction.
+        *((module, "TRANSACTION_BYTES", 1) for module in (replay_task, queue_replay_task, change_topics)),
+        *_of_folders_and_tables(steps),
         (consume, "copy_range", partial(consume.copy_range, **patience_option)),
         *(
             (cluster.Cluster, name, with_step(name, getattr(cluster.Cluster, name)))
@@ -243,6 +265,30 @@ def _steps_recorded(steps: Steps) -> Iterator[None]:
     ]
     with _replaced(replacements):
         yield
+
+
+def _with_step(steps: Steps, name: str, call: Any, after: str | None = None) -> Callable[..., Any]:
+    """A method that takes the step `name` before `call`, and `after` behind it."""
+
+    def call_with_steps(instance: Any, *args: Any, **keywords: Any) -> Any:
+        steps.step(name)
+        result = call(instance, *args, **keywords)
+        if after:
+            steps.step(after)
+        return result
+
+    return call_with_steps
+
+
+def _of_folders_and_tables(steps: Steps) -> Iterator[tuple[Any, str, Any]]:
+    """The methods by which restores write to folders and tables, with steps."""
+    yield delta.DeltaTarget, "write", _with_step(steps, "write table", delta.DeltaTarget.write, "after table")
+    yield write.Folder, "write", _with_step(steps, "write file", write.Folder.write)
+    for kind, name in (
+        (EngineFolder, "begin"), (EngineFolder, "finish"), (Staged, "finish"), (Staged, "release"),
+        (Target, "finish"),
+    ):  # fmt: skip
+        yield kind, name, _with_step(steps, f"{name} folder", getattr(kind, name))
 
 
 @contextmanager

@@ -24,11 +24,12 @@ from lakebackup.rules.times import format_ts
 from lakebackup.sql_engine.failures import task_errors
 from lakebackup.sql_engine.worker import PerNumber, task_number
 from lakebackup.storage import open_storage
+from lakebackup.storage.local import local_folder
 from lakebackup.storage.nesting import require_outside
 from lakebackup_jobs.archives import read_task as archive_task
 from lakebackup_jobs.archives.export import chain_of, newest_designs, select_buckets
 from lakebackup_jobs.lifecycle.atomic_dir import WORK, Staged
-from lakebackup_jobs.lifecycle.restore import Subject, restoring
+from lakebackup_jobs.lifecycle.restore import Subject, key_of, restoring, unfinished
 from lakebackup_jobs.lifecycle.tasks.batched import batched
 from lakebackup_jobs.lifecycle.tasks.errors import arrow_schema, guarded, raise_first
 from lakebackup_jobs.lifecycle.tasks.progress import TaskProgress
@@ -83,7 +84,7 @@ class _Plan:
 def run(
     request: ArchiveRestoreRequest, *, spark: SparkSession | None = None, reporter: Reporter
 ) -> dict[str, Any]:
-    """Restore buckets and return a summary; the folder appears complete or not at all.
+    """Restore buckets and return a summary; the folder appears when all is written.
 
     Raises NotFound, Refused (the folder is not empty, times for a backup that can only be restored as a
     whole, a backup of topics), Busy (a prune ran meanwhile), Damaged (a file is not what the catalog says).
@@ -92,10 +93,13 @@ def run(
     reader = work.current()
     plan = _make_plan(request, reader)
     require_outside(request, request.folder)
-    staged = Staged(request.folder)
+    backup_id = plan.chain.last["backup_id"]
+    times = (request.from_ts, request.to_ts)
+    key = key_of("archive", str(local_folder(request.folder)), backup_id, list(plan.buckets), times)
+    staged = Staged(request.folder, key)
     summary = {
         "source": plan.chain.last["source"],
-        "backup_id": plan.chain.last["backup_id"],
+        "backup_id": backup_id,
         "reaches": format_ts(plan.chain.last["end_ts"]),
         "folder": str(staged.folder),
         "buckets": ", ".join(plan.buckets),
@@ -106,8 +110,14 @@ def run(
     }
     if request.dry_run:
         return {"dry_run": True, **summary}
+    if staged.totals is not None and not unfinished(reader, key):
+        # A run recorded the restore as complete, and was killed before it released the folder.
+        staged.finish(totals=staged.totals)
+        staged.release()
+        staged = Staged(request.folder, key)
     work.choose_runner(request, summary["bytes"])
-    staged.begin()
+    if staged.totals is None:
+        staged.begin()
     subject = Subject(
         source=plan.chain.last["source"],
         target=f"dir:{request.folder}",
@@ -115,14 +125,17 @@ def run(
         from_ts=request.from_ts,
         to_ts=request.to_ts,
     )
-    with restoring(work, reader) as run:
+    with restoring(work, reader, key) as run:
         run.begin(subject)
-        entries = _write(work, plan, reader, staged)
-        for row in plan.designs:
-            _design(row, reader.destinations(), staged)
-        staged.finish()
-        run.complete(entries=entries, size=summary["bytes"])
-    return work.timed({"runner": work.runner, **summary, "documents": entries})
+        totals = staged.totals
+        if totals is None:
+            totals = {"documents": _write(work, plan, reader, staged)}
+            for row in plan.designs:
+                _design(row, reader.destinations(), staged)
+        staged.finish(totals=totals)
+        run.complete(entries=totals["documents"], size=summary["bytes"])
+    staged.release()
+    return work.timed({"runner": work.runner, **summary, **totals})
 
 
 def _make_plan(request: ArchiveRestoreRequest, reader: CatalogReader) -> _Plan:

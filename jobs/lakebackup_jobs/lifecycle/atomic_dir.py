@@ -1,13 +1,17 @@
-"""A folder that appears completely or not at all: it is written below `.partial` in it, then moved into
-place."""
+"""A folder that appears completely: it is written below `.partial` in it, then moved into place.
+
+A mark in `.partial` says that all is written and is being moved. If the run is killed then, the next run with
+the same contents moves the rest.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lakebackup.errors import EnvironmentProblem, Refused
 from lakebackup.storage import Storage, open_storage
@@ -17,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _PARTIAL = ".partial"
+_MARK = ".moving"
 #: The folder for objects that are only needed while the folder is written.
 WORK = ".work/"
 
@@ -24,13 +29,17 @@ WORK = ".work/"
 class Staged:
     """A new folder in preparation. Its contents are put into `storage` until `finish`.
 
-    Raises Refused when the folder holds anything but the leftovers of an earlier run.
+    `key` identifies the contents. `totals`: those of an interrupted run with this key that had written all,
+    so that only `finish` is left to do; None: there is no such run. Raises Refused when the folder holds
+    anything but the leftovers of an earlier run.
     """
 
-    def __init__(self, folder: str) -> None:
-        self.folder = local_folder(folder)
+    def __init__(self, folder: str, key: str = "") -> None:
+        self.folder, self._key = local_folder(folder), key
         self._partial = self.folder / _PARTIAL
-        self.require_empty()
+        self.totals = self._read_mark()
+        if self.totals is None:
+            self.require_empty()
         self.storage: Storage = open_storage(str(self._partial), private=False)
 
     def require_empty(self) -> None:
@@ -46,10 +55,13 @@ class Staged:
             shutil.rmtree(self._partial, ignore_errors=True)
             self._partial.mkdir(parents=True)
 
-    def finish(self, changed: Mapping[str, float] | None = None) -> None:
+    def finish(
+        self, changed: Mapping[str, float] | None = None, *, totals: Mapping[str, Any] | None = None
+    ) -> None:
         """Move everything into place. Raises EnvironmentProblem.
 
         `changed` maps a subfolder to the modification time that its files get, in seconds since 1970.
+        `totals`: JSON values for a run that moves the rest; then the mark stays until `release`.
         """
         try:
             for own in (".tmp", WORK):
@@ -58,12 +70,29 @@ class Staged:
                 for folder, _, files in os.walk(self._partial / path):
                     for name in (*files, "."):
                         os.utime(Path(folder, name), (mtime, mtime))
+            if totals is not None and self.totals is None:
+                self.storage.put(_MARK, json.dumps({"key": self._key, "totals": totals}).encode())
+                shutil.rmtree(self._partial / ".tmp", ignore_errors=True)
             for entry in sorted(self._partial.iterdir()):
-                entry.rename(self.folder / entry.name)
-            self._partial.rmdir()
+                if entry.name != _MARK:
+                    entry.rename(self.folder / entry.name)
+            if totals is None:
+                self._partial.rmdir()
             sync_folder(self.folder)
         except OSError as error:
             raise EnvironmentProblem(
                 f"Cannot finish {self.folder}: {error}.",
                 hint=f"Remove what {self.folder} holds, and run the same command again.",
             ) from error
+
+    def release(self) -> None:
+        """Delete the mark. Call it when the run is recorded: from then on the folder is as any other."""
+        shutil.rmtree(self._partial, ignore_errors=True)
+
+    def _read_mark(self) -> dict[str, Any] | None:
+        try:
+            mark = json.loads((self._partial / _MARK).read_bytes())
+        except (OSError, ValueError):
+            return None
+        totals: dict[str, Any] = mark["totals"]
+        return totals if mark["key"] == self._key else None

@@ -10,7 +10,7 @@ from lakebackup.rules import layout
 from lakebackup.storage import working
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Container, Iterable, Iterator
 
     from lakebackup.storage import Storage
 
@@ -19,24 +19,25 @@ _DAY_MS = 86_400_000
 _BACKUP_FOLDERS = ("made", "marks", "plan", "progress", "seen", "work")
 # The objects of a restore's folder that its runs read first. Only a note in place of one of these shows that
 # the restore is over.
-_INDEXES = frozenset({"plan/tasks.json", "staged.json", "queue.json", "own.json"})
+_INDEXES = frozenset({"plan/plan.json", "plan/tasks.json", "staged.json", "queue.json", "own.json"})
 # The objects of a restore's folder that stay: a rebuild of the catalog reads them, or topics get their
 # settings back from them.
 _PERMANENT = ("translation/", "settings.json")
 
 
-def sweep(storage: Storage, sources: Iterable[str]) -> int:
+def sweep(storage: Storage, sources: Iterable[str], complete: Container[str] = ()) -> int:
     """Delete the working files of a destination that no run needs. Returns their number.
 
-    Files of the last day stay, because a run may resume from them.
+    Files of the last day stay, because a run may resume from them. `complete`: ids of restores that are
+    complete; a run that is killed right after its last row leaves its plan.
     """
-    count = working.delete(storage, _restore_leftovers(storage))
+    count = working.delete(storage, _restore_leftovers(storage, complete))
     for source in sources:
         count += working.delete(storage, _backup_leftovers(storage, source))
     return count
 
 
-def _restore_leftovers(storage: Storage) -> Iterator[str]:
+def _restore_leftovers(storage: Storage, complete: Container[str]) -> Iterator[str]:
     for name in storage.folders(f"{layout.RESTORES_FOLDER}/"):
         folder = layout.restore_folder(name)
         old_objects = [entry for entry in storage.list(folder) if entry.modified_ms < _yesterday()]
@@ -45,7 +46,7 @@ def _restore_leftovers(storage: Storage) -> Iterator[str]:
             for entry in old_objects
             if entry.bytes == len(working.OVER) and storage.get(entry.path) == working.OVER
         }
-        if not note_paths.isdisjoint(_INDEXES):
+        if name in complete or not note_paths.isdisjoint(_INDEXES):
             paths = {entry.path.removeprefix(folder) for entry in old_objects} - note_paths
             yield from (f"{folder}{path}" for path in paths if not path.startswith(_PERMANENT))
         yield from (f"{folder}{path}" for path in note_paths)

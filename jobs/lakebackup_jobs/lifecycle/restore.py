@@ -7,7 +7,8 @@
    since the restore was planned.
 4. The caller records its plan, runs the tasks and finishes the target. An error is recorded, and tells in
    which state the target is left.
-5. `complete` writes the last row. Only after it may anything be deleted that a resumed run would need.
+5. `complete` writes the last row. Only after it may anything be deleted that a resumed run would need. If a
+   run is killed before this row, and the target shows that it holds all, `complete_interrupted` writes it.
 
 A run that cannot write to the repository has a temporary folder instead, and no lease. It leaves no row, and
 it neither resumes a restore nor can be resumed.
@@ -15,6 +16,7 @@ it neither resumes a restore nor can be resumed.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import time
 from contextlib import contextmanager
@@ -128,7 +130,7 @@ class RestoreRun:
         self._append("failed")
 
     def close(self, restore_id: str, subject: Subject) -> None:
-        """Record another restore, which this run does not continue, as complete."""
+        """Record a restore as complete, without totals, for which there is nothing more to do."""
         row = _row(restore_id, subject, "complete", {"digest": self.key})
         self.writer.append([row])
 
@@ -183,6 +185,23 @@ def restoring(
             if run.state == "running" and (state := target_state()):
                 work.reporter.warning(state)
             raise
+
+
+def complete_interrupted(work: Workspace, catalog: CatalogReader, key: str, subject: Subject) -> None:
+    """Record the interrupted restore with this key as complete, because its target holds all of it.
+
+    A run that is killed between its last write and its last row leaves such a restore. Does nothing when no
+    restore with this key is unfinished. Raises Busy.
+    """
+    if unfinished(catalog, key):
+        with restoring(work, catalog, key) as run:
+            if run.resumed:
+                run.close(run.restore_id, subject)
+
+
+def key_of(*parts: Any) -> str:
+    """The key of a restore, from the JSON values that identify it: what it restores, and its target."""
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
 
 
 def unfinished(catalog: CatalogReader, key: str) -> str | None:

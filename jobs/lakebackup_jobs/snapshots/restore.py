@@ -26,7 +26,7 @@ from lakebackup.plan.snapshots.restore import (
 from lakebackup.rules.times import format_ts
 from lakebackup.storage.nesting import require_outside
 from lakebackup_jobs.lifecycle.planning import planned
-from lakebackup_jobs.lifecycle.restore import Subject, restoring
+from lakebackup_jobs.lifecycle.restore import Subject, complete_interrupted, key_of, restoring
 from lakebackup_jobs.lifecycle.tasks.plan_shares import MOST_TASKS, PlanShares, store_plan, weighed
 from lakebackup_jobs.lifecycle.tasks.progress import TaskProgress
 from lakebackup_jobs.lifecycle.tasks.runner import of_restored_files
@@ -70,8 +70,16 @@ def run(
     for note in plan.notes:
         reporter.warning(note)
     summary = _summary(plan, target, request.form)
-    refusal = target.taken(digest)
+    refusal, key = target.taken(digest), key_of("snapshot", digest, str(target.folder))
+    subject = Subject(
+        source=plan.source,
+        target=f"dir:{target.folder}",
+        selection=request.select or load("queries", "restore_snapshot_files"),
+        to_ts=plan.end_ts,
+    )
     if refusal and target.holds(read_order(plan)):
+        if not request.dry_run:
+            complete_interrupted(work, reader, key, subject)
         return {"done_before": True, **summary}
     if request.dry_run:
         return {"dry_run": True, **summary, "refused_because": refusal}
@@ -80,13 +88,7 @@ def run(
     with target.locked(digest, plan) as resumed:
         if resumed:
             reporter.note(f"resuming the restore that {target.folder} holds and that did not finish")
-        subject = Subject(
-            source=plan.source,
-            target=f"dir:{target.folder}",
-            selection=request.select or load("queries", "restore_snapshot_files"),
-            to_ts=plan.end_ts,
-        )
-        with restoring(work, reader) as run:
+        with restoring(work, reader, key) as run:
             run.begin(subject)
             if plan.damage:
                 detail = {"folder": str(target.folder), "damage": plan.damage}
@@ -99,8 +101,10 @@ def run(
             )
             if damage := _damage(rows, target):
                 raise damage.with_result(result)
+            # First: a run that is killed in between leaves a folder that shows that it is complete. After the
+            # row, it would leave one that looks unfinished, and would be restored and recorded again.
+            target.finish()
             run.complete(entries=entries, size=size)
-        target.finish()
     return result
 
 

@@ -187,6 +187,10 @@ class Target:
         """Prepare the target. Raises Refused when it cannot take the restore. When the restore is resumed,
         the target holds what the interrupted run left."""
 
+    def require_unclaimed(self, after: Held) -> None:
+        """Raise Refused when the target holds a part of another restore of a log than the one after which it
+        holds `after`. Called before the restore is recorded."""
+
     def write(self, content: Any) -> Any:
         """Write a Content into the target, and return its summary. An interrupted attempt is completed or
         repeated; no record is there twice."""

@@ -99,6 +99,20 @@ class ChangeTopics(Target):
             )
         return None
 
+    def require_unclaimed(self, after: Held) -> None:
+        in_progress = self._read_state().get("doing")
+        if (
+            in_progress
+            and in_progress["held"] != json.loads(after.text())
+            and not self._are_deleted(in_progress.get("topics", {}))
+        ):
+            span = in_progress["held"]
+            raise Refused(
+                f"A restore of {span['source']} in ({span['start_ts']}, {span['to_ts']}] into these topics "
+                "was cut off, and they hold a part of it.",
+                hint=f"Finish it first: --startts {span['start_ts']} --endts {span['to_ts']}, and its -f.",
+            )
+
     def write(self, content: LogContent) -> dict[str, int]:
         """Stage the changes once, and produce them from where an earlier attempt stopped."""
         goal = content.after
@@ -112,13 +126,6 @@ class ChangeTopics(Target):
         if self._are_deleted(in_progress.get("topics", {})):
             in_progress = {"held": goal_fields}
             self._clear_staged(folder, group, len(self._staged_files(folder) or ()))
-        if in_progress["held"] != goal_fields:
-            span = in_progress["held"]
-            raise Refused(
-                f"A restore of {span['source']} in ({span['start_ts']}, {span['to_ts']}] into these topics "
-                "was cut off, and they hold a part of it.",
-                hint=f"Finish it first: --startts {span['start_ts']} --endts {span['to_ts']}, and its -f.",
-            )
         if "entries" not in in_progress:
             files = self._staged_files(folder)
             if files is None:

@@ -82,6 +82,7 @@ class KafkaTarget(Target):
         self._own_groups: list[str] = []
         self._notes: list[str] = []
         self._settings_by_topic: dict[str, Mapping[str, str] | None] = {}
+        self._finished_topics: list[TopicState] = []
         self._reader = reader
         self._registries = Registries(request, self._client, reader)
 
@@ -317,8 +318,8 @@ class KafkaTarget(Target):
     def finish(self, plan: RestorePlan) -> Sequence[str]:
         existing = {state.scope: state for state in self._cluster.describe({t.target for t in plan.topics})}
         notes = _side_by_side(partial(self._finish_topic, plan), plan.topics)
-        for state in existing.values():
-            self._settings_before.forget(state)
+        # Their records stay until the restore is complete: a run that resumes it suspends the settings again.
+        self._finished_topics = list(existing.values())
         return [*self._notes, *notes, *self._cluster.hidden({t.target for t in plan.topics})]
 
     def unfinished(self) -> str:
@@ -329,6 +330,8 @@ class KafkaTarget(Target):
         )
 
     def forget(self) -> Sequence[str]:
+        for state in self._finished_topics:
+            self._settings_before.forget(state)
         return self._cluster.forget_groups([group_of(self._restore_id), *self._own_groups])
 
     def _finish_topic(self, plan: RestorePlan, topic: TopicPart) -> Sequence[str]:

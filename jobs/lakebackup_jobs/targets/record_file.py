@@ -1,17 +1,21 @@
 """Restore records as the rows of one file: CSV, JSON lines or Parquet.
 
 This process writes the file, without Spark: one partition after another, each in the order of its offsets.
-The file has a temporary name until it is complete. A run after an interrupted one starts the file over.
+The file has a temporary name until it is complete. A run after an interrupted one starts the file over. If
+the file has its name already, it must be the one that the interrupted run recorded right before.
 """
 
 from __future__ import annotations
 
+import hashlib
 import io
+import json
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from lakebackup.errors import Refused, UsageProblem
+from lakebackup.errors import NotFound, Refused, UsageProblem
 from lakebackup.rules.schema_ids import schema_ids
 from lakebackup.sql_engine.pace import paced
 from lakebackup.sql_engine.worker import rate_of_one
@@ -38,7 +42,7 @@ _GROUP_BYTES, _GROUP_ROWS = 64 << 20, 1 << 20
 
 
 class _RowWriter(Protocol):
-    def __call__(self, batches: Iterator[pa.RecordBatch], schema: pa.Schema, sink: ObjectWriter) -> None: ...
+    def __call__(self, batches: Iterator[pa.RecordBatch], schema: pa.Schema, sink: _Hashed) -> None: ...
 
 
 class RecordFile(Target):
@@ -56,6 +60,7 @@ class RecordFile(Target):
         self._folder = folder or "/"
         self._storage = open_storage(self._folder, private=False)
         self.place = f"{form}:{self._path}"
+        self._resumed = False
 
     def describe(self, plan: RestorePlan) -> dict[str, Any]:
         reason, hint = self._misfit() or (None, None)
@@ -63,6 +68,7 @@ class RecordFile(Target):
         return {"target_file": self._path, "refused_because": reason, **refusal}
 
     def prepare(self, plan: RestorePlan, restore_id: str, *, resumed: bool) -> None:
+        self._resumed = resumed
         if misfit := self._misfit():
             reason, hint = misfit
             raise Refused(f"{reason}.", hint=hint)
@@ -74,7 +80,7 @@ class RecordFile(Target):
                 return f"{self._path} lies in a folder that does not exist", "Create the folder first."
             if Path(self._path).is_dir():
                 return f"{self._path} is a folder", "Name a file in it."
-        if self._storage.exists(self._name):
+        if self._storage.exists(self._name) and not self._resumed:
             return f"{self._path} exists already", "Name another file, or delete this one first."
         return None
 
@@ -84,20 +90,39 @@ class RecordFile(Target):
         Raises Damaged, EnvironmentProblem (a full disk), Refused (the file was created meanwhile).
         """
         writers: dict[str, _RowWriter] = {"csv": _write_csv, "json": _write_json, "parquet": _write_parquet}
+        if (earlier_outcomes := self._outcomes_of_interrupted(content)) is not None:
+            return earlier_outcomes
         outcomes: list[RegionOutcome] = []
         maker = self._row_maker(content)
         try:
             with self._storage.writer() as sink, paced(rate_of_one(1)):
-                writers[self._form](_rows(content, maker, outcomes), maker.schema, sink)
+                hashed = _Hashed(sink)
+                writers[self._form](_rows(content, maker, outcomes), maker.schema, hashed)
+                record = {"sha256": hashed.sha256.hexdigest(), "outcomes": [*map(asdict, outcomes)]}
+                open_storage(content.shares.uri).put(
+                    _record_path(content), json.dumps(record).encode(), if_absent=False
+                )
                 sink.commit(self._name)
         except AlreadyExists:
-            raise Refused(
-                f"The file {self._path} was created by somebody else meanwhile.",
-                hint="Nothing of it was changed. Name another file.",
-            ) from None
+            raise _created_meanwhile(self._path) from None
         finally:
             self._remove_empty_folder()
         return outcomes
+
+    def _outcomes_of_interrupted(self, content: Records) -> list[RegionOutcome] | None:
+        """The outcomes of an interrupted run of this restore that completed the file; None: none did.
+
+        Raises Refused when the file is of somebody else.
+        """
+        if not self._storage.exists(self._name):
+            return None
+        try:
+            record = json.loads(open_storage(content.shares.uri).get(_record_path(content)))
+        except NotFound:
+            record = {}
+        if record.get("sha256") != self._storage.sha256(self._name):
+            raise _created_meanwhile(self._path)
+        return [RegionOutcome(**outcome) for outcome in record["outcomes"]]
 
     def _row_maker(self, content: Records) -> RowMaker:
         from lakebackup_jobs.targets.record_rows import RowMaker
@@ -121,6 +146,30 @@ class RecordFile(Target):
         if "://" not in self._folder:
             with suppress(OSError):
                 Path(self._folder, ".tmp").rmdir()
+
+
+class _Hashed:
+    """Writes to a file, and computes the SHA-256 of what it writes."""
+
+    def __init__(self, sink: ObjectWriter) -> None:
+        self._sink = sink
+        self.sha256 = hashlib.sha256()
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.sha256.update(data)
+        self._sink.write(data)
+
+
+def _record_path(content: Records) -> str:
+    """The path of what a run records of the file before it gets its name; it is deleted with the plan."""
+    return f"{content.shares.folder}plan/file.json"
+
+
+def _created_meanwhile(path: str) -> Refused:
+    return Refused(
+        f"The file {path} was created by somebody else meanwhile.",
+        hint="Nothing of it was changed. Name another file.",
+    )
 
 
 def _rows(content: Records, maker: RowMaker, outcomes: list[RegionOutcome]) -> Iterator[pa.RecordBatch]:
@@ -150,14 +199,14 @@ def _order(maker: RowMaker, first: StoredFile) -> tuple[str, int]:
     return maker.targets[first.scope], int(first.region)
 
 
-def _write_csv(batches: Iterator[pa.RecordBatch], schema: pa.Schema, sink: ObjectWriter) -> None:
+def _write_csv(batches: Iterator[pa.RecordBatch], schema: pa.Schema, sink: _Hashed) -> None:
     from lakebackup_jobs.runtime.row_text import csv_texts
 
     for text in csv_texts(batches, schema.names):
         sink.write(text.encode())
 
 
-def _write_json(batches: Iterator[pa.RecordBatch], schema: pa.Schema, sink: ObjectWriter) -> None:
+def _write_json(batches: Iterator[pa.RecordBatch], schema: pa.Schema, sink: _Hashed) -> None:
     from lakebackup_jobs.runtime.row_text import json_texts
     from lakebackup_jobs.targets.record_rows import JSON_COLUMNS
 
@@ -168,7 +217,7 @@ def _write_json(batches: Iterator[pa.RecordBatch], schema: pa.Schema, sink: Obje
 class _FileObject(io.RawIOBase):
     """A writer as the file object that pyarrow expects."""
 
-    def __init__(self, writer: ObjectWriter) -> None:
+    def __init__(self, writer: _Hashed) -> None:
         super().__init__()
         self._writer = writer
         self._size = 0
@@ -186,7 +235,7 @@ class _FileObject(io.RawIOBase):
         return self._size
 
 
-def _write_parquet(batches: Iterator[pa.RecordBatch], schema: pa.Schema, sink: ObjectWriter) -> None:
+def _write_parquet(batches: Iterator[pa.RecordBatch], schema: pa.Schema, sink: _Hashed) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 

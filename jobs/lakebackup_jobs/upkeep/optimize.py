@@ -51,7 +51,9 @@ def run(request: OptimizeRequest, *, reporter: Reporter) -> dict[str, Any]:
     if request.dry_run:
         return {"dry_run": True, "retain_ms": retain_ms, **_summary(sizes_before, sizes_before)}
     restore_log.sweep(work)
-    leftovers.sweep(work.storage, {row["source"] for row in reader.rows("sources_known")})
+    sources = {row["source"] for row in reader.rows("sources_known")}
+    complete = {row["restore_id"] for row in reader.rows("complete_restores")}
+    leftovers.sweep(work.storage, sources, complete)
     writer = work.writer()
     reporter.start(len(TABLES), None, "optimize", "tables")
     for number, table in enumerate(TABLES, 1):

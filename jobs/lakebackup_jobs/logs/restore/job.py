@@ -19,7 +19,7 @@ from lakebackup.plan.logs.restore import plan_restore, require_restorable
 from lakebackup.rules import layout
 from lakebackup_jobs.kafka.admin.rights import lacks, require
 from lakebackup_jobs.lifecycle.planning import planned
-from lakebackup_jobs.lifecycle.restore import Subject, restoring
+from lakebackup_jobs.lifecycle.restore import Subject, complete_interrupted, key_of, restoring, unfinished
 from lakebackup_jobs.lifecycle.scratch import open_scratch
 from lakebackup_jobs.lifecycle.tasks.plan_shares import clear
 from lakebackup_jobs.lifecycle.tasks.progress import TaskProgress
@@ -85,7 +85,11 @@ def run(
     for note in plan.notes:
         reporter.note(note)
     has_base = base_contents is not None
+    key = key_of("log", target.place, new_contents.text())
+    name = f"{_NAME_PREFIX}{hashlib.sha256(target.place.encode()).hexdigest()[:32]}"
     if is_done(old_contents, new_contents, alone=has_base):
+        if not request.dry_run:
+            _finish_interrupted(work, reader, key, _subject(plan, target), name)
         return {"done_before": True, **summary}
     missing = target.missing_rights(plan)
     if request.dry_run:
@@ -98,18 +102,28 @@ def run(
         work.use_spark()
     else:
         work.choose_runner(request, plan.bytes + (plan.full.bytes if plan.full else 0))
-    name = f"{_NAME_PREFIX}{hashlib.sha256(target.place.encode()).hexdigest()[:32]}"
     with open_scratch(work, name):
         # Read again under the lease, as another restore may have finished meanwhile.
         old_contents = target.held()
         if is_done(old_contents, new_contents, alone=has_base):
             return {"done_before": True, **summary}
+        target.require_unclaimed(new_contents)
         # A restore that is killed leaves its plan there, until the next restore into the target.
         folder = layout.restore_folder(name)
-        target_counts = bring(request, work, reader, plan, target, old_contents, new_contents, folder)
+        target_counts = bring(request, work, reader, plan, target, old_contents, new_contents, folder, key)
     for note in target.forget():
         reporter.warning(note)
     return work.timed({"runner": work.runner, **summary, **target_counts})
+
+
+def _finish_interrupted(
+    work: Workspace, reader: CatalogReader, key: str, subject: Subject, name: str
+) -> None:
+    """Record a restore as complete that was killed when the target held all of it, and delete its plan."""
+    if unfinished(reader, key):
+        with open_scratch(work, name) as scratch:
+            _clear(scratch.storage, layout.restore_folder(name))
+            complete_interrupted(work, reader, key, subject)
 
 
 def _change_topics(request: LogRestoreRequest, address: str) -> ChangeTopics:
@@ -127,26 +141,21 @@ def bring(
     before: Held | None,
     after: Held,
     folder: str,
+    key: str | None = None,
 ) -> dict[str, int]:
     """Read the planned files, which no prune deletes meanwhile, and write the target; returns its summary.
 
     `made`: the plan of the restore. `before`, `after`: what the target holds before and after it. `folder`:
-    where the plan is recorded; no other run may use it meanwhile. Raises as `run`.
+    where the plan is recorded; no other run may use it meanwhile. `key`: that of the restore; None: an
+    interrupted one is not continued. Raises as `run`.
     """
     # Imported here, because a dry run does not need numba, which this loads.
     from lakebackup_jobs.logs.restore.shares import store_shares
 
     reporter = work.reporter
     keys = LogKeys.load(request.keys_file) if request.keys_file else None
-    subject = Subject(
-        source=made.source,
-        target=target.place,
-        selection=load("queries", "log_restore_files"),
-        from_ts=made.start_ts,
-        to_ts=made.end_ts,
-    )
-    with restoring(work, reader) as run:
-        run.begin(subject)
+    with restoring(work, reader, key) as run:
+        run.begin(_subject(made, target))
         if made.gaps:
             detail = {"target": target.place, "gaps": list(made.gaps)}
             run.audit("restore with gaps", detail, subject=made.source)
@@ -164,6 +173,16 @@ def bring(
         reporter.update(made.entries, made.bytes)
         run.complete(entries=target_counts["entries"], size=made.bytes)
     return target_counts
+
+
+def _subject(plan: LogRestorePlan, target: Target) -> Subject:
+    return Subject(
+        source=plan.source,
+        target=target.place,
+        selection=load("queries", "log_restore_files"),
+        from_ts=plan.start_ts,
+        to_ts=plan.end_ts,
+    )
 
 
 def _needs_sql(plan: LogRestorePlan, request: LogRestoreRequest, target: Target, before: Held | None) -> bool:

@@ -35,21 +35,25 @@ def test_working_files_of_finished_runs_are_deleted_and_all_else_stays(tmp_path:
     leftovers = {
         f"{FINISHED_FOLDER}plan/000000.jsonl": b"{}",
         f"{FINISHED_FOLDER}plan/tasks.json": working.OVER,
+        f"{layout.restore_folder('over-too')}plan/rows-000000.parquet": b"rows",
+        f"{layout.restore_folder('over-too')}plan/plan.json": working.OVER,
+        f"{layout.restore_folder('complete')}plan/plan.json": b"{}",
         of_backup(BACKUP, "work/share"): b"x",
         of_backup(BACKUP, "progress/1"): b"[1, 2]",
     }
     needed = {
         f"{FINISHED_FOLDER}translation/epoch/0.parquet": b"rows",
-        f"{layout.restore_folder('under-way')}plan/tasks.json": b"[[]]",
+        f"{layout.restore_folder('complete')}translation/epoch/0.parquet": b"rows",
+        f"{layout.restore_folder('under-way')}plan/plan.json": b"[[]]",
         of_backup(BACKUP, "complete"): b"",
         of_backup(BACKUP, "manifest.json"): b"{}",
         of_backup(OTHER_BACKUP, "work/share"): b"of a backup that is not complete",
     }
     for path, data in (leftovers | needed).items():
         storage.put(path, data)
-    assert sweep(storage, ["prod"]) == 0
+    assert sweep(storage, ["prod"], {"complete"}) == 0
     age(tmp_path, days=1.1)
-    assert sweep(storage, ["prod"]) == len(leftovers)
+    assert sweep(storage, ["prod"], {"complete"}) == len(leftovers)
     assert {entry.path for entry in storage.list()} == needed.keys()
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from tests.support.command_line import quiet
-from tests.support.disks import fill, read_only, small_disk
+from tests.support.disks import fill, small_disk
 from tests.support.given_snapshots import Given, GivenSnapshots
 from tests.support.rows import filled
 
@@ -117,16 +117,6 @@ def test_all_is_durable_before_the_state_is_deleted(
     ((files, has_state),) = synced
     assert files > len(SNAPSHOTS[-1])  # the restore's own files count too
     assert has_state
-
-
-def test_a_destination_that_is_read_only_is_restored(snapshots: GivenSnapshots, tmp_path: Path) -> None:
-    warnings = io.StringIO()
-    with read_only(snapshots.folder) as read_only_folder:
-        request = SnapshotRestoreRequest(str(read_only_folder), str(tmp_path / "out"))
-        run(request, reporter=quiet(warnings))
-    assert contents(tmp_path / "out") == expected(SNAPSHOTS[-1])
-    assert "warning: no lease could be taken" in warnings.getvalue()
-    assert snapshots.reader().select("SELECT * FROM restores").read_all().num_rows == 0
 
 
 @pytest.mark.parametrize("free", [8 << 10, 32 << 10])
@@ -268,7 +258,7 @@ def test_damage_is_named_and_the_same_command_continues_once_it_is_mended(
     states = (
         snapshots.reader().select("SELECT state FROM restores ORDER BY at").read_all()["state"].to_pylist()
     )
-    assert states == ["failed", "complete"]
+    assert states == ["complete"]  # of one restore, which the second run continued
 
 
 def test_a_restore_that_was_cut_off_continues_and_no_other_takes_its_folder(

@@ -142,27 +142,6 @@ def test_progress_that_the_brokers_forgot_brings_nothing_twice(tmp_path: Path, b
     assert brokers.offsets == [0, 1, 2, 3, 4]
 
 
-def test_a_run_that_is_resumed_continues_after_the_committed_records(
-    tmp_path: Path, brokers: Brokers
-) -> None:
-    job = job_of(tmp_path)
-    brokers.transactions_left = 1
-    with pytest.raises(EnvironmentProblem, match="power"):
-        run(job)
-    brokers.transactions_left = 99
-    assert run(job) == 5
-    assert brokers.offsets == [0, 1, 2, 3, 4]
-
-
-def test_a_run_that_died_before_its_first_commit_starts_over(tmp_path: Path, brokers: Brokers) -> None:
-    job = job_of(tmp_path)
-    brokers.transactions_left = 0
-    with pytest.raises(EnvironmentProblem, match="power"):
-        run(job)
-    brokers.transactions_left = 99
-    assert run(job) == 5
-
-
 def test_a_resumed_run_adds_nothing_to_the_records_of_another_restore(
     tmp_path: Path, brokers: Brokers
 ) -> None:
