@@ -157,10 +157,10 @@ class TopicsMerge(Source[InProgress]):
     def resume_blocker(self, draft: InProgress) -> str | None:
         current_draft = self.plan()
         folder = layout.backup_folder(self.workspace.source, draft.backup_id)
-        stored = stored_plan(self.workspace.storage, folder)
-        if draft.tasks is None or stored is None:  # older versions stored the files in another form
+        recorded = stored_plan(self.workspace.storage, folder)
+        if draft.tasks is None or recorded is None:  # older versions stored the files in another form
             return "it was not planned to its end"
-        self.shares, self.ranks = stored[0], stored[1]["ranks"]
+        self.shares, self.ranks = recorded[0], recorded[1]["ranks"]
         if current_draft is None or (current_draft.asked, current_draft.number) != (
             draft.asked,
             draft.number,

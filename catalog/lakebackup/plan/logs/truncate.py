@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 #: The reason for which a full is deleted: it is older than the one that restores begin with.
 OLDER = "until"
 #: The scope, epoch and region in rows about a complete log.
-WHOLE = "-"
+OF_THE_LOG = "-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,15 +92,15 @@ class TruncatePlan:
         """The id of each full that is deleted, and the reason."""
         return self.cut.whole_backups
 
-    def floors(self, prune_id: str, at: int) -> list[Floor]:
-        """The row that records from where on the log can be restored; `at` in us."""
+    def floors(self, prune_id: str, time_us: int) -> list[Floor]:
+        """The row that records from where on the log can be restored."""
         floor = Floor(
             prune_id=prune_id,
-            at=at,
+            at=time_us,
             source=self.source,
-            scope=WHOLE,
-            epoch=WHOLE,
-            region=WHOLE,
+            scope=OF_THE_LOG,
+            epoch=OF_THE_LOG,
+            region=OF_THE_LOG,
             low_position=self.cut.cut,
             reason=OLDER,
         )

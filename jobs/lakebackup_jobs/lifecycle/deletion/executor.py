@@ -110,8 +110,8 @@ class DeletionPlan(Protocol):
         """The id of each backup that is deleted completely, and the reason, before those that it depends
         on."""
 
-    def floors(self, prune_id: str, at: int) -> Sequence[Floor]:
-        """The rows that record from which position partitions can be restored afterwards; `at` in us."""
+    def floors(self, prune_id: str, time_us: int, /) -> Sequence[Floor]:
+        """The rows that record from which position partitions can be restored afterwards."""
 
     def require_proof(self, reader: CatalogReader, /) -> None:
         """Raise Refused when what stays would lose what it needs. `reader` has the relation `doomed`: the
@@ -196,19 +196,19 @@ class Deletion:
         if plan.is_empty:
             return None
         storage, started = self.workspace.storage, datetime.now(UTC)
-        prune_id, at = layout.new_backup_id(started), micros(started)
+        prune_id, time_us = layout.new_backup_id(started), micros(started)
         try:
-            chunks = tombstones.write_removals(storage, prune_id, at, plan.file)
+            chunks = tombstones.write_removals(storage, prune_id, time_us, plan.file)
             plan.require_proof(self._with_doomed(chunks))
             for lease in (*leases, self.lease):
                 lease.renew()
             prune = Prune(
                 prune_id=prune_id,
-                at=at,
+                at=time_us,
                 actor=holder(),
                 source=plan.source,
                 asked=json.dumps(request),
-                floors=tuple(plan.floors(prune_id, at)),
+                floors=tuple(plan.floors(prune_id, time_us)),
                 chunks=chunks,
                 backups=plan.whole_backups,
             )

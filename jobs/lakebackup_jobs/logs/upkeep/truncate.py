@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from lakebackup.errors import Busy
 from lakebackup.plan.logs.flush import physical_ms, shown_ts, ts_at
-from lakebackup.plan.logs.truncate import OLDER, WHOLE, Full, Kept, TruncatePlan, cut_of
+from lakebackup.plan.logs.truncate import OF_THE_LOG, OLDER, Full, Kept, TruncatePlan, cut_of
 from lakebackup.plan.upkeep.prune import leaving
 from lakebackup.requests import Request
 from lakebackup.rows.base import pick
@@ -135,9 +135,9 @@ def _metas(storage: Storage, source: str, emptied: Set[str]) -> Iterator[dict[st
                 "destination": destination,
                 "path": entry.path,
                 "backup_id": match["backup"],
-                "scope": WHOLE,
-                "epoch": WHOLE,
-                "region": WHOLE,
+                "scope": OF_THE_LOG,
+                "epoch": OF_THE_LOG,
+                "region": OF_THE_LOG,
                 "bytes": 0,  # no backup counts them
                 "reason": OLDER,
             }

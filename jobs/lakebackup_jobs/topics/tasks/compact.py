@@ -79,7 +79,7 @@ def divide(files: Iterable[StoredFile]) -> list[Share]:
 def piece_of(plan: PlanShares, number: int) -> Piece:
     """The piece with this number, counted from 0, of a plan in which each piece has a task of its own."""
     (share,) = plan.tasks[number]
-    part = next(first for first, (other,) in enumerate(plan.tasks) if other.partition == share.partition)
+    part = next(first for first, (piece,) in enumerate(plan.tasks) if piece.partition == share.partition)
     return Piece(part, number - part, ShareRows(plan.file, share, StoredFile))
 
 
