@@ -101,26 +101,17 @@ def _import(
 _BUILTINS = {**vars(builtins), "__import__": _import}
 
 
-class _Loader:
-    """A module's loader, which runs the module with `_import`. Everything else is as in the loader itself."""
-
-    def __init__(self, loader: Any) -> None:
-        self._loader = loader
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._loader, name)
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        module: ModuleType | None = self._loader.create_module(spec)
-        return module
-
-    def exec_module(self, module: ModuleType) -> None:
-        vars(module)["__builtins__"] = _BUILTINS
-        self._loader.exec_module(module)
+def _create_module(spec: ModuleSpec) -> ModuleType | None:
+    """A module of ours that runs with `_import`. None for a package beside ours in the same archive."""
+    if spec.name.partition(".")[0] not in OWN_PACKAGES:
+        return None
+    module = ModuleType(spec.name)
+    vars(module)["__builtins__"] = _BUILTINS
+    return module
 
 
 class _Finder:
-    """Finds the modules of `OWN_PACKAGES` as Python does, and gives them the loader above."""
+    """Finds modules as Python does, and lets those of `OWN_PACKAGES` be created by the function above."""
 
     @staticmethod
     def find_spec(
@@ -131,5 +122,5 @@ class _Finder:
             return None
         spec = PathFinder.find_spec(name, path, target)
         if spec is not None and spec.loader is not None:
-            spec.loader = _Loader(spec.loader)  # type: ignore[assignment]  # has all methods of a loader
+            spec.loader.create_module = _create_module  # type: ignore[method-assign]
         return spec
