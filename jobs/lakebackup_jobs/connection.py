@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import chain
 from os import PathLike, environ, fspath
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, Unpack, cast
 
 from lakebackup.errors import EnvironmentProblem, NeedsSpark, UsageProblem
 from lakebackup.rules.kafka_properties import translate
@@ -34,8 +34,7 @@ if TYPE_CHECKING:
     from lakebackup.store.reader import CatalogReader
     from lakebackup_jobs.query.chart import Chart, ChartName
 
-    MakeSession = Callable[[], SparkSession]
-
+MakeSession: TypeAlias = "Callable[[], SparkSession]"
 Moment = str | datetime
 
 
