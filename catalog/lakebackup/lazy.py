@@ -1,117 +1,187 @@
-"""Makes libraries load when a module of ours first uses them, not when it imports them.
+"""Runs the imports of our modules when a name that they bind is first used (lazy imports, as in PEP 810).
 
-A command needs few of the libraries that its modules name, and loading all of them takes seconds. So `import x`
-and `import x.y as z` at the top of a module of ours bind a `LazyModule` if `x` is one of `LIBRARIES`. The first
-attribute that is read loads the library, and the name is then bound to the real module. `from x import y` needs an
-attribute, so it loads `x` at once.
+A command uses few of the libraries and modules that the files on its way name, and loading all of them takes
+seconds. So imports stand at the top of a file, as everywhere, but an import of `LIBRARIES` or of a module of
+ours only runs when the first function, class or statement uses its name. A name that only annotations use
+never loads anything. A library that is not installed raises ModuleNotFoundError on its first use.
 
-How it works: `install` adds a finder for our own packages. It lets a module's top level run with an `__import__`
-of its own, which Python looks up in the module's `__builtins__`. Nothing else in the process notices. Functions
-have the ordinary builtins, other packages import as ever, and `sys.modules` has only real modules. A library that
-is not installed raises ModuleNotFoundError when it is first used. Python 3.15 has the same as `lazy import`
-(PEP 810).
+How it works: `install` adds a finder for `OWN_PACKAGES` alone, which runs their modules in a namespace that
+notes lazy imports instead of storing a value. Python looks for a global name in the module, then in the
+module's `__builtins__`. Ours are a copy of Python's with an `__import__` that returns a `LazyImport`, and with
+a `__missing__` that runs a noted import and stores its value in the module: from then on the name is an
+ordinary global. `sys.modules` has only what is loaded, and no other package notices any of this.
+
+Three things see names only after their first use, since they read a module's dictionary: numba (use
+`load_names`), cloudpickle when it pickles a function by value, and `dir`. An import that must fail at once,
+in order to be caught, belongs into a function.
 """
 
 from __future__ import annotations
 
 import builtins
 import sys
-from importlib import import_module
+from functools import partial
 from importlib.machinery import PathFinder
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # this module runs before imports are lazy
     from collections.abc import Mapping, Sequence
+    from importlib.abc import InspectLoader
     from importlib.machinery import ModuleSpec
 
-#: The packages whose modules import lazily.
-OWN_PACKAGES = frozenset({"lakebackup", "lakebackup_jobs", "pyspark_lakebackup"})
-#: What they import lazily: libraries that take more than a few milliseconds to load, or that an extra installs.
+#: The packages whose modules import lazily, both each other and `LIBRARIES`.
+OWN_PACKAGES = frozenset({"lakebackup", "lakebackup_jobs", "lakebackup_sql", "pyspark_lakebackup"})
+#: Packages and modules that take more than a few milliseconds to load, or that an extra installs.
 LIBRARIES = frozenset(
     {
-        "boto3", "botocore", "confluent_kafka", "cramjam", "cryptography", "deltalake", "duckdb", "fastapi",
-        "fastavro", "grpc", "jinja2", "llvmlite", "numba", "numpy", "pandas", "polars", "prometheus_client",
-        "prompt_toolkit", "py4j", "pyarrow", "pydantic", "pydantic_settings", "pygments", "pyspark", "rich",
-        "s3transfer", "sqlglot", "starlette", "tenacity", "urllib3", "uvicorn", "yaml",
+        "argparse", "backports", "boto3", "botocore", "confluent_kafka", "cramjam", "cronsim", "cryptography",
+        "deltalake", "duckdb", "fastapi", "fastavro", "grpc", "importlib.metadata", "jinja2", "llvmlite",
+        "markupsafe", "numba", "numpy", "pandas", "polars", "prometheus_client", "prompt_toolkit", "py4j",
+        "pyarrow", "pydantic", "pydantic_settings", "pygments", "pyspark", "rich", "s3transfer", "sqlglot", "ssl",
+        "starlette", "tempfile", "tenacity", "urllib3", "uvicorn", "xml", "yaml",
     }
 )  # fmt: skip
-
-
-class LazyModule(ModuleType):
-    """A module that is loaded when one of its attributes is first read or set.
-
-    `namespaces` are the dictionaries that may have it as a value. They get the real module in its stead.
-    """
-
-    def __init__(self, name: str, *namespaces: dict[str, Any]) -> None:
-        super().__init__(name)
-        vars(self)["_namespaces"] = namespaces
-
-    def __getattr__(self, name: str) -> Any:
-        if name == "__wrapped__":  # inspect and doctest look for it in everything that a module names
-            raise AttributeError(name)
-        return getattr(self._load(), name)
-
-    def __setattr__(self, name: str, value: object) -> None:
-        setattr(self._load(), name, value)
-
-    def __dir__(self) -> list[str]:
-        return dir(self._load())
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return import_module, (self.__name__,)
-
-    def _load(self) -> ModuleType:
-        # Python's own locks let one thread load the module while the others wait.
-        module = import_module(self.__name__)
-        for namespace in vars(self)["_namespaces"]:
-            for name, value in list(namespace.items()):
-                if value is self:
-                    namespace[name] = module
-        return module
+# The name under which a module has its noted imports: the bound name -> the import.
+_NOTED = "__lazy_imports__"
 
 
 def install() -> None:
-    """Let the modules of `OWN_PACKAGES` that are imported from now on import `LIBRARIES` lazily."""
+    """Make imports lazy in the modules of `OWN_PACKAGES` that are loaded from now on."""
     if _Finder not in sys.meta_path:
         sys.meta_path.insert(0, _Finder)
 
 
+def load_names(function: FunctionType) -> None:
+    """Run the lazy imports of the names that a function uses, for a compiler that reads its globals."""
+    namespace = function.__globals__
+    for name in namespace.get(_NOTED, {}).keys() & set(function.__code__.co_names):
+        _load(namespace, name)
+
+
+class LazyImport:
+    """An import that has not run: `import name`, or `from name import names`, and then attributes of that.
+
+    `before` is an import of another module of the same package (`import a.b` before `import a.c`).
+    """
+
+    __slots__ = ("_attributes", "_before", "_name", "_names")
+
+    def __init__(
+        self, name: str, names: Sequence[str] = (), attributes: Sequence[str] = (), before: Any = None
+    ) -> None:
+        self._name, self._names, self._attributes, self._before = name, names, attributes, before
+
+    def __getattr__(self, attribute: str) -> LazyImport:
+        """What `from … import attribute`, and `import a.attribute as b`, ask for."""
+        return LazyImport(self._name, (attribute,) if self._names else (), (*self._attributes, attribute))
+
+    def _after(self, before: object) -> LazyImport:
+        """This import with the one that bound the same name before it, if both bind a package."""
+        if isinstance(before, LazyImport) and not (self._attributes or before._attributes):
+            return LazyImport(self._name, before=before)
+        return self
+
+    def _run(self, namespace: dict[str, Any]) -> Any:
+        if self._before is not None:
+            self._before._run(namespace)
+        value: Any = builtins.__import__(self._name, namespace, None, self._names, 0)
+        for attribute in self._attributes:
+            module = value.__name__
+            try:
+                value = getattr(value, attribute)
+            except AttributeError:
+                if (value := sys.modules.get(f"{module}.{attribute}")) is None:
+                    raise ImportError(f"cannot import name {attribute!r} from {module!r}", name=module) from None
+        return value
+
+
 def _import(
     name: str,
-    globals_: dict[str, Any],
-    locals_: Mapping[str, object] | None = None,
+    globals_: Mapping[str, Any] | None = None,
+    locals_: Mapping[str, Any] | None = None,
     names: Sequence[str] | None = (),
     level: int = 0,
-) -> ModuleType:
-    """Import for a module's top level, as `builtins.__import__`."""
-    # The frame that runs the top level has its builtins already. The functions that it defines get these.
-    globals_["__builtins__"] = vars(builtins)
-    library, *path = name.split(".")
-    if names or library not in LIBRARIES or name in sys.modules:
+) -> Any:
+    """`__import__` for modules of ours. Imports in functions, whose locals Python does not pass, run at once."""
+    top = name.partition(".")[0]
+    if level or not isinstance(locals_, _Namespace) or not (
+        top in LIBRARIES or top in OWN_PACKAGES or name in LIBRARIES
+    ):
         return builtins.__import__(name, globals_, locals_, names or (), level)
-    top = module = LazyModule(library, globals_)
-    for part in path:
-        parent, module = module, LazyModule(f"{module.__name__}.{part}", globals_, vars(module))
-        vars(parent)[part] = module
-    return top
+    return LazyImport(name, names or ())
 
 
-_BUILTINS = {**vars(builtins), "__import__": _import}
+def _load(namespace: dict[str, Any], name: str) -> Any:
+    """Run the noted import of a name, and store its value. Raises KeyError if no import binds the name."""
+    noted: LazyImport | None = namespace[_NOTED].get(name)
+    if noted is None:
+        return namespace[name]  # another thread has run it
+    value = namespace[name] = noted._run(namespace)
+    namespace[_NOTED].pop(name, None)
+    return value
 
 
-def _create_module(spec: ModuleSpec) -> ModuleType | None:
-    """A module of ours that runs with `_import`. None for a package beside ours in the same archive."""
-    if spec.name.partition(".")[0] not in OWN_PACKAGES:
-        return None
-    module = ModuleType(spec.name)
-    vars(module)["__builtins__"] = _BUILTINS
-    return module
+def _attribute(namespace: dict[str, Any], name: str) -> Any:
+    """The `__getattr__` of a module of ours, for those that look into it from outside."""
+    try:
+        return _load(namespace, name)
+    except KeyError:
+        raise AttributeError(f"module {namespace['__name__']!r} has no attribute {name!r}") from None
+
+
+class _Builtins(dict[str, Any]):
+    """The `__builtins__` of modules of ours, where Python looks for a name that a module does not have."""
+
+    def __missing__(self, name: str) -> Any:
+        namespace = sys._getframe(1).f_globals  # noqa: SLF001 - of the code that uses the name
+        try:
+            return _load(namespace, name)
+        except KeyError:
+            return vars(builtins)[name]  # added after this copy was made
+
+
+class _Namespace(dict[str, Any]):
+    """The local names of a module of ours while it runs. They are its globals, without lazy imports."""
+
+    def __init__(self, namespace: dict[str, Any]) -> None:
+        super().__init__()
+        self.globals = namespace
+        self.noted = namespace[_NOTED]
+
+    def __getitem__(self, name: str) -> Any:
+        return self.globals[name]
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        if type(value) is LazyImport:
+            self.noted[name] = value._after(self.noted.get(name))
+        else:
+            self.noted.pop(name, None)
+            self.globals[name] = value
+
+    def __delitem__(self, name: str) -> None:
+        del self.globals[name]
+
+
+_BUILTINS = _Builtins(vars(builtins), __import__=_import)
+
+
+def _exec_module(loader: Any, module: ModuleType) -> None:
+    """`exec_module` for a loader of modules of ours. A zip file's loader also loads what lies beside them."""
+    if module.__name__.partition(".")[0] not in OWN_PACKAGES:
+        type(loader).exec_module(loader, module)
+        return
+    namespace = vars(module)
+    namespace |= {
+        _NOTED: {},
+        "__builtins__": _BUILTINS,
+        "__getattr__": partial(_attribute, namespace),
+    }
+    exec(loader.get_code(module.__name__), namespace, _Namespace(namespace))  # noqa: S102 - as every loader
 
 
 class _Finder:
-    """Finds modules as Python does, and lets those of `OWN_PACKAGES` be created by the function above."""
+    """Finds modules of `OWN_PACKAGES` as Python does, and runs them with lazy imports."""
 
     @staticmethod
     def find_spec(
@@ -121,6 +191,6 @@ class _Finder:
         if name.partition(".")[0] not in OWN_PACKAGES:
             return None
         spec = PathFinder.find_spec(name, path, target)
-        if spec is not None and spec.loader is not None:
-            spec.loader.create_module = _create_module  # type: ignore[method-assign]
+        if spec is not None and hasattr(loader := spec.loader, "get_code"):
+            loader.exec_module = partial(_exec_module, loader)  # type: ignore[union-attr, method-assign]
         return spec
