@@ -56,7 +56,7 @@ def load_names(function: FunctionType) -> None:
     """Run the lazy imports of the names that a function uses, for a compiler that reads its globals."""
     namespace = function.__globals__
     for name in namespace.get(_NOTED, {}).keys() & set(function.__code__.co_names):
-        _load(namespace, name)
+        _value(namespace, name)
 
 
 class LazyImport:
@@ -112,22 +112,21 @@ def _import(
     return LazyImport(name, names or ())
 
 
-def _load(namespace: dict[str, Any], name: str) -> Any:
-    """Run the noted import of a name, and store its value. Raises KeyError if no import binds the name."""
-    noted: LazyImport | None = namespace[_NOTED].get(name)
-    if noted is None:
-        return namespace[name]  # another thread has run it
-    value = namespace[name] = noted._run(namespace)
+def _value(namespace: dict[str, Any], name: str) -> Any:
+    """The value of a module's name; runs the lazy import that binds it. Raises KeyError if nothing does."""
+    lazy_import: LazyImport | None = namespace[_NOTED].get(name)
+    if lazy_import is None:
+        return namespace[name]  # another thread has just stored it
+    value = namespace[name] = lazy_import._run(namespace)
     namespace[_NOTED].pop(name, None)
     return value
 
 
 def _attribute(namespace: dict[str, Any], name: str) -> Any:
     """The `__getattr__` of a module of ours, for those that look into it from outside."""
-    try:
-        return _load(namespace, name)
-    except KeyError:
-        raise AttributeError(f"module {namespace['__name__']!r} has no attribute {name!r}") from None
+    if name in namespace[_NOTED] or name in namespace:
+        return _value(namespace, name)
+    raise AttributeError(f"module {namespace['__name__']!r} has no attribute {name!r}")
 
 
 class _Builtins(dict[str, Any]):
@@ -135,10 +134,9 @@ class _Builtins(dict[str, Any]):
 
     def __missing__(self, name: str) -> Any:
         namespace = sys._getframe(1).f_globals  # noqa: SLF001 - of the code that uses the name
-        try:
-            return _load(namespace, name)
-        except KeyError:
-            return vars(builtins)[name]  # added after this copy was made
+        if name in namespace.get(_NOTED, ()) or name in namespace:
+            return _value(namespace, name)
+        return vars(builtins)[name]  # added after this copy was made
 
 
 class _Namespace(dict[str, Any]):
