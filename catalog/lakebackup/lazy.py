@@ -11,24 +11,24 @@ module's `__builtins__`. Ours are a copy of Python's with an `__import__` that r
 a `__missing__` that runs a noted import and stores its value in the module: from then on the name is an
 ordinary global. `sys.modules` has only what is loaded, and no other package notices any of this.
 
-Three things see names only after their first use, since they read a module's dictionary: numba (use
-`load_names`), cloudpickle when it pickles a function by value, and `dir`. An import that must fail at once,
-in order to be caught, belongs into a function.
+Some tools read a module's dictionary and see only names that were used before: numba and `get_type_hints` of a
+class (use `load_names`), cloudpickle when it pickles a function by value, and `dir`. An import that must fail
+at once, because the failure is caught, belongs into the function that catches it.
 """
 
 from __future__ import annotations
 
 import builtins
+import re
 import sys
 from functools import partial
 from importlib.machinery import PathFinder
-from types import FunctionType, ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:  # this module runs before imports are lazy
-    from collections.abc import Mapping, Sequence
-    from importlib.abc import InspectLoader
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from importlib.machinery import ModuleSpec
+    from types import ModuleType
 
 #: The packages whose modules import lazily, both each other and `LIBRARIES`.
 OWN_PACKAGES = frozenset({"lakebackup", "lakebackup_jobs", "lakebackup_sql", "pyspark_lakebackup"})
@@ -38,11 +38,11 @@ LIBRARIES = frozenset(
         "argparse", "backports", "boto3", "botocore", "confluent_kafka", "cramjam", "cronsim", "cryptography",
         "deltalake", "duckdb", "fastapi", "fastavro", "grpc", "importlib.metadata", "jinja2", "llvmlite",
         "markupsafe", "numba", "numpy", "pandas", "polars", "prometheus_client", "prompt_toolkit", "py4j",
-        "pyarrow", "pydantic", "pydantic_settings", "pygments", "pyspark", "rich", "s3transfer", "sqlglot", "ssl",
-        "starlette", "tempfile", "tenacity", "urllib3", "uvicorn", "xml", "yaml",
+        "pyarrow", "pydantic", "pydantic_settings", "pygments", "pyspark", "rich", "s3transfer", "sqlglot",
+        "ssl", "starlette", "tempfile", "tenacity", "urllib3", "uvicorn", "xml", "yaml",
     }
 )  # fmt: skip
-# The name under which a module has its noted imports: the bound name -> the import.
+# The name under which a module keeps its imports that have not run: the bound name -> the statements.
 _NOTED = "__lazy_imports__"
 
 
@@ -52,72 +52,84 @@ def install() -> None:
         sys.meta_path.insert(0, _Finder)
 
 
-def load_names(function: FunctionType) -> None:
-    """Run the lazy imports of the names that a function uses, for a compiler that reads its globals."""
-    namespace = function.__globals__
-    for name in namespace.get(_NOTED, {}).keys() & set(function.__code__.co_names):
+def load_names(function_or_class: Callable[..., Any]) -> None:
+    """Run the lazy imports of the names that a function's code uses, or the annotations of a class.
+
+    For those that read a module's dictionary: numba, and `typing.get_type_hints` of a class.
+    """
+    function: Any = function_or_class
+    if not isinstance(function, type):
+        _load(function.__globals__, function.__code__.co_names)
+        return
+    for base in function.__mro__:
+        for annotation in vars(base).get("__annotations__", {}).values():
+            _load(vars(sys.modules[base.__module__]), re.findall(r"\w+", str(annotation)))
+
+
+def _load(namespace: dict[str, Any], names: Iterable[str]) -> None:
+    for name in namespace.get(_NOTED, {}).keys() & set(names):
         _value(namespace, name)
 
 
-class LazyImport:
-    """An import that has not run: `import name`, or `from name import names`, and then attributes of that.
+class Statement(NamedTuple):
+    """`import name`, or `from name import names`, and then the attributes of the module that a name gets."""
 
-    `before` is an import of another module of the same package (`import a.b` before `import a.c`).
-    """
+    name: str
+    names: tuple[str, ...]
+    attributes: tuple[str, ...] = ()
 
-    __slots__ = ("_attributes", "_before", "_name", "_names")
-
-    def __init__(
-        self, name: str, names: Sequence[str] = (), attributes: Sequence[str] = (), before: Any = None
-    ) -> None:
-        self._name, self._names, self._attributes, self._before = name, names, attributes, before
-
-    def __getattr__(self, attribute: str) -> LazyImport:
-        """What `from … import attribute`, and `import a.attribute as b`, ask for."""
-        return LazyImport(self._name, (attribute,) if self._names else (), (*self._attributes, attribute))
-
-    def _after(self, before: object) -> LazyImport:
-        """This import with the one that bound the same name before it, if both bind a package."""
-        if isinstance(before, LazyImport) and not (self._attributes or before._attributes):
-            return LazyImport(self._name, before=before)
-        return self
-
-    def _run(self, namespace: dict[str, Any]) -> Any:
-        if self._before is not None:
-            self._before._run(namespace)
-        value: Any = builtins.__import__(self._name, namespace, None, self._names, 0)
-        for attribute in self._attributes:
+    def run(self, namespace: dict[str, Any]) -> Any:
+        """Import for the module with this namespace. Raises what the import raises."""
+        value: Any = builtins.__import__(self.name, namespace, None, self.names, 0)
+        for attribute in self.attributes:
             module = value.__name__
             try:
                 value = getattr(value, attribute)
             except AttributeError:
                 if (value := sys.modules.get(f"{module}.{attribute}")) is None:
-                    raise ImportError(f"cannot import name {attribute!r} from {module!r}", name=module) from None
+                    raise ImportError(
+                        f"cannot import name {attribute!r} from {module!r}", name=module
+                    ) from None
         return value
+
+
+class LazyImport:
+    """What an import statement gets instead of a module. It exists until the statement ends."""
+
+    __slots__ = ("lazy_statement",)  # no name that a module has
+
+    def __init__(self, statement: Statement) -> None:
+        self.lazy_statement = statement
+
+    def __getattr__(self, attribute: str) -> LazyImport:
+        """What `from a import attribute` binds, or `import a.attribute as b`."""
+        name, names, attributes = self.lazy_statement
+        return LazyImport(Statement(name, (attribute,) if names else (), (*attributes, attribute)))
 
 
 def _import(
     name: str,
     globals_: Mapping[str, Any] | None = None,
     locals_: Mapping[str, Any] | None = None,
-    names: Sequence[str] | None = (),
+    names: tuple[str, ...] | None = (),
     level: int = 0,
 ) -> Any:
-    """`__import__` for modules of ours. Imports in functions, whose locals Python does not pass, run at once."""
+    """`__import__` for modules of ours. Imports in functions and classes run at once."""
     top = name.partition(".")[0]
-    if level or not isinstance(locals_, _Namespace) or not (
-        top in LIBRARIES or top in OWN_PACKAGES or name in LIBRARIES
-    ):
-        return builtins.__import__(name, globals_, locals_, names or (), level)
-    return LazyImport(name, names or ())
+    lazy = top in OWN_PACKAGES or top in LIBRARIES or name in LIBRARIES
+    if lazy and not level and isinstance(locals_, _Namespace):
+        return LazyImport(Statement(name, names or ()))
+    return builtins.__import__(name, globals_, locals_, names or (), level)
 
 
 def _value(namespace: dict[str, Any], name: str) -> Any:
-    """The value of a module's name; runs the lazy import that binds it. Raises KeyError if nothing does."""
-    lazy_import: LazyImport | None = namespace[_NOTED].get(name)
-    if lazy_import is None:
+    """The value of a module's name; runs the lazy imports that bind it. Raises KeyError if nothing does."""
+    statements: tuple[Statement, ...] = namespace[_NOTED].get(name, ())
+    if not statements:
         return namespace[name]  # another thread has just stored it
-    value = namespace[name] = lazy_import._run(namespace)
+    for statement in statements:
+        value = statement.run(namespace)
+    namespace[name] = value
     namespace[_NOTED].pop(name, None)
     return value
 
@@ -145,14 +157,15 @@ class _Namespace(dict[str, Any]):
     def __init__(self, namespace: dict[str, Any]) -> None:
         super().__init__()
         self.globals = namespace
-        self.noted = namespace[_NOTED]
+        self.noted: dict[str, tuple[Statement, ...]] = namespace[_NOTED]
 
     def __getitem__(self, name: str) -> Any:
         return self.globals[name]
 
     def __setitem__(self, name: str, value: Any) -> None:
         if type(value) is LazyImport:
-            self.noted[name] = value._after(self.noted.get(name))
+            # `import a.b` and `import a.c` bind the same name, and both run.
+            self.noted[name] = (*self.noted.get(name, ()), value.lazy_statement)
         else:
             self.noted.pop(name, None)
             self.globals[name] = value
@@ -170,11 +183,9 @@ def _exec_module(loader: Any, module: ModuleType) -> None:
         type(loader).exec_module(loader, module)
         return
     namespace = vars(module)
-    namespace |= {
-        _NOTED: {},
-        "__builtins__": _BUILTINS,
-        "__getattr__": partial(_attribute, namespace),
-    }
+    namespace[_NOTED] = {}
+    namespace["__builtins__"] = _BUILTINS
+    namespace["__getattr__"] = partial(_attribute, namespace)
     exec(loader.get_code(module.__name__), namespace, _Namespace(namespace))  # noqa: S102 - as every loader
 
 
@@ -190,5 +201,5 @@ class _Finder:
             return None
         spec = PathFinder.find_spec(name, path, target)
         if spec is not None and hasattr(loader := spec.loader, "get_code"):
-            loader.exec_module = partial(_exec_module, loader)  # type: ignore[union-attr, method-assign]
+            loader.exec_module = partial(_exec_module, loader)  # type: ignore[union-attr,method-assign]
         return spec

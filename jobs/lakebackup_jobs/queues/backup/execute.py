@@ -16,7 +16,7 @@ from pydantic import TypeAdapter
 from lakebackup.errors import Refused
 from lakebackup.formats.queues import snapshot_json
 from lakebackup.plan.queues import backup as planning
-from lakebackup.plan.queues.backup import QueuePlan  # noqa: TC001 - read by pydantic
+from lakebackup.plan.queues.backup import QueuePlan
 from lakebackup.plan.topics.forks import BackupEnd
 from lakebackup.rows.base import QUEUES
 from lakebackup.rows.queues import QueueSchema
