@@ -12,7 +12,7 @@ import json
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import parse_qsl
 
 import numpy as np
@@ -48,10 +48,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
+    from pyspark.sql import DataFrame
 
     from lakebackup.plan.logs.restore import LogRestorePlan, LogRestoreRequest
     from lakebackup.plan.partitions import TopicState
-    from lakebackup_jobs.logs.restore.apply import Changes
+    from lakebackup.sql_engine.worker import Cluster
 
 # Only the last record of a key counts, and no value that the database accepted may be too large.
 _SETTINGS = {"cleanup.policy": "compact", "max.message.bytes": str(2**30)}
@@ -61,6 +62,23 @@ _MOST_LISTED = 10
 OWN_NAMES = "lakebackup-log-"
 _HEADER = b"\x02\x12commit_ts\x02"  # in Avro: one header named commit_ts, whose value is not null
 _BATCH_ROWS = 50_000
+
+
+class LogContent(Protocol):
+    """What is needed of a log's changes; `lakebackup_jobs.logs.restore.apply.Changes` describes it."""
+
+    @property
+    def cluster(self) -> Cluster: ...
+    @property
+    def plan(self) -> LogRestorePlan: ...
+    @property
+    def splits(self) -> Any: ...
+    @property
+    def before(self) -> Held | None: ...
+    @property
+    def after(self) -> Held: ...
+    def emptied(self) -> DataFrame | None: ...
+    def write_files(self, path: str, *, whole: bool = True) -> dict[str, int]: ...
 
 
 class ChangeTopics(Target):
@@ -99,7 +117,7 @@ class ChangeTopics(Target):
             )
         return None
 
-    def write(self, content: Changes) -> dict[str, int]:
+    def write(self, content: LogContent) -> dict[str, int]:
         """Stage the changes once, and produce them from where an earlier attempt stopped."""
         goal = content.after
         identity = json.dumps([self._state_path, goal.text()])
@@ -138,7 +156,7 @@ class ChangeTopics(Target):
         self._update_state(held=goal_fields, topics={**earlier_ids, **ids}, doing=None)
         return {"entries": in_progress["entries"], "topics": len(topics)}
 
-    def _produce(self, content: Changes, files: Sequence[str], topic: str, group: str) -> int:
+    def _produce(self, content: LogContent, files: Sequence[str], topic: str, group: str) -> int:
         """Produce the staged files, each from its group's offset. Returns the number of all changes."""
         job = ProduceJob(
             uri=self._storage.uri,
@@ -173,7 +191,7 @@ class ChangeTopics(Target):
             )
         return [check_topic_name(topic_of(self._prefix, name)) for name in dict.fromkeys(names)]
 
-    def _check_topics(self, topics: Sequence[str], content: Changes) -> None:
+    def _check_topics(self, topics: Sequence[str], content: LogContent) -> None:
         """Raise Refused when the topics hold anything else, or keys that this restore could not delete."""
         continued = content.before
         emptied = content.emptied() if continued else None
@@ -255,7 +273,7 @@ class ChangeTopics(Target):
             return None
         return paths
 
-    def _stage(self, content: Changes, folder: str) -> list[str]:
+    def _stage(self, content: LogContent, folder: str) -> list[str]:
         content.write_files(f"{self._storage.uri}/{folder}changes", whole=False)
         paths = [entry.path for entry in self._storage.list(f"{folder}changes/")]
         files = sorted(path for path in paths if path.endswith(".parquet"))

@@ -15,7 +15,7 @@ from lakebackup.plan.topics.request import RestoreRequest
 from lakebackup_jobs.queues.backup import request as backup_queue
 from lakebackup_jobs.queues.backup.request import QueueRequest
 from lakebackup_jobs.snapshots import backup as backup_snapshot
-from lakebackup_jobs.snapshots.backup import SnapshotRequest
+from lakebackup_jobs.snapshots.request import SnapshotRequest
 from lakebackup_jobs.topics import resume
 from lakebackup_jobs.topics.request import BackupRequest
 

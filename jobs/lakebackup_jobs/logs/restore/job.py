@@ -25,8 +25,9 @@ from lakebackup_jobs.lifecycle.scratch import open_scratch
 from lakebackup_jobs.lifecycle.tasks.progress import TaskProgress
 from lakebackup_jobs.lifecycle.tasks.splits import clear
 from lakebackup_jobs.lifecycle.workspace import Workspace
-from lakebackup_jobs.targets import Held, is_done, open_target, require_same
+from lakebackup_jobs.targets import Held, is_done, require_same
 from lakebackup_jobs.targets.delta import DeltaTarget
+from lakebackup_jobs.targets.opening import open_target
 from lakebackup_sql import load
 
 if TYPE_CHECKING:
