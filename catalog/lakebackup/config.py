@@ -315,12 +315,13 @@ class Settings(BaseModel):
     )
     runner: Literal["auto", "spark", "local"] = Field(
         "auto",
-        description="what runs the tasks of a backup or a merge: spark, local (threads of the command's own "
-        "process), or auto: local for a small increment",
+        description="what runs the tasks of a job: spark, local (threads of the command's own process), or "
+        "auto: local for little data",
     )
     local_below: ByteSize = Field(
         ByteSize(LOCAL_BELOW),
-        description="an increment up to this size is small, such as 16MiB of records; files count a quarter",
+        description="up to this size is little data: of the records that a backup reads, of the stored files "
+        "that a restore or a check reads; files of a snapshot count a quarter, when restored a 64th",
     )
     bandwidth: Annotated[ByteSize | None, BeforeValidator(_rate)] = Field(
         None,

@@ -7,13 +7,13 @@ never loads anything. A library that is not installed raises ModuleNotFoundError
 
 How it works: `install` adds a finder for `OWN_PACKAGES` alone, which runs their modules in a namespace that
 notes lazy imports instead of storing a value. Python looks for a global name in the module, then in the
-module's `__builtins__`. Ours are a copy of Python's with an `__import__` that returns a `LazyImport`, and with
-a `__missing__` that runs a noted import and stores its value in the module: from then on the name is an
+module's `__builtins__`. Ours are a copy of Python's with an `__import__` that returns a `LazyImport`, and
+with a `__missing__` that runs a noted import and stores its value in the module: from then on the name is an
 ordinary global. `sys.modules` has only what is loaded, and no other package notices any of this.
 
-Some tools read a module's dictionary and see only names that were used before: numba and `get_type_hints` of a
-class (use `load_names`), cloudpickle when it pickles a function by value, and `dir`. An import that must fail
-at once, because the failure is caught, belongs into the function that catches it.
+Some tools read a module's dictionary and see only names that were used before: numba and `get_type_hints` of
+a class (use `load_names`), cloudpickle when it pickles a function by value, and `dir`. An import that must
+fail at once, because the failure is caught, belongs into the function that catches it.
 """
 
 from __future__ import annotations

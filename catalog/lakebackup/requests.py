@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 _ADAPTER: TypeAdapter[Any] = TypeAdapter(Any)
-#: The default size in bytes up to which an increment counts as small.
-LOCAL_BELOW = 16 << 20
+#: The default size in bytes up to which the runner `auto` runs a job in its own process.
+LOCAL_BELOW = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +39,9 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class RunRequest(Request):
-    """The parameters of a job whose tasks run on Spark or in its own process, see lifecycle.runner.
+    """The parameters of a job whose tasks run on Spark or in its own process, see lifecycle.tasks.runner.
 
-    The runner `auto` runs an increment of up to `local_below` bytes in the process.
+    The runner `auto` runs a job that reads up to `local_below` bytes in the process.
     """
 
     _: KW_ONLY

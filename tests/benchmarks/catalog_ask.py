@@ -77,11 +77,11 @@ class Spark:
 def difference(reader: CatalogReader, a: int, b: int) -> list[dict[str, Any]]:
     from tests.benchmarks.catalog_data import backup_id
 
-    from lakebackup.plan.diff import choose_changes
+    from lakebackup.plan.diff import with_changes
 
     ids = backup_id(a), backup_id(b)
     backups_by_id = {row["backup_id"]: row for row in reader.rows("diff_backups", a=ids[0], b=ids[1])}
-    totals = choose_changes(reader, backups_by_id[ids[0]], backups_by_id[ids[1]]).rows("diff_totals")
+    totals = with_changes(reader, backups_by_id[ids[0]], backups_by_id[ids[1]]).rows("diff_totals")
     return [{"change": row["change"], "files": row["files"]} for row in totals]
 
 

@@ -76,7 +76,7 @@ def _restore_and_read(asker: Asker) -> int:
         asker.reader.home.uri, "file:/nowhere", source=SOURCE, patterns=(".*",), to_ts=asker.instant(0.2)
     )
     plan = plan_restore(request, asker.reader)
-    return sum(batch.num_rows for batch in plan.chosen.query("selected_files"))
+    return plan.file.rows
 
 
 def _window(asker: Asker) -> int:
@@ -112,11 +112,11 @@ def _backup(asker: Asker) -> int:
 
 
 def _difference(asker: Asker, distance: int) -> int:
-    from lakebackup.plan.diff import choose_changes
+    from lakebackup.plan.diff import with_changes
 
     a, b = asker.facts["pairs"][distance]
     backups_by_id = {row["backup_id"]: row for row in asker.rows("diff_backups", a=a, b=b)}
-    changes = choose_changes(asker.reader, backups_by_id[a], backups_by_id[b])
+    changes = with_changes(asker.reader, backups_by_id[a], backups_by_id[b])
     return sum(row["files"] for row in changes.rows("diff_totals"))
 
 
@@ -130,8 +130,7 @@ def _prune(asker: Asker) -> int:
     from lakebackup.plan.upkeep.prune import Leaving, plan_prune, window_of
 
     last_ts = asker.facts["last_ts"]
-    reader = asker.reader.apart()
-    reader.give("policies", window_of(SOURCE, now=last_ts, days=14))
+    reader = asker.reader.with_rows("policies", window_of(SOURCE, now=last_ts, days=14))
     backups = tuple(Leaving(**row) for row in reader.rows("prune_backups", source=SOURCE))
     return plan_prune(asker.reader, SOURCE, backups=backups, now=last_ts).gone_files
 

@@ -11,10 +11,13 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tests.benchmarks.asking import answer
 from tests.benchmarks.chains_data import HOUR_MS, KEPT_HOURS, SOURCE, TOPICS
+
+if TYPE_CHECKING:
+    from lakebackup.plan.upkeep.prune import TopicsPrune
 
 CHAIN, PLAN, PROOF = "chain", "plan", "proof"
 WINDOW_DAYS = 14
@@ -34,14 +37,13 @@ class SqlCatalog:
     def __init__(self, folder: Path, engine: str) -> None:
         from lakebackup.store.reader import CatalogReader
 
-        self._folder, self._name = folder, engine
+        self._folder = folder
         self._reader = CatalogReader.require(str(folder))
-        self._engine: Any = CatalogReader(str(folder))
+        self._planner = CatalogReader(str(folder))
         if engine == "spark":
-            from lakebackup.sql_engine.spark import SparkEngine
             from lakebackup_jobs.runtime.session import spark_session
 
-            self._engine = SparkEngine(spark_session(), f"file://{folder}/catalog")
+            self._planner = self._planner.on(spark_session())
 
     def chain(self, topic: str, to_ts: int) -> dict[str, Any]:
         """Plan like `lakebackup restore topics --dry-run`."""
@@ -57,28 +59,28 @@ class SqlCatalog:
 
     def plan(self, end_ts: int) -> dict[str, Any]:
         """Plan like `lakebackup prune 14` at the time `end_ts`."""
+        plan = self._plan(end_ts)
+        return {"backups": len(plan.backups), "files": plan.gone_files, "bytes": plan.gone_bytes}
+
+    def _plan(self, end_ts: int) -> TopicsPrune:
         from lakebackup.plan.upkeep.prune import Leaving, plan_prune, window_of
         from lakebackup.store.reader import CatalogReader
 
-        reader = CatalogReader(str(self._folder))
-        reader.give("policies", window_of(SOURCE, now=end_ts, days=WINDOW_DAYS))
+        window = window_of(SOURCE, now=end_ts, days=WINDOW_DAYS)
+        reader = CatalogReader(str(self._folder)).with_rows("policies", window)
         backups = tuple(Leaving(**row) for row in reader.rows("prune_backups", source=SOURCE))
-        plan = plan_prune(self._engine, SOURCE, backups=backups, now=end_ts)
-        plan.give(self._engine)
-        return {"backups": len(backups), "files": plan.gone_files, "bytes": plan.gone_bytes}
+        return plan_prune(self._planner, SOURCE, backups=backups, now=end_ts)
 
     def proof(self, end_ts: int) -> dict[str, Any]:
         """Plan and prove like `lakebackup prune 14 --delete`, up to the first change."""
-        totals = self.plan(end_ts)
-        if self._name == "spark":
-            removals = self._engine.query("prune_removals", prune_id="p", at=0)
-            removals.select("destination", "path").createOrReplaceTempView("doomed")
-        else:
-            self._engine.define("doomed", "prune_removals", prune_id="p", at=0)
+        plan = self._plan(end_ts)
+        reader = plan.with_relations(self._planner)
+        reader = reader.with_query("doomed", "prune_removals", prune_id="p", at=0)
         broken = (
-            self._engine.rows("prune_proof", source=SOURCE),
-            self._engine.rows("prune_chains", source=SOURCE),
+            reader.rows("prune_proof", source=SOURCE),
+            reader.rows("prune_chains", source=SOURCE),
         )
+        totals = {"backups": len(plan.backups), "files": plan.gone_files, "bytes": plan.gone_bytes}
         return {**totals, "broken": sum(map(len, broken))}
 
 

@@ -366,8 +366,7 @@ class Chains(RuleBasedStateMachine):
                 require_restorable(plan, {"empty"})
         require_restorable(plan, {"empty", "gap"} if has_gap else {"empty"})
         assert (
-            until(self.rows_of(f["path"] for f in plan.chosen.rows("selected_files")), to_ts)
-            == expected_records
+            until(self.rows_of(f["path"] for f in plan.file.table().to_pylist()), to_ts) == expected_records
         )
 
     def check(self) -> None:

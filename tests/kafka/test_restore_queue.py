@@ -30,12 +30,11 @@ from lakebackup.store.reader import CatalogReader
 from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.kafka.admin.cluster import Cluster
 from lakebackup_jobs.kafka.client.produce import RestoreProducer
-from lakebackup_jobs.lifecycle.deletion.lock import RestoreLog
 from lakebackup_jobs.lifecycle.identity import micros
+from lakebackup_jobs.lifecycle.restore import RestoreRun
 from lakebackup_jobs.queues.restore import job as restore_queue
-from lakebackup_jobs.queues.restore import prepare as preparing
 from lakebackup_jobs.queues.restore import replay_task, scan_task
-from lakebackup_jobs.queues.restore import splits as queue_splits
+from lakebackup_jobs.queues.restore import shares as queue_shares
 from lakebackup_jobs.queues.restore.engine_folder import EngineFolder
 from lakebackup_jobs.queues.restore.restore_state import RestoreState
 from lakebackup_jobs.snapshots import restore as restore_snapshot
@@ -278,7 +277,7 @@ STEPS = (
     _die_after(RestoreState, "write"),
     _die_after(CatalogWriter, "record_once"),
     _die_after(EngineFolder, "finish"),
-    _die_after(RestoreLog, "finish"),
+    _die_after(RestoreRun, "complete"),
 )
 # The first step after which the catalog has rows of the restore.
 FIRST_RECORDED_STEP = STEPS[-3]
@@ -292,7 +291,7 @@ def test_a_restore_resumes_after_an_interruption_at_any_step(
     ops, tid = list(graph.writers.ops), int(second_incremental["last_tid"]) - 8
     queues, folder = lab.queues(graph.queues), lab.new_folder()
     monkeypatch.setattr(replay_task, "TRANSACTION_BYTES", 1)  # a file in each transaction
-    monkeypatch.setattr(queue_splits, "AT_ONCE", 1)
+    monkeypatch.setattr(queue_shares, "AT_ONCE", 1)
     for step in STEPS:
         if step is FIRST_RECORDED_STEP:
             before_us = micros(datetime.now(UTC))
@@ -448,7 +447,7 @@ def test_messages_written_during_a_restore_belong_to_the_right_history(
         _send(lab, partition, (tid, None, "write"))
         last_incremental = lab.backup(graph, "incremental")
     monkeypatch.setattr(replay_task, "TRANSACTION_BYTES", 1)
-    monkeypatch.setattr(queue_splits, "AT_ONCE", 1)
+    monkeypatch.setattr(queue_shares, "AT_ONCE", 1)
 
     def restore() -> tuple[dict[str, Any], list[int]]:
         result = lab.restore(lab.new_folder(), append=True)
@@ -492,24 +491,21 @@ def test_messages_written_during_a_restore_belong_to_the_right_history(
     assert [int(header(record, "tid") or 0) for _, record in messages] == [0, 10, 40, 20]
 
 
-@pytest.mark.parametrize("limit", chosen(["ENTRIES", "LITTLE"], ["ENTRIES"]))
 def test_a_restore_on_spark_gives_the_same_messages(
-    copied: History, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, limit: str
+    copied: History, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Spark is used for many messages, and for many bytes."""
     lab, graph, (_, _, second_incremental) = copied.lab, copied.graph, copied.backups
     ops, tid = list(graph.writers.ops), int(second_incremental["last_tid"]) - 8
     sessions: list[Any] = []
 
-    def give_scans(reader: Any, session: Any, *arguments: Any) -> None:
+    def with_scans(reader: Any, session: Any, *arguments: Any) -> Any:
         sessions.append(session)
-        original_give_scans(reader, session, *arguments)
+        return original_with_scans(reader, session, *arguments)
 
-    original_give_scans = scan_task.give_scans
-    monkeypatch.setattr(scan_task, "give_scans", give_scans)
+    original_with_scans = scan_task.with_scans
+    monkeypatch.setattr(scan_task, "with_scans", with_scans)
     queues, folder = lab.queues(graph.queues), lab.new_folder()
-    monkeypatch.setattr(preparing, limit, -1)
-    request = lab.wanted(folder, maps(graph, queues), to_tid=tid)
+    request = replace(lab.wanted(folder, maps(graph, queues), to_tid=tid), runner="spark")
     restore_queue.run(request, spark=spark, reporter=lab.reporter)
     require_same(
         messages_in(lab, queues),
@@ -521,9 +517,7 @@ def test_a_restore_on_spark_gives_the_same_messages(
 
 
 @pytest.mark.long
-def test_a_restore_on_spark_without_open_transactions(
-    graph_lab: GraphLab, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_restore_on_spark_without_open_transactions(graph_lab: GraphLab, spark: SparkSession) -> None:
     lab = graph_lab
     graph = lab.begin()
     partition = graph.queues.places[0]
@@ -532,8 +526,7 @@ def test_a_restore_on_spark_without_open_transactions(
     _send(lab, partition, (2, None, "write"), (3, "t", "write"), (4, "t", "commit"), (5, None, "write"))
     lab.backup(graph, "incremental")
     queues = lab.queues(graph.queues)
-    monkeypatch.setattr(preparing, "LITTLE", -1)
-    request = lab.wanted(lab.new_folder(), maps(graph, queues), to_tid=4)
+    request = replace(lab.wanted(lab.new_folder(), maps(graph, queues), to_tid=4), runner="spark")
     result = restore_queue.run(request, spark=spark, reporter=lab.reporter)
     assert (result["open_transactions"], result["open_ids"], result["entries"]) == (0, [], 3)
 

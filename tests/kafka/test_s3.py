@@ -183,9 +183,7 @@ RECORDS = [Record(i % 4, b"key %d" % i, b"value %d" % i, (), 1_600_000_000_000 +
 # Runs commands one after the other in one process, so that the cluster starts its executors once.
 DRIVER = """
 import json, sys
-from lakebackup_jobs.snapshots import restore as restore_snapshot
 from lakebackup_jobs.cli import main
-restore_snapshot._LITTLE = 0  # its tasks are tried here, and it begins them with gigabytes
 for arguments in json.load(sys.stdin):
     code = main(arguments)
     if code:
@@ -235,7 +233,8 @@ def test_topics_and_a_snapshot_are_backed_up_to_s3_and_restored(
                 "restore", "topics", name, "--source", "shop", "--repo", repo,
                 "--to", f"kafka://{broker.bootstrap}", "--map", f"{name}={name}-back",
             ],
-            ["restore", "snapshot", "--source", "store", "--repo", repo, "--to", str(restored_folder)],
+            ["restore", "snapshot", "--source", "store", "--repo", repo, "--to", str(restored_folder),
+             "--runner", "spark"],  # its tasks are tried here
         )  # fmt: skip
         assert len(list(tmp_path.glob("cluster/work-*/app-*/*/stderr"))) == 2, "one executor a worker"
     assert truth.contents(broker.bootstrap, f"{name}-back") == truth.contents(broker.bootstrap, name)

@@ -25,7 +25,7 @@ from lakebackup_jobs.archives.export import ArchiveExportRequest
 from lakebackup_jobs.archives.import_archive import ArchiveImportRequest
 from lakebackup_jobs.archives.restore import ArchiveRestoreRequest
 from lakebackup_jobs.lifecycle.atomic_dir import Staged
-from lakebackup_jobs.lifecycle.deletion.lock import recorded_restore
+from lakebackup_jobs.lifecycle.restore import Subject, restoring
 from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.upkeep import prune, verify
 from lakebackup_jobs.upkeep.prune import PruneRequest
@@ -299,11 +299,8 @@ def test_no_prune_runs_during_an_export(
     archive_export.chain_of(reader, "prod")
     CatalogWriter(spark, root).set_states([backup_id(3)], "deleted", actor="me", reason="old")
     work = Workspace(Request(root), "", quiet(), spark)
-    with (
-        pytest.raises(Busy, match="A prune of prod came in"),
-        recorded_restore(work, reader, source="prod", target="t", selection="s"),
-    ):
-        pytest.fail("what it would read may be gone")
+    with pytest.raises(Busy, match="A prune of prod came in"), restoring(work, reader) as restore:
+        restore.begin(Subject("prod", "t", "s"))
     assert CatalogReader.require(root).one("open_restores")["state"] == "failed"  # type: ignore[index]
 
 

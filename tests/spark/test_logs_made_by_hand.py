@@ -389,7 +389,7 @@ def feed(spark: SparkSession, empty_catalog: Path, tmp_path: Path) -> Log:
 def small_or_large(request: pytest.FixtureRequest, feed: Log, monkeypatch: pytest.MonkeyPatch) -> Log:
     """`feed`, restored as a small log and as a large one."""
     if request.param == "by SQL":
-        monkeypatch.setattr(Changes, "is_small", False)
+        monkeypatch.setattr(restore, "is_small", lambda _: False)
     return feed
 
 

@@ -8,7 +8,6 @@ import json
 import shutil
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
 import pytest
 from tests.support.catalogs import EPOCH, backup_id, data_file, manifest, publish
 from tests.support.command_line import quiet
@@ -35,13 +34,12 @@ from lakebackup.store.roots import destination_id
 from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.cli import main
 from lakebackup_jobs.lifecycle.progress import Reporter
-from lakebackup_jobs.lifecycle.tasks.splits import write_splits
 from lakebackup_jobs.lifecycle.workspace import Workspace
-from lakebackup_jobs.logs.restore import splits as log_splits
-from lakebackup_jobs.queues.restore import splits as queue_splits
-from lakebackup_jobs.queues.restore.splits import Partition
+from lakebackup_jobs.logs.restore import shares as log_shares
+from lakebackup_jobs.queues.restore import shares as queue_shares
+from lakebackup_jobs.queues.restore.shares import Partition
 from lakebackup_jobs.snapshots import restore as restore_snapshot
-from lakebackup_jobs.topics.restore import run
+from lakebackup_jobs.topics.restore import run, store_partitions
 from lakebackup_jobs.upkeep import prune
 from lakebackup_jobs.upkeep.prune import PruneRequest
 
@@ -51,8 +49,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from lakebackup.sql_engine import EngineChoice
-    from lakebackup.storage import Storage
-    from lakebackup.store.selection import Selection
+    from lakebackup.store.plan_file import PlanFile
 
 pytestmark = pytest.mark.spark
 
@@ -62,14 +59,9 @@ FIRST = "the first"
 QUIET = Reporter(io.StringIO(), io.StringIO())
 
 
-def files_of(selection: Selection, query: str, **parameters: Any) -> list[dict[str, Any]]:
-    return sorted(selection.rows(query, **parameters), key=str)
-
-
-def rows_in(storage: Storage, path: str) -> list[dict[str, Any]]:
-    """The rows of a split, which is an Arrow stream."""
-    with pa.ipc.open_stream(storage.get(path)) as stream:
-        return stream.read_all().to_pylist()
+def rows_of(file: PlanFile) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = file.table().to_pylist()
+    return rows
 
 
 @pytest.fixture(scope="module")
@@ -100,28 +92,31 @@ def topics(tmp_path_factory: pytest.TempPathFactory) -> MadeBackups:
 def test_restores_of_topics(
     topics: MadeBackups, spark: SparkSession, tmp_path: Path, options: dict[str, Any]
 ) -> None:
-    """By a time, by a SELECT and of a backup. Compares the queries of the chosen files, and the tasks'
-    splits."""
+    """By a time, by a SELECT and of a backup. Compares the plan files, and the tasks' shares."""
     reader = CatalogReader(str(topics.folder))
     if options.get("backup") == FIRST:
         options = {**options, "backup": str(reader.rows("list_backups", source=None)[0]["backup_id"])}
     request = RestoreRequest(str(topics.folder), "dir:out", patterns=(".*",), **options)
     duckdb_plan, spark_plan = (
-        plan_restore(request, reader_of_engine) for reader_of_engine in (reader.apart(), reader.on(spark))
+        plan_restore(request, reader_of_engine) for reader_of_engine in (reader, reader.on(spark))
     )
     assert duckdb_plan == spark_plan
     assert duckdb_plan.files
-    assert files_of(duckdb_plan.chosen, "selected_files") == files_of(spark_plan.chosen, "selected_files")
-    assert saved.digest_of(duckdb_plan.chosen) == saved.digest_of(spark_plan.chosen)
-    assert read_backups(duckdb_plan) == read_backups(spark_plan)
-    assert other_paths(duckdb_plan) == other_paths(spark_plan)
-    splits_by_engine = []
-    for plan, name in zip((duckdb_plan, spark_plan), ENGINES, strict=True):
-        storage = open_storage(str(tmp_path / name))
-        splits = write_splits(storage, plan, "here/")
-        assert write_splits(storage, plan, "here/") == splits
-        splits_by_engine.append([[storage.get(path) for path in task] for task in splits.tasks])
-    assert splits_by_engine[0] == splits_by_engine[1]
+    assert rows_of(duckdb_plan.file) == rows_of(spark_plan.file)
+    assert saved.digest_of(duckdb_plan.file) == saved.digest_of(spark_plan.file)
+    engines = (reader, reader.on(spark))
+    for plan in (duckdb_plan, spark_plan):
+        backups_read, paths = (
+            [about(plan, reader) for reader in engines] for about in (read_backups, other_paths)
+        )
+        assert backups_read[0] == backups_read[1]
+        assert paths[0] == paths[1]
+    shares = [
+        store_partitions(open_storage(str(tmp_path / name)), "here/", plan)
+        for plan, name in zip((duckdb_plan, spark_plan), ENGINES, strict=True)
+    ]
+    assert shares[0].tasks == shares[1].tasks
+    assert rows_of(shares[0].file) == rows_of(duckdb_plan.file)
 
 
 @pytest.mark.long
@@ -143,7 +138,7 @@ def test_differences(
     )
     assert duckdb_plan == spark_plan
     assert duckdb_plan.totals
-    assert files_of(duckdb_plan.changes, "diff_rows") == files_of(spark_plan.changes, "diff_rows")
+    assert duckdb_plan.changes.rows("diff_rows") == spark_plan.changes.rows("diff_rows")
     command = ["diff", first, last, "--repo", str(topics.folder), "--explain", "--json", "--engine"]
     for engine in ENGINES:
         assert main([*command, engine], spark) == 0
@@ -197,42 +192,34 @@ def test_restores_of_queues(queues: MadeQueues, spark: SparkSession, tmp_path: P
     assert plans[0] == plans[1]
     assert plans[0].files == 1
     partitions = [Partition("delta.0", EPOCH, str(n), "delta.0") for n in (0, 1)]
-    splits_by_engine = []
+    found = []
     for plan, name in zip(plans, ENGINES, strict=True):
         storage = open_storage(str(tmp_path / name))
-        splits = queue_splits.write_splits(storage, plan.chosen, "here/", partitions)
-        scanned = queue_splits.write_scan_splits(storage, plan.chosen, "scan/", 0)
-        splits_by_engine.append(
-            [
-                [[storage.get(path) for path in task] for task in splits.tasks],
-                [row for (path,) in scanned.tasks for row in rows_in(storage, path)],
-            ]
-        )
-    assert splits_by_engine[0] == splits_by_engine[1]
+        shares = queue_shares.store_partitions(storage, plan.file, "here/", partitions)
+        scan = queue_shares.store_scan(storage, reader, plan.file, "scan/", 0)
+        found.append((shares.tasks, rows_of(shares.file), scan.tasks, rows_of(scan.file)))
+    assert found[0] == found[1]
 
 
 def test_restores_of_snapshots(
     queues: MadeQueues, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(restore_snapshot, "_SPLIT_BYTES", 1)
-    monkeypatch.setattr(restore_snapshot, "_MOST_SPLITS", 1 << 40)
+    monkeypatch.setattr(restore_snapshot, "_SHARE_BYTES", 1)
+    monkeypatch.setattr(restore_snapshot, "MOST_TASKS", 1 << 40)
     reader = CatalogReader(str(queues.root))
     for select in (None, "SELECT * FROM snapshot_files WHERE added_in = 1"):
         request = SnapshotRestoreRequest(str(queues.root), "out", source="social.snapshot", select=select)
-        plans = [
-            snapshot_plan(request, reader_of_engine)
-            for reader_of_engine in (reader.apart(), reader.on(spark))
-        ]
+        plans = [snapshot_plan(request, reader_of_engine) for reader_of_engine in (reader, reader.on(spark))]
         assert plans[0] == plans[1]
         assert plans[0].files == 2
         assert restore_digest(plans[0]) == restore_digest(plans[1])
-        splits_by_engine = []
-        for plan, name in zip(plans, ENGINES, strict=True):
-            storage = open_storage(str(tmp_path / name))
-            paths = restore_snapshot.write_splits(storage, plan)
-            splits_by_engine.append({path: rows_in(storage, path) for path in paths})
-        assert splits_by_engine[0] == splits_by_engine[1]
-        assert len(splits_by_engine[0]) == 2
+        shares = [
+            restore_snapshot.store_shares(open_storage(str(tmp_path / name)), plan)
+            for plan, name in zip(plans, ENGINES, strict=True)
+        ]
+        assert rows_of(shares[0].file) == rows_of(shares[1].file)
+        assert shares[0].tasks == shares[1].tasks
+        assert len(shares[0].tasks) == 2
 
 
 def test_restores_of_logs(spark: SparkSession, tmp_path: Path) -> None:
@@ -247,14 +234,13 @@ def test_restores_of_logs(spark: SparkSession, tmp_path: Path) -> None:
     plans = [log_plan(request, reader_of_engine) for reader_of_engine in (reader, reader.on(spark))]
     assert plans[0] == plans[1]
     assert (plans[0].writes.files, plans[0].values.files) == (1, 1)
-    splits_by_engine = []
-    for plan, name in zip(plans, ENGINES, strict=True):
-        storage = open_storage(str(tmp_path / name))
-        splits = log_splits.write_splits(storage, plan, "here/", keys=None, checksum=True)
-        splits_by_engine.append(
-            {kind: [rows_in(storage, path) for path in paths] for kind, paths in splits.paths.items()}
-        )
-    assert splits_by_engine[0] == splits_by_engine[1]
+    options: dict[str, Any] = {"roots": reader.destinations(), "keys": None, "checksum": True}
+    shares = [
+        log_shares.store_shares(open_storage(str(tmp_path / name)), plan, "here/", **options)
+        for plan, name in zip(plans, ENGINES, strict=True)
+    ]
+    assert rows_of(shares[0].file) == rows_of(shares[1].file)
+    assert shares[0].shares == shares[1].shares
 
 
 @pytest.fixture

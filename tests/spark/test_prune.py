@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -22,8 +23,8 @@ from lakebackup.store import tombstones
 from lakebackup.store.lease import Lease
 from lakebackup.store.reader import CatalogReader
 from lakebackup.store.writer import CatalogWriter
-from lakebackup_jobs.lifecycle.deletion import lock as restoring
 from lakebackup_jobs.lifecycle.deletion.executor import Deletion, Removals
+from lakebackup_jobs.lifecycle.restore import RestoreRun
 from lakebackup_jobs.topics import restore as restore_topics
 from lakebackup_jobs.upkeep import prune, verify
 
@@ -121,14 +122,9 @@ def test_the_proof_stops_a_prune_of_needed_files(root: Path, monkeypatch: pytest
     write = Deletion._write_removals
 
     def remove_needed_files(deletion: Deletion, prune_id: str, removals: Removals) -> Any:
-        def cut_at(low: int) -> None:
-            cuts = [plans.Cut("prod", "orders", EPOCH, region, low, low, 0) for region in "01"]
-            removals.reader.give("cuts", plans.relation(plans.Cut, cuts))
-
-        cut_at(50)
-        chunks = write(deletion, prune_id, removals)
-        cut_at(40)
-        return chunks
+        cuts = [plans.Cut("prod", "orders", EPOCH, region, 50, 50, 0) for region in "01"]
+        reader = removals.reader.with_rows("cuts", plans.relation(plans.Cut, cuts))
+        return write(deletion, prune_id, replace(removals, reader=reader))
 
     monkeypatch.setattr(Deletion, "_write_removals", remove_needed_files)
     with pytest.raises(Refused, match="partition 0, backup number 5: needs 1 files, would have 0"):
@@ -240,13 +236,13 @@ def test_a_restore_recorded_during_a_prune_keeps_its_files(
 def test_a_restore_planned_before_a_prune_does_not_start(
     root: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    original_row = restoring.RestoreLog.row
+    original_begin = RestoreRun.begin
 
-    def prune_and_record(log: Any, state: str, **columns: Any) -> None:
+    def prune_and_begin(restore: RestoreRun, *arguments: Any, **detail: Any) -> None:
         run(root, spark, delete=True)
-        original_row(log, state, **columns)
+        original_begin(restore, *arguments, **detail)
 
-    monkeypatch.setattr(restoring.RestoreLog, "row", prune_and_record)
+    monkeypatch.setattr(RestoreRun, "begin", prune_and_begin)
     request = RestoreRequest(
         destination=str(root), target=f"dir:{root.parent}/out", source="prod", topics=("orders",), to_ts=5100
     )

@@ -27,8 +27,8 @@ from lakebackup.store.reader import CatalogReader
 from lakebackup.store.tombstones import Prune, write_prune
 from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.lifecycle.deletion import executor as removing
-from lakebackup_jobs.lifecycle.deletion.lock import refuse_pruned_meanwhile
 from lakebackup_jobs.lifecycle.identity import micros
+from lakebackup_jobs.lifecycle.restore import Subject, restoring
 from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.queues.restore import trial
 from lakebackup_jobs.upkeep import prune, verify
@@ -285,9 +285,15 @@ def test_an_interrupted_prune_waits_for_a_restore(root: Path) -> None:
     )  # fmt: skip
     write_prune(storage, unfinished_prune)
     # The states say that everything exists, but a plan with 2 would read deleted files.
-    with pytest.raises(Refused, match=f"while it deleted backup {number(2)}"):
-        refuse_pruned_meanwhile(work, "social", reader, number(1), number(2))
-    refuse_pruned_meanwhile(work, "social", reader, number(1), number(5))
+    subject = Subject("social", "kafka://b", "")
+    with (
+        pytest.raises(Refused, match=f"while it deleted backup {number(2)}"),
+        restoring(work, reader) as restore,
+    ):
+        restore.begin(subject, number(1), number(2))
+    with restoring(work, reader) as restore:
+        restore.begin(subject, number(1), number(5))
+        restore.complete()
     row = Restore(
         restore_id=backup_id(9999), at=micros(datetime.now(UTC)), source="social", state="failed",
         target="kafka://b", selection="", detail=json.dumps({"digest": "d"}),

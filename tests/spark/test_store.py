@@ -23,10 +23,10 @@ from lakebackup.rows.tables import TABLES, as_row, spark_columns
 from lakebackup.rows.upkeep import Audit, Check, Migration
 from lakebackup.rules import layout
 from lakebackup.sql_engine.delta.table import append, open_table
-from lakebackup.sql_engine.spark import SparkEngine
+from lakebackup.sql_engine.spark import SparkEngine, streamed
 from lakebackup.storage import open_storage
-from lakebackup.store import reader as store_reader
 from lakebackup.store.lease import Lease, break_lease
+from lakebackup.store.plan_file import write_plan_file
 from lakebackup.store.reader import CatalogReader
 from lakebackup.store.roots import destination_id
 from lakebackup.store.writer import CatalogWriter
@@ -277,23 +277,35 @@ def test_a_change_of_states_leaves_other_files_as_they_are(spark: SparkSession, 
         writer.set_states([backup_id(1)], "deleted", actor="me", reason="test")
 
 
-@pytest.mark.parametrize(("few_rows", "engine"), [(3, "duckdb"), (2, "spark")])
-def test_rows_of_tasks_are_held_by_either_engine(
-    spark: SparkSession, root: Path, monkeypatch: pytest.MonkeyPatch, few_rows: int, engine: str
+def test_a_derived_reader_on_spark_reads_other_rows_also_through_views(
+    spark: SparkSession, root: Path
 ) -> None:
-    """Uses three small queries; otherwise only a restore of more than ten thousand files would use Spark."""
-    monkeypatch.setattr(store_reader, "_FEW_ROWS", few_rows)
+    storage, writer = open_storage(str(root)), CatalogWriter(spark, str(root))
+    for number in (1, 2, 3):
+        publish(storage, writer, manifest(number))
+    reader = reader_of(root).on(spark)
+
+    def newest(reader: CatalogReader) -> int:
+        row = reader.one("latest_backup", source="prod", level=None)
+        return int(row["number"]) if row else 0
+
+    assert newest(reader) == 3
+    supposed = reader.supposing({backup_id(3): "out_of_sync"})
+    assert [newest(each) for each in (supposed, reader, supposed)] == [2, 3, 2]
+    again = reader_of(root).on(spark)  # the session's names are those of both readers
+    assert [newest(each) for each in (again, supposed, reader)] == [3, 2, 3]
+
+
+def test_a_plan_that_spark_streams_is_read_by_duckdb(spark: SparkSession, root: Path) -> None:
     rows = spark.sql(
         "SELECT 'orders' AS scope, 'e' AS epoch, CAST(id % 2 AS STRING) AS region, id AS bytes, "
         "7 AS raw_bytes, 1 AS entries, id AS start_position, id + 1 AS end_position, 0 AS min_ts, "
         "id AS max_ts FROM range(3)"
     )
-    selection = reader_of(root).chosen("selected", rows)
-    assert selection.reader.engine == engine
-    assert [(row["region"], row["files"], row["max_ts"]) for row in selection.rows("selected_summary")] == [
-        ("0", 2, 2),
-        ("1", 1, 1),
-    ]
+    file = write_plan_file([streamed(rows)])
+    for reader in (reader_of(root), reader_of(root).on(spark)):
+        summary = reader.with_rows("selected", file).rows("selected_summary")
+        assert [(row["region"], row["files"], row["max_ts"]) for row in summary] == [("0", 2, 2), ("1", 1, 1)]
 
 
 def states(root: Path) -> dict[int, str]:

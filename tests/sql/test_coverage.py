@@ -100,8 +100,9 @@ def refused(engine: DuckEngine, ts: int) -> set[str]:
     problems = rows(engine, "restore_gaps", **parameters) + rows(
         engine, "restore_floors", **parameters, **id_range
     )
-    engine.define("selected", _FILES, from_ts=None, **parameters, **id_range)
-    return {row["region"] for row in problems + rows(engine, "selected_damage")}
+    selected = engine.keep_query("selected", _FILES, from_ts=None, **parameters, **id_range)
+    damaged = engine.rows("selected_damage", {"selected": selected})
+    return {row["region"] for row in problems + damaged}
 
 
 def rows(engine: DuckEngine, query: str, **parameters: Any) -> list[dict[str, Any]]:

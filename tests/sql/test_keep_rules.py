@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.sql.test_queries import on_duckdb
 
-from lakebackup.sql_engine import relations_in, steps
+from lakebackup.sql_engine import relations_in, steps, to_duckdb
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -45,8 +45,7 @@ def all_kept(sources: Sequence[tuple[Mapping[str, Any], Sequence[datetime]]]) ->
 def answer(question: str, **tables: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The rows of a SELECT over a catalog with these rows in its tables."""
     engine = on_duckdb({"given": tables, "when": {}}, {*relations_in(question), *steps(question)})
-    engine.define("answers", question)
-    return engine.run("SELECT * FROM answers", (), {}).read_all().to_pylist()
+    return engine.run(to_duckdb(question), relations_in(question), {}).read_all().to_pylist()
 
 
 def kept(rules: Mapping[str, Any], ends: Sequence[datetime]) -> set[int]:

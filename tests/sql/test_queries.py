@@ -43,7 +43,7 @@ from lakebackup.plan.upkeep.prune import Cut, Held, columns_of, in_force_schema,
 from lakebackup.recovery.import_reader import import_schema
 from lakebackup.rows.tables import ARROW_SCHEMAS, TABLES
 from lakebackup.rules.retention import Rule
-from lakebackup.sql_engine import KEPT, RAW, clock_at, relations_in, steps, steps_for
+from lakebackup.sql_engine import KEPT, RAW, clock_at, relations_in, steps, steps_for, to_duckdb
 from lakebackup.sql_engine.duck import DuckEngine
 from lakebackup_sql import area, load, names
 
@@ -243,6 +243,10 @@ GIVEN: dict[str, tuple[pa.Schema, dict[str, Any]]] = {
     "given_rows": (import_schema("manifests"), {"bytes": 1, "row_file": 0}),
     "known_files": (ARROW_SCHEMAS["files"], DEFAULTS["files"]),
     "made_files": (ARROW_SCHEMAS["files"], DEFAULTS["files"]),
+    "archive_mutations": (
+        relation("scope key cas value", "vbucket seqno place flags expiry datatype", deleted=TRUTH),
+        {"scope": "shop", "vbucket": 7, "key": "k", "seqno": 1, "place": 1, "deleted": False},
+    ),
 }
 
 
@@ -478,8 +482,10 @@ def test_a_changed_file_is_of_a_statement(path: str, statement: tuple[str, str])
 def test_on_duckdb(kind: str, name: str, case: dict[str, Any]) -> None:
     text = text_of(kind, name, case)
     engine = on_duckdb(case, {*relations_in(text), *steps(text)})
-    engine.define("found", text, **parameters_of(text, case))
-    check(case, engine.run("SELECT * FROM found", (), {}).read_all().to_pylist())
+    check(
+        case,
+        engine.run(to_duckdb(text), relations_in(text), parameters_of(text, case)).read_all().to_pylist(),
+    )
 
 
 # What they give is about removals one by one.
@@ -495,8 +501,8 @@ def test_removals_that_are_folded_change_no_answer(kind: str, name: str, case: d
     kept = load("queries", "removals_kept")
     folding = on_duckdb(case, {*relations_in(kept), *steps(kept)})
     unfinished = case["when"].get("unfinished", "")
-    folding.define("found", kept, before=1 << 62, destination="d", incomplete=unfinished)
-    removals = folding.run("SELECT * FROM found", (), {}).read_all().to_pylist()
+    parameters = {"before": 1 << 62, "destination": "d", "incomplete": unfinished}
+    removals = folding.run(to_duckdb(kept), relations_in(kept), parameters).read_all().to_pylist()
     assert _removed(removals) == _removed(case["given"]["removals"])
     folded = {**case, "given": {**case["given"], "removals": removals}}
     test_on_duckdb(kind, name, folded)
@@ -550,10 +556,13 @@ def test_on_spark(kind: str, name: str, case: dict[str, Any], plain: SparkSessio
     if kept:
         below = on_duckdb(case, steps_for(kept))
         tables |= {view: instants(below.relation(view)) for view in kept}
-    for relation, table in tables.items():
-        engine.give(relation, table.cast(pa.schema([field.with_nullable(True) for field in table.schema])))
-    engine._registered |= set(steps(text)) - needed - tables.keys()
-    found = engine._run("found", text, parameters_of(text, case)).toArrow().to_pylist()
+    bindings = {
+        relation: engine.keep_rows(
+            table.cast(pa.schema([field.with_nullable(True) for field in table.schema]))
+        )
+        for relation, table in tables.items()
+    }
+    found = engine._run("found", text, parameters_of(text, case), bindings).toArrow().to_pylist()
     check(case, [{column: naive(value) for column, value in row.items()} for row in found])
 
 

@@ -63,7 +63,7 @@ def planned(lab: Lab, topic: str, to_ts: int | None, partitions: int) -> list[li
     plan = plan_restore(request, CatalogReader.require(str(lab.folder)))
     require_restorable(plan, {"empty"})
     records_by_partition: list[list[tuple[int, truth.Record]]] = [[] for _ in range(partitions)]
-    for file in plan.chosen.rows("selected_files"):
+    for file in plan.file.table().to_pylist():
         for offset, record in truth.records_in(lab.folder / file["path"]):
             if to_ts is None or record.timestamp <= to_ts:
                 records_by_partition[record.partition].append((offset, record))

@@ -207,7 +207,7 @@ def reader_of(folder: Path, rows: Iterable[Row]) -> CatalogReader:
     for row in rows:
         tables[table_of(type(row))].append(row)
     for table, table_rows in tables.items():
-        reader.give(
+        reader = reader.with_rows(
             f"raw_{table}", pa.Table.from_pylist([as_row(row) for row in table_rows], ARROW_SCHEMAS[table])
         )
     return reader

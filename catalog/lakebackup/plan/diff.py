@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from lakebackup.sql_engine import EngineChoice
     from lakebackup.store.reader import CatalogReader
-    from lakebackup.store.selection import Selection
 
 
 def diff_query(a: Mapping[str, Any], b: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
@@ -65,12 +64,15 @@ def diff_query(a: Mapping[str, Any], b: Mapping[str, Any]) -> tuple[str, dict[st
     }
 
 
-def choose_changes(reader: CatalogReader, a: Mapping[str, Any], b: Mapping[str, Any]) -> Selection:
-    """The files that changed from the backup `a` to `b`, rows of diff_backups. Raises as diff_query."""
+def with_changes(reader: CatalogReader, a: Mapping[str, Any], b: Mapping[str, Any]) -> CatalogReader:
+    """A reader with the relation `changes`: the files that changed from the backup `a` to `b`.
+
+    Both are rows of diff_backups. Raises as diff_query.
+    """
     query, parameters = diff_query(a, b)
     if query == "diff_snapshots":
-        return reader.choose("changes", query, **parameters)
-    return reader.choose("sides", query, **parameters).choose("changes", "diff_files")
+        return reader.with_query("changes", query, **parameters)
+    return reader.with_query("sides", query, **parameters).with_query("changes", "diff_files")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,13 +86,13 @@ class DiffRequest(Request):
 
 @dataclass(frozen=True, slots=True)
 class FileDiff:
-    """How the files of the backups `a` and `b` differ. `totals`: rows of diff_totals; `changes`: the files
-    that changed."""
+    """How the files of the backups `a` and `b` differ. `totals`: rows of diff_totals; `changes`: a reader
+    with the relation `changes`, the files that changed."""
 
     a: str
     b: str
     totals: tuple[Mapping[str, Any], ...]
-    changes: Selection = field(compare=False)
+    changes: CatalogReader = field(compare=False)
 
 
 def plan_diff(request: DiffRequest, reader: CatalogReader) -> FileDiff:
@@ -100,5 +102,5 @@ def plan_diff(request: DiffRequest, reader: CatalogReader) -> FileDiff:
     """
     ids = reader.resolve_backup(request.a), reader.resolve_backup(request.b)
     rows = {row["backup_id"]: row for row in reader.rows("diff_backups", a=ids[0], b=ids[1])}
-    changes = choose_changes(reader, rows[ids[0]], rows[ids[1]])
+    changes = with_changes(reader, rows[ids[0]], rows[ids[1]])
     return FileDiff(*ids, tuple(changes.rows("diff_totals")), changes)

@@ -11,7 +11,9 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from functools import cache
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from lakebackup.errors import UsageProblem
@@ -75,53 +77,63 @@ def new_record() -> list[Asked]:
     return [] if record is None else record
 
 
+@dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
+class Relation:
+    """Rows that an engine keeps for as long as this object exists. A name may stand for them in statements.
+
+    `rows`: the rows in the engine's own form. `number`: no other relation of the process has it.
+    """
+
+    number: int
+    rows: Any
+
+
+if TYPE_CHECKING:
+    #: The names that stand for other rows in a statement than in the catalog, or that the catalog has not.
+    Bindings = Mapping[str, Relation]
+NO_BINDINGS: Bindings = MappingProxyType({})
+
+
 class SqlEngine(Protocol):
-    """What both engines can do, so that either can make a plan."""
+    """What both engines can do, so that either can make a plan.
+
+    A statement reads the catalog, except for the names in its bindings, also where views read these names.
+    """
 
     name: EngineName
     asked: list[Asked]
 
-    def query(self, name: str, **parameters: Any) -> Any:
+    def query(self, name: str, bindings: Bindings = NO_BINDINGS, /, **parameters: Any) -> Any:
         """Run a statement of `sql/queries`; returns its rows in the engine's own form: Arrow batches or a
         DataFrame."""
         ...
 
-    def batches(self, name: str, **parameters: Any) -> pa.RecordBatchReader:
+    def batches(
+        self, name: str, bindings: Bindings = NO_BINDINGS, /, **parameters: Any
+    ) -> pa.RecordBatchReader:
         """Run a statement of `sql/queries`; returns its rows as a stream, for any number of rows."""
         ...
 
-    def rows(self, name: str, **parameters: Any) -> list[dict[str, Any]]:
+    def rows(self, name: str, bindings: Bindings = NO_BINDINGS, /, **parameters: Any) -> list[dict[str, Any]]:
         """Run a statement of `sql/queries`; returns its rows, column name -> value. There must be few."""
         ...
 
-    def define(self, relation: str, text: str, **parameters: Any) -> None:
-        """Name the rows of a SELECT in Spark's dialect, so that later queries can read them."""
+    def keep_rows(self, rows: Any) -> Relation:
+        """Take rows from outside the catalog: a table or dataset of Arrow, or a DataFrame on Spark."""
         ...
 
-    def put_back(self, relation: str) -> None:
-        """Restore a view of the catalog whose name `define` gave to other rows."""
+    def keep_query(
+        self, label: str, text: str, bindings: Bindings = NO_BINDINGS, /, **parameters: Any
+    ) -> Relation:
+        """Compute the rows of a SELECT in Spark's dialect, once. `label` names it among the queries run."""
         ...
 
-    def define_checked(self, relation: str, checked: Checked) -> None:
-        """Like `define`, for a person's checked SELECT. Raises TimedOut after five minutes."""
+    def keep_select(self, label: str, checked: Checked, bindings: Bindings = NO_BINDINGS) -> Relation:
+        """Like `keep_query`, for a person's checked SELECT. Raises TimedOut after five minutes."""
         ...
 
-    def give(self, relation: str, rows: pa.Table) -> None:
-        """Name rows that come from elsewhere, so that later queries can read them. The name may be new, or
-        that of a relation of the catalog, which the rows replace."""
-        ...
-
-    def columns(self, relation: str) -> Sequence[str]:
-        """Return the columns of a relation that `define` or `give` named."""
-        ...
-
-    def keep(self, relation: str, text: str, **parameters: Any) -> Any:
-        """Like `define`, but compute the rows now, once. Returns a handle of the rows, which stays valid when
-        the name is given to other rows."""
-        ...
-
-    def show(self, relation: str, kept: Any) -> None:
-        """Name the rows of a handle that `keep` returned, so that later queries can read them."""
+    def columns(self, relation: Relation) -> Sequence[str]:
+        """Return the columns of a relation."""
         ...
 
 
@@ -163,19 +175,41 @@ def steps(text: str) -> tuple[str, ...]:
     return steps_for(relations_in(text))
 
 
-def steps_for(relations: Iterable[str]) -> tuple[str, ...]:
-    """Like `steps`, for the relations that the SELECT reads."""
+def steps_for(relations: Iterable[str], bound: frozenset[str] = frozenset()) -> tuple[str, ...]:
+    """Like `steps`, for the relations that the SELECT reads.
+
+    The names in `bound` are steps too. What the catalog has under these names is not read.
+    """
+    return _steps_for(frozenset(relations), bound)
+
+
+@cache
+def _steps_for(relations: frozenset[str], bound: frozenset[str]) -> tuple[str, ...]:
     ordered_steps: dict[str, None] = {}
     views = names("views")
     for relation in sorted(relations):
         name = relation.removeprefix(NOW)
-        if name in views:
-            prefix = relation.removesuffix(name)
-            ordered_steps |= dict.fromkeys(f"{prefix}{step}" for step in steps(load("views", name)))
-            ordered_steps[relation] = None
-        elif name.startswith(RAW):
-            ordered_steps[relation] = None
+        if relation not in bound:
+            if name in views:
+                prefix = relation.removesuffix(name)
+                read = frozenset(f"{prefix}{other}" for other in relations_in(load("views", name)))
+                ordered_steps |= dict.fromkeys(_steps_for(read, bound))
+            elif not name.startswith(RAW):
+                continue
+        ordered_steps[relation] = None
     return tuple(ordered_steps)
+
+
+def environment(step: str, bindings: Bindings) -> frozenset[tuple[str, int]]:
+    """Return the bound names that a view reads, each with the number of its relation.
+
+    Two statements get the same rows of the view if their environments are equal.
+    """
+    if not bindings:
+        return frozenset()
+    return frozenset(
+        (name, bindings[name].number) for name in steps_for([step], frozenset(bindings)) if name in bindings
+    )
 
 
 @cache

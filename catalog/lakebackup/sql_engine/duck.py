@@ -7,11 +7,9 @@ other readers do not notice a flipped bit.
 from __future__ import annotations
 
 import atexit
-import os
 import re
-import shutil
 import sys
-import tempfile
+from collections import deque
 from collections.abc import Mapping
 from contextlib import contextmanager, suppress
 from functools import cache
@@ -30,15 +28,18 @@ from lakebackup.sql_engine import (
     FIRST,
     KEPT,
     NEWEST,
+    NO_BINDINGS,
     NOW,
     RAW,
     Asked,
+    Relation,
     SqlEngine,
     clock_at,
     due_runs,
+    environment,
     new_record,
+    relations_in,
     shown_views,
-    steps,
     steps_for,
     to_duckdb,
     view_text,
@@ -52,17 +53,17 @@ from lakebackup.sql_engine.failures import damaged_catalog, damaged_table, error
 from lakebackup.sql_engine.guard.macros import OF_CATALOG, needed_macros
 from lakebackup.sql_engine.guard.place import of_engine
 from lakebackup.sql_engine.limits import Limits
-from lakebackup.storage.scratch_folder import FolderLock, sweep
+from lakebackup.storage.scratch_folder import PrivateFolder
 from lakebackup_sql import load
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator, Sequence
+    from collections.abc import Generator, Iterable, Iterator, Sequence
 
     import pyarrow as pa
     import pyarrow.dataset as ds
     from deltalake import DeltaTable
 
-    from lakebackup.sql_engine import EngineName
+    from lakebackup.sql_engine import Bindings, EngineName
     from lakebackup.sql_engine.guard.check import Checked
 
 _SETTINGS: dict[str, str | bool | int | float | list[str]] = {
@@ -78,6 +79,9 @@ _SETTINGS: dict[str, str | bool | int | float | list[str]] = {
 # The views that become tables. Not those that can have a million rows, one a restore point: a statement needs
 # few of their columns, and often few topics.
 _MATERIALIZED = KEPT - {"coverage", "chain_points"}
+_COMPUTED = _MATERIALIZED | {DUE}
+# The numbers in the names of an engine's own relations.
+_numbers = count(1)
 # Words in DuckDB's messages for a file that pyarrow could not read: it is missing or damaged.
 _DAMAGED_FILE = re.compile(r"stream registered as 'raw_|IOError|CRC|checksum|[Pp]arquet")
 # Errors that quote a value, such as a file's path, which may contain one of those words.
@@ -127,74 +131,106 @@ class DuckEngine(SqlEngine):
             require_then(self._uri, as_of)
         self._opened: dict[str, DeltaTable | None] = {}
         self._prefetched: set[str] = set()  # tables whose logs were read in parallel
-        self._registered: set[str] = set()
-        self._table_numbers = count()
+        self._registered: set[str] = set()  # the catalog's relations that exist
+        self._tables: set[str] = set()  # those of them that are tables of DuckDB
+        self._aside: set[str] = set()  # those that have another name, since a view has theirs
+        self._shown: dict[str, str] = {}  # name -> the relation that a view of that name shows now
+        self._computed: dict[tuple[str, frozenset[tuple[str, int]]], str] = {}
+        self._ended: deque[tuple[int, str]] = deque()  # relations that no reader has any more
         self.asked = new_record()
         # The relations are temporary: other connections do not see them, and they end with this connection.
         self._connection = database().cursor()
         self._spill_folder = _spill_folder()  # keeps the folder as long as the connection
         if as_of is not None:
-            self.give(CLOCK, clock_at(as_of // 1000))
+            self._add(CLOCK, clock_at(as_of // 1000))
+            self._registered.add(CLOCK)
 
-    def query(self, name: str, **parameters: Any) -> pa.RecordBatchReader:
+    def query(
+        self, name: str, bindings: Bindings = NO_BINDINGS, /, **parameters: Any
+    ) -> pa.RecordBatchReader:
         text = load("queries", name)
         self.asked.append(Asked(self.name, name, text, parameters))
-        return self.run(to_duckdb(text), steps(text), parameters)
+        return self.run(to_duckdb(text), relations_in(text), parameters, bindings=bindings)
 
     batches = query
 
-    def rows(self, name: str, **parameters: Any) -> list[dict[str, Any]]:
-        return [row for batch in self.query(name, **parameters) for row in batch.to_pylist()]
+    def rows(self, name: str, bindings: Bindings = NO_BINDINGS, /, **parameters: Any) -> list[dict[str, Any]]:
+        return [row for batch in self.query(name, bindings, **parameters) for row in batch.to_pylist()]
 
-    def select(self, checked: Checked) -> pa.RecordBatchReader:
+    def select(self, checked: Checked, bindings: Bindings = NO_BINDINGS) -> pa.RecordBatchReader:
         """Run a person's checked SELECT; returns its rows, or the lines of its plan if it is an EXPLAIN."""
         self.asked.append(Asked(self.name, "select", checked.spark, {}))
         text = checked.text("duckdb")
         _create_macros(text)
-        rows = self.run(text, steps_for(checked.relations), {}, checked)
+        rows = self.run(text, _relations(checked), {}, checked, bindings=bindings)
         return _plan_lines(rows) if checked.explained else rows
 
-    def define(self, relation: str, text: str, **parameters: Any) -> None:
-        self.asked.append(Asked(self.name, relation, text, parameters))
-        self._create(f"of_{relation}", to_duckdb(text), steps(text), parameters)
-        self.show(relation, f"of_{relation}")  # last: the SELECT may read what it replaces
+    def keep_rows(self, rows: pa.Table | ds.Dataset) -> Relation:
+        relation = self._new_relation()
+        self._connection.register(relation.rows, rows)
+        return relation
 
-    def put_back(self, relation: str) -> None:
-        text = to_duckdb(view_text(relation))
-        self._connection.execute(f"CREATE OR REPLACE TEMP VIEW {_quoted(relation)} AS {text}")
+    def keep_query(
+        self, label: str, text: str, bindings: Bindings = NO_BINDINGS, /, **parameters: Any
+    ) -> Relation:
+        self.asked.append(Asked(self.name, label, text, parameters))
+        return self._keep(to_duckdb(text), relations_in(text), parameters, bindings)
 
-    def define_checked(self, relation: str, checked: Checked) -> None:
-        self.asked.append(Asked(self.name, relation, checked.spark, {}))
+    def keep_select(self, label: str, checked: Checked, bindings: Bindings = NO_BINDINGS) -> Relation:
+        self.asked.append(Asked(self.name, label, checked.spark, {}))
         text = checked.selected("duckdb")
         _create_macros(text)
         with Limits(self.interrupt).running():
-            self._create(relation, text, steps_for(checked.relations), {}, checked)
+            return self._keep(text, _relations(checked), {}, bindings, checked)
 
-    def keep(self, relation: str, text: str, **parameters: Any) -> str:
-        """Compute the rows of a SELECT once; returns the name of the table that has them, for `show`."""
-        self.asked.append(Asked(self.name, relation, text, parameters))
-        table = f"kept_{next(self._table_numbers)}"
-        self._create(table, to_duckdb(text), steps(text), parameters)
-        return table
+    def _keep(
+        self,
+        statement: str,
+        relations: Iterable[str],
+        parameters: Mapping[str, Any],
+        bindings: Bindings,
+        checked: Checked | None = None,
+    ) -> Relation:
+        relation = self._new_relation()
+        self._prepare(relations, bindings)
+        with self._query_errors(checked):
+            self._connection.execute(
+                f"CREATE TEMP TABLE {_quoted(relation.rows)} AS {statement}", dict(parameters) or None
+            )
+        self._tables.add(relation.rows)
+        return relation
 
-    def show(self, relation: str, kept: str) -> None:
-        self._connection.execute(f"CREATE OR REPLACE TEMP VIEW {_quoted(relation)} AS FROM {_quoted(kept)}")
+    def _new_relation(self) -> Relation:
+        number = next(_numbers)
+        relation = Relation(number, f"rows_{number}")
+        # A later statement drops the rows: the last reader may end while another thread runs a statement.
+        end = finalize(relation, self._ended.append, (number, relation.rows))
+        end.atexit = False  # type: ignore[misc]
+        return relation
 
-    def give(self, relation: str, rows: pa.Table) -> None:
-        # Replaces a relation of the catalog only if no query has read that relation yet.
-        self._connection.register(relation, rows)
-        self._registered.add(relation)
+    def _drop_ended(self) -> None:
+        while self._ended:
+            number, rows = self._ended.popleft()
+            stale_views = [key for key in self._computed if number in {bound for _, bound in key[1]}]
+            for name in (rows, *map(self._computed.pop, stale_views)):
+                for shown in [shown for shown, table in self._shown.items() if table == name]:
+                    self._hide(shown)
+                if name in self._tables:
+                    self._tables.remove(name)
+                    self._connection.execute(f"DROP TABLE {_quoted(name)}")
+                else:
+                    self._connection.unregister(name)
 
     def interrupt(self) -> None:
         """Stop the query that runs now, which then raises an error. Call it from another thread."""
         self._connection.interrupt()
 
-    def columns(self, relation: str) -> list[str]:
-        return list(self._connection.table(_quoted(relation)).columns)
+    def columns(self, relation: Relation) -> list[str]:
+        return list(self._connection.table(_quoted(relation.rows)).columns)
 
-    def relation(self, name: str) -> pa.Table:
+    def relation(self, name: str, bindings: Bindings = NO_BINDINGS) -> pa.Table:
         """Return all rows of a view, which must be small."""
-        self._prepare(steps_for([name]))
+        self._prepare([name], bindings)
         with self._query_errors():
             return self._connection.table(name).to_arrow_table()
 
@@ -229,34 +265,23 @@ class DuckEngine(SqlEngine):
             if newest_version(f"{self._uri}/{table}", known=True) < version
         ]
 
-    def _create(
-        self,
-        relation: str,
-        statement: str,
-        needs: tuple[str, ...],
-        parameters: Mapping[str, Any],
-        checked: Checked | None = None,
-    ) -> None:
-        self._prepare(needs)
-        with self._query_errors(checked):
-            sql = f"CREATE OR REPLACE TEMP TABLE {_quoted(relation)} AS {statement}"
-            self._connection.execute(sql, dict(parameters) or None)
-
     def run(
         self,
         statement: str,
-        needs: tuple[str, ...],
+        relations: Iterable[str],
         parameters: Mapping[str, Any],
         checked: Checked | None = None,
+        *,
+        bindings: Bindings = NO_BINDINGS,
     ) -> pa.RecordBatchReader:
-        """Run a statement in DuckDB's dialect that reads the relations `needs`; returns its rows. `checked`:
-        the person's SELECT, if the statement is one.
+        """Run a statement in DuckDB's dialect that reads some relations; returns its rows. `checked`: the
+        person's SELECT, if the statement is one.
 
         Raises Damaged when files of a table are damaged, UsageProblem when the statement is wrong.
         """
         import pyarrow as pa
 
-        self._prepare(needs)
+        self._prepare(relations, bindings)
         with self._query_errors(checked):
             relation = self._connection.sql(statement, params=dict(parameters) or None)
             if relation is None:
@@ -270,41 +295,88 @@ class DuckEngine(SqlEngine):
         _unread.add(batches)
         return pa.RecordBatchReader.from_batches(durations(reader.schema, hugeint_columns), batches)
 
-    def _prepare(self, needs: Sequence[str]) -> None:
-        """Register the relations that a statement reads."""
+    def _prepare(self, relations: Iterable[str], bindings: Bindings) -> None:
+        """Let each name that a statement reads, directly or through views, stand for its rows."""
+        self._drop_ended()
+        relations = frozenset(relations)
+        needs = steps_for(relations, frozenset(bindings))
         if self._as_of is None and folder_of(self._uri) is None:
-            missing = {step for step in needs if step.startswith(RAW)} - self._registered - set(self._opened)
+            raw_steps = {step for step in needs if step.startswith(RAW) and step not in bindings}
+            missing = raw_steps - self._registered - set(self._opened)
             if FIRST in missing:
                 self.open(FIRST)
             tables = {step.removeprefix(RAW) for step in missing - {FIRST}} - self._prefetched
             prefetch(f"{self._uri}/{table}" for table in tables)
             self._prefetched |= tables
         for step in needs:
-            self._register(step)
+            if step in bindings:
+                self._show(step, bindings[step].rows)
+            elif (step.removeprefix(NOW) in _COMPUTED) and (bound := environment(step, bindings)):
+                self._show(step, self._computed.get((step, bound)) or self._compute(step, bound, bindings))
+            else:
+                self._show(step, None)
+        for name in relations.difference(needs) & self._shown.keys():  # another reader has that name
+            self._hide(name)
+
+    def _show(self, name: str, rows: str | None) -> None:
+        """Let a name stand for the relation `rows`; None: for what the catalog has under that name."""
+        if rows is None:
+            if name not in self._registered:
+                self._register(name)
+            if name not in self._aside:
+                return
+            rows = f"base_{name}"
+        elif name in self._registered and name not in self._aside:
+            form = "TABLE" if name in self._tables else "VIEW"
+            self._connection.execute(f"ALTER {form} {_quoted(name)} RENAME TO {_quoted(f'base_{name}')}")
+            self._aside.add(name)
+        if self._shown.get(name) != rows:
+            self._connection.execute(f"CREATE OR REPLACE TEMP VIEW {_quoted(name)} AS FROM {_quoted(rows)}")
+            self._shown[name] = rows
+
+    def _hide(self, name: str) -> None:
+        del self._shown[name]
+        self._connection.execute(f"DROP VIEW {_quoted(name)}")
+
+    def _compute(self, step: str, bound: frozenset[tuple[str, int]], bindings: Bindings) -> str:
+        """Compute a view that reads bound names; returns the name of its rows."""
+        table = f"computed_{next(_numbers)}"
+        self._create(step, table, bindings)
+        self._computed[step, bound] = table
+        return table
 
     def _register(self, step: str) -> None:
-        if step in self._registered:
-            return
+        """Create a relation of the catalog. It gets another name while a view has its own."""
+        table = step
+        if step in self._shown:
+            table = f"base_{step}"
+            self._aside.add(step)
+        self._create(step, table, NO_BINDINGS)
+        self._registered.add(step)
+
+    def _create(self, step: str, table: str, bindings: Bindings) -> None:
+        """Create the relation `table` with the rows of a step, once those that it reads are shown."""
         name = step.removeprefix(NOW)
         if name.startswith(RAW):
-            table = name.removeprefix(RAW)
             delta_table = self.open(step)
+            uri = f"{self._uri}/{name.removeprefix(RAW)}"
             with self._query_errors():
                 rows = (
-                    ARROW_SCHEMAS[table].empty_table()
+                    ARROW_SCHEMAS[name.removeprefix(RAW)].empty_table()
                     if delta_table is None
-                    else small_or_dataset(f"{self._uri}/{table}", delta_table)
+                    else small_or_dataset(uri, delta_table)
                 )
-            self._add(step, rows)
+            self._add(table, rows)
         elif name == DUE:
-            self._add(step, due_runs(self.relation(step.replace(DUE, NEWEST))))
+            self._add(table, due_runs(self.relation(step.replace(DUE, NEWEST), bindings)))
         else:
             form = "TABLE" if name in _MATERIALIZED else "VIEW"
             with self._query_errors():
                 self._connection.execute(
-                    f"CREATE TEMP {form} {_quoted(step)} AS {to_duckdb(view_text(step))}"
+                    f"CREATE TEMP {form} {_quoted(table)} AS {to_duckdb(view_text(step))}"
                 )
-        self._registered.add(step)
+            if form == "TABLE":
+                self._tables.add(table)
 
     def _add(self, step: str, rows: pa.Table | ds.Dataset) -> None:
         # Where DuckDB knows that a table has no rows, it leaves out the joins with it, and the columns that
@@ -381,34 +453,10 @@ class DuckEngine(SqlEngine):
             raise UsageProblem(f"The query failed: {text}") from error
 
 
-_SPILL_PREFIX = "lakebackup-query-"
-
-
-class _Spilled:
-    """A folder for rows that do not fit in memory, which other users cannot read. `folder` is "" where none
-    can be created."""
-
-    def __init__(self) -> None:
-        try:
-            self.folder = tempfile.mkdtemp(prefix=_SPILL_PREFIX)
-            self.lock = FolderLock(self.folder)
-        except OSError:  # queries work without a folder that can be written
-            self.folder = ""
-        else:  # the finalizer also runs at the end of the process
-            finalize(self, _remove_folder, os.getpid(), self.folder)
-            sweep(tempfile.gettempdir(), _SPILL_PREFIX)  # folders of processes that were killed
-
-
-def _remove_folder(process_id: int, folder: str) -> None:
-    """Remove a folder, but not in a fork of the process that created it."""
-    if os.getpid() == process_id:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
 @until_fork
-def _spill_folder() -> _Spilled:
-    """Return the spill folder of the process's database."""
-    return _Spilled()
+def _spill_folder() -> PrivateFolder:
+    """Return the folder of the process's database for rows that do not fit in memory."""
+    return PrivateFolder("lakebackup-query-")
 
 
 @until_fork
@@ -420,6 +468,11 @@ def database() -> duckdb.DuckDBPyConnection:
     connection.execute("SET GLOBAL TimeZone = 'UTC'")
     connection.execute("SET lock_configuration = true")
     return connection
+
+
+def _relations(checked: Checked) -> list[str]:
+    """Return the relations that a person's SELECT reads, also those for its records."""
+    return [*checked.relations, *(call.relation for call in checked.records)]
 
 
 def _create_macros(text: str) -> None:

@@ -8,23 +8,28 @@ from __future__ import annotations
 
 import json
 import re
+from collections import deque
 from concurrent.futures import ThreadPoolExecutor
-from itertools import islice
+from itertools import count, islice
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary, finalize
 
 from lakebackup.rows.tables import ARROW_SCHEMAS, SPARK_TYPES, columns
 from lakebackup.sql_engine import (
     CLOCK,
     FIRST,
     KEPT,
+    NO_BINDINGS,
     NOW,
     RAW,
     Asked,
+    Relation,
     SqlEngine,
     clock_at,
+    environment,
     new_record,
+    relations_in,
     shown_views,
-    steps,
     steps_for,
     view_text,
 )
@@ -33,16 +38,16 @@ from lakebackup.sql_engine.delta.log import folder_of, prefetch
 from lakebackup.sql_engine.delta.table import newest_version
 from lakebackup.sql_engine.failures import select_errors, task_errors
 from lakebackup.sql_engine.limits import Limits
-from lakebackup_sql import load, names
+from lakebackup_sql import load
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator
 
     import pyarrow as pa
     from deltalake import DeltaTable
     from pyspark.sql import DataFrame, SparkSession
 
-    from lakebackup.sql_engine import EngineName
+    from lakebackup.sql_engine import Bindings, EngineName
     from lakebackup.sql_engine.guard.check import Checked
 
 
@@ -51,6 +56,9 @@ _FEW_ROWS = 10_000
 _BATCH_ROWS = 10_000
 # The type TIMESTAMP in a schema as JSON.
 _TIMESTAMPS = re.compile(r'"((?:t|elementT|keyT|valueT)ype)":"timestamp"')
+# The numbers of relations and views. A session's temporary views are those of several engines.
+_numbers = count(1)
+_shown_in_sessions: WeakKeyDictionary[SparkSession, dict[str, int]] = WeakKeyDictionary()
 _LIST = re.compile(r"ARRAY_CONTAINS\(SPLIT\(:(\w+), ','\), ([\w.]+)\)")
 
 
@@ -79,22 +87,21 @@ class SparkEngine(SqlEngine):
         self._as_of = as_of
         if as_of is not None:
             require_then(self._uri, as_of)
-        self._registered: set[str] = set()
-        self._replaced: dict[str, DataFrame] = {}
-        self._narrowed: set[str] = set()  # views that `define` replaced by some of their own rows
+        self._frames: dict[tuple[str, frozenset[tuple[str, int]]], tuple[int, DataFrame]] = {}
+        self._ended: deque[int] = deque()  # the numbers of relations that no reader has any more
         # The tables that are part of plans: their versions (None: pinned) and rows.
         self._inlined_versions: dict[str, int | None] = {}
         self._inlined_rows: dict[str, pa.Table] = {}
         self.asked = new_record()
-        if as_of is not None:
-            self.give(CLOCK, clock_at(as_of // 1000))
 
-    def query(self, name: str, **parameters: Any) -> DataFrame:
+    def query(self, name: str, bindings: Bindings = NO_BINDINGS, /, **parameters: Any) -> DataFrame:
         """Run a statement of `sql/queries`; Spark reads the rows when the DataFrame is used, not before."""
-        return self._run(name, load("queries", name), parameters)
+        return self._run(name, load("queries", name), parameters, bindings)
 
-    def batches(self, name: str, **parameters: Any) -> pa.RecordBatchReader:
-        return streamed(self.query(name, **parameters))
+    def batches(
+        self, name: str, bindings: Bindings = NO_BINDINGS, /, **parameters: Any
+    ) -> pa.RecordBatchReader:
+        return streamed(self.query(name, bindings, **parameters))
 
     def select(self, sql: str) -> DataFrame:
         """Run a person's SELECT over the views. Raises UsageProblem when the SQL is anything else."""
@@ -103,50 +110,33 @@ class SparkEngine(SqlEngine):
 
         return self._run_select("select", check_select(sql, view_columns(now=self._as_of is not None)))
 
-    def define(self, relation: str, text: str, **parameters: Any) -> None:
-        if relation not in names("views"):
-            self._bind(relation, self._run(relation, text, parameters))
-            return
-        # The SELECT may read the view that it replaces. Nothing else needs the view's other rows.
-        self._narrowed.add(relation)
-        self._bind(relation, self._run(relation, text, parameters).localCheckpoint())
+    def keep_rows(self, rows: pa.Table | DataFrame) -> Relation:
+        return self._new_relation(self._to_frame(rows) if _is_arrow(rows) else rows)
 
-    def put_back(self, relation: str) -> None:
-        del self._replaced[relation]
-        self._narrowed.discard(relation)
-        self._unregister(relation)
+    def keep_query(
+        self, label: str, text: str, bindings: Bindings = NO_BINDINGS, /, **parameters: Any
+    ) -> Relation:
+        """Compute the rows of a SELECT once, in Spark's own storage."""
+        with task_errors():
+            return self._new_relation(self._run(label, text, parameters, bindings).localCheckpoint())
 
-    def define_checked(self, relation: str, checked: Checked) -> None:
+    def keep_select(self, label: str, checked: Checked, bindings: Bindings = NO_BINDINGS) -> Relation:
         with Limits(self._spark.interruptAll, memory=False).running(), select_errors(checked.given):
             checked.selected("spark")
-            self._bind(relation, self._run_select(relation, checked).localCheckpoint())
+            return self._new_relation(self._run_select(label, checked, bindings).localCheckpoint())
 
-    def keep(self, relation: str, text: str, **parameters: Any) -> DataFrame:
-        """Compute the rows of a SELECT once, in Spark's own storage; `show` names them."""
+    def columns(self, relation: Relation) -> list[str]:
+        return list(relation.rows.columns)
+
+    def rows(self, name: str, bindings: Bindings = NO_BINDINGS, /, **parameters: Any) -> list[dict[str, Any]]:
         with task_errors():
-            return self._run(relation, text, parameters).localCheckpoint()
+            return [row.asDict() for row in self.query(name, bindings, **parameters).collect()]
 
-    def show(self, relation: str, kept: DataFrame) -> None:
-        kept.createOrReplaceTempView(relation)
-
-    def columns(self, relation: str) -> list[str]:
-        return self._spark.table(relation).columns
-
-    def rows(self, name: str, **parameters: Any) -> list[dict[str, Any]]:
-        with task_errors():
-            return [row.asDict() for row in self.query(name, **parameters).collect()]
-
-    def give(self, relation: str, rows: pa.Table) -> None:
-        self._bind(relation, self._to_frame(rows))
-
-    def replace(self, relation: str, rows: DataFrame) -> None:
-        """Replace a relation of the catalog with other rows."""
-        self._replaced[relation] = rows
-        self._unregister(relation)
-
-    def _unregister(self, relation: str) -> None:
-        """Forget a relation that has changed, and the views that read it."""
-        self._registered = {step for step in self._registered if relation not in (step, *steps_for([step]))}
+    def _new_relation(self, rows: DataFrame) -> Relation:
+        relation = Relation(next(_numbers), rows)
+        end = finalize(relation, self._ended.append, relation.number)
+        end.atexit = False  # type: ignore[misc]
+        return relation
 
     def table(self, table: str) -> DataFrame:
         """Return all rows of a catalog table, also those of backups that are not committed yet."""
@@ -155,7 +145,7 @@ class SparkEngine(SqlEngine):
     def register(self, relations: Iterable[str] | None = None) -> None:
         """Make the catalog's views temporary views of the session; None: all views. They show the small
         tables as they are at this call, not later rows."""
-        self._prepare(steps_for(shown_views() if relations is None else relations))
+        self._prepare(shown_views() if relations is None else relations, NO_BINDINGS)
 
     def _table(self, step: str) -> DataFrame:
         reader = self._spark.read.format("delta")
@@ -184,59 +174,71 @@ class SparkEngine(SqlEngine):
         return open_then(f"{self._uri}/{_table_of(step)}", None, known=self._remote and step.startswith(RAW))
 
     def _forget(self) -> None:
-        self._registered.clear()
+        self._frames.clear()
         self._inlined_versions.clear()
         self._inlined_rows.clear()
 
-    def _prepare(self, needs: Sequence[str]) -> None:
-        """Register the relations that a statement reads, small tables with their present rows."""
+    def _prepare(self, relations: Iterable[str], bindings: Bindings) -> None:
+        """Let each name that a statement reads, directly or through views, stand for its rows. Small tables
+        have their present rows."""
         if self._any_changed():
             self._forget()
+        while self._ended:
+            number = self._ended.popleft()
+            for key in [key for key in self._frames if number in {bound for _, bound in key[1]}]:
+                del self._frames[key]
+        needs = steps_for(relations, frozenset(bindings))
         if self._remote:
-            missing = {step for step in needs if step.startswith(RAW)} - self._registered
+            raw_steps = {step for step in needs if step.startswith(RAW) and step not in bindings}
+            missing = raw_steps - {step for step, _ in self._frames}
             for batch in (missing & {FIRST}, missing - {FIRST}):
                 prefetch(f"{self._uri}/{_table_of(step)}" for step in batch)
                 if FIRST in batch:
-                    self._register(FIRST)
+                    self._show(FIRST, NO_BINDINGS)
         for step in needs:
-            self._register(step)
+            self._show(step, bindings)
 
-    def _register(self, step: str) -> None:
-        if step in self._registered:
-            return
+    def _show(self, step: str, bindings: Bindings) -> None:
+        """Let a name stand for its rows in the session."""
+        if step in bindings:
+            number, rows = bindings[step].number, bindings[step].rows
+        else:
+            key = step, environment(step, bindings)
+            if key not in self._frames:
+                self._frames[key] = next(_numbers), self._frame(step, is_bound=bool(key[1]))
+            number, rows = self._frames[key]
+        shown = _shown_in_sessions.setdefault(self._spark, {})
+        if shown.get(step) != number:
+            rows.createOrReplaceTempView(step)
+            shown[step] = number
+
+    def _frame(self, step: str, *, is_bound: bool) -> DataFrame:
+        """Return the rows of a relation of the catalog, once those that it reads are shown. `is_bound`: some
+        of these are not the catalog's."""
         name = step.removeprefix(NOW)
-        if step in self._replaced:
-            rows = self._replaced[step]
-        elif name.startswith(RAW):
+        if step == CLOCK and self._as_of is not None:
+            return self._to_frame(clock_at(self._as_of // 1000))
+        if name.startswith(RAW):
             small = self._small_table(step)
-            rows = self._table(step) if small is None else small
-        elif name in KEPT and self._is_small(step):
-            rows = self._computed_view(step)
-        elif name in KEPT and self._open_pinned is not None and step not in self._narrowed:
+            return self._table(step) if small is None else small
+        if name in KEPT and not is_bound and self._is_small(step):
+            return self._computed_view(step)
+        rows = self._spark.sql(view_text(step))
+        if name in KEPT and self._open_pinned is not None:
             # The tables that the view reads are pinned, so its rows do not change.
             with task_errors():
-                rows = self._spark.sql(view_text(step)).localCheckpoint()
-        else:
-            rows = self._spark.sql(view_text(step))
-        rows.createOrReplaceTempView(step)
-        self._registered.add(step)
+                return rows.localCheckpoint()
+        return rows
 
     def _is_small(self, step: str) -> bool:
-        """Whether all tables that a view reads are part of the plan, and none of its relations was
-        replaced."""
+        """Whether all tables that a view reads are part of the plan, and it reads the present time."""
         reads = set(steps_for([step]))
         tables = {relation for relation in reads if RAW in relation}
-        return tables <= set(self._inlined_versions) and not reads & set(self._replaced)
+        return tables <= set(self._inlined_versions) and (self._as_of is None or CLOCK not in reads)
 
-    def _bind(self, relation: str, rows: DataFrame) -> None:
-        if relation.startswith(RAW) or relation in names("views"):
-            self.replace(relation, rows)
-        else:
-            rows.createOrReplaceTempView(relation)
-
-    def _run_select(self, name: str, checked: Checked) -> DataFrame:
+    def _run_select(self, name: str, checked: Checked, bindings: Bindings = NO_BINDINGS) -> DataFrame:
         self.asked.append(Asked(self.name, name, checked.spark, {}))
-        self._prepare(steps_for(checked.relations))
+        self._prepare(checked.relations, bindings)
         return run_checked(self._spark, checked)
 
     def _to_frame(self, rows: pa.Table) -> DataFrame:
@@ -270,9 +272,8 @@ class SparkEngine(SqlEngine):
 
         engine = DuckEngine(self._uri)
         # DuckDB reads the same versions as this engine.
-        for table_step in set(steps_for([step])) & set(self._inlined_rows):
-            engine.give(table_step, self._inlined_rows[table_step])
-        rows = engine.relation(step)
+        tables = set(steps_for([step])) & set(self._inlined_rows)
+        rows = engine.relation(step, {table: engine.keep_rows(self._inlined_rows[table]) for table in tables})
         return self._to_frame(rows.cast(as_spark_reads(rows.schema)))
 
     def _any_changed(self) -> bool:
@@ -288,9 +289,11 @@ class SparkEngine(SqlEngine):
         with ThreadPoolExecutor(len(uris)) as pool:
             return list(pool.map(newest_version, uris)) != list(live.values())
 
-    def _run(self, name: str, text: str, parameters: dict[str, Any]) -> DataFrame:
+    def _run(
+        self, name: str, text: str, parameters: dict[str, Any], bindings: Bindings = NO_BINDINGS
+    ) -> DataFrame:
         self.asked.append(Asked(self.name, name, text, parameters))
-        self._prepare(steps(text))
+        self._prepare(relations_in(text), bindings)
         return self._spark.sql(*in_lists(text, parameters))
 
 
@@ -360,6 +363,12 @@ def streamed(frame: DataFrame, given: str | None = None) -> pa.RecordBatchReader
                 yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
 
     return pa.RecordBatchReader.from_batches(schema, batches())
+
+
+def _is_arrow(rows: Any) -> bool:
+    import pyarrow as pa
+
+    return isinstance(rows, pa.Table)
 
 
 def _table_of(step: str) -> str:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+import tempfile
 from contextlib import suppress
 from pathlib import Path
+from weakref import finalize
 
 
 class FolderLock:
@@ -59,3 +61,27 @@ def sweep(folder: str | Path, prefix: str) -> list[Path]:
                 lock.release()
             deleted.append(unlocked)
     return deleted
+
+
+class PrivateFolder:
+    """A temporary folder of this process that other users cannot read, with a lock, until the object ends.
+
+    `folder` is its path, or "" where none can be created. The end of the process deletes it too. Those of
+    processes that were killed are deleted by the next process.
+    """
+
+    def __init__(self, prefix: str) -> None:
+        try:
+            self.folder = tempfile.mkdtemp(prefix=prefix)
+            self.lock = FolderLock(self.folder)
+        except OSError:
+            self.folder = ""
+        else:  # the finalizer also runs at the end of the process
+            finalize(self, _remove_folder, os.getpid(), self.folder)
+            sweep(tempfile.gettempdir(), prefix)  # folders of processes that were killed
+
+
+def _remove_folder(process_id: int, folder: str) -> None:
+    """Remove a folder, but not in a fork of the process that created it."""
+    if os.getpid() == process_id:
+        shutil.rmtree(folder, ignore_errors=True)

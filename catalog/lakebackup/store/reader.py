@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from copy import copy
 from shlex import quote
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -10,10 +11,11 @@ from lakebackup.errors import NotFound, Refused, UsageProblem
 from lakebackup.rows.tables import TABLES
 from lakebackup.rules import layout
 from lakebackup.rules.suggestions import did_you_mean
+from lakebackup.sql_engine import FIRST, NO_BINDINGS
 from lakebackup.sql_engine.failures import task_errors
 from lakebackup.storage import Storage, open_storage
+from lakebackup.store.plan_file import PlanFile, write_plan_file
 from lakebackup.store.roots import Roots, destination_id
-from lakebackup.store.selection import Selection
 from lakebackup.store.trust import Approvals, Claim, destination_claim
 from lakebackup_sql import load, names
 
@@ -21,18 +23,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
+    import pyarrow.dataset as ds
     from pyspark.sql import DataFrame, SparkSession
 
     from lakebackup.rows.base import State
-    from lakebackup.sql_engine import Asked, EngineName, SqlEngine
+    from lakebackup.sql_engine import Asked, Bindings, EngineName, Relation, SqlEngine
     from lakebackup.sql_engine.duck import DuckEngine
     from lakebackup.sql_engine.guard.check import Checked
 
 ArrowJob: TypeAlias = "Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]"
 LATEST = "latest"
 """In place of a backup's id: the newest backup that can be restored."""
-# Up to so many rows of Spark's move to DuckDB, because each statement costs Spark more than 0.1 s.
-_FEW_ROWS = 10_000
 
 
 class Catalog:
@@ -86,6 +87,9 @@ class CatalogReader(Catalog):
     A table has the version that it had when it was first read here, or at the instant `as_of` (us since
     1970). `versions`: the versions of some tables, from `pinned` of another reader, to read the same as that
     one.
+
+    A reader does not change. `with_rows`, `with_query` and `with_select` return new readers on the same
+    engine, in whose statements a name stands for other rows, also where views read it.
     """
 
     def __init__(
@@ -104,6 +108,7 @@ class CatalogReader(Catalog):
         self._as_of, self._spark = as_of, spark
         self._duck = tables or DuckEngine(self.catalog_uri, as_of=as_of, versions=versions)
         self._engine: SqlEngine = self._duck
+        self._bindings: Bindings = NO_BINDINGS
         if spark is not None:
             from lakebackup.sql_engine.spark import SparkEngine
 
@@ -112,15 +117,12 @@ class CatalogReader(Catalog):
     def on(self, spark: SparkSession) -> CatalogReader:
         """A reader of the same catalog and versions, whose statements run on Spark.
 
-        A person's SELECT (`select`) still runs on DuckDB.
+        A person's SELECT (`select`) still runs on DuckDB. Names that stand for other rows in this reader do
+        not in the new one: each engine has its own.
         """
         return CatalogReader(
             self.home.uri, self.catalog_uri, as_of=self._as_of, spark=spark, tables=self._duck
         )
-
-    def apart(self) -> CatalogReader:
-        """A new reader of the same catalog, on the same engine, without the relations defined here."""
-        return CatalogReader(self.home.uri, self.catalog_uri, as_of=self._as_of, spark=self._spark)
 
     @property
     def engine(self) -> EngineName:
@@ -166,16 +168,16 @@ class CatalogReader(Catalog):
 
     def query(self, name: str, **parameters: Any) -> pa.RecordBatchReader:
         """The rows of a statement of `sql/queries`, any number of them, as Arrow batches."""
-        return self._engine.batches(name, **parameters)
+        return self._engine.batches(name, self._bindings, **parameters)
 
     def frame(self, name: str, **parameters: Any) -> DataFrame:
         """Like `query`, but returns Spark's DataFrame. Only for a reader that `on` returned."""
-        frame: DataFrame = self._engine.query(name, **parameters)
+        frame: DataFrame = self._engine.query(name, self._bindings, **parameters)
         return frame
 
     def rows(self, name: str, **parameters: Any) -> list[dict[str, Any]]:
         """The rows of a statement that returns few, each as column name -> value."""
-        return self._engine.rows(name, **parameters)
+        return self._engine.rows(name, self._bindings, **parameters)
 
     def one(self, name: str, **parameters: Any) -> dict[str, Any] | None:
         """The first row of a statement, or None when it returns none."""
@@ -264,42 +266,47 @@ class CatalogReader(Catalog):
         """The rows of a person's SELECT over the views. Raises UsageProblem for any other statement."""
         from lakebackup.sql_engine.guard.check import check_select
 
-        return self._duck.select(check_select(sql, self.relations()))
+        return self.run_checked(check_select(sql, self.relations()))
 
     def run_checked(self, checked: Checked) -> pa.RecordBatchReader:
-        """Like `select`, for a SELECT that was checked. Records that it reads must have been given before."""
-        return self._duck.select(checked)
+        """Like `select`, for a SELECT that was checked. Records that it reads must be rows of this reader."""
+        return self._duck.select(checked, self._bindings if self._engine is self._duck else NO_BINDINGS)
 
-    def define(self, relation: str, name: str, **parameters: Any) -> None:
-        """Name the rows of a statement of `sql/queries`, so that later statements can read them."""
-        self._engine.define(relation, load("queries", name), **parameters)
+    def with_rows(self, name: str, rows: pa.Table | ds.Dataset | PlanFile | DataFrame) -> CatalogReader:
+        """A reader in whose statements `name` stands for these rows. Only Spark takes a DataFrame.
 
-    def put_back(self, relation: str) -> None:
-        """Restore a view of the catalog whose name `define` gave to other rows."""
-        self._engine.put_back(relation)
+        The name may be new, or that of a view or raw table of the catalog.
+        """
+        if isinstance(rows, PlanFile):
+            rows = rows.for_statements() if self.engine == "duckdb" else rows.table()
+        return self._with(name, self._engine.keep_rows(rows))
 
-    def choose(self, relation: str, name: str, **parameters: Any) -> Selection:
-        """Store the rows of a statement of `sql/queries`; the selection's statements call them `relation`."""
-        stored_rows = self._engine.keep(relation, load("queries", name), **parameters)
-        return Selection(self, self._engine, relation, stored_rows)
+    def with_query(self, name: str, query: str, **parameters: Any) -> CatalogReader:
+        """A reader in whose statements `name` stands for the rows of a statement of `sql/queries`.
 
-    def chosen(self, relation: str, rows: DataFrame) -> Selection:
-        """Like `choose`, for rows that Spark's tasks wrote. DuckDB holds them when there are few."""
-        first_rows = rows.limit(_FEW_ROWS + 1).toArrow()
-        if first_rows.num_rows <= _FEW_ROWS:
-            on_duckdb = CatalogReader(self.home.uri, self.catalog_uri, as_of=self._as_of, tables=self._duck)
-            on_duckdb.give(table := f"made_{relation}", first_rows)
-            return Selection(on_duckdb, self._duck, relation, table)
-        on_spark = self.on(rows.sparkSession)
-        return Selection(on_spark, on_spark._engine, relation, rows)  # noqa: SLF001 (this class)
+        They are computed now, once. The statement may read what the catalog has under that name.
+        """
+        text = load("queries", query)
+        return self._with(name, self._engine.keep_query(name, text, self._bindings, **parameters))
 
-    def give(self, relation: str, rows: pa.Table) -> None:
-        """Name rows from outside the catalog, so that later statements can read them."""
-        self._engine.give(relation, rows)
+    def with_select(self, name: str, checked: Checked) -> CatalogReader:
+        """Like `with_query`, for a person's SELECT that was checked. Raises TimedOut after five minutes."""
+        return self._with(name, self._engine.keep_select(name, checked, self._bindings))
 
-    def define_checked(self, relation: str, checked: Checked) -> None:
-        """Like `define`, for a person's SELECT that was checked. Raises TimedOut after five minutes."""
-        self._engine.define_checked(relation, checked)
+    def _with(self, name: str, relation: Relation) -> CatalogReader:
+        reader = copy(self)
+        reader._bindings = {**self._bindings, name: relation}  # noqa: SLF001 (this class)
+        return reader
+
+    def plan_file(
+        self, name: str, *, ranges: Sequence[Mapping[str, Any]] = ({},), **parameters: Any
+    ) -> PlanFile:
+        """Write the rows of a statement of `sql/queries` into a temporary plan file, in their order.
+
+        `ranges`: further parameters; the statement runs once for each, one after another, and the file has
+        all rows. Raises EnvironmentProblem when there is no room for the file.
+        """
+        return write_plan_file(self.query(name, **parameters, **bounds) for bounds in ranges)
 
     def interrupt(self) -> None:
         """Stop the running query from another thread. The query raises an error."""
@@ -311,18 +318,16 @@ class CatalogReader(Catalog):
 
         from lakebackup.sql_engine.delta.dataset import rows_of
 
-        reader = CatalogReader(self.home.uri, self.catalog_uri, as_of=self._as_of)
-        rows = rows_of(f"{self.catalog_uri}/backups")
+        rows = rows_of(f"{self.catalog_uri}/backups", self._duck.open(FIRST))
         stored_states = zip(rows["backup_id"].to_pylist(), rows["state"].to_pylist(), strict=True)
         state = pa.array(
             [states.get(backup_id, state) for backup_id, state in stored_states], rows["state"].type
         )
-        reader.give("raw_backups", rows.set_column(rows.schema.get_field_index("state"), "state", state))
-        return reader
+        return self.with_rows(FIRST, rows.set_column(rows.schema.get_field_index("state"), "state", state))
 
     def columns(self, relation: str) -> list[str]:
-        """The columns of a relation that was defined or given here."""
-        return list(self._engine.columns(relation))
+        """The columns of a name that stands for other rows in this reader."""
+        return list(self._engine.columns(self._bindings[relation]))
 
     def destinations(self) -> Roots:
         """The roots of the catalog's destinations.

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakebackup.errors import NotFound, Refused, UsageProblem
 from lakebackup.formats.archives import meta, tree
-from lakebackup.requests import Request
+from lakebackup.requests import RunRequest
 from lakebackup.rows.base import ARCHIVE, TOPICS, pick
 from lakebackup.rules import layout
 from lakebackup.rules.kinds import require_kind
@@ -28,7 +28,7 @@ from lakebackup_jobs.archives import read_task as archive_task
 from lakebackup_jobs.archives.write_task import WriteJob
 from lakebackup_jobs.kafka.format.stored import StoredFile
 from lakebackup_jobs.lifecycle.atomic_dir import WORK, Staged
-from lakebackup_jobs.lifecycle.deletion.lock import recorded_restore
+from lakebackup_jobs.lifecycle.restore import Subject, restoring
 from lakebackup_jobs.lifecycle.tasks.progress import TaskProgress
 from lakebackup_jobs.lifecycle.tasks.splits import batched, split_path, write_lines
 from lakebackup_jobs.lifecycle.tasks.task import run_all
@@ -51,7 +51,7 @@ TARGET_BYTES = 512 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class ArchiveExportRequest(Request):
+class ArchiveExportRequest(RunRequest):
     """The request to export an archive. `what`: a backup's id or a source; None: the only source."""
 
     folder: str
@@ -69,6 +69,11 @@ class Chain:
     @property
     def last(self) -> Mapping[str, Any]:
         return self.backups[-1]
+
+    @property
+    def bytes(self) -> int:
+        """The stored bytes of the chain."""
+        return sum(row["bytes"] for row in self.backups)
 
     @property
     def summary(self) -> list[dict[str, Any]]:
@@ -148,15 +153,16 @@ def run(
     if request.dry_run:
         return {"dry_run": True, **summary}
     staged.begin()
-    with recorded_restore(
-        work,
-        reader,
+    subject = Subject(
         source=chain.last["source"],
         target=f"archive:{staged.folder}",
         selection=load("queries", export.SELECTION),
-    ) as (_, counts):
+    )
+    work.choose_runner(request, chain.bytes)
+    with restoring(work, reader) as run:
+        run.begin(subject)
         totals = export.write(work)
-        counts.update(entries=totals["entries"], bytes=totals.get("bytes"))
+        run.complete(entries=totals["entries"], size=totals.get("bytes", chain.bytes))
     return work.timed({**summary, **totals})
 
 
@@ -184,7 +190,7 @@ class _ImportedExport:
     def write(self, work: Workspace) -> dict[str, Any]:
         """Copy the files in tasks, which check their SHA-256."""
         data = [row for row in self.rows if row["role"] != "schema"]
-        storage, reporter, cluster = self.staged.storage, work.reporter, work.cluster
+        storage, reporter = self.staged.storage, work.reporter
         path_of = partial(layout.path_in_archive, self.chain.last["source"])
         roots = self.reader.destinations()
         pairs: list[tuple[Mapping[str, Any], str]] = [(row, path_of(row["path"])) for row in data]
@@ -201,7 +207,7 @@ class _ImportedExport:
                 )
                 uri = roots.uri(destination)
                 job = archive_task.CopyJob(uri, storage.uri, files, WORK, private=False)
-                run_all(job, range(len(files)), cluster, archive_task.MOST_TASKS)
+                run_all(job, range(len(files)), work.task_cluster, archive_task.MOST_TASKS)
         reporter.update(len(pairs), size)
         self.staged.finish(
             {folder_of(self.chain, b["backup_id"]): b["end_ts"] / 1000 for b in self.chain.backups}
@@ -257,11 +263,10 @@ class _TopicsExport:
             write_lines(storage, split_path(WORK, counts.total()), [path, *map(asdict, files)])
             counts[key] += 1
             expected += sum(file.entries for file in files)
-        cluster = work.cluster
         reporter.start(expected, None, "export")
         job, numbers = WriteJob(storage.uri, self.reader.destinations()), range(counts.total())
         with TaskProgress(storage, WORK).watched(reporter.update):
-            rows = run_all(job, numbers, cluster, archive_task.MOST_TASKS)
+            rows = run_all(job, numbers, work.task_cluster, archive_task.MOST_TASKS)
         entries, size = sum(row.entries for row in rows), sum(row.bytes for row in rows)
         reporter.update(entries, size)
         self._write_json(counts, rows)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakebackup.errors import Damaged, NotFound, UsageProblem
 from lakebackup.formats.archives import chain, tree
-from lakebackup.requests import Request
+from lakebackup.requests import RunRequest
 from lakebackup.rows.base import ARCHIVE
 from lakebackup.rules import layout
 from lakebackup.storage import Storage, open_storage
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from lakebackup.formats.archives.chain import ArchiveFile, PlannedBackup
     from lakebackup.formats.archives.tree import Found
+    from lakebackup.sql_engine.worker import Cluster
     from lakebackup.store.reader import CatalogReader
     from lakebackup_jobs.lifecycle.progress import Reporter
 
@@ -42,7 +43,7 @@ _MAX_JSON_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class ArchiveImportRequest(Request):
+class ArchiveImportRequest(RunRequest):
     """The request to import an archive. `source` None: the source is named after the folder."""
 
     folder: str
@@ -67,7 +68,8 @@ def run(
             f"{len(strays)} files do not belong to an archive and are not imported, such as {strays[0]}"
         )
     work = Workspace(request, source, reporter, spark)
-    archive_files = _check(work.spark, folder, archive_backups, reporter)  # before anything is written
+    work.choose_runner(request, sum(stat.bytes for backup in archive_backups for stat in backup.data))
+    archive_files = _check(work.task_cluster, folder, archive_backups, reporter)  # before anything is written
     if request.dry_run:
         plans = _plan(
             source, _destination_id(work.storage), archive_backups, archive_files, folder, work.existing()
@@ -116,12 +118,12 @@ def _destination_id(storage: Storage) -> str:
 
 
 def _check(
-    spark: SparkSession, folder: Storage, archive_backups: Sequence[Found], reporter: Reporter
+    cluster: Cluster | None, folder: Storage, archive_backups: Sequence[Found], reporter: Reporter
 ) -> dict[str, ArchiveFile]:
-    """Check every file of the archive, the data files in Spark tasks, and return the files by path."""
+    """Check every file of the archive, the data files in tasks, and return the files by path."""
     data = [stat for archive_backup in archive_backups for stat in archive_backup.data]
     reporter.start(None, sum(stat.bytes for stat in data), "check", "")
-    archive_files = archive_task.check(spark, folder.uri, [stat.path for stat in data])
+    archive_files = archive_task.check(cluster, folder.uri, [stat.path for stat in data])
     for archive_backup in archive_backups:
         json_paths = [path for node in archive_backup.nodes.values() for path in node.beside.values()]
         for path in (*json_paths, *(path for path, _ in archive_backup.designs)):
@@ -156,7 +158,7 @@ def _copy(work: Workspace, folder: Storage, plan: PlannedBackup) -> None:
     job = archive_task.CopyJob(folder.uri, work.storage.uri, files, reports)
     work.reporter.start(len(files), size, "import", "files")
     with work.task_progress(reports).watched(work.reporter.update):
-        run_all(job, range(len(files)), work.spark, archive_task.MOST_TASKS)
+        run_all(job, range(len(files)), work.task_cluster, archive_task.MOST_TASKS)
     work.reporter.update(len(files), size)
 
 

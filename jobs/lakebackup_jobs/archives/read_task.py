@@ -22,8 +22,7 @@ from lakebackup_jobs.lifecycle.tasks.task import Task, run_all
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from pyspark.sql import SparkSession
-
+    from lakebackup.sql_engine.worker import Cluster
     from lakebackup.storage import Storage
 
 MOST_TASKS = 2_000
@@ -100,9 +99,9 @@ class CheckJob(Task):
         return {"file": _ARCHIVE_FILES.dump_json([ArchiveFile(path, size, sha256, summary)]).decode()}
 
 
-def check(spark: SparkSession, uri: str, paths: Sequence[str]) -> dict[str, ArchiveFile]:
+def check(cluster: Cluster | None, uri: str, paths: Sequence[str]) -> dict[str, ArchiveFile]:
     """Check .cbb files, each in its own task, and return them by path. Raises the first error of a task."""
-    rows = run_all(CheckJob(uri, tuple(paths)), range(len(paths)), spark, MOST_TASKS)
+    rows = run_all(CheckJob(uri, tuple(paths)), range(len(paths)), cluster, MOST_TASKS)
     return {file.path: file for row in rows for file in _ARCHIVE_FILES.validate_json(row.file)}
 
 

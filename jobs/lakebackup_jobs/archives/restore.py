@@ -1,6 +1,7 @@
 """Restores buckets into a folder as JSON lines: the newest mutation of each document, unless that deletes it.
 
-Spark tasks read the files of the chain, and Spark groups the mutations by document.
+Tasks read the files of the chain. The statement archive_newest finds the newest mutations: on Spark, or on
+DuckDB for a small archive, whose mutations fit in memory.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from urllib.parse import quote_plus
 from lakebackup.errors import NotFound, Refused
 from lakebackup.formats.archives import cbb
 from lakebackup.formats.archives.chain import takeovers
-from lakebackup.requests import Request
+from lakebackup.requests import RunRequest
 from lakebackup.rows.base import ARCHIVE
 from lakebackup.rules.times import format_ts
 from lakebackup.sql_engine.failures import task_errors
@@ -27,7 +28,7 @@ from lakebackup.storage.nesting import require_outside
 from lakebackup_jobs.archives import read_task as archive_task
 from lakebackup_jobs.archives.export import chain_of, newest_designs, select_buckets
 from lakebackup_jobs.lifecycle.atomic_dir import WORK, Staged
-from lakebackup_jobs.lifecycle.deletion.lock import recorded_restore
+from lakebackup_jobs.lifecycle.restore import Subject, restoring
 from lakebackup_jobs.lifecycle.tasks.errors import arrow_schema, guarded, raise_first
 from lakebackup_jobs.lifecycle.tasks.progress import TaskProgress
 from lakebackup_jobs.lifecycle.tasks.splits import batched
@@ -50,6 +51,8 @@ ROWS = (
     "flags BIGINT, expiry BIGINT, datatype BIGINT, value BINARY"
 )
 DOCUMENTS = "scope STRING, entries BIGINT, path STRING, error STRING"
+# The order in which documents are written.
+_ORDER = ("scope", "vbucket", "seqno", "key")
 _BATCH = 2_000
 _BATCH_BYTES = 8 << 20
 _JSON = 0x01
@@ -58,7 +61,7 @@ _ROWS_OF_A_FILE = 1 << 40
 
 
 @dataclass(frozen=True, slots=True)
-class ArchiveRestoreRequest(Request):
+class ArchiveRestoreRequest(RunRequest):
     """The request to restore an archive: mutations of backups that ended in `(from_ts, to_ts]`, in ms."""
 
     folder: str
@@ -103,22 +106,23 @@ def run(
     }
     if request.dry_run:
         return {"dry_run": True, **summary}
+    work.choose_runner(request, summary["bytes"])
     staged.begin()
-    with recorded_restore(
-        work,
-        reader,
+    subject = Subject(
         source=plan.chain.last["source"],
         target=f"dir:{request.folder}",
         selection=load("queries", "archive_files"),
         from_ts=request.from_ts,
         to_ts=request.to_ts,
-    ) as (_, counts):
+    )
+    with restoring(work, reader) as run:
+        run.begin(subject)
         entries = _write(work, plan, reader, staged)
         for row in plan.designs:
             _design(row, reader.destinations(), staged)
         staged.finish()
-        counts.update(entries=entries, bytes=summary["bytes"])
-    return work.timed({**summary, "documents": entries})
+        run.complete(entries=entries, size=summary["bytes"])
+    return work.timed({"runner": work.runner, **summary, "documents": entries})
 
 
 def _make_plan(request: ArchiveRestoreRequest, reader: CatalogReader) -> _Plan:
@@ -152,24 +156,38 @@ def _make_plan(request: ArchiveRestoreRequest, reader: CatalogReader) -> _Plan:
 
 def _write(work: Workspace, plan: _Plan, reader: CatalogReader, staged: Staged) -> int:
     """Find the newest mutation of each document and write the documents; return their number."""
-    from pyspark.sql import Window
-    from pyspark.sql import functions as sf
+    import pyarrow as pa
 
     # Each mutation counts twice: when it is read, and when its document is written.
-    spark, mutations = work.spark, 2 * sum(row["entries"] for row in plan.files)
+    mutations = 2 * sum(row["entries"] for row in plan.files)
     work.reporter.start(mutations, None, "restore", "mutations")
-    job = ReadJob(reader.destinations(), tuple(plan.files), plan.limits, staged.storage.uri)
-    rows = job.over(spark, range(len(plan.files)), ROWS, archive_task.MOST_TASKS)
-    document = Window.partitionBy("scope", "vbucket", "key").orderBy(sf.desc("seqno"), sf.desc("place"))
-    newest = rows.withColumn("newest", sf.row_number().over(document)).where("newest = 1 AND NOT deleted")
-    ordered = newest.drop("newest").sortWithinPartitions("scope", "vbucket", "seqno", "key")
-    with TaskProgress(staged.storage, WORK).watched(work.reporter.update), task_errors():
-        reports = ordered.mapInArrow(
-            DocumentsJob(staged.storage.uri), DOCUMENTS
-        ).collect()  # one row for each file
-    raise_first(row.error for row in reports)
+    read_job = ReadJob(reader.destinations(), tuple(plan.files), plan.limits, staged.storage.uri)
+    write_job = DocumentsJob(staged.storage.uri)
+    with TaskProgress(staged.storage, WORK).watched(work.reporter.update):
+        if work.runner == "local":
+            batches = chain.from_iterable(map(read_job.rows, range(len(plan.files))))
+            table = pa.Table.from_batches(batches, arrow_schema(ROWS))
+            newest = reader.with_rows("archive_mutations", table).query("archive_newest").read_all()
+            ordered = newest.sort_by([(column, "ascending") for column in _ORDER])
+            reports = [row for batch in write_job(ordered.to_batches()) for row in batch.to_pylist()]
+        else:
+            reports = _write_on_spark(work.spark, read_job, write_job)
+    raise_first(report["error"] for report in reports)
     work.reporter.update(mutations, 0)
-    return sum(row.entries for row in reports)
+    return sum(report["entries"] for report in reports)
+
+
+def _write_on_spark(spark: SparkSession, read_job: ReadJob, write_job: DocumentsJob) -> list[dict[str, Any]]:
+    """Run the jobs in Spark's tasks; returns the rows of DOCUMENTS, one for each file that was written."""
+    rows = read_job.over(spark, range(len(read_job.files)), ROWS, archive_task.MOST_TASKS)
+    rows.createOrReplaceTempView("archive_mutations")
+    try:
+        with task_errors():
+            newest = spark.sql(load("queries", "archive_newest"))
+            written = newest.sortWithinPartitions(*_ORDER).mapInArrow(write_job, DOCUMENTS).collect()
+    finally:
+        spark.catalog.dropTempView("archive_mutations")
+    return [row.asDict() for row in written]
 
 
 def _design(row: Mapping[str, Any], roots: Roots, staged: Staged) -> None:

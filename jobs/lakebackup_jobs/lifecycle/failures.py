@@ -30,7 +30,7 @@ _WAIT_S = 10.0
 
 
 class FailingWork(Protocol):
-    """What is needed of a run to record its failure; `lakebackup_jobs.lifecycle.workspace.Workspace` has it."""
+    """What is needed of a run to record its failure; `lifecycle.workspace.Workspace` has it."""
 
     request: Request
     source: str

@@ -35,10 +35,9 @@ def run_tasks(workspace: Workspace, job: PartTask, tasks: range, *, at_once: int
     if not tasks:
         return sums
     with workspace.task_progress(job.folder).watched(reporter.update, reporter.warning):
-        if workspace.runner == "local":
-            processors = os.cpu_count() or 1
-            sums.add(run_all(job, tasks, None, min(at_once or processors, processors)))
-        else:
-            sums.add(run_all(job, tasks, workspace.cluster, at_once))
+        cluster = workspace.task_cluster
+        processors = os.cpu_count() or 1
+        limit = at_once if cluster else min(at_once or processors, processors)
+        sums.add(run_all(job, tasks, cluster, limit))
     reporter.update(sums.entries, sums.bytes)
     return sums

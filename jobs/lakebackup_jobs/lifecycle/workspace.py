@@ -122,14 +122,25 @@ class Workspace:
 
     @property
     def runner(self) -> Runner:
-        """The runner of the backup's tasks, once it is chosen; before that, what the run has used so far."""
+        """The runner of the tasks, once it is chosen; before that, what the run has used so far."""
         return self._runner or ("spark" if self._spark or self._starting_cluster else "local")
 
-    def choose_runner(self, asked: RunRequest, size: int | None) -> None:
-        """Choose the runner of a backup's tasks, and begin to start it. `size`: see runner.choose."""
-        self._runner = runner.choose(asked, size, session=self._spark)
+    def choose_runner(self, request: RunRequest, size: int | None, *, beside_spark: bool = False) -> None:
+        """Choose the runner of the tasks, and begin to start it. `size`, `beside_spark`: see
+        runner.choose."""
+        self._runner = runner.choose(request, size, session=self._spark, beside_spark=beside_spark)
         if self._runner == "spark":
             self.start_spark()
+
+    def use_spark(self) -> None:
+        """Choose Spark as the runner of a job that needs its SQL, and begin to start it."""
+        self._runner = "spark"
+        self.start_sql()
+
+    @property
+    def task_cluster(self) -> Cluster | None:
+        """The cluster that runs the tasks; None: threads of this process do."""
+        return None if self._runner == "local" else self.cluster
 
     @cached_property
     def destination(self) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from lakebackup.errors import UsageProblem
 from lakebackup_jobs.query import charts
-from lakebackup_jobs.query.report.values import DAYS, STEPS, calendar, define_stages
+from lakebackup_jobs.query.report.values import DAYS, STEPS, calendar, with_stages
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -54,13 +54,13 @@ def draw(catalog: CatalogReader, name: ChartName) -> Chart:
 
 
 def _calendar(catalog: CatalogReader) -> charts.Chart | None:
-    define_stages(catalog)
+    catalog = with_stages(catalog)
     now_ms = time.time_ns() // 1_000_000
     return charts.calendar(calendar(catalog, now_ms, DAYS), now_ms, DAYS)
 
 
 def _coverage(catalog: CatalogReader) -> charts.Chart | None:
-    define_stages(catalog)
+    catalog = with_stages(catalog)
     intervals = catalog.rows("report_intervals", topics=charts.LANES, steps=STEPS)
     lanes = [{**row, "lane": f"{row['source']} / {row['scope']}"} for row in intervals]
     return charts.coverage(lanes, "lane")

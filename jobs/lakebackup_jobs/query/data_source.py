@@ -205,7 +205,7 @@ class Read:
 
     def splits(self) -> list[Split]:
         """Divide the read among tasks. Raises NotFound, Refused and UsageProblem like `lakebackup sql`."""
-        from lakebackup_jobs.lifecycle.tasks.splits import MOST_TASKS
+        from lakebackup_jobs.lifecycle.tasks.plan_shares import MOST_TASKS
         from lakebackup_jobs.query import record_query
 
         reader = self.reader()
@@ -214,8 +214,8 @@ class Read:
             pinned_read = self if instant_us is None else self._pinned(format_ts(instant_us // 1000))
             return [Split((None, None), pinned_read, {})]
         (plan,) = record_query.plans(reader, self.checked())
-        reader.define("record_chosen", "record_files", **plan.parameters())
-        rows = reader.rows("record_splits", size=_BYTES_A_TASK, most=MOST_TASKS)
+        files = reader.with_query("record_chosen", "record_files", **plan.parameters())
+        rows = files.rows("record_splits", size=_BYTES_A_TASK, most=MOST_TASKS)
         # The first and the last range are open: all tasks see the same files.
         firsts = [None, *(str(row["path"]) for row in rows[1:])]
         point = plan.backup_id if plan.to_ts is None else format_ts(plan.to_ts)

@@ -20,7 +20,7 @@ from lakebackup.sql_engine.guard.records import RecordsCall
 from lakebackup.storage import open_storage
 from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.lifecycle.tasks.progress import TaskCounters, TaskProgress
-from lakebackup_jobs.query.record_query import Records, given
+from lakebackup_jobs.query.record_query import Records, own_errors, with_records
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -107,20 +107,20 @@ def _topic(
         request.engine == "auto" and (spark is not None or size > MOST_RECORDS)
     )
     engine = _on_spark(request, reader, spark) if by_spark else reader
-    # Spark's tasks read all files at `choose`.
+    # Spark's tasks read all files for `record_changed`.
     tasks = TaskCounters(reader.home.uri, f"checks/{secrets.token_hex(8)}/") if by_spark else None
-    with given(engine, new, counters=tasks), _watched(reporter, new, tasks):
-        engine.define("newest_b", "record_newest")
+    with own_errors([new]), _watched(reporter, new, tasks):
+        engine = with_records(engine, new, counters=tasks).with_query("newest_b", "record_newest")
     if continued and not by_spark:  # Spark would read the newer files twice
         keys = engine.rows("record_keys", most=_MAX_KEYS + 1)
         if len(keys) <= _MAX_KEYS:
             changed_keys = frozenset(bytes.fromhex(row["key_hex"]) for row in keys)
             old_plan = replace(old_plan, wanted=Wanted(keys=changed_keys))
     old = old or Records(reader, old_plan)
-    with given(engine, old, counters=tasks), _watched(reporter, old, tasks):
-        engine.define("newest_a", "record_newest")
+    with own_errors([old]), _watched(reporter, old, tasks):
+        engine = with_records(engine, old, counters=tasks).with_query("newest_a", "record_newest")
     with _watched_tasks(reporter, (new, old), tasks):
-        changed = engine.choose("record_changed", "record_changes", scope=scope, continued=continued)
+        changed = engine.with_query("record_changed", "record_changes", scope=scope, continued=continued)
     totals = next(iter(changed.rows("record_change_totals")), {})
     return TopicDiff(
         scope=scope,

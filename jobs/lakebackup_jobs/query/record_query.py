@@ -22,11 +22,11 @@ from lakebackup.errors import LakebackupError
 from lakebackup.plan.records import RecordsPlan, plan_records
 from lakebackup.rules.schema_ids import schema_ids
 from lakebackup.sql_engine.guard.check import check_select
-from lakebackup_jobs.lifecycle.tasks.splits import MOST_TASKS
+from lakebackup_jobs.lifecycle.tasks.plan_shares import MOST_TASKS
 from lakebackup_jobs.query.answer import Reading, Result
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
     import pyarrow.dataset as ds
@@ -71,12 +71,12 @@ def select(
     checked = check_select(sql, {**catalog_relations, **names} if names else catalog_relations, records=True)
     relations = [Records(reader, replace(plan, paths=paths)) for plan in plans(reader, checked)]
     for name, rows in more.items():
-        reader.give(name, rows)
-    with given(reader, *relations):
-        result_rows = reader.run_checked(checked)
+        reader = reader.with_rows(name, rows)
+    with own_errors(relations):
+        result_rows = with_records(reader, *relations).run_checked(checked)
 
     def batches() -> Iterator[pa.RecordBatch]:
-        with _own_errors(relations):
+        with own_errors(relations):
             yield from result_rows
 
     readings = tuple(relation.reading for relation in relations)
@@ -100,45 +100,44 @@ def select_on_spark(
     checked = check_select(sql, reader.relations(), records=True)
     engine = SparkEngine(spark, reader.catalog_uri, as_of=as_of)
     for plan in plans(reader, checked):
-        files = _files_on_spark(spark, engine, reader, plan)
+        files = _files_on_spark(engine, reader, plan)
         job = replace(_job(reader, plan), exact=exact)
-        _give_to_spark(files, plan, job, *_stored_totals(reader, plan), in_order=exact)
+        records = _on_spark(files, plan, job, *_stored_totals(reader, plan), in_order=exact)
+        records.createOrReplaceTempView(plan.call.relation)
     engine.register(checked.relations)
     return run_checked(spark, checked)
 
 
-def _files_on_spark(
-    spark: SparkSession, engine: SparkEngine, reader: CatalogReader, plan: RecordsPlan
-) -> DataFrame:
+def _files_on_spark(engine: SparkEngine, reader: CatalogReader, plan: RecordsPlan) -> DataFrame:
     """Return the files to read. In a small catalog DuckDB selects them: Spark plans that query for
     seconds."""
     if reader.count("files") > _FEW_FILES:
         return engine.query("record_files", **plan.parameters())
-    relation = f"{plan.call.relation}_files"
-    engine.give(relation, reader.query("record_files", **plan.parameters()).read_all())
-    return spark.table(relation)
+    files: DataFrame = engine.keep_rows(reader.query("record_files", **plan.parameters()).read_all()).rows
+    return files
 
 
-@contextmanager
-def given(reader: CatalogReader, *relations: Records, counters: TaskCounters | None = None) -> Iterator[None]:
-    """Register planned records with the reader's engine, each as the relation that its plan names.
+def with_records(
+    reader: CatalogReader, *relations: Records, counters: TaskCounters | None = None
+) -> CatalogReader:
+    """A reader in which the names of planned records stand for these, each as its plan names it.
 
-    On Spark, tasks read them and count the files with `counters`. Inside the block, an error of reading
-    records is raised as it was, not as the engine's.
+    On Spark, tasks read them and count the files with `counters`.
     """
     for records in relations:
+        rows: DataFrame | ds.Dataset
         if reader.engine == "spark":
             plan, read = records.plan, records.reading
             files = reader.frame("record_files", **plan.parameters())
             job = replace(records.job, counters=counters)
-            _give_to_spark(files, plan, job, read.held, read.held_bytes)
+            rows = _on_spark(files, plan, job, read.held, read.held_bytes)
         else:
-            reader.give(records.plan.call.relation, records.dataset())
-    with _own_errors(relations):
-        yield
+            rows = records.dataset()
+        reader = reader.with_rows(records.plan.call.relation, rows)
+    return reader
 
 
-def _give_to_spark(
+def _on_spark(
     files: DataFrame,
     plan: RecordsPlan,
     job: ReadRecords,
@@ -146,14 +145,13 @@ def _give_to_spark(
     size: int,
     *,
     in_order: bool = False,
-) -> None:
+) -> DataFrame:
     from lakebackup_jobs.kafka.format.read_records import spark_schema
 
     least = int(files.sparkSession.conf.get("spark.sql.shuffle.partitions") or 1)
     tasks = max(1, min(MOST_TASKS, file_count, max(least, size // _BYTES_A_TASK)))
     rows = _in_order(files, tasks) if in_order else files.repartition(tasks)
-    records = rows.mapInArrow(replace(job, zone="UTC"), spark_schema(plan.call.columns))
-    records.createOrReplaceTempView(plan.call.relation)
+    return rows.mapInArrow(replace(job, zone="UTC"), spark_schema(plan.call.columns))
 
 
 def _in_order(files: DataFrame, tasks: int) -> DataFrame:
@@ -174,7 +172,8 @@ def explain(reader: CatalogReader, sql: str) -> list[Reading]:
     relations = [Records(reader, plan) for plan in plans(reader, checked)]
     for relation in relations:
         relation.reading.possible = relation.possible()
-        reader.give(relation.plan.call.relation, schema_of(relation.plan.call.columns).empty_table())
+        columns = schema_of(relation.plan.call.columns)
+        reader = reader.with_rows(relation.plan.call.relation, columns.empty_table())
     reader.run_checked(checked)
     return [relation.reading for relation in relations]
 
@@ -216,12 +215,12 @@ class Records:
 
     def dataset(self) -> ds.Dataset:
         """Return a dataset for DuckDB, which asks it for a scanner with some columns and conditions."""
+        from lakebackup.sql_engine.lazy_dataset import LazyDataset
         from lakebackup_jobs.kafka.format.read_records import schema_of
-        from lakebackup_jobs.query.lazy_dataset import LazyDataset
 
         return LazyDataset(schema_of(self.plan.call.columns).empty_table(), self.scan)
 
-    def scan(self) -> Iterator[pa.RecordBatch]:
+    def scan(self, _columns: Sequence[str] = ()) -> Iterator[pa.RecordBatch]:
         """Yield the records that the plan asks for. An error is kept, since DuckDB turns it into a text."""
         from lakebackup_jobs.kafka.format.stored import open_verified
 
@@ -312,7 +311,7 @@ def _ahead(
 
 
 @contextmanager
-def _own_errors(relations: Iterable[Records]) -> Iterator[None]:
+def own_errors(relations: Iterable[Records]) -> Iterator[None]:
     """Raise the error of reading records instead of the one that DuckDB made of it."""
     try:
         yield

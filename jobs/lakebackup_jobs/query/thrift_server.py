@@ -255,7 +255,7 @@ class SharedViews:
     def _write(self, folder: Path) -> None:
         engine = DuckEngine(self._uri)
         for view in KEPT:
-            rows = engine.run(f"FROM {view}", steps_for([view]), {})
+            rows = engine.run(f"FROM {view}", [view], {})
             with pq.ParquetWriter(folder / f"{view}.parquet", as_spark_reads(rows.schema)) as file:
                 for batch in rows:
                     file.write_batch(batch.cast(file.schema))

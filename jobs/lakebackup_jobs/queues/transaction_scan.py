@@ -286,18 +286,17 @@ class TaskScans(PerNumber):
             raise _torn(path, self.source, self.backup_id)
 
 
-def give_scans(
-    reader: CatalogReader, spark: SparkSession | None, relation: str, scans: PerNumber, count: int
-) -> None:
-    """Register the transactions that `count` tasks have recorded as `relation`, for SQL queries.
+def with_scans(
+    reader: CatalogReader, spark: SparkSession | None, name: str, scans: PerNumber, count: int
+) -> CatalogReader:
+    """The reader in which `name` stands for the transactions that `count` tasks have recorded.
 
     `spark` None: they are loaded into this process. On Spark no row of them passes through the driver.
     """
     if spark is None:
         batches = [batch for number in range(count) for batch in scans.rows(number)]
-        reader.give(relation, pa.Table.from_batches(batches, SCAN_SCHEMA))
-    else:
-        scans.over(spark, range(count), SCAN_COLUMNS).createOrReplaceTempView(relation)
+        return reader.with_rows(name, pa.Table.from_batches(batches, SCAN_SCHEMA))
+    return reader.with_rows(name, scans.over(spark, range(count), SCAN_COLUMNS))
 
 
 def _after_marks(batch: pa.RecordBatch, marks: Mapping[Place, int]) -> pa.RecordBatch:

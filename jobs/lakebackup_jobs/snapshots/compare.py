@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
     from lakebackup.plan.snapshots.backup import Snapshot, Unit
     from lakebackup.store.reader import CatalogReader
-    from lakebackup.store.selection import Selection
     from lakebackup_jobs.snapshots.request import SnapshotRequest
     from lakebackup_jobs.snapshots.splits import SplitWriter
 
@@ -45,9 +44,10 @@ _HASH_TASK_BYTES = 256 << 20
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The outcome of a comparison: `compared` has the rows of snapshot_changes, `amount` their totals."""
+    """The outcome of a comparison. `compared`: a reader with the relation `snapshot_compared`, the rows of
+    snapshot_changes; `amount`: their totals."""
 
-    compared: Selection
+    compared: CatalogReader
     amount: Amount
 
     def unlike(self) -> list[str]:
@@ -92,26 +92,29 @@ def compare(
     linked = layout_of(request.layout).has_snapshot
     listed = list_few(snapshot.units, request.always, most=None if local_only else HERE, linked=linked)
     if listed is not None:
-        reader.give("snapshot_listed", listed)
-        rows = reader.query("snapshot_to_hash", **hashing).read_all()
+        here = reader.with_rows("snapshot_listed", listed)
+        rows = here.query("snapshot_to_hash", **hashing).read_all()
         if local_only or sum(rows["bytes"].to_pylist()) <= _HASHED_HERE:
-            reader.give("snapshot_hashed", _hash_in_threads(request, rows))
-            comparison = _query_comparison(request, source, reader)
+            here = here.with_rows("snapshot_hashed", _hash_in_threads(request, rows))
+            comparison = _query_comparison(request, source, here)
             if local_only or comparison.amount.rows <= HERE:  # more when the newest backup had far more files
                 return comparison
     spark = session()
     reader = reader.on(spark)
     with task_errors():
-        _checkpoint("snapshot_listed", _list_in_tasks(request, snapshot.units, spark))
-        to_hash = _checkpoint("snapshot_chosen", reader.frame("snapshot_to_hash", **hashing))
+        # Without a checkpoint, each query would list and hash the files again.
+        files = _list_in_tasks(request, snapshot.units, spark).localCheckpoint()
+        reader = reader.with_rows("snapshot_listed", files)
+        to_hash = reader.frame("snapshot_to_hash", **hashing).localCheckpoint()
         size = sum(row[0] or 0 for row in to_hash.agg({"bytes": "sum"}).collect())
-        _checkpoint("snapshot_hashed", _hash_in_tasks(request, to_hash, size))
+        hashes = _hash_in_tasks(request, to_hash, size).localCheckpoint()
+        reader = reader.with_rows("snapshot_hashed", hashes)
     return _query_comparison(request, source, reader)
 
 
 def _query_comparison(request: SnapshotRequest, source: str, reader: CatalogReader) -> Comparison:
     copy_all = request.mode == "full"
-    compared = reader.choose(
+    compared = reader.with_query(
         "snapshot_compared",
         "snapshot_changes",
         source=source,
@@ -120,13 +123,6 @@ def _query_comparison(request: SnapshotRequest, source: str, reader: CatalogRead
         trust_mtime=request.trust_mtime,
     )
     return Comparison(compared, Amount.of(compared.rows("snapshot_totals", pack_below=request.pack_below)))
-
-
-def _checkpoint(relation: str, frame: DataFrame) -> DataFrame:
-    """Checkpoint rows and register them under a name: a second computation would list the files again."""
-    checkpoint = frame.localCheckpoint()
-    checkpoint.createOrReplaceTempView(relation)
-    return checkpoint
 
 
 def list_few(

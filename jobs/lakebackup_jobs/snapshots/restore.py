@@ -22,16 +22,14 @@ from lakebackup.plan.snapshots.restore import (
     read_order,
     require_names,
     restore_digest,
-    sort_ranges,
 )
 from lakebackup.rules.times import format_ts
 from lakebackup.storage.nesting import require_outside
-from lakebackup_jobs.lifecycle.deletion.lock import recorded_restore
-from lakebackup_jobs.lifecycle.identity import audit_entry
 from lakebackup_jobs.lifecycle.planning import planned
-from lakebackup_jobs.lifecycle.tasks.arrow_splits import WRITTEN as PATHS
-from lakebackup_jobs.lifecycle.tasks.arrow_splits import ArrowSplitWriter
+from lakebackup_jobs.lifecycle.restore import Subject, restoring
+from lakebackup_jobs.lifecycle.tasks.plan_shares import MOST_TASKS, PlanShares, store_plan, weighed
 from lakebackup_jobs.lifecycle.tasks.progress import TaskProgress
+from lakebackup_jobs.lifecycle.tasks.runner import of_restored_files
 from lakebackup_jobs.lifecycle.tasks.task import run_all
 from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.query.words import counted
@@ -42,19 +40,15 @@ from lakebackup_sql import load
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
     from lakebackup.plan.snapshots.restore import Form, SnapshotRestorePlan, SnapshotRestoreRequest
-    from lakebackup.rows.upkeep import Audit
     from lakebackup.storage import Storage
     from lakebackup.store.reader import CatalogReader
     from lakebackup_jobs.lifecycle.progress import Reporter
 
-_SPLIT_BYTES = 128 << 20
-_MOST_SPLITS = 400
+_SHARE_BYTES = 128 << 20
 _MAX_TABLES = 50
-# Up to this weight, threads of this process write the files: they are done before Spark's tasks would be.
-_LITTLE = 4 << 30
 
 
 def run(
@@ -71,7 +65,7 @@ def run(
     plan = planned(reader, request, spark, reporter, partial(plan_restore, request))
     require_outside(request, request.folder)
     target = Target(request.folder)
-    require_names(plan, target.limits())
+    require_names(plan, reader, target.limits())
     digest = restore_digest(plan)
     for note in plan.notes:
         reporter.warning(note)
@@ -81,35 +75,41 @@ def run(
         return {"done_before": True, **summary}
     if request.dry_run:
         return {"dry_run": True, **summary, "refused_because": refusal}
-    target.require_free(plan, digest)
+    target.require_free(plan, reader, digest)
+    work.choose_runner(request, of_restored_files(plan.weight), beside_spark=True)
     with target.locked(digest, plan) as resumed:
         if resumed:
             reporter.note(f"resuming the restore that {target.folder} holds and that did not finish")
-        with recorded_restore(
-            work,
-            reader,
+        subject = Subject(
             source=plan.source,
             target=f"dir:{target.folder}",
             selection=request.select or load("queries", "restore_snapshot_files"),
             to_ts=plan.end_ts,
-            audit=_audit(plan, str(target.folder)) if plan.damage else None,
-        ) as (_, counts):
+        )
+        with restoring(work, reader) as run:
+            run.begin(subject)
+            if plan.damage:
+                detail = {"folder": str(target.folder), "damage": plan.damage}
+                run.audit("restore with damage", detail, subject=plan.backup_id or "")
             rows = _write(work, reader, request, plan, target)
-            counts.update({name: sum(getattr(row, name) for row in rows) for name in ("entries", "bytes")})
-            written_files = counts["entries"] - sum(row.kept for row in rows)
-            result = work.timed({"resumed": resumed, **summary, "written": written_files})
+            entries, size = (sum(getattr(row, name) for row in rows) for name in ("entries", "bytes"))
+            written_files = entries - sum(row.kept for row in rows)
+            result = work.timed(
+                {"resumed": resumed, "runner": work.runner, **summary, "written": written_files}
+            )
             if damage := _damage(rows, target):
                 raise damage.with_result(result)
+            run.complete(entries=entries, size=size)
         target.finish()
     return result
 
 
 def _folders(
-    request: SnapshotRestoreRequest, plan: SnapshotRestorePlan, target: Target
+    request: SnapshotRestoreRequest, plan: SnapshotRestorePlan, reader: CatalogReader, target: Target
 ) -> Iterator[RestoredFolder]:
     """Yield the folders below the target. Raises Refused if one cannot be written under its name."""
     limits = target.limits()
-    for batch in read_folders(request, plan):
+    for batch in read_folders(request, plan, reader):
         for row in batch.to_pylist():
             folder = RestoredFolder(**{**row, "target": row["target"].removesuffix("/")})
             if not folder.target:
@@ -119,11 +119,6 @@ def _folders(
             yield folder
 
 
-def is_little(made: SnapshotRestorePlan) -> bool:
-    """Return whether the restore is small enough for threads of this process."""
-    return made.weight <= _LITTLE
-
-
 def _write(
     work: Workspace,
     reader: CatalogReader,
@@ -131,22 +126,22 @@ def _write(
     plan: SnapshotRestorePlan,
     target: Target,
 ) -> list[Any]:
-    """Write the splits and run a task for each, on Spark if there is much to do.
+    """Record the plan and run its tasks, on Spark if there is much to do.
 
     Returns the report of each task. Folders get their modes and times after all files are written.
     """
-    splits, reporter = write_splits(target.storage, plan), work.reporter
+    shares, reporter = store_shares(target.storage, plan), work.reporter
     reporter.start(plan.files, plan.bytes, "restore", "files")
-    in_process, folder = is_little(plan), str(target.folder)
+    folder, cluster = str(target.folder), work.task_cluster
     # A sync also waits for the writes of other threads: a single one at the end takes half as long as one for
-    # each split.
-    job = WriteJob(folder, target.storage.uri, splits, reader.destinations(), syncs=not in_process)
-    folders = partial(_folders, request, plan, target)
+    # each share.
+    job = WriteJob(folder, target.storage.uri, shares, reader.destinations(), syncs=cluster is not None)
+    folders = partial(_folders, request, plan, reader, target)
     with Folder(folder) as output:
         output.create_folders(folders(), existing=request.select is not None)
     with TaskProgress(target.storage, "").watched(reporter.update):
         # Threads run in parallel, since hashing and writing release the interpreter lock.
-        rows = run_all(job, range(len(splits)), None if in_process else work.cluster)
+        rows = run_all(job, shares.numbers, cluster)
         with Folder(folder) as output:
             if not any(row.damaged for row in rows):
                 output.finish_folders(folders())
@@ -155,20 +150,11 @@ def _write(
     return rows
 
 
-def write_splits(storage: Storage, made: SnapshotRestorePlan) -> tuple[str, ...]:
-    """Write the splits of a planned restore into `storage`, as Arrow streams; returns their paths."""
-    size = max(_SPLIT_BYTES, made.weight // _MOST_SPLITS)
-    writer = ArrowSplitWriter(storage.uri, "plan/", size, weight="bytes", each=FILE_COST)
-
-    def spread(rows: DataFrame) -> DataFrame:
-        tasks = rows.repartitionByRange(1 + made.weight // size, "destination", "path")
-        return tasks.sortWithinPartitions("destination", "path", "position", "bytes", "target")
-
-    return tuple(
-        row["path"]
-        for bounds in sort_ranges(made)
-        for row in made.chosen.map(writer, PATHS, "restore_snapshot_order", spread=spread, **bounds)
-    )
+def store_shares(storage: Storage, plan: SnapshotRestorePlan) -> PlanShares:
+    """Record a plan in `storage`, in shares of about equal weight; an object is in one share only."""
+    size = max(_SHARE_BYTES, plan.weight // MOST_TASKS)
+    objects = plan.file.batches(columns=["destination", "path", "bytes"])
+    return store_plan(storage, "", plan.file, weighed(objects, size, weight="bytes", each=FILE_COST), {})
 
 
 def _summary(plan: SnapshotRestorePlan, target: Target, form: Form) -> dict[str, Any]:
@@ -209,9 +195,3 @@ def _damage(rows: Sequence[Any], target: Target) -> Damaged | None:
         hint="Put the objects back from a copy of the repository and run the same command again, or restore "
         "these files from another backup.",
     )
-
-
-def _audit(plan: SnapshotRestorePlan, folder: str) -> Audit:
-    """Return the audit entry for the restore of a backup that is known to be damaged."""
-    detail = {"folder": folder, "damage": plan.damage}
-    return audit_entry("restore with damage", plan.backup_id or "", detail)

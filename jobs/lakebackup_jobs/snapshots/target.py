@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from lakebackup.plan.snapshots.restore import SnapshotRestorePlan
     from lakebackup.storage import Storage
+    from lakebackup.store.reader import CatalogReader
     from lakebackup_jobs.snapshots.tasks.write import RestoredFolder
 
 
@@ -93,7 +94,7 @@ class Target:
     def holds(self, files: Iterable[pa.RecordBatch]) -> bool:
         """Return whether the folder has exactly these files, by names, sizes and modification times.
 
-        That is so after a complete restore. `files`: rows of the query restore_snapshot_order.
+        That is so after a complete restore. `files`: the rows of its plan.
         """
         if not self.folder.is_dir():
             return False
@@ -115,7 +116,7 @@ class Target:
         is_same = (status.st_size, status.st_mtime_ns // 1_000_000) == (size, mtime_ms)
         return stat.S_ISREG(status.st_mode) and is_same
 
-    def require_free(self, made: SnapshotRestorePlan, digest: str) -> None:
+    def require_free(self, made: SnapshotRestorePlan, reader: CatalogReader, digest: str) -> None:
         """Raises Refused when the restore may not write here, EnvironmentProblem when the disk has not enough
         room."""
         refusal = self.taken(digest)
@@ -129,7 +130,7 @@ class Target:
         if (
             self._read_state() is None
             and room < made.bytes
-            and room < (needed := made.bytes - linked_bytes(made))
+            and room < (needed := made.bytes - linked_bytes(made, reader))
         ):
             raise EnvironmentProblem(
                 f"{folder} has room for {room} bytes, and the files have {needed}.",

@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
-    from pyspark.sql import DataFrame
 
     from lakebackup.plan.logs.restore import LogRestorePlan, LogRestoreRequest
     from lakebackup.plan.partitions import TopicState
@@ -64,20 +63,20 @@ _HEADER = b"\x02\x12commit_ts\x02"  # in Avro: one header named commit_ts, whose
 _BATCH_ROWS = 50_000
 
 
-class LogContent(Protocol):
-    """What is needed of a log's changes; `lakebackup_jobs.logs.restore.apply.Changes` describes it."""
+class ChangeContent(Protocol):
+    """What is needed of a log's changes; `lakebackup_jobs.logs.restore.content.LogContent` describes it."""
 
     @property
-    def cluster(self) -> Cluster: ...
+    def cluster(self) -> Cluster | None: ...
     @property
     def plan(self) -> LogRestorePlan: ...
     @property
-    def splits(self) -> Any: ...
+    def shares(self) -> Any: ...
     @property
     def before(self) -> Held | None: ...
     @property
     def after(self) -> Held: ...
-    def emptied(self) -> DataFrame | None: ...
+    def empties_tables(self) -> bool: ...
     def write_files(self, path: str, *, whole: bool = True) -> dict[str, int]: ...
 
 
@@ -117,7 +116,7 @@ class ChangeTopics(Target):
             )
         return None
 
-    def write(self, content: LogContent) -> dict[str, int]:
+    def write(self, content: ChangeContent) -> dict[str, int]:
         """Stage the changes once, and produce them from where an earlier attempt stopped."""
         goal = content.after
         identity = json.dumps([self._state_path, goal.text()])
@@ -156,7 +155,7 @@ class ChangeTopics(Target):
         self._update_state(held=goal_fields, topics={**earlier_ids, **ids}, doing=None)
         return {"entries": in_progress["entries"], "topics": len(topics)}
 
-    def _produce(self, content: LogContent, files: Sequence[str], topic: str, group: str) -> int:
+    def _produce(self, content: ChangeContent, files: Sequence[str], topic: str, group: str) -> int:
         """Produce the staged files, each from its group's offset. Returns the number of all changes."""
         job = ProduceJob(
             uri=self._storage.uri,
@@ -166,7 +165,7 @@ class ChangeTopics(Target):
             prefix=self._prefix,
             mark=(topic, 0),
             domain=content.plan.domain,
-            counters=TaskCounters(content.splits.uri, content.splits.folder),
+            counters=TaskCounters(content.shares.uri, content.shares.folder),
         )
         return sum(row.entries for row in run_all(job, range(len(files)), content.cluster))
 
@@ -191,11 +190,10 @@ class ChangeTopics(Target):
             )
         return [check_topic_name(topic_of(self._prefix, name)) for name in dict.fromkeys(names)]
 
-    def _check_topics(self, topics: Sequence[str], content: LogContent) -> None:
+    def _check_topics(self, topics: Sequence[str], content: ChangeContent) -> None:
         """Raise Refused when the topics hold anything else, or keys that this restore could not delete."""
         continued = content.before
-        emptied = content.emptied() if continued else None
-        if continued and (content.plan.changed or (emptied is not None and emptied.limit(1).count())):
+        if continued and (content.plan.changed or content.empties_tables()):
             raise Refused(
                 "Tables were dropped, renamed or emptied within the span: their keys in the topics cannot be "
                 "named.",
@@ -273,7 +271,7 @@ class ChangeTopics(Target):
             return None
         return paths
 
-    def _stage(self, content: LogContent, folder: str) -> list[str]:
+    def _stage(self, content: ChangeContent, folder: str) -> list[str]:
         content.write_files(f"{self._storage.uri}/{folder}changes", whole=False)
         paths = [entry.path for entry in self._storage.list(f"{folder}changes/")]
         files = sorted(path for path in paths if path.endswith(".parquet"))

@@ -244,7 +244,7 @@ class KafkaTarget(Target):
     def write(self, content: Records) -> list[RegionOutcome]:
         from lakebackup_jobs.targets.replay_task import ReplayJob, producer_of
 
-        plan, splits, group = content.plan, content.splits, group_of(content.restore_id)
+        plan, shares, group = content.plan, content.shares, group_of(content.restore_id)
         has_holes = self._request.partial or (self._request.append and plan.from_ts is not None)
         target_ids = self.into(plan)
         identities = {
@@ -268,7 +268,7 @@ class KafkaTarget(Target):
             for t in plan.topics
             if self._request.records is None  # rows of a SELECT have no source offsets
         }
-        self._record_empty_partitions(plan, identities, open_storage(splits.uri))
+        self._record_empty_partitions(plan, identities, open_storage(shares.uri))
         if self._request.repartition:
             self._own_groups = [producer_of(group, t.target, p.region) for t in plan.topics for p in t.parts]
         return content.run(
@@ -285,7 +285,7 @@ class KafkaTarget(Target):
                 ends=plan.ends,
                 zero_as_one=self._request.zero_as_one,
                 by_key=self._request.repartition,
-                left_alone=self._registries.left_alone(plan, splits) if plan.files else {},
+                left_alone=self._registries.left_alone(plan, shares) if plan.files else {},
             )
         )
 

@@ -127,7 +127,7 @@ def _rows(content: Records, maker: RowMaker, outcomes: list[RegionOutcome]) -> I
     """The rows of all partitions. When a partition is complete, its outcome is appended to `outcomes`."""
     from lakebackup_jobs.kafka.format.stored import open_verified
 
-    count = content.splits.task_progress().counter("0")
+    count = content.shares.task_progress().counter("0")
     for first, files in sorted(_partitions(content), key=lambda partition: _order(maker, partition[0])):
         entries = size = position = 0
         for file in files:
@@ -142,8 +142,8 @@ def _rows(content: Records, maker: RowMaker, outcomes: list[RegionOutcome]) -> I
 
 
 def _partitions(content: Records) -> Iterator[tuple[StoredFile, Iterable[StoredFile]]]:
-    for number in content.splits.numbers:
-        yield from content.splits.partition_files(number)
+    for number in content.shares.numbers:
+        yield from content.shares.partition_files(number)
 
 
 def _order(maker: RowMaker, first: StoredFile) -> tuple[str, int]:

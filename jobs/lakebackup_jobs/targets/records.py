@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from lakebackup.sql_engine.worker import Cluster
     from lakebackup.store.roots import Roots
     from lakebackup_jobs.kafka.format.stored import StoredFile
-    from lakebackup_jobs.lifecycle.tasks.splits import Splits
+    from lakebackup_jobs.lifecycle.tasks.plan_shares import PlanShares
     from lakebackup_jobs.lifecycle.tasks.task import Work
     from lakebackup_jobs.targets.delta import DeltaTarget
 
@@ -42,7 +42,7 @@ SPARK_COLUMNS = (
 class Records:
     """The records of a planned restore: a Content whose summary is one outcome for each partition.
 
-    `splits` list the files to read. `cluster`: None for a local target. `roots` maps a destination's id to
+    `shares` list the files to read. `cluster`: None for a local target. `roots` maps a destination's id to
     the URI of its root.
     """
 
@@ -51,7 +51,7 @@ class Records:
     gone: ClassVar[tuple[int, ...]] = ()
 
     cluster: Cluster | None
-    splits: Splits
+    shares: PlanShares
     plan: RestorePlan
     restore_id: str
     roots: Roots
@@ -71,7 +71,7 @@ class Records:
         """The records as rows of SPARK_COLUMNS; None when the plan has no file."""
         if not self.plan.files:
             return None
-        return _DecodeJob(**self.to_read).over(self.spark, self.splits.numbers, SPARK_COLUMNS)
+        return _DecodeJob(**self.to_read).over(self.spark, self.shares.numbers, SPARK_COLUMNS)
 
     def create(self, path: str) -> bool:
         return False
@@ -100,7 +100,7 @@ class Records:
 
     def run(self, job: PartitionJob) -> list[RegionOutcome]:
         """Run the job on the cluster, or in this process. Returns the outcome of each partition."""
-        rows = run_all(job, self.splits.numbers, self.cluster)
+        rows = run_all(job, self.shares.numbers, self.cluster)
         return [RegionOutcome(r.scope, r.region, r.entries, r.bytes, r.position) for r in rows]
 
     @property
@@ -108,14 +108,14 @@ class Records:
         """The values for the fields of a ReadJob."""
         targets = {t.scope: t.target for t in self.plan.topics}
         times = {"from_ts": self.plan.from_ts, "to_ts": self.plan.to_ts}
-        return {"splits": self.splits, "roots": self.roots, "targets": targets, **times}
+        return {"shares": self.shares, "roots": self.roots, "targets": targets, **times}
 
 
 @dataclass(frozen=True, slots=True)
 class ReadJob:
     """The input of each task of a restore. `targets` maps a source topic to its target topic."""
 
-    splits: Splits
+    shares: PlanShares
     roots: Roots
     targets: Mapping[str, str]
     from_ts: int | None
@@ -128,7 +128,7 @@ class PartitionJob(ReadJob, Task):
     COLUMNS = RESTORED
 
     def works(self, number: int) -> Iterator[Work]:
-        for first, files in self.splits.partition_files(number):
+        for first, files in self.shares.partition_files(number):
             yield partial(self._row, first, files)
 
     def _row(self, first: StoredFile, files: Iterable[StoredFile]) -> dict[str, object]:
@@ -146,7 +146,7 @@ class _DecodeJob(ReadJob, PerNumber):
         from lakebackup_jobs.kafka.format.arrow import to_arrow
         from lakebackup_jobs.kafka.format.records import within
 
-        for _, files in self.splits.partition_files(number):
+        for _, files in self.shares.partition_files(number):
             for file in files:
                 for columns in open_verified(self.roots, file):
                     in_time = within(columns, self.from_ts, self.to_ts)
@@ -170,7 +170,7 @@ class _RewriteJob(PartitionJob):
     folder: str
 
     def restore(self, first: StoredFile, files: Iterable[StoredFile]) -> RegionOutcome:
-        count = self.splits.task_progress().counter(f"{first.scope}-{first.region}")
+        count = self.shares.task_progress().counter(f"{first.scope}-{first.region}")
         entries = size = position = seq = 0
         for file in files:
             file_entries = self._rewrite(file, seq)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from lakebackup.plan.topics.request import RestoreRequest
     from lakebackup.plan.topics.restore import RestorePlan, TopicPart
     from lakebackup.store.reader import CatalogReader
-    from lakebackup_jobs.lifecycle.tasks.splits import Splits
+    from lakebackup_jobs.lifecycle.tasks.plan_shares import PlanShares
 
 # Records are compared in memory. A topic with more than this is not taken for a registry.
 MOST_RECORDS = 1_000_000
@@ -56,12 +56,12 @@ class Registries:
             f"topic {topic.target} holds other schemas than the backup: {'; '.join(problems[:SHOWN])}{note}"
         )
 
-    def left_alone(self, plan: RestorePlan, splits: Splits) -> dict[str, frozenset[int]]:
+    def left_alone(self, plan: RestorePlan, shares: PlanShares) -> dict[str, frozenset[int]]:
         """The offsets of each topic that are not restored, because the target has their schemas already.
 
         They are determined once for a restore and recorded; later on, the target holds restored records too.
         """
-        storage, path = open_storage(splits.uri), f"{splits.folder}plan/registries.json"
+        storage, path = open_storage(shares.uri), f"{shares.folder}plan/registries.json"
         try:
             offsets_by_topic: dict[str, list[int]] = json.loads(storage.get(path))
         except NotFound:

@@ -71,7 +71,7 @@ class ReplayJob(PartitionJob):
         from lakebackup_jobs.kafka.client.produce import RestoreProducer
 
         topic, partition = self.targets[first.scope], int(first.region)
-        count = self.splits.task_progress().counter(f"{first.scope}-{partition}")
+        count = self.shares.task_progress().counter(f"{first.scope}-{partition}")
         # One producer for each partition: a new one with the same id ends the transaction that a killed task
         # left open, and no other.
         name = producer_of(self.group, topic, first.region)
@@ -84,9 +84,9 @@ class ReplayJob(PartitionJob):
                 topic_identity, region=first.region, target_region=first.region
             )
             ends = None if self.by_key else partial(producer.ends, mark)
-            storage = open_storage(self.splits.uri)
+            storage = open_storage(self.shares.uri)
             ledger = Ledger(storage, identity, ends)
-            base_path = f"{self.splits.folder}plan/{self.into[first.scope]}/{first.region}/base"
+            base_path = f"{self.shares.folder}plan/{self.into[first.scope]}/{first.region}/base"
             # By key, several tasks write into a partition, so an open transaction there may be another
             # task's.
             progress = producer.committed(*mark) if self.by_key else producer.resume(*mark)

@@ -80,14 +80,17 @@ def _ids_by_topic(
                     numbers |= used_ids(block, part)
 
     with ThreadPoolExecutor(_THREADS, thread_name_prefix="schemas") as pool:
-        for files in _batches(plan, limit, registries):
+        for files in _batches(plan, reader, limit, registries):
             list(pool.map(collect_ids, files))
     return ids
 
 
-def _batches(plan: RestorePlan, limit: int, registries: str) -> Iterator[list[StoredFile]]:
+def _batches(
+    plan: RestorePlan, reader: CatalogReader, limit: int, registries: str
+) -> Iterator[list[StoredFile]]:
     """The files to read, a few at a time."""
-    for batch in plan.chosen.query("schema_id_files", most=limit, registries=registries):
+    files_of_plan = reader.with_rows("selected", plan.file)
+    for batch in files_of_plan.query("schema_id_files", most=limit, registries=registries):
         files = [StoredFile(**row) for row in batch.to_pylist()]
         for begin in range(0, len(files), _THREADS):
             yield files[begin : begin + _THREADS]

@@ -67,8 +67,7 @@ def run(request: BackupRequest, *, spark: Session = None, reporter: Reporter) ->
         return {"dry_run": True, **summary(plan, source)}
     with work.running("backup", TOPICS) as lease:
         writer = work.writer()
-        # The first backup is a full. For others the plan shows how much there is to read.
-        if request.mode == "full" or writer.version() is None:
+        if not by_size(request, work.session):  # Spark starts while the backup is planned
             work.choose_runner(request, None)
         reader = notice_lost_objects(work, writer.prepare())
         topics = TopicsBackup(work, request, cluster, reader)
@@ -130,11 +129,9 @@ class TopicsBackup(Source[InProgress]):
     def _bytes(self, plan: BackupPlan, newest: Iterable[NewestFile]) -> int | None:
         """The number of bytes that a plan reads; None: unknown, or too many to count.
 
-        Where no earlier file shows how large a topic's records are, they are read to count them: for a small
-        increment this takes less time than starting Spark.
+        Where no earlier file shows how large a topic's records are, they are read to count them: for few
+        records this takes less time than starting Spark.
         """
-        if plan.kind == "full":
-            return None
         known_bytes, unknown = increment_bytes(plan, newest)
         if not unknown:
             return known_bytes

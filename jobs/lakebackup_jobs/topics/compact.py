@@ -28,7 +28,7 @@ from lakebackup_jobs.lifecycle.parts import parts_of
 from lakebackup_jobs.lifecycle.run import Life, backup_row
 from lakebackup_jobs.lifecycle.source import Source
 from lakebackup_jobs.lifecycle.tasks.numbers import next_backup, next_sequences
-from lakebackup_jobs.lifecycle.tasks.splits import clear
+from lakebackup_jobs.lifecycle.tasks.plan_shares import clear
 from lakebackup_jobs.lifecycle.tasks.totals import OUTCOME, Totals
 from lakebackup_jobs.lifecycle.workspace import Workspace
 
@@ -133,9 +133,9 @@ class TopicsCompaction(Source[Batch]):
         from lakebackup_jobs.topics.tasks.compact import write_pieces
 
         (bounds,) = self.reader.rows("restore_range", **self.asked)
-        self.reader.define("selected", "restore_files", **self.asked, **bounds, from_ts=None)
+        reader = self.reader.with_query("selected", "restore_files", **self.asked, **bounds, from_ts=None)
         folder = layout.backup_folder(self.workspace.source, draft.backup_id)
-        return replace(draft, pieces=write_pieces(self.workspace.storage, folder, _files(self.reader)))
+        return replace(draft, pieces=write_pieces(self.workspace.storage, folder, _files(reader)))
 
     def resume_blocker(self, draft: Batch) -> str | None:  # noqa: ARG002
         return "a compaction starts over"

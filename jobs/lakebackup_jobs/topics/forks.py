@@ -154,7 +154,7 @@ def _earlier_ends(
 def _history(
     reader: CatalogReader, source: str, backup_ends: Collection[BackupEnd], last: int | None = None
 ) -> dict[tuple[str, str, str], list[BackupEnd]]:
-    reader.give("suspected", _table(backup_ends))
+    reader = reader.with_rows("suspected", _table(backup_ends))
     history: dict[tuple[str, str, str], list[BackupEnd]] = {}
     for row in reader.rows("fork_history", source=source, last=last):
         end = BackupEnd(**row)
@@ -163,7 +163,7 @@ def _history(
 
 
 def _files(reader: CatalogReader, source: str, backup_ends: Collection[BackupEnd]) -> dict[BackupEnd, Place]:
-    reader.give("suspected", _table(backup_ends))
+    reader = reader.with_rows("suspected", _table(backup_ends))
     roots = reader.destinations()
     files_by_end, names = {}, [field.name for field in fields(BackupEnd)]
     for row in reader.rows("fork_files", source=source):

@@ -100,9 +100,9 @@ def _warn_of_unsaved(request: GroupsRequest, reader: CatalogReader, source: str,
 
 def _plan(request: GroupsRequest, reader: CatalogReader, source: str, target: Groups) -> GroupPlan:
     if request.at_ts is None and not request.from_log:
-        reader.define("wanted", "groups_of_points", source=source)
+        reader = reader.with_query("wanted", "groups_of_points", source=source)
     else:
-        reader.define(
+        reader = reader.with_query(
             "wanted", "group_offsets_at", source=source, ts=request.at_ts, ignore_erased=request.from_log
         )
     cluster = target.cluster_id()

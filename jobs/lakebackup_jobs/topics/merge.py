@@ -36,8 +36,8 @@ from lakebackup_jobs.lifecycle.parts import parts_of, run_tasks
 from lakebackup_jobs.lifecycle.run import Life, backup_row
 from lakebackup_jobs.lifecycle.source import Source
 from lakebackup_jobs.lifecycle.tasks.numbers import next_backup, next_sequences
+from lakebackup_jobs.lifecycle.tasks.plan_shares import clear
 from lakebackup_jobs.lifecycle.tasks.runner import of_files
-from lakebackup_jobs.lifecycle.tasks.splits import clear
 from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.topics.resume import tasks_done
 
@@ -171,7 +171,7 @@ class TopicsMerge(Source[InProgress]):
     def _files(self) -> Iterator[MergedFile]:
         from lakebackup_jobs.topics.tasks.merge import MergedFile
 
-        for batch in self.reader.query("merge_files", **self._parameters):
+        for batch in with_members(self.reader, self.chosen).query("merge_files", **self._parameters):
             for row in batch.to_pylist():
                 yield MergedFile(**row)
 
@@ -210,16 +210,15 @@ class TopicsMerge(Source[InProgress]):
         plan, source = self.chosen, self.workspace.source
         identity: dict[str, Any] = {"backup_id": draft.backup_id, "source": source}
         scopes = ",".join(topic.scope for topic in plan.topics)
-        groups = self.reader.rows(
-            "compact_groups", source=source, backup_id=plan.last.backup_id, scopes=scopes
-        )
+        reader = with_members(self.reader, plan)
+        groups = reader.rows("compact_groups", source=source, backup_id=plan.last.backup_id, scopes=scopes)
         return Manifest(
             backup=self._backup(draft, totals),
             positions=[
-                Position(**identity, **row) for row in self.reader.rows("merge_positions", **self._parameters)
+                Position(**identity, **row) for row in reader.rows("merge_positions", **self._parameters)
             ],
             scopes=[topic.row(**identity) for topic in plan.topics],
-            gaps=[Gap(**identity, **row) for row in self.reader.rows("merge_gaps", **self._parameters)],
+            gaps=[Gap(**identity, **row) for row in reader.rows("merge_gaps", **self._parameters)],
             groups=[Group(**identity, **row) for row in groups],
             parts=draft.tasks or 0,
         )
@@ -276,8 +275,7 @@ class TopicsMerge(Source[InProgress]):
 
 
 def _plan(request: MergeRequest, reader: CatalogReader, source: str) -> MergePlan | None:
-    """Plan the merge; None when there is nothing to merge. Gives the reader the relation `to_merge`."""
-    import pyarrow as pa
+    """Plan the merge; None when there is nothing to merge."""
 
     require_kind_of(reader, source, TOPICS)
     if request.until is None:
@@ -293,12 +291,18 @@ def _plan(request: MergeRequest, reader: CatalogReader, source: str) -> MergePla
     plan = choose(request.level, path, request.to_ts)
     if plan is None:
         return None
-    reader.give("to_merge", pa.table({"backup_id": [member.backup_id for member in plan.members]}))
     parameters = {"source": source, "last": plan.last.backup_id}
+    scopes = with_members(reader, plan).rows("merge_scopes", **parameters)
     generations = read_generations(reader, source, plan.last)
-    return add_topics(
-        plan, reader.rows("merge_scopes", **parameters), generations, drop_gone=request.drop_gone
-    )
+    return add_topics(plan, scopes, generations, drop_gone=request.drop_gone)
+
+
+def with_members(reader: CatalogReader, plan: MergePlan) -> CatalogReader:
+    """A reader with the relation `to_merge`: the backups that are merged."""
+    import pyarrow as pa
+
+    backup_ids = pa.array([member.backup_id for member in plan.members], pa.string())
+    return reader.with_rows("to_merge", pa.table({"backup_id": backup_ids}))
 
 
 def _require_restorable(backup_id: str, source: str, path: Sequence[Mapping[str, Any]]) -> None:

@@ -8,19 +8,19 @@ answer changes (a clock, a random number, newer backups) cannot restore a mixtur
 
 from __future__ import annotations
 
-import json
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from lakebackup.errors import UsageProblem
 from lakebackup.plan.topics.record_select import counting, order_of, require_columns
 from lakebackup.plan.topics.request import read_parts
-from lakebackup.plan.topics.restore import RegionPart, RestorePlan
 from lakebackup.rules import layout
 from lakebackup.sql_engine.failures import task_errors
+from lakebackup.sql_engine.spark import streamed
+from lakebackup.store.plan_file import write_plan_file
 from lakebackup.store.roots import destination_id
-from lakebackup_jobs.lifecycle.tasks.splits import clear, read_index
+from lakebackup_jobs.lifecycle.tasks.plan_shares import clear
 from lakebackup_jobs.query.record_query import select_on_spark
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from lakebackup.plan.topics.request import RestoreRequest
+    from lakebackup.plan.topics.restore import RestorePlan
     from lakebackup.storage import Storage
     from lakebackup.store.reader import CatalogReader
 
@@ -51,7 +52,7 @@ class RecordSelect:
     def __init__(
         self, spark: SparkSession, reader: CatalogReader, request: RestoreRequest, plan: RestorePlan
     ) -> None:
-        self._spark, self._reader, self._plan = spark, reader.apart(), plan
+        self._spark, self._reader, self._plan = spark, reader, plan
         self._sql, self._by_key = str(request.records), request.repartition
         with _own_errors():
             self._rows = self._shaped(select_on_spark(spark, self._reader, self._sql, exact=True))
@@ -66,12 +67,10 @@ class RecordSelect:
         stage = Stage(storage.uri, folder, destination_id(storage), topic.scope, topic.epoch, regions)
         with _own_errors():
             files = self._rows.mapInArrow(stage, STAGED).localCheckpoint()
-            selection = self._reader.chosen("selected", files)
-            parts = read_parts(selection)
-        storage.put(
-            _parts_path(folder), json.dumps([asdict(part) for part in parts]).encode(), if_absent=False
-        )
-        return _of_parts(replace(self._plan, chosen=selection), parts)
+            ordered = files.orderBy("scope", "epoch", "region", "start_position", "path")
+            file = write_plan_file([streamed(ordered)])
+        parts = tuple(read_parts(self._reader.with_rows("selected", file)))
+        return replace(self._plan, file=file, topics=(replace(topic, parts=parts),))
 
     def preview(self) -> dict[str, Any]:
         """Return, for a dry run, what each partition gets, what is left out, and the first records."""
@@ -124,22 +123,6 @@ class RecordSelect:
             (sf.col("headers") if "headers" in names else sf.lit(None)).cast("string").alias("headers"),
             (sf.unix_millis(ts) if names.get("ts") == "timestamp" else ts).cast("bigint").alias("ts"),
         )
-
-
-def staged(storage: Storage, restore_id: str, plan: RestorePlan) -> RestorePlan | None:
-    """The plan that restores the files of an interrupted run; None when that run did not write them all."""
-    folder = layout.restore_folder(restore_id)
-    if read_index(storage, folder) is None:
-        return None
-    return _of_parts(plan, [RegionPart(**row) for row in json.loads(storage.get(_parts_path(folder)))])
-
-
-def _parts_path(folder: str) -> str:
-    return f"{folder}plan/parts.json"
-
-
-def _of_parts(plan: RestorePlan, parts: list[RegionPart]) -> RestorePlan:
-    return replace(plan, topics=tuple(replace(topic, parts=tuple(parts)) for topic in plan.topics))
 
 
 def _printable(row: dict[str, Any]) -> dict[str, Any]:

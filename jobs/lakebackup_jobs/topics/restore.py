@@ -1,13 +1,12 @@
 """Carry out the restore of Kafka topics: tasks verify the planned files and write their records to a target.
 
-The restore first writes the list of planned files, one split for each partition; the tasks read these splits.
-An interrupted restore is identified by the digest of its request. It is resumed with the same splits, from
-the progress that the target recorded.
+The restore first copies the plan's file into its folder; each task reads the rows of some partitions. An
+interrupted restore is identified by the digest of its request. It is resumed with the same plan, from the
+progress that the target recorded.
 """
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -16,7 +15,7 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from lakebackup.errors import Incomplete, LakebackupError, NotFound
+from lakebackup.errors import Incomplete, NotFound
 from lakebackup.plan.topics import saved
 from lakebackup.plan.topics.request import (
     RestoreRequest,
@@ -27,29 +26,31 @@ from lakebackup.plan.topics.request import (
     refuse_unfinished,
 )
 from lakebackup.plan.topics.restore import RestorePlan, TopicPart, refusal, require_restorable
-from lakebackup.rules import layout
 from lakebackup.rules.times import format_ts
 from lakebackup.storage.nesting import require_outside
 from lakebackup.store.roots import destination_id
 from lakebackup.store.translations import publish
 from lakebackup_jobs.kafka.admin.cluster import Denied
-from lakebackup_jobs.lifecycle.deletion.lock import RestoreLog, refuse_pruned_meanwhile, unfinished
 from lakebackup_jobs.lifecycle.identity import micros
 from lakebackup_jobs.lifecycle.planning import planned
-from lakebackup_jobs.lifecycle.scratch import Scratch, open_scratch
-from lakebackup_jobs.lifecycle.tasks.splits import resumed_plan, write_splits
+from lakebackup_jobs.lifecycle.restore import Subject, restoring, unfinished
+from lakebackup_jobs.lifecycle.tasks.plan_shares import Share, store_plan, stored_plan
+from lakebackup_jobs.lifecycle.tasks.runner import require_spark
 from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.targets.kafka import target_of
 from lakebackup_jobs.topics.groups import GroupsRequest, move, short_of
-from lakebackup_jobs.topics.record_select import RecordSelect, staged
+from lakebackup_jobs.topics.record_select import RecordSelect
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from pyspark.sql import SparkSession
 
+    from lakebackup.storage import Storage
     from lakebackup.store.reader import CatalogReader
     from lakebackup_jobs.lifecycle.progress import Reporter
+    from lakebackup_jobs.lifecycle.restore import RestoreRun
+    from lakebackup_jobs.lifecycle.tasks.plan_shares import PlanShares
     from lakebackup_jobs.targets import Target
 
 
@@ -73,11 +74,9 @@ def run(request: RestoreRequest, *, spark: SparkSession | None = None, reporter:
     the catalog; none of its records becomes visible), EnvironmentProblem (broker, disk), Busy.
     """
     work = Workspace(request, "", reporter, spark)
-    if not request.dry_run:  # Spark starts while the restore is planned
-        if request.by_sql:
-            work.start_sql()
-        elif not request.to_file:
-            work.start_spark()
+    if not request.dry_run and request.by_sql:  # Spark starts while the restore is planned
+        require_spark(request, "into a Delta table" if request.records is None else "by SELECT of records")
+        work.use_spark()
     started_at = micros(datetime.now(UTC))
     reader = work.current()
     saved_plan = saved.read(Path(request.plan)) if request.plan else None
@@ -89,13 +88,15 @@ def run(request: RestoreRequest, *, spark: SparkSession | None = None, reporter:
     digest = request.digest(plan.source)
     # An interrupted restore is resumed with the files of its own plan, so a saved plan need not match now.
     if saved_plan and not unfinished(reader, digest):
-        saved.require_holds(saved_plan, plan, request)
+        saved.require_holds(saved_plan, plan, request, reader)
     whole_plan = plan
     if request.continued:
         target_ids = target.into(plan)
-        plan = plan_rest(plan, target_ids["cluster"], target_ids["topics"], unfinished(reader, digest))
+        resumed_id = unfinished(reader, digest)
+        plan = plan_rest(plan, reader, target_ids["cluster"], target_ids["topics"], resumed_id)
     elif request.append and (target_ids := target.into(plan)):
-        refuse_unfinished(plan, target_ids["cluster"], target_ids["topics"], unfinished(reader, digest))
+        resumed_id = unfinished(reader, digest)
+        refuse_unfinished(plan, reader, target_ids["cluster"], target_ids["topics"], resumed_id)
     if request.dry_run:
         return {
             "dry_run": True,
@@ -106,17 +107,22 @@ def run(request: RestoreRequest, *, spark: SparkSession | None = None, reporter:
                 if request.records
                 else {"partitions": _partitions(plan)}
             ),
-            **_backups(plan),
+            **_backups(plan, reader),
             "estimate": _estimate(request, plan, reader),
             "selection": plan.selection,
             "parameters": dict(plan.parameters),
             **(target_description := target.describe(plan)),
-            **_save(request, whole_plan),
+            **_save(request, whole_plan, reader),
             **_refusal(request, plan, {} if unfinished(reader, digest) else target_description),
         }
     require_restorable(plan, request.accepted)
-    with open_scratch(work, f"restore-{digest}") as scratch:
-        return _carry_out(request, plan, digest, target, reader, scratch)
+    if not request.by_sql:
+        work.choose_runner(request, 0 if target.is_local else plan.bytes)
+    with restoring(work, reader, digest, target_state=target.unfinished) as run:
+        result, shortfall = _carry_out(request, plan, target, run)
+    if shortfall:
+        raise shortfall.with_result(result)
+    return result
 
 
 def _preview(
@@ -127,99 +133,79 @@ def _preview(
 
 
 def _carry_out(
-    request: RestoreRequest,
-    plan: RestorePlan,
-    digest: str,
-    target: Target,
-    reader: CatalogReader,
-    scratch: Scratch,
-) -> dict[str, Any]:
-    work, reporter = scratch.workspace, scratch.workspace.reporter
-    # A run that cannot write to the destination cannot continue the plan that an earlier run left there.
-    resumed = unfinished(reader, digest) if scratch.recorded else None
-    restore_id = resumed or layout.new_backup_id(datetime.now(UTC))
-    if resumed:
-        reporter.note(f"resuming restore {restore_id}, which did not finish")
-    earlier_plan = _resumed_plan(request, plan, restore_id, scratch) if resumed else None
-    plan, select = earlier_plan or plan, None
-    if request.records and not earlier_plan:  # checks the SELECT's columns before anything is written
-        reporter.note("starting Spark, which runs the SELECT")
-        select = RecordSelect(work.spark, reader, request, plan)
-    roots = reader.destinations()
-    for row in plan.chosen.rows("selected_destinations"):  # fails here, before anything is written
-        roots.open(row["destination"])
-    target.prepare(plan, restore_id, resumed=resumed is not None)
+    request: RestoreRequest, plan: RestorePlan, target: Target, run: RestoreRun
+) -> tuple[dict[str, Any], Incomplete | None]:
+    """Carry out the planned restore, or continue an interrupted one with its own plan.
 
-    writer = scratch.writer()
-    log = RestoreLog(writer, restore_id, plan, request.target, {"digest": digest, "into": target.into(plan)})
-    for reason, action in _ACCEPTED.items():
-        if details := [str(o) for o in plan.obstacles if o.reason == reason]:
-            log.audit(action, details)
-            for text in details:
-                reporter.warning(f"{action}: {text}")
+    Returns the summary, and the error to end with when the records are restored and consumer groups are not.
+    """
+    work, reporter = run.workspace, run.workspace.reporter
+    shares, select = None, None
+    if run.resumed:
+        reporter.note(f"resuming restore {run.restore_id}, which did not finish")
+        # Newer backups do not change the plan that the interrupted run recorded.
+        if recorded := stored_plan(run.storage, run.folder):
+            shares, state = recorded
+            plan = plan.resumed(shares.file, state)
+    if request.records and not shares:  # checks the SELECT's columns before anything is written
+        reporter.note("starting Spark, which runs the SELECT")
+        select = RecordSelect(work.spark, run.catalog, request, plan)
+    roots = run.catalog.destinations()
+    plan_rows = run.catalog.with_rows("selected", plan.file)
+    for row in plan_rows.rows("selected_destinations"):  # fails here, before anything is written
+        roots.open(row["destination"])
+    target.prepare(plan, run.restore_id, resumed=run.resumed)
+    _record_accepted(request, plan, run)
+    subject = Subject(plan.source, request.target, plan.selection, plan.from_ts, plan.to_ts)
+    run.begin(subject, into=target.into(plan))
     if request.records:
-        log.audit("restore by SELECT of records", [request.records])
-    log.row("running")
-    refuse_pruned_meanwhile(work, plan.source, reader)
-    if request.records:
-        plan = select.stage(scratch.storage, restore_id) if select else plan
-        roots = roots.including(destination_id(scratch.storage), scratch.storage.uri)
-    splits = write_splits(scratch.storage, plan, layout.restore_folder(restore_id))
+        plan = select.stage(run.storage, run.restore_id) if select else plan
+        roots = roots.including(destination_id(run.storage), run.storage.uri)
+    shares = shares or store_partitions(run.storage, run.folder, plan)
     reporter.start(plan.entries, plan.bytes, "restore")
     from lakebackup_jobs.targets.records import Records
 
-    watched = splits.task_progress().watched(reporter.update, reporter.warning)
-    with watched, _failure_on_record(log, target, reporter):
-        cluster = None if target.is_local else work.cluster
-        outcomes = target.write(Records(cluster, splits, plan, restore_id, roots))
+    with shares.task_progress().watched(reporter.update, reporter.warning):
+        outcomes = target.write(Records(work.task_cluster, shares, plan, run.restore_id, roots))
     reporter.update(plan.entries, plan.bytes)
     reporter.wait("publishing")
     notes = target.finish(plan)
-    publish(writer, restore_id)
+    publish(run.writer, run.restore_id)
     groups, shortfall = _move_groups(request, plan, reporter) if request.groups else ({}, None)
-    log.finish(outcomes)
+    run.complete(outcomes)
     leftovers = target.forget()
-    splits.clear()
+    shares.clear()
     for note in (*notes, *leftovers):
         reporter.warning(note)
-    result = work.timed(
-        {
-            "restore_id": restore_id,
-            "resumed": resumed is not None,
-            "target": target.place,
-            **_summary(plan),
-            **groups,
-            "entries": sum(o.entries for o in outcomes),
-        }
-    )
-    if shortfall:
-        raise shortfall.with_result(result)
-    return result
+    result = {
+        "restore_id": run.restore_id,
+        "resumed": run.resumed,
+        "runner": work.runner,
+        "target": target.place,
+        **_summary(plan),
+        **groups,
+        "entries": sum(outcome.entries for outcome in outcomes),
+    }
+    return work.timed(result), shortfall
 
 
-@contextmanager
-def _failure_on_record(log: RestoreLog, target: Target, reporter: Reporter) -> Iterator[None]:
-    """Record a failure of the block, and tell the user in which state the target is left."""
-    try:
-        yield
-    except LakebackupError as error:
-        log.row("failed", problem=error.message)
-        error.hint = f"{error.hint} {target.unfinished()}".strip()
-        raise
-    except KeyboardInterrupt:
-        if state := target.unfinished():
-            reporter.warning(state)
-        raise
-
-
-def _resumed_plan(
-    request: RestoreRequest, plan: RestorePlan, restore_id: str, scratch: Scratch
-) -> RestorePlan | None:
-    """The plan of the interrupted run, which newer backups do not change; None when that run had not recorded
-    its plan yet."""
+def _record_accepted(request: RestoreRequest, plan: RestorePlan, run: RestoreRun) -> None:
+    """Record in the audit log in spite of which obstacles the user wants the restore, and tell the user."""
+    for reason, action in _ACCEPTED.items():
+        if details := [str(obstacle) for obstacle in plan.obstacles if obstacle.reason == reason]:
+            run.audit(action, details)
+            for text in details:
+                run.workspace.reporter.warning(f"{action}: {text}")
     if request.records:
-        return staged(scratch.storage, restore_id, plan)
-    return resumed_plan(scratch.storage, layout.restore_folder(restore_id), plan)
+        run.audit("restore by SELECT of records", [request.records])
+
+
+def store_partitions(storage: Storage, folder: str, plan: RestorePlan) -> PlanShares:
+    """Record a plan below the folder of a restore; each partition is a share of its own."""
+    shares = [
+        Share(first, end, (part.scope, part.epoch, part.region)) for part, first, end in plan.partitions()
+    ]
+    return store_plan(storage, folder, plan.file, shares, plan.to_resume())
 
 
 def _move_groups(
@@ -308,7 +294,7 @@ def _partitions(plan: RestorePlan) -> list[dict[str, Any]]:
     ]
 
 
-def _backups(plan: RestorePlan) -> dict[str, Any]:
+def _backups(plan: RestorePlan, reader: CatalogReader) -> dict[str, Any]:
     """The backups that are read, and other sets of backups that would restore the same, with their cost."""
     paths = [
         {
@@ -322,11 +308,13 @@ def _backups(plan: RestorePlan) -> dict[str, Any]:
             "files": path.cost.files,
             "bytes": path.cost.bytes,
         }
-        for topics, sets in other_paths(plan)
+        for topics, sets in other_paths(plan, reader)
         for number, path in enumerate(sets)
     ]
     return {
-        "backups": [{**asdict(part), "end_ts": format_ts(part.end_ts)} for part in read_backups(plan)],
+        "backups": [
+            {**asdict(part), "end_ts": format_ts(part.end_ts)} for part in read_backups(plan, reader)
+        ],
         **({"alternatives": paths} if paths else {}),
     }
 
@@ -360,11 +348,11 @@ def _estimate(request: RestoreRequest, plan: RestorePlan, reader: CatalogReader)
     return f"{duration} at {speed / 1_000_000:.1f} MB/s ({basis})"
 
 
-def _save(request: RestoreRequest, plan: RestorePlan) -> dict[str, Any]:
+def _save(request: RestoreRequest, plan: RestorePlan, reader: CatalogReader) -> dict[str, Any]:
     if not request.save_plan:
         return {}
     tool = f"lakebackup {version('lakebackup')}"
     require_outside(request, request.save_plan, is_file=True)
-    saved_plan = saved.make(request, plan, now=micros(datetime.now(UTC)), tool=tool)
+    saved_plan = saved.make(request, plan, reader, now=micros(datetime.now(UTC)), tool=tool)
     saved.write(Path(request.save_plan), saved_plan)
     return {"plan": request.save_plan, "digest": saved_plan.digest}

@@ -25,7 +25,7 @@ from lakebackup.errors import (
     NotFound,
     UsageProblem,
 )
-from lakebackup.requests import Request
+from lakebackup.requests import RunRequest
 from lakebackup.rows.base import QUEUES
 from lakebackup.rows.upkeep import Drill
 from lakebackup.rules import layout
@@ -38,7 +38,7 @@ from lakebackup.storage.scratch_folder import FolderLock, sweep
 from lakebackup.store.lease import is_held
 from lakebackup_jobs.lifecycle.identity import holder, micros
 from lakebackup_jobs.lifecycle.scratch import findings
-from lakebackup_jobs.lifecycle.tasks.splits import Splits
+from lakebackup_jobs.lifecycle.tasks.plan_shares import clear
 from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.query import record_query
 from lakebackup_jobs.upkeep.trial import Means, trial_of
@@ -60,7 +60,7 @@ _CHECK_LIMIT_S = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
-class DrillRequest(Request):
+class DrillRequest(RunRequest):
     """What to restore on trial; without `sources`, all sources that have a restore point.
 
     `seed` determines which restore points are drawn; None: they are random. `backup_id` or `to_ts` (ms) names
@@ -259,7 +259,7 @@ def _forget_leftovers(work: Workspace) -> None:
     for row in work.reader().rows("drill_leftovers"):
         digest = object_of(row["detail"]).get("digest")
         if not is_held(work.storage, f"restore-{digest}"):
-            Splits(work.storage.uri, layout.restore_folder(row["restore_id"]), ()).clear()
+            clear(work.storage, layout.restore_folder(row["restore_id"]))
 
 
 def _scratch_root(request: DrillRequest) -> str:

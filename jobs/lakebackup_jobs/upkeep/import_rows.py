@@ -176,7 +176,7 @@ class Resolver:
         return frame.select(*_column_names(table))
 
     def _fill_in(self, plan: BackupsPlan, frames: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
-        self._engine.give("numbered", numbered(plan.new))
+        bindings = {"numbered": self._engine.keep_rows(numbered(plan.new))}
         new_ids = [backup.backup_id for backup in plan.new]
         present = self._present({backup.source for backup in plan.new})
         tables: dict[str, DataFrame] = {}
@@ -184,19 +184,19 @@ class Resolver:
         if MANIFESTS in frames:
             frames[MANIFESTS].where(_is_in("backup_id", new_ids)).createOrReplaceTempView("listed")
             present.createOrReplaceTempView("present")
-            lifetimes = self._persist(self._engine.query("import_lifetimes"))
+            lifetimes = self._persist(self._engine.query("import_lifetimes", bindings))
             files = _widen(lifetimes.where("fresh"), "files")
             departures = _widen(lifetimes.where("gone_in IS NOT NULL"), "departures")
         elif departures is not None:
             departures = departures.where(_is_in("gone_in", [backup.number for backup in plan.new]))
         if files is not None:
             files.where(_is_in("backup_id", new_ids)).createOrReplaceTempView("given_files")
-            tables["files"] = self._persist(self._engine.query("import_files"))
+            tables["files"] = self._persist(self._engine.query("import_files", bindings))
             present = present.unionByName(tables["files"])
         if departures is not None:
             present.createOrReplaceTempView("known_files")
             departures.createOrReplaceTempView("given_departures")
-            tables["departures"] = self._persist(self._engine.query("import_departures"))
+            tables["departures"] = self._persist(self._engine.query("import_departures", bindings))
         return tables
 
     def _present(self, sources: set[str]) -> DataFrame:

@@ -32,12 +32,12 @@ from lakebackup.plan.upkeep.prune import (
     QueuesPrune,
     SnapshotsPrune,
     TopicsPrune,
-    leaving,
     plan_chains,
     plan_expired,
     plan_imported,
     plan_prune,
     window_of,
+    with_leaving,
 )
 from lakebackup.requests import Request
 from lakebackup.rows.base import ARCHIVE, CHANGES, QUEUES, SNAPSHOT
@@ -53,7 +53,7 @@ from lakebackup.store.tombstones import Prune
 from lakebackup_jobs.lifecycle.deletion.executor import Deletion, Removals
 from lakebackup_jobs.lifecycle.identity import holder, micros
 from lakebackup_jobs.lifecycle.planning import planned
-from lakebackup_jobs.lifecycle.tasks.splits import regions_of
+from lakebackup_jobs.lifecycle.tasks.plan_shares import regions_of
 from lakebackup_jobs.lifecycle.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -168,8 +168,7 @@ def _record(request: PruneRequest, deletion: Deletion) -> tuple[dict[str, Any], 
     plan = _planned(request, work, work.session)
     if plan.is_empty:
         return _summary(plan), None
-    reader = deletion.reader()
-    plan.give(reader)
+    reader = plan.with_relations(deletion.reader())
     started = datetime.now(UTC)
     prune_id, start_us = layout.new_backup_id(started), micros(started)
     prune = Prune(
@@ -191,7 +190,7 @@ def _record(request: PruneRequest, deletion: Deletion) -> tuple[dict[str, Any], 
         backups=tuple((backup.backup_id, backup.reason) for backup in plan.backups),
     )
     removals = Removals(reader, *plan.removals(prune_id, start_us), plan.gone_files)
-    return _summary(plan), deletion.record(prune, removals, lambda: plan.require_proof(reader))
+    return _summary(plan), deletion.record(prune, removals, plan.require_proof)
 
 
 def _require_clocks(storage: Storage, source: str) -> None:
@@ -212,7 +211,7 @@ def _planned(request: PruneRequest, work: Workspace, spark: SparkSession | None)
     reader = CatalogReader(request.destination, request.catalog)
 
     def judge(reader: CatalogReader) -> tuple[tuple[Leaving, ...], tuple[str, ...]]:
-        return judged(request, source, reader.apart())
+        return judged(request, source, reader)
 
     backups, kept_ids = planned(reader, request, spark, work.reporter, judge)
     if backups and regions_in_use:
@@ -236,9 +235,9 @@ def judged(
     Raises Refused if nothing could be restored without the backups from the future.
     """
     if request.days is not None:
-        policy = reader.apart().one("policy_in_force", source=source)
-        now_ms = time.time_ns() // 1_000_000
-        reader.give("policies", window_of(source, now=now_ms, days=request.days, policy=policy))
+        policy = reader.one("policy_in_force", source=source)
+        window = window_of(source, now=time.time_ns() // 1_000_000, days=request.days, policy=policy)
+        reader = reader.with_rows("policies", window)
     kept_ids = tuple(row["backup_id"] for row in reader.rows("prune_kept", source=source))
     if request.future:
         return _judge_future(source, reader), kept_ids
@@ -254,8 +253,7 @@ def _judge_future(source: str, reader: CatalogReader) -> tuple[Leaving, ...]:
     Raises Refused if no other backup could be restored.
     """
     backups = tuple(Leaving(**row) for row in reader.rows("prune_future", source=source))
-    reader.give("leaving", leaving((backup.backup_id, backup.reason) for backup in backups))
-    (remaining,) = reader.rows("prune_rest", source=source)
+    (remaining,) = with_leaving(reader, backups).rows("prune_rest", source=source)
     if backups and not remaining["backups"]:
         raise Refused(
             f"Without its backups from the future, and those that depend on them, nothing of {source} could "

@@ -17,11 +17,12 @@ from lakebackup.rows.base import CHANGES, QUEUES, SNAPSHOT
 from lakebackup.rules import layout
 from lakebackup.storage import open_storage
 from lakebackup_jobs.lifecycle.planning import planned
+from lakebackup_jobs.lifecycle.tasks.runner import of_restored_files
 from lakebackup_jobs.lifecycle.tasks.task import run_all
 from lakebackup_jobs.lifecycle.workspace import Workspace
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
     import pyarrow.dataset as ds
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from lakebackup.plan.snapshots.restore import SnapshotRestorePlan, SnapshotRestoreRequest
     from lakebackup.plan.topics.request import RestoreRequest
     from lakebackup.plan.topics.restore import RestorePlan
-    from lakebackup.requests import Request
+    from lakebackup.requests import RunRequest
     from lakebackup.store.reader import CatalogReader
     from lakebackup_jobs.lifecycle.progress import Reporter
 
@@ -53,7 +54,7 @@ class Means:
     """What a trial needs to run. `asked`: the request that it is part of; `keys_file`: the file with the keys
     of encrypted log files."""
 
-    asked: Request
+    asked: RunRequest
     keys_file: str | None
     spark: SparkSession | None
     reporter: Reporter
@@ -61,7 +62,7 @@ class Means:
     @property
     def given(self) -> dict[str, Any]:
         """The arguments that every restore request takes from `asked`."""
-        names = ("destination", "catalog", "remote", "bandwidth")
+        names = ("destination", "catalog", "remote", "bandwidth", "runner", "local_below")
         return {name: getattr(self.asked, name) for name in names}
 
 
@@ -157,12 +158,12 @@ class _Topics(Trial):
 
     def differences(self) -> str | None:
         """Compare every record of every partition, in order and byte by byte."""
-        from lakebackup_jobs.lifecycle.tasks.splits import write_splits
+        from lakebackup_jobs.topics.restore import store_partitions
         from lakebackup_jobs.upkeep.trial_task import CompareRecords, named
 
-        splits = write_splits(open_storage(self.folder), self.plan, "compare/")
+        shares = store_partitions(open_storage(self.folder), "compare/", self.plan)
         job = CompareRecords(
-            splits=splits,
+            shares=shares,
             roots=self.reader.destinations(),
             targets={topic.scope: topic.target for topic in self.plan.topics},
             from_ts=self.plan.from_ts,
@@ -170,7 +171,9 @@ class _Topics(Trial):
             folder=self.restored,
         )
         self.means.reporter.wait("comparing")
-        return named([row.different for row in run_all(job, splits.numbers, self.work.cluster)], "partitions")
+        self.work.choose_runner(self.request, self.plan.bytes)
+        rows = run_all(job, shares.numbers, self.work.task_cluster)
+        return named([row.different for row in rows], "partitions")
 
     def relation(self) -> ds.Dataset:
         from lakebackup_jobs.upkeep.trial_task import restored_records
@@ -203,15 +206,15 @@ class _Snapshot(Trial):
 
     def differences(self) -> str | None:
         """Compare every file by its size and SHA-256, and the number of files."""
-        from lakebackup_jobs.snapshots.restore import is_little, write_splits
+        from lakebackup_jobs.snapshots.restore import store_shares
         from lakebackup_jobs.upkeep.trial_task import CompareRestoredFiles, named
 
         storage = open_storage(f"{self.folder}/compare")
-        splits = write_splits(storage, self.plan)
-        job = CompareRestoredFiles(storage.uri, splits, self.restored)
+        shares = store_shares(storage, self.plan)
+        job = CompareRestoredFiles(shares, self.restored)
         self.means.reporter.wait("comparing")
-        in_process = is_little(self.plan)
-        rows = run_all(job, range(len(splits)), None if in_process else self.work.cluster)
+        self.work.choose_runner(self.request, of_restored_files(self.plan.weight), beside_spark=True)
+        rows = run_all(job, shares.numbers, self.work.task_cluster)
         file_count = sum(len(names) for _, _, names in os.walk(self.restored))
         difference = (
             None if file_count == self.plan.files else f"{file_count} files are there, not {self.plan.files}"
@@ -357,7 +360,7 @@ def _list_files(folder: str) -> ds.Dataset:
     """Return the files below a folder as rows: the path relative to the folder, and the bytes."""
     import pyarrow as pa
 
-    from lakebackup_jobs.query.lazy_dataset import LazyDataset
+    from lakebackup.sql_engine.lazy_dataset import LazyDataset
 
     schema = pa.schema([("path", pa.string()), ("bytes", pa.int64())])
 
@@ -367,7 +370,7 @@ def _list_files(folder: str) -> ds.Dataset:
                 path = Path(parent, name)
                 yield {"path": str(path.relative_to(folder)), "bytes": path.lstat().st_size}
 
-    def scan() -> Iterator[pa.RecordBatch]:
+    def scan(_columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         file_rows = rows()
         while batch := list(islice(file_rows, _BATCH)):
             yield pa.RecordBatch.from_pylist(batch, schema)

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from lakebackup.errors import Damaged
 from lakebackup.rules.layout import topic_folder
 from lakebackup.rules.schema_ids import schema_ids
-from lakebackup.storage import open_storage
 from lakebackup_jobs.kafka.format.stored import open_verified
 from lakebackup_jobs.lifecycle.tasks.task import Task
 from lakebackup_jobs.targets.records import ReadJob
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from lakebackup_jobs.kafka.format.read_records import RecordFile
     from lakebackup_jobs.kafka.format.records import Columns
     from lakebackup_jobs.kafka.format.stored import StoredFile
+    from lakebackup_jobs.lifecycle.tasks.plan_shares import PlanShares
     from lakebackup_jobs.lifecycle.tasks.task import Work
 
 _COLUMNS = "different STRING, error STRING"
@@ -62,7 +62,7 @@ class CompareRecords(ReadJob, Task):
     folder: str
 
     def works(self, number: int) -> Iterator[Work]:
-        for first, files in self.splits.partition_files(number):
+        for first, files in self.shares.partition_files(number):
             yield partial(self._compare, first, files)
 
     def _compare(self, first: StoredFile, files: Iterable[StoredFile]) -> Mapping[str, Any]:
@@ -117,23 +117,17 @@ class CompareRestoredFiles(Task):
 
     COLUMNS = _COLUMNS
 
-    uri: str
-    splits: tuple[str, ...]
+    shares: PlanShares
     folder: str
 
     def run(self, number: int) -> Mapping[str, Any]:
         return {"different": named(list(self._differences(number)), "files")}
 
     def _differences(self, number: int) -> Iterator[str]:
-        import pyarrow as pa
-
-        with open_storage(self.uri).open(self.splits[number]) as stream:
-            for batch in pa.ipc.open_stream(stream):
-                for row in batch.select(["target", "bytes", "sha256"]).to_pylist():
-                    if difference := _difference(
-                        Path(self.folder, row["target"]), row["bytes"], row["sha256"]
-                    ):
-                        yield f"{row['target']}: {difference}"
+        for batch in self.shares.batches(number, ["target", "bytes", "sha256"]):
+            for row in batch.to_pylist():
+                if difference := _difference(Path(self.folder, row["target"]), row["bytes"], row["sha256"]):
+                    yield f"{row['target']}: {difference}"
 
 
 def _difference(path: Path, size: int | None, sha256: str) -> str | None:
@@ -158,14 +152,14 @@ def restored_records(reader: CatalogReader, source: str, folder: str) -> ds.Data
     """
     from lakebackup.plan.records import Wanted
     from lakebackup.sql_engine.guard.records import COLUMNS
+    from lakebackup.sql_engine.lazy_dataset import LazyDataset
     from lakebackup_jobs.kafka.format.read_records import ReadRecords, schema_of
     from lakebackup_jobs.kafka.format.values import Decoder
-    from lakebackup_jobs.query.lazy_dataset import LazyDataset
 
     decoder = Decoder(schema_ids(reader.rows("value_schemas", source=source)))
     job = ReadRecords(tuple(COLUMNS), Wanted(), None, reader.destinations(), decoder, None)
 
-    def scan() -> Iterator[pa.RecordBatch]:
+    def scan(_columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         for partition in sorted(Path(folder).glob("*/partition=*")):
             for opened in _restored_files(str(partition)):
                 yield from job.read(_as_record_file(source, partition, opened), opened)

@@ -4,7 +4,7 @@ A check finds missing, changed and damaged files, orphans (objects that no backu
 sidecars, without which a lost catalog could not be rebuilt. On request it also decodes every record, or
 restores on trial into a temporary folder.
 
-The rows to check are written as splits, one object after the other. A task checks the objects of one split
+The rows to check are written as plan files, one object after the other. A task checks a share of the objects
 and writes its findings as files of the catalog's tables. After all tasks, these files are committed.
 Orphans come last: a query compares the objects that the tasks listed with the catalog.
 """
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from lakebackup.errors import Busy, Damaged, Incomplete, LakebackupError, NotFound, Refused
 from lakebackup.formats.logs.cipher import LogKeys
-from lakebackup.requests import Request
+from lakebackup.requests import RunRequest
 from lakebackup.rows.base import QUEUES
 from lakebackup.rows.upkeep import Check
 from lakebackup.rules import layout
@@ -28,14 +28,13 @@ from lakebackup.sql_engine.delta.dataset import dataset
 from lakebackup.sql_engine.delta.table import open_table
 from lakebackup.storage import open_storage
 from lakebackup.store import tombstones
+from lakebackup.store.plan_file import write_plan_file
 from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.lifecycle.identity import micros
 from lakebackup_jobs.lifecycle.planning import planned
 from lakebackup_jobs.lifecycle.scratch import findings
-from lakebackup_jobs.lifecycle.tasks.arrow_splits import WRITTEN, ArrowSplitWriter
+from lakebackup_jobs.lifecycle.tasks.plan_shares import MOST_TASKS, clear, weighed
 from lakebackup_jobs.lifecycle.tasks.progress import TaskProgress
-from lakebackup_jobs.lifecycle.tasks.runner import is_small
-from lakebackup_jobs.lifecycle.tasks.splits import MOST_TASKS, clear
 from lakebackup_jobs.lifecycle.tasks.task import run_all
 from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.upkeep.trial import Means, trial_of
@@ -44,19 +43,21 @@ from lakebackup_jobs.upkeep.verify_task import (
     CheckFiles,
     CheckKeys,
     CheckMembers,
+    CheckShares,
     CheckSidecars,
-    CheckSplits,
     ListObjects,
+    LookShare,
     NameOrphans,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
     from lakebackup.sql_engine import EngineChoice
     from lakebackup.storage import Storage
+    from lakebackup.store.plan_file import PlanFile
     from lakebackup.store.roots import Roots
     from lakebackup.store.writer import CatalogWriter
     from lakebackup_jobs.lifecycle.progress import Reporter
@@ -66,13 +67,13 @@ if TYPE_CHECKING:
 GRACE_MS = 3_600_000
 # Each file adds this many bytes to the amount by which the runner is chosen.
 _LEAST_BYTES = 1 << 10
-# The size of a task's split: the bytes of its files, and the cost of opening each.
-_SPLIT = 128 << 20
-_SPLIT_IN_PROCESS = 4 << 20
+# The size of a task's share: the bytes of its files, and the cost of opening each.
+_SHARE = 128 << 20
+_SHARE_IN_PROCESS = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class VerifyRequest(Request):
+class VerifyRequest(RunRequest):
     """What to verify; without `backup_ids`, all backups.
 
     `grace_ms`: the age from which an object that no backup names is an orphan. `keys_file`: the file with the
@@ -129,12 +130,11 @@ class _Check:
         """Run every requested check; returns the totals and the first findings."""
         (totals,) = self.reader.rows("check_size", backup_ids=self.ids)
         size = totals["bytes"] + totals["files"] * _LEAST_BYTES
-        in_process = is_small(size, self.request, self.work.session)
-        if not in_process:
-            self.work.start_spark()
+        self.work.choose_runner(self.request, size)
+        in_process = self.work.runner == "local"
         storages = {} if self.ids else dict(_proven_storages(self.roots, self.reporter))
         with tempfile.TemporaryDirectory(prefix="lakebackup-check-") as folder:
-            # Splits for Spark go to the place of the findings, where this run can write.
+            # The plan of Spark's tasks goes to the place of the findings, where this run can write.
             self.storage = open_storage(folder if in_process else self.writer.catalog_uri)
             tables = self._run_tasks(totals, storages, in_process=in_process)
         self.writer.append_written(tables, self.check_id)
@@ -151,17 +151,17 @@ class _Check:
     ) -> dict[str, list[str]]:
         """Run the tasks, on Spark unless `in_process`; returns the files with the findings by table."""
         weight = totals["bytes"] + totals["files"] * OPEN_COST
-        size = _SPLIT_IN_PROCESS if in_process else max(_SPLIT, weight // MOST_TASKS)
+        size = _SHARE_IN_PROCESS if in_process else max(_SHARE, weight // MOST_TASKS)
         tables: dict[str, list[str]] = {"checks": [], "storage_objects": []}
         writers = {table: self.writer.frame_writer(table) for table in tables}
         self.reporter.start(totals["files"], totals["bytes"], "verify", "files")
         try:
-            plan = partial(self._splits, self._looks(totals["encrypted"]), 1 + weight // size, size)
-            splits = planned(self.reader, self.request, self.work.session, self.reporter, plan)
-            splits += self._listing_splits(storages, size)
-            job = CheckSplits(self.storage.uri, splits, writers)
+            plan = partial(self._checks, self._looks(totals["encrypted"]), size)
+            checks = planned(self.reader, self.request, self.work.session, self.reporter, plan)
+            checks += self._listings(storages, size)
+            job = CheckShares(checks, writers)
             with TaskProgress(self.storage, self.folder).watched(self.reporter.update):
-                rows = run_all(job, range(len(splits)), None if in_process else self.work.cluster)
+                rows = run_all(job, range(len(checks)), self.work.task_cluster)
         finally:
             clear(self.storage, self.folder)
         for row in rows:
@@ -185,31 +185,13 @@ class _Check:
             *([CheckMembers(*self.look_arguments)] if mode == "decode" else []),
         ]
 
-    def _splits(
-        self, looks: Sequence[Look], tasks: int, size: int, reader: CatalogReader
-    ) -> list[tuple[Look, str]]:
-        """Write the rows to check as splits, all parts of an object into the same split and in their order.
+    def _checks(self, looks: Sequence[Look], size: int, reader: CatalogReader) -> list[LookShare]:
+        """Record the rows to check, all parts of an object in the same share and in their order."""
+        files = [(look, reader.plan_file(look.ROWS, backup_ids=self.ids)) for look in looks]
+        return [share for look, file in files for share in self._shares_of(look, file, size)]
 
-        Returns the kind of check and the path of each split.
-        """
-
-        def split_paths(look: Look) -> list[str]:
-            order = ["destination", look.OBJECT, *([look.POSITION] if look.POSITION else [])]
-
-            def spread(rows: DataFrame) -> DataFrame:
-                return rows.repartition(tasks, *order[:2]).sortWithinPartitions(*order)
-
-            writer = self._split_writer(look, size)
-            split_rows = reader.map(writer, WRITTEN, look.ROWS, spread=spread, backup_ids=self.ids)
-            return [row["path"] for row in split_rows]
-
-        return [(look, path) for look in looks for path in split_paths(look)]
-
-    def _listing_splits(self, storages: Mapping[str, Storage], size: int) -> list[tuple[Look, str]]:
-        """Write the folders to list as splits: all folders that may hold objects that no backup names.
-
-        Returns the kind of check and the path of each split.
-        """
+    def _listings(self, storages: Mapping[str, Storage], size: int) -> list[LookShare]:
+        """Record the folders to list: all folders that may hold objects that no backup names."""
         import pyarrow as pa
 
         def of_queues(source: str) -> bool:
@@ -221,13 +203,16 @@ class _Check:
             for name, storage in storages.items()
             for folder in _data_folders(storage, of_queues)
         ]
-        look = ListObjects(*self.look_arguments)
-        batches = self._split_writer(look, size)([pa.RecordBatch.from_pylist(folders)] if folders else [])
-        return [(look, path) for batch in batches for path in batch["path"].to_pylist()]
+        if not folders:
+            return []
+        file = write_plan_file([pa.Table.from_pylist(folders).to_reader()])
+        return self._shares_of(ListObjects(*self.look_arguments), file, size)
 
-    def _split_writer(self, look: Look, size: int) -> ArrowSplitWriter:
-        name = f"{self.folder}plan/{type(look).__name__}-"
-        return ArrowSplitWriter(self.storage.uri, name, size, look.BYTES, look.COST, look.OBJECT)
+    def _shares_of(self, look: Look, file: PlanFile, size: int) -> list[LookShare]:
+        """Copy rows to where the tasks read them, and divide them into shares of about the weight `size`."""
+        copy = file.copy_to(self.storage, f"{self.folder}plan/{type(look).__name__}-")
+        shares = weighed(copy.batches(), size, weight=look.BYTES, each=look.COST, path=look.OBJECT)
+        return [LookShare(look, copy, share) for share in shares]
 
     def _find_orphans(self, unfinished: Sequence[str]) -> None:
         """Record the listed objects that no backup names by now. `unfinished`: ids of interrupted prunes."""
@@ -246,8 +231,7 @@ class _Check:
             files = planned(reader, self.request, self.work.session, self.reporter, write_findings)
         else:
             uri = f"{self.writer.catalog_uri}/storage_objects"
-            reader.give("raw_storage_objects", dataset(uri, open_table(uri)))
-            files = write_findings(reader)
+            files = write_findings(reader.with_rows("raw_storage_objects", dataset(uri, open_table(uri))))
         self.writer.append_written({"checks": files}, f"{self.check_id}-orphans")
 
     def _summary(self) -> dict[str, Any]:

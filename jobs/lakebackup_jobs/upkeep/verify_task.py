@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from operator import itemgetter
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 from lakebackup.errors import Damaged, NotFound, Refused, UsageProblem
 from lakebackup.formats.logs.events import DEFAULT
@@ -39,8 +39,10 @@ if TYPE_CHECKING:
 
     from lakebackup.formats.logs.cipher import LogKeys
     from lakebackup.store.delta_append import FrameWriter
+    from lakebackup.store.plan_file import PlanFile
     from lakebackup.store.roots import Roots
     from lakebackup_jobs.kafka.format.records import BlockStats, Columns
+    from lakebackup_jobs.lifecycle.tasks.plan_shares import Share
 
 Row = Mapping[str, Any]
 Mode = Literal["stat", "hash", "decode"]
@@ -95,25 +97,29 @@ class Look(ABC):
         )
 
 
+class LookShare(NamedTuple):
+    """What one task checks: a kind of check, and the rows of a plan file that it looks at."""
+
+    look: Look
+    file: PlanFile
+    share: Share
+
+
 @dataclass(frozen=True, slots=True)
-class CheckSplits(Task):
-    """Runs one check in each task. A split is a kind of check, and the path below `uri` of the rows to check.
+class CheckShares(Task):
+    """Runs one check in each task.
 
     `writers`: the writers of findings by table. A task reports its table and the files that it wrote.
     """
 
     COLUMNS = "relation STRING, files STRING, error STRING"
 
-    uri: str
-    splits: Sequence[tuple[Look, str]]
+    checks: Sequence[LookShare]
     writers: Mapping[str, FrameWriter]
 
     def run(self, number: int) -> Mapping[str, Any]:
-        import pyarrow as pa
-
-        look, path = self.splits[number]
-        with pa.ipc.open_stream(open_storage(self.uri).get(path)) as rows:
-            files = list(self.writers[look.TABLE].write(look(rows)))
+        look, file, share = self.checks[number]
+        files = list(self.writers[look.TABLE].write(look(file.batches(share.first, share.end))))
         return {"relation": look.TABLE, "files": json.dumps(files)}
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from lakebackup.errors import NotFound, Refused, UsageProblem
 from lakebackup.formats.logs.table_filter import TableFilter
 from lakebackup.plan.logs.flush import physical_ms, shown_ts
-from lakebackup.requests import Request
+from lakebackup.requests import RunRequest
 from lakebackup.rows.base import CHANGES, pick
 from lakebackup.rules.kinds import require_kind_of
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from lakebackup.formats.logs.events import Domain
     from lakebackup.sql_engine import EngineChoice
+    from lakebackup.store.plan_file import PlanFile
     from lakebackup.store.reader import CatalogReader
-    from lakebackup.store.selection import Selection
 
 _MAX_SHOWN = 10
 # How many fulls a restore considers, the newest first.
@@ -31,7 +31,7 @@ NEVER = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
-class LogRestoreRequest(Request):
+class LogRestoreRequest(RunRequest):
     """The options of a restore. `start_ts`, `end_ts` in the feed's own unit, `to_ms` in ms since 1970 UTC.
 
     `first_key`, `beyond_key` (lower hex): only keys in `[first_key, beyond_key)`. `on_full`: restore on top
@@ -58,12 +58,13 @@ class LogRestoreRequest(Request):
 
 @dataclass(frozen=True, slots=True)
 class Full:
-    """A full that a restore is based on. `destination`: id of the one that holds its Delta table; `note`: the
-    gap before it, if any."""
+    """A full that a restore is based on. `destination`: id of the one that holds its Delta table; `bytes`: of
+    its files; `note`: the gap before it, if any."""
 
     backup_id: str
     end_ts: int
     destination: str
+    bytes: int
     note: str | None = None
 
 
@@ -88,7 +89,10 @@ class Amount:
 
 @dataclass(frozen=True, slots=True)
 class LogRestorePlan:
-    """The files (`chosen`) of what was committed in `(start_ts, end_ts]`, to restore on top of `full` if set.
+    """The restore of what was committed in `(start_ts, end_ts]`, on top of `full` if set.
+
+    `file`: the rows of the files to read. Values come first, then the writes that may truncate a whole table,
+    then the other writes.
 
     `tables`: the restored tables that have a name. `only`: ids of the restored tables, None: all but those in
     `without`, such as dropped ones. `changed`: tables dropped, truncated or renamed within the span.
@@ -112,7 +116,7 @@ class LogRestorePlan:
     whole_tables: int
     encrypted: int
     parameters: Mapping[str, Any]
-    chosen: Selection = field(compare=False)
+    file: PlanFile = field(compare=False)
     obstacles: tuple[str, ...] = ()
     gaps: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
@@ -172,7 +176,8 @@ def plan_restore(
         "first_key": request.first_key,
         "beyond_key": request.beyond_key,
     }
-    files = reader.choose("selected", "log_restore_files", **parameters)
+    file = reader.plan_file("log_restore_files", **parameters)
+    files = reader.with_rows("selected", file)
     totals = {row["cf"]: row for row in files.rows("log_restore_totals")}
     write = totals.get("write", {})
     return LogRestorePlan(
@@ -189,7 +194,7 @@ def plan_restore(
         whole_tables=write.get("whole_tables", 0),
         encrypted=sum(row["encrypted"] for row in totals.values()),
         parameters=parameters,
-        chosen=files,
+        file=file,
         obstacles=tuple(
             f"{row['path']} was {row['outcome']} when it was last checked"
             for row in files.rows("selected_damage")

@@ -68,6 +68,10 @@ class RestorePath:
     def last(self) -> Point:
         return self.links[-1]
 
+    @property
+    def backup_ids(self) -> tuple[str, ...]:
+        return tuple(link.backup_id for link in self.links)
+
     def is_within(self, other: RestorePath) -> bool:
         """Whether another path begins with this one and continues it."""
         return len(self.links) < len(other.links) and self.links == other.links[: len(self.links)]

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from lakebackup.sql_engine import EngineChoice
+    from lakebackup.store.plan_file import PlanFile
     from lakebackup.store.reader import CatalogReader
-    from lakebackup.store.selection import Selection
 
 _MAX_SHOWN = 10
 # Two requests are the same restore if these fields are equal. The digest takes them in this order, then the
@@ -34,12 +34,12 @@ _SAME = ("source", "target", "folder", "backup", "to_tid", "to_ts", "maps", "app
 # Locations, credentials, waiting times, how messages are read, and what happens after they are written.
 _ELSE = (
     "destination", "catalog", "kafka", "remote", "lease_ttl_s", "dry_run", "names", "settings", "zero_as_one",
-    "engine",
+    "engine", "runner", "local_below",
 )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
-class QueueRestoreRequest(requests.Request):
+class QueueRestoreRequest(requests.RunRequest):
     """The options of a restore; `to_ts` in ms. `folder`: where to write snapshot and configuration; `target`:
     the cluster to write messages to. `kafka` may hold secrets."""
 
@@ -136,11 +136,12 @@ class EngineState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueRestorePlan(EngineState):
-    """A planned restore. It reads messages from the files `chosen`, of the backups of `restore_path`."""
+    """A planned restore. It reads messages from the files whose rows `file` has, of the backups of
+    `restore_path`: one partition after another, each in the order in which its messages were written."""
 
     restore_path: RestorePath
     parameters: Mapping[str, Any]
-    chosen: Selection = field(compare=False)
+    file: PlanFile = field(compare=False)
     obstacles: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -160,11 +161,12 @@ def content_of(file: ConfigFile, reader: CatalogReader) -> bytes:
 
 
 def plan_restore(
-    request: QueueRestoreRequest, reader: CatalogReader, tid_of: Callable[[RestorePath, Selection], int]
+    request: QueueRestoreRequest, reader: CatalogReader, tid_of: Callable[[RestorePath, CatalogReader], int]
 ) -> QueueRestorePlan:
     """Plan a restore. Writes nothing.
 
-    `tid_of`: returns the tid that the request's instant means on a path with these files. If every path has
+    `tid_of`: returns the tid that the request's instant means on a path; the reader has the path's files as
+    the relation `selected`. If every path has
     obstacles, returns the plan of the first one. Raises NotFound (no such engine or backup), Refused (a point
     that is not covered), UsageProblem.
     """
@@ -219,7 +221,7 @@ def _plan(
     reader: CatalogReader,
     points: Sequence[Point],
     restore_path: RestorePath,
-    tid_of: Callable[[RestorePath, Selection], int],
+    tid_of: Callable[[RestorePath, CatalogReader], int],
 ) -> QueueRestorePlan:
     parameters = {
         "source": request.source,
@@ -231,12 +233,13 @@ def _plan(
     read_errors: list[str] = []
     if request.to_ts is not None:
         try:
-            tid = tid_of(restore_path, _select(reader, parameters))
+            tid = tid_of(restore_path, reader.with_rows("selected", _files_of(reader, parameters)))
             upto_tid = max(restore_path.full.last_tid, min(tid, restore_path.last.last_tid))
         except Damaged as damaged:
             read_errors, upto_tid = [damaged.message], restore_path.last.last_tid
     parameters["to_tid"] = upto_tid
-    files = _select(reader, parameters)
+    file = _files_of(reader, parameters)
+    files = reader.with_rows("selected", file)
     config_from = last_ended_by(points, restore_path, upto_tid)
     if upto_tid is not None:
         restore_path = _shortened(restore_path, files)
@@ -266,7 +269,7 @@ def _plan(
         queues=queues,
         config=config,
         parameters=parameters,
-        chosen=files,
+        file=file,
         obstacles=(
             *_obstacles(files, parameters, read_errors),
             *_snapshot_obstacles(request, reader, full),
@@ -276,19 +279,19 @@ def _plan(
     )
 
 
-def _select(reader: CatalogReader, parameters: Mapping[str, Any]) -> Selection:
-    return reader.choose("selected", "queue_restore_files", **parameters)
+def _files_of(reader: CatalogReader, parameters: Mapping[str, Any]) -> PlanFile:
+    return reader.plan_file("queue_restore_files", **parameters)
 
 
-def _shortened(restore_path: RestorePath, files: Selection) -> RestorePath:
+def _shortened(restore_path: RestorePath, files: CatalogReader) -> RestorePath:
     """The path without the backups at its end that have no file to read."""
     (reach,) = files.rows("queue_restore_reach")
     indexes = [index for index, link in enumerate(restore_path.links) if link.link <= (reach["link"] or 0)]
     return RestorePath(restore_path.links[: max([restore_path.at, *indexes]) + 1], restore_path.at)
 
 
-def _queues(request: QueueRestoreRequest, files: Selection, last: Point) -> tuple[Queue, ...]:
-    topics = files.reader.rows("queue_restore_topics", source=request.source, backup_id=last.backup_id)
+def _queues(request: QueueRestoreRequest, files: CatalogReader, last: Point) -> tuple[Queue, ...]:
+    topics = files.rows("queue_restore_topics", source=request.source, backup_id=last.backup_id)
     totals = {row["scope"]: row for row in files.rows("queue_restore_totals")}
     names = patterns.target_names([row["scope"] for row in topics], request.maps)
     nothing = {"files": 0, "bytes": 0, "entries": 0, "min_ts": None}
@@ -327,10 +330,10 @@ def _config(
     return files, damage
 
 
-def _obstacles(files: Selection, parameters: Mapping[str, Any], read_errors: Sequence[str]) -> list[str]:
+def _obstacles(files: CatalogReader, parameters: Mapping[str, Any], read_errors: Sequence[str]) -> list[str]:
     """Why the files cannot be restored. `read_errors`: the damage found while some of them were read."""
     chain = {name: value for name, value in parameters.items() if name != "to_tid"}
-    (pruned,) = files.reader.rows("queue_restore_pruned", **chain)
+    (pruned,) = files.rows("queue_restore_pruned", **chain)
     pruned_text = f"{pruned['files']} files were pruned ({pruned['prune_id']}), such as {pruned['path']}"
     damage = [
         f"{row['path']} was {row['outcome']} when it was last checked"

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, field
-from itertools import chain, pairwise
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal
 
 from lakebackup.errors import NotFound, Refused, UsageProblem
 from lakebackup.formats.snapshots.names import require_safe
 from lakebackup.formats.snapshots.tree import WHOLE
-from lakebackup.requests import Request
+from lakebackup.requests import RunRequest
 from lakebackup.rows.base import SNAPSHOT
 from lakebackup.rules.kinds import no_source, only_one, require_kind_of, require_source
 from lakebackup.rules.times import format_ts
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
     from lakebackup.formats.snapshots.names import Limits
     from lakebackup.sql_engine import EngineChoice
+    from lakebackup.store.plan_file import PlanFile
     from lakebackup.store.reader import CatalogReader
-    from lakebackup.store.selection import Selection
 
 Form = Literal["tree", "yugabyte", "flat"]
 #: What identifies a file of `snapshot_files`: a SELECT that chooses files must return it.
@@ -36,12 +36,14 @@ KEY = ("source", "scope", "region", "name", "added_in")
 #: The cost of creating a file, as the number of bytes that could be written in that time.
 FILE_COST = 64 << 10
 _MAX_SHOWN = 20
-# Sorting this many files takes less than 100 MB of memory.
-_FILES_PER_SORT = 250_000
+# What a task needs to know of a file, and the restore's digest covers.
+_TASK_COLUMNS = (
+    "target", "bytes", "mtime_ms", "mode", "links", "sha256", "destination", "path", "position",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
-class SnapshotRestoreRequest(Request):
+class SnapshotRestoreRequest(RunRequest):
     """The options of a restore; `to_ts` in ms. `backup` may be the first characters of an id."""
 
     folder: str
@@ -80,7 +82,8 @@ class TablePart:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotRestorePlan:
-    """The files that a restore writes (`chosen`). `end_ts` is in ms.
+    """A planned restore. `file`: the files that it writes, as their bytes lie in the objects. `end_ts` is in
+    ms.
 
     `backup_id`, `number` and `end_ts` are None when a SELECT chose the files.
 
@@ -91,7 +94,7 @@ class SnapshotRestorePlan:
     backup_id: str | None
     end_ts: int | None
     tables: tuple[TablePart, ...]
-    chosen: Selection = field(compare=False)
+    file: PlanFile = field(compare=False)
     notes: tuple[str, ...] = ()
     damage: str | None = None
     number: int | None = None
@@ -125,9 +128,8 @@ def plan_restore(request: SnapshotRestoreRequest, reader: CatalogReader) -> Snap
     pruned files, several tablets in one folder), UsageProblem (a bad SELECT, several sources).
     """
     if request.select is not None:
-        _define_chosen(request.select, reader)
-        files = _select_files(request, reader)
-        tables = _table_parts(files)
+        file = _files_of(request, _with_chosen(request.select, reader))
+        tables = _table_parts(_with_files(reader, file))
         sources = sorted({table.source for table in tables})
         if not sources:
             raise NotFound("The SELECT chose no file.", hint="It reads the relation snapshot_files.")
@@ -136,11 +138,12 @@ def plan_restore(request: SnapshotRestoreRequest, reader: CatalogReader) -> Snap
                 f"The SELECT chose files of {', '.join(sources)}.",
                 hint="Restore one source at a time: add AND source = '...' to the SELECT.",
             )
-        plan = SnapshotRestorePlan(sources[0], None, None, tables, files)
+        plan = SnapshotRestorePlan(sources[0], None, None, tables, file)
     else:
         backup, notes = _find_backup(request, reader)
-        reader.give("snapshot_chosen", chosen_schema().empty_table())
-        files = _select_files(request, reader, source=backup["source"], number=backup["number"])
+        chosen = reader.with_rows("snapshot_chosen", chosen_schema().empty_table())
+        file = _files_of(request, chosen, source=backup["source"], number=backup["number"])
+        files = _with_files(reader, file)
         tables = _table_parts(files)
         _refuse_unknown(request, backup, tables, files)
         damage = backup["reason"] and f"{backup['reason']}: {backup['detail'] or backup['path'] or ''}"
@@ -149,7 +152,7 @@ def plan_restore(request: SnapshotRestoreRequest, reader: CatalogReader) -> Snap
             backup["backup_id"],
             backup["end_ts"],
             tables,
-            files,
+            file,
             tuple(notes),
             damage,
             backup["number"],
@@ -160,37 +163,31 @@ def plan_restore(request: SnapshotRestoreRequest, reader: CatalogReader) -> Snap
     return plan
 
 
-def require_names(plan: SnapshotRestorePlan, limits: Limits) -> None:
+def require_names(plan: SnapshotRestorePlan, reader: CatalogReader, limits: Limits) -> None:
     """Raise Refused unless every chosen file can be written under its name."""
-    rows = plan.chosen.query("restore_snapshot_names", fold=limits.fold)
+    rows = _with_files(reader, plan.file).query("restore_snapshot_names", fold=limits.fold)
     require_safe(chain.from_iterable(batch.column("target").to_pylist() for batch in rows), limits)
 
 
-def linked_bytes(plan: SnapshotRestorePlan) -> int:
+def linked_bytes(plan: SnapshotRestorePlan, reader: CatalogReader) -> int:
     """How many bytes are not written because chosen files are hard links to others."""
-    (linked,) = plan.chosen.rows("restore_snapshot_linked")
+    (linked,) = _with_files(reader, plan.file).rows("restore_snapshot_linked")
     return int(linked["bytes"])
 
 
-def sort_ranges(plan: SnapshotRestorePlan) -> list[dict[str, str]]:
-    """Parameters of restore_snapshot_order for each run of the query: a run sorts a range of the objects."""
-    count = min(1 + plan.files // _FILES_PER_SORT, 256)
-    cuts = [f"{256 * number // count:02x}" for number in range(count)]
-    return [{"first": first, "beyond": beyond} for first, beyond in pairwise([*cuts, "g"])]
-
-
 def read_order(plan: SnapshotRestorePlan) -> Iterator[pa.RecordBatch]:
-    """The chosen files in the order of their objects and offsets: rows of restore_snapshot_order."""
-    for bounds in sort_ranges(plan):
-        yield from plan.chosen.query("restore_snapshot_order", **bounds)
+    """The chosen files in the order of their objects and offsets, with the columns that tasks need."""
+    return plan.file.batches(columns=_TASK_COLUMNS)
 
 
-def read_folders(request: SnapshotRestoreRequest, plan: SnapshotRestorePlan) -> Iterator[pa.RecordBatch]:
+def read_folders(
+    request: SnapshotRestoreRequest, plan: SnapshotRestorePlan, reader: CatalogReader
+) -> Iterator[pa.RecordBatch]:
     """The folders of a backup, each before its subfolders: rows of restore_snapshot_folders.
 
     For a SELECT, which chooses only files, these are the folders that contain the files.
     """
-    yield from plan.chosen.query(
+    yield from _with_files(reader, plan.file).query(
         "restore_snapshot_folders",
         source=plan.source,
         number=plan.number,
@@ -268,9 +265,10 @@ def _find_source(reader: CatalogReader, source: str | None) -> str:
     return only_one(sources, "backup of a snapshot")
 
 
-def _define_chosen(select: str, reader: CatalogReader) -> None:
-    """Define the user's SELECT as `snapshot_chosen`. UsageProblem unless it returns keys of stored files."""
-    reader.define_checked("snapshot_chosen", check_select(select, reader.relations()))
+def _with_chosen(select: str, reader: CatalogReader) -> CatalogReader:
+    """A reader with the user's SELECT as `snapshot_chosen`. UsageProblem unless it returns keys of stored
+    files."""
+    reader = reader.with_select("snapshot_chosen", check_select(select, reader.relations()))
     columns = [name.lower() for name in reader.columns("snapshot_chosen")]
     missing = [name for name in KEY if name not in columns]
     if missing:
@@ -285,17 +283,17 @@ def _define_chosen(select: str, reader: CatalogReader) -> None:
             f"{unmatched['name']!r}.",
             hint=f"{', '.join(KEY)} must come from one row of `snapshot_files`.",
         )
+    return reader
 
 
-def _select_files(
+def _files_of(
     request: SnapshotRestoreRequest,
     reader: CatalogReader,
     *,
     source: str | None = None,
     number: int | None = None,
-) -> Selection:
-    return reader.choose(
-        "snapshot_selected",
+) -> PlanFile:
+    return reader.plan_file(
         "restore_snapshot_files",
         source=source,
         number=number,
@@ -305,7 +303,12 @@ def _select_files(
     )
 
 
-def _table_parts(files: Selection) -> tuple[TablePart, ...]:
+def _with_files(reader: CatalogReader, file: PlanFile) -> CatalogReader:
+    """A reader with the files to restore as `snapshot_selected`."""
+    return reader.with_rows("snapshot_selected", file)
+
+
+def _table_parts(files: CatalogReader) -> tuple[TablePart, ...]:
     return tuple(TablePart(**row) for row in files.rows("restore_snapshot_tables"))
 
 
@@ -313,7 +316,7 @@ def _refuse_unknown(
     request: SnapshotRestoreRequest,
     backup: Mapping[str, Any],
     tables: Sequence[TablePart],
-    files: Selection,
+    files: CatalogReader,
 ) -> None:
     unknown = sorted(set(request.tables) - {table.scope for table in tables})
     if request.tablets:
@@ -321,7 +324,7 @@ def _refuse_unknown(
         unknown += sorted(set(request.tablets) - tablets)
     if not unknown and tables:
         return
-    table_names = [row["scope"] for row in files.reader.rows("show_scopes", backup_id=backup["backup_id"])]
+    table_names = [row["scope"] for row in files.rows("show_scopes", backup_id=backup["backup_id"])]
     suffix = f" and {len(table_names) - _MAX_SHOWN} more" if len(table_names) > _MAX_SHOWN else ""
     raise NotFound(
         f"Backup {backup['backup_id']} holds no files of {', '.join(unknown) or 'any table'}.",

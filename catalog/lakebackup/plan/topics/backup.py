@@ -286,7 +286,7 @@ def _reported(covered: Covered | None, position: int) -> bool:
 
 
 def increment_bytes(plan: BackupPlan, newest: Iterable[NewestFile]) -> tuple[int, list[Position]]:
-    """Estimate the bytes of the records that an increment reads, from the newest file of each partition.
+    """Estimate the bytes of the records that a backup reads, from the newest file of each partition.
 
     Also returns the positions of topics that have new records but no file yet. The estimate leaves these out.
     """

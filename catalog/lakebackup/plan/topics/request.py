@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from lakebackup.sql_engine import EngineChoice
     from lakebackup.store.reader import CatalogReader
-    from lakebackup.store.selection import Selection
+
 # Two requests are the same restore if these fields are equal. The digest takes them in this order, then the
 # fields that are added to requests later, and none of _ELSE.
 _SAME = (
@@ -52,12 +52,12 @@ _SAME = (
 # Locations, credentials, waiting times, and what happens after the records are written.
 _ELSE = (
     "destination", "catalog", "source", "kafka", "remote", "lease_ttl_s", "dry_run", "save_plan", "plan",
-    "groups", "settings", "zero_as_one", "engine", "strict_schemas", "schema_topics",
+    "groups", "settings", "zero_as_one", "engine", "strict_schemas", "schema_topics", "runner", "local_below",
 )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
-class RestoreRequest(requests.Request):
+class RestoreRequest(requests.RunRequest):
     """The options of a restore. Times are in ms, bounds are `(from_ts, to_ts]`; `kafka` may hold secrets."""
 
     target: str
@@ -120,40 +120,42 @@ def plan_restore(request: RestoreRequest, reader: CatalogReader) -> RestorePlan:
         return _plan_records(request, request.records, reader)
     if request.select is not None:
         return _plan_select(request, request.select, reader)
-    source = _at_backup(request, reader) if request.backup else only_source(reader, request.source)
-    newest = _newest(request, source, reader)
+    backup_id = _backup_id(request, reader)
+    points = _with_points_of(backup_id, reader)
+    source = _source_of(backup_id, request, points) if backup_id else only_source(reader, request.source)
+    newest, points = _newest(request, source, points)
     names = patterns.select(request.topics, request.patterns, newest)
-    refuse_outside(source, names, request.to_ts, newest, partial(_latest, source, reader))
+    refuse_outside(source, names, request.to_ts, newest, partial(_latest, source, points))
     bounds: dict[str, Any] = {"source": source, "to_ts": request.to_ts, "scopes": ",".join(names)}
-    if not request.backup:  # otherwise each later query reads all restore points, perhaps a million
-        reader.define("chain_points", "restore_point", backup_id=None, **bounds)
-    (backups,) = reader.rows("restore_range", **bounds)
+    if not backup_id:  # otherwise each later query reads all restore points, perhaps a million
+        points = points.with_query("chain_points", "restore_point", backup_id=None, **bounds)
+    (backups,) = points.rows("restore_range", **bounds)
     parameters = {"source": source, "from_ts": request.from_ts, **bounds, **backups}
-    files = reader.choose("selected", "restore_files", **parameters)
-    topics = _topics(request, names, files, bounds)
-    inexact, notes = _between(request.to_ts, topics, reader, bounds)
+    file = points.plan_file("restore_files", **parameters)
+    points = points.with_rows("selected", file)
+    topics = _topics(request, names, points, bounds)
+    inexact, notes = _between(request.to_ts, topics, points, bounds)
     if request.to_ts is None and not request.backup:
         notes += passed_over(source, max((topic.number for topic in topics), default=0), reader)
     floors = (
-        reader.rows("backup_floors", source=source, scopes=bounds["scopes"], **backups)
-        if request.backup
-        else reader.rows("restore_floors", **bounds, **backups)
+        points.rows("backup_floors", source=source, scopes=bounds["scopes"], **backups)
+        if backup_id
+        else points.rows("restore_floors", **bounds, **backups)
     )
-    gaps = reader.rows("restore_gaps", **bounds)
-    spans = tuple(RegionSpan(**row) for row in reader.rows("restore_regions", **bounds, **backups))
-    if not request.backup:
-        reader.put_back("chain_points")
+    gaps = points.rows("restore_gaps", **bounds)
+    spans = tuple(RegionSpan(**row) for row in points.rows("restore_regions", **bounds, **backups))
     return RestorePlan(
         source=source,
         from_ts=request.from_ts,
         to_ts=request.to_ts,
         selection=load("queries", "restore_files"),
         parameters=parameters,
-        chosen=files,
+        file=file,
         topics=topics,
-        obstacles=(*map(_gap, gaps), *inexact, *map(_pruned, floors), *_damage(files)),
+        obstacles=(*map(_gap, gaps), *inexact, *map(_pruned, floors), *_damage(points)),
         notes=tuple(notes),
         spans=spans,
+        backup_id=backup_id,
     )
 
 
@@ -174,7 +176,7 @@ def _plan_records(request: RestoreRequest, select: str, reader: CatalogReader) -
         to_ts=records_plan.to_ts,
         backup=records_plan.backup_id,
     )
-    plan = plan_restore(topic_request, reader.apart())
+    plan = plan_restore(topic_request, reader)
     obstacles = tuple(obstacle for obstacle in plan.obstacles if obstacle.reason != "damage")
     return replace(plan, selection=select, parameters={}, to_ts=None, spans=(), obstacles=obstacles)
 
@@ -184,15 +186,17 @@ def _latest(source: str, reader: CatalogReader) -> Cover | None:
     return Cover(row["end_ts"], row["place"], row["backup_id"]) if row else None
 
 
-def _newest(request: RestoreRequest, source: str, reader: CatalogReader) -> dict[str, Cover]:
-    """Topic -> its cover, of the topics that the request names; of all topics if the request has patterns or
-    a backup, or names a topic without a restore point."""
+def _newest(
+    request: RestoreRequest, source: str, reader: CatalogReader
+) -> tuple[dict[str, Cover], CatalogReader]:
+    """Topic -> its cover, and a reader with the restore points of these topics: of those that the request
+    names, or of all if the request has patterns or a backup, or names a topic without a restore point."""
     if request.topics and not request.patterns and not request.backup:
-        reader.define("chain_points", "topic_points", source=source, scopes=",".join(request.topics))
-        if set(request.topics) <= set(covers := _covered(source, reader)):
-            return covers
-        reader.put_back("chain_points")
-    return _covered(source, reader)
+        scopes = ",".join(request.topics)
+        points = reader.with_query("chain_points", "topic_points", source=source, scopes=scopes)
+        if set(request.topics) <= set(covers := _covered(source, points)):
+            return covers, points
+    return _covered(source, reader), reader
 
 
 def _covered(source: str, reader: CatalogReader) -> dict[str, Cover]:
@@ -200,16 +204,27 @@ def _covered(source: str, reader: CatalogReader) -> dict[str, Cover]:
     return {row["scope"]: Cover(row["end_ts"], row["place"]) for row in rows}
 
 
-def _at_backup(request: RestoreRequest, reader: CatalogReader) -> str:
-    """Limit the restore points of topics to the request's backup, and return its source.
+def _backup_id(request: RestoreRequest, reader: CatalogReader) -> str | None:
+    """The id of the backup that the request names; None: it names none."""
+    if not request.backup:
+        return None
+    own = only_source(reader, request.source) if request.backup == LATEST else None
+    return reader.resolve_backup(request.backup, own)
+
+
+def _with_points_of(backup_id: str | None, reader: CatalogReader) -> CatalogReader:
+    """A reader in which topics can be restored from this backup only; None: from any."""
+    if backup_id is None:
+        return reader
+    no_bounds = {"source": None, "scopes": None, "to_ts": None}
+    return reader.with_query("chain_points", "restore_point", backup_id=backup_id, **no_bounds)
+
+
+def _source_of(backup_id: str, request: RestoreRequest, reader: CatalogReader) -> str:
+    """The source of the backup from which the reader's topics are restored.
 
     Raises Refused when the backup is no restore point.
     """
-    backup = request.backup or ""
-    own = only_source(reader, request.source) if backup == LATEST else None
-    backup_id = reader.resolve_backup(backup, own)
-    no_bounds = {"source": None, "scopes": None, "to_ts": None}
-    reader.define("chain_points", "restore_point", backup_id=backup_id, **no_bounds)
     row = reader.one("parent_backup", backup_id=backup_id)
     source = only_source(reader, row["source"] if row else None)
     require_source(backup_id, source, request.source)
@@ -221,12 +236,13 @@ def _at_backup(request: RestoreRequest, reader: CatalogReader) -> str:
     return source
 
 
-def read_backups(plan: RestorePlan) -> list[BackupPart]:
+def read_backups(plan: RestorePlan, reader: CatalogReader) -> list[BackupPart]:
     """The backups that the chosen files belong to, in the order of their contents."""
-    return [BackupPart(**row) for row in plan.chosen.rows("restore_backups")]
+    rows = reader.with_rows("selected", plan.file).rows("restore_backups")
+    return [BackupPart(**row) for row in rows]
 
 
-def other_paths(plan: RestorePlan) -> list[tuple[list[str], list[BackupSet]]]:
+def other_paths(plan: RestorePlan, reader: CatalogReader) -> list[tuple[list[str], list[BackupSet]]]:
     """For the topics that are restored from one backup, the sets of backups that would bring the same state.
 
     The first set is the one that the restore reads. Topics without another set are left out. The list is
@@ -234,7 +250,6 @@ def other_paths(plan: RestorePlan) -> list[tuple[list[str], list[BackupSet]]]:
     """
     if not plan.parameters:
         return []
-    reader = plan.chosen.reader
     points: dict[str, list[str]] = {}
     for topic in plan.topics:
         points.setdefault(topic.backup_id, []).append(topic.scope)
@@ -258,7 +273,7 @@ def _plan_select(request: RestoreRequest, select: str, reader: CatalogReader) ->
     """The plan for a user's SELECT over the views. Its columns `path` and, if it has one, `destination` name
     the files."""
     checked = check_select(select, reader.relations())
-    reader.define_checked("chosen", checked)
+    reader = reader.with_select("chosen", checked)
     columns = [name.lower() for name in reader.columns("chosen")]
     if "path" not in columns:
         raise UsageProblem(
@@ -267,9 +282,8 @@ def _plan_select(request: RestoreRequest, select: str, reader: CatalogReader) ->
         )
     (path_bounds,) = reader.rows("chosen_rows")
     rows_chosen = path_bounds.pop("rows_chosen")
-    files = reader.choose(
-        "selected", "chosen_files" if "destination" in columns else "chosen_paths", **path_bounds
-    )
+    file = reader.plan_file("chosen_files" if "destination" in columns else "chosen_paths", **path_bounds)
+    files = reader.with_rows("selected", file)
     (unmatched_bounds,) = files.rows("chosen_left")
     unmatched = files.rows("chosen_rest", **unmatched_bounds) if unmatched_bounds["first_path"] else []
     unknown = [row for row in unmatched if row["reason"] != "pruned"]
@@ -310,7 +324,7 @@ def _plan_select(request: RestoreRequest, select: str, reader: CatalogReader) ->
         to_ts=request.to_ts,
         selection=checked.spark,
         parameters={},
-        chosen=files,
+        file=file,
         topics=_topics(request, names, files, bounds),
         obstacles=(*_damage(files), *holes),
         notes=(*notes, *(pruned_texts if request.partial else [])),
@@ -351,8 +365,8 @@ def only_source(reader: CatalogReader, asked: str | None = None) -> str:
     return only_source(reader, only_one(sources or [*kinds], "restorable backup"))
 
 
-def read_parts(files: Selection) -> list[RegionPart]:
-    """The chosen files, summed up for each partition."""
+def read_parts(files: CatalogReader) -> list[RegionPart]:
+    """The files in the relation `selected` of a reader, summed up for each partition."""
     return [RegionPart(**row) for row in files.rows("selected_summary")]
 
 
@@ -368,7 +382,7 @@ def _refuse_two_histories(parts: Sequence[RegionPart]) -> None:
 
 
 def _topics(
-    request: RestoreRequest, names: Sequence[str], files: Selection, bounds: Mapping[str, Any]
+    request: RestoreRequest, names: Sequence[str], files: CatalogReader, bounds: Mapping[str, Any]
 ) -> tuple[TopicPart, ...]:
     """The topics to restore, each with its share of the chosen files."""
     parts, targets = read_parts(files), patterns.target_names(names, request.maps)
@@ -382,7 +396,7 @@ def _topics(
                 "parts": tuple(part for part in parts if part.scope == row["scope"]),
             },
         )
-        for row in files.reader.rows("restore_targets", **bounds)
+        for row in files.rows("restore_targets", **bounds)
     )
 
 
@@ -417,7 +431,7 @@ def _pruned(row: Mapping[str, Any]) -> Obstacle:
     return _obstacle(row, "pruned", detail, after_ts=row["after_ts"])
 
 
-def _damage(files: Selection) -> list[Obstacle]:
+def _damage(files: CatalogReader) -> list[Obstacle]:
     return [
         _obstacle(row, "damage", f"file {row['path']} was {row['outcome']} when it was last checked")
         for row in files.rows("selected_damage")
@@ -438,7 +452,11 @@ def _break(row: Mapping[str, Any]) -> Obstacle:
 
 
 def plan_rest(
-    made: RestorePlan, cluster: str, into: Mapping[str, str], restore_id: str | None
+    made: RestorePlan,
+    reader: CatalogReader,
+    cluster: str,
+    into: Mapping[str, str],
+    restore_id: str | None,
 ) -> RestorePlan:
     """The part of the plan `made` that earlier restores into the same topics did not write.
 
@@ -449,9 +467,9 @@ def plan_rest(
     topic, or one that was truncated since; or when the remaining records may lack deletions, or --from-time
     would leave some of them out.
     """
-    reader = made.chosen.reader
     names = {topic.scope: topic.target for topic in made.topics}
-    refuse_unfinished(made, cluster, into, restore_id)
+    refuse_unfinished(made, reader, cluster, into, restore_id)
+    reader = _with_points_of(made.backup_id, reader)
     parameters: dict[str, Any] = {
         "source": made.source,
         "cluster": cluster,
@@ -490,20 +508,20 @@ def plan_rest(
                 hint="Leave it out: --continue begins where earlier restores ended.",
             )
         until[scope, row["region"]] = row["position"]
-    _refuse_lost_deletions(made, parameters)
-    files = made.chosen.narrowed("selected_rest", **parameters)
-    parts = read_parts(files)
+    _refuse_lost_deletions(made, reader, parameters)
+    file = reader.with_rows("selected", made.file).plan_file("selected_rest", **parameters)
+    parts = read_parts(reader.with_rows("selected", file))
     topics = tuple(replace(t, parts=tuple(p for p in parts if p.scope == t.scope)) for t in made.topics)
-    return replace(made, chosen=files, topics=topics, until=until)
+    return replace(made, file=file, topics=topics, until=until)
 
 
-def _refuse_lost_deletions(plan: RestorePlan, parameters: Mapping[str, Any]) -> None:
+def _refuse_lost_deletions(plan: RestorePlan, reader: CatalogReader, parameters: Mapping[str, Any]) -> None:
     """Raise Refused when a compacted topic was read from its start again, too long after what the target has.
 
     Keys that were deleted in between have no tombstone any more, and would stay in the target.
     """
     topics = {topic.scope: topic for topic in plan.topics}
-    for row in plan.chosen.reader.rows("restored_generations", **parameters, to_ts=plan.to_ts):
+    for row in reader.rows("restored_generations", **parameters, to_ts=plan.to_ts):
         topic = topics[row["scope"]]
         settings = topic.settings.in_force
         restored_ts, stay = row["known_ts"], tombstones_stay_ms(settings)
@@ -522,14 +540,18 @@ def target_list(into: Mapping[str, str]) -> str:
 
 
 def refuse_unfinished(
-    made: RestorePlan, cluster: str, into: Mapping[str, str], restore_id: str | None
+    made: RestorePlan,
+    reader: CatalogReader,
+    cluster: str,
+    into: Mapping[str, str],
+    restore_id: str | None,
 ) -> None:
     """Raise Refused when another restore into the same topics did not end; arguments as for `plan_rest`.
 
     Its command, run again, resumes it. A different restore that may add records would write them twice.
     """
     names = {topic.scope: topic.target for topic in made.topics}
-    for row in made.chosen.reader.rows("open_restores"):
+    for row in reader.rows("open_restores"):
         target = object_of(row["detail"]).get("into")
         if (
             row["restore_id"] == restore_id

@@ -6,9 +6,9 @@ T, from the first backup that was taken at or after T and the chain that it depe
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any
 
 from lakebackup.errors import NotFound, Refused
 from lakebackup.plan.partitions import Partition
@@ -18,7 +18,7 @@ from lakebackup.rules.topic_settings import TopicSettings
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from lakebackup.store.selection import Selection
+    from lakebackup.store.plan_file import PlanFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,8 @@ class Obstacle:
 
 @dataclass(frozen=True, slots=True)
 class RestorePlan:
-    """A planned restore. `chosen`: its files, which the SQL `selection` selects with `parameters`.
+    """A planned restore. `file`: the rows of its files, one partition after another, each in the order of its
+    offsets. The SQL `selection` selects them with `parameters`. `backup_id`: the backup that the user named.
 
     `spans`: set when whole topics are restored. `until`: the position up to which earlier restores brought a
     (topic, partition); None: the restore continues no other. `reached`: the last time to which the files of a
@@ -115,7 +116,7 @@ class RestorePlan:
     to_ts: int | None
     selection: str
     parameters: Mapping[str, object]
-    chosen: Selection = field(compare=False)
+    file: PlanFile = field(compare=False)
     topics: tuple[TopicPart, ...]
     obstacles: tuple[Obstacle, ...] = ()
     spans: tuple[RegionSpan, ...] = ()
@@ -123,6 +124,7 @@ class RestorePlan:
     reached: Mapping[tuple[str, str], int | None] | None = None
     notes: tuple[str, ...] = ()
     at: int = field(default=0, compare=False)
+    backup_id: str | None = None
 
     @property
     def begins(self) -> dict[tuple[str, str], int]:
@@ -150,20 +152,35 @@ class RestorePlan:
         # The sum is None if rows of the catalog hold no number. The restore refuses their files later.
         return sum(part.entries or 0 for topic in self.topics for part in topic.parts)
 
-    def to_resume(self) -> str:
-        """The JSON text from which a run that resumes this restore recreates the plan; see `resumed`."""
+    def partitions(self) -> list[tuple[RegionPart, int, int]]:
+        """Each partition with files, and its rows `[first, end)` in the plan file; the largest first."""
+        parts = sorted(
+            (part for topic in self.topics for part in topic.parts),
+            key=lambda part: (part.scope, part.epoch, part.region),
+        )
+        ends = list(accumulate(part.files for part in parts))
+        rows = zip(parts, [0, *ends], ends, strict=False)
+        return sorted(rows, key=lambda row: -row[0].bytes)
+
+    def to_resume(self) -> dict[str, Any]:
+        """The values, for JSON, from which a run that resumes this restore recreates the plan; see
+        `resumed`."""
         until = None if self.until is None else [[*region, end] for region, end in self.until.items()]
         topics, spans = map(asdict, self.topics), map(asdict, self.spans)
-        return json.dumps({"at": self.at, "topics": list(topics), "spans": list(spans), "until": until})
+        return {"at": self.at, "topics": list(topics), "spans": list(spans), "until": until}
 
-    def resumed(self, kept: str | None) -> RestorePlan:
-        """This plan with the values of an earlier one, whose files are restored. `kept`: its `to_resume`.
+    def resumed(self, file: PlanFile, state: Mapping[str, Any]) -> RestorePlan:
+        """This plan with the values of an earlier one, whose files are restored. `state`: its `to_resume`.
 
-        None: it stored nothing, so it is unknown where its files begin and end.
+        Empty: it stored nothing, so it is unknown where its files begin and end.
         """
-        if kept is None:
-            return replace(self, spans=())
-        state = json.loads(kept)
+        if not state:
+            return replace(self, file=file, spans=())
+        if "parts" in state:  # all that older versions recorded of a restore by SELECT of records
+            parts = tuple(RegionPart(**part) for part in state["parts"])
+            return replace(
+                self, file=file, topics=tuple(replace(topic, parts=parts) for topic in self.topics)
+            )
         topics = [
             TopicPart(
                 **{
@@ -177,6 +194,7 @@ class RestorePlan:
         until = state["until"]
         return replace(
             self,
+            file=file,
             at=state["at"],
             topics=tuple(topics),
             spans=tuple(RegionSpan(**span) for span in state["spans"]),

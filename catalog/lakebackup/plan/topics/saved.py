@@ -9,30 +9,30 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import asdict, dataclass, replace
-from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from lakebackup.errors import Damaged, LakebackupError, NotFound, Refused, UsageProblem
 from lakebackup.plan.topics.request import RestoreRequest, plan_restore
-from lakebackup.rows.digest import LANES, Digest
+from lakebackup.rows.digest import Digest
 from lakebackup.rules.times import format_ts
 from lakebackup.sql_engine.delta.table import open_table
 from lakebackup.store.reader import CatalogReader
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Mapping
     from pathlib import Path
 
-    import pyarrow as pa
-
     from lakebackup.plan.topics.restore import RestorePlan
-    from lakebackup.store.selection import Selection
+    from lakebackup.store.plan_file import PlanFile
 
 FORMAT = 1
 # Fields of a request that are not saved: the run that applies the plan has its own. `kafka` may hold secrets.
 _RUN_FIELDS = frozenset(
-    {"destination", "catalog", "kafka", "dry_run", "lease_ttl_s", "remote", "save_plan", "plan", "engine"}
-)
+    (
+        "destination", "catalog", "kafka", "dry_run", "lease_ttl_s", "remote", "save_plan", "plan", "engine",
+        "runner", "local_below",
+    )
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +60,10 @@ class SavedPlan:
         return RestoreRequest(**values, **run_values)
 
 
-def make(request: RestoreRequest, plan: RestorePlan, *, now: int, tool: str) -> SavedPlan:
-    """The content to save of a plan; `now` in us since 1970 UTC."""
-    reader = plan.chosen.reader
+def make(
+    request: RestoreRequest, plan: RestorePlan, reader: CatalogReader, *, now: int, tool: str
+) -> SavedPlan:
+    """The content to save of a plan of the catalog that `reader` reads; `now` in us since 1970 UTC."""
     request_values = {
         k: v for k, v in asdict(replace(request, source=plan.source)).items() if k not in _RUN_FIELDS
     }
@@ -77,7 +78,7 @@ def make(request: RestoreRequest, plan: RestorePlan, *, now: int, tool: str) -> 
         files=plan.files,
         bytes=plan.bytes,
         entries=plan.entries,
-        digest=digest_of(plan.chosen),
+        digest=digest_of(plan.file),
         obstacles=tuple(str(obstacle) for obstacle in plan.obstacles),
     )
 
@@ -122,12 +123,14 @@ def read(path: Path) -> SavedPlan:
         raise Damaged(f"{path}: {error}.", hint="Plan once more with --save-plan.") from error
 
 
-def require_holds(saved: SavedPlan, made: RestorePlan, request: RestoreRequest) -> None:
+def require_holds(
+    saved: SavedPlan, made: RestorePlan, request: RestoreRequest, reader: CatalogReader
+) -> None:
     """Raise Refused when the plan, computed again as `made`, differs from the saved one; it says how."""
     new_obstacles = [str(o) for o in made.obstacles if str(o) not in saved.obstacles]
-    if digest_of(made.chosen) == saved.digest and not new_obstacles:
+    if digest_of(made.file) == saved.digest and not new_obstacles:
         return
-    lines = [*_changes(saved, request, made.chosen), *new_obstacles]
+    lines = [*_changes(saved, request, made.file, reader), *new_obstacles]
     if not lines:
         lines = [
             f"it was {saved.files} files of {saved.bytes} bytes, now {made.files} files of {made.bytes} bytes"
@@ -153,36 +156,23 @@ def catalog_id(reader: CatalogReader) -> str:
     return str(open_table(f"{reader.catalog_uri}/backups").metadata().id)
 
 
-def digest_of(files: Selection) -> str:
-    """A digest of the locations and contents of chosen files, whatever their order."""
+def digest_of(file: PlanFile) -> str:
+    """A digest of the locations and contents of planned files, whatever their order."""
     digest = Digest()
-    for row in files.map(
-        _digests, ", ".join(f"lane_{lane} BIGINT" for lane in range(LANES)), "selected_files"
-    ):
-        digest.add_lanes(row.values())
+    for batch in file.batches(columns=["destination", "path", "sha256", "bytes"]):
+        for row in batch.to_pylist():
+            digest.add(f"{row['destination']} {row['path']} {row['sha256']} {row['bytes']}")
     return digest.hex()
 
 
-def _digests(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The lanes of the digest of some files, as one row."""
-    import pyarrow as pa
-
-    digest = Digest()
-    for row in chain.from_iterable(batch.to_pylist() for batch in batches):
-        digest.add(f"{row['destination']} {row['path']} {row['sha256']} {row['bytes']}")
-    yield pa.RecordBatch.from_pylist(
-        [{f"lane_{lane}": lane_sum for lane, lane_sum in enumerate(digest.lanes)}]
-    )
-
-
-def _changes(saved: SavedPlan, request: RestoreRequest, files: Selection) -> list[str]:
+def _changes(saved: SavedPlan, request: RestoreRequest, file: PlanFile, reader: CatalogReader) -> list[str]:
     """Which files came and went, if the catalog can still be read as it was then."""
     try:
         old_reader = CatalogReader.require(request.destination, request.catalog, as_of=saved.made_at)
-        old_files = plan_restore(request, old_reader).chosen.query("selected_files").read_all()
-        files.reader.give("planned", old_files.select(["destination", "path"]))
+        old_file = plan_restore(request, old_reader).file
     except LakebackupError:
         return []
+    files = reader.with_rows("planned", old_file).with_rows("selected", file)
     texts = {"gone": "that it had are gone", "added": "that it did not have came in"}
     return [
         f"{row['files']} files {texts[row['change']]} ({row['cause']}), such as {row['path']}"

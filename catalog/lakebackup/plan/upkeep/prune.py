@@ -7,7 +7,7 @@ them.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 from lakebackup.errors import NotFound, Refused
 from lakebackup.rows.backups import Floor
@@ -25,14 +25,17 @@ DAY_MS = 86_400_000
 
 
 class Questions(Protocol):
-    """What planning needs of an engine: the rows of queries that return few, and relations to query.
+    """What planning needs of a catalog: the rows of queries that return few, and relations to query.
 
-    `rows` runs a query. `give` defines a relation by its rows.
+    `rows` runs a query. `with_rows` returns the same with one more relation, defined by its rows.
     """
 
     def rows(self, name: str, **parameters: Any) -> list[dict[str, Any]]: ...
 
-    def give(self, relation: str, rows: pa.Table) -> None: ...
+    def with_rows(self, name: str, rows: pa.Table) -> Self: ...
+
+
+Q = TypeVar("Q", bound=Questions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,17 +132,16 @@ class PrunePlan:
     def gone_bytes(self) -> int:
         return sum(portion.bytes for portion in self.gone)
 
-    def give(self, questions: Questions) -> None:
-        """Give an engine the relations that the queries of this plan read: `leaving` and `cuts`."""
-        questions.give("leaving", leaving((b.backup_id, b.reason) for b in self.backups))
-        questions.give("cuts", relation(Cut, ()))
+    def with_relations(self, questions: Q) -> Q:
+        """The catalog with the relations that the queries of this plan read: `leaving` and `cuts`."""
+        return with_leaving(questions, self.backups).with_rows("cuts", relation(Cut, ()))
 
     def removals(self, prune_id: str, at: int) -> tuple[str, dict[str, Any]]:
         """The query that returns the rows of the files to delete, and its parameters; `at` in us."""
         return "prune_removals", {"prune_id": prune_id, "at": at}
 
     def require_proof(self, questions: Questions) -> None:
-        """Raise Refused when a restore point that stays would lose what it needs. The engine has the plan's
+        """Raise Refused when a restore point that stays would lose what it needs. The catalog has the plan's
         relations, and the files to delete as the relation `doomed`."""
         raise NotImplementedError
 
@@ -171,10 +173,9 @@ class TopicsPrune(PrunePlan):
         """Parts of partitions, and backups."""
         return (*self.portions, *self.backups)
 
-    def give(self, questions: Questions) -> None:
-        """Give the relation `leaving`, and the cuts of this plan."""
-        PrunePlan.give(self, questions)
-        questions.give("cuts", relation(Cut, self.cuts))
+    def with_relations(self, questions: Q) -> Q:
+        """The catalog with the relations `leaving` and `cuts`."""
+        return with_leaving(questions, self.backups).with_rows("cuts", relation(Cut, self.cuts))
 
     def require_proof(self, questions: Questions) -> None:
         """Raise Refused unless restore points keep their files, and chains their backups."""
@@ -300,12 +301,10 @@ def plan_prune(
             skipped.append((history.scope, _keeps_all(history)))
         else:
             rules.append(topic_rule)
-    questions.give("leaving", leaving((b.backup_id, b.reason) for b in backups))
+    questions = with_leaving(questions, backups)
     going = _with_totals(questions, backups)
-    questions.give("rules", relation(Rule, rules))
-    questions.give("held", relation(Held, held))
-    questions.give("kept", backup_ids(kept))
-    rows = questions.rows("prune_cuts")
+    questions = questions.with_rows("rules", relation(Rule, rules)).with_rows("held", relation(Held, held))
+    rows = questions.with_rows("kept", backup_ids(kept)).rows("prune_cuts")
     cuts = tuple(
         Cut(
             source=row["source"],
@@ -319,7 +318,7 @@ def plan_prune(
         for row in rows
         if row["superseded"] or max(row["time_floor"], row["size_floor"]) > row["least"]
     )
-    questions.give("cuts", relation(Cut, cuts))
+    questions = questions.with_rows("cuts", relation(Cut, cuts))
     portions = tuple(Portion(**row) for row in questions.rows("prune_totals")) if cuts else ()
     touched = {(p.scope, p.epoch, p.region) for p in portions}
     return TopicsPrune(
@@ -341,7 +340,7 @@ def plan_expired(questions: Questions, source: str, backups: Sequence[Leaving]) 
 
     Writes nothing.
     """
-    questions.give("leaving", leaving((b.backup_id, b.reason) for b in backups))
+    questions = with_leaving(questions, backups)
     expired = tuple(Expired(**row) for row in questions.rows("prune_expired_totals", source=source))
     return SnapshotsPrune(
         source=source,
@@ -359,7 +358,7 @@ def plan_chains(questions: Questions, source: str, backups: Sequence[Leaving]) -
     """
     if not questions.rows("source_kinds", source=source):
         raise no_source(questions, source)
-    questions.give("leaving", leaving((b.backup_id, b.reason) for b in backups))
+    questions = with_leaving(questions, backups)
     going = _with_totals(questions, backups)
     return QueuesPrune(
         source=source,
@@ -368,6 +367,11 @@ def plan_chains(questions: Questions, source: str, backups: Sequence[Leaving]) -
         bytes=sum(b.bytes for b in going),
         released=snapshots_released(questions, source),
     )
+
+
+def with_leaving(questions: Q, backups: Iterable[Leaving]) -> Q:
+    """The catalog with the relation `leaving`: the backups that are deleted whole, and why."""
+    return questions.with_rows("leaving", leaving((backup.backup_id, backup.reason) for backup in backups))
 
 
 def plan_imported(source: str, backups: Sequence[Leaving]) -> ImportedPrune:

@@ -9,7 +9,7 @@ from lakebackup_jobs.cli.flags.values import check_folder, size
 from lakebackup_jobs.cli.verb import Call, verb
 
 
-@verb(options.REPO, options.BANDWIDTH, options.SPARK_JOB, options.DRY_RUN)
+@verb(options.REPO, options.BANDWIDTH, options.ANY_RUNNER, options.DRY_RUN)
 def export(
     call: Call,
     what: str | None = WHAT,

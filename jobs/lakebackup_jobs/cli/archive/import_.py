@@ -7,7 +7,7 @@ from lakebackup_jobs.cli.flags.options import argument, option
 from lakebackup_jobs.cli.verb import Call, verb
 
 
-@verb(options.REPO, options.BANDWIDTH, options.SPARK_JOB, options.DRY_RUN, options.LEASE)
+@verb(options.REPO, options.BANDWIDTH, options.ANY_RUNNER, options.DRY_RUN, options.LEASE)
 def import_(
     call: Call,
     folder: str = argument("FOLDER", "The archive: the folder that cbbackup wrote.", ...),

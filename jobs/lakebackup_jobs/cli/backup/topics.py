@@ -104,8 +104,8 @@ def topics(
     settings = call.override(
         groups=groups, isolation=isolation, mode=_MODES.get(mode or "", mode), level=level, roll=roll
     )
-    if follow or (settings.mode == "full" and settings.runner != "local"):
-        call.start_jvm(sql=follow)
+    if follow:
+        call.start_jvm(sql=True)
     from lakebackup_jobs.topics.backup import run
     from lakebackup_jobs.topics.request import BackupRequest
 

@@ -186,12 +186,12 @@ ENGINE = _flag(None, "--engine NAME", "SQL engine: auto, duckdb or spark.", Engi
 RUNNER = _setting(
     SPARK,
     "--runner NAME",
-    "What runs the tasks: spark, local (threads of this process), or auto: local for a small increment.",
+    "What runs the tasks: spark, local (threads of this process), or auto: local for little data.",
     RunnerName,
     default="auto",
 )
 LOCAL_BELOW = _setting(
-    SPARK, "--local-below SIZE", "With --runner auto, backups up to this size run locally.", default="16MiB"
+    SPARK, "--local-below SIZE", "With --runner auto, up to this size runs locally.", default="64MiB"
 )
 BANDWIDTH = _setting(
     COPYING,

@@ -11,7 +11,7 @@ from lakebackup_jobs.cli.flags.values import check_folder, instant
 from lakebackup_jobs.cli.verb import Call, verb
 
 
-@verb(options.REPO, options.DRY_RUN, options.SPARK_JOB, options.BANDWIDTH)
+@verb(options.REPO, options.DRY_RUN, options.ANY_RUNNER, options.BANDWIDTH)
 def drill(
     call: Call,
     sources: list[str] | None = argument(

@@ -12,7 +12,7 @@ from lakebackup_jobs.cli.verb import Call, verb
 Mode = Literal["stat", "hash", "decode", "restore"]
 
 
-@verb(options.REPO, options.BANDWIDTH, options.SPARK_JOB)
+@verb(options.REPO, options.BANDWIDTH, options.ANY_RUNNER)
 def verify(
     call: Call,
     backup_ids: list[str] | None = argument(

@@ -17,7 +17,7 @@ from lakebackup_jobs.cli.verb import Call, verb
     options.KAFKA_CLIENT,
     options.ENGINE,
     options.BANDWIDTH,
-    options.SPARK_JOB,
+    options.ANY_RUNNER,
     options.DRY_RUN,
     options.LEASE,
 )

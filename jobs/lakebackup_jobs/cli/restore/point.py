@@ -10,7 +10,7 @@ from lakebackup_jobs.cli.log import range_flags
 from lakebackup_jobs.cli.verb import Call, verb
 
 
-@verb(options.REPO, options.ENGINE, options.BANDWIDTH, options.SPARK_JOB, options.DRY_RUN, options.LEASE)
+@verb(options.REPO, options.ENGINE, options.BANDWIDTH, options.ANY_RUNNER, options.DRY_RUN, options.LEASE)
 def point(
     call: Call,
     name: str = range_flags.NAME,

@@ -16,7 +16,7 @@ from lakebackup_jobs.cli.verb import Call, verb
     options.ENGINE,
     options.KAFKA_CLIENT,
     options.BANDWIDTH,
-    options.SPARK_JOB,
+    options.ANY_RUNNER,
     options.LEASE,
 )
 def queue(

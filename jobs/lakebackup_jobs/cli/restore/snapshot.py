@@ -11,7 +11,7 @@ from lakebackup_jobs.cli.flags.values import check_folder, instant
 from lakebackup_jobs.cli.verb import Call, verb
 
 
-@verb(options.REPO, options.PLAN, options.ENGINE, options.BANDWIDTH, options.SPARK_JOB, options.SOURCE)
+@verb(options.REPO, options.PLAN, options.ENGINE, options.BANDWIDTH, options.ANY_RUNNER, options.SOURCE)
 def snapshot(
     call: Call,
     to: str | None = option("--to TARGET", "Where the data goes. An empty folder."),

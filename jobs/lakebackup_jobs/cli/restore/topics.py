@@ -12,7 +12,7 @@ from lakebackup_jobs.cli.verb import Call, verb
 
 
 @verb(
-    options.REPO, options.PLAN, options.ENGINE, options.KAFKA_CLIENT, options.BANDWIDTH, options.SPARK_JOB,
+    options.REPO, options.PLAN, options.ENGINE, options.KAFKA_CLIENT, options.BANDWIDTH, options.ANY_RUNNER,
     options.SOURCE, options.LEASE,
 )  # fmt: skip
 def topics(
@@ -102,8 +102,8 @@ def topics(
             hint="Give one of them: each says up to where to restore.",
         )
     request = call.request(RestoreRequest, maps=maps, target=target)
-    if request.by_sql or not request.to_file:
-        call.start_jvm(sql=request.by_sql)
+    if request.by_sql:
+        call.start_jvm(sql=True)
     from lakebackup_jobs.topics.restore import run
 
     result = call.result_of(run, request)

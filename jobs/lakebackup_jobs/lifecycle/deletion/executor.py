@@ -29,7 +29,7 @@ from lakebackup.store.tombstones import Chunk, Prune, RemovalReader, RemovalWrit
 from lakebackup_jobs.lifecycle.deletion.task import KEYS_DELETED, DeleteKeys, DeleteObjects
 from lakebackup_jobs.lifecycle.identity import micros
 from lakebackup_jobs.lifecycle.tasks.errors import raise_first
-from lakebackup_jobs.lifecycle.tasks.splits import MOST_TASKS
+from lakebackup_jobs.lifecycle.tasks.plan_shares import MOST_TASKS
 from lakebackup_jobs.lifecycle.tasks.task import run_all
 
 if TYPE_CHECKING:
@@ -179,18 +179,17 @@ class Deletion:
         reader = self.workspace.reader()
         return reader.on(self.spark) if self.spark else reader
 
-    def record(self, prune: Prune, removals: Removals, prove: Callable[[], None]) -> Prune:
+    def record(self, prune: Prune, removals: Removals, prove: Callable[[CatalogReader], None]) -> Prune:
         """Write the removals, prove that what stays can be restored, and write `prune.json`. Returns the
         recorded prune.
 
-        `prune` has no chunks yet. `prove` queries the removals' reader, where the relation `doomed` has the
+        `prune` has no chunks yet. `prove` gets the removals' reader with the relation `doomed`: the
         destinations and paths of the removals; it raises Refused. The prune exists only after the last step:
         when an earlier one fails, the removals are deleted.
         """
         try:
             recorded = replace(prune, chunks=self._write_removals(prune.prune_id, removals))
-            self._define_doomed(removals.reader, recorded.chunks)
-            prove()
+            prove(self._with_doomed(removals.reader, recorded.chunks))
             self.lease.renew()
             tombstones.write_prune(self.workspace.storage, recorded)
         except Exception:
@@ -214,21 +213,18 @@ class Deletion:
         chunks += [row for batch in write(batches) for row in batch.to_pylist()]
         return tuple(Chunk(**row) for row in chunks)
 
-    def _define_doomed(self, reader: CatalogReader, chunks: tuple[Chunk, ...]) -> None:
-        """Define the relation `doomed` for the proof: the files to delete, read from the written chunks."""
+    def _with_doomed(self, reader: CatalogReader, chunks: tuple[Chunk, ...]) -> CatalogReader:
+        """Return the reader with the relation `doomed`: the files to delete, read from the written chunks."""
         import pyarrow as pa
 
         columns = ["destination", "path"]
         removals = RemovalReader(self.workspace.storage.uri, chunks)
         if self.spark:
             rows = removals.over(self.spark, range(len(chunks)), spark_columns("removals"))
-            rows.select(*columns).createOrReplaceTempView("doomed")
-        else:
-            schema = pa.schema([ARROW_SCHEMAS["removals"].field(name) for name in columns])
-            batches = [
-                rows.select(columns) for number in range(len(chunks)) for rows in removals.rows(number)
-            ]
-            reader.give("doomed", pa.Table.from_batches(batches, schema))
+            return reader.with_rows("doomed", rows.select(*columns))
+        schema = pa.schema([ARROW_SCHEMAS["removals"].field(name) for name in columns])
+        batches = [rows.select(columns) for number in range(len(chunks)) for rows in removals.rows(number)]
+        return reader.with_rows("doomed", pa.Table.from_batches(batches, schema))
 
     def carry_out(self, prune: Prune) -> Left:
         """Take all steps after `prune.json`, each of which may have been taken before. Returns the objects
@@ -301,8 +297,7 @@ class Deletion:
         """Release the holds on an engine's snapshots on which only deleted fulls depended."""
         if not prune.backups:
             return
-        reader = self.workspace.reader()
-        reader.give("leaving", leaving(prune.backups))
+        reader = self.workspace.reader().with_rows("leaving", leaving(prune.backups))
         for backup_id in snapshots_released(reader, prune.source):
             row = Hold(
                 backup_id=backup_id,

@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 Work = Callable[[], Mapping[str, Any]]
 
 
+# Threads that wait for disks and networks; more of them only wait for one another.
+_THREADS_PER_PROCESSOR = 4
+
+
 class Task(PerNumber):
     """The task of a job. Spark's tasks report expected errors as rows, so that their types survive."""
 
@@ -56,7 +60,8 @@ def run_all(job: Task, numbers: range, cluster: Cluster | None, at_once: int | N
     if not numbers:
         return []
     if cluster is None:
-        return _run_in_process(job, numbers, at_once or os.cpu_count() or 1)
+        processors = os.cpu_count() or 1
+        return _run_in_process(job, numbers, min(at_once or processors, _THREADS_PER_PROCESSOR * processors))
     with task_errors():
         rows = [SimpleNamespace(**row) for row in job.reports(cluster, numbers, job.COLUMNS, at_once)]
     raise_first(row.error for row in rows)

@@ -9,36 +9,24 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as sf
 
 from lakebackup.formats.logs.events import DEFAULT, DELETES, PUTS, TRUNCATES, WRITE
-from lakebackup.sql_engine.delta.new_table import create_table
 from lakebackup.sql_engine.failures import task_errors
 from lakebackup.sql_engine.worker import session_on
-from lakebackup.storage import open_storage
-from lakebackup_jobs.lifecycle.tasks.errors import arrow_schema
-from lakebackup_jobs.lifecycle.tasks.task import run_all
-from lakebackup_jobs.logs.restore.small import WriteChanges, WriteTable
-from lakebackup_jobs.logs.restore.splits import CHANGES, ENDS, KEY, LATER, LOST, RESULT, WRITES, Latest
+from lakebackup_jobs.logs.restore.content import LogContent, pieces
+from lakebackup_jobs.logs.restore.shares import CHANGES, ENDS, KEY, LATER, LOST, RESULT, WRITES, Latest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    from lakebackup.plan.logs.restore import LogRestorePlan
     from lakebackup.sql_engine.worker import Cluster
-    from lakebackup_jobs.logs.restore.splits import LogSplits
-    from lakebackup_jobs.targets import Held
-    from lakebackup_jobs.targets.delta import DeltaTarget
 
 COLUMNS = tuple(column.split()[0] for column in RESULT.split(", "))
-# Uncompressed bytes that a task of a shuffle reads, and may hold in memory. Logs of more than 12 TiB have
-# more for each task; up to 400 TB they still fit into an array of Arrow's.
-_PIECE = 64 << 20
-_MOST_PIECES = 200_000
 _TASKS, _BROADCAST = "spark.sql.shuffle.partitions", "spark.sql.autoBroadcastJoinThreshold"
 
 
@@ -64,48 +52,21 @@ def sized(cluster: Cluster, raw_bytes: int) -> Iterator[None]:
         spark.conf.set(_BROADCAST, threshold)
 
 
-def pieces(raw_bytes: int) -> int:
-    """The number of tasks that share the keys of a log of `raw_bytes` uncompressed bytes."""
-    return min(_MOST_PIECES, raw_bytes // _PIECE + 1)
-
-
-# Name in the summary -> metric of the commit to the Delta table.
-_METRICS = {
-    "inserted": "numTargetRowsInserted",
-    "updated": "numTargetRowsUpdated",
-    "deleted": "numTargetRowsDeleted",
-}
-
-
 @dataclass(frozen=True, slots=True)
-class Changes:
-    """A log's changes within a span, as the content that a target writes.
+class Changes(LogContent):
+    """A log's changes within a span, found by Spark.
 
-    `full`: the rows at the start of the span, None if the log begins there. `before`: what the target already
-    holds, `after`: what it holds after the restore. Reading raises Damaged when a committed value is missing
-    from the log.
+    `full`: the rows at the start of the span, None if the log begins there. Reading raises Damaged when a
+    committed value is missing from the log.
     """
 
-    cluster: Cluster
-    splits: LogSplits
-    plan: LogRestorePlan
-    full: DataFrame | None
-    before: Held | None
-    after: Held
+    full: DataFrame | None = None
 
     @property
     def spark(self) -> SparkSession:
+        if self.cluster is None:
+            raise RuntimeError("Changes are found by Spark.")
         return session_on(self.cluster)
-
-    @property
-    def commit(self) -> Mapping[str, Any]:
-        """Options of the commit, in which it records what the table holds."""
-        return {"userMetadata": self.after.text()}
-
-    @property
-    def gone(self) -> list[int]:
-        """The ids of the tables that were dropped within the span."""
-        return [table for table in self.plan.without if table in self.plan.changed]
 
     def latest(self) -> DataFrame:
         """The latest change of each key that was committed in the span and that no truncation ended.
@@ -115,14 +76,14 @@ class Changes:
         # Tasks find the latest write of each key, because Spark would sort all values to find it.
         task_count = int(self.spark.conf.get(_TASKS) or "1")
         latest = (
-            self.splits.frame(self.spark, WRITE).repartition(task_count, *KEY).mapInArrow(Latest(), WRITES)
+            self.shares.frame(self.spark, WRITE).repartition(task_count, *KEY).mapInArrow(Latest(), WRITES)
         )
         latest = _behind_ends(latest, self.emptied())
         is_missing = (sf.col("type") == PUTS) & sf.col("value").isNull()
         value = sf.col("value")
-        if self.splits.paths.get(DEFAULT):
+        if self.shares.shares.get(DEFAULT):
             values = (
-                self.splits.frame(self.spark, DEFAULT)
+                self.shares.frame(self.spark, DEFAULT)
                 .repartition(task_count, *KEY, "start_ts")  # This way they are sorted only once.
                 .groupBy(*KEY, "start_ts")
                 .agg(sf.max("value").alias("prewritten"))
@@ -139,9 +100,9 @@ class Changes:
 
     def emptied(self) -> DataFrame | None:
         """The last truncation of each table: table_id, `emptied` (a struct of LATER). None: there is none."""
-        if not self.splits.paths.get(ENDS):
+        if not self.shares.shares.get(ENDS):
             return None
-        truncations = self.splits.frame(self.spark, ENDS).where(sf.col("type") == TRUNCATES)
+        truncations = self.shares.frame(self.spark, ENDS).where(sf.col("type") == TRUNCATES)
         return truncations.groupBy("table_id").agg(sf.max(sf.struct(*LATER)).alias("emptied"))
 
     def rows(self) -> DataFrame:
@@ -176,41 +137,14 @@ class Changes:
         unchanged = touched.join(latest.select(*KEY), [*KEY], "left_anti").drop("db", "name")
         return changes.unionByName(self._with_names(unchanged))
 
-    @property
-    def is_small(self) -> bool:
-        """Whether one task can restore the log, without SQL."""
-        return self.full is None and pieces(self.plan.raw_bytes) == 1
+    def create(self, path: str) -> bool:  # noqa: ARG002
+        return False
 
-    def create(self, path: str) -> bool:
-        """Create the Delta table at a path if one task can find all its rows; returns whether it did."""
-        if not self.is_small:
-            return False
-        (result,) = run_all(WriteTable(self.splits, self.plan.tables, path), range(1), self.cluster)
-        info = {**self.commit, "operationMetrics": {"numOutputRows": str(result.entries)}}
-        create_table(open_storage(path, private=False), arrow_schema(RESULT), [result.added], info)
-        return True
-
-    def in_table(self, table: DeltaTarget) -> dict[str, int]:
-        """The summary of the last commit to a table: `entries`, and the counts of _METRICS that it has."""
-        metrics = table.metrics()
-        counts = {name: int(metrics[metric]) for name, metric in _METRICS.items() if metric in metrics}
-        entries = int(metrics.get("numOutputRows", 0)) if self.before is None else sum(counts.values())
-        return {"entries": entries, **counts}
+    def empties_tables(self) -> bool:
+        emptied = self.emptied()
+        return emptied is not None and emptied.limit(1).count() > 0
 
     def write_files(self, path: str, *, whole: bool = True) -> dict[str, int]:
-        """Write the latest change of each key as Parquet files of CHANGES, which replace those in the folder.
-
-        `type`: P, D (the value is null), or T (the key is empty). T says that the table was truncated, so its
-        keys without a change have no value any more. Without `whole` there are no rows T. Returns the
-        summary: `entries`, the number of rows.
-        """
-        if self.is_small:
-            storage = open_storage(path)
-            for entry in list(storage.list("")):
-                storage.delete(entry.path)
-            job = WriteChanges(self.splits, self.plan.tables, path, whole)
-            (result,) = run_all(job, range(1), self.cluster)
-            return {"entries": result.entries}
         if self.full is not None:
             rows = self.rows().withColumn("type", sf.lit(PUTS))
         else:

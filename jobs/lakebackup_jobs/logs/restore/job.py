@@ -1,13 +1,13 @@
 """Restores a change feed.
 
-Spark tasks read and check the planned log files, Spark finds the latest committed value of each key, and the
-target commits all values at once.
+Tasks read and check the planned log files; one task, or Spark's SQL, finds the latest committed value of each
+key; the target commits all values at once.
 """
 
 from __future__ import annotations
 
 import hashlib
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -18,26 +18,30 @@ from lakebackup.plan.logs.flush import shown_ts
 from lakebackup.plan.logs.restore import plan_restore, require_restorable
 from lakebackup.rules import layout
 from lakebackup_jobs.kafka.admin.rights import lacks, require
-from lakebackup_jobs.lifecycle.deletion.lock import recorded_restore
-from lakebackup_jobs.lifecycle.identity import audit_entry
 from lakebackup_jobs.lifecycle.planning import planned
+from lakebackup_jobs.lifecycle.restore import Subject, restoring
 from lakebackup_jobs.lifecycle.scratch import open_scratch
+from lakebackup_jobs.lifecycle.tasks.plan_shares import clear
 from lakebackup_jobs.lifecycle.tasks.progress import TaskProgress
-from lakebackup_jobs.lifecycle.tasks.splits import clear
+from lakebackup_jobs.lifecycle.tasks.runner import require_spark
 from lakebackup_jobs.lifecycle.workspace import Workspace
+from lakebackup_jobs.logs.restore.content import is_small
 from lakebackup_jobs.targets import Held, is_done, require_same
 from lakebackup_jobs.targets.delta import DeltaTarget
 from lakebackup_jobs.targets.opening import open_target
 from lakebackup_sql import load
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pyspark.sql import DataFrame, SparkSession
 
     from lakebackup.plan.logs.restore import LogRestorePlan, LogRestoreRequest
-    from lakebackup.rows.upkeep import Audit
     from lakebackup.storage import Storage
     from lakebackup.store.reader import CatalogReader
     from lakebackup_jobs.lifecycle.progress import Reporter
+    from lakebackup_jobs.logs.restore.content import LogContent
+    from lakebackup_jobs.logs.restore.shares import LogShares
     from lakebackup_jobs.targets import Target
     from lakebackup_jobs.targets.change_topics import ChangeTopics
 
@@ -58,8 +62,6 @@ def run(
     work = Workspace(request, "", reporter, spark)
     reader = work.current()
     target = open_target(request, request.target, partial(_change_topics, request))
-    if not request.dry_run:
-        work.start_jvm()
     old_contents = target.held()
     if base_contents := _base_contents(request):
         request = replace(
@@ -92,10 +94,11 @@ def run(
         return {"dry_run": True, **summary, **refused, "parameters": dict(plan.parameters)}
     require_restorable(plan, allow_gaps=request.allow_gaps)
     require(missing)
-    if plan.full or old_contents or base_contents:
-        work.start_sql()
+    if _needs_sql(plan, request, target, old_contents):
+        require_spark(request, "of a large log, or on top of a table or a full,")
+        work.use_spark()
     else:
-        work.start_spark()
+        work.choose_runner(request, plan.bytes + (plan.full.bytes if plan.full else 0))
     name = f"{_NAME_PREFIX}{hashlib.sha256(target.place.encode()).hexdigest()[:32]}"
     with open_scratch(work, name):
         # Read again under the lease, as another restore may have finished meanwhile.
@@ -107,7 +110,7 @@ def run(
         target_counts = bring(request, work, reader, plan, target, old_contents, new_contents, folder)
     for note in target.forget():
         reporter.warning(note)
-    return work.timed({**summary, **target_counts})
+    return work.timed({"runner": work.runner, **summary, **target_counts})
 
 
 def _change_topics(request: LogRestoreRequest, address: str) -> ChangeTopics:
@@ -129,39 +132,68 @@ def bring(
     """Read the planned files, which no prune deletes meanwhile, and write the target; returns its summary.
 
     `made`: the plan of the restore. `before`, `after`: what the target holds before and after it. `folder`:
-    where the splits are written; no other run may use it meanwhile. Raises as `run`.
+    where the plan is recorded; no other run may use it meanwhile. Raises as `run`.
     """
-    # Imported here, because a dry run does not need pyspark and numba, which these load.
-    from lakebackup_jobs.logs.restore import apply
-    from lakebackup_jobs.logs.restore.splits import write_splits
+    # Imported here, because a dry run does not need numba, which this loads.
+    from lakebackup_jobs.logs.restore.shares import store_shares
 
     reporter = work.reporter
     keys = LogKeys.load(request.keys_file) if request.keys_file else None
-    with recorded_restore(
-        work,
-        reader,
+    subject = Subject(
         source=made.source,
         target=target.place,
         selection=load("queries", "log_restore_files"),
         from_ts=made.start_ts,
         to_ts=made.end_ts,
-        audit=_audit(made, target.place) if made.gaps else None,
-    ) as (own, counts):
-        _clear(own.storage, folder)
-        splits = write_splits(own.storage, made, folder, keys=keys, checksum=request.checksum)
+    )
+    with restoring(work, reader) as run:
+        run.begin(subject)
+        if made.gaps:
+            detail = {"target": target.place, "gaps": list(made.gaps)}
+            run.audit("restore with gaps", detail, subject=made.source)
+        _clear(run.storage, folder)
+        shares = store_shares(
+            run.storage, made, folder, roots=reader.destinations(), keys=keys, checksum=request.checksum
+        )
         reporter.start(made.entries, made.bytes, "restore", "events")
         try:
-            watched = splits.task_progress().watched(reporter.update, reporter.warning)
-            with watched, apply.sized(work.cluster, made.raw_bytes):
-                full = _full(work, reader, made, request)
-                target_counts: dict[str, int] = target.write(
-                    apply.Changes(work.cluster, splits, made, full, before, after)
-                )
+            watched = shares.task_progress().watched(reporter.update, reporter.warning)
+            with watched, _content(request, work, shares, target, made, before, after) as content:
+                target_counts: dict[str, int] = target.write(content)
         finally:
-            splits.clear()
+            shares.clear()
         reporter.update(made.entries, made.bytes)
-        counts.update(entries=target_counts["entries"], bytes=made.bytes)
+        run.complete(entries=target_counts["entries"], size=made.bytes)
     return target_counts
+
+
+def _needs_sql(plan: LogRestorePlan, request: LogRestoreRequest, target: Target, before: Held | None) -> bool:
+    """Whether only Spark's SQL can restore the log: it is large, or its rows are joined with others."""
+    merges = before is not None and isinstance(target, DeltaTarget)
+    return merges or request.upon is not None or not is_small(plan)
+
+
+@contextmanager
+def _content(
+    request: LogRestoreRequest,
+    work: Workspace,
+    shares: LogShares,
+    target: Target,
+    plan: LogRestorePlan,
+    before: Held | None,
+    after: Held,
+) -> Iterator[LogContent]:
+    """What the target gets, found by one task or by Spark's SQL."""
+    if not _needs_sql(plan, request, target, before):
+        from lakebackup_jobs.logs.restore.small import SmallChanges
+
+        yield SmallChanges(work.task_cluster, shares, plan, before, after)
+        return
+    from lakebackup_jobs.logs.restore import apply
+
+    with apply.sized(work.cluster, plan.raw_bytes):
+        full = _full(work, shares, request)
+        yield apply.Changes(work.cluster, shares, plan, before, after, full)
 
 
 def sweep(work: Workspace) -> None:
@@ -192,11 +224,9 @@ def _base_contents(request: LogRestoreRequest) -> Held | None:
     return contents
 
 
-def _full(
-    work: Workspace, reader: CatalogReader, plan: LogRestorePlan, request: LogRestoreRequest
-) -> DataFrame | None:
+def _full(work: Workspace, shares: LogShares, request: LogRestoreRequest) -> DataFrame | None:
     from lakebackup_jobs.logs.restore import apply
-    from lakebackup_jobs.logs.restore.splits import RESULT
+    from lakebackup_jobs.logs.restore.shares import RESULT
 
     if request.upon is not None:
         rows = work.spark.read.format("delta").load(request.upon)
@@ -206,12 +236,7 @@ def _full(
                 hint=f"The log can be applied to one with {RESULT}.",
             )
         return rows.select(*apply.COLUMNS)
-    if plan.full is None:
-        return None
-    root = reader.destinations().uri(plan.full.destination)
-    return work.spark.read.format("delta").load(
-        f"{root}/{layout.full_folder(plan.source, plan.full.backup_id)}"
-    )
+    return work.spark.read.format("delta").load(shares.full) if shares.full else None
 
 
 def summary_of(made: LogRestorePlan) -> dict[str, Any]:
@@ -231,7 +256,3 @@ def summary_of(made: LogRestorePlan) -> dict[str, Any]:
         "values": asdict(made.values),
         "obstacles": [*made.obstacles, *made.gaps],
     }
-
-
-def _audit(plan: LogRestorePlan, target: str) -> Audit:
-    return audit_entry("restore with gaps", plan.source, {"target": target, "gaps": list(plan.gaps)})

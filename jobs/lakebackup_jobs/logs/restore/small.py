@@ -1,6 +1,6 @@
-"""Restores a small log by one Spark task without SQL, because planning SQL takes seconds in a cold process.
+"""Restores a small log by one task without SQL: in this process, or on a cluster that runs already.
 
-`apply.Changes` does the same for any log, with SQL.
+Planning SQL takes seconds in a cold process. `apply.Changes` does the same for any log, with SQL.
 """
 
 from __future__ import annotations
@@ -13,12 +13,15 @@ import pyarrow.compute as pc
 
 from lakebackup.errors import Damaged
 from lakebackup.formats.logs.events import DEFAULT, DELETES, PUTS, WRITE
+from lakebackup.sql_engine.delta.dataset import rows_of
+from lakebackup.sql_engine.delta.new_table import create_table
 from lakebackup.sql_engine.delta.table import put_rows
 from lakebackup.storage import open_storage
 from lakebackup_jobs.lifecycle.tasks.errors import arrow_schema
 from lakebackup_jobs.lifecycle.tasks.rows import write_rows
-from lakebackup_jobs.lifecycle.tasks.task import Task
-from lakebackup_jobs.logs.restore.splits import (
+from lakebackup_jobs.lifecycle.tasks.task import Task, run_all
+from lakebackup_jobs.logs.restore.content import LogContent
+from lakebackup_jobs.logs.restore.shares import (
     CHANGES,
     ENDS,
     KEY,
@@ -34,8 +37,10 @@ from lakebackup_jobs.logs.restore.splits import (
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from lakebackup.plan.logs.restore import NamedTable
-    from lakebackup_jobs.logs.restore.splits import LogSplits
+    from pyspark.sql import DataFrame, SparkSession
+
+    from lakebackup.plan.logs.restore import LogRestorePlan, NamedTable
+    from lakebackup_jobs.logs.restore.shares import LogShares
 
 #: The name of the only file that WriteChanges writes.
 FILE = "part-00000.parquet"
@@ -47,9 +52,20 @@ _STATISTICS = {"delta.dataSkippingStatsColumns": "table_id,start_ts,commit_ts"}
 class _SmallRestore(Task):
     """The task that restores a small log. `uri`: the folder that it writes to."""
 
-    splits: LogSplits
-    tables: Sequence[NamedTable]
+    shares: LogShares
+    plan: LogRestorePlan
     uri: str
+
+    def final_rows(self) -> pa.Table:
+        """The rows at the end of the span (RESULT)."""
+        changes = self.changes()
+        rows = changes.filter(pc.equal(changes["type"], PUTS)).select(arrow_schema(RESULT).names)
+        if self.shares.full is None:
+            return rows
+        ends = last_of_tables(_table(self._read(ENDS), WRITES))
+        below = behind_ends(full_rows(self.shares.full, self.plan), ends)
+        below = below.join(changes.select([*KEY]), [*KEY], join_type="left anti")
+        return pa.concat_tables([named(below, self.plan.tables, RESULT), rows])
 
     def changes(self, *, whole: bool = False) -> pa.Table:
         """The latest change of each key (CHANGES). With `whole`, also the last truncation of each table.
@@ -60,11 +76,17 @@ class _SmallRestore(Task):
         ends = last_of_tables(_table(self._read(ENDS), WRITES))
         values = _table(self._read(DEFAULT), VALUES)
         changes = with_values(behind_ends(writes, ends), values)
-        return named(pa.concat_tables([changes, ends]) if whole else changes, self.tables)
+        return named(pa.concat_tables([changes, ends]) if whole else changes, self.plan.tables, CHANGES)
+
+    def has_ends(self) -> bool:
+        """Whether a table was truncated in the span."""
+        return any(len(batch) for batch in self._read(ENDS))
 
     def _read(self, kind: str) -> list[pa.RecordBatch]:
-        job = ReadJob(self.splits, kind)
-        return [batch for number in range(len(self.splits.paths.get(kind, ()))) for batch in job.rows(number)]
+        job = ReadJob(self.shares, kind)
+        return [
+            batch for number in range(len(self.shares.shares.get(kind, ()))) for batch in job.rows(number)
+        ]
 
 
 class WriteTable(_SmallRestore):
@@ -73,8 +95,7 @@ class WriteTable(_SmallRestore):
     COLUMNS = "entries BIGINT, added STRING, error STRING"
 
     def run(self, number: int) -> Mapping[str, Any]:  # noqa: ARG002
-        changes = self.changes()
-        rows = changes.filter(pc.equal(changes["type"], PUTS)).select(arrow_schema(RESULT).names)
+        rows = self.final_rows()
         storage = open_storage(self.uri, private=False)
         added = put_rows(storage, "", rows.sort_by(_in_order("table_id", "key")), _STATISTICS)
         return {"entries": len(rows), "added": added}
@@ -82,16 +103,53 @@ class WriteTable(_SmallRestore):
 
 @dataclass(frozen=True, slots=True)
 class WriteChanges(_SmallRestore):
-    """Writes the latest change of each key as FILE."""
+    """Writes the latest change of each key as FILE; with a full, its rows too."""
 
     COLUMNS = "entries BIGINT, error STRING"
 
     whole: bool
 
     def run(self, number: int) -> Mapping[str, Any]:  # noqa: ARG002
-        rows = self.changes(whole=self.whole).sort_by(_in_order("db", "name", "key"))
+        if self.shares.full is None:
+            rows = self.changes(whole=self.whole)
+        else:
+            rows = self.final_rows()
+            rows = rows.append_column("type", pa.repeat(pa.scalar(PUTS), len(rows)))
+        rows = rows.sort_by(_in_order("db", "name", "key"))
         write_rows(open_storage(self.uri, private=False), FILE, rows.schema, rows.to_batches())
         return {"entries": len(rows)}
+
+
+@dataclass(frozen=True, slots=True)
+class SmallChanges(LogContent):
+    """A log's changes within a span, found by one task."""
+
+    @property
+    def spark(self) -> SparkSession:
+        raise RuntimeError("A small log is restored without SQL.")
+
+    def rows(self) -> DataFrame:
+        raise NotImplementedError
+
+    def onto(self, held: DataFrame) -> DataFrame:
+        raise NotImplementedError
+
+    def create(self, path: str) -> bool:
+        (result,) = run_all(WriteTable(self.shares, self.plan, path), range(1), self.cluster)
+        info = {**self.commit, "operationMetrics": {"numOutputRows": str(result.entries)}}
+        create_table(open_storage(path, private=False), arrow_schema(RESULT), [result.added], info)
+        return True
+
+    def empties_tables(self) -> bool:
+        return _SmallRestore(self.shares, self.plan, "").has_ends()
+
+    def write_files(self, path: str, *, whole: bool = True) -> dict[str, int]:
+        storage = open_storage(path)
+        for entry in list(storage.list("")):
+            storage.delete(entry.path)
+        job = WriteChanges(self.shares, self.plan, path, whole)
+        (result,) = run_all(job, range(1), self.cluster)
+        return {"entries": result.entries}
 
 
 def last_of_tables(ends: pa.Table) -> pa.Table:
@@ -135,13 +193,27 @@ def with_values(rows: pa.Table, values: pa.Table) -> pa.Table:
     return rows
 
 
-def named(rows: pa.Table, tables: Sequence[NamedTable]) -> pa.Table:
-    """Add the names of the rows' tables; returns columns CHANGES. Null: the log has no name."""
+def full_rows(uri: str, plan: LogRestorePlan) -> pa.Table:
+    """The rows of the full at `uri` that are within the restore's tables and keys, without names."""
+    rows = rows_of(uri)
+    rows = rows.select([name for name in arrow_schema(RESULT).names if name not in ("db", "name")])
+    tables = pa.array(plan.without if plan.only is None else plan.only, pa.int64())
+    is_named = pc.is_in(rows["table_id"], tables)
+    mask = pc.invert(is_named) if plan.only is None else is_named
+    if first_key := plan.parameters["first_key"]:
+        mask = pc.and_(mask, pc.greater_equal(rows["key"], bytes.fromhex(first_key)))
+    if beyond_key := plan.parameters["beyond_key"]:
+        mask = pc.and_(mask, pc.less(rows["key"], bytes.fromhex(beyond_key)))
+    return rows.filter(mask)
+
+
+def named(rows: pa.Table, tables: Sequence[NamedTable], columns: str) -> pa.Table:
+    """Add the names of the rows' tables; returns `columns` (RESULT or CHANGES). Null: the log has no name."""
     indices = pc.index_in(rows["table_id"], pa.array([table.table_id for table in tables], pa.int64()))
     for name in ("db", "name"):
         names = pa.array([getattr(table, name) for table in tables], pa.string())
         rows = rows.append_column(name, names.take(indices))
-    return rows.select(arrow_schema(CHANGES).names)
+    return rows.select(arrow_schema(columns).names)
 
 
 def _table(batches: Sequence[pa.RecordBatch], columns: str) -> pa.Table:

@@ -79,10 +79,9 @@ def run(
             f"The catalog holds no log of {request.name}.", hint="`lakebackup log status` shows the tasks."
         )
     if request.dry_run:
-        reader.define(
-            "to_compact", "log_compact_files", **_parameters(request, latest_number(reader, request.name))
-        )
-        (totals,) = reader.rows("log_compact_totals")
+        parameters = _parameters(request, latest_number(reader, request.name))
+        files = reader.with_query("to_compact", "log_compact_files", **parameters)
+        (totals,) = files.rows("log_compact_totals")
         return {"dry_run": True, "source": request.name, **totals}
     work = Workspace(request, request.name, reporter, spark)
     with work.running("compact", lease=keep_lease(request.name)) as lease:

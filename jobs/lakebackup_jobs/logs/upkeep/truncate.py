@@ -84,7 +84,10 @@ def run(request: TruncateRequest, *, spark: SparkSession | None = None, reporter
     reader = current_catalog(request.destination, request.catalog)
     if not request.delete:
         cut = _cut(request, reader)
-        return {"deleted": False, **_summary(cut, _totals(cut, reader, _parameters(cut, "", 0)))}
+        return {
+            "deleted": False,
+            **_summary(cut, _totals(cut, _with_doomed(cut, reader, _parameters(cut, "", 0)))),
+        }
     work = Workspace(request, request.name, reporter, spark)
     with work.running("truncate", lease=keep_lease(request.name)) as lease:
         return _Run(request, work, lease).truncate()
@@ -127,7 +130,8 @@ class _Run:
         start_time = datetime.now(UTC)
         prune_id, time_us = layout.new_backup_id(start_time), micros(start_time)
         parameters = _parameters(cut, prune_id, time_us)
-        totals = _totals(cut, reader, parameters)
+        reader = _with_doomed(cut, reader, parameters)
+        totals = _totals(cut, reader)
         metas = list(self._metas(reader, cut, prune_id, time_us))
         if not totals and not metas and not cut.leaving and cut.cut == cut.floor:
             return cut, totals, None
@@ -142,7 +146,7 @@ class _Run:
             backups=tuple((name, OLDER) for name in cut.leaving),
         )
 
-        def prove() -> None:
+        def prove(reader: CatalogReader) -> None:
             require_proof(reader.rows("log_truncate_proof", source=cut.source, cut=cut.cut))
             lease.renew()
 
@@ -188,10 +192,14 @@ class _Run:
         return frozenset()
 
 
-def _totals(cut: LogCut, reader: CatalogReader, parameters: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The totals of the files to delete, by reason. Defines the relation `doomed_log` of these files, too."""
-    reader.give("leaving", leaving((name, OLDER) for name in cut.leaving))
-    reader.define("doomed_log", "log_truncate_files", **parameters)
+def _with_doomed(cut: LogCut, reader: CatalogReader, parameters: Mapping[str, Any]) -> CatalogReader:
+    """The reader with the relations `leaving` (fulls) and `doomed_log` (files): what the cut deletes."""
+    reader = reader.with_rows("leaving", leaving((name, OLDER) for name in cut.leaving))
+    return reader.with_query("doomed_log", "log_truncate_files", **parameters)
+
+
+def _totals(cut: LogCut, reader: CatalogReader) -> list[dict[str, Any]]:
+    """The totals of the files to delete, by reason, from a reader of `_with_doomed`."""
     return reader.rows("log_truncate_totals", source=cut.source)
 
 

@@ -30,21 +30,23 @@ _STAGES = {"covered": "report_covered", "unusable": "report_unusable", "protecte
 """Relations that the report's queries share -> the queries for them, which leave out `uncounted` topics."""
 
 
-def define_stages(reader: CatalogReader, *, internal: bool = False) -> None:
-    """Define the relations that the report's queries share. `internal`: they include internal topics."""
-    reader.define("uncounted", "report_uncounted", internal=internal)
+def with_stages(reader: CatalogReader, *, internal: bool = False) -> CatalogReader:
+    """A reader with the relations that the report's queries share. `internal`: they include internal
+    topics."""
+    reader = reader.with_query("uncounted", "report_uncounted", internal=internal)
     for relation, query in _STAGES.items():
-        reader.define(relation, query)
+        reader = reader.with_query(relation, query)
+    return reader
 
 
 def calendar(reader: CatalogReader, now_ms: int, days: int) -> list[dict[str, Any]]:
     """Return rows of `report_runs`: the outcomes of each source's runs on each of the `days` up to `now_ms`.
 
-    The reader must have the relation `unusable`, see `define_stages`.
+    The reader must have the relation `unusable`, see `with_stages`.
     """
     first_ms = (now_ms // DAY_MS - days + 1) * DAY_MS
-    reader.give("due_instants", _due_instants(reader.rows("report_schedules"), first_ms, now_ms))
-    return reader.rows("report_runs", now_ms=now_ms, days=days)
+    instants = _due_instants(reader.rows("report_schedules"), first_ms, now_ms)
+    return reader.with_rows("due_instants", instants).rows("report_runs", now_ms=now_ms, days=days)
 
 
 def _due_instants(policies: Iterable[Mapping[str, Any]], first_ms: int, now_ms: int) -> pa.Table:
@@ -89,8 +91,7 @@ def facts(reader: CatalogReader, now_ms: int, *, internal: bool = False) -> dict
     The columns are those of the queries `report_*`; times are in ms or us, as the end of their names says.
     """
     repository = str(folder_of(reader.home.uri) or reader.home.uri)
-    reader.give(CLOCK, clock_at(now_ms))
-    define_stages(reader, internal=internal)
+    reader = with_stages(reader.with_rows(CLOCK, clock_at(now_ms)), internal=internal)
     report: dict[str, Any] = {
         "generated_ts": now_ms,
         "repository": repository,
@@ -126,7 +127,7 @@ def status_lines(reader: CatalogReader, rows: Iterable[Mapping[str, Any]], flags
     `rows`: rows of the view `status`; `flags`: the flags that name the repository.
     """
     details = {row["source"]: row["detail"] for row in rows}
-    define_stages(reader, internal=True)
+    reader = with_stages(reader, internal=True)
     sources = [row for row in reader.rows("report_sources") if row["source"] in details]
     report = {
         "sources": [{**row, "detail": details[row["source"]]} for row in sources],

@@ -19,9 +19,9 @@ from lakebackup_jobs.queues.transaction_ids import write_ids
 from lakebackup_jobs.queues.transaction_scan import (
     TaskScans,
     behind_marks,
-    give_scans,
     marks_of,
     read_ranges,
+    with_scans,
 )
 
 if TYPE_CHECKING:
@@ -58,19 +58,19 @@ class Open:
         # A transaction that was open before a restore that the plan does not know is not open after it.
         self._parent = None if restored_to(plan, all_ranges) is not None else plan.open_at
         scans = TaskScans(self._uri, work.source, draft.backup_id, marks_of(all_ranges))
-        give_scans(self._reader, spark, "queue_seen", scans, count)
+        reader = with_scans(self._reader, spark, "queue_seen", scans, count)
         if plan.kind != "full":
             # The backups before it hold the messages that the queues have deleted.
-            self._reader.define("queue_unended", "queue_open", parent=self._parent)
+            self._reader = reader.with_query("queue_unended", "queue_open", parent=self._parent)
             return
         reported_ids = plan.snapshot_open
-        self._reader.give(
-            "queue_reported", pa.table({"transaction_id": pa.array(reported_ids or (), pa.string())})
+        reported = pa.table({"transaction_id": pa.array(reported_ids or (), pa.string())})
+        reader = reader.with_rows("queue_reported", reported).with_rows("queue_lows", _lows(plan))
+        reader = reader.with_query("queue_found", "queue_open", parent=self._parent)
+        reader = reader.with_query("queue_gone", "queue_open_gone")
+        self._reader = reader.with_query(
+            "queue_unended", "queue_open_reported", reported=reported_ids is not None
         )
-        self._reader.give("queue_lows", _lows(plan))
-        self._reader.define("queue_found", "queue_open", parent=self._parent)
-        self._reader.define("queue_gone", "queue_open_gone")
-        self._reader.define("queue_unended", "queue_open_reported", reported=reported_ids is not None)
 
     @cached_property
     def count(self) -> int:

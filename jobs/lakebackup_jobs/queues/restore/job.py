@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from lakebackup.errors import Damaged, LakebackupError, Refused, UsageProblem
+from lakebackup.errors import Damaged, Refused, UsageProblem
 from lakebackup.formats.queues import schema_history
 from lakebackup.formats.queues.watermark import Watermark
 from lakebackup.plan.queues.restore import content_of, plan_restore, require_restorable
@@ -22,18 +22,19 @@ from lakebackup.storage.nesting import require_outside
 from lakebackup.store.behind import current_catalog
 from lakebackup_jobs.kafka.admin import rights
 from lakebackup_jobs.kafka.admin.cluster import outlasting_restarts
-from lakebackup_jobs.lifecycle.deletion.lock import RestoreLog, refuse_pruned_meanwhile, unfinished
 from lakebackup_jobs.lifecycle.planning import planned
-from lakebackup_jobs.lifecycle.scratch import Scratch, open_scratch
+from lakebackup_jobs.lifecycle.restore import Subject, restoring
+from lakebackup_jobs.lifecycle.tasks.plan_shares import stored_plan
 from lakebackup_jobs.lifecycle.tasks.region_outcome import RegionOutcome
+from lakebackup_jobs.lifecycle.tasks.runner import of_restored_messages
 from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.queues.restore import summary
 from lakebackup_jobs.queues.restore.engine_folder import EngineFolder
-from lakebackup_jobs.queues.restore.prepare import ends_of, prepare, spark_for
+from lakebackup_jobs.queues.restore.prepare import ends_of, prepare
 from lakebackup_jobs.queues.restore.replay_task import QueueReplayJob
 from lakebackup_jobs.queues.restore.restore_state import Done, Prepared, RestoreState
 from lakebackup_jobs.queues.restore.scan_task import tid_at
-from lakebackup_jobs.queues.restore.splits import found, run_splits
+from lakebackup_jobs.queues.restore.shares import run_shares
 from lakebackup_jobs.snapshots import restore as restore_snapshot
 from lakebackup_jobs.targets.topics import NewTopic, Topics
 
@@ -49,8 +50,8 @@ if TYPE_CHECKING:
         QueueRestorePlan,
         QueueRestoreRequest,
     )
-    from lakebackup.store.writer import CatalogWriter
     from lakebackup_jobs.lifecycle.progress import Reporter
+    from lakebackup_jobs.lifecycle.restore import RestoreRun
 
 
 def run(
@@ -66,8 +67,7 @@ def run(
     run = _Run(request, work)
     if request.dry_run:
         return run.preview()
-    with open_scratch(work, f"restore-{request.digest()}") as scratch:
-        return run.carry_out(scratch)
+    return run.carry_out()
 
 
 class _Run:
@@ -112,40 +112,41 @@ class _Run:
             "parameters": dict(plan.parameters),
         }
 
-    def carry_out(self, scratch: Scratch) -> dict[str, Any]:
-        """Carry out the restore, or resume it where an earlier run was interrupted."""
-        request, writer = self.request, scratch.writer()
-        # A run that cannot be recorded in the destination cannot resume an earlier one.
-        resumed_id = unfinished(self._reader, request.digest()) if scratch.recorded else None
-        state, prepared = RestoreState(scratch.storage, resumed_id or _new_id()), None
-        if resumed_id:
-            state, prepared = self._resume(writer, state)
-        plan = prepared or self._checked_plan(state.restore_id)
-        rights.require(self._missing_rights(plan.queues))
-        log = self._log(writer, state, plan)
-        log.row("running")
-        try:
-            if not isinstance(plan, Prepared):
-                backup_ids = (link.backup_id for link in plan.restore_path.links)
-                refuse_pruned_meanwhile(self.work, plan.source, self._reader, *backup_ids)
-                plan = self._prepare(state, plan)
-            prepared = plan
+    def carry_out(self) -> dict[str, Any]:
+        """Carry out the restore, or continue it where an earlier run was interrupted."""
+        request: QueueRestoreRequest = self.request
+        state: RestoreState | None = None
+
+        def target_state() -> str:
+            return summary.suspended(state) if state else ""
+
+        with restoring(self.work, self._reader, request.digest(), target_state=target_state) as run:
+            interrupted_id = run.restore_id if run.resumed else None
+            state, prepared = RestoreState(run.storage, run.restore_id), None
+            if run.resumed:
+                state, prepared = self._resume(run, state)
+                run.restore_id = state.restore_id
+            plan = prepared or self._checked_plan(state.restore_id)
+            rights.require(self._missing_rights(plan.queues))
+            self.work.choose_runner(
+                request, of_restored_messages(plan.bytes, plan.entries), beside_spark=True
+            )
+            needed = () if isinstance(plan, Prepared) else plan.restore_path.backup_ids
+            run.begin(self._subject(plan), *needed, folder=str(self._folder.folder))
+            prepared = plan if isinstance(plan, Prepared) else self._prepare(state, plan)
             outcomes, completed, notes = self._restore(state, prepared)
-        except LakebackupError as error:
-            log.row("failed", problem=error.message)
-            error.hint = f"{error.hint} {summary.suspended(state)}".strip()
-            raise
-        summary.publish(self.work.reader(), writer, state, prepared, completed)
-        self._folder.finish()
-        log.finish(outcomes)
-        leftovers = self._topics.forget_groups([state.group])
-        state.clear()
+            summary.publish(self.work.reader(), run.writer, state, prepared, completed)
+            self._folder.finish()
+            run.complete(outcomes)
+            leftovers = self._topics.forget_groups([state.group])
+            state.clear()
         for note in (*notes, *leftovers):
             self.reporter.warning(note)
         return self.work.timed(
             {
                 "restore_id": state.restore_id,
-                "resumed": resumed_id == state.restore_id,
+                "resumed": interrupted_id == state.restore_id,
+                "runner": self.work.runner,
                 **summary.result(prepared),
                 "whole": summary.is_whole(prepared, completed),
                 "entries": sum(outcome.entries for outcome in outcomes),
@@ -168,7 +169,7 @@ class _Run:
             self.reporter.note(note)
         return plan
 
-    def _resume(self, writer: CatalogWriter, state: RestoreState) -> tuple[RestoreState, Prepared | None]:
+    def _resume(self, run: RestoreRun, state: RestoreState) -> tuple[RestoreState, Prepared | None]:
         """Return the state to continue with, and what the unfinished restore was to do.
 
         The latter is None when the restore starts again, since it had written nothing or what it wrote is
@@ -204,7 +205,7 @@ class _Run:
             state.clear(keep_settings=True)
             return state, None
         # The old restore had written all its messages, and is in the catalog or nearly so. A new one starts.
-        self._log(writer, state, prepared).row("complete")
+        run.close(restore_id, self._subject(prepared))
         state.clear()
         return RestoreState(state.storage, _new_id()), None
 
@@ -242,7 +243,7 @@ class _Run:
         to_ts = self.request.to_ts
         self._folder.begin(state.restore_id, "" if to_ts is None else f"--to-time {format_ts(to_ts)}")
         new_topics = {queue.target for queue in plan.queues} - set(self._topics.topic_names())
-        prepared = prepare(self.request, self.work, self._topics, state, plan)
+        prepared = prepare(self.request, self.work, self._topics, state, plan, self._reader)
         rights.require(rights.Rights(self._client).of_topics(new_topics), outcome="No message is written")
         return prepared
 
@@ -299,6 +300,8 @@ class _Run:
             backup=prepared.snapshot_id,
             form="flat",
             remote=self.request.remote,
+            runner=self.request.runner,
+            local_below=self.request.local_below,
             engine=self.request.engine,
             bandwidth=self.request.bandwidth,
         )
@@ -317,12 +320,13 @@ class _Run:
         return content
 
     def _replay(self, state: RestoreState, prepared: Prepared) -> list[Any]:
-        splits = found(state.storage, state.folder)
-        if splits is None:
+        stored = stored_plan(state.storage, state.folder)
+        if stored is None:
             raise Damaged(
                 f"The plan of restore {state.restore_id} is gone from {state.storage.uri}.",
                 hint="Restore into other topics and another folder.",
             )
+        shares, _ = stored
         watermark = Watermark(
             prepared.source,
             prepared.full_id,
@@ -333,7 +337,7 @@ class _Run:
         )
         job = QueueReplayJob(
             roots=self._reader.destinations(),
-            splits=splits,
+            shares=shares,
             group=state.group,
             client=self._client,
             names=self.request.names,
@@ -346,14 +350,13 @@ class _Run:
             zero_as_one=self.request.zero_as_one,
         )
         self.reporter.start(prepared.entries, prepared.bytes, "restore", "messages")
-        with splits.task_progress().watched(self.reporter.update, self.reporter.warning):
-            rows = run_splits(job, splits, spark_for(self.work, prepared))
+        with shares.task_progress().watched(self.reporter.update, self.reporter.warning):
+            rows = run_shares(job, shares, None if self.work.runner == "local" else self.work.spark)
         self.reporter.update(prepared.entries, prepared.bytes)
         return rows
 
-    def _log(self, writer: CatalogWriter, state: RestoreState, engine_state: EngineState) -> RestoreLog:
-        detail = {"digest": self.request.digest(), "folder": str(self._folder.folder)}
-        return RestoreLog(writer, state.restore_id, engine_state, self.request.target, detail)
+    def _subject(self, plan: EngineState) -> Subject:
+        return Subject(plan.source, self.request.target, plan.selection, plan.from_ts, plan.to_ts)
 
 
 def _new_id() -> str:

@@ -10,34 +10,21 @@ from typing import TYPE_CHECKING
 from lakebackup.plan.queues.restore import EngineState
 from lakebackup_jobs.queues.restore.restore_state import Before, Prepared, TopicsBefore
 from lakebackup_jobs.queues.restore.scan_task import first_ids, write_open
-from lakebackup_jobs.queues.restore.splits import Partition, names_in, write_splits
+from lakebackup_jobs.queues.restore.shares import Partition, names_in, store_partitions
 from lakebackup_jobs.queues.transaction_ids import write_ids
 from lakebackup_jobs.targets.topics import NewTopic
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from pyspark.sql import SparkSession
-
     from lakebackup.plan.queues.restore import QueueRestorePlan, QueueRestoreRequest
+    from lakebackup.store.reader import CatalogReader
     from lakebackup_jobs.lifecycle.workspace import Workspace
     from lakebackup_jobs.queues.restore.restore_state import RestoreState
     from lakebackup_jobs.targets.topics import Topics
 
-# Up to so many stored bytes, threads of this process are done before Spark's tasks would have started.
-LITTLE = 256 << 20
-# Up to so many messages, this process looks for open transactions itself, in its memory.
-ENTRIES = 2_000_000
 # The greatest number of open transactions whose ids are recorded.
 _MAX_OPEN_IDS = 50
-
-
-def spark_for(work: Workspace, state: EngineState, entries: int = 0) -> SparkSession | None:
-    """Return a Spark session if there is enough to read for it, else None.
-
-    `entries`: the number of messages of which something stays in memory.
-    """
-    return None if state.bytes <= LITTLE and entries <= ENTRIES else work.spark
 
 
 def ends_of(topics: Topics, counts: Mapping[str, int]) -> dict[str, list[int]]:
@@ -49,9 +36,14 @@ def ends_of(topics: Topics, counts: Mapping[str, int]) -> dict[str, list[int]]:
 
 
 def prepare(
-    request: QueueRestoreRequest, work: Workspace, topics: Topics, state: RestoreState, plan: QueueRestorePlan
+    request: QueueRestoreRequest,
+    work: Workspace,
+    topics: Topics,
+    state: RestoreState,
+    plan: QueueRestorePlan,
+    reader: CatalogReader,
 ) -> Prepared:
-    """Create the topics, look for open transactions, write the splits, and record what will be done."""
+    """Create the topics, look for open transactions, and record the plan and what will be done."""
     targets = [queue.target for queue in plan.queues]
     settings = _settings(topics, state, targets)
     existing = set(topics.topic_names())
@@ -64,7 +56,7 @@ def prepare(
                 work.reporter.warning(note)
     states = topics.describe(targets)
     bases = ends_of(topics, {topic.scope: topic.regions for topic in states})
-    leave_out, count = _write_open_ids(request, work, state, plan)
+    leave_out, count = _write_open_ids(request, work, state, plan, reader)
     open_ids = first_ids(state.storage, leave_out[-1], _MAX_OPEN_IDS) if leave_out[-1] else []
     # An existing topic may have more partitions than at the time of the backup.
     partitions = [
@@ -72,7 +64,7 @@ def prepare(
         for queue in plan.queues
         for partition in range(len(bases[queue.target]))
     ]
-    splits = write_splits(state.storage, plan.chosen, state.folder, partitions)
+    shares = store_partitions(state.storage, plan.file, state.folder, partitions)
     path = plan.restore_path
     prepared = Prepared(
         **{field.name: getattr(plan, field.name) for field in fields(EngineState)},
@@ -82,7 +74,7 @@ def prepare(
         epochs={topic.scope: topic.epoch for topic in states},
         bases=bases,
         segments={link.link: segment for link, segment in zip(path.links, path.segments(), strict=True)},
-        names=names_in(plan.chosen.reader.destinations(), splits) or request.names,
+        names=names_in(reader.destinations(), shares) or request.names,
         leave_out=leave_out,
         open_transactions=count,
         open_ids=open_ids,
@@ -112,7 +104,11 @@ def _settings(topics: Topics, state: RestoreState, targets: Sequence[str]) -> di
 
 
 def _write_open_ids(
-    request: QueueRestoreRequest, work: Workspace, state: RestoreState, plan: QueueRestorePlan
+    request: QueueRestoreRequest,
+    work: Workspace,
+    state: RestoreState,
+    plan: QueueRestorePlan,
+    reader: CatalogReader,
 ) -> tuple[list[str | None], int]:
     """Write the ids of the transactions that did not end, an object for each segment.
 
@@ -120,7 +116,7 @@ def _write_open_ids(
     ended in this segment) and the number of transactions that are open at the end of the last segment.
     """
     links, segments = plan.restore_path.links, plan.restore_path.segments()
-    reader, uri = plan.chosen.reader, state.storage.uri
+    uri = state.storage.uri
     paths: list[str | None] = []
     count = 0
     for segment in range(segments[-1] + 1):
@@ -131,7 +127,7 @@ def _write_open_ids(
         elif request.keep_open:
             count = 0
         else:
-            spark = spark_for(work, plan, plan.entries)
-            count = write_open(plan, spark, uri, f"{state.folder}scan/", path, request.names)
+            spark = None if work.runner == "local" else work.spark
+            count = write_open(plan, reader, spark, uri, f"{state.folder}scan/", path, request.names)
         paths.append(path if count else None)
     return paths, count

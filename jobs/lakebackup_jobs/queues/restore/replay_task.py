@@ -24,6 +24,7 @@ from lakebackup_jobs.kafka.format.stored import open_verified
 from lakebackup_jobs.lifecycle.tasks.errors import RESTORED
 from lakebackup_jobs.lifecycle.tasks.task import Task
 from lakebackup_jobs.queues.messages import chosen, read_messages, taken
+from lakebackup_jobs.queues.restore.shares import partitions
 from lakebackup_jobs.queues.transaction_ids import read_ids
 from lakebackup_jobs.targets.replay_task import TRANSACTION_BYTES, producer_of, refuse_forgotten
 
@@ -33,8 +34,9 @@ if TYPE_CHECKING:
     from lakebackup.formats.queues.watermark import Watermark
     from lakebackup.store.roots import Roots
     from lakebackup_jobs.kafka.format.records import Columns
+    from lakebackup_jobs.lifecycle.tasks.plan_shares import PlanShares
     from lakebackup_jobs.lifecycle.tasks.task import Work
-    from lakebackup_jobs.queues.restore.splits import Partition, QueueFile, QueueSplits
+    from lakebackup_jobs.queues.restore.shares import Partition, QueueFile
 
 # Reads the ids of transactions from an object. It is called when the first file of a segment is read.
 ReadIds = Callable[[str], Any]
@@ -57,7 +59,7 @@ class QueueReplayJob(Task):
     COLUMNS = REPLAYED
 
     roots: Roots
-    splits: QueueSplits
+    shares: PlanShares
     group: str
     client: Mapping[str, str]
     names: HeaderNames
@@ -70,8 +72,8 @@ class QueueReplayJob(Task):
     zero_as_one: bool = False
 
     def works(self, number: int) -> Iterator[Work]:
-        read = cache(partial(read_ids, open_storage(self.splits.uri)))
-        for partition, files in self.splits.partitions(number):
+        read = cache(partial(read_ids, open_storage(self.shares.uri)))
+        for partition, files in partitions(self.shares, number):
             yield partial(outlasting, partial(self._partition, partition, files, read))
 
     def _partition(
@@ -84,11 +86,11 @@ class QueueReplayJob(Task):
         """Restore the rest of a partition, and return its row. `on_commit` is called after each commit."""
         topic, partition = queue_partition.target, int(queue_partition.region)
         topic_partition = (topic, partition)
-        count = self.splits.task_progress().counter(f"{topic}-{partition}")
+        count = self.shares.task_progress().counter(f"{topic}-{partition}")
         # Each partition has a producer of its own, so that a new one ends only the transaction that a killed
         # task left open there.
         name = producer_of(self.group, topic, queue_partition.region)
-        storage, base_path = open_storage(self.splits.uri), f"{self.splits.folder}base/{topic}-{partition}"
+        storage, base_path = open_storage(self.shares.uri), f"{self.shares.folder}base/{topic}-{partition}"
         with RestoreProducer(
             self.client, name, self.group, zero_as_one=self.zero_as_one, wait=partial(count, 0, 0)
         ) as producer:

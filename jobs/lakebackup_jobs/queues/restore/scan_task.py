@@ -11,7 +11,7 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from itertools import groupby, islice
+from itertools import chain, groupby, islice
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
@@ -24,9 +24,9 @@ from lakebackup_jobs.kafka.format.stored import open_verified
 from lakebackup_jobs.lifecycle.tasks.rows import read_rows, write_rows
 from lakebackup_jobs.lifecycle.tasks.task import Task
 from lakebackup_jobs.queues.messages import read_messages
-from lakebackup_jobs.queues.restore.splits import QueueFile, run_splits, write_scan_splits
+from lakebackup_jobs.queues.restore.shares import QueueFile, run_shares, store_scan
 from lakebackup_jobs.queues.transaction_ids import write_ids
-from lakebackup_jobs.queues.transaction_scan import SCAN_SCHEMA, TransactionScan, give_scans
+from lakebackup_jobs.queues.transaction_scan import SCAN_SCHEMA, TransactionScan, with_scans
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,18 +36,21 @@ if TYPE_CHECKING:
 
     from lakebackup.plan.queues.restore import QueueRestorePlan
     from lakebackup.storage import Storage
+    from lakebackup.store.plan_file import PlanFile
+    from lakebackup.store.reader import CatalogReader
     from lakebackup.store.roots import Roots
-    from lakebackup.store.selection import Selection
     from lakebackup_jobs.kafka.format.records import Columns
+    from lakebackup_jobs.lifecycle.tasks.plan_shares import PlanShares
     from lakebackup_jobs.queues.messages import Messages
-    from lakebackup_jobs.queues.restore.splits import QueueSplits
 
 #: The greatest tid there can be: a scan up to it reads all messages.
 ALL = 2**63 - 1
 
 
-def tid_at(files: Selection, ts: int, names: HeaderNames) -> int:
-    """Return the greatest tid such that no message of `files` up to it is later than `ts` (ms).
+def tid_at(files: CatalogReader, ts: int, names: HeaderNames) -> int:
+    """Return the greatest tid such that no message of the files up to it is later than `ts` (ms).
+
+    `files`: a reader with the files as the relation `selected`.
 
     If no message is later than `ts`, it is ALL - 1. Raises Damaged, Refused (a message that cannot be read).
     """
@@ -55,7 +58,7 @@ def tid_at(files: Selection, ts: int, names: HeaderNames) -> int:
     least_tid = ALL if counts["tid"] is None else int(counts["tid"])
     if not counts["straddling"]:
         return least_tid - 1
-    roots = files.reader.destinations()
+    roots = files.destinations()
     rows = _straddling_files(files, least_tid, ts)
     threads = os.cpu_count() or 2
     with ThreadPoolExecutor(threads) as pool:
@@ -69,7 +72,7 @@ def tid_at(files: Selection, ts: int, names: HeaderNames) -> int:
     return least_tid - 1
 
 
-def _straddling_files(files: Selection, tid: int, ts: int) -> Iterator[dict[str, Any]]:
+def _straddling_files(files: CatalogReader, tid: int, ts: int) -> Iterator[dict[str, Any]]:
     for batch in files.query("queue_restore_straddling", to_ts=ts, tid=tid):
         yield from batch.to_pylist()
 
@@ -92,24 +95,24 @@ def _messages(roots: Roots, file: QueueFile, names: HeaderNames) -> Iterator[tup
 
 @dataclass(frozen=True, slots=True)
 class ScanJob(Task):
-    """Scans a split for transactions with a message up to `upto_tid`, and writes these as an object."""
+    """Scans a share for transactions with a message up to `upto_tid`, and writes these as an object."""
 
     COLUMNS = "task BIGINT, error STRING"
 
     roots: Roots
-    splits: QueueSplits
+    shares: PlanShares
     names: HeaderNames
     upto_tid: int = ALL
 
     def run(self, number: int) -> dict[str, Any]:
-        storage = open_storage(self.splits.uri)
-        write_rows(storage, _scan_path(self.splits.folder, number), SCAN_SCHEMA, self._transactions(number))
+        storage = open_storage(self.shares.uri)
+        write_rows(storage, _scan_path(self.shares.folder, number), SCAN_SCHEMA, self._transactions(number))
         return {"task": number}
 
     def _transactions(self, number: int) -> Iterator[pa.RecordBatch]:
         batches: list[pa.RecordBatch] = []
-        count = self.splits.task_progress().counter(f"{number:06d}")
-        for partition, files in groupby(self.splits.scanned(number), attrgetter("scope", "epoch", "region")):
+        count = self.shares.task_progress().counter(f"{number:06d}")
+        for partition, files in groupby(self._files(number), attrgetter("scope", "epoch", "region")):
             scan = TransactionScan(Partition(*partition), batches.append)
             for file in files:
                 for columns, messages in _messages(self.roots, file, self.names):
@@ -121,9 +124,12 @@ class ScanJob(Task):
             scan.flush()
         yield from batches
 
+    def _files(self, number: int) -> Iterator[QueueFile]:
+        return chain.from_iterable(self.shares.rows(number, QueueFile))
+
 
 def _scan_path(folder: str, number: int) -> str:
-    """Return the path of the transactions that a scan task found, below the folder of its splits."""
+    """Return the path of the transactions that a scan task found, below the folder of its plan."""
     return f"{folder}seen/{number:06d}.parquet"
 
 
@@ -140,42 +146,56 @@ class _Scanned(PerNumber):
 
 
 def write_open(
-    plan: QueueRestorePlan, spark: SparkSession | None, uri: str, folder: str, path: str, names: HeaderNames
+    plan: QueueRestorePlan,
+    reader: CatalogReader,
+    spark: SparkSession | None,
+    uri: str,
+    folder: str,
+    path: str,
+    names: HeaderNames,
 ) -> int:
     """Write the ids of the transactions that are open at the plan's tid as the object `path`; return how
     many they are. Temporary objects are below `folder`. `spark` None: this process does all the work."""
     try:
-        return _write_open(plan, spark, uri, folder, path, names)
+        return _write_open(plan, reader, spark, uri, folder, path, names)
     finally:
         working.empty(open_storage(uri), folder)
 
 
 def _write_open(
-    plan: QueueRestorePlan, spark: SparkSession | None, uri: str, folder: str, path: str, names: HeaderNames
+    plan: QueueRestorePlan,
+    reader: CatalogReader,
+    spark: SparkSession | None,
+    uri: str,
+    folder: str,
+    path: str,
+    names: HeaderNames,
 ) -> int:
     links, segments = plan.restore_path.links, plan.restore_path.segments()
     # The last backup that ends before the tid. No transaction stays open across a restore of the engine.
     position = max(plan.restore_path.done_by(plan.upto_tid), segments.index(segments[-1]) - 1)
     last_backup = links[position]
     parent = last_backup.backup_id if segments[position] == segments[-1] else None
-    reader = plan.chosen.reader if spark is None else plan.chosen.reader.on(spark)
+    if spark is not None:
+        reader = reader.on(spark)
 
-    def scan(files: Selection, relation: str, upto_tid: int) -> None:
-        """Scan the files of the backups after the last one, and register their transactions as `relation`."""
-        splits = write_scan_splits(open_storage(uri), files, f"{folder}{relation}/", last_backup.link)
-        run_splits(ScanJob(reader.destinations(), splits, names, upto_tid), splits, spark)
-        give_scans(reader, spark, relation, _Scanned(uri, splits.folder), len(splits.tasks))
+    def with_scanned(reader: CatalogReader, name: str, file: PlanFile, upto_tid: int) -> CatalogReader:
+        """Scan the files of the backups after the last one; `name` stands for their transactions."""
+        shares = store_scan(open_storage(uri), reader, file, f"{folder}{name}/", last_backup.link)
+        run_shares(ScanJob(reader.destinations(), shares, names, upto_tid), shares, spark)
+        return with_scans(reader, spark, name, _Scanned(uri, shares.folder), len(shares.tasks))
 
-    scan(plan.chosen, "queue_seen", plan.to_tid)
-    reader.define("queue_unended", "queue_open", parent=parent)
+    reader = with_scanned(reader, "queue_seen", plan.file, plan.to_tid)
+    reader = reader.with_query("queue_unended", "queue_open", parent=parent)
     parent_end = {"parent": parent, "tid": last_backup.last_tid}
     (suspects,) = reader.rows("queue_restore_suspects", **parent_end)
     if suspects["transactions"] and position + 1 < len(links):
         # The next backup, in which the tid lies.
         parameters = {**plan.parameters, "to_tid": None, "link": links[position + 1].link}
-        scan(plan.chosen.reader.choose("selected", "queue_restore_files", **parameters), "queue_later", ALL)
+        file = reader.plan_file("queue_restore_files", **parameters)
+        reader = with_scanned(reader, "queue_later", file, ALL)
     else:
-        reader.give("queue_later", SCAN_SCHEMA.empty_table())
+        reader = reader.with_rows("queue_later", SCAN_SCHEMA.empty_table())
     return write_ids(reader, uri, path, "queue_restore_unended", **parent_end)
 
 

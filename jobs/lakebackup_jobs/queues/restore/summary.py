@@ -112,7 +112,7 @@ def suspended(state: RestoreState) -> str:
 
 def summary(made: QueueRestorePlan) -> dict[str, Any]:
     return {
-        **_state(made, backups=[link.backup_id for link in made.restore_path.links]),
+        **_state(made, backups=list(made.restore_path.backup_ids)),
         "files": made.files,
         "bytes": made.bytes,
         "entries_in_files": made.entries,

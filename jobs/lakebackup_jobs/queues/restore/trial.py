@@ -10,10 +10,10 @@ from lakebackup.plan.snapshots.restore import SnapshotRestoreRequest
 from lakebackup.rules import layout
 from lakebackup.storage import open_storage
 from lakebackup.store.reader import CatalogReader
-from lakebackup_jobs.lifecycle.deletion.lock import recorded_restore
+from lakebackup_jobs.lifecycle.restore import Subject, restoring
 from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.queues.restore.scan_task import ALL, ScanJob
-from lakebackup_jobs.queues.restore.splits import run_splits, write_scan_splits
+from lakebackup_jobs.queues.restore.shares import run_shares, store_scan
 from lakebackup_jobs.snapshots import restore as restore_snapshot
 
 if TYPE_CHECKING:
@@ -40,17 +40,13 @@ def run(request: QueueRestoreRequest, *, spark: SparkSession | None, reporter: R
         backup=plan.restore_path.full.snapshot_id,
         bandwidth=request.bandwidth,
     )
-    with recorded_restore(
-        Workspace(request, "", reporter, spark),
-        reader,
-        source=request.source,
-        target=f"dir:{request.folder}",
-        selection=plan.selection,
-    ) as (_, counts):
+    subject = Subject(source=request.source, target=f"dir:{request.folder}", selection=plan.selection)
+    with restoring(Workspace(request, "", reporter, spark), reader) as run:
+        run.begin(subject)
         files = restore_snapshot.run(snapshot, spark=spark, reporter=reporter)["files"]
         for file in plan.config:
             content_of(file, reader)
-        splits = write_scan_splits(open_storage(request.folder), plan.chosen, "messages/", 0)
-        run_splits(ScanJob(reader.destinations(), splits, HeaderNames()), splits, spark)
-        counts.update(entries=plan.entries, bytes=plan.bytes)
+        shares = store_scan(open_storage(request.folder), reader, plan.file, "messages/", 0)
+        run_shares(ScanJob(reader.destinations(), shares, HeaderNames()), shares, spark)
+        run.complete(entries=plan.entries, size=plan.bytes)
     return f"{files} files of its snapshot and {plan.entries} messages restored"

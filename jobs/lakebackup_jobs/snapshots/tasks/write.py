@@ -1,4 +1,4 @@
-"""Spark tasks of a snapshot's restore: read the files of a split, check them, and write them below a folder.
+"""Spark tasks of a snapshot's restore: read the files of a share, check them, and write them below a folder.
 
 A file is written under a temporary name in the restore's own folder, and gets its name once its SHA-256 is
 right. The contents of the target folder are not trusted: a restore follows no symbolic link there, and
@@ -18,7 +18,7 @@ from collections import OrderedDict
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
-from itertools import groupby
+from itertools import chain, groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from lakebackup.store.roots import Roots
+    from lakebackup_jobs.lifecycle.tasks.plan_shares import PlanShares
 
 #: What a task reports of its split: the files, how many of them existed already, and the damaged ones.
 WRITTEN = (
@@ -59,7 +60,7 @@ _ZEROS = bytes(_BLOCK)
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A file to write: a row of the query restore_snapshot_order."""
+    """A file to write: a row of the restore's plan."""
 
     target: str
     bytes: int | None
@@ -99,9 +100,9 @@ class RestoredFolder:
 
 @dataclass(frozen=True, slots=True)
 class WriteJob(Task):
-    """Writes the files of a split.
+    """Writes the files of a task's shares.
 
-    `own`: the URI of the restore's own folder, which holds its splits. `roots`: those of the destinations.
+    `own`: the URI of the restore's own folder. `roots`: those of the destinations.
     `syncs`: each task makes its files durable before it ends.
     """
 
@@ -109,7 +110,7 @@ class WriteJob(Task):
 
     folder: str
     own: str
-    splits: tuple[str, ...]
+    shares: PlanShares
     roots: Roots
     syncs: bool
 
@@ -140,12 +141,7 @@ class WriteJob(Task):
         return {**totals, "names": json.dumps(messages)}
 
     def _files(self, number: int) -> Iterator[File]:
-        import pyarrow as pa
-
-        with open_storage(self.own).open(self.splits[number]) as stream:
-            for batch in pa.ipc.open_stream(stream):
-                for row in batch.to_pylist():
-                    yield File(**row)
+        return chain.from_iterable(self.shares.rows(number, File))
 
 
 class Folder:

@@ -17,7 +17,7 @@ from lakebackup.store.roots import Roots
 from lakebackup_jobs.kafka.format import offsets_log, registry
 from lakebackup_jobs.kafka.format.offsets_log import OFFSETS_TOPIC
 from lakebackup_jobs.kafka.format.stored import StoredFile, open_verified
-from lakebackup_jobs.lifecycle.tasks.splits import MOST_TASKS
+from lakebackup_jobs.lifecycle.tasks.plan_shares import MOST_TASKS
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence

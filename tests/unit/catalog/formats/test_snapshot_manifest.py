@@ -29,7 +29,8 @@ class FakeCatalog(CatalogReader):
     def __init__(self, tables: dict[str, list[dict[str, Any]]]) -> None:
         super().__init__("nowhere")
         for table, schema in ARROW_SCHEMAS.items():
-            self.give(f"raw_{table}", pa.Table.from_pylist(tables.get(table, []), schema))
+            rows = pa.Table.from_pylist(tables.get(table, []), schema)
+            self._bindings = {**self._bindings, f"raw_{table}": self._engine.keep_rows(rows)}
 
     def destinations(self) -> Roots:
         return Roots({"d": "file:///backups ü", "s": "s3://bucket/prod"})

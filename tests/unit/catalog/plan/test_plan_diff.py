@@ -125,8 +125,8 @@ def test_a_diff_equals_the_difference_of_sets(
     files = file_spans(drawn)
     add_files(engine, files)
     query, parameters = diff_query(*(row(n, source="prod", source_kind="x") for n in (a, b)))
-    engine.show("sides", engine.keep("sides", load("queries", query), **parameters))
-    changes = engine.query("diff_files").read_all().to_pylist()
+    sides = engine.keep_query("sides", load("queries", query), **parameters)
+    changes = engine.rows("diff_files", {"sides": sides})
     old, new = ({path: sha for start, end, path, sha in files if start <= number < end} for number in (a, b))
     assert {f["path"] for f in changes if f["change"] == "changed"} == {
         path for path in old.keys() & new.keys() if old[path] != new[path]

@@ -68,8 +68,8 @@ class FakeReader:
     def rows(self, name: str, **_: Any) -> list[dict[str, Any]]:
         return self.rows_by_query.get(name, [])
 
-    def give(self, *_: Any) -> None:
-        pass
+    def with_rows(self, *_: Any) -> FakeReader:
+        return self
 
     def query(self, *_: Any, **__: Any) -> None:
         pass

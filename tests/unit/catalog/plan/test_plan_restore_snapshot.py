@@ -102,7 +102,7 @@ def test_files_of_two_backups_with_one_name_are_refused(snapshots: GivenSnapshot
         SnapshotRestoreRequest(str(snapshots.folder), "out", select=select), snapshots.reader()
     )
     with pytest.raises(Refused, match=r"'t1/a1/CURRENT': it comes twice"):
-        require_names(restore_plan, Limits())
+        require_names(restore_plan, snapshots.reader(), Limits())
 
 
 def test_the_digest_depends_on_the_restored_files_not_on_the_request(snapshots: GivenSnapshots) -> None:

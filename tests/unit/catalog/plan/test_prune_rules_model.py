@@ -152,7 +152,7 @@ def check(seed: int, folder: Path) -> int:
     leaving = {backup.backup_id for backup in plan.backups}
     removals = [
         Removal(**row)
-        for batch in reader.query("prune_removals", prune_id="p", at=0)
+        for batch in plan.with_relations(reader).query("prune_removals", prune_id="p", at=0)
         for row in batch.to_pylist()
     ]
     removed_paths = {row.path for row in removals}

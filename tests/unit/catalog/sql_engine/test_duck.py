@@ -5,7 +5,7 @@ import re
 import subprocess
 import threading
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
@@ -20,6 +20,9 @@ from lakebackup.sql_engine.guard.check import check_select
 from lakebackup.storage import open_storage
 from lakebackup.store.writer import CatalogWriter
 from lakebackup_sql import area, load, names
+
+if TYPE_CHECKING:
+    from lakebackup.sql_engine import Bindings
 
 SECRET = pa.table({"a": [1]})
 
@@ -89,25 +92,48 @@ def test_values_are_parameters_and_never_text(tmp_path: Path) -> None:
     assert engine.run(text, (), {"word": "x' OR '1"}).read_all().to_pylist() == [{"word": "x' OR '1"}]
 
 
-def test_defined_relations_are_read_by_later_statements(tmp_path: Path) -> None:
+def test_a_name_stands_for_the_rows_that_a_statement_binds_to_it(tmp_path: Path) -> None:
     engine = DuckEngine(str(tmp_path))
-    engine.define("selected", "SELECT :path AS path, 'd' AS destination", path="a")
-    engine.define("selected", "SELECT :path AS path, 'd' AS destination", path="b")
-    assert engine.run("SELECT path FROM selected", (), {}).read_all().to_pylist() == [{"path": "b"}]
+    text = "SELECT :path AS path, 'd' AS destination"
+    first, second = (engine.keep_query("selected", text, path=path) for path in ("a", "b"))
+    for relation, path in ((first, "a"), (second, "b"), (first, "a")):
+        assert paths_in(engine, {"selected": relation}) == [path]
     with pytest.raises(NotFound, match="no relation"):
-        engine.define('x" AS SELECT 1; --', "SELECT 1 AS a")
+        paths_in(engine, {'x" AS SELECT 1; --': first}, 'x" AS SELECT 1; --')
+    with pytest.raises(UsageProblem, match="does not exist"):
+        paths_in(engine, {})
+
+
+def test_rows_end_with_their_last_reader(tmp_path: Path) -> None:
+    engine = DuckEngine(str(tmp_path))
+    kept, registered = engine.keep_query("a", "SELECT 'a' AS path"), engine.keep_rows(SECRET)
+    names = {kept.rows, registered.rows}
+    assert paths_in(engine, {"selected": kept}) == ["a"]
+    assert names <= relations_of(engine)
+    del kept, registered
+    with pytest.raises(UsageProblem, match="does not exist"):
+        paths_in(engine, {})
+    assert not names & relations_of(engine)
+
+
+def paths_in(engine: DuckEngine, bindings: Bindings, name: str = "selected") -> list[str]:
+    rows = engine.run("SELECT path FROM selected", [name], {}, bindings=bindings)
+    return [str(path) for path in rows.read_all()["path"].to_pylist()]
+
+
+def relations_of(engine: DuckEngine) -> set[str]:
+    connection = engine._connection
+    rows = connection.execute("SELECT table_name FROM information_schema.tables").fetchall()
+    return {name for (name,) in rows}
 
 
 def test_an_engine_does_not_see_relations_of_another(tmp_path: Path) -> None:
     first, second = DuckEngine(str(tmp_path)), DuckEngine(str(tmp_path))
-    first.define("selected", "SELECT 1 AS a")
-    first.give("chosen", SECRET)
-    for relation in ("selected", "chosen"):
+    bindings = {"selected": first.keep_query("a", "SELECT 1 AS a"), "chosen": first.keep_rows(SECRET)}
+    for name, relation in bindings.items():
         assert first.columns(relation) == ["a"]
         with pytest.raises(UsageProblem, match="does not exist"):
-            second.run(f"SELECT * FROM {relation}", (), {}).read_all()
-    second.define("selected", "SELECT 2 AS b")
-    assert first.run("SELECT * FROM selected", (), {}).read_all().to_pylist() == [{"a": 1}]
+            second.run(f"SELECT * FROM {name}", [name], {}).read_all()
 
 
 def test_a_fork_does_not_close_the_databases_of_its_parent(tmp_path: Path) -> None:

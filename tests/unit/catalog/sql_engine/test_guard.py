@@ -178,9 +178,9 @@ def test_an_error_marks_its_position(sql: str, message: str, mark: str, hint: st
 def test_an_error_of_duckdb_marks_its_position(sql: str, marked: str, tmp_path: Path) -> None:
     CatalogWriter(None, str(tmp_path)).migrate()
     engine = DuckEngine(f"{tmp_path}/catalog")
-    engine.give("files", pa.table({"path": ["a1/b'c"], "bytes": [10]}))
+    bindings = {"files": engine.keep_rows(pa.table({"path": ["a1/b'c"], "bytes": [10]}))}
     with pytest.raises(UsageProblem) as refused:
-        engine.select(check_select(sql, RELATIONS)).read_all()
+        engine.select(check_select(sql, RELATIONS), bindings).read_all()
     quoted, mark = refused.value.message.splitlines()[-2:]
     assert quoted[mark.index("^") : len(mark)] == marked
 
@@ -201,12 +201,13 @@ def test_hostile_sql_ends_in_bounded_time(sql: str, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(limits, "BYTES", 512 << 20)
     engine = DuckEngine(str(tmp_path))
     row = {name: ["a1/b'c"] for name in RELATIONS["files"]} | {"bytes": [10]}
-    engine.give("files", pa.table(row | {"at": pa.array([0], pa.timestamp("us"))}))
+    files = pa.table(row | {"at": pa.array([0], pa.timestamp("us"))})
+    bindings = {"files": engine.keep_rows(files)}
     start = time.process_time()
     try:
         checked = check_select(sql, RELATIONS)
         with Limits(engine.interrupt, seconds=0.3).running():
-            for batch in engine.select(checked):
+            for batch in engine.select(checked, bindings):
                 del batch
     except LakebackupError:
         pass

@@ -44,7 +44,7 @@ def test_memory_is_bounded(
     assert "memory" in capsys.readouterr().err
     assert main(["sql", "SELECT count(*) AS n FROM files", "--repo", str(backups.folder)]) == 0
     with pytest.raises(EnvironmentProblem, match="memory"):
-        reader.define_checked("chosen", check_select(f"SELECT {HUGE} AS path", reader.relations()))
+        reader.with_select("chosen", check_select(f"SELECT {HUGE} AS path", reader.relations()))
 
 
 def test_time_is_bounded(backups: MadeBackups, capsys: pytest.CaptureFixture[str]) -> None:

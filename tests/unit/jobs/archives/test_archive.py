@@ -6,11 +6,11 @@ import json
 import shutil
 import sqlite3
 from collections.abc import Iterable, Sequence
-from contextlib import closing, nullcontext
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -33,7 +33,6 @@ from lakebackup_jobs.archives.restore import ReadJob, line
 from lakebackup_jobs.archives.write_task import cas_of
 from lakebackup_jobs.lifecycle.atomic_dir import WORK
 from lakebackup_jobs.lifecycle.tasks import progress
-from lakebackup_jobs.lifecycle.tasks.task import run_all
 
 FULL, MONDAY, TUESDAY, WEDNESDAY = (f"2014-02-0{day}T020000Z" for day in (2, 3, 4, 5))
 
@@ -499,13 +498,10 @@ def test_an_exported_chain_of_topics_is_read_back_unchanged(
         all_records += [record for file in files for record in file]
     repository.flush()
     archive = tmp / "dest" / "shop" / "archive"
-    request = ArchiveExportRequest(str(repository.folder), str(archive), target_bytes=target_bytes)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(archive_export, "run_all", lambda job, numbers, *_: run_all(job, numbers, None))
-        patch.setattr(
-            archive_export, "recorded_restore", lambda *_, **__: nullcontext((None, {}))
-        )  # rows need Spark
-        archive_export.run(request, spark=cast("Any", object()), reporter=quiet())
+    request = ArchiveExportRequest(
+        str(repository.folder), str(archive), target_bytes=target_bytes, runner="local"
+    )
+    archive_export.run(request, reporter=quiet())
     rows = [
         (vbucket, seqno - 1, int(cas), key, value if cmd == 0x57 else None)
         for _, (cmd, vbucket, key, _, _, cas, _, value, seqno, *_) in read_archive(archive).rows

@@ -26,8 +26,8 @@ SPARK = cast(SparkSession, object())
 @pytest.mark.parametrize(
     ("options", "size", "session", "expected"),
     [
-        ({}, 16 * MIB, None, "local"),
-        ({}, 16 * MIB + 1, None, "spark"),
+        ({}, 64 * MIB, None, "local"),
+        ({}, 64 * MIB + 1, None, "spark"),
         ({}, None, None, "spark"),
         ({}, 0, SPARK, "spark"),
         ({"remote": "sc://there"}, 0, None, "spark"),
@@ -35,8 +35,11 @@ SPARK = cast(SparkSession, object())
         ({"local_below": 100}, 101, None, "spark"),
         ({"runner": "spark"}, 0, None, "spark"),
         ({"runner": "local"}, None, SPARK, "local"),
-        ({}, runner.of_files(64 * MIB), None, "local"),
+        ({}, runner.of_files(256 * MIB), None, "local"),
         ({}, runner.of_messages(2_000_000), None, "local"),
+        ({}, runner.of_restored_messages(256 * MIB, 1), None, "local"),
+        ({}, runner.of_restored_messages(1, 3_000_000), None, "spark"),
+        ({}, runner.of_restored_files(4 << 30), None, "local"),
     ],
 )
 def test_small_amounts_run_in_this_process(

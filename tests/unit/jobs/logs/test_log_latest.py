@@ -8,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakebackup.formats.logs.events import DEFAULT, WRITE
+from lakebackup.store.plan_file import PlanFile
 from lakebackup.store.roots import Roots
-from lakebackup_jobs.logs.restore.apply import pieces
-from lakebackup_jobs.logs.restore.splits import Latest, LogSplits, ReadJob, latest_of
+from lakebackup_jobs.logs.restore.content import pieces
+from lakebackup_jobs.logs.restore.shares import Latest, LogShares, ReadJob, latest_of
 
 SCHEMA = pa.schema(
     [
@@ -56,17 +57,19 @@ def test_the_latest_of_each_key(batch_rows: list[list[tuple[int, bytes, int, int
     ("kind", "expected"), [(WRITE, [False, True, True, False]), (DEFAULT, [False, True, True, False])]
 )
 def test_a_span_excludes_its_start_and_includes_its_end(kind: str, expected: list[bool]) -> None:
-    splits = LogSplits("", "", {}, Roots({}), 10, 20, 11, None, None, True, None)
+    shares = LogShares("", "", PlanFile("", ()), {}, Roots({}), 10, 20, 11, None, None, True, None)
     rows = [(None, b"a", None, ts, ts, "P", 0, 0) for ts in (10, 11, 20, 21)]
     batch = pa.RecordBatch.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in rows], SCHEMA)
-    assert ReadJob(splits, kind)._wanted(batch).to_pylist() == expected
+    assert ReadJob(shares, kind)._wanted(batch).to_pylist() == expected
 
 
 def test_a_range_of_keys_includes_its_start_and_excludes_its_end() -> None:
-    splits = LogSplits("", "", {}, Roots({}), 0, 9, None, b"b".hex(), b"d".hex(), True, None)
+    shares = LogShares(
+        "", "", PlanFile("", ()), {}, Roots({}), 0, 9, None, b"b".hex(), b"d".hex(), True, None
+    )
     rows = [(None, key, None, 1, 1, "P", 0, 0) for key in (b"a", b"b", b"c\xff", b"d")]
     batch = pa.RecordBatch.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in rows], SCHEMA)
-    assert ReadJob(splits, WRITE)._wanted(batch).to_pylist() == [False, True, True, False]
+    assert ReadJob(shares, WRITE)._wanted(batch).to_pylist() == [False, True, True, False]
 
 
 def test_a_task_holds_a_small_part_of_a_huge_log() -> None:

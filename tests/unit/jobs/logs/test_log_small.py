@@ -19,8 +19,8 @@ from lakebackup.sql_engine.delta.new_table import create_table
 from lakebackup.sql_engine.delta.table import put_rows
 from lakebackup.storage import open_storage
 from lakebackup_jobs.lifecycle.tasks.errors import arrow_schema
+from lakebackup_jobs.logs.restore.shares import CHANGES, VALUES, WRITES
 from lakebackup_jobs.logs.restore.small import behind_ends, last_of_tables, named, with_values
-from lakebackup_jobs.logs.restore.splits import VALUES, WRITES
 
 number = st.integers(0, 3)
 positions = st.tuples(number, number, number, number)  # table, commit ts, seq, sub
@@ -78,12 +78,12 @@ def test_values_come_from_the_write_or_from_before_the_commit() -> None:
 
 def test_rows_of_a_table_without_a_name_have_none() -> None:
     rows = writes((1, b"a", b"1", 5, 9, PUTS, 0, 0), (2, b"a", b"2", 5, 9, PUTS, 0, 0))
-    named_rows = named(rows, [NamedTable(2, "shop", "orders")]).to_pylist()
+    named_rows = named(rows, [NamedTable(2, "shop", "orders")], CHANGES).to_pylist()
     assert [(row["table_id"], row["db"], row["name"]) for row in named_rows] == [
         (1, None, None),
         (2, "shop", "orders"),
     ]
-    assert named(rows, [])["name"].null_count == 2
+    assert named(rows, [], CHANGES)["name"].null_count == 2
 
 
 def test_a_table_is_created_once_and_is_readable_with_its_file_verified(tmp_path: Path) -> None:

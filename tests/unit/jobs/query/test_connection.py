@@ -18,7 +18,7 @@ from tests.support.made_backups import MadeBackups, Record
 import lakebackup
 from lakebackup.errors import EnvironmentProblem, NeedsSpark, NotFound, Refused, UsageProblem
 from lakebackup.plan.topics.request import RestoreRequest
-from lakebackup.requests import Request
+from lakebackup.requests import RunRequest
 from lakebackup.rules.times import format_ts
 from lakebackup_jobs.cli.output.rows import json_line
 from lakebackup_jobs.connection import Connection, RestoreOptions
@@ -251,7 +251,7 @@ def test_the_package_exports_what_its_documentation_names() -> None:
 def test_options_are_those_of_the_request() -> None:
     """An option that the request gets later cannot be forgotten here."""
     request_fields = {field.name for field in fields(RestoreRequest)} - {
-        field.name for field in fields(Request)
+        field.name for field in fields(RunRequest)
     }
     field_names = {"to_time": "to_ts", "from_time": "from_ts"}
     options = {field_names.get(name, name) for name in RestoreOptions.__annotations__}

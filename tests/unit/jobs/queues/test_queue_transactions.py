@@ -21,6 +21,7 @@ from lakebackup.store.reader import CatalogReader
 from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.lifecycle.progress import Reporter
 from lakebackup_jobs.lifecycle.tasks.part import Parts
+from lakebackup_jobs.lifecycle.tasks.plan_shares import stored_plan
 from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.queues.backup.draft import InProgress
 from lakebackup_jobs.queues.backup.listing import Listing
@@ -28,7 +29,7 @@ from lakebackup_jobs.queues.backup.open_transactions import Open
 from lakebackup_jobs.queues.restore import summary
 from lakebackup_jobs.queues.restore.prepare import prepare
 from lakebackup_jobs.queues.restore.restore_state import Done, Prepared, RestoreState, TopicsBefore
-from lakebackup_jobs.queues.restore.splits import found as found_splits
+from lakebackup_jobs.queues.restore.shares import partitions as partitions_of
 from lakebackup_jobs.queues.transaction_ids import read_ids
 from lakebackup_jobs.queues.transaction_scan import SCAN_SCHEMA, RangeScan, ScanWriter
 from lakebackup_jobs.targets.topics import NewTopic
@@ -97,7 +98,7 @@ def test_a_restore_prepares_splits_without_open_transactions(
     plan = plan_restore(request, reader, lambda *_: 0)
     work, state = Workspace(request, "social", QUIET), RestoreState(queues.storage, BACKUP)
     topics: Any = Topics()
-    prepared = prepare(request, work, topics, state, plan)
+    prepared = prepare(request, work, topics, state, plan, reader)
     assert state.read(Prepared) == prepared
     assert (prepared.first_tid, prepared.to_tid, prepared.upto_tid) == (5, to_tid or 22, to_tid)
     assert (prepared.open_transactions, set(prepared.open_ids)) == (len(skipped_ids), skipped_ids)
@@ -107,12 +108,12 @@ def test_a_restore_prepares_splits_without_open_transactions(
         transaction_id.decode() for transaction_id in read_ids(queues.storage, path).to_pylist()
     } == skipped_ids
     assert not list(queues.storage.list(f"{state.folder}scan/"))
-    splits = found_splits(queues.storage, state.folder)
-    assert splits is not None
+    stored = stored_plan(queues.storage, state.folder)
+    assert stored is not None
     partitions = [
         partition.scope + partition.region
-        for task in splits.numbers
-        for partition, _ in splits.partitions(task)
+        for task in stored[0].numbers
+        for partition, _ in partitions_of(stored[0], task)
     ]
     assert sorted(partitions) == ["delta.00", "delta.01", "journal.00"]
     assert [content_of(file, reader) for file in plan.config]

@@ -27,7 +27,7 @@ from lakebackup.plan.snapshots.restore import SnapshotRestoreRequest
 from lakebackup.rows.upkeep import Check
 from lakebackup.rules import layout
 from lakebackup_jobs.cli import main
-from lakebackup_jobs.lifecycle.tasks.arrow_splits import ArrowSplitWriter
+from lakebackup_jobs.lifecycle.tasks.plan_shares import weighed
 from lakebackup_jobs.snapshots import restore as restore_snapshot
 from lakebackup_jobs.snapshots import target
 from lakebackup_jobs.snapshots.restore import run
@@ -103,7 +103,7 @@ def test_each_backup_comes_back_as_it_was(snapshots: GivenSnapshots, tmp_path: P
 def test_all_is_durable_before_the_state_is_deleted(
     snapshots: GivenSnapshots, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(restore_snapshot, "_SPLIT_BYTES", 1)  # several splits, and one sync for all
+    monkeypatch.setattr(restore_snapshot, "_SHARE_BYTES", 1)  # several shares, and one sync for all
     target_folder = tmp_path / "out"
     synced = []
     sync = write._sync_file_system
@@ -187,23 +187,23 @@ def test_a_restore_that_is_complete_says_so(snapshots: GivenSnapshots, tmp_path:
     assert restore(snapshots, target_folder, to_ts=1000)["done_before"]
 
 
-def test_splits_are_cut_where_the_object_changes(
+def test_shares_are_cut_where_the_object_changes(
     snapshots: GivenSnapshots, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(restore_snapshot, "_SPLIT_BYTES", 1)
-    monkeypatch.setattr(restore_snapshot, "_MOST_SPLITS", 1 << 40)
-    split_numbers = list[int]()
+    monkeypatch.setattr(restore_snapshot, "_SHARE_BYTES", 1)
+    monkeypatch.setattr(restore_snapshot, "MOST_TASKS", 1 << 40)
+    task_numbers = list[int]()
     run = WriteJob.run
 
-    def record_split(job: WriteJob, number: int) -> Any:
-        split_numbers.append(number)
+    def record_task(job: WriteJob, number: int) -> Any:
+        task_numbers.append(number)
         return run(job, number)
 
-    monkeypatch.setattr(WriteJob, "run", record_split)
+    monkeypatch.setattr(WriteJob, "run", record_task)
     restore(snapshots, tmp_path / "out", to_ts=1000)
     assert contents(tmp_path / "out") == expected(SNAPSHOTS[0])
     # One for each object: a pack, a file, and one of two hard links.
-    assert sorted(split_numbers) == [0, 1, 2]
+    assert sorted(task_numbers) == [0, 1, 2]
     assert (tmp_path / "out/t1/a2/000001.sst").samefile(tmp_path / "out/t1/a2/000003.sst")
 
 
@@ -386,7 +386,7 @@ def test_flags_that_contradict_each_other_are_refused(
     assert why in capsys.readouterr().err
 
 
-def test_splits_have_about_one_size_and_never_divide_an_object() -> None:
+def test_shares_have_about_one_size_and_never_divide_an_object() -> None:
     dice = random.Random(3)
     rows = [
         {
@@ -402,15 +402,9 @@ def test_splits_have_about_one_size_and_never_divide_an_object() -> None:
     cuts = sorted(dice.sample(range(len(rows)), 40))
     batches = [b for a, z in pairwise([0, *cuts, len(rows)]) for b in table[a:z].to_batches()]
     size = 10 * restore_snapshot.FILE_COST
-    pieces = list(
-        ArrowSplitWriter("", "", size, weight="bytes", each=restore_snapshot.FILE_COST)._numbered(batches)
-    )
-    assert [row for _, piece in pieces for row in piece.to_pylist()] == rows
-    assert [split for split, _ in pieces] == sorted(split for split, _ in pieces)
-    splits: dict[int, list[str]] = {}
-    for split, piece in pieces:
-        splits.setdefault(split, []).extend(piece.column("path").to_pylist())
-    path_sets = [set(paths) for paths in splits.values()]
-    assert sum(map(len, path_sets)) == 300
-    assert all(len(paths) <= 10 + 40 for paths in splits.values())
-    assert len(splits) > len(rows) / 50
+    shares = weighed(batches, size, weight="bytes", each=restore_snapshot.FILE_COST)
+    paths_by_share = [[row["path"] for row in rows[share.first : share.end]] for share in shares]
+    assert sum(map(len, paths_by_share)) == len(rows)
+    assert sum(len(set(paths)) for paths in paths_by_share) == 300
+    assert all(len(paths) <= 10 + 40 for paths in paths_by_share)
+    assert len(shares) > len(rows) / 50

@@ -15,9 +15,10 @@ from lakebackup.plan.topics.restore import RestorePlan
 from lakebackup_jobs.kafka.admin.committed import Ends, Progress
 from lakebackup_jobs.kafka.client import produce
 from lakebackup_jobs.kafka.format.records import OFFSET
-from lakebackup_jobs.lifecycle.tasks.splits import resumed_plan, write_splits
+from lakebackup_jobs.lifecycle.tasks.plan_shares import stored_plan
 from lakebackup_jobs.targets import replay_task
 from lakebackup_jobs.targets.replay_task import ReplayJob
+from lakebackup_jobs.topics.restore import store_partitions
 
 
 class Brokers:
@@ -99,7 +100,7 @@ def job_of(folder: Path) -> ReplayJob:
     backups = make_backups(folder)
     plan = plan_of(backups)
     return ReplayJob(
-        splits=write_splits(backups.storage, plan, "restores/r/"),
+        shares=store_partitions(backups.storage, "restores/r/", plan),
         roots=backups.reader().destinations(),
         targets={"orders": "copy"},
         from_ts=None,
@@ -192,18 +193,18 @@ def test_a_newer_backup_changes_nothing_about_a_restore_that_is_resumed(tmp_path
     """The translations ended where the newer backup ended, and --continue left out the records between."""
     backups = make_backups(tmp_path)
     first_plan = replace(plan_of(backups), until={("orders", "1"): 7})
-    assert resumed_plan(backups.storage, "restores/r/", first_plan) is None
-    splits = write_splits(backups.storage, first_plan, "restores/r/")
+    assert stored_plan(backups.storage, "restores/r/") is None
+    shares = store_partitions(backups.storage, "restores/r/", first_plan)
     backups.backup([[Record(0, n) for n in range(5, 9)]])
     newer_plan = plan_of(backups)
     assert newer_plan.ends == {("orders", "0"): 9}
-    resumed = resumed_plan(backups.storage, "restores/r/", newer_plan)
-    assert resumed is not None
+    stored = stored_plan(backups.storage, "restores/r/")
+    assert stored is not None
+    assert stored[0] == shares
+    resumed = newer_plan.resumed(stored[0].file, stored[1])
     assert (resumed.ends, resumed.until, resumed.at) == ({("orders", "0"): 5}, first_plan.until, 1)
     assert (resumed.topics, resumed.begins, resumed.entries) == (first_plan.topics, first_plan.begins, 5)
-    assert write_splits(backups.storage, resumed, "restores/r/") == splits
-    # A run that kept only its splits leaves their ends unknown.
-    backups.storage.delete("restores/r/plan/resume.json")
-    resumed = resumed_plan(backups.storage, "restores/r/", newer_plan)
-    assert resumed is not None
+    assert resumed.file.table().equals(first_plan.file.table())
+    # A run that recorded nothing but its rows leaves their ends unknown.
+    resumed = newer_plan.resumed(stored[0].file, {})
     assert (resumed.begins, resumed.ends) == ({}, {})

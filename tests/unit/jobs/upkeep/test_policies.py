@@ -489,8 +489,9 @@ def test_a_drill_is_due_once_for_each_time_of_its_schedule(
     assert due_run.due_ts == due_ts
     old.add(filled(Drill, source="prod", at=1000 * due_ts, outcome="failed"))
     old.flush()
-    reader = old.reader()
-    reader.give("clock", clock_at(later))  # by the real clock, the drill is from the future
+    reader = old.reader().with_rows(
+        "clock", clock_at(later)
+    )  # by the real clock, the drill is from the future
     assert policies.due(reader, None, later) == []
 
 

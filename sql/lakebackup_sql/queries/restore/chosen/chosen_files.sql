@@ -7,3 +7,4 @@ FROM files AS f
 JOIN chosen AS c ON f.destination = c.destination AND f.path = c.path
 WHERE f.path BETWEEN :first_path AND :last_path
   AND (CAST(:first_scope AS STRING) IS NULL OR f.scope BETWEEN :first_scope AND :last_scope)
+ORDER BY f.scope, f.epoch, f.region, f.start_position, f.path

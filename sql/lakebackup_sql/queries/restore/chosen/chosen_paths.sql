@@ -13,3 +13,4 @@ WHERE f.path BETWEEN :first_path AND :last_path
   AND (CAST(:first_scope AS STRING) IS NULL OR f.scope BETWEEN :first_scope AND :last_scope)
 GROUP BY f.path
 HAVING COUNT(DISTINCT f.destination) = 1
+ORDER BY scope, epoch, region, start_position, path

@@ -13,4 +13,4 @@ LEFT JOIN (
   GROUP BY t.scope, t.epoch, t.region
 ) AS r ON f.scope = r.scope AND f.epoch = r.epoch AND f.region = r.region
 WHERE r.position IS NULL OR f.end_position > r.position
-ORDER BY f.destination, f.path
+ORDER BY f.scope, f.epoch, f.region, f.start_position, f.path

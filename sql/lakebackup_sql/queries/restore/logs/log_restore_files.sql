@@ -2,7 +2,7 @@
 -- ts; and values that are stored apart from them, from the least start ts that a chosen file of writes names, since a
 -- transaction writes its values before it commits. Of the tables :tables (null: all but those in :without), and of keys
 -- in [:first_key, :beyond_key) (lower hex; null: no bound); a file that begins with the empty key may hold the end of a
--- whole table. What was deleted below writes (rollbacks, garbage collection) changes no committed value.
+-- whole table: such files of writes come before the others. What was deleted below writes (rollbacks, garbage collection) changes no committed value.
 WITH own AS (
   SELECT f.*
   FROM files AS f
@@ -39,3 +39,4 @@ FROM own AS o
 CROSS JOIN shift AS s
 WHERE (o.cf = 'write' AND o.max_ts > :start_ts)
   OR (o.cf = 'default' AND o.max_ts >= s.ts)
+ORDER BY o.cf, CASE WHEN o.start_key = '' THEN 0 ELSE 1 END, o.scope, o.path

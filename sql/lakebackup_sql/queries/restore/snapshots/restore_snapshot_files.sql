@@ -1,6 +1,6 @@
 -- Files of snapshots to restore: those of backup :number of :source, of the tables :scopes and tablets :regions alone
 -- where they are given; or, without :number, those that a person's SELECT chose (relation snapshot_chosen: the key of
--- snapshot_files).
+-- snapshot_files). They are in the order of their objects, each as the files' bytes lie in it.
 -- target: where a file goes, below the folder, in the form :layout: tree (table/tablet/name), yugabyte
 --   (table-…/tablet-…/name) or flat (name); files of no table, or of a table that is not parted, have one folder less
 SELECT
@@ -36,3 +36,4 @@ OR EXISTS (
     AND c.name = f.name
     AND c.added_in = f.added_in
 )
+ORDER BY f.destination, f.path, f.position, f.bytes, target

@@ -110,12 +110,12 @@ def test_times_between_two_chains_come_from_the_later_unless_it_lacks_them(
 ) -> None:
     reader = two_fulls.planner()
     plan = plan_restore(request(two_fulls, to_ts=time_of("06:35:00")), reader)
-    assert [part.backup_id for part in read_backups(plan)] == [backup_id(1), backup_id(2)]
+    assert [part.backup_id for part in read_backups(plan, reader)] == [backup_id(1), backup_id(2)]
     assert plan.obstacles == ()
     # The topic still had the records after the chain's end, so the next full holds them.
     reader = two_fulls.planner()
     plan = plan_restore(request(two_fulls, to_ts=time_of("07:00:00")), reader)
-    assert [part.backup_id for part in read_backups(plan)] == [backup_id(3)]
+    assert [part.backup_id for part in read_backups(plan, reader)] == [backup_id(3)]
     assert plan.obstacles == ()
     # If the next full has a gap there, times between the chains are refused, and earlier ones are not.
     (topic,) = plan.topics
@@ -130,7 +130,7 @@ def test_times_between_two_chains_come_from_the_later_unless_it_lacks_them(
 def test_any_retained_backup_can_be_restored_by_its_id(two_fulls: MadeBackups) -> None:
     reader = two_fulls.planner()
     plan = plan_restore(request(two_fulls, backup=backup_id(2)), reader)
-    assert [part.backup_id for part in read_backups(plan)] == [backup_id(1), backup_id(2)]
+    assert [part.backup_id for part in read_backups(plan, reader)] == [backup_id(1), backup_id(2)]
     assert (plan.topics[0].end_ts, plan.entries) == (time_of("06:39:15"), 4)
     # A second plan is the same.
     assert plan_restore(request(two_fulls, backup=backup_id(2)), reader).entries == 4
@@ -161,7 +161,7 @@ def test_a_merge_and_the_merged_backups_are_both_shown(tmp_path: Path) -> None:
     )
     reader = backups.reader()
     plan = plan_restore(request(backups), reader)
-    ((topics, (used_set, merged_set)),) = other_paths(plan)
+    ((topics, (used_set, merged_set)),) = other_paths(plan, reader)
     assert topics == ["orders"]
     assert [s.backup_id for s in used_set.steps] == [backup_id(1), merge]
     assert [s.backup_id for s in merged_set.steps] == [backup_id(1), backup_id(2), backup_id(3)]

@@ -188,14 +188,15 @@ def test_a_continued_compacted_topic_lacks_no_deletions(tmp_path: Path, stay: in
     plan = replace(plan, topics=(replace(topic, settings=settings),))
     columns = {"scope": "orders", "epoch": EPOCH, "region": "0", "target_epoch": "id-1", "to_position": 4}
     row = filled(Translation, source="prod", cluster="c", restore_id="r1", at=1, **columns)
-    reader.give("translations", pa.Table.from_pylist([as_row(row)], ARROW_SCHEMAS["translations"]))
+    translations = pa.Table.from_pylist([as_row(row)], ARROW_SCHEMAS["translations"])
+    reader = reader.with_rows("translations", translations)
     if stay > 1_000:
-        assert plan_rest(plan, "c", {"orders": "id-1"}, None).until == {("orders", "0"): 4}
+        assert plan_rest(plan, reader, "c", {"orders": "id-1"}, None).until == {("orders", "0"): 4}
         return
     with pytest.raises(Refused, match="Topic orders may keep keys that were deleted"):
-        plan_rest(plan, "c", {"orders": "id-1"}, None)
+        plan_rest(plan, reader, "c", {"orders": "id-1"}, None)
     plain = replace(plan, topics=(replace(topic, settings=TopicSettings({})),))
-    assert plan_rest(plain, "c", {"orders": "id-1"}, None).until == {("orders", "0"): 4}
+    assert plan_rest(plain, reader, "c", {"orders": "id-1"}, None).until == {("orders", "0"): 4}
 
 
 def test_a_continued_restore_has_no_gap(tmp_path: Path) -> None:
@@ -207,8 +208,9 @@ def test_a_continued_restore_has_no_gap(tmp_path: Path) -> None:
 
     def continued_plan(to_ts: int | None = None, **changes: Any) -> Any:
         row = filled(Translation, source="prod", cluster="c", restore_id="r1", at=1, to_ts=to_ts, **columns)
-        reader.give("translations", pa.Table.from_pylist([as_row(row)], ARROW_SCHEMAS["translations"]))
-        return plan_rest(replace(plan, **changes), "c", {"orders": "id-1"}, None)
+        translations = pa.Table.from_pylist([as_row(row)], ARROW_SCHEMAS["translations"])
+        restored = reader.with_rows("translations", translations)
+        return plan_rest(replace(plan, **changes), restored, "c", {"orders": "id-1"}, None)
 
     assert continued_plan().until == {("orders", "0"): 1}
     with pytest.raises(Refused, match="restored in part: some records were left out"):
@@ -224,12 +226,13 @@ def test_an_unfinished_restore_is_not_added_to(tmp_path: Path) -> None:
     backups.backup([[Record(0, 1)]])
     target = {"cluster": "c", "topics": {"orders": "id-1"}}
     backups.add(filled(Restore, restore_id="r1", at=1, state="running", detail=json.dumps({"into": target})))
-    plan = plan_restore(RestoreRequest(str(tmp_path), "kafka://b:1", topics=("orders",)), backups.planner())
+    reader = backups.planner()
+    plan = plan_restore(RestoreRequest(str(tmp_path), "kafka://b:1", topics=("orders",)), reader)
     with pytest.raises(Refused, match="Restore r1 into topic orders did not end"):
-        refuse_unfinished(plan, "c", {"orders": "id-1"}, None)
-    refuse_unfinished(plan, "c", {"orders": "id-1"}, "r1")  # r1 itself is resumed
-    refuse_unfinished(plan, "c", {"orders": "id-2"}, None)  # deleted and created again
-    refuse_unfinished(plan, "d", {"orders": "id-1"}, None)
+        refuse_unfinished(plan, reader, "c", {"orders": "id-1"}, None)
+    refuse_unfinished(plan, reader, "c", {"orders": "id-1"}, "r1")  # r1 itself is resumed
+    refuse_unfinished(plan, reader, "c", {"orders": "id-2"}, None)  # deleted and created again
+    refuse_unfinished(plan, reader, "d", {"orders": "id-1"}, None)
 
 
 def test_an_unknown_topic_is_named_with_similar_ones(tmp_path: Path) -> None:

@@ -15,10 +15,11 @@ if TYPE_CHECKING:
 class LazyDataset(ds.InMemoryDataset):  # type: ignore[misc]
     """A dataset whose batches come from the function `scan`. `rows`: an empty table with its schema.
 
-    It has what DuckDB calls of a dataset.
+    `scan` gets the names of the columns that are read; it may return more. The class has what DuckDB calls of
+    a dataset.
     """
 
-    def __init__(self, rows: pa.Table, scan: Callable[[], Iterator[pa.RecordBatch]]) -> None:
+    def __init__(self, rows: pa.Table, scan: Callable[[Sequence[str]], Iterator[pa.RecordBatch]]) -> None:
         super().__init__(rows)
         self._scan = scan
 
@@ -27,7 +28,8 @@ class LazyDataset(ds.InMemoryDataset):  # type: ignore[misc]
         schema = pa.schema([self.schema.field(name) for name in names])
 
         def batches() -> Iterator[pa.RecordBatch]:
-            for batch in self._scan():
+            # The condition may be on other columns than those of the result.
+            for batch in self._scan(names if filter is None else self.schema.names):
                 table = pa.Table.from_batches([batch])
                 if filter is not None:
                     table = table.filter(filter)

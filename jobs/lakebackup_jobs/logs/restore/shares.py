@@ -1,6 +1,6 @@
-"""Records the log files that a restore reads in splits, and reads their records in Spark tasks.
+"""Records the plan of a log's restore, and reads the records of its files in Spark tasks.
 
-A split lists the files that one task reads, so no process holds the whole list.
+A share is the rows of the plan that one task reads, so no process holds the list of files.
 """
 
 from __future__ import annotations
@@ -15,20 +15,21 @@ import pyarrow.compute as pc
 
 from lakebackup.formats.logs.events import DEFAULT, DELETES, PUTS, TRUNCATES, WRITE
 from lakebackup.formats.logs.logfile import read_log_file
+from lakebackup.rules import layout
 from lakebackup.sql_engine.worker import PerNumber, settle
 from lakebackup.storage import open_storage
-from lakebackup_jobs.lifecycle.tasks.arrow_splits import WRITTEN, ArrowSplitWriter
+from lakebackup_jobs.lifecycle.tasks.plan_shares import Share, clear, weighed
 from lakebackup_jobs.lifecycle.tasks.progress import TaskProgress
-from lakebackup_jobs.lifecycle.tasks.splits import clear
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
     from lakebackup.formats.logs.cipher import LogKeys
     from lakebackup.plan.logs.restore import LogRestorePlan
     from lakebackup.storage import Storage
+    from lakebackup.store.plan_file import PlanFile
     from lakebackup.store.roots import Roots
 
 WRITES = (
@@ -62,17 +63,19 @@ _ROWS = 16_384
 
 
 @dataclass(frozen=True, slots=True)
-class LogSplits:
-    """The splits of a planned restore, below `folder` of the storage at `uri`.
+class LogShares:
+    """The recorded plan of a restore, below `folder` of the storage at `uri`.
 
-    `paths`: the splits of each kind (WRITE, DEFAULT, ENDS). `roots`: destination id -> URI. Tasks drop
-    records outside `(start_ts, end_ts]` and outside `[first_key, beyond_key)`. `begin_ts`: the least start ts
-    of a value. `checksum`: whether the files are checked. `keys`: of encrypted files.
+    `shares`: the rows of `file` that each task of a kind (WRITE, DEFAULT, ENDS) reads. `roots`: destination
+    id -> URI. Tasks drop records outside `(start_ts, end_ts]` and outside `[first_key, beyond_key)`.
+    `begin_ts`: the least start ts of a value. `checksum`: whether the files are checked. `keys`: of encrypted
+    files. `full`: the URI of the table of the full on which the restore is based; None: there is none.
     """
 
     uri: str
     folder: str
-    paths: Mapping[str, tuple[str, ...]]
+    file: PlanFile
+    shares: Mapping[str, Sequence[Share]]
     roots: Roots
     start_ts: int
     end_ts: int
@@ -81,10 +84,11 @@ class LogSplits:
     beyond_key: str | None
     checksum: bool
     keys: LogKeys | None
+    full: str | None = None
 
     def frame(self, spark: SparkSession, kind: str) -> DataFrame:
         """The records of a kind (WRITE, DEFAULT, ENDS), read by tasks: columns WRITES or VALUES."""
-        numbers = range(len(self.paths.get(kind, ())))
+        numbers = range(len(self.shares.get(kind, ())))
         return ReadJob(self, kind).over(spark, numbers, VALUES if kind == DEFAULT else WRITES)
 
     def task_progress(self) -> TaskProgress:
@@ -92,29 +96,34 @@ class LogSplits:
         return TaskProgress(open_storage(self.uri), self.folder)
 
     def clear(self) -> None:
-        """Delete the splits."""
+        """Delete the recorded plan."""
         clear(open_storage(self.uri), self.folder)
 
 
-def write_splits(
-    storage: Storage, plan: LogRestorePlan, folder: str, *, keys: LogKeys | None, checksum: bool
-) -> LogSplits:
-    """Write the splits of a planned restore below `folder`; returns them."""
+def store_shares(
+    storage: Storage,
+    plan: LogRestorePlan,
+    folder: str,
+    *,
+    roots: Roots,
+    keys: LogKeys | None,
+    checksum: bool,
+) -> LogShares:
+    """Record a plan below `folder`, and divide its files among tasks."""
+    values, ends, files = plan.values.files, plan.whole_tables, plan.values.files + plan.writes.files
     size = max(_SHARE, plan.raw_bytes // _MOST_SHARES)
-    paths = {
-        kind: _deal(storage, plan, f"{folder}plan/{kind}-", size, cf=cf, ends=kind == ENDS)
-        for kind, cf, needed in (
-            (WRITE, WRITE, plan.writes.files),
-            (DEFAULT, DEFAULT, plan.values.files),
-            (ENDS, WRITE, plan.whole_tables),
-        )
-        if needed
-    }
-    return LogSplits(
+    copy = plan.file.copy_to(storage, f"{folder}plan/")
+    return LogShares(
         uri=storage.uri,
         folder=folder,
-        paths=paths,
-        roots=plan.chosen.reader.destinations(),
+        file=copy,
+        # What may truncate tables is read as writes, and once more by itself.
+        shares={
+            DEFAULT: _shares(copy, 0, values, size),
+            WRITE: _shares(copy, values, files, size),
+            ENDS: _shares(copy, values, values + ends, size),
+        },
+        roots=roots,
         start_ts=plan.start_ts,
         end_ts=plan.end_ts,
         begin_ts=plan.begin_ts,
@@ -122,45 +131,42 @@ def write_splits(
         beyond_key=plan.parameters["beyond_key"],
         checksum=checksum,
         keys=keys,
+        full=f"{roots.uri(plan.full.destination)}/{layout.full_folder(plan.source, plan.full.backup_id)}"
+        if plan.full
+        else None,
     )
 
 
-def _deal(
-    storage: Storage, plan: LogRestorePlan, name: str, size: int, *, cf: str, ends: bool
-) -> tuple[str, ...]:
-    def spread(rows: DataFrame) -> DataFrame:
-        tasks = rows.repartitionByRange(1 + plan.raw_bytes // size, "scope", "path")
-        return tasks.sortWithinPartitions("scope", "path")
-
-    writer = ArrowSplitWriter(storage.uri, name, size, weight="raw_bytes")
-    rows = plan.chosen.map(writer, WRITTEN, "log_restore_order", spread=spread, cf=cf, ends=ends)
-    return tuple(row["path"] for row in rows)
+def _shares(file: PlanFile, first: int, end: int, size: int) -> list[Share]:
+    """The rows `[first, end)` in shares of about `size` uncompressed bytes."""
+    batches = file.batches(first, end, ["destination", "path", "raw_bytes"])
+    shares = weighed(batches, size, weight="raw_bytes")
+    return [Share(first + share.first, first + share.end) for share in shares]
 
 
 @dataclass(frozen=True, slots=True)
 class ReadJob(PerNumber):
-    """Reads the records of splits that belong to the restore."""
+    """Reads the records of shares that belong to the restore."""
 
-    splits: LogSplits
+    shares: LogShares
     kind: str
 
     def rows(self, number: int) -> Iterator[pa.RecordBatch]:
-        storage = open_storage(self.splits.uri)
-        path = self.splits.paths[self.kind][number]
-        count = TaskProgress(storage, self.splits.folder).counter(f"{self.kind}-{number}")
-        with pa.ipc.open_stream(storage.get(path)) as stream:
-            for row in (row for batch in stream for row in batch.to_pylist()):
+        share = self.shares.shares[self.kind][number]
+        count = self.shares.task_progress().counter(f"{self.kind}-{number}")
+        for batch in self.shares.file.batches(share.first, share.end):
+            for row in batch.to_pylist():
                 yield from self._read(row)
                 if self.kind != ENDS:
                     count(row["entries"], row["bytes"])
 
     def _read(self, row: Mapping[str, Any]) -> Iterator[pa.RecordBatch]:
-        """The records of a file, which is a row of the query log_restore_order."""
-        splits = self.splits
-        storage, file = splits.roots.open(row["destination"]), SimpleNamespace(**row)
+        """The records of a file, which is a row of the plan."""
+        shares = self.shares
+        storage, file = shares.roots.open(row["destination"]), SimpleNamespace(**row)
         names = [column.split()[0] for column in (VALUES if self.kind == DEFAULT else WRITES).split(", ")]
         batches = []
-        for batch in read_log_file(storage, file, splits.keys, checksum=splits.checksum):
+        for batch in read_log_file(storage, file, shares.keys, checksum=shares.checksum):
             selected = batch.filter(self._wanted(batch))
             if len(selected):
                 table = pa.repeat(pa.scalar(int(row["scope"]), pa.int64()), len(selected))
@@ -170,20 +176,20 @@ class ReadJob(PerNumber):
         yield from latest_of(batches) if self.kind == WRITE else batches
 
     def _wanted(self, batch: pa.RecordBatch) -> pa.Array:
-        splits = self.splits
+        shares = self.shares
         if self.kind == DEFAULT:
-            ts, low = batch["start_ts"], (splits.begin_ts or 0) - 1
+            ts, low = batch["start_ts"], (shares.begin_ts or 0) - 1
             kinds: tuple[str, ...] | None = None
         else:
-            ts, low = batch["commit_ts"], splits.start_ts
+            ts, low = batch["commit_ts"], shares.start_ts
             kinds = (TRUNCATES,) if self.kind == ENDS else (PUTS, DELETES)
-        mask = pc.and_(pc.greater(ts, low), pc.less_equal(ts, splits.end_ts))
+        mask = pc.and_(pc.greater(ts, low), pc.less_equal(ts, shares.end_ts))
         if kinds is not None:
             mask = pc.and_(mask, pc.is_in(batch["type"], pa.array(kinds)))
-        if self.kind != ENDS and splits.first_key is not None:
-            mask = pc.and_(mask, pc.greater_equal(batch["key"], bytes.fromhex(splits.first_key)))
-        if self.kind != ENDS and splits.beyond_key is not None:
-            mask = pc.and_(mask, pc.less(batch["key"], bytes.fromhex(splits.beyond_key)))
+        if self.kind != ENDS and shares.first_key is not None:
+            mask = pc.and_(mask, pc.greater_equal(batch["key"], bytes.fromhex(shares.first_key)))
+        if self.kind != ENDS and shares.beyond_key is not None:
+            mask = pc.and_(mask, pc.less(batch["key"], bytes.fromhex(shares.beyond_key)))
         return mask
 
 
