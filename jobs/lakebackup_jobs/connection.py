@@ -193,11 +193,11 @@ class Connection:
 
         Raises NotFound for a source that does not exist.
         """
-        from lakebackup.rules.kinds import require_known
+        from lakebackup.rules import kinds
 
         def list_backups(reader: CatalogReader) -> Result:
             if source:
-                require_known(reader, source)
+                kinds.require_known(reader, source)
             return Result(reader.query("list_backups", source=source or self.settings.source))
 
         with self._error_words():
