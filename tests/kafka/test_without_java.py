@@ -48,7 +48,8 @@ def test_topics_are_backed_up_and_restored_into_topics_and_a_folder(
     commands: Commands, broker: Broker, orders: str, tmp_path: Path
 ) -> None:
     copy = f"{orders}-copy"
-    backup = commands.told("backup", "topics", orders, "--bootstrap-server", broker.bootstrap)
+    broker_flags = ("--bootstrap-server", broker.bootstrap, "--groups", "none")
+    backup = commands.told("backup", "topics", orders, *broker_flags)
     assert backup["entries"] == len(RECORDS)
     target = f"kafka://{broker.bootstrap}"
     restored = commands.told("restore", "topics", orders, "--to", target, "--map", f"{orders}={copy}")

@@ -186,8 +186,10 @@ class _Writer:
         """Append a batch, as one or more row groups."""
         if self._objects[-1].rows >= _OBJECT_ROWS:
             self._next_object()
+        if not batch.schema.equals(self._schema):  # a cast that changes nothing would load slow modules
+            batch = batch.cast(self._schema)
         if self._writer is not None:
-            self._writer.write_batch(batch.cast(self._schema), _GROUP_ROWS)
+            self._writer.write_batch(batch, _GROUP_ROWS)
         path, rows = self._objects[-1]
         self._objects[-1] = PlanObject(path, rows + len(batch))
 

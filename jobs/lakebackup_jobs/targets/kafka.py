@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,7 +27,7 @@ from lakebackup_jobs.targets.topics import NewTopic, Topics, group_of
 from lakebackup_jobs.targets.used_schemas import compare_schemas
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from lakebackup.plan.partitions import TopicState
     from lakebackup.plan.topics.request import RestoreRequest
@@ -35,6 +36,10 @@ if TYPE_CHECKING:
     from lakebackup.store.reader import CatalogReader
     from lakebackup_jobs.lifecycle.tasks.region_outcome import RegionOutcome
     from lakebackup_jobs.targets.records import Records
+
+
+# Threads that mostly wait for the brokers, each for a partition or a topic.
+_THREADS = 32
 
 
 def target_of(request: RestoreRequest, reader: CatalogReader) -> Target:
@@ -139,17 +144,22 @@ class KafkaTarget(Target):
         self._settings_by_topic = {name: own_settings(state) for name, state in states_by_name.items()}
         created: list[str] = []
         try:
-            for t in plan.topics:
-                if t.target in existing:
-                    self._cluster.suspend(t.target)
-                else:
-                    self._notes += self._cluster.make(self._new(t))
-                    created.append(t.target)
+            self._notes += _side_by_side(partial(self._open_topic, existing, created), plan.topics)
             rights.require(self._rights.of_topics(created), outcome="No record is written")
         except LakebackupError:
             if not resumed:
                 self._undo(created, states_by_name)
             raise
+
+    def _open_topic(self, existing: Collection[str], created: list[str], topic: TopicPart) -> Sequence[str]:
+        """Suspend the retention of a topic that exists, or create the topic and append its name to `created`.
+        Returns notes for the user."""
+        if topic.target in existing:
+            self._cluster.suspend(topic.target)
+            return ()
+        notes = self._cluster.make(self._new(topic))
+        created.append(topic.target)
+        return notes
 
     def _missing_rights(self, plan: RestorePlan, existing: Collection[str]) -> Sequence[str]:
         targets = {t.target for t in plan.topics if not self._cluster.misfit(t.target)}
@@ -271,23 +281,22 @@ class KafkaTarget(Target):
         self._record_empty_partitions(plan, identities, open_storage(shares.uri))
         if self._request.repartition:
             self._own_groups = [producer_of(group, t.target, p.region) for t in plan.topics for p in t.parts]
-        return content.run(
-            ReplayJob(
-                **content.to_read,
-                group=group,
-                client=self._client,
-                into=target_ids["topics"],
-                empty=frozenset()
-                if self._request.append or self._request.continued
-                else frozenset(target_ids["topics"]) - self._registries.of(plan),
-                identities=identities,
-                begins=plan.begins,
-                ends=plan.ends,
-                zero_as_one=self._request.zero_as_one,
-                by_key=self._request.repartition,
-                left_alone=self._registries.left_alone(plan, shares) if plan.files else {},
-            )
+        job = ReplayJob(
+            **content.to_read,
+            group=group,
+            client=self._client,
+            into=target_ids["topics"],
+            empty=frozenset()
+            if self._request.append or self._request.continued
+            else frozenset(target_ids["topics"]) - self._registries.of(plan),
+            identities=identities,
+            begins=plan.begins,
+            ends=plan.ends,
+            zero_as_one=self._request.zero_as_one,
+            by_key=self._request.repartition,
+            left_alone=self._registries.left_alone(plan, shares) if plan.files else {},
         )
+        return content.run(job, threads=_THREADS)
 
     def _record_empty_partitions(
         self, plan: RestorePlan, identities: Mapping[str, Translation], storage: Storage
@@ -308,7 +317,7 @@ class KafkaTarget(Target):
     @outlasting_restarts
     def finish(self, plan: RestorePlan) -> Sequence[str]:
         existing = {state.scope: state for state in self._cluster.describe({t.target for t in plan.topics})}
-        notes = [note for t in plan.topics for note in self._finish_topic(plan, t)]
+        notes = _side_by_side(partial(self._finish_topic, plan), plan.topics)
         for state in existing.values():
             self._settings_before.forget(state)
         return [*self._notes, *notes, *self._cluster.hidden({t.target for t in plan.topics})]
@@ -338,3 +347,12 @@ class KafkaTarget(Target):
         if own_before is None or request.settings == "suspended":
             return notes
         return [*notes, *self._cluster.changed(topic.target, own_before, notes)]
+
+
+def _side_by_side(work: Callable[[TopicPart], Sequence[str]], topics: Sequence[TopicPart]) -> list[str]:
+    """Do the work for each topic, for many topics at once. Returns the notes in the order of the topics.
+
+    Raises the first error, once the work for all other topics has ended.
+    """
+    with ThreadPoolExecutor(min(_THREADS, len(topics) or 1), "topic") as pool:
+        return [note for notes in pool.map(work, topics) for note in notes]

@@ -98,9 +98,12 @@ class Records:
         """Write data files that hold only the records of the requested time span."""
         return self.run(_RewriteJob(**self.to_read, folder=open_storage(path, private=False).uri))
 
-    def run(self, job: PartitionJob) -> list[RegionOutcome]:
-        """Run the job on the cluster, or in this process. Returns the outcome of each partition."""
-        rows = run_all(job, self.shares.numbers, self.cluster)
+    def run(self, job: PartitionJob, threads: int | None = None) -> list[RegionOutcome]:
+        """Run the job on the cluster, or in so many threads of this process (None: one for each processor).
+
+        Returns the outcome of each partition.
+        """
+        rows = run_all(job, self.shares.numbers, self.cluster, None if self.cluster else threads)
         return [RegionOutcome(r.scope, r.region, r.entries, r.bytes, r.position) for r in rows]
 
     @property

@@ -17,7 +17,6 @@ from lakebackup.plan.topics.record_select import counting, order_of, require_col
 from lakebackup.plan.topics.request import read_parts
 from lakebackup.rules import layout
 from lakebackup.sql_engine.failures import task_errors
-from lakebackup.sql_engine.spark import streamed
 from lakebackup.store.plan_file import write_plan_file
 from lakebackup.store.roots import destination_id
 from lakebackup_jobs.lifecycle.tasks.plan_shares import clear
@@ -59,6 +58,7 @@ class RecordSelect:
 
     def stage(self, storage: Storage, restore_id: str) -> RestorePlan:
         """Compute the result and write it as data files. Returns the plan that restores these files."""
+        from lakebackup.sql_engine.spark import streamed
         from lakebackup_jobs.topics.tasks.stage import STAGED, Stage
 
         (topic,), folder = self._plan.topics, layout.restore_folder(restore_id)
