@@ -5,10 +5,10 @@ seconds. So imports stand at the top of a file, as everywhere, but an import of 
 ours only runs when the first function, class or statement uses its name. A name that only annotations use
 never loads anything. A library that is not installed raises ModuleNotFoundError on its first use.
 
-How it works: `install` adds a finder for `OWN_PACKAGES` alone, which runs their modules in a namespace that
-notes lazy imports instead of storing a value. Python looks for a global name in the module, then in the
-module's `__builtins__`. Ours are a copy of Python's with an `__import__` that returns a `LazyImport`, and
-with a `__missing__` that runs a noted import and stores its value in the module: from then on the name is an
+How it works: `install` adds a finder for `OWN_PACKAGES` alone, which runs their modules in a namespace where a
+lazy import stays pending, and stores no value. Python looks for a global name in the module, then in the
+module's `__builtins__`. Ours are a copy of Python's with an `__import__` that returns a `LazyImport`, and with
+a `__missing__` that runs a pending import and stores its value in the module. From then on the name is an
 ordinary global. `sys.modules` has only what is loaded, and no other package notices any of this.
 
 Some tools read a module's dictionary and see only names that were used before: numba and `get_type_hints` of
@@ -43,7 +43,7 @@ LIBRARIES = frozenset(
     }
 )  # fmt: skip
 # The name under which a module keeps its imports that have not run: the bound name -> the statements.
-_NOTED = "__lazy_imports__"
+_PENDING = "__lazy_imports__"
 
 
 def install() -> None:
@@ -67,7 +67,7 @@ def load_names(function_or_class: Callable[..., Any]) -> None:
 
 
 def _load(namespace: dict[str, Any], names: Iterable[str]) -> None:
-    for name in namespace.get(_NOTED, {}).keys() & set(names):
+    for name in namespace.get(_PENDING, {}).keys() & set(names):
         _value(namespace, name)
 
 
@@ -124,19 +124,19 @@ def _import(
 
 def _value(namespace: dict[str, Any], name: str) -> Any:
     """The value of a module's name; runs the lazy imports that bind it. Raises KeyError if nothing does."""
-    statements: tuple[Statement, ...] = namespace[_NOTED].get(name, ())
+    statements: tuple[Statement, ...] = namespace[_PENDING].get(name, ())
     if not statements:
         return namespace[name]  # another thread has just stored it
     for statement in statements:
         value = statement.run(namespace)
     namespace[name] = value
-    namespace[_NOTED].pop(name, None)
+    namespace[_PENDING].pop(name, None)
     return value
 
 
 def _attribute(namespace: dict[str, Any], name: str) -> Any:
     """The `__getattr__` of a module of ours, for those that look into it from outside."""
-    if name in namespace[_NOTED] or name in namespace:
+    if name in namespace[_PENDING] or name in namespace:
         return _value(namespace, name)
     raise AttributeError(f"module {namespace['__name__']!r} has no attribute {name!r}")
 
@@ -146,7 +146,7 @@ class _Builtins(dict[str, Any]):
 
     def __missing__(self, name: str) -> Any:
         namespace = sys._getframe(1).f_globals  # noqa: SLF001 - of the code that uses the name
-        if name in namespace.get(_NOTED, ()) or name in namespace:
+        if name in namespace.get(_PENDING, ()) or name in namespace:
             return _value(namespace, name)
         return vars(builtins)[name]  # added after this copy was made
 
@@ -157,7 +157,7 @@ class _Namespace(dict[str, Any]):
     def __init__(self, namespace: dict[str, Any]) -> None:
         super().__init__()
         self.globals = namespace
-        self.noted: dict[str, tuple[Statement, ...]] = namespace[_NOTED]
+        self.pending: dict[str, tuple[Statement, ...]] = namespace[_PENDING]
 
     def __getitem__(self, name: str) -> Any:
         return self.globals[name]
@@ -165,9 +165,9 @@ class _Namespace(dict[str, Any]):
     def __setitem__(self, name: str, value: Any) -> None:
         if type(value) is LazyImport:
             # `import a.b` and `import a.c` bind the same name, and both run.
-            self.noted[name] = (*self.noted.get(name, ()), value.lazy_statement)
+            self.pending[name] = (*self.pending.get(name, ()), value.lazy_statement)
         else:
-            self.noted.pop(name, None)
+            self.pending.pop(name, None)
             self.globals[name] = value
 
     def __delitem__(self, name: str) -> None:
@@ -183,7 +183,7 @@ def _exec_module(loader: Any, module: ModuleType) -> None:
         type(loader).exec_module(loader, module)
         return
     namespace = vars(module)
-    namespace[_NOTED] = {}
+    namespace[_PENDING] = {}
     namespace["__builtins__"] = _BUILTINS
     namespace["__getattr__"] = partial(_attribute, namespace)
     exec(loader.get_code(module.__name__), namespace, _Namespace(namespace))  # noqa: S102 - as every loader

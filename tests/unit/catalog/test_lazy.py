@@ -23,7 +23,7 @@ from lakebackup import lazy
 ROOT = Path(__file__).parents[3]
 #: A package of ours that exists in a test alone, and libraries of other people.
 OWN = "lakebackup_lazy_test"
-LIBRARY, OTHER = "lazy_test_library", "lazy_test_other"
+LIBRARY, SECOND_LIBRARY = "lazy_test_library", "lazy_test_second_library"
 
 Import = Callable[..., ModuleType]
 
@@ -50,7 +50,7 @@ def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Import]:
         return __import__(f"{OWN}.main", fromlist=["main"])
 
     yield write_and_import
-    for name in [name for name in sys.modules if name.partition(".")[0] in (OWN, LIBRARY, OTHER)]:
+    for name in [name for name in sys.modules if name.partition(".")[0] in (OWN, LIBRARY, SECOND_LIBRARY)]:
         del sys.modules[name]
 
 
@@ -122,13 +122,13 @@ def test_exceptions_of_a_lazy_library_are_caught(load: Import) -> None:
 def test_a_missing_library_raises_on_its_first_use_as_any_import_does(
     load: Import, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lazy, "LIBRARIES", lazy.LIBRARIES | {OTHER})
-    module = load(main=f"import {OTHER}\ndef use():\n    return {OTHER}.value")
+    monkeypatch.setattr(lazy, "LIBRARIES", lazy.LIBRARIES | {SECOND_LIBRARY})
+    module = load(main=f"import {SECOND_LIBRARY}\ndef use():\n    return {SECOND_LIBRARY}.value")
     for _ in range(2):
         with pytest.raises(ModuleNotFoundError) as caught:
             module.use()
-        assert caught.value.name == OTHER
-    assert OTHER not in sys.modules
+        assert caught.value.name == SECOND_LIBRARY
+    assert SECOND_LIBRARY not in sys.modules
 
 
 def test_a_missing_name_is_an_import_error(load: Import) -> None:
@@ -219,13 +219,14 @@ def test_modules_in_a_zip_file_are_lazy_and_those_beside_them_are_not(
     with zipfile.ZipFile(tmp_path / "modules.zip", "w") as file:
         file.writestr(f"{OWN}/__init__.py", "")
         file.writestr(
-            f"{OWN}/main.py", f"import {LIBRARY}\nimport {OTHER}\ndef use():\n    return {LIBRARY}.value"
+            f"{OWN}/main.py",
+            f"import {LIBRARY}\nimport {SECOND_LIBRARY}\ndef use():\n    return {LIBRARY}.value",
         )
         file.writestr(f"{LIBRARY}.py", "value = 7")
-        file.writestr(f"{OTHER}.py", "")
+        file.writestr(f"{SECOND_LIBRARY}.py", "")
     monkeypatch.syspath_prepend(str(tmp_path / "modules.zip"))
     module = __import__(f"{OWN}.main", fromlist=["main"])
-    assert OTHER in sys.modules, "it is not in the list of lazy libraries"
+    assert SECOND_LIBRARY in sys.modules, "it is not in the list of lazy libraries"
     assert LIBRARY not in sys.modules
     assert module.use() == 7
 
