@@ -5,11 +5,11 @@ seconds. So imports stand at the top of a file, as everywhere, but an import of 
 ours only runs when the first function, class or statement uses its name. A name that only annotations use
 never loads anything. A library that is not installed raises ModuleNotFoundError on its first use.
 
-How it works: `install` adds a finder for `OWN_PACKAGES` alone, which runs their modules in a namespace where a
-lazy import stays pending, and stores no value. Python looks for a global name in the module, then in the
-module's `__builtins__`. Ours are a copy of Python's with an `__import__` that returns a `LazyImport`, and with
-a `__missing__` that runs a pending import and stores its value in the module. From then on the name is an
-ordinary global. `sys.modules` has only what is loaded, and no other package notices any of this.
+How it works: `install` adds a finder for `OWN_PACKAGES` alone, which runs their modules in a namespace where
+a lazy import stays pending, and stores no value. Python looks for a global name in the module, then in the
+module's `__builtins__`. Ours are a copy of Python's with an `__import__` that returns a `LazyImport`, and
+with a `__missing__` that runs a pending import and stores its value in the module. From then on the name is
+an ordinary global. `sys.modules` has only what is loaded, and no other package notices any of this.
 
 Some tools read a module's dictionary and see only names that were used before: numba and `get_type_hints` of
 a class (use `load_names`), cloudpickle when it pickles a function by value, and `dir`. An import that must
