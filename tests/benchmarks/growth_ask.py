@@ -26,10 +26,8 @@ FOLD = "fold_"
 def ask(question: str, folder: Path, run: int) -> Any:
     """Return the answer to a question. Each run opens the catalog again, as a command does."""
     if question.startswith(FOLD):
-        from lakebackup_jobs.runtime.session import spark_session
-
         table = question.removeprefix(FOLD)
-        CatalogWriter(spark_session(), str(folder)).fold(table)
+        CatalogWriter(None, str(folder)).fold(table)
         return CatalogReader(str(folder)).count(table)
     reader = CatalogReader(str(folder))
     if question == "restore":

@@ -1,4 +1,7 @@
-"""The command itself is killed by SIGKILL during a backup and during a restore."""
+"""The command itself is killed by SIGKILL at many moments of a backup and of a restore.
+
+`make test` kills it in tests/stories (test_killed_backup.py, test_killed_restore.py).
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,6 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from tests.support import kafka_truth as truth
 from tests.support import translated
-from tests.support.chosen import chosen
 from tests.support.faults import expire_leases, shown, stored
 from tests.support.kafka_truth import Record
 from tests.support.processes import Run
@@ -20,7 +22,7 @@ from tests.support.runs import Lab
 
 from lakebackup_jobs.demo.broker import Broker
 
-pytestmark = [pytest.mark.spark, pytest.mark.kafka]
+pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.long]
 
 PARTITIONS, EACH, VALUE = 4, 1_200, 10_000
 
@@ -64,7 +66,7 @@ def all_or_nothing(lab: Lab) -> bool:
     return counts["backups"] == 1
 
 
-@pytest.mark.parametrize("moment", chosen(["records arrive", "it is on record"], ["records arrive"]))
+@pytest.mark.parametrize("moment", ["records arrive", "it is on record"])
 def test_restore_killed(lab: Lab, source: str, moment: str, topic: Callable[..., str]) -> None:
     lab.backup(source, codec="null", target_bytes=1 << 20)
     copy = topic("killed", partitions=PARTITIONS)
@@ -84,7 +86,6 @@ def test_restore_killed(lab: Lab, source: str, moment: str, topic: Callable[...,
     assert translated.assert_exact(lab, source, copy) == PARTITIONS * EACH
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("moment", ["files are written", "the result is sealed", "records arrive"])
 def test_restore_of_records_killed(lab: Lab, source: str, moment: str, topic: Callable[..., str]) -> None:
     """Every record carries the time of its query: after a kill all have the same, and each exists once."""
@@ -130,7 +131,6 @@ def ends(bootstrap: str, topic: str) -> Sequence[int]:
         consumer.close()
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("seed", range(16))
 def test_killed_at_any_time(lab: Lab, source: str, topic: Callable[..., str], seed: int) -> None:
     """Thirty-two kills: a backup and a restore each, at random moments after the lease was taken."""

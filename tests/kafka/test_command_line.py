@@ -9,10 +9,9 @@ from __future__ import annotations
 import io
 import json
 import os
-import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -41,7 +40,6 @@ RECORDS = [
     )
     for i in range(200)
 ]
-MakeTopic = Callable[..., str]
 
 
 FinishedProcess = subprocess.CompletedProcess[str]
@@ -193,36 +191,6 @@ def cli(spark: SparkSession, capfd: pytest.CaptureFixture[str], monkeypatch: pyt
     for name in [name for name in os.environ if name.startswith("LAKEBACKUP_")]:
         monkeypatch.delenv(name)
     return Commands(capfd, spark)
-
-
-@pytest.mark.long
-def test_a_backup_becomes_differential_and_a_changed_file_is_reported(
-    cli: Commands, shop: Shop, topic: MakeTopic, tmp_path: Path
-) -> None:
-    name, folder = topic("cli"), tmp_path / "backups"
-    truth.produce(shop.bootstrap, name, [r for r in RECORDS if r.partition == 0][:7])
-    backup_command = ["backup", "topics", name, "--bootstrap-server", shop.bootstrap, "--repo", folder]
-    backup_command += ["--groups", "none"]  # other tests' groups live on the same broker
-    exit_code, stdout, _ = cli.run(*backup_command, "--dry-run", "--json")
-    assert (exit_code, parse_lines(stdout)[-1]["offsets"]) == (0, 7)
-    assert not folder.exists()
-    shutil.copytree(shop.folder, folder)
-    exit_code, stdout, _ = cli.run(*backup_command, "--json")
-    assert (exit_code, parse_lines(stdout)[-1]["kind"], parse_lines(stdout)[-1]["entries"]) == (
-        0,
-        "differential",
-        7,
-    )
-
-    (data_file,) = folder.glob(f"*/*/topics/{shop.topic}/partition=0/*.data")
-    content = data_file.read_bytes()
-    data_file.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
-    restore_command = ["restore", "topics", shop.topic, "--repo", folder, "--to", f"dir:{tmp_path / 'out'}"]
-    exit_code, stdout, stderr = cli.run(*restore_command)
-    assert (exit_code, stdout) == (7, "")
-    assert data_file.name in stderr
-    assert "Stored files are not intact: 1 changed" in cli.fails(7, "verify", "--repo", folder)
-    assert "when it was last checked" in cli.fails(5, *restore_command)
 
 
 def test_wrong_usage_and_unknown_names_are_refused(cli: Commands, shop: Shop, tmp_path: Path) -> None:

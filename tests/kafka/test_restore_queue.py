@@ -291,7 +291,7 @@ def test_a_restore_resumes_after_an_interruption_at_any_step(
     ops, tid = list(graph.writers.ops), int(second_incremental["last_tid"]) - 8
     queues, folder = lab.queues(graph.queues), lab.new_folder()
     monkeypatch.setattr(replay_task, "TRANSACTION_BYTES", 1)  # a file in each transaction
-    monkeypatch.setattr(queue_shares, "AT_ONCE", 1)
+    monkeypatch.setattr(queue_shares, "MOST_THREADS", 1)
     for step in STEPS:
         if step is FIRST_RECORDED_STEP:
             before_us = micros(datetime.now(UTC))
@@ -447,7 +447,7 @@ def test_messages_written_during_a_restore_belong_to_the_right_history(
         _send(lab, partition, (tid, None, "write"))
         last_incremental = lab.backup(graph, "incremental")
     monkeypatch.setattr(replay_task, "TRANSACTION_BYTES", 1)
-    monkeypatch.setattr(queue_shares, "AT_ONCE", 1)
+    monkeypatch.setattr(queue_shares, "MOST_THREADS", 1)
 
     def restore() -> tuple[dict[str, Any], list[int]]:
         result = lab.restore(lab.new_folder(), append=True)

@@ -5,6 +5,8 @@ Layer: make test. What a user of `pip install lakebackup[kafka]` does; no other 
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from uuid import uuid4
@@ -26,6 +28,15 @@ pytestmark = pytest.mark.kafka
 RECORDS = [
     Record(i % 2, b"key %d" % (i % 20), b"value %d" % i, (), 1_600_000_000_000 + i) for i in range(100)
 ]
+
+
+# Runs a command as if the extra `spark` were not installed.
+RUN_WITHOUT_SPARK = """
+import sys
+sys.modules["pyspark"] = sys.modules["py4j"] = None
+from lakebackup_jobs.cli import main
+sys.exit(main(sys.argv[1:]))
+"""
 
 
 @pytest.fixture
@@ -122,3 +133,19 @@ def test_a_restore_that_needs_spark_says_so(
         2, *restore, "--runner", "local"
     )
     assert not (tmp_path / "table").exists()
+
+
+def test_topics_need_no_pyspark(broker: Broker, orders: str, tmp_path: Path) -> None:
+    """What `pip install lakebackup[kafka]` alone can do."""
+    repo_flags = ["--repo", str(tmp_path / "backups")]
+    for words in (
+        ["backup", "topics", orders, "--bootstrap-server", broker.bootstrap],
+        ["restore", "topics", orders, "--to", f"kafka://{broker.bootstrap}", "--map", f"{orders}={orders}-2"],
+        ["restore", "topics", orders, "--to", f"dir:{tmp_path / 'out'}"],
+        ["verify", "--restore"],
+        ["drill"],
+    ):
+        command = [sys.executable, "-c", RUN_WITHOUT_SPARK, *words, *repo_flags]
+        process = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+        assert process.returncode == 0, (words, process.stderr)
+    assert truth.contents(broker.bootstrap, f"{orders}-2") == truth.contents(broker.bootstrap, orders)

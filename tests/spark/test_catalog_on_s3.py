@@ -358,7 +358,7 @@ def test_optimize_and_as_of_work_on_s3(spark: SparkSession, repo_uri: str) -> No
         publish(storage, writer, manifest(number))
     table = f"{writer.catalog_uri}/backups"
     assert len(open_table(table).file_uris()) == 3
-    writer.optimize("backups", retain_hours=168.0)
+    writer.optimize("backups", retain_ms=7 * 86_400_000)
     assert len(open_table(table).file_uris()) == 1
     publish(storage, writer, manifest(4))
     for as_of, count in ((first_us, 1), (None, 4)):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
@@ -11,9 +11,12 @@ from hypothesis import strategies as st
 from tests.sql.test_queries import filled
 
 from lakebackup.rows.tables import ARROW_SCHEMAS
-from lakebackup.sql_engine import RAW, steps, to_duckdb
+from lakebackup.sql_engine import NO_BINDINGS, RAW, relations_in, to_duckdb
 from lakebackup.sql_engine.duck import DuckEngine
 from lakebackup_sql import load
+
+if TYPE_CHECKING:
+    from lakebackup.sql_engine import Bindings
 
 _FILES = load("queries", "restore_files")
 _SELECTED = "FROM selected AS s JOIN files AS f ON s.destination = f.destination AND s.path = f.path"
@@ -88,21 +91,23 @@ def engine_over(tables: Tables) -> DuckEngine:
     return engine
 
 
-def asked(engine: DuckEngine, sql: str) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = engine.run(to_duckdb(sql), steps(sql), {}).read_all().to_pylist()
+def asked(engine: DuckEngine, sql: str, bindings: Bindings = NO_BINDINGS) -> list[dict[str, Any]]:
+    reader = engine.run(to_duckdb(sql), relations_in(sql), {}, bindings=bindings)
+    rows: list[dict[str, Any]] = reader.read_all().to_pylist()
     return rows
 
 
-def refused(engine: DuckEngine, ts: int) -> set[str]:
-    """Return the partitions because of which a restore to `ts` is refused."""
+def refused(engine: DuckEngine, ts: int) -> tuple[set[str], Bindings]:
+    """Return the partitions because of which a restore to `ts` is refused, and its files as `selected`."""
     parameters = {"source": "prod", "scopes": "orders", "to_ts": ts}
     (id_range,) = rows(engine, "restore_range", **parameters)
     problems = rows(engine, "restore_gaps", **parameters) + rows(
         engine, "restore_floors", **parameters, **id_range
     )
     selected = engine.keep_query("selected", _FILES, from_ts=None, **parameters, **id_range)
-    damaged = engine.rows("selected_damage", {"selected": selected})
-    return {row["region"] for row in problems + damaged}
+    bindings = {"selected": selected}
+    damaged = engine.rows("selected_damage", bindings)
+    return {row["region"] for row in problems + damaged}, bindings
 
 
 def rows(engine: DuckEngine, query: str, **parameters: Any) -> list[dict[str, Any]]:
@@ -142,7 +147,7 @@ def require_agreement(tables: Tables, folded: bool) -> None:
         end,
     }
     for ts in sorted(ts for ts in edges if 0 <= ts <= end):
-        refused_regions = refused(engine, ts)
+        refused_regions, bindings = refused(engine, ts)
         for region in ("0", "1"):
             covering = [
                 interval
@@ -154,7 +159,8 @@ def require_agreement(tables: Tables, folded: bool) -> None:
                 interval for interval in covering if interval["reason"] == "pruned"
             ]:
                 # Before the oldest pruned record a restore selects no files, and reports that by itself.
-                assert not asked(engine, f"SELECT f.path {_SELECTED} WHERE f.region = '{region}'")
+                sql = f"SELECT f.path {_SELECTED} WHERE f.region = '{region}'"
+                assert not asked(engine, sql, bindings)
             else:
                 restorable = "restorable" in {interval["status"] for interval in covering}
                 assert restorable == (region not in refused_regions), (ts, region, covering, refused_regions)

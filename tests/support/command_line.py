@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -85,6 +86,25 @@ class Commands:
     def told(self, *words: str | Path) -> dict[str, Any]:
         """Run a job with --json; returns its result, which is the last line."""
         return self.rows(*words)[-1]
+
+
+@dataclass(frozen=True)
+class Terminal:
+    """Runs lines as a person types them, without the word `lakebackup`."""
+
+    commands: Commands
+
+    def __call__(self, line: str) -> str:
+        """Run a line that must succeed; returns its output."""
+        return self.commands.out(*shlex.split(line))
+
+    def rows(self, line: str) -> list[dict[str, Any]]:
+        """Run a line with --json that must succeed; returns its rows. A job's result is the last of them."""
+        return self.commands.rows(*shlex.split(line))
+
+    def fails(self, code: int, line: str) -> str:
+        """Run a line that must end with `code`; returns its standard error."""
+        return self.commands.fails(code, *shlex.split(line))
 
 
 def said(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> list[dict[str, Any]]:

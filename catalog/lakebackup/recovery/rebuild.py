@@ -95,7 +95,7 @@ def rebuild(
         )
     for table in _FILLED:
         if _rows(writer, table):  # rows of a rebuild that did not finish
-            writer.replace_frame(table, spark.createDataFrame([], spark_columns(table)))
+            writer.clear(table)
     return _Rebuild(spark, writer, derive, told, sure).run()
 
 

@@ -192,7 +192,7 @@ def _steps_for(relations: frozenset[str], bound: frozenset[str]) -> tuple[str, .
         if relation not in bound:
             if name in views:
                 prefix = relation.removesuffix(name)
-                read = frozenset(f"{prefix}{other}" for other in relations_in(load("views", name)))
+                read = frozenset(f"{prefix}{read_name}" for read_name in relations_in(load("views", name)))
                 ordered_steps |= dict.fromkeys(_steps_for(read, bound))
             elif not name.startswith(RAW):
                 continue

@@ -134,9 +134,9 @@ class DuckEngine(SqlEngine):
         self._registered: set[str] = set()  # the catalog's relations that exist
         self._tables: set[str] = set()  # those of them that are tables of DuckDB
         self._aside: set[str] = set()  # those that have another name, since a view has theirs
-        self._shown: dict[str, str] = {}  # name -> the relation that a view of that name shows now
+        self._visible: dict[str, str] = {}  # name -> the relation that a view of that name shows now
         self._computed: dict[tuple[str, frozenset[tuple[str, int]]], str] = {}
-        self._ended: deque[tuple[int, str]] = deque()  # relations that no reader has any more
+        self._unused: deque[tuple[int, str]] = deque()  # relations that no reader has any more
         self.asked = new_record()
         # The relations are temporary: other connections do not see them, and they end with this connection.
         self._connection = database().cursor()
@@ -204,17 +204,19 @@ class DuckEngine(SqlEngine):
         number = next(_numbers)
         relation = Relation(number, f"rows_{number}")
         # A later statement drops the rows: the last reader may end while another thread runs a statement.
-        end = finalize(relation, self._ended.append, (number, relation.rows))
+        end = finalize(relation, self._unused.append, (number, relation.rows))
         end.atexit = False  # type: ignore[misc]
         return relation
 
     def _drop_ended(self) -> None:
-        while self._ended:
-            number, rows = self._ended.popleft()
+        while self._unused:
+            number, rows = self._unused.popleft()
             stale_views = [key for key in self._computed if number in {bound for _, bound in key[1]}]
             for name in (rows, *map(self._computed.pop, stale_views)):
-                for shown in [shown for shown, table in self._shown.items() if table == name]:
-                    self._hide(shown)
+                for visible_name in [
+                    visible_name for visible_name, table in self._visible.items() if table == name
+                ]:
+                    self._hide(visible_name)
                 if name in self._tables:
                     self._tables.remove(name)
                     self._connection.execute(f"DROP TABLE {_quoted(name)}")
@@ -315,7 +317,7 @@ class DuckEngine(SqlEngine):
                 self._show(step, self._computed.get((step, bound)) or self._compute(step, bound, bindings))
             else:
                 self._show(step, None)
-        for name in relations.difference(needs) & self._shown.keys():  # another reader has that name
+        for name in relations.difference(needs) & self._visible.keys():  # another reader has that name
             self._hide(name)
 
     def _show(self, name: str, rows: str | None) -> None:
@@ -330,12 +332,12 @@ class DuckEngine(SqlEngine):
             form = "TABLE" if name in self._tables else "VIEW"
             self._connection.execute(f"ALTER {form} {_quoted(name)} RENAME TO {_quoted(f'base_{name}')}")
             self._aside.add(name)
-        if self._shown.get(name) != rows:
+        if self._visible.get(name) != rows:
             self._connection.execute(f"CREATE OR REPLACE TEMP VIEW {_quoted(name)} AS FROM {_quoted(rows)}")
-            self._shown[name] = rows
+            self._visible[name] = rows
 
     def _hide(self, name: str) -> None:
-        del self._shown[name]
+        del self._visible[name]
         self._connection.execute(f"DROP VIEW {_quoted(name)}")
 
     def _compute(self, step: str, bound: frozenset[tuple[str, int]], bindings: Bindings) -> str:
@@ -348,7 +350,7 @@ class DuckEngine(SqlEngine):
     def _register(self, step: str) -> None:
         """Create a relation of the catalog. It gets another name while a view has its own."""
         table = step
-        if step in self._shown:
+        if step in self._visible:
             table = f"base_{step}"
             self._aside.add(step)
         self._create(step, table, NO_BINDINGS)

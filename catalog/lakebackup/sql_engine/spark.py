@@ -58,7 +58,7 @@ _BATCH_ROWS = 10_000
 _TIMESTAMPS = re.compile(r'"((?:t|elementT|keyT|valueT)ype)":"timestamp"')
 # The numbers of relations and views. A session's temporary views are those of several engines.
 _numbers = count(1)
-_shown_in_sessions: WeakKeyDictionary[SparkSession, dict[str, int]] = WeakKeyDictionary()
+_visible_in_sessions: WeakKeyDictionary[SparkSession, dict[str, int]] = WeakKeyDictionary()
 _LIST = re.compile(r"ARRAY_CONTAINS\(SPLIT\(:(\w+), ','\), ([\w.]+)\)")
 
 
@@ -88,7 +88,7 @@ class SparkEngine(SqlEngine):
         if as_of is not None:
             require_then(self._uri, as_of)
         self._frames: dict[tuple[str, frozenset[tuple[str, int]]], tuple[int, DataFrame]] = {}
-        self._ended: deque[int] = deque()  # the numbers of relations that no reader has any more
+        self._unused: deque[int] = deque()  # the numbers of relations that no reader has any more
         # The tables that are part of plans: their versions (None: pinned) and rows.
         self._inlined_versions: dict[str, int | None] = {}
         self._inlined_rows: dict[str, pa.Table] = {}
@@ -134,7 +134,7 @@ class SparkEngine(SqlEngine):
 
     def _new_relation(self, rows: DataFrame) -> Relation:
         relation = Relation(next(_numbers), rows)
-        end = finalize(relation, self._ended.append, relation.number)
+        end = finalize(relation, self._unused.append, relation.number)
         end.atexit = False  # type: ignore[misc]
         return relation
 
@@ -183,8 +183,8 @@ class SparkEngine(SqlEngine):
         have their present rows."""
         if self._any_changed():
             self._forget()
-        while self._ended:
-            number = self._ended.popleft()
+        while self._unused:
+            number = self._unused.popleft()
             for key in [key for key in self._frames if number in {bound for _, bound in key[1]}]:
                 del self._frames[key]
         needs = steps_for(relations, frozenset(bindings))
@@ -207,10 +207,10 @@ class SparkEngine(SqlEngine):
             if key not in self._frames:
                 self._frames[key] = next(_numbers), self._frame(step, is_bound=bool(key[1]))
             number, rows = self._frames[key]
-        shown = _shown_in_sessions.setdefault(self._spark, {})
-        if shown.get(step) != number:
+        visible = _visible_in_sessions.setdefault(self._spark, {})
+        if visible.get(step) != number:
             rows.createOrReplaceTempView(step)
-            shown[step] = number
+            visible[step] = number
 
     def _frame(self, step: str, *, is_bound: bool) -> DataFrame:
         """Return the rows of a relation of the catalog, once those that it reads are shown. `is_bound`: some

@@ -56,7 +56,7 @@ class PlanFile:
     @property
     def rows(self) -> int:
         """The number of rows."""
-        return sum(stored.rows for stored in self.objects)
+        return sum(part.rows for part in self.objects)
 
     def batches(
         self, first: int = 0, end: int | None = None, columns: Sequence[str] | None = None
@@ -67,11 +67,11 @@ class PlanFile:
         """
         storage, begin = open_storage(self.uri), 0
         stop = self.rows if end is None else end
-        for stored in self.objects:
-            if begin < stop and first < begin + stored.rows:
-                with self._opened(storage, stored) as file:
+        for part in self.objects:
+            if begin < stop and first < begin + part.rows:
+                with self._opened(storage, part) as file:
                     yield from _rows(file, first - begin, stop - begin, columns)
-            begin += stored.rows
+            begin += part.rows
 
     def table(self) -> pa.Table:
         """Return all rows, of which there must be few. Raises as `batches`."""
@@ -95,32 +95,32 @@ class PlanFile:
     def copy_to(self, storage: Storage, folder: str) -> PlanFile:
         """Copy the objects below a folder of a storage; returns the copy. Raises EnvironmentProblem."""
         source, copies = open_storage(self.uri), []
-        for number, stored in enumerate(self.objects):
-            copy = PlanObject(f"{folder}rows-{number:06d}.parquet", stored.rows)
-            with source.open(stored.path) as stream:
+        for number, part in enumerate(self.objects):
+            copy = PlanObject(f"{folder}rows-{number:06d}.parquet", part.rows)
+            with source.open(part.path) as stream:
                 storage.upload(copy.path, stream, if_absent=False)
             copies.append(copy)
         return PlanFile(storage.uri, tuple(copies))
 
     def delete(self) -> None:
         """Delete the objects."""
-        working.delete(open_storage(self.uri), [stored.path for stored in self.objects])
+        working.delete(open_storage(self.uri), [part.path for part in self.objects])
 
     @contextmanager
-    def _opened(self, storage: Storage, stored: PlanObject) -> Iterator[pq.ParquetFile]:
+    def _opened(self, storage: Storage, part: PlanObject) -> Iterator[pq.ParquetFile]:
         import pyarrow.parquet as pq
 
         try:
-            with storage.open(stored.path) as stream:
+            with storage.open(part.path) as stream:
                 yield pq.ParquetFile(stream, page_checksum_verification=True)
         except NotFound as error:
             raise Damaged(
-                f"{stored.path} in {self.uri}, with rows of a plan, is missing.",
+                f"{part.path} in {self.uri}, with rows of a plan, is missing.",
                 hint="Run the same command again.",
             ) from error
         except (OSError, ValueError) as error:  # pyarrow's errors are of these kinds
             raise Damaged(
-                f"{stored.path} in {self.uri}, with rows of a plan, is damaged: {error}",
+                f"{part.path} in {self.uri}, with rows of a plan, is damaged: {error}",
                 hint="Delete it and run the same command again.",
             ) from error
 
@@ -162,7 +162,7 @@ def write_plan_file(rows: Iterable[pa.RecordBatchReader]) -> PlanFile:
         objects = writer.close()
     file = PlanFile(folder.folder, tuple(objects))
     # The arguments keep the folder as long as the file.
-    finalize(file, _delete, os.getpid(), folder, [stored.path for stored in objects])
+    finalize(file, _delete, os.getpid(), folder, [part.path for part in objects])
     return file
 
 

@@ -14,19 +14,18 @@ import socket
 import time
 import uuid
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from lakebackup.errors import Busy, EnvironmentProblem
+from lakebackup.errors import EnvironmentProblem
 from lakebackup.rows.base import QUEUES, Row, State
-from lakebackup.rows.tables import ARROW_SCHEMAS, TABLES, as_row, table_of
+from lakebackup.rows.tables import TABLES, as_row, table_of
 from lakebackup.rows.upkeep import Audit, Destination, Drill, Hold, Migration, Policy, PolicyTopics
 from lakebackup.rules import layout
 from lakebackup.sql_engine import RAW
 from lakebackup.sql_engine.delta.change import replace_rows, set_states
 from lakebackup.sql_engine.delta.table import (
-    SORTED_BY,
     append,
     append_files,
     commit,
@@ -35,8 +34,8 @@ from lakebackup.sql_engine.delta.table import (
     rows_in,
     settings_of,
 )
+from lakebackup.sql_engine.delta.upkeep import delete_old_files, merge_files, small_files, tidy_log
 from lakebackup.sql_engine.failures import task_errors
-from lakebackup.sql_engine.worker import session_on
 from lakebackup.store import caller
 from lakebackup.store.behind import require_current
 from lakebackup.store.delta_append import (
@@ -90,15 +89,6 @@ _FAILURES_KEPT_US = 100 * 86_400_000_000
 # How long each removed file keeps a row of its own: as long as older versions of tables can be read.
 _REMOVALS_US = 30 * 86_400_000_000
 _LEASE = "catalog"
-# A compromise: large files mean fewer to open, but readers verify a whole file before they use a row of it.
-_FILE_BYTES = 4 << 20
-_SMALL_BYTES = _FILE_BYTES // 2
-_UPKEEP = {
-    "spark.databricks.delta.optimize.maxFileSize": _FILE_BYTES,
-    "spark.databricks.delta.optimize.minFileSize": _SMALL_BYTES,
-    # By default VACUUM starts 10,000 tasks to list a table's only folder.
-    "spark.sql.sources.parallelPartitionDiscovery.parallelism": 4,
-}
 _LEASE_TTL_S = 30.0
 _LEASE_WAIT_S = 300.0
 # The threads mostly wait for the disk or for object storage.
@@ -109,8 +99,8 @@ class CatalogWriter(Catalog):
     """Changes the catalog of a destination, or the one at the URI `catalog`. `migrate` creates it.
 
     `spark`: a Spark context or session, or a function that starts one when it is needed. Without it, only the
-    methods work that create tables, append rows from memory, or change states. Each change takes the
-    catalog's lease, because commits to a Delta log in a folder are not atomic across processes.
+    methods work that create tables, append rows from memory, change states, or keep the tables small. Each
+    change takes the catalog's lease, so that what it has read stays true until its commit.
     """
 
     def __init__(
@@ -136,10 +126,6 @@ class CatalogWriter(Catalog):
         if callable(self._spark_or_starter):
             self._spark_or_starter = self._spark_or_starter()
         return self._spark_or_starter
-
-    @property
-    def _spark(self) -> SparkSession:
-        return session_on(self._cluster)
 
     def migrate(self) -> int:
         """Create or update the tables, and return the schema version. Can be repeated."""
@@ -282,10 +268,12 @@ class CatalogWriter(Catalog):
         with self._lease():
             _run_in_threads(*self._part_appends(self.home, manifests, transaction, doubtful))
 
-    def replace_frame(self, table: str, rows: DataFrame) -> None:
-        """Replace all rows of a table."""
-        with self._spark_commits():
-            rows.write.format("delta").mode("overwrite").save(f"{self.catalog_uri}/{table}")
+    def clear(self, table: str) -> None:
+        """Remove all rows of a table. Raises Busy when others commit despite the lease."""
+        with self._lease():
+            uri = f"{self.catalog_uri}/{table}"
+            if not replace_rows(self._storage, table, open_table(uri).version(), []):
+                raise outrun(uri)
 
     def fold(self, table: str) -> None:
         """Drop the rows of a table of `FOLDED` that are no longer live, in one commit.
@@ -303,13 +291,11 @@ class CatalogWriter(Catalog):
                 "incomplete": ",".join(incomplete(self.home)),
             }
         with self._lease():
-            reader = CatalogReader(self.home.uri, self.catalog_uri).on(self._spark)
+            reader = CatalogReader(self.home.uri, self.catalog_uri)
             row_count = reader.count(table)
             if not row_count:
                 return
-            rows = reader.frame(FOLDED[table], **parameters).hint("rebalance")  # few tasks when few rows stay
-            settings = settings_of(f"{self.catalog_uri}/{table}")
-            added = _write_frame(FrameWriter(self.catalog_uri, table, settings), rows)
+            added = list(self.frame_writer(table).write(reader.query(FOLDED[table], **parameters)))
             version = reader.pinned()[f"{RAW}{table}"]
             if rows_in(added) < row_count and not replace_rows(self._storage, table, version, added):
                 raise outrun(f"{self.catalog_uri}/{table}")
@@ -317,39 +303,26 @@ class CatalogWriter(Catalog):
     def merge_small_files(self, most: int) -> None:
         """Merge the small files of each table that has more than `most` of them, and fold `log_regions`.
 
-        Every commit adds a small file, and every reader opens all files. Does not work over Spark Connect.
+        Every commit adds a small file, and every reader opens all files.
         """
         for table in TABLES:
-            sizes = open_table(f"{self.catalog_uri}/{table}").get_add_actions(flatten=True)
-            if table == "log_regions" and len(sizes) > most:
+            small_count = small_files(f"{self.catalog_uri}/{table}")
+            if small_count <= most:
+                continue
+            if table == "log_regions":
                 self.fold(table)
-            elif sum(size < _SMALL_BYTES for size in sizes.column("size_bytes").to_pylist()) > most:
-                with self._upkeep(table) as jvm_table:
-                    jvm_table.optimize().executeCompaction()
+            else:
+                merge_files(self._storage, table, self._lease)
 
-    def optimize(self, table: str, *, retain_hours: float) -> None:
+    def optimize(self, table: str, *, retain_ms: int) -> None:
         """Merge and sort the files of a table. The table's rows do not change.
 
-        Deletes files that no version of the last `retain_hours` hours needs. Does not work over Spark
-        Connect.
+        Deletes files that no version of the last `retain_ms` milliseconds needs, and entries of the table's
+        log that are older than its retention.
         """
-        columns = ("source", "gone_in") if table == "departures" else SORTED_BY
-        with self._upkeep(table) as jvm_table:
-            if len(open_table(f"{self.catalog_uri}/{table}").file_uris()) > 1:
-                if set(columns) <= set(ARROW_SCHEMAS[table].names):
-                    order = self._spark._jvm.PythonUtils.toSeq(list(columns))  # type: ignore[union-attr] # noqa: SLF001
-                    jvm_table.optimize().executeZOrderBy(order)
-                else:
-                    jvm_table.optimize().executeCompaction()
-            jvm_table.vacuum(retain_hours)
-
-    @contextmanager
-    def _upkeep(self, table: str) -> Iterator[Any]:
-        """Yields the JVM's DeltaTable of a table, and lets Spark commit in the block."""
-        delta_table = self._spark._jvm.io.delta.tables.DeltaTable  # type: ignore[union-attr] # noqa: SLF001
-        session = self._spark._jsparkSession  # noqa: SLF001 - the class in the JVM has no other constructor
-        with self._spark_commits(), _settings(self._spark, _UPKEEP):
-            yield delta_table.forPath(session, f"{self.catalog_uri}/{table}")
+        merge_files(self._storage, table, self._lease)
+        tidy_log(self._storage, table)
+        delete_old_files(self._storage, table, retain_ms)
 
     def register_home(self) -> str:
         """Add a row for this writer's destination, unless it has one, and return the destination's id."""
@@ -451,23 +424,6 @@ class CatalogWriter(Catalog):
             rows = 0 if kind == QUEUES else sum(backup.entries for backup in listed)
             yield partial(append_rows, table, listed, rows)
 
-    @contextmanager
-    def _spark_commits(self) -> Iterator[None]:
-        """Hold the lease while Spark commits in the block. Raises Busy when the lease was lost.
-
-        In object storage Spark's commits are not atomic, because Spark checks for a log entry and then writes
-        it. Only the lease excludes other writers.
-        """
-        with self._lease() as lease:
-            yield
-            try:
-                lease.renew()
-            except Busy as error:
-                raise Busy(
-                    f"{error.message} Commits of others to {self.catalog_uri} in the meantime may be lost.",
-                    hint="Move the catalog away and run `lakebackup catalog rebuild`, then the same command.",
-                ) from error
-
     def _lease(self, wait_s: float = _LEASE_WAIT_S) -> Lease:
         holder = f"{socket.gethostname()}:{os.getpid()}"
         return Lease.acquire(self._storage, _LEASE, holder, ttl_s=_LEASE_TTL_S, wait_s=wait_s)
@@ -504,19 +460,3 @@ def _entry(row: Recorded) -> Audit:
 
 def _time_us() -> int:
     return time.time_ns() // 1000
-
-
-@contextmanager
-def _settings(spark: SparkSession, settings: Mapping[str, object]) -> Iterator[None]:
-    """Change settings of the session while the block runs."""
-    old_values = {name: spark.conf.get(name, None) for name in settings}
-    for name, value in settings.items():
-        spark.conf.set(name, str(value))
-    try:
-        yield
-    finally:
-        for name, old_value in old_values.items():
-            if old_value is None:
-                spark.conf.unset(name)
-            else:
-                spark.conf.set(name, old_value)

@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from lakebackup.errors import Refused, UsageProblem
+from lakebackup.errors import Refused
 from lakebackup.requests import Request
 from lakebackup.rows.tables import TABLES
 from lakebackup.storage import open_storage
@@ -19,8 +19,6 @@ from lakebackup_jobs.logs.restore import job as restore_log
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-
-    from pyspark.sql import SparkSession
 
     from lakebackup.storage import Storage
     from lakebackup_jobs.lifecycle.progress import Reporter
@@ -40,17 +38,15 @@ class OptimizeRequest(Request):
     retain_ms: int = LEAST_RETENTION_MS
 
 
-def run(request: OptimizeRequest, *, spark: SparkSession | None = None, reporter: Reporter) -> dict[str, Any]:
+def run(request: OptimizeRequest, *, reporter: Reporter) -> dict[str, Any]:
     """Compact and clean each table, and delete the working files of ended runs.
 
     Returns the numbers of files and bytes before and after. Raises NotFound (no catalog), Refused (the
-    retention is too short), UsageProblem (over Spark Connect), Busy (another process writes).
+    retention is too short), Busy (another process writes).
     """
-    work = Workspace(request, "", reporter, spark)
+    work = Workspace(request, "", reporter)
     reader = CatalogReader.require(request.destination, request.catalog)
     retain_ms = _retention_ms(request.retain_ms, reader, work.storage)
-    if request.remote:
-        raise UsageProblem("catalog optimize does not run over Spark Connect.", hint="Leave --remote out.")
     sizes_before = {table: _table_size(reader.catalog_uri, table) for table in TABLES}
     if request.dry_run:
         return {"dry_run": True, "retain_ms": retain_ms, **_summary(sizes_before, sizes_before)}
@@ -61,7 +57,7 @@ def run(request: OptimizeRequest, *, spark: SparkSession | None = None, reporter
     for number, table in enumerate(TABLES, 1):
         if table in FOLDED:
             writer.fold(table)
-        writer.optimize(table, retain_hours=retain_ms / 3_600_000)
+        writer.optimize(table, retain_ms=retain_ms)
         reporter.update(number, 0)
     sizes_after = {table: _table_size(reader.catalog_uri, table) for table in TABLES}
     return work.timed({"retain_ms": retain_ms, **_summary(sizes_before, sizes_after)})

@@ -6,7 +6,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lakebackup.sql_engine.delta.dataset import dataset
-from lakebackup.sql_engine.delta.table import TRIES, commit_once, open_to_write, outrun, write_rows
+from lakebackup.sql_engine.delta.table import (
+    TRIES,
+    commit_once,
+    live_paths,
+    open_to_write,
+    outrun,
+    write_rows,
+)
 from lakebackup.sql_engine.failures import damaged_table
 
 if TYPE_CHECKING:
@@ -67,7 +74,4 @@ def replace_rows(storage: Storage, table: str, version: int | None, added: Seque
     with open_to_write(f"{storage.uri}/{table}") as opened:
         if opened.table.version() != version:
             return False
-        removed = [
-            str(path) for path in opened.table.get_add_actions(flatten=True).column("path").to_pylist()
-        ]
-        return commit_once(storage, table, opened, added, None, removed)
+        return commit_once(storage, table, opened, added, None, live_paths(opened.table))

@@ -75,6 +75,23 @@ def _read(uri: str, table: DeltaTable, paths: Sequence[str]) -> pa.Table:
         raise damaged_table(uri, error) from error
 
 
+def rows_in_files(uri: str, table: DeltaTable, paths: Sequence[str]) -> pa.Table:
+    """Return all rows of some files of a Delta table opened from `uri`, with the table's columns. Raises
+    Damaged."""
+    import pyarrow as pa
+
+    from lakebackup.sql_engine.delta.verified import VerifiedFiles
+
+    verified, schema = VerifiedFiles(uri), pa.schema(table.schema().to_arrow())
+    try:
+        if verified.remote:
+            verified.expect(paths, max(table.get_add_actions().column("size_bytes").to_pylist()))
+        rows = (_cast(schema, _read_file(verified, path)) for path in paths)
+        return pa.concat_tables([schema.empty_table(), *rows], promote_options="default")
+    except (OSError, ValueError) as error:  # pyarrow's errors are of these kinds
+        raise damaged_table(uri, error) from error
+
+
 class _RowCache:
     """The rows of small tables as they were last read. Often a table has the same files at its next use, and
     one or two more: only those are read. When a file was removed or replaced, all files are read again."""
@@ -92,7 +109,11 @@ class _RowCache:
             cached_marks, rows = self._tables.get(uri, ({}, schema.empty_table()))
         if not cached_marks.items() <= marks.items() or not rows.schema.equals(schema):
             cached_marks, rows = {}, schema.empty_table()
-        if added := [_cast(schema, _read_file(verified, path)) for path in paths if path not in cached_marks]:
+        if added := [
+            _cast(schema, _read_file(verified, path, _SMALL_ROWS))
+            for path in paths
+            if path not in cached_marks
+        ]:
             rows = pa.concat_tables([rows, *added], promote_options="default").combine_chunks()
         with self._lock:
             self._tables[uri], self._table_bytes[uri] = (marks, rows), rows.nbytes
@@ -106,11 +127,11 @@ class _TooManyRows(Exception):
     """A file is small but has too many rows for a small table: equal rows take hardly any bytes."""
 
 
-def _read_file(verified: VerifiedFiles, path: str) -> pa.Table:
+def _read_file(verified: VerifiedFiles, path: str, most_rows: int | None = None) -> pa.Table:
     import pyarrow.parquet as pq
 
     file = pq.ParquetFile(verified.open_input_file(path), page_checksum_verification=True)
-    if file.metadata.num_rows > _SMALL_ROWS:
+    if most_rows is not None and file.metadata.num_rows > most_rows:
         raise _TooManyRows
     return file.read(use_threads=False)  # threads cost more than they gain here
 
@@ -145,7 +166,7 @@ def dataset(uri: str, table: DeltaTable) -> ds.Dataset:
     if table.protocol().min_reader_version == 1:
         schema = pa.schema(table.schema().to_arrow())
         files = _file_conditions(table, schema)
-    else:  # delta-rs knows which features it can read; its dataset is the same, but ten times slower
+    else:  # delta-rs knows which features it can read; its dataset is the same, but takes twice the time
         delta_dataset = table.to_pyarrow_dataset(filesystem=verified)
         schema = delta_dataset.schema
         files = ((part.path, part.partition_expression) for part in delta_dataset.get_fragments())

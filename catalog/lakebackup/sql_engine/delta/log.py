@@ -193,14 +193,19 @@ def _sums_path(path: str) -> str:
     return f"{above}{slash}.{name}.crc"
 
 
-def put_checkpoint(storage: Storage, table: str, opened: DeltaTable, copy: str) -> None:
-    """Put a checkpoint of a table, if one is due. `opened`: the table, opened in the copy `copy` of its log.
+def put_checkpoint(
+    storage: Storage, table: str, opened: DeltaTable, copy: str, *, is_due: bool = False
+) -> None:
+    """Put a checkpoint of a table, if one is due, by its version or by `is_due`.
 
-    A checkpoint only makes reading faster, so a failure is only logged.
+    `opened`: the table, opened in the copy `copy` of its log. In a folder, entries of the log that are older
+    than its retention are then deleted. A checkpoint only makes reading faster, so a failure is only logged.
     """
     uri, version = f"{storage.uri}/{table}", opened.version()
     folder = folder_of(uri)
-    if not version or version % (_IN_FOLDER if folder else _IN_OBJECT_STORAGE):
+    is_due = is_due or version % (_IN_FOLDER if folder else _IN_OBJECT_STORAGE) == 0
+    has_checkpoint = any(Path(copy, FOLDER).glob(f"{version:020d}.checkpoint*"))
+    if not version or not is_due or has_checkpoint:
         return
     from deltalake.exceptions import DeltaError
 

@@ -54,7 +54,8 @@ if TYPE_CHECKING:
 CONSTRAINT = "delta.constraints."
 TRIES = 5
 # The order of rows within a file, so that a topic and time range touches few pages of a file, and few files.
-SORTED_BY = ("source", "scope", "min_ts")
+_SORTED_BY = ("source", "scope", "min_ts")
+_ORDERS = {"departures": ("source", "gone_in")}
 # The tables whose rows are committed before a backup's own row. The commit of that row records their versions
 # as application transactions of Delta, which checkpoints and other writers' commits preserve. A table whose
 # version is lower than recorded has lost a commit.
@@ -86,12 +87,17 @@ def open_folder(uri: str, folder: str, *, history: bool = False) -> DeltaTable:
     return table
 
 
+def live_paths(table: DeltaTable) -> list[str]:
+    """Return the paths of a table's files, as its log has them."""
+    return [str(path) for path in table.get_add_actions().column("path").to_pylist()]
+
+
 def _require_below(uri: str, table: DeltaTable) -> None:
     """Raise Damaged when a log names files outside of the table's folder.
 
     Delta allows that, but lakebackup never writes it, so someone else has changed the log.
     """
-    for path in table.get_add_actions().column("path").to_pylist():
+    for path in live_paths(table):
         if _OUTSIDE_PATH.search(path):
             raise damaged_catalog(
                 f"The log of the table at {uri} names a file that is not below it: {path!r}."
@@ -208,25 +214,34 @@ def write_rows(
     """
     settings = settings_of(f"{storage.uri}/{table}") if settings is None else settings
     _check(table, rows, settings)
-    order = [column for column in SORTED_BY if column in rows.column_names]
-    if order:
-        rows = rows.sort_by([(column, "ascending") for column in order])
-    return put_rows(storage, f"{table}/", rows, settings)
+    return put_rows(storage, f"{table}/", in_order(table, rows), settings)
+
+
+def in_order(table: str, rows: pa.Table) -> pa.Table:
+    """Return rows of a catalog table in the order that they have in a file of the table."""
+    order = [column for column in _ORDERS.get(table, _SORTED_BY) if column in rows.column_names]
+    return rows.sort_by([(column, "ascending") for column in order]) if order else rows
 
 
 def put_rows(storage: Storage, folder: str, rows: pa.Table, settings: Mapping[str, str]) -> str:
     """Like `write_rows`, for any table, without its constraints. `folder` of `storage` ends in `/` or is
     empty."""
+    data = encoded(rows)
+    name = f"part-{uuid.uuid4().hex}-{hashlib.sha256(data).hexdigest()}.parquet"  # readers verify the SHA-256
+    put_summed(storage, f"{folder}{name}", data)
+    return json.dumps({"path": name, "size": len(data), "stats": json.dumps(_statistics(rows, settings))})
+
+
+def encoded(rows: pa.Table) -> bytes:
+    """Return rows as a Parquet file with a checksum of each page."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     sink = pa.BufferOutputStream()
     # The footer has no checksum: without statistics in it, a flipped bit there cannot hide rows.
     pq.write_table(rows, sink, write_page_checksum=True, write_statistics=False, compression="snappy")
-    data = sink.getvalue().to_pybytes()
-    name = f"part-{uuid.uuid4().hex}-{hashlib.sha256(data).hexdigest()}.parquet"  # readers verify the SHA-256
-    put_summed(storage, f"{folder}{name}", data)
-    return json.dumps({"path": name, "size": len(data), "stats": json.dumps(_statistics(rows, settings))})
+    data: bytes = sink.getvalue().to_pybytes()
+    return data
 
 
 def rows_in(added: Sequence[str]) -> int:
@@ -247,8 +262,9 @@ def outrun(uri: str) -> Busy:
     )
 
 
-def add_actions(added: Sequence[str], now: int) -> list[AddAction]:
-    """Return the actions of a commit that adds files which `write_rows` wrote; `now` in ms since 1970."""
+def add_actions(added: Sequence[str], now: int, *, data_change: bool = True) -> list[AddAction]:
+    """Return the actions of a commit that adds files which `write_rows` wrote; `now` in ms since 1970.
+    `data_change`: see `commit_once`."""
     from deltalake.transaction import AddAction
 
     return [
@@ -257,7 +273,7 @@ def add_actions(added: Sequence[str], now: int) -> list[AddAction]:
             size=file["size"],
             partition_values={},
             modification_time=now,
-            data_change=True,
+            data_change=data_change,
             stats=file["stats"],
         )
         for file in map(json.loads, added)
@@ -270,9 +286,12 @@ def commit_once(
     opened: Writable,
     added: Sequence[str],
     transaction: str | None,
-    gone: Sequence[str] = (),
+    removed: Sequence[str] = (),
+    *,
+    data_change: bool = True,
 ) -> bool:
-    """Try once to commit after the version in `opened`: add the files `added`, remove the paths `gone`.
+    """Try once to commit after the version in `opened`: add the files `added`, remove the paths `removed`.
+    `data_change`: whether the rows of the table change; if not, streams that read it skip the commit.
     Returns False when another writer was faster. Raises EnvironmentProblem."""
     from deltalake import CommitProperties, Transaction
     from deltalake.exceptions import DeltaError
@@ -290,8 +309,8 @@ def commit_once(
     try:
         delta_table.create_write_transaction(
             [
-                *(RemoveAction(path, data_change=True, deletion_timestamp=now_ms) for path in gone),
-                *add_actions(added, now_ms),
+                *(RemoveAction(path, data_change=data_change, deletion_timestamp=now_ms) for path in removed),
+                *add_actions(added, now_ms, data_change=data_change),
             ],
             "append",
             delta_table.schema(),

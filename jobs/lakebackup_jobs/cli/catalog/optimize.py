@@ -8,7 +8,7 @@ from lakebackup_jobs.cli.flags.values import span
 from lakebackup_jobs.cli.verb import Call, verb
 
 
-@verb(options.REPO, options.SPARK_JOB, options.DRY_RUN)
+@verb(options.REPO, options.DRY_RUN)
 def optimize(
     call: Call,
     retain: str = option("--retain SPAN", "How far back `sql --as-of` can look; at least 7d.", "7d"),
@@ -24,4 +24,4 @@ def optimize(
     retain_ms = span("--retain", retain)
     from lakebackup_jobs.upkeep.optimize import OptimizeRequest, run
 
-    call.run(run, call.request(OptimizeRequest, retain_ms=retain_ms or 0), spark=not call.dry_run)
+    call.run(run, call.request(OptimizeRequest, retain_ms=retain_ms or 0), spark=False)

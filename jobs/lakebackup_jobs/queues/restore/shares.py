@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 # The stored bytes of the files that one scan task reads.
 _SCAN_BYTES = 64 << 20
 # The greatest number of shares that this process works on at once.
-AT_ONCE = 8
+MOST_THREADS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,9 @@ def partitions(shares: PlanShares, number: int) -> Iterator[tuple[Partition, Ite
 
 def run_shares(job: Task, shares: PlanShares, spark: SparkSession | None) -> list[Any]:
     """Run a job over all shares and return its rows; `spark` None: it runs in threads of this process."""
-    return run_all(job, shares.numbers, spark, None if spark else min(AT_ONCE, 4 * (os.cpu_count() or 2)))
+    return run_all(
+        job, shares.numbers, spark, None if spark else min(MOST_THREADS, 4 * (os.cpu_count() or 2))
+    )
 
 
 def store_partitions(

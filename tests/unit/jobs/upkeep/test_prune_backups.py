@@ -129,7 +129,7 @@ def test_a_month_later_one_row_stands_for_the_files_of_a_deleted_backup(
         return {view: seen(root, f"SELECT * FROM {view} ORDER BY ALL") for view in ANSWERS}
 
     def optimize() -> None:
-        catalog_optimize.run(OptimizeRequest(str(root)), spark=spark, reporter=quiet())
+        catalog_optimize.run(OptimizeRequest(str(root)), reporter=quiet())
 
     monkeypatch.setattr(catalog_optimize, "TABLES", ("removals",))
     answers_before, removals = answers(), rows_of(root, "removals")
