@@ -17,6 +17,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
 
+from lakebackup import lazy
 from lakebackup.errors import (
     Busy,
     Damaged,
@@ -28,6 +29,8 @@ from lakebackup.errors import (
     TooLarge,
     UsageProblem,
 )
+
+lazy.install()
 
 if TYPE_CHECKING:
     from datetime import datetime

@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import chain
 from os import PathLike, environ, fspath
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, Unpack, cast
 
 from lakebackup.errors import EnvironmentProblem, NeedsSpark, UsageProblem
 from lakebackup.rules.kafka_properties import translate
@@ -34,8 +34,7 @@ if TYPE_CHECKING:
     from lakebackup.store.reader import CatalogReader
     from lakebackup_jobs.query.chart import Chart, ChartName
 
-    MakeSession = Callable[[], SparkSession]
-
+MakeSession: TypeAlias = "Callable[[], SparkSession]"
 Moment = str | datetime
 
 
@@ -194,11 +193,11 @@ class Connection:
 
         Raises NotFound for a source that does not exist.
         """
-        from lakebackup.rules.kinds import require_known
+        from lakebackup.rules import kinds
 
         def list_backups(reader: CatalogReader) -> Result:
             if source:
-                require_known(reader, source)
+                kinds.require_known(reader, source)
             return Result(reader.query("list_backups", source=source or self.settings.source))
 
         with self._error_words():

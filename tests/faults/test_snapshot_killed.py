@@ -17,7 +17,8 @@ ROOT = Path(__file__).parents[2]
 _CHILD = """
 import sys
 from tests.support.command_line import quiet
-from lakebackup_jobs.snapshots.backup import SnapshotRequest, run
+from lakebackup_jobs.snapshots.backup import run
+from lakebackup_jobs.snapshots.request import SnapshotRequest
 request = SnapshotRequest(
     destination=sys.argv[2], paths=(sys.argv[1],), source="db", layout=sys.argv[3], snapshots=("s3",),
     bandwidth=40_000, lease_ttl_s=1.0,

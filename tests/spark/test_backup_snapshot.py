@@ -24,7 +24,7 @@ from lakebackup.store import tombstones
 from lakebackup_jobs.lifecycle.progress import Reporter
 from lakebackup_jobs.snapshots import backup as backup_snapshot
 from lakebackup_jobs.snapshots import compare
-from lakebackup_jobs.snapshots.backup import SnapshotRequest
+from lakebackup_jobs.snapshots.request import SnapshotRequest
 from lakebackup_jobs.snapshots.tasks import copy as copy_task
 
 if TYPE_CHECKING:

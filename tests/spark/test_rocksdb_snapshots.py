@@ -15,7 +15,7 @@ from lakebackup.plan.snapshots.restore import SnapshotRestoreRequest
 from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.snapshots import backup as backup_snapshot
 from lakebackup_jobs.snapshots import restore as restore_snapshot
-from lakebackup_jobs.snapshots.backup import SnapshotRequest
+from lakebackup_jobs.snapshots.request import SnapshotRequest
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -36,6 +36,7 @@ import pytest
 import yaml
 from tests.support.rows import nothing
 
+from lakebackup.lazy import load_names
 from lakebackup.plan.snapshots.restore import chosen_schema
 from lakebackup.plan.upkeep.import_backups import numbered_schema
 from lakebackup.plan.upkeep.prune import Cut, Held, columns_of, in_force_schema, leaving_schema
@@ -94,6 +95,7 @@ OWN: dict[str, dict[str, Any]] = {
 
 def defaults_of(table: str) -> dict[str, Any]:
     """What a case need not give of a row: all that the table wants, and nothing that may be null."""
+    load_names(TABLES[table])
     own, hints = OWN.get(table, {}), get_type_hints(TABLES[table])
     wanted = {field.name: field.default for field in fields(TABLES[table]) if field.default is not None}
     usual = {

@@ -24,9 +24,10 @@ from lakebackup.rules import layout
 from lakebackup.storage import open_storage
 from lakebackup_jobs.lifecycle.source import Source
 from lakebackup_jobs.snapshots import backup as backup_snapshot
-from lakebackup_jobs.snapshots.backup import SnapshotBackup, SnapshotRequest
+from lakebackup_jobs.snapshots.backup import SnapshotBackup
 from lakebackup_jobs.snapshots.import_manifest import ManifestImport, ManifestRequest
 from lakebackup_jobs.snapshots.import_manifest import run as import_manifest
+from lakebackup_jobs.snapshots.request import SnapshotRequest
 from lakebackup_jobs.topics.backup import TopicsBackup
 
 

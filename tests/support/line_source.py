@@ -17,11 +17,12 @@ from lakebackup.rules import layout
 from lakebackup.storage import Storage
 from lakebackup.store.manifest import Manifest
 from lakebackup_jobs.lifecycle.identity import micros
+from lakebackup_jobs.lifecycle.parts import run_tasks
 from lakebackup_jobs.lifecycle.progress import Reporter
 from lakebackup_jobs.lifecycle.run import Life, backup_row, result_of
 from lakebackup_jobs.lifecycle.source import Source
 from lakebackup_jobs.lifecycle.tasks.numbers import latest_number
-from lakebackup_jobs.lifecycle.tasks.part import PartTask, run_tasks
+from lakebackup_jobs.lifecycle.tasks.part import PartTask
 from lakebackup_jobs.lifecycle.tasks.totals import Totals
 from lakebackup_jobs.lifecycle.workspace import Workspace
 

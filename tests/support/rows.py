@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import MISSING, fields
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
+from lakebackup.lazy import load_names
 from lakebackup.rows.backups import Backup, DataFile
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ PLACE: dict[str, Any] = {"source": "prod", "scope": "orders", "epoch": EPOCH, "r
 def filled(kind: type[T], /, **values: Any) -> T:
     """A record with these values. A field without a default gets its value in `PLACE`, or None, 0, "", False
     or the first of its words."""
+    load_names(kind)
     hints = get_type_hints(kind)
     required = [field.name for field in fields(kind) if field.default is field.default_factory is MISSING]
     return kind(**{name: PLACE.get(name, nothing(hints[name])) for name in required} | values)

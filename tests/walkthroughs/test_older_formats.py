@@ -36,7 +36,7 @@ from lakebackup.store.roots import destination_id
 from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.snapshots import backup as backup_snapshot
 from lakebackup_jobs.snapshots import restore as restore_snapshot
-from lakebackup_jobs.snapshots.backup import SnapshotRequest
+from lakebackup_jobs.snapshots.request import SnapshotRequest
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -20,6 +20,7 @@ from tests.support.looks import seen
 from lakebackup.rows.upkeep import Policy
 from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.snapshots import backup as backup_snapshot
+from lakebackup_jobs.snapshots.request import SnapshotRequest
 from lakebackup_jobs.upkeep import prune
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ def walked(
     folder = tmp_path_factory.mktemp("walkthrough")
     make(folder / "rocksdb")
     shutil.copytree(empty_catalog, folder / "off-cluster" / "catalog")
-    request = backup_snapshot.SnapshotRequest(
+    request = SnapshotRequest(
         destination=str(folder / "off-cluster"), paths=(str(folder / "rocksdb"),), source="yb",
         layout="yugabyte", everything=True,
     )  # fmt: skip

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from lakebackup.errors import LakebackupError, NotFound
 from lakebackup.recovery.exchange import RowsFile
-from lakebackup.rows.backups import Backup  # noqa: TC001 - read by pydantic
+from lakebackup.rows.backups import Backup
 from lakebackup.rows.tables import ARROW_SCHEMAS, OF_BACKUPS, spark_columns
 from lakebackup.rules import layout
 from lakebackup.sql_engine.worker import PerNumber, in_chunks, settle, task_number

@@ -13,6 +13,7 @@ from dataclasses import dataclass, fields
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
+from lakebackup.lazy import load_names
 from lakebackup.rows import backups, logs, queues, snapshots, topics, upkeep
 
 if TYPE_CHECKING:
@@ -85,6 +86,7 @@ SPARK_TYPES: Mapping[str, str] = {"string": "STRING", "int32": "INT", "int64": "
 def columns(table: str) -> tuple[Column, ...]:
     """The columns of a catalog table, in order."""
     kind = TABLES[table]
+    load_names(kind)
     hints = get_type_hints(kind, include_extras=True)
     return tuple(_column(field.name, hints[field.name]) for field in fields(kind))
 

@@ -9,18 +9,19 @@ An engine that reads the past (`as_of`) has every relation twice: as it was at t
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias
 
 from lakebackup.errors import UsageProblem
 from lakebackup_sql import Translation, area, load, names, translation
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     import pyarrow as pa
     from sqlglot import exp
@@ -88,9 +89,8 @@ class Relation:
     rows: Any
 
 
-if TYPE_CHECKING:
-    #: The names that stand for other rows in a statement than in the catalog, or that the catalog has not.
-    Bindings = Mapping[str, Relation]
+#: The names that stand for other rows in a statement than in the catalog, or that the catalog has not.
+Bindings: TypeAlias = Mapping[str, Relation]
 NO_BINDINGS: Bindings = MappingProxyType({})
 
 

@@ -10,7 +10,7 @@ import zipimport
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from lakebackup.sql_engine.pace import paced
 
@@ -22,9 +22,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-    #: What runs tasks: a Spark context, without SQL, or a session.
-    Cluster = SparkContext | SparkSession
-
+#: What runs tasks: a Spark context, without SQL, or a session.
+Cluster: TypeAlias = "SparkContext | SparkSession"
 _heap_frozen = False
 #: The bytes a second that all tasks of the newest job of this process share; None: no limit.
 _bytes_per_second: int | None = None

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from lakebackup.errors import EnvironmentProblem, LakebackupError
 from lakebackup.rules.layout import LEASES_FOLDER
-from lakebackup.storage import AlreadyExists, ObjectStat, ObjectWriter, Storage
+from lakebackup.storage.interface import AlreadyExists, ObjectStat, ObjectWriter, Storage
 from lakebackup.storage.options import S3Options
 from lakebackup.storage.s3_client import client, explained, server_of, status_of
 from lakebackup.storage.s3_read import Body
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from datetime import datetime
 
-    from lakebackup.storage import Source
+    from lakebackup.storage.interface import Source
 
 _READ_BUFFER_BYTES = 1 << 17
 _MAX_MEMORY_BYTES = 1 << 20  # an object being written is in memory up to this size, then in a temporary file

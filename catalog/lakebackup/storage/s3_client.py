@@ -31,7 +31,7 @@ from lakebackup.errors import (
     NotFound,
     UsageProblem,
 )
-from lakebackup.storage import AlreadyExists
+from lakebackup.storage.interface import AlreadyExists
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

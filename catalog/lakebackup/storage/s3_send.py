@@ -17,7 +17,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
 from lakebackup.errors import UsageProblem
-from lakebackup.storage import AlreadyExists
+from lakebackup.storage.interface import AlreadyExists
 from lakebackup.storage.s3_client import client, paced, status_of
 
 if TYPE_CHECKING:

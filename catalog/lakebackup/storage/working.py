@@ -11,12 +11,12 @@ import logging
 from typing import TYPE_CHECKING
 
 from lakebackup.errors import NoPermission, NotFound
-from lakebackup.storage import MANY
+from lakebackup.storage.interface import MANY
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from lakebackup.storage import Storage
+    from lakebackup.storage.interface import Storage
 
 OVER = b"over\n"
 _log = logging.getLogger(__name__)

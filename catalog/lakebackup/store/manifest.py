@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Sequence  # noqa: TC003 - read by pydantic
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cache
@@ -21,7 +21,7 @@ from annotated_types import Ge
 from lakebackup.errors import Damaged, NotFound, UsageProblem
 from lakebackup.rows.backups import Backup, DataFile, Gap, Position, Scope
 from lakebackup.rows.tables import json_line
-from lakebackup.rows.topics import Group  # noqa: TC001 - read by pydantic
+from lakebackup.rows.topics import Group
 from lakebackup.rules import layout
 from lakebackup.rules.layout import FORMAT
 from lakebackup.storage import MANY, AlreadyExists, working

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from copy import copy
 from shlex import quote
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from lakebackup.errors import NotFound, Refused, UsageProblem
 from lakebackup.rows.tables import TABLES
@@ -31,8 +31,7 @@ if TYPE_CHECKING:
     from lakebackup.sql_engine.duck import DuckEngine
     from lakebackup.sql_engine.guard.check import Checked
 
-    ArrowJob = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-
+ArrowJob: TypeAlias = "Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]"
 LATEST = "latest"
 """In place of a backup's id: the newest backup that can be restored."""
 

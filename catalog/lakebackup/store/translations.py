@@ -9,7 +9,7 @@ The objects stay in the destination, so that a rebuilt catalog gets the rows bac
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from lakebackup.errors import Damaged, LakebackupError, NotFound
 from lakebackup.rows.tables import ARROW_SCHEMAS, as_row
@@ -30,8 +30,7 @@ if TYPE_CHECKING:
     from lakebackup.store.delta_append import Groups
     from lakebackup.store.writer import CatalogWriter
 
-    Rows = npt.NDArray[np.int64]
-
+Rows: TypeAlias = "npt.NDArray[np.int64]"
 _TABLE = "translations"
 _COLUMNS = ("from_position", "first_position", "to_position", "target_position")
 _POSITION = b"position"

@@ -16,7 +16,7 @@ import uuid
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from lakebackup.errors import EnvironmentProblem
 from lakebackup.rows.base import QUEUES, Row, State
@@ -69,9 +69,8 @@ if TYPE_CHECKING:
     from lakebackup.store.delta_append import RowSource
     from lakebackup.store.manifest import Manifest
 
-    Recorded = Policy | PolicyTopics | Hold | LogTask | QueueRestore | Drill
-    Session = SparkSession | Callable[[], SparkSession] | None
-
+Recorded: TypeAlias = "Policy | PolicyTopics | Hold | LogTask | QueueRestore | Drill"
+Session: TypeAlias = "SparkSession | Callable[[], SparkSession] | None"
 #: Tables whose rows the audit log also stores completely: action -> table.
 ROWS_IN_AUDIT = {
     "set_policy": "policies",

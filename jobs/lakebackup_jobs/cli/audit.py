@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 import typer
 
 from lakebackup.errors import LakebackupError
 
 if TYPE_CHECKING:
-    from lakebackup_jobs.cli.verb import Call
+    from collections.abc import Mapping
+
+    from lakebackup.config import Settings
 
 #: Verbs, or groups of them, that are recorded in the audit log.
 AUDITED = (
@@ -25,7 +27,22 @@ _RECORD_THEMSELVES = (
 )  # fmt: skip
 
 
-def record(call: Call, verb: str, error: Exception | None) -> None:
+class AuditedCall(Protocol):
+    """What is needed of a call of a verb; `lakebackup_jobs.cli.verb.Call` describes it."""
+
+    dry_run: bool
+    own: Mapping[str, Any]
+    outcome: dict[str, Any]
+    job_request: Any
+
+    @property
+    def settings(self) -> Settings: ...
+    @property
+    def where(self) -> Any: ...
+    def warn(self, text: str) -> None: ...
+
+
+def record(call: AuditedCall, verb: str, error: Exception | None) -> None:
     """Record how a verb ended. Raises nothing. If the row cannot be written, it prints a warning.
 
     Records nothing for a dry run, for a verb that changed nothing, and when there is no catalog.
@@ -48,7 +65,7 @@ def _matches(verb: str, names: tuple[str, ...]) -> bool:
     return any(f"{verb} ".startswith(f"{name} ") for name in names)
 
 
-def _append(call: Call, verb: str, error: Exception | None) -> None:
+def _append(call: AuditedCall, verb: str, error: Exception | None) -> None:
     from lakebackup_jobs.lifecycle.audit import append_outcome
 
     sources = (call.outcome.get("source"), getattr(call.job_request, "source", None), call.own.get("source"))

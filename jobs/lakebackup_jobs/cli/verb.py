@@ -29,6 +29,8 @@ from lakebackup_jobs.cli.flags import options
 from lakebackup_jobs.cli.flags.values import in_policy_zone, instant, naming, required
 from lakebackup_jobs.cli.output.explain import explain
 from lakebackup_jobs.cli.output.help import PlainCommand
+from lakebackup_jobs.runtime import background, settings
+from lakebackup_jobs.runtime.java import jvm
 from lakebackup_jobs.runtime.terminal_text import visible_lines
 
 if TYPE_CHECKING:
@@ -231,12 +233,9 @@ class Call:
             self.session is None
             and not self.dry_run
             and not (call_settings.spark or call_settings.master or call_settings.remote)
+            and not jvm.SUBMITTED
         ):
-            from lakebackup_jobs.runtime import background, settings
-            from lakebackup_jobs.runtime.java import jvm
-
-            if not jvm.SUBMITTED:
-                background.later(lambda: jvm.start(settings.spark_settings(), sql=sql, workers=True))
+            background.later(lambda: jvm.start(settings.spark_settings(), sql=sql, workers=True))
 
     def spark_if_needed(self) -> SparkSession | Callable[[], SparkSession] | None:
         """Like `spark`, for a job that may not need a session: returns a function that starts one.

@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
+from lakebackup.lazy import load_names
 from lakebackup_jobs.runtime.java.jars import work_folder
 
 # Set before numba is loaded, so that this process and Spark's workers share the compiled code.
@@ -26,10 +27,15 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 Bytes = npt.NDArray[np.uint8]
 Longs = npt.NDArray[np.int64]
 
-#: Compiles a function in nopython mode, without the interpreter lock, and caches the result on disk.
-compiled = cast("Callable[[Function], Function]", numba.njit(cache=True, nogil=True))
+_njit = cast("Callable[[Function], Function]", numba.njit(cache=True, nogil=True))
 memcpy = cast("Callable[..., Any]", cgutils.raw_memcpy)
 intrinsic = cast("Callable[[Callable[..., Any]], Callable[..., Any]]", _intrinsic)
+
+
+def compiled(function: Function) -> Function:
+    """Compile a function in nopython mode, without the interpreter lock, and cache the result on disk."""
+    load_names(function)
+    return _njit(function)
 
 
 def _loader(bits: int) -> Callable[..., Any]:

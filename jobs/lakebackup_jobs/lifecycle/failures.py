@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, Protocol, get_args
 
 from lakebackup.errors import Busy, EnvironmentProblem, LakebackupError, NotFound, OutputLost, UsageProblem
 from lakebackup.rows.upkeep import Failure, UpkeepRun
@@ -18,17 +18,32 @@ from lakebackup_jobs.runtime.masking import secrets_in, without_secrets
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from lakebackup.requests import Request
     from lakebackup.rows.upkeep import FailedRun
+    from lakebackup.storage import Storage
     from lakebackup.store.reader import CatalogReader
-    from lakebackup_jobs.lifecycle.workspace import Workspace
+    from lakebackup.store.writer import CatalogWriter
 
 _MOST_TEXT = 2_000
 # How long the row may wait for the catalog. The user sees the error only afterwards.
 _WAIT_S = 10.0
 
 
+class FailingWork(Protocol):
+    """What is needed of a run to record its failure; `lifecycle.workspace.Workspace` has it."""
+
+    request: Request
+    source: str
+    storage: Storage
+    has_begun: bool
+
+    def reader(self) -> CatalogReader: ...
+    def existing(self) -> CatalogReader | None: ...
+    def writer(self, *, here: bool = False) -> CatalogWriter: ...
+
+
 @contextmanager
-def recorded(work: Workspace, run: FailedRun, source_kind: str | None) -> Iterator[None]:
+def recorded(work: FailingWork, run: FailedRun, source_kind: str | None) -> Iterator[None]:
     """Record an error of the block in the catalog, if there is one, and raise it. Upkeep that succeeds after
     a failure leaves a row too. `source_kind` None: the kind of the source's backups.
 
@@ -52,13 +67,15 @@ def recorded(work: Workspace, run: FailedRun, source_kind: str | None) -> Iterat
             _record_end(work, source_kind, run, started)
 
 
-def _record_end(work: Workspace, source_kind: str | None, run: FailedRun, started: int) -> None:
+def _record_end(work: FailingWork, source_kind: str | None, run: FailedRun, started: int) -> None:
     catalog = work.reader()
     if catalog.rows("failures_open", source=work.source, run=run):
         _append(work, catalog, source_kind, run, started, error="", message="", exit_code=0)
 
 
-def _record(work: Workspace, source_kind: str | None, run: FailedRun, started: int, error: Exception) -> None:
+def _record(
+    work: FailingWork, source_kind: str | None, run: FailedRun, started: int, error: Exception
+) -> None:
     catalog = work.existing()
     if catalog is None:
         return
@@ -75,7 +92,7 @@ def _record(work: Workspace, source_kind: str | None, run: FailedRun, started: i
     )  # fmt: skip
 
 
-def _is_known(work: Workspace, catalog: CatalogReader) -> bool:
+def _is_known(work: FailingWork, catalog: CatalogReader) -> bool:
     """Whether a source has backups or a policy, or this or an earlier run began its first backup."""
     queries = ("source_kinds", "policy_in_force")
     return (
@@ -85,7 +102,7 @@ def _is_known(work: Workspace, catalog: CatalogReader) -> bool:
     )
 
 
-def _is_mistake(work: Workspace, run: FailedRun, error: Exception, catalog: CatalogReader) -> bool:
+def _is_mistake(work: FailingWork, run: FailedRun, error: Exception, catalog: CatalogReader) -> bool:
     """Whether the request was wrong, not the source: no backup of the source was taken from what it names."""
     if run in get_args(UpkeepRun):
         return isinstance(error, NotFound)
@@ -101,7 +118,7 @@ def _is_mistake(work: Workspace, run: FailedRun, error: Exception, catalog: Cata
 
 
 def _append(
-    work: Workspace,
+    work: FailingWork,
     catalog: CatalogReader,
     source_kind: str | None,
     run: FailedRun,

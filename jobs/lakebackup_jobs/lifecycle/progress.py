@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Self, TextIO, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Self, TextIO, TypeAlias, TypedDict, Unpack
 
 from lakebackup_jobs.lifecycle.progress_text import ProgressText
 from lakebackup_jobs.runtime.java.downloads import heard_by
@@ -31,8 +31,7 @@ if TYPE_CHECKING:
     from lakebackup_jobs.runtime.java.downloads import Download
     from lakebackup_jobs.runtime.terminal_table import Screen
 
-    ResultPrinter = Callable[[Mapping[str, Any], TextIO, Screen | None], None]
-
+ResultPrinter: TypeAlias = "Callable[[Mapping[str, Any], TextIO, Screen | None], None]"
 _JSON_INTERVAL_S = 1.0
 _PATIENCE_S = 2.0
 """A wait that takes longer than this gets a line that moves."""

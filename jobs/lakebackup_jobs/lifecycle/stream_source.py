@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Generic
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias
 
 import pyarrow as pa
 from pydantic import TypeAdapter, ValidationError
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql.types import StructType
 
-    Job = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+Job: TypeAlias = "Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]"
 
 
 class Planner(ABC, Generic[D]):

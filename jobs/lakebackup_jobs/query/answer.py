@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-    from lakebackup_jobs.query.record_query import Reading
 
 _ROWS_OF_REPR = 20
 _ROWS_OF_TABLE = 100
@@ -34,6 +33,24 @@ _WIDTH = 120
 _LONGEST_CELL = 200
 """The most characters in a cell of a notebook's table; longer texts are cut."""
 _STYLE = re.compile(r"\x1b\[\d*m")
+
+
+@dataclass(slots=True)
+class Reading:
+    """What one `records(…)` has read so far.
+
+    `held`, `held_bytes`: the files of the topic in the backups, and their bytes; `chosen`: the files that the
+    catalog selected; `possible`: those that key filters did not rule out, None: not counted; `opened`,
+    `opened_bytes`: the files that were opened, and their bytes.
+    """
+
+    topic: str
+    held: int
+    held_bytes: int
+    chosen: int
+    possible: int | None = None
+    opened: int = 0
+    opened_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,19 +9,17 @@ from __future__ import annotations
 
 import json
 import uuid
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from importlib.resources import files
 from math import log10
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lakebackup_jobs.lifecycle.progress import human_bytes
 from lakebackup_jobs.query.words import counted, day, moment, span
 from lakebackup_jobs.runtime.terminal_text import visible
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    Rows = Sequence[Mapping[str, Any]]
+Rows = Sequence[Mapping[str, Any]]
 
 Chart = dict[str, Any]
 """Plotly's figure."""

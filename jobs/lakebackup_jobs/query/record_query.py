@@ -13,7 +13,7 @@ import time
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -23,7 +23,7 @@ from lakebackup.plan.records import RecordsPlan, plan_records
 from lakebackup.rules.schema_ids import schema_ids
 from lakebackup.sql_engine.guard.check import check_select
 from lakebackup_jobs.lifecycle.tasks.plan_shares import MOST_TASKS
-from lakebackup_jobs.query.answer import Result
+from lakebackup_jobs.query.answer import Reading, Result
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -48,24 +48,6 @@ _FEW_FILES = 10_000
 
 T = TypeVar("T")
 R = TypeVar("R")
-
-
-@dataclass(slots=True)
-class Reading:
-    """What one `records(…)` has read so far.
-
-    `held`, `held_bytes`: the files of the topic in the backups, and their bytes; `chosen`: the files that the
-    catalog selected; `possible`: those that key filters did not rule out, None: not counted; `opened`,
-    `opened_bytes`: the files that were opened, and their bytes.
-    """
-
-    topic: str
-    held: int
-    held_bytes: int
-    chosen: int
-    possible: int | None = None
-    opened: int = 0
-    opened_bytes: int = 0
 
 
 def select(

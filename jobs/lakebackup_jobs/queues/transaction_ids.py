@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from lakebackup.errors import Damaged, NotFound
 from lakebackup_jobs.lifecycle.tasks.rows import write_query
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from lakebackup.store.reader import CatalogReader
     from lakebackup_jobs.kafka.memory import Bytes, Longs
 
-    Chosen = npt.NDArray[np.bool_]
+Chosen: TypeAlias = "npt.NDArray[np.bool_]"
 
 
 def members(block: Bytes, pieces: Longs, ids: Any) -> Chosen:

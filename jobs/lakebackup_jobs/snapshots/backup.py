@@ -5,15 +5,13 @@ Small amounts of work run in this process. Spark starts when there are many file
 
 from __future__ import annotations
 
-import os
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter
 
-from lakebackup import requests
 from lakebackup.errors import Damaged, LakebackupError, UsageProblem
 from lakebackup.formats.snapshots.manifest_json import export_manifest
 from lakebackup.formats.snapshots.tree import layout_of
@@ -26,13 +24,14 @@ from lakebackup.store.manifest import Manifest
 from lakebackup.store.tombstones import require_recorded
 from lakebackup_jobs.lifecycle.identity import micros
 from lakebackup_jobs.lifecycle.lost_objects import notice_lost_objects
+from lakebackup_jobs.lifecycle.parts import run_tasks
 from lakebackup_jobs.lifecycle.run import Life, backup_row
 from lakebackup_jobs.lifecycle.source import Source
-from lakebackup_jobs.lifecycle.tasks.part import run_tasks
 from lakebackup_jobs.lifecycle.tasks.runner import of_files
 from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.snapshots.compare import Comparison, compare, counted
 from lakebackup_jobs.snapshots.find import find, root_of
+from lakebackup_jobs.snapshots.request import SnapshotRequest
 from lakebackup_jobs.snapshots.resume import InProgress
 from lakebackup_jobs.snapshots.splits import SplitWriter
 from lakebackup_jobs.snapshots.tasks.copy import CopyJob
@@ -42,7 +41,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from lakebackup.plan.snapshots.backup import Newest, Role, Snapshot
+    from lakebackup.plan.snapshots.backup import Newest, Snapshot
     from lakebackup.rows.backups import Backup
     from lakebackup.store.reader import CatalogReader
     from lakebackup.store.writer import Session
@@ -50,56 +49,8 @@ if TYPE_CHECKING:
     from lakebackup_jobs.lifecycle.source import Draft
     from lakebackup_jobs.lifecycle.tasks.totals import Totals
 
-ALWAYS = ("CURRENT", "MANIFEST-*")
-PACK_BELOW = 1 << 20
 # Up to this many small files are not packed: in the destination they keep their names, which people can read.
 _PACK_FROM = 64
-
-
-# Two requests are the same backup if these fields agree, and also all fields that are added to requests
-# later, except those in _ELSE.
-_SAME = (
-    "layout", "mode", "pack_below", "verify_unchanged", "find_same", "taken_at", "note", "paths", "always",
-    "sidecars",
-)  # fmt: skip
-# Fields that do not make it another backup: locations, speed, and which snapshots (each has its own backup).
-_ELSE = (
-    "destination", "catalog", "source", "remote", "lease_ttl_s", "runner", "local_below", "parallelism",
-    "dry_run", "snapshots", "everything",
-)  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class SnapshotRequest(requests.RunRequest):
-    """What to back up.
-
-    `paths`: trees of one layout. `snapshots`: ids; if empty, the newest snapshot, or with `everything` all
-    that are newer than the newest backup. `always`: patterns of the names of files that are always copied.
-    `pack_below` in bytes; `taken_at` in ms since 1970 UTC. `trust_mtime`: ignore the inode and ctime of a
-    file when it is compared.
-    """
-
-    paths: tuple[str, ...]
-    source: str | None = None
-    layout: str = "plain"
-    snapshots: tuple[str, ...] = ()
-    everything: bool = False
-    always: tuple[str, ...] = ALWAYS
-    pack_below: int = PACK_BELOW
-    mode: Literal["auto", "full"] = "auto"
-    verify_unchanged: bool = False
-    trust_mtime: bool = False
-    find_same: bool = False
-    sidecars: tuple[tuple[Role, str], ...] = ()
-    taken_at: int | None = None
-    note: str | None = None
-    parallelism: int = os.cpu_count() or 2
-
-    @property
-    def asked(self) -> dict[str, Any]:
-        """The fields by which two requests are the same backup, as JSON values."""
-        fields = requests.asked(self, always=_SAME, never=_ELSE)
-        return {**fields, "paths": [str(root_of(path)) for path in self.paths]}
 
 
 def run(request: SnapshotRequest, *, spark: Session = None, reporter: Reporter) -> dict[str, Any]:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from lakebackup.plan.snapshots.backup import Snapshot, Unit
     from lakebackup.store.reader import CatalogReader
-    from lakebackup_jobs.snapshots.backup import SnapshotRequest
+    from lakebackup_jobs.snapshots.request import SnapshotRequest
     from lakebackup_jobs.snapshots.splits import SplitWriter
 
 # Above this number of files, Spark tasks list them and Spark compares them.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from lakebackup.plan.snapshots.backup import Amount  # noqa: TC001 - read by pydantic
+from lakebackup.plan.snapshots.backup import Amount
 
 if TYPE_CHECKING:
     from collections.abc import Callable

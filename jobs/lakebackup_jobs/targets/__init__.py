@@ -9,22 +9,15 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from lakebackup.errors import Refused, UsageProblem
-from lakebackup.storage.nesting import require_outside
+from lakebackup.errors import Refused
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from pyspark.sql import DataFrame, SparkSession
+    from collections.abc import Sequence
 
     from lakebackup.plan.logs.restore import LogRestorePlan, LogRestoreRequest
     from lakebackup.plan.topics.restore import RestorePlan
-    from lakebackup.requests import Request
-    from lakebackup_jobs.targets.delta import DeltaTarget
-
-Written = TypeVar("Written", covariant=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,47 +104,6 @@ def _selection_text(
     return " ".join(parts)
 
 
-class Content(Protocol[Written]):
-    """What a restore brings. `Written` is the type of its summary, which is the same for every target.
-
-    `spark`: the session to use. `before`: what the target holds and the restore continues from; None:
-    nothing. `after`: what the target then records that it holds; None: only the catalog records it.
-    `commit`: Spark's options for the commit to a table. `gone`: ids of tables that are dropped at the end.
-    """
-
-    @property
-    def spark(self) -> SparkSession: ...
-    @property
-    def before(self) -> Held | None: ...
-    @property
-    def after(self) -> Held | None: ...
-    @property
-    def commit(self) -> Mapping[str, Any]: ...
-    @property
-    def gone(self) -> Sequence[int]: ...
-
-    def rows(self) -> DataFrame | None:
-        """All of the content, as the rows of a table; None: there is none."""
-        ...
-
-    def create(self, path: str) -> bool:
-        """Create the table at a path without SQL, if the content is small enough; returns whether it did."""
-        ...
-
-    def onto(self, held: DataFrame) -> DataFrame:
-        """The changes that turn the rows of the target (`held`) into those after the restore; see the
-        statement log_continue."""
-        ...
-
-    def in_table(self, table: DeltaTarget) -> Written:
-        """The summary, once the table has been written."""
-        ...
-
-    def write_files(self, path: str) -> Written:
-        """Write the content as files below a folder; replaces the files of an interrupted attempt."""
-        ...
-
-
 class Target:
     """Where a restore writes to. `place` is its canonical name, however a user writes it.
 
@@ -208,32 +160,6 @@ class Target:
         """Delete what is only needed to resume the restore. Call it once the restore is recorded as complete;
         before that, an interrupted run would start over. Returns notes on what could not be deleted."""
         return []
-
-
-def open_target(
-    request: Request, text: str, kafka: Callable[[str], Target], *, append: bool = False
-) -> Target:
-    """Open the target that `text` names: delta:PATH, dir:PATH or kafka://…; `kafka` opens the last kind.
-
-    `append`: rows may be added to an existing table. Raises UsageProblem (also for a path in a repository).
-    """
-    scheme, _, location = text.partition(":")
-    if location and scheme in ("delta", "dir"):
-        require_outside(request, location)
-    if location and scheme == "delta":
-        from lakebackup_jobs.targets.delta import DeltaTarget
-
-        return DeltaTarget(location, append=append)
-    if location and scheme == "dir":
-        from lakebackup_jobs.targets.folder import FolderTarget
-
-        return FolderTarget(location)
-    if location and scheme == "kafka":
-        return kafka(location.removeprefix("//"))
-    raise UsageProblem(
-        f"{text!r} is no place to restore to.",
-        hint="Name kafka://HOST:PORT, delta:PATH or dir:PATH.",
-    )
 
 
 def full_path(path: str) -> str:

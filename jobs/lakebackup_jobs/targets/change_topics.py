@@ -12,7 +12,7 @@ import json
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import parse_qsl
 
 import numpy as np
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
     from lakebackup.plan.logs.restore import LogRestorePlan, LogRestoreRequest
     from lakebackup.plan.partitions import TopicState
-    from lakebackup_jobs.logs.restore.content import LogContent
+    from lakebackup.sql_engine.worker import Cluster
 
 # Only the last record of a key counts, and no value that the database accepted may be too large.
 _SETTINGS = {"cleanup.policy": "compact", "max.message.bytes": str(2**30)}
@@ -61,6 +61,23 @@ _MOST_LISTED = 10
 OWN_NAMES = "lakebackup-log-"
 _HEADER = b"\x02\x12commit_ts\x02"  # in Avro: one header named commit_ts, whose value is not null
 _BATCH_ROWS = 50_000
+
+
+class ChangeContent(Protocol):
+    """What is needed of a log's changes; `lakebackup_jobs.logs.restore.content.LogContent` describes it."""
+
+    @property
+    def cluster(self) -> Cluster | None: ...
+    @property
+    def plan(self) -> LogRestorePlan: ...
+    @property
+    def shares(self) -> Any: ...
+    @property
+    def before(self) -> Held | None: ...
+    @property
+    def after(self) -> Held: ...
+    def empties_tables(self) -> bool: ...
+    def write_files(self, path: str, *, whole: bool = True) -> dict[str, int]: ...
 
 
 class ChangeTopics(Target):
@@ -113,7 +130,7 @@ class ChangeTopics(Target):
                 hint=f"Finish it first: --startts {span['start_ts']} --endts {span['to_ts']}, and its -f.",
             )
 
-    def write(self, content: LogContent) -> dict[str, int]:
+    def write(self, content: ChangeContent) -> dict[str, int]:
         """Stage the changes once, and produce them from where an earlier attempt stopped."""
         goal = content.after
         identity = json.dumps([self._state_path, goal.text()])
@@ -145,7 +162,7 @@ class ChangeTopics(Target):
         self._update_state(held=goal_fields, topics={**earlier_ids, **ids}, doing=None)
         return {"entries": in_progress["entries"], "topics": len(topics)}
 
-    def _produce(self, content: LogContent, files: Sequence[str], topic: str, group: str) -> int:
+    def _produce(self, content: ChangeContent, files: Sequence[str], topic: str, group: str) -> int:
         """Produce the staged files, each from its group's offset. Returns the number of all changes."""
         job = ProduceJob(
             uri=self._storage.uri,
@@ -180,7 +197,7 @@ class ChangeTopics(Target):
             )
         return [check_topic_name(topic_of(self._prefix, name)) for name in dict.fromkeys(names)]
 
-    def _check_topics(self, topics: Sequence[str], content: LogContent) -> None:
+    def _check_topics(self, topics: Sequence[str], content: ChangeContent) -> None:
         """Raise Refused when the topics hold anything else, or keys that this restore could not delete."""
         continued = content.before
         if continued and (content.plan.changed or content.empties_tables()):
@@ -261,7 +278,7 @@ class ChangeTopics(Target):
             return None
         return paths
 
-    def _stage(self, content: LogContent, folder: str) -> list[str]:
+    def _stage(self, content: ChangeContent, folder: str) -> list[str]:
         content.write_files(f"{self._storage.uri}/{folder}changes", whole=False)
         paths = [entry.path for entry in self._storage.list(f"{folder}changes/")]
         files = sorted(path for path in paths if path.endswith(".parquet"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from lakebackup.errors import Busy, Refused
 from lakebackup.sql_engine.delta.log import FOLDER
@@ -15,12 +15,11 @@ from lakebackup_jobs.targets import Held, Target, full_path
 from lakebackup_sql import load
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
     from lakebackup.plan.topics.restore import RestorePlan
-    from lakebackup_jobs.targets import Content, Written
 
 _METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 # A restored span without changes needs a commit too, since the commit records that the table holds the span.
@@ -34,6 +33,49 @@ _ROW_PRESERVING_OPERATIONS = {
     "UNSET TBLPROPERTIES",
     "UPGRADE PROTOCOL",
 }
+
+Written = TypeVar("Written", covariant=True)
+
+
+class Content(Protocol[Written]):
+    """What a restore brings. `Written` is the type of its summary, which is the same for every target.
+
+    `spark`: the session to use. `before`: what the target holds and the restore continues from; None:
+    nothing. `after`: what the target then records that it holds; None: only the catalog records it.
+    `commit`: Spark's options for the commit to a table. `gone`: ids of tables that are dropped at the end.
+    """
+
+    @property
+    def spark(self) -> SparkSession: ...
+    @property
+    def before(self) -> Held | None: ...
+    @property
+    def after(self) -> Held | None: ...
+    @property
+    def commit(self) -> Mapping[str, Any]: ...
+    @property
+    def gone(self) -> Sequence[int]: ...
+
+    def rows(self) -> DataFrame | None:
+        """All of the content, as the rows of a table; None: there is none."""
+        ...
+
+    def create(self, path: str) -> bool:
+        """Create the table at a path without SQL, if the content is small enough; returns whether it did."""
+        ...
+
+    def onto(self, held: DataFrame) -> DataFrame:
+        """The changes that turn the rows of the target (`held`) into those after the restore; see the
+        statement log_continue."""
+        ...
+
+    def in_table(self, table: DeltaTarget) -> Written:
+        """The summary, once the table has been written."""
+        ...
+
+    def write_files(self, path: str) -> Written:
+        """Write the content as files below a folder; replaces the files of an interrupted attempt."""
+        ...
 
 
 class DeltaTarget(Target):

@@ -14,7 +14,7 @@ from lakebackup_jobs.targets import Held, Target, full_path
 
 if TYPE_CHECKING:
     from lakebackup.plan.topics.restore import RestorePlan
-    from lakebackup_jobs.targets import Content
+    from lakebackup_jobs.targets.delta import Content
 
 _SPAN = re.compile(r"\d+-\d+/")
 #: The object that records what a span's folder holds. It is written last, so it also shows that the folder is

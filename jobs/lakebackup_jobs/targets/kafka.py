@@ -19,7 +19,8 @@ from lakebackup.storage import open_storage
 from lakebackup.store.translations import object_path, put_rows
 from lakebackup_jobs.kafka.admin import rights
 from lakebackup_jobs.kafka.admin.cluster import outlasting_restarts
-from lakebackup_jobs.targets import Target, open_target
+from lakebackup_jobs.targets import Target
+from lakebackup_jobs.targets.opening import open_target
 from lakebackup_jobs.targets.registries import Registries
 from lakebackup_jobs.targets.settings_before import SettingsBefore
 from lakebackup_jobs.targets.topics import NewTopic, Topics, group_of

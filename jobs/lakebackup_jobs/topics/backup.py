@@ -19,10 +19,10 @@ from lakebackup.store.behind import require_current
 from lakebackup.store.manifest import Manifest
 from lakebackup_jobs.kafka.admin.groups import Groups
 from lakebackup_jobs.lifecycle.lost_objects import notice_lost_objects
+from lakebackup_jobs.lifecycle.parts import parts_of, run_tasks
 from lakebackup_jobs.lifecycle.run import Life, backup_row, result_of
 from lakebackup_jobs.lifecycle.source import Source
 from lakebackup_jobs.lifecycle.tasks.numbers import newest_files
-from lakebackup_jobs.lifecycle.tasks.part import parts_of, run_tasks
 from lakebackup_jobs.lifecycle.tasks.runner import by_size
 from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.topics import forks

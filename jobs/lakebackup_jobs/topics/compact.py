@@ -24,10 +24,10 @@ from lakebackup.sql_engine.failures import task_errors
 from lakebackup.store.behind import current_catalog
 from lakebackup.store.manifest import Manifest
 from lakebackup_jobs.kafka.format.stored import StoredFile
+from lakebackup_jobs.lifecycle.parts import parts_of
 from lakebackup_jobs.lifecycle.run import Life, backup_row
 from lakebackup_jobs.lifecycle.source import Source
 from lakebackup_jobs.lifecycle.tasks.numbers import next_backup, next_sequences
-from lakebackup_jobs.lifecycle.tasks.part import parts_of
 from lakebackup_jobs.lifecycle.tasks.plan_shares import all_rows, store_plan
 from lakebackup_jobs.lifecycle.tasks.totals import OUTCOME, Totals
 from lakebackup_jobs.lifecycle.workspace import Workspace

@@ -32,10 +32,10 @@ from lakebackup.store import tombstones
 from lakebackup.store.behind import current_catalog
 from lakebackup.store.manifest import Manifest
 from lakebackup_jobs.kafka.format.registry import SCHEMAS_TOPIC
+from lakebackup_jobs.lifecycle.parts import parts_of, run_tasks
 from lakebackup_jobs.lifecycle.run import Life, backup_row
 from lakebackup_jobs.lifecycle.source import Source
 from lakebackup_jobs.lifecycle.tasks.numbers import next_backup, next_sequences
-from lakebackup_jobs.lifecycle.tasks.part import parts_of, run_tasks
 from lakebackup_jobs.lifecycle.tasks.plan_shares import all_rows, clear, store_plan, stored_plan
 from lakebackup_jobs.lifecycle.tasks.runner import of_files
 from lakebackup_jobs.lifecycle.workspace import Workspace

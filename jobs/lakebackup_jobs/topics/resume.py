@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakebackup import requests
 from lakebackup.errors import Damaged, NotFound
-from lakebackup.plan.topics.backup import Prepared  # noqa: TC001 - read by pydantic
+from lakebackup.plan.topics.backup import Prepared
 from lakebackup.rules import layout
 from lakebackup.storage import working
 from lakebackup_jobs.kafka.format.container import FileReader

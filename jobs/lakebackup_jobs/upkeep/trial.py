@@ -142,9 +142,9 @@ class _Topics(Trial):
 
     @cached_property
     def plan(self) -> RestorePlan:
-        from lakebackup.plan.topics.request import plan_restore
+        from lakebackup.plan.topics.request import plan_restore as plan_topic_restore
 
-        plan: RestorePlan = self._planned(partial(plan_restore, self.request))
+        plan: RestorePlan = self._planned(partial(plan_topic_restore, self.request))
         return plan
 
     @property
@@ -152,9 +152,9 @@ class _Topics(Trial):
         return Amount(self.plan.files, self.plan.bytes, self.plan.entries)
 
     def restore(self) -> str:
-        from lakebackup_jobs.topics import restore
+        from lakebackup_jobs.topics import restore as topics
 
-        return f"{restore.run(self.request, **self._run)['entries']} records restored"
+        return f"{topics.run(self.request, **self._run)['entries']} records restored"
 
     def differences(self) -> str | None:
         """Compare every record of every partition, in order and byte by byte."""
@@ -190,9 +190,9 @@ class _Snapshot(Trial):
 
     @cached_property
     def plan(self) -> SnapshotRestorePlan:
-        from lakebackup.plan.snapshots.restore import plan_restore
+        from lakebackup.plan.snapshots.restore import plan_restore as plan_snapshot_restore
 
-        plan: SnapshotRestorePlan = self._planned(partial(plan_restore, self.request))
+        plan: SnapshotRestorePlan = self._planned(partial(plan_snapshot_restore, self.request))
         return plan
 
     @property
@@ -200,9 +200,9 @@ class _Snapshot(Trial):
         return Amount(self.plan.files, self.plan.bytes, self.plan.files)
 
     def restore(self) -> str:
-        from lakebackup_jobs.snapshots import restore
+        from lakebackup_jobs.snapshots import restore as snapshots
 
-        return f"{restore.run(self.request, **self._run)['files']} files restored"
+        return f"{snapshots.run(self.request, **self._run)['files']} files restored"
 
     def differences(self) -> str | None:
         """Compare every file by its size and SHA-256, and the number of files."""
@@ -248,9 +248,9 @@ class _Log(Trial):
 
     @cached_property
     def plan(self) -> LogRestorePlan:
-        from lakebackup.plan.logs.restore import plan_restore
+        from lakebackup.plan.logs.restore import plan_restore as plan_log_restore
 
-        plan: LogRestorePlan = self._planned(partial(plan_restore, self.request))
+        plan: LogRestorePlan = self._planned(partial(plan_log_restore, self.request))
         return plan
 
     @property
@@ -313,10 +313,10 @@ class _Queues(Trial):
 
     @cached_property
     def plan(self) -> QueueRestorePlan:
-        from lakebackup.plan.queues.restore import plan_restore
+        from lakebackup.plan.queues.restore import plan_restore as plan_queue_restore
         from lakebackup_jobs.queues.restore.scan_task import ALL
 
-        return plan_restore(self.request, self.reader, lambda *_: ALL)
+        return plan_queue_restore(self.request, self.reader, lambda *_: ALL)
 
     @cached_property
     def snapshot(self) -> _Snapshot:

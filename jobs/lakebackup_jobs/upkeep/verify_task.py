@@ -6,6 +6,7 @@ import hashlib
 import io
 import json
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -32,7 +33,7 @@ from lakebackup_jobs.lifecycle.tasks.task import Task
 from lakebackup_jobs.snapshots.ranges import Ranges
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     import pyarrow as pa
 
@@ -43,8 +44,7 @@ if TYPE_CHECKING:
     from lakebackup_jobs.kafka.format.records import BlockStats, Columns
     from lakebackup_jobs.lifecycle.tasks.plan_shares import Share
 
-    Row = Mapping[str, Any]
-
+Row = Mapping[str, Any]
 Mode = Literal["stat", "hash", "decode"]
 Outcome = tuple[Literal["ok", "missing", "changed", "damaged", "unconfirmed", "orphan"], str | None]
 OK: Outcome = ("ok", None)

@@ -14,8 +14,8 @@ from lakebackup.plan.topics import request as restore_request
 from lakebackup.plan.topics.request import RestoreRequest
 from lakebackup_jobs.queues.backup import request as backup_queue
 from lakebackup_jobs.queues.backup.request import QueueRequest
-from lakebackup_jobs.snapshots import backup as backup_snapshot
-from lakebackup_jobs.snapshots.backup import SnapshotRequest
+from lakebackup_jobs.snapshots import request as snapshot_request
+from lakebackup_jobs.snapshots.request import SnapshotRequest
 from lakebackup_jobs.topics import resume
 from lakebackup_jobs.topics.request import BackupRequest
 
@@ -55,7 +55,7 @@ def test_an_added_field_counts_and_earlier_records_stay_valid() -> None:
     ("kind", "compared", "ignored"),
     [
         (BackupRequest, (*resume._SAME, *resume._KEPT), resume._ELSE),
-        (SnapshotRequest, backup_snapshot._SAME, backup_snapshot._ELSE),
+        (SnapshotRequest, snapshot_request._SAME, snapshot_request._ELSE),
         (QueueRequest, backup_queue._SAME, backup_queue._ELSE),
         (RestoreRequest, restore_request._SAME, restore_request._ELSE),
         (QueueRestoreRequest, restore_queue._SAME, restore_queue._ELSE),

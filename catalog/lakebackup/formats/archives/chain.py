@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from lakebackup.errors import Damaged, Refused
 from lakebackup.formats.archives import meta, tree
-from lakebackup.formats.archives.cbb import Summary  # noqa: TC001 - read by pydantic
+from lakebackup.formats.archives.cbb import Summary
 from lakebackup.rows.backups import Backup, DataFile, Position
 from lakebackup.rows.base import ARCHIVE
 from lakebackup.rows.digest import Digest

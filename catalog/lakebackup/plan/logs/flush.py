@@ -5,7 +5,7 @@ A flush starts in each partition where the previous one ended, and continues the
 
 from __future__ import annotations
 
-from collections.abc import Mapping  # noqa: TC003 - loading a flush needs its fields' types
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import ceil
 from types import MappingProxyType
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakebackup.errors import Refused
 from lakebackup.plan import splits
-from lakebackup.rows.backups import Gap, Position, Scope  # noqa: TC001 - likewise
+from lakebackup.rows.backups import Gap, Position, Scope
 from lakebackup.rules.times import format_ts
 
 if TYPE_CHECKING:

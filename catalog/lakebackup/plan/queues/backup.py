@@ -14,8 +14,8 @@ from lakebackup.errors import NeedsFull, Refused
 from lakebackup.plan import splits
 from lakebackup.plan.partitions import BackupRows, Place, Range
 from lakebackup.plan.queues.history import TAKE_FULL
-from lakebackup.plan.topics.backup import Parent  # noqa: TC001 - a plan is read back by the types of its fields
-from lakebackup.rows.backups import Gap, Position, Scope  # noqa: TC001 - likewise
+from lakebackup.plan.topics.backup import Parent
+from lakebackup.rows.backups import Gap, Position, Scope
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -6,7 +6,7 @@ SQL selects the files. Planning writes nothing.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping  # noqa: TC003 - read by pydantic
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Literal
 from lakebackup.errors import Refused
 from lakebackup.plan import splits
 from lakebackup.plan.partitions import BackupRows, Partition, Range
-from lakebackup.plan.topics.forks import Fork  # noqa: TC001 - loading a plan needs its fields' types
+from lakebackup.plan.topics.forks import Fork
 from lakebackup.plan.topics.generations import GROWTH, Generation, Held, choose
-from lakebackup.rows.backups import Gap, Position, Scope  # noqa: TC001 - likewise
-from lakebackup.rows.topics import Group  # noqa: TC001 - likewise
+from lakebackup.rows.backups import Gap, Position, Scope
+from lakebackup.rows.topics import Group
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from lakebackup.errors import Refused
 from lakebackup.plan.partitions import StoredTopic
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from lakebackup.plan.partitions import TopicState
-    from lakebackup.plan.topics.backup import Parent
-    from lakebackup.plan.topics.merge import Member
     from lakebackup.store.reader import CatalogReader
 
 Reason = Literal["full", "asked", "growth", "tombstones", "first", "purged"]
@@ -70,10 +68,19 @@ class Generation:
     safe_until: int | None
 
 
+class ChainEnd(Protocol):
+    """What is needed of the last backup of a chain."""
+
+    @property
+    def base(self) -> str: ...
+    @property
+    def link(self) -> int: ...
+
+
 def read_generations(
     reader: CatalogReader,
     source: str,
-    last: Parent | Member | None,
+    last: ChainEnd | None,
     topics: Sequence[TopicState] | None = None,
 ) -> list[Held]:
     """The generations of a source's topics in the catalog; the chain is the one that ends with `last`.

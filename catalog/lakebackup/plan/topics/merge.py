@@ -7,7 +7,7 @@ the result is a full, which also includes the backups that they depend on.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 from lakebackup.errors import Refused, UsageProblem
 from lakebackup.plan.partitions import StoredTopic
@@ -18,8 +18,28 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from lakebackup.plan.topics.generations import Held
-    from lakebackup_jobs.topics.tasks.merge import MergedFile
 
+
+class MergeFile(Protocol):
+    """What is needed of a file to group it with others; the fields are those of its row."""
+
+    @property
+    def scope(self) -> str: ...
+    @property
+    def place(self) -> tuple[str, ...]: ...
+    @property
+    def format(self) -> str: ...
+    @property
+    def codec(self) -> str: ...
+    @property
+    def bytes(self) -> int: ...
+    @property
+    def min_ts(self) -> int: ...
+    @property
+    def max_ts(self) -> int: ...
+
+
+F = TypeVar("F", bound=MergeFile)
 # The task that writes a merged file reads the rows of all its source files into memory.
 MOST_FILES = 10_000
 
@@ -135,15 +155,15 @@ def add_topics(
 
 
 def group_files(
-    files: Iterable[MergedFile], target_bytes: int, rolls: Mapping[str, int | None], *, rank: int = 0
-) -> Iterator[tuple[int, list[MergedFile]]]:
+    files: Iterable[F], target_bytes: int, rolls: Mapping[str, int | None], *, rank: int = 0
+) -> Iterator[tuple[int, list[F]]]:
     """Group the files that become one file. Yields each group with its number in the partition.
 
     `files` are in the order of partitions and offsets. A group has one format and codec, at most
     `target_bytes` (unless it is one file) and MOST_FILES files. Its records span at most the topic's
     `rolls` (ms), so that retention deletes them as early as before. `rank`: the number of the first group.
     """
-    group: list[MergedFile] = []
+    group: list[F] = []
     size = 0
     low = high = -1
     for file in files:
@@ -168,5 +188,5 @@ def group_files(
         yield rank, group
 
 
-def _group_key(file: MergedFile) -> tuple[str, ...]:
+def _group_key(file: MergeFile) -> tuple[str, ...]:
     return *file.place, file.format, file.codec

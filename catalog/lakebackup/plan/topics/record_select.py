@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from sqlglot import exp
 
-    from lakebackup.plan.records import RecordsPlan
-    from lakebackup.plan.topics.request import RestoreRequest
 
 _INTEGERS = frozenset({"tinyint", "smallint", "int", "bigint"})
 _BYTES = frozenset({"string", "binary", "void"})
@@ -100,37 +98,6 @@ def counting(sql: str, scope: str) -> str:
         skipped_records = exp.Sum(this=case)
     query = exp.select("partition", "count(*) AS held", exp.alias_(skipped_records, "left_out"))
     return query.from_(table.copy()).group_by("partition").sql(dialect="spark")
-
-
-def stands_for(request: RestoreRequest, plans: list[RecordsPlan]) -> RecordsPlan:
-    """The records(…) call whose topic the result replaces. Raises UsageProblem."""
-    conflicting = {
-        "--pattern": request.patterns, "--to-time": request.to_ts, "--from-time": request.from_ts,
-        "--backup": request.backup, "--select": request.select, "--partial": request.partial,
-        "--continue": request.continued, "--group-pattern": request.groups, "--save-plan": request.save_plan,
-    }  # fmt: skip
-    flags = [
-        flag
-        for flag, value in conflicting.items()
-        if value is not None and value is not False and value != ()
-    ]
-    if flags:
-        raise UsageProblem(
-            f"--select-records and {', '.join(flags)} exclude each other.",
-            hint="The SELECT says which records: records('orders', '2026-11-21T14:05Z') WHERE …",
-        )
-    if not plans:
-        raise UsageProblem("--select-records reads no records.", hint="Read FROM records('orders').")
-    plans_by_topic = {(plan.source, plan.scope): plan for plan in reversed(plans)}
-    matches = [
-        plan for plan in plans_by_topic.values() if not request.topics or (plan.scope,) == request.topics
-    ]
-    if len(matches) != 1:
-        raise UsageProblem(
-            f"--select-records reads {', '.join(sorted(scope for _, scope in plans_by_topic))}.",
-            hint="Name as TOPIC the one of them whose settings and partitions the result gets.",
-        )
-    return matches[0]
 
 
 def _parse(sql: str) -> exp.Query:

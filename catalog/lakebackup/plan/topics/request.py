@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from lakebackup import requests
 from lakebackup.errors import NotFound, Refused, UsageProblem
-from lakebackup.plan.records import plan_records
+from lakebackup.plan.records import RecordsPlan, plan_records
 from lakebackup.plan.topics.chains import BackupSet, Cost, Step, on_path, other_sets
 from lakebackup.plan.topics.generations import is_compacted, tombstones_stay_ms
-from lakebackup.plan.topics.record_select import stands_for
 from lakebackup.plan.topics.restore import (
     BackupPart,
     Cover,
@@ -577,3 +576,34 @@ def passed_over(source: str, number: int, reader: CatalogReader) -> list[str]:
         "the view unusable_backups says why"
         for row in reader.rows("passed_over", source=source, number=number)
     ]
+
+
+def stands_for(request: RestoreRequest, plans: list[RecordsPlan]) -> RecordsPlan:
+    """The records(…) call whose topic the result replaces. Raises UsageProblem."""
+    conflicting = {
+        "--pattern": request.patterns, "--to-time": request.to_ts, "--from-time": request.from_ts,
+        "--backup": request.backup, "--select": request.select, "--partial": request.partial,
+        "--continue": request.continued, "--group-pattern": request.groups, "--save-plan": request.save_plan,
+    }  # fmt: skip
+    flags = [
+        flag
+        for flag, value in conflicting.items()
+        if value is not None and value is not False and value != ()
+    ]
+    if flags:
+        raise UsageProblem(
+            f"--select-records and {', '.join(flags)} exclude each other.",
+            hint="The SELECT says which records: records('orders', '2026-11-21T14:05Z') WHERE …",
+        )
+    if not plans:
+        raise UsageProblem("--select-records reads no records.", hint="Read FROM records('orders').")
+    plans_by_topic = {(plan.source, plan.scope): plan for plan in reversed(plans)}
+    matches = [
+        plan for plan in plans_by_topic.values() if not request.topics or (plan.scope,) == request.topics
+    ]
+    if len(matches) != 1:
+        raise UsageProblem(
+            f"--select-records reads {', '.join(sorted(scope for _, scope in plans_by_topic))}.",
+            hint="Name as TOPIC the one of them whose settings and partitions the result gets.",
+        )
+    return matches[0]

@@ -99,8 +99,9 @@ def snapshot(
         lakebackup backup snapshot dbs --layout 'db-{scope}/{snapshot}/{name}' --repo ./backups --dry-run
     """
     settings = call.override(always=always or None, pack_below=pack_below, trust_mtime=trust_mtime or None)
-    from lakebackup_jobs.snapshots.backup import SnapshotRequest, run
+    from lakebackup_jobs.snapshots.backup import run
     from lakebackup_jobs.snapshots.find import roles
+    from lakebackup_jobs.snapshots.request import SnapshotRequest
 
     request = call.request(
         SnapshotRequest,

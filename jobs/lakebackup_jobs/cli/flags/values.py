@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from lakebackup.errors import UsageProblem
 from lakebackup.rules.times import LocalTime, format_ts, read_time, time_zone
 
 if TYPE_CHECKING:
-    from lakebackup_jobs.cli.verb import Call
+    from lakebackup.config import Settings
 
 T = TypeVar("T")
 TARGETS = "kafka://HOST:PORT[,HOST:PORT] | delta:PATH | dir:PATH"
@@ -36,7 +36,20 @@ def instant(text: str) -> int | LocalTime:
     return read_time(text, now_ms())
 
 
-def in_policy_zone(call: Call, flag: str, moment: LocalTime) -> int:
+class SourceCall(Protocol):
+    """What is needed of a call to know its source; `lakebackup_jobs.cli.verb.Call` describes it."""
+
+    flags: Mapping[str, Any]
+    own: Mapping[str, Any]
+
+    @property
+    def settings(self) -> Settings: ...
+    @property
+    def places(self) -> Any: ...
+    def note(self, text: str) -> None: ...
+
+
+def in_policy_zone(call: SourceCall, flag: str, moment: LocalTime) -> int:
     """The instant, in ms since 1970 UTC, of a flag's day or time of day without a zone.
 
     It is read in the time zone of the source's policy, or in UTC. A note on standard error names the zone.
@@ -47,7 +60,7 @@ def in_policy_zone(call: Call, flag: str, moment: LocalTime) -> int:
     return instant_ms
 
 
-def _policy_zone(call: Call) -> tuple[str | None, str]:
+def _policy_zone(call: SourceCall) -> tuple[str | None, str]:
     """The time zone of the policy of the source that a call names, and a text that says whose zone it is.
 
     If the call names no source, it is the zone in which all policies agree. None means no zone.

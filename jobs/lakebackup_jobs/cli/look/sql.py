@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 
     from lakebackup.errors import NeedsSpark, TimedOut
     from lakebackup_jobs.connection import Connection
-    from lakebackup_jobs.query.answer import Answer
-    from lakebackup_jobs.query.record_query import Reading
+    from lakebackup_jobs.query.answer import Answer, Reading
 
 
 @verb(options.ROWS, options.SPARK_JOB, options.EXPLAIN)

@@ -6,7 +6,6 @@ run again. The rows of files never go through the driver.
 
 from __future__ import annotations
 
-import os
 from abc import abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -18,15 +17,11 @@ from lakebackup.storage import Storage, open_storage
 from lakebackup.store.delta_append import LISTED
 from lakebackup.store.manifest import read_part, write_part
 from lakebackup_jobs.lifecycle.tasks.progress import TaskProgress
-from lakebackup_jobs.lifecycle.tasks.task import Task, run_all
-from lakebackup_jobs.lifecycle.tasks.totals import OUTCOME, Totals, totals
+from lakebackup_jobs.lifecycle.tasks.task import Task
+from lakebackup_jobs.lifecycle.tasks.totals import OUTCOME, totals
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from lakebackup_jobs.lifecycle.run import Parent
-    from lakebackup_jobs.lifecycle.source import Draft
-    from lakebackup_jobs.lifecycle.workspace import Workspace
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,19 +93,6 @@ class Parts:
         return self.row(**{**constant, **columns})
 
 
-def parts_of(work: Workspace, draft: Draft, level: int = 0, parent: Parent | None = None) -> dict[str, Any]:
-    """The values for the fields of a draft's Parts. `parent`: the backup that it continues."""
-    return {
-        "uri": work.storage.uri,
-        "destination": work.destination,
-        "source": work.source,
-        "backup_id": draft.backup_id,
-        "number": draft.number,
-        "level": level,
-        "parent": parent.backup_id if parent else None,
-    }
-
-
 @dataclass(frozen=True, kw_only=True)
 class PartTask(Parts, Task):
     """A task of a backup, on Spark or in this process: it writes files and their part."""
@@ -124,20 +106,3 @@ class PartTask(Parts, Task):
     @abstractmethod
     def write(self, storage: Storage, task: int) -> list[DataFile]:
         """Write the files of a task, and return their rows."""
-
-
-def run_tasks(workspace: Workspace, job: PartTask, tasks: range, *, at_once: int | None = None) -> Totals:
-    """Run tasks on the workspace's runner, at most `at_once` in parallel. Returns the totals of their files.
-
-    Raises the first error that a task reported.
-    """
-    sums, reporter = Totals(), workspace.reporter
-    if not tasks:
-        return sums
-    with workspace.task_progress(job.folder).watched(reporter.update, reporter.warning):
-        cluster = workspace.task_cluster
-        processors = os.cpu_count() or 1
-        limit = at_once if cluster else min(at_once or processors, processors)
-        sums.add(run_all(job, tasks, cluster, limit))
-    reporter.update(sums.entries, sums.bytes)
-    return sums

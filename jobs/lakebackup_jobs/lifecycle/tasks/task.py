@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from types import SimpleNamespace
@@ -16,13 +17,13 @@ from lakebackup_jobs.lifecycle.tasks.errors import guarded, raise_first
 from lakebackup_jobs.lifecycle.tasks.progress import stopped_by
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterator
 
     import pyarrow as pa
 
     from lakebackup.sql_engine.worker import Cluster
 
-    Work = Callable[[], Mapping[str, Any]]
+Work = Callable[[], Mapping[str, Any]]
 
 
 # Threads that wait for disks and networks; more of them only wait for one another.

@@ -3,6 +3,8 @@
 Imports by each worker would cost half a second of a core and 100 MB every time. A command starts the daemon
 beside its JVM, so that it imports while the JVM starts. The process that the JVM then starts as its daemon
 hands its streams and environment over to the waiting one. If none waits, it becomes the daemon itself.
+
+The module runs as `__main__`, where imports are not lazy: those that take time are inside functions.
 """
 
 from __future__ import annotations
@@ -13,9 +15,28 @@ import select
 import socket
 import sys
 from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 
 from lakebackup_jobs.runtime import AHEAD
+
+# What every task of a backup uses. Imports run when a name is first used, so each module is named here.
+_FOR_WORKERS = (
+    "numba",
+    "pyarrow.dataset",
+    "pyspark.worker",
+    "lakebackup.rows.tables",
+    "lakebackup.rules.layout",
+    "lakebackup.sql_engine.delta.table",
+    "lakebackup.storage.local",
+    "lakebackup.storage.options",
+    "lakebackup.storage.working",
+    "lakebackup.store.delta_append",
+    "lakebackup.store.manifest",
+    "lakebackup_jobs.lifecycle.tasks.errors",
+    "lakebackup_jobs.lifecycle.tasks.part",
+    "lakebackup_jobs.lifecycle.tasks.progress",
+)
 
 
 def main() -> None:
@@ -69,13 +90,10 @@ def _preload() -> None:
     from lakebackup.sql_engine.arrow import leave_pandas_out
 
     leave_pandas_out()  # before pyarrow.dataset, which would load it: no task needs it
-
-    import numba  # noqa: F401 - imported for the workers
-    import pyarrow.dataset  # noqa: F401
-    import pyspark.worker  # noqa: F401
+    for module in _FOR_WORKERS:
+        import_module(module)
 
     from lakebackup_jobs.kafka.client import native
-    from lakebackup_jobs.lifecycle.tasks import part  # noqa: F401
 
     native.preload()
 

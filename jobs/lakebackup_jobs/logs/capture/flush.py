@@ -33,7 +33,8 @@ from lakebackup_jobs.lifecycle.tasks.rows import write_rows
 from lakebackup_jobs.logs import skips
 from lakebackup_jobs.logs.capture.flush_task import CaptureJob
 from lakebackup_jobs.logs.capture.fold_task import FoldJob
-from lakebackup_jobs.logs.feeds import ISOLATION, Range, feed_of
+from lakebackup_jobs.logs.feeds import ISOLATION, Range
+from lakebackup_jobs.logs.feeds.registry import feed_of
 from lakebackup_jobs.logs.task import keys_of, settings_of, settings_text
 
 if TYPE_CHECKING:

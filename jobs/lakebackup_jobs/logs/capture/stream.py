@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pydantic import TypeAdapter
 
@@ -20,14 +20,16 @@ from lakebackup_jobs.logs.capture import publish, region_marks
 from lakebackup_jobs.logs.capture.flush_task import CAPTURED
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pyspark.sql import DataFrame, Row, SparkSession
 
     from lakebackup.errors import LakebackupError
     from lakebackup.store.lease import Lease
+    from lakebackup_jobs.lifecycle.progress import Reporter
     from lakebackup_jobs.lifecycle.stream_source import Job
     from lakebackup_jobs.lifecycle.tasks.totals import Totals
     from lakebackup_jobs.logs.capture.flush import LogRequest
-    from lakebackup_jobs.logs.capture.job import LogJob
 
 
 class FlushPlanner(Planner[Flush]):
@@ -52,13 +54,27 @@ class FlushPlanner(Planner[Flush]):
         return flushes.capture_job(request, draft), len(draft.tasks)
 
 
+class FlushReports(Protocol):
+    """Where a capture reports its flushes; `lakebackup_jobs.logs.capture.job.LogJob` is one."""
+
+    reporter: Reporter
+
+    def flushed(self, done: Mapping[str, Any]) -> None:
+        """A flush was published; `done` is its result."""
+        ...
+
+    def failed_before(self, backup_id: str) -> bool:
+        """Whether the flush with this id has failed before."""
+        ...
+
+
 class Capture(Stream[Flush]):
     """Runs the flushes of one task and publishes each as a backup.
 
     `now`: flush what has arrived, whether due or not. `over`: the checkpoint has reached the task's `endts`.
     """
 
-    def __init__(self, request: LogRequest, spark: SparkSession, job: LogJob, *, now: bool) -> None:
+    def __init__(self, request: LogRequest, spark: SparkSession, job: FlushReports, *, now: bool) -> None:
         self._request, self._job = request, job
         work = Workspace(request, request.name, job.reporter, spark)
         super().__init__(work, f"lakebackup_log_{request.name}", FlushPlanner(request, now), every_ms=1_000)

@@ -29,7 +29,7 @@ from lakebackup_jobs.logs import skips, task
 from lakebackup_jobs.logs.capture.flush import chosen_tables
 from lakebackup_jobs.logs.control.detached import launch
 from lakebackup_jobs.logs.control.status import statuses, waiting
-from lakebackup_jobs.logs.feeds import feed_of
+from lakebackup_jobs.logs.feeds.registry import feed_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

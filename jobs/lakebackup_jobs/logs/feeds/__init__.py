@@ -9,9 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from lakebackup.errors import Refused
-from lakebackup_jobs.logs.skips import by_partition
-
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
@@ -20,7 +17,6 @@ if TYPE_CHECKING:
     from lakebackup.formats.logs.events import Domain
     from lakebackup.storage import Storage
     from lakebackup_jobs.logs.skips import Skipped
-    from lakebackup_jobs.logs.task import TaskSettings
 
 #: A feed has no events of open or aborted Kafka transactions.
 ISOLATION = "read_committed"
@@ -119,27 +115,3 @@ class Feed(Protocol):
         flush and earlier ones. `resolved_ts`: the previous checkpoint.
         """
         ...
-
-
-def feed_of(settings: TaskSettings, client: Mapping[str, str]) -> Feed:
-    """The feed of a task. `client`: librdkafka's settings.
-
-    Raises Refused for a Debezium feed with gaps, as its transactions are complete only with all their events.
-    Raises UsageProblem for an invalid placeholder.
-    """
-    if settings.feed == "debezium":
-        if settings.allow_gaps:
-            raise Refused(
-                "--allow-gaps cannot be used with a Debezium feed: a transaction that lost an event is never "
-                "whole, and the log would end before it.",
-                hint="Start a new task on a connector with a new topic.prefix, which takes a new snapshot.",
-            )
-        from lakebackup_jobs.logs.feeds.debezium import DebeziumFeed
-        from lakebackup_jobs.logs.feeds.unavailable import DEFAULT, Placeholder
-
-        placeholder = Placeholder(settings.unavailable_value or DEFAULT)
-        skipped = by_partition(settings.skip)
-        return DebeziumFeed(client, settings.topics, skipped=skipped, placeholder=placeholder)
-    from lakebackup_jobs.logs.feeds.br import BrFeed
-
-    return BrFeed(settings.topics, skipped=by_partition(settings.skip))

@@ -9,7 +9,7 @@ tables with the same one.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping  # noqa: TC003 - the type of a field
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from hashlib import sha256

@@ -8,7 +8,7 @@ its rows. A change that such a write cannot express is refused.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence  # noqa: TC003 - types of fields
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any

@@ -26,8 +26,9 @@ from lakebackup_jobs.lifecycle.tasks.progress import TaskProgress
 from lakebackup_jobs.lifecycle.tasks.runner import require_spark
 from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.logs.restore.content import is_small
-from lakebackup_jobs.targets import Held, is_done, open_target, require_same
+from lakebackup_jobs.targets import Held, is_done, require_same
 from lakebackup_jobs.targets.delta import DeltaTarget
+from lakebackup_jobs.targets.opening import open_target
 from lakebackup_sql import load
 
 if TYPE_CHECKING:

@@ -23,9 +23,9 @@ from lakebackup.sql_engine.failures import task_errors
 from lakebackup.storage import working
 from lakebackup.store import manifest as sidecar
 from lakebackup.store.behind import current_catalog
+from lakebackup_jobs.lifecycle.parts import parts_of
 from lakebackup_jobs.lifecycle.run import Life
 from lakebackup_jobs.lifecycle.tasks.numbers import latest_number
-from lakebackup_jobs.lifecycle.tasks.part import parts_of
 from lakebackup_jobs.lifecycle.tasks.plan_shares import clear, store_plan, weighed
 from lakebackup_jobs.lifecycle.tasks.task import run_all
 from lakebackup_jobs.lifecycle.tasks.totals import OUTCOME, Totals

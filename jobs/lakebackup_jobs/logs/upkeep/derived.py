@@ -16,10 +16,11 @@ from lakebackup.rules import layout
 from lakebackup.store import manifest as sidecar
 from lakebackup.store.manifest import Manifest
 from lakebackup_jobs.lifecycle.identity import micros
+from lakebackup_jobs.lifecycle.parts import parts_of, run_tasks
 from lakebackup_jobs.lifecycle.run import Parent, backup_row
 from lakebackup_jobs.lifecycle.source import Source
 from lakebackup_jobs.lifecycle.tasks.numbers import latest_number
-from lakebackup_jobs.lifecycle.tasks.part import Parts, PartTask, parts_of, run_tasks
+from lakebackup_jobs.lifecycle.tasks.part import Parts, PartTask
 from lakebackup_jobs.logs.feeds import ISOLATION
 
 if TYPE_CHECKING:

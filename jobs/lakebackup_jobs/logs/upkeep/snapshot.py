@@ -19,8 +19,8 @@ from lakebackup.rows.base import CHANGES
 from lakebackup.rules import layout
 from lakebackup.storage import open_storage, working
 from lakebackup.store.lease import is_held
+from lakebackup_jobs.lifecycle.parts import parts_of
 from lakebackup_jobs.lifecycle.run import Life, mark_complete
-from lakebackup_jobs.lifecycle.tasks.part import parts_of
 from lakebackup_jobs.lifecycle.tasks.task import Task, run_all
 from lakebackup_jobs.lifecycle.tasks.totals import Totals
 from lakebackup_jobs.lifecycle.workspace import Workspace

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from lakebackup.rows.base import CHANGES, QUEUES, SNAPSHOT, TOPICS
 from lakebackup.rules.kinds import KINDS
@@ -11,10 +12,7 @@ from lakebackup.rules.stored_json import texts_of
 from lakebackup_jobs.lifecycle.progress import human_bytes
 from lakebackup_jobs.query.words import counted, span
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    Rows = Sequence[Mapping[str, Any]]
+Rows = Sequence[Mapping[str, Any]]
 
 Finding = tuple[str, str | None, str, list[str]]
 """Kind (bad or note), source, text, and the words of the command."""

@@ -6,7 +6,7 @@ beside those of the messages.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -16,20 +16,22 @@ from pydantic import TypeAdapter
 from lakebackup.errors import Refused
 from lakebackup.formats.queues import snapshot_json
 from lakebackup.plan.queues import backup as planning
-from lakebackup.plan.queues.backup import QueuePlan  # noqa: TC001 - read by pydantic
+from lakebackup.plan.queues.backup import QueuePlan
 from lakebackup.plan.topics.forks import BackupEnd
 from lakebackup.rows.base import QUEUES
 from lakebackup.rows.queues import QueueSchema
 from lakebackup.rules import layout
 from lakebackup.store.manifest import Manifest
 from lakebackup_jobs.lifecycle.identity import micros
+from lakebackup_jobs.lifecycle.parts import parts_of, run_tasks
 from lakebackup_jobs.lifecycle.run import backup_row, result_of
 from lakebackup_jobs.lifecycle.source import Source
 from lakebackup_jobs.lifecycle.tasks.numbers import latest_number, next_sequences
-from lakebackup_jobs.lifecycle.tasks.part import Parts, parts_of, run_tasks
+from lakebackup_jobs.lifecycle.tasks.part import Parts
 from lakebackup_jobs.lifecycle.tasks.runner import of_messages
 from lakebackup_jobs.lifecycle.tasks.totals import Totals, totals
 from lakebackup_jobs.queues.backup.copy_task import QueueCopyJob
+from lakebackup_jobs.queues.backup.draft import ISOLATION, InProgress
 from lakebackup_jobs.queues.backup.full_snapshot import FullSnapshot
 from lakebackup_jobs.queues.backup.listing import Listing
 from lakebackup_jobs.queues.backup.open_transactions import Open
@@ -48,28 +50,6 @@ if TYPE_CHECKING:
     from lakebackup_jobs.lifecycle.workspace import Workspace
     from lakebackup_jobs.queues.backup.planner import QueuePlanner
     from lakebackup_jobs.queues.backup.request import Files, QueueRequest
-
-ISOLATION = "read_committed"
-
-
-@dataclass(frozen=True, slots=True)
-class InProgress:
-    """The draft of a backup; `started_at` in us. `asked`: the options that make two requests the same backup.
-
-    `first`: (topic, partition, number of its first new file) for partitions with files in the catalog.
-    """
-
-    backup_id: str
-    number: int
-    started_at: int
-    plan: QueuePlan
-    asked: dict[str, Any]
-    first: list[tuple[str, str, int]]
-
-    @property
-    def note(self) -> str:
-        """The note by which the backup of the full's snapshot can be found again."""
-        return f"for the full {self.backup_id} of its queues"
 
 
 class QueueBackup(Source[InProgress]):

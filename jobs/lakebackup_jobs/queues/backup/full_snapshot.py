@@ -13,11 +13,12 @@ from lakebackup.store import tombstones
 from lakebackup_jobs.lifecycle.identity import holder
 from lakebackup_jobs.queues.backup.request import read_report
 from lakebackup_jobs.snapshots import backup as backup_snapshot
+from lakebackup_jobs.snapshots.request import SnapshotRequest
 
 if TYPE_CHECKING:
     from lakebackup.store.reader import CatalogReader
     from lakebackup_jobs.lifecycle.workspace import Workspace
-    from lakebackup_jobs.queues.backup.execute import InProgress
+    from lakebackup_jobs.queues.backup.draft import InProgress
     from lakebackup_jobs.queues.backup.request import QueueRequest
 
 
@@ -68,9 +69,9 @@ class FullSnapshot:
             return None
         return stat.st_dev, stat.st_ino
 
-    def request(self, note: str) -> backup_snapshot.SnapshotRequest:
+    def request(self, note: str) -> SnapshotRequest:
         request = self._request
-        return backup_snapshot.SnapshotRequest(
+        return SnapshotRequest(
             destination=request.destination,
             paths=(str(request.snapshot),),
             catalog=request.catalog,

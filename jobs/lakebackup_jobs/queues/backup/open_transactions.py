@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from lakebackup.store.reader import CatalogReader
     from lakebackup_jobs.lifecycle.tasks.rows import Written
     from lakebackup_jobs.lifecycle.workspace import Workspace
-    from lakebackup_jobs.queues.backup.execute import InProgress
+    from lakebackup_jobs.queues.backup.draft import InProgress
     from lakebackup_jobs.queues.transaction_scan import RangeScan
 
 _GREATEST = 2**63 - 1

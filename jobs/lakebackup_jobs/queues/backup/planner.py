@@ -31,7 +31,7 @@ from lakebackup_jobs.kafka.client.epochs import Logs
 from lakebackup_jobs.lifecycle.identity import holder
 from lakebackup_jobs.queues.backup import skipped
 from lakebackup_jobs.queues.backup.cut import Tails
-from lakebackup_jobs.queues.backup.execute import ISOLATION
+from lakebackup_jobs.queues.backup.draft import ISOLATION
 from lakebackup_jobs.queues.backup.request import QueueRequest, files_of, read_report
 from lakebackup_jobs.queues.restore.restore_state import Prepared, RestoreState
 

@@ -9,6 +9,7 @@ record which offsets are the restore's own, so that messages of another writer a
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
@@ -28,7 +29,7 @@ from lakebackup_jobs.queues.transaction_ids import read_ids
 from lakebackup_jobs.targets.replay_task import TRANSACTION_BYTES, producer_of, refuse_forgotten
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from lakebackup.formats.queues.watermark import Watermark
     from lakebackup.store.roots import Roots
@@ -37,9 +38,8 @@ if TYPE_CHECKING:
     from lakebackup_jobs.lifecycle.tasks.task import Work
     from lakebackup_jobs.queues.restore.shares import Partition, QueueFile
 
-    # Reads the ids of transactions from an object. It is called when the first file of a segment is read.
-    ReadIds = Callable[[str], Any]
-
+# Reads the ids of transactions from an object. It is called when the first file of a segment is read.
+ReadIds = Callable[[str], Any]
 # The columns that a task reports for each partition. `position`: its end; `base`: the watermark is at this
 # offset or a later one; `others`: how many offsets from there on are not the restore's.
 REPLAYED = RESTORED.replace(", error", ", base BIGINT, others BIGINT, error")

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
 from lakebackup.errors import NotFound
-from lakebackup.formats.queues.headers import HeaderNames  # noqa: TC001 - read by pydantic
+from lakebackup.formats.queues.headers import HeaderNames
 from lakebackup.plan.queues.restore import EngineState
 from lakebackup.rules import layout
 from lakebackup.storage import working

@@ -14,11 +14,12 @@ from lakebackup.plan.partitions import RegionState, TopicState
 from lakebackup.plan.topics.forks import BackupEnd, EpochEnd
 from lakebackup.storage import Storage, open_storage
 from lakebackup_jobs.lifecycle.tasks.rows import write_rows
-from lakebackup_jobs.logs.feeds import Decoded, Range, debezium, feed_of
+from lakebackup_jobs.logs.feeds import Decoded, Range, debezium
 from lakebackup_jobs.logs.feeds.debezium import DebeziumFeed
 from lakebackup_jobs.logs.feeds.debezium_decoder import region_of
 from lakebackup_jobs.logs.feeds.debezium_json import ENDS, ask
 from lakebackup_jobs.logs.feeds.debezium_tables import TableName, Tables
+from lakebackup_jobs.logs.feeds.registry import feed_of
 from lakebackup_jobs.logs.feeds.transactions import (
     AGAIN_MS,
     SCHEMA,

@@ -21,7 +21,7 @@ from lakebackup_jobs.logs.capture import publish
 from lakebackup_jobs.logs.capture.flush import LogRequest
 from lakebackup_jobs.logs.control.status import lines, problem
 from lakebackup_jobs.logs.control.verbs import Place
-from lakebackup_jobs.logs.feeds import feed_of
+from lakebackup_jobs.logs.feeds.registry import feed_of
 from lakebackup_jobs.logs.task import TaskSettings, settings_text, task_of
 
 

@@ -23,7 +23,7 @@ from lakebackup_jobs.lifecycle.progress import Reporter
 from lakebackup_jobs.lifecycle.tasks.part import Parts
 from lakebackup_jobs.lifecycle.tasks.plan_shares import stored_plan
 from lakebackup_jobs.lifecycle.workspace import Workspace
-from lakebackup_jobs.queues.backup.execute import InProgress
+from lakebackup_jobs.queues.backup.draft import InProgress
 from lakebackup_jobs.queues.backup.listing import Listing
 from lakebackup_jobs.queues.backup.open_transactions import Open
 from lakebackup_jobs.queues.restore import summary

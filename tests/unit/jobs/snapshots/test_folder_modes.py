@@ -17,7 +17,7 @@ from lakebackup.plan.snapshots.restore import SnapshotRestoreRequest
 from lakebackup.storage.scratch_folder import remove_tree
 from lakebackup_jobs.snapshots import backup as backup_snapshot
 from lakebackup_jobs.snapshots import restore as restore_snapshot
-from lakebackup_jobs.snapshots.backup import SnapshotRequest
+from lakebackup_jobs.snapshots.request import SnapshotRequest
 from lakebackup_jobs.snapshots.tasks import list as list_task
 from lakebackup_jobs.snapshots.tasks.write import Folder, RestoredFolder
 from lakebackup_jobs.upkeep.verify import VerifyRequest

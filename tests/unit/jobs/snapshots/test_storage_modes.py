@@ -15,7 +15,7 @@ from lakebackup.storage import open_storage
 from lakebackup.storage.options import MODE, StorageOptions
 from lakebackup_jobs.snapshots import backup as backup_snapshot
 from lakebackup_jobs.snapshots import restore as restore_snapshot
-from lakebackup_jobs.snapshots.backup import SnapshotRequest
+from lakebackup_jobs.snapshots.request import SnapshotRequest
 
 
 @pytest.fixture(params=[0o000, 0o077], ids=["open umask", "strict umask"])

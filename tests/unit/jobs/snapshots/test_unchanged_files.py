@@ -16,9 +16,9 @@ from lakebackup.errors import Refused
 from lakebackup.plan.snapshots.restore import SnapshotRestoreRequest
 from lakebackup_jobs.lifecycle.progress import Reporter
 from lakebackup_jobs.snapshots import backup as backup_snapshot
-from lakebackup_jobs.snapshots.backup import SnapshotRequest
 from lakebackup_jobs.snapshots.import_manifest import ManifestRequest
 from lakebackup_jobs.snapshots.import_manifest import run as import_manifest
+from lakebackup_jobs.snapshots.request import SnapshotRequest
 from lakebackup_jobs.snapshots.restore import run as restore
 from lakebackup_jobs.snapshots.tasks import list as list_task
 from lakebackup_jobs.upkeep.verify import VerifyRequest

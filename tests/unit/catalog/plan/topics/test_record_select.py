@@ -9,8 +9,8 @@ import pytest
 
 from lakebackup.errors import UsageProblem
 from lakebackup.plan.records import RecordsPlan, Wanted
-from lakebackup.plan.topics.record_select import counting, order_of, require_columns, stands_for
-from lakebackup.plan.topics.request import RestoreRequest
+from lakebackup.plan.topics.record_select import counting, order_of, require_columns
+from lakebackup.plan.topics.request import RestoreRequest, stands_for
 from lakebackup.sql_engine.guard.records import RecordsCall
 
 NEEDED = {"partition": "int", "key": "string", "value": "string"}

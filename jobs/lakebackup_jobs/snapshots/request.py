@@ -1,0 +1,58 @@
+"""What to back up of snapshots."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from lakebackup import requests
+from lakebackup.plan.snapshots.backup import Role
+from lakebackup_jobs.snapshots.find import root_of
+
+ALWAYS = ("CURRENT", "MANIFEST-*")
+PACK_BELOW = 1 << 20
+# Two requests are the same backup if these fields agree, and also all fields that are added to requests
+# later, except those in _ELSE.
+_SAME = (
+    "layout", "mode", "pack_below", "verify_unchanged", "find_same", "taken_at", "note", "paths", "always",
+    "sidecars",
+)  # fmt: skip
+# Fields that do not make it another backup: locations, speed, and which snapshots (each has its own backup).
+_ELSE = (
+    "destination", "catalog", "source", "remote", "lease_ttl_s", "runner", "local_below", "parallelism",
+    "dry_run", "snapshots", "everything",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotRequest(requests.RunRequest):
+    """What to back up.
+
+    `paths`: trees of one layout. `snapshots`: ids; if empty, the newest snapshot, or with `everything` all
+    that are newer than the newest backup. `always`: patterns of the names of files that are always copied.
+    `pack_below` in bytes; `taken_at` in ms since 1970 UTC. `trust_mtime`: ignore the inode and ctime of a
+    file when it is compared.
+    """
+
+    paths: tuple[str, ...]
+    source: str | None = None
+    layout: str = "plain"
+    snapshots: tuple[str, ...] = ()
+    everything: bool = False
+    always: tuple[str, ...] = ALWAYS
+    pack_below: int = PACK_BELOW
+    mode: Literal["auto", "full"] = "auto"
+    verify_unchanged: bool = False
+    trust_mtime: bool = False
+    find_same: bool = False
+    sidecars: tuple[tuple[Role, str], ...] = ()
+    taken_at: int | None = None
+    note: str | None = None
+    parallelism: int = os.cpu_count() or 2
+
+    @property
+    def asked(self) -> dict[str, Any]:
+        """The fields by which two requests are the same backup, as JSON values."""
+        fields = requests.asked(self, always=_SAME, never=_ELSE)
+        return {**fields, "paths": [str(root_of(path)) for path in self.paths]}
