@@ -28,6 +28,7 @@ from pydantic import (
     TypeAdapter,
     ValidationError,
 )
+from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict
 
 from lakebackup.config_problems import (
     OLD_NAMES,
@@ -391,7 +392,6 @@ def _from_environment() -> dict[str, Any]:
     if not any(name.upper().startswith(PREFIX) for name in environ):
         return {}
     check_variables(Settings.model_fields)
-    from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict  # slow to load
 
     class FromEnvironment(BaseSettings, Settings):
         model_config = SettingsConfigDict(env_prefix=PREFIX, env_nested_delimiter="__")

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
 from os import environ
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
 
 from lakebackup.errors import UsageProblem
 from lakebackup.rules.suggestions import similar_names, suggestion
 from lakebackup.rules.validation import plain_reason
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from pathlib import Path
-
-    from pydantic import ValidationError
-    from pydantic.fields import FieldInfo
 
 PREFIX = "LAKEBACKUP_"
 #: Variables that are no settings: of lakebackup itself, of programs that it starts, and of its tests.

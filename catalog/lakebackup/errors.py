@@ -6,11 +6,9 @@ command with exit code 1. docs/exit-codes.md lists the codes, with the docstring
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Self
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from typing import Any, ClassVar, Self
 
 
 class LakebackupError(Exception):

@@ -10,21 +10,18 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from sqlglot import exp, parse_one
 
 from lakebackup.rows.tables import SPARK_TYPES, TABLES, columns
 from lakebackup.sql_engine import INTERNAL, RAW
-from lakebackup.sql_engine.delta.ddl import definition
+from lakebackup.sql_engine.delta.ddl import Definition, definition
 from lakebackup.sql_engine.duck import SPARK_NAMES, view_types
 from lakebackup_sql import area, load, names
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from lakebackup.sql_engine.delta.ddl import Definition
 
 _COLUMN = re.compile(r"-- ([a-z][a-z0-9_]*): (.+)")
 #: Area of views -> its title, if that differs from the area's name.
@@ -108,8 +105,6 @@ def meanings(relation: str) -> Mapping[str, str]:
 
 def _relations_read(view: str) -> tuple[str, ...]:
     """The relations that a view reads, in the order of its text."""
-    from sqlglot import exp, parse_one
-
     tree = parse_one(load("views", view), dialect="spark")
     cte_names = {cte.alias_or_name for cte in tree.find_all(exp.CTE)}
     tables = dict.fromkeys(table.name for table in tree.find_all(exp.Table, bfs=False))

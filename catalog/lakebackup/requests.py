@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import KW_ONLY, MISSING, dataclass, fields
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import TypeAdapter
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-
     from _typeshed import DataclassInstance
 
 _ADAPTER: TypeAdapter[Any] = TypeAdapter(Any)

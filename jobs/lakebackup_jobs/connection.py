@@ -4,35 +4,40 @@ from __future__ import annotations
 
 import time
 import warnings
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import chain
 from os import PathLike, environ, fspath
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, Unpack, cast
+from types import TracebackType
+from typing import Any, Literal, Self, TypeAlias, TypedDict, Unpack, cast
 
-from lakebackup.errors import EnvironmentProblem, NeedsSpark, UsageProblem
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from lakebackup.config import Settings, load
+from lakebackup.errors import EnvironmentProblem, NeedsSpark, TimedOut, UsageProblem
+from lakebackup.plan.topics.request import RestoreRequest
+from lakebackup.rules import kinds
 from lakebackup.rules.kafka_properties import translate
+from lakebackup.rules.times import parse_duration, parse_time
+from lakebackup.sql_engine.limits import Limits
+from lakebackup.sql_engine.spark import SparkEngine, streamed
+from lakebackup.storage.uris import normalized
+from lakebackup.store import trust
+from lakebackup.store.behind import HINT, what_is_lost
+from lakebackup.store.reader import CatalogReader
+from lakebackup_jobs.lifecycle.audit import append_outcome
+from lakebackup_jobs.lifecycle.progress import reporter
+from lakebackup_jobs.query import record_query
 from lakebackup_jobs.query.answer import Answer, Result
+from lakebackup_jobs.query.chart import Chart, ChartName, draw
 from lakebackup_jobs.query.parameters import bind
 from lakebackup_jobs.query.plan import Plan
 from lakebackup_jobs.query.python_words import in_python_words, require_known, translated
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-    from contextlib import AbstractContextManager
-    from types import TracebackType
-    from typing import Self
-
-    import pyarrow as pa
-    from pyspark.sql import SparkSession
-
-    from lakebackup.config import Settings
-    from lakebackup.errors import TimedOut
-    from lakebackup.plan.topics.request import RestoreRequest
-    from lakebackup.sql_engine.limits import Limits
-    from lakebackup.store.reader import CatalogReader
-    from lakebackup_jobs.query.chart import Chart, ChartName
+from lakebackup_jobs.runtime.session import in_utc
+from lakebackup_jobs.topics.restore import run
 
 MakeSession: TypeAlias = "Callable[[], SparkSession]"
 Moment = str | datetime
@@ -137,9 +142,6 @@ class Connection:
 
         Raises NotFound when there is no catalog.
         """
-        from lakebackup.store.behind import HINT, what_is_lost
-        from lakebackup.store.reader import CatalogReader
-
         reader = CatalogReader.require(self.repo, self.settings.catalog, as_of=self._as_of)
         warn, self._warn = self._warn, None
         # A query still runs. Commands that restore, delete or make backups refuse.
@@ -158,14 +160,11 @@ class Connection:
         Raises UsageProblem (the SELECT is wrong, or there are several), NotFound (topic, backup) and Refused
         (a time that no backup covers). Reading the rows raises Damaged, TimedOut and TooLarge.
         """
-        from lakebackup_jobs.query import record_query
 
         def on_duckdb(reader: CatalogReader) -> Result:
             return record_query.select(reader, select)
 
         def on_spark(reader: CatalogReader, spark: SparkSession) -> Result:
-            from lakebackup.sql_engine.spark import streamed
-
             frame = record_query.select_on_spark(spark, reader, select, as_of=self._as_of)
             return Result(streamed(frame, select), frame=frame)
 
@@ -193,7 +192,6 @@ class Connection:
 
         Raises NotFound for a source that does not exist.
         """
-        from lakebackup.rules import kinds
 
         def list_backups(reader: CatalogReader) -> Result:
             if source:
@@ -214,8 +212,6 @@ class Connection:
 
         Raises UsageProblem for another name.
         """
-        from lakebackup_jobs.query.chart import draw
-
         with self._error_words():
             return draw(self.catalog(), name)
 
@@ -227,8 +223,6 @@ class Connection:
 
         Raises UsageProblem on DuckDB.
         """
-        from lakebackup.sql_engine.spark import SparkEngine
-
         if self._spark is None:
             raise UsageProblem("DuckDB has no session to register in.", hint="Connect with engine=spark.")
         with self._error_words():
@@ -284,8 +278,6 @@ class Connection:
     def _request(
         self, topics: Sequence[str], to: str, options: RestoreOptions, *, dry_run: bool
     ) -> RestoreRequest:
-        from lakebackup.plan.topics.request import RestoreRequest
-
         require_known(options, RestoreOptions.__annotations__)
         if self._as_of is not None:
             raise UsageProblem(
@@ -309,9 +301,6 @@ class Connection:
         return RestoreRequest(self.repo, to, tuple(topics), dry_run=dry_run, **values)
 
     def _restore(self, request: RestoreRequest) -> dict[str, Any]:
-        from lakebackup_jobs.lifecycle.progress import reporter
-        from lakebackup_jobs.topics.restore import run
-
         spark = None if self._spark is None else self._session()
         try:
             with reporter(as_json=False) as report:
@@ -324,8 +313,6 @@ class Connection:
 
     def _record(self, request: RestoreRequest, result: Mapping[str, Any], error: Exception | None) -> None:
         """Record the restore in the audit log. Only warns if that fails, because the restore is done."""
-        from lakebackup_jobs.lifecycle.audit import append_outcome
-
         if request.dry_run:
             return
         try:
@@ -342,8 +329,6 @@ class Connection:
             warnings.warn(f"not recorded in the audit log: {problem}", stacklevel=4)
 
     def _on_duckdb(self, query: Callable[[CatalogReader], Result], seconds: float) -> Result:
-        from lakebackup.sql_engine.limits import Limits
-
         reader = self.catalog()
         self._stop = reader.interrupt
         limits = Limits(reader.interrupt, seconds=seconds, give_up=self._give_up, memory=self._bounded)
@@ -352,8 +337,6 @@ class Connection:
         return Result(self._limited_rows(limits, result.rows), result.readings)
 
     def _on_spark(self, query: Callable[[CatalogReader, SparkSession], Result], seconds: float) -> Result:
-        from lakebackup.sql_engine.limits import Limits
-
         reader, spark = self.catalog(), self._session()
         self._stop = spark.interruptAll
         limits = Limits(spark.interruptAll, seconds=seconds, give_up=self._give_up, memory=False)
@@ -363,7 +346,6 @@ class Connection:
 
     def _limited_rows(self, limits: Limits, rows: pa.RecordBatchReader) -> pa.RecordBatchReader:
         """The same rows. Each batch is read within the limits."""
-        import pyarrow as pa
 
         def batches() -> Iterator[pa.RecordBatch]:
             while True:
@@ -394,8 +376,6 @@ class Connection:
         return cast("SparkSession", self._fallback_session)
 
     def _session(self) -> SparkSession:
-        from lakebackup_jobs.runtime.session import in_utc
-
         return in_utc(self._given_session())
 
 
@@ -412,7 +392,6 @@ def connect(
         raise UsageProblem(
             f"engine={engine!r} is neither 'duckdb' nor a Spark session.", hint="Write engine=spark."
         )
-    from lakebackup.config import load
 
     with in_python_words():
         uri = None if repo is None else fspath(repo)
@@ -431,9 +410,6 @@ def use(settings: Settings) -> None:
     Sets what the settings of this process name (`trust.local`).
     """
     environ.update({**settings.s3.variables(), **settings.storage.variables()})
-    from lakebackup.storage.uris import normalized
-    from lakebackup.store import trust
-
     approved, servers = settings.approved, settings.kafka.get("bootstrap.servers")
     trust.use(
         trust.LocalNames(
@@ -450,14 +426,11 @@ def milliseconds(moment: Moment) -> int:
     """A time in ms since 1970 UTC. Raises UsageProblem for a text that is not a time."""
     if isinstance(moment, datetime):
         return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
-    from lakebackup.rules.times import parse_time
 
     return parse_time(moment, now=time.time_ns() // 1_000_000)
 
 
 def _seconds(timeout: str) -> float:
-    from lakebackup.rules.times import parse_duration
-
     seconds = parse_duration(timeout, of=timeout) / 1000
     if not seconds:
         raise UsageProblem("The timeout must be longer than 0.", hint="Example: 30m")
@@ -466,8 +439,6 @@ def _seconds(timeout: str) -> float:
 
 def _with_first_batch(result: Result) -> Result:
     """The same result after its first batch was read, so that an error in that batch is raised here."""
-    import pyarrow as pa
-
     first_batch = next(result.rows, None)
     rows = result.rows if first_batch is None else chain([first_batch], result.rows)
     return replace(result, rows=pa.RecordBatchReader.from_batches(result.rows.schema, rows))

@@ -8,13 +8,11 @@ source: `lakebackup.sql_engine.translations` writes it when the package is insta
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib.resources import files
-from typing import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from importlib.resources.abc import Traversable
+from importlib.resources.abc import Traversable
+from typing import NamedTuple
 
 #: The kinds of statements that have a text on DuckDB.
 TRANSLATED_KINDS = ("queries", "views")

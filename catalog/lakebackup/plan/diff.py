@@ -7,18 +7,15 @@ files both have.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lakebackup.errors import Refused
 from lakebackup.requests import Request
 from lakebackup.rows.base import QUEUES, SNAPSHOT, TOPICS
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from lakebackup.sql_engine import EngineChoice
-    from lakebackup.store.reader import CatalogReader
+from lakebackup.sql_engine import EngineChoice
+from lakebackup.store.reader import CatalogReader
 
 
 def diff_query(a: Mapping[str, Any], b: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:

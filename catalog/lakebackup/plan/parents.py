@@ -7,20 +7,17 @@ one holds what changed since the latest backup of a level below N. A full is lev
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from shlex import quote
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from lakebackup.errors import Refused, UsageProblem
+from lakebackup.plan.partitions import RegionState
 from lakebackup.plan.topics.backup import Covered, Increment, Parent
 from lakebackup.rows.base import pick
 from lakebackup.rules.times import format_ts
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from lakebackup.plan.partitions import RegionState
-    from lakebackup.store.reader import CatalogReader
+from lakebackup.store.reader import CatalogReader
 
 Mode = Literal["auto", "full", "incr-diff", "incr-accu"]
 

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from lakebackup.rows.backups import Gap, Position, Scope
 from lakebackup.rules.topic_settings import TopicSettings
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
 
 #: Topic, epoch, partition.
 Place = tuple[str, str, str]

@@ -8,22 +8,19 @@ but loses no rows.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from sqlglot import exp, parse_one
 
 from lakebackup.errors import NotFound, Refused, UsageProblem
 from lakebackup.rows.base import QUEUES
 from lakebackup.rules.suggestions import did_you_mean
 from lakebackup.rules.times import format_ts, parse_time
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from sqlglot import exp
-
-    from lakebackup.sql_engine.guard.records import RecordsCall
-    from lakebackup.store.reader import CatalogReader
+from lakebackup.sql_engine.guard.records import RecordsCall
+from lakebackup.store.reader import CatalogReader
 
 _LEAST, _GREATEST = -(2**63), 2**63 - 1
 _HEX = re.compile(r"(?:[0-9a-f]{2})*")
@@ -92,8 +89,6 @@ def wanted(select: str, relation: str) -> Wanted:
 
     `select`: checked, in Spark's dialect.
     """
-    from sqlglot import exp, parse_one
-
     tree = parse_one(select, dialect="spark")
     (table,) = (table for table in tree.find_all(exp.Table) if table.name == relation)
     query = table.find_ancestor(exp.Select)
@@ -109,16 +104,12 @@ def wanted(select: str, relation: str) -> Wanted:
 
 def _plain(query: exp.Select, table: exp.Table) -> bool:
     """Whether no join adds rows in which the table's columns are NULL for lack of a match."""
-    from sqlglot import exp
-
     joins: list[exp.Join] = query.args.get("joins") or []
     sides = {str(join.args.get("side") or "").upper() for join in joins}
     return sides <= ({"", "LEFT"} if isinstance(table.parent, exp.From) else {""})
 
 
 def _conjuncts(condition: exp.Expr) -> Iterator[exp.Expr]:
-    from sqlglot import exp
-
     conditions = [condition]
     while conditions:
         part = conditions.pop().unnest()
@@ -130,8 +121,6 @@ def _conjuncts(condition: exp.Expr) -> Iterator[exp.Expr]:
 
 def _narrowed(record_filter: Wanted, condition: exp.Expr, names: set[str]) -> Wanted:
     """`record_filter`, narrowed by one condition if that is understood."""
-    from sqlglot import exp
-
     if condition.args.get("negate") or condition.args.get("symmetric"):  # NOT LIKE, BETWEEN SYMMETRIC
         return record_filter
     operand, kind = condition.this, type(condition).__name__
@@ -190,8 +179,6 @@ def _bounds(kind: str, numbers: list[int]) -> tuple[int | None, int | None] | No
 
 
 def _number(value: exp.Expr) -> int | None:
-    from sqlglot import exp
-
     if isinstance(value, exp.Neg):
         number = _number(value.this)
         return None if number is None else -number
@@ -203,8 +190,6 @@ def _number(value: exp.Expr) -> int | None:
 
 def _instant(value: exp.Expr) -> int | None:
     """Microseconds since 1970 UTC of a literal time, as both engines read it. Without a zone it is UTC."""
-    from sqlglot import exp
-
     pattern = _INSTANT
     if isinstance(value, exp.Cast):
         kind = value.to.this.name
@@ -222,8 +207,6 @@ def _instant(value: exp.Expr) -> int | None:
 
 
 def _keys(record_filter: Wanted, column: str, kind: str, values: list[exp.Expr]) -> Wanted:
-    from sqlglot import exp
-
     if kind == "Is":
         # The column key is NULL for a key that is not text, so only key_hex IS NULL means that there is none.
         no_key = column == "key_hex" and isinstance(values[0], exp.Null)

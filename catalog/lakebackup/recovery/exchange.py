@@ -9,22 +9,25 @@ import hashlib
 import io
 import json
 import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 
 from lakebackup.errors import Damaged, NotFound, Refused, UsageProblem
 from lakebackup.rows.tables import OF_BACKUPS, TABLES, columns
+from lakebackup.sql_engine.delta.dataset import dataset
+from lakebackup.sql_engine.delta.table import open_table
+from lakebackup.sql_engine.failures import damaged_table
+from lakebackup.storage import ObjectWriter, Storage
 from lakebackup.store.manifest import read_record, write_record
+from lakebackup.store.reader import CatalogReader
 from lakebackup_sql import names
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    import pyarrow as pa
-
-    from lakebackup.storage import ObjectWriter, Storage
-    from lakebackup.store.reader import CatalogReader
 
 INDEX = "lakebackup-export.json"
 Form = Literal["jsonl", "parquet"]
@@ -109,13 +112,6 @@ def require_whole(folder: Storage, files: tuple[RowsFile, ...]) -> None:
 
 
 def _rows(reader: CatalogReader, table: str, ids: list[str] | None) -> Iterator[pa.RecordBatch]:
-    import pyarrow as pa
-    import pyarrow.dataset as ds
-
-    from lakebackup.sql_engine.delta.dataset import dataset
-    from lakebackup.sql_engine.delta.table import open_table
-    from lakebackup.sql_engine.failures import damaged_table
-
     uri = f"{reader.catalog_uri}/{table}"
     scanner = dataset(uri, open_table(uri)).scanner(
         columns=[column.name for column in columns(table)],
@@ -156,16 +152,11 @@ def _table(
 
 
 def _only(batch: pa.RecordBatch, backup_ids: list[str]) -> pa.RecordBatch:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     return batch.filter(pc.is_in(batch.column("backup_id"), pa.array(backup_ids, pa.string())))
 
 
 def _absolute(batch: pa.RecordBatch, reader: CatalogReader) -> pa.RecordBatch:
     """Make the URIs of destinations absolute: they may be relative to this catalog."""
-    import pyarrow as pa
-
     rows = [{**row, "uri": reader.root_of(row["uri"])} for row in batch.to_pylist()]
     return pa.RecordBatch.from_pylist(rows, batch.schema)
 
@@ -204,8 +195,5 @@ def _lines(sink: _Sink) -> Iterator[Callable[[pa.RecordBatch], object]]:
 
 @contextmanager
 def _parquet(sink: _Sink, schema: pa.Schema) -> Iterator[Callable[[pa.RecordBatch], object]]:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     with pq.ParquetWriter(pa.PythonFile(sink, mode="w"), schema, write_page_checksum=True) as writer:
         yield writer.write_batch

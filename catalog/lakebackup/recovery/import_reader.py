@@ -8,22 +8,22 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, partial
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
 
 from lakebackup.errors import NotFound, UsageProblem
 from lakebackup.rows.tables import ARROW_SCHEMAS, Column, columns
 from lakebackup.rules.suggestions import similar_names
 from lakebackup.sql_engine.worker import PerNumber, in_batches
 from lakebackup.storage import Storage, open_storage
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    import pyarrow as pa
-    from pyspark.sql.types import StructType
 
 MANIFESTS = "manifests"
 #: Columns that rows of other programs must have; the others are optional.
@@ -101,8 +101,6 @@ def importable_columns(table: str) -> tuple[Column, ...]:
 @cache
 def import_schema(table: str) -> pa.Schema:
     """The schema of the rows to read. `row_file`: index of the file; `row_number`: line or row, from 1."""
-    import pyarrow as pa
-
     schema = ARROW_SCHEMAS["files" if table == MANIFESTS else table]
     fields = [schema.field(column.name).with_nullable(True) for column in importable_columns(table)]
     return pa.schema(
@@ -112,8 +110,6 @@ def import_schema(table: str) -> pa.Schema:
 
 def import_spark_schema(table: str) -> StructType:
     """`import_schema` for Spark."""
-    from pyspark.sql.pandas.types import from_arrow_schema
-
     return from_arrow_schema(import_schema(table))
 
 
@@ -250,9 +246,6 @@ def _json_lines(stream: Any) -> Iterator[tuple[int, dict[str, Any] | None, str |
 
 
 def _parquet(stream: Any) -> Iterator[tuple[int, dict[str, Any] | None, str | None]]:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     number = 0
     try:
         file = pq.ParquetFile(stream, page_checksum_verification=True)

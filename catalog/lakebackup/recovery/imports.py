@@ -8,27 +8,25 @@ from __future__ import annotations
 
 import hashlib
 import secrets
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
 
 from lakebackup.errors import LakebackupError, NotFound
 from lakebackup.recovery.exchange import RowsFile
 from lakebackup.rows.backups import Backup
 from lakebackup.rows.tables import ARROW_SCHEMAS, OF_BACKUPS, spark_columns
 from lakebackup.rules import layout
+from lakebackup.sql_engine.spark import SparkEngine
 from lakebackup.sql_engine.worker import PerNumber, in_chunks, settle, task_number
-from lakebackup.storage import open_storage, working
+from lakebackup.storage import Storage, open_storage, working
 from lakebackup.store.delta_append import ROWS_PER_FILE
 from lakebackup.store.manifest import get_whole, read_record, write_record
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator
-
-    import pyarrow as pa
-    from pyspark.sql import DataFrame, SparkSession
-
-    from lakebackup.storage import Storage
-    from lakebackup.store.writer import CatalogWriter
+from lakebackup.store.writer import CatalogWriter
 
 # The columns that a task reports for each object that it wrote.
 WRITTEN = "table STRING, path STRING, rows BIGINT, bytes BIGINT, sha256 STRING"
@@ -86,8 +84,6 @@ def append(
     Leaves out rows of the backups `spare`, and rows that the tables already have. Tasks count the rows that
     they have read with `counters`.
     """
-    from lakebackup.sql_engine.spark import SparkEngine
-
     engine = SparkEngine(spark, writer.catalog_uri)
     for table in sorted({chunk.table for chunk in made.chunks}):
         chunks = tuple(chunk for chunk in made.chunks if chunk.table == table)
@@ -147,8 +143,6 @@ class ChunkWriter:
     counters: Counters
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa
-
         count = self.counters(f"{self.table}-{task_number():06d}")
         for rows in in_chunks(batches, ARROW_SCHEMAS[self.table], ROWS_PER_FILE):
             chunk = self._write(rows)
@@ -157,9 +151,6 @@ class ChunkWriter:
         settle()
 
     def _write(self, rows: pa.Table) -> RowsFile:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
         sink = pa.BufferOutputStream()
         pq.write_table(rows, sink, compression="zstd")
         data = sink.getvalue().to_pybytes()
@@ -177,9 +168,6 @@ class ChunkReader(PerNumber):
     counters: Counters
 
     def rows(self, number: int) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
         chunk = self.chunks[number]
         data = get_whole(open_storage(self.destination_uri), chunk.path, chunk.sha256)
         count = self.counters(f"{chunk.table}-{number:06d}")

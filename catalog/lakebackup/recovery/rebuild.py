@@ -10,35 +10,32 @@ import json
 import secrets
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice
-from typing import TYPE_CHECKING, cast
+from typing import cast
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 (as Spark's own documentation has it)
 
 from lakebackup.errors import Damaged, LakebackupError, NotFound, Refused, UsageProblem
 from lakebackup.recovery import imports
+from lakebackup.rows.backups import Backup
 from lakebackup.rows.base import SNAPSHOT, State
 from lakebackup.rows.digest import LANE_DIGITS, LANES, Digest
 from lakebackup.rows.tables import ARROW_SCHEMAS, spark_columns
 from lakebackup.rows.upkeep import Audit
 from lakebackup.rules import layout
 from lakebackup.sql_engine.delta.table import open_table
+from lakebackup.storage import Storage
 from lakebackup.store import manifest as sidecar
 from lakebackup.store import translations
 from lakebackup.store.delta_append import LISTED, LISTED_BY, TornListings
 from lakebackup.store.roots import FORMAT, destination_id
 from lakebackup.store.tombstones import RemovalReader, prune_ids, read_prune
 from lakebackup.store.writer import FOLDED, ROWS_IN_AUDIT, CatalogWriter
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from pyspark.sql import DataFrame, SparkSession
-
-    from lakebackup.rows.backups import Backup
-    from lakebackup.storage import Storage
 
 #: The audit log's action for a backup that a rebuild had to leave out.
 LEFT_OUT = "rebuild left out"
@@ -200,8 +197,6 @@ class _Rebuild:
 
     def _audit(self) -> None:
         """Append the audit log's rows, and note the newest state that it gives to each backup."""
-        from pyspark.sql import functions as F  # noqa: N812 (as Spark's own documentation has it)
-
         if next(self.storage.list(f"{layout.AUDIT_FOLDER}/"), None) is None:
             return
         folder = f"{self.storage.uri}/{layout.AUDIT_FOLDER}"
@@ -313,8 +308,6 @@ class _Rebuild:
 
     def _added_up(self, batch: Sequence[sidecar.Manifest]) -> dict[str, tuple[int, int, int, str]]:
         """Backup id -> the number of rows, the bytes, the entries and the digest of its parts."""
-        from pyspark.sql import functions as F  # noqa: N812
-
         lines = self._lines(batch)
         if lines is None:
             return {}
@@ -388,8 +381,6 @@ class _Rebuild:
 
     def _lines(self, batch: Iterable[sidecar.Manifest]) -> DataFrame | None:
         """The lines of the parts of some backups, as columns value and backup_id; None: no part exists."""
-        from pyspark.sql import functions as F  # noqa: N812
-
         folders = [layout.parts_folder(m.backup.source, m.backup.backup_id) for m in batch]
         folders = [folder for folder in folders if next(self.storage.list(folder), None)]
         if not folders:

@@ -11,15 +11,13 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from functools import cache
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+
+import pyarrow as pa
 
 from lakebackup.lazy import load_names
 from lakebackup.rows import backups, logs, queues, snapshots, topics, upkeep
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from lakebackup.rows.base import Row
+from lakebackup.rows.base import Row
 
 TABLES: Mapping[str, type[Row]] = {
     "backups": backups.Backup,
@@ -129,8 +127,6 @@ ARROW_SCHEMAS: Mapping[str, pa.Schema] = _ArrowSchemas()
 
 @cache
 def _arrow_schema(table: str) -> pa.Schema:
-    import pyarrow as pa
-
     types = {"string": pa.string(), "int32": pa.int32(), "int64": pa.int64(), "bool": pa.bool_()}
     return pa.schema([pa.field(c.name, types[c.type], c.nullable) for c in columns(table)])
 

@@ -6,12 +6,9 @@ Names and values follow Kafka's documentation of its clients, and CONFIGURATION.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
 
 from lakebackup.errors import UsageProblem
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 # Properties that only Java's clients have, and that mean nothing to librdkafka.
 _IGNORED = frozenset(

@@ -5,16 +5,13 @@ A new kind needs an entry in KINDS, its name in the view own_kinds, and a packag
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from lakebackup.errors import NotFound, Refused, UsageProblem
 from lakebackup.rows.base import ARCHIVE, CHANGES, QUEUES, SNAPSHOT, TOPICS
 from lakebackup.rules.suggestions import did_you_mean
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
 
 #: The most sources that an error lists.
 _MAX_LISTED = 8

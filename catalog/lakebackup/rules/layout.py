@@ -12,15 +12,13 @@ from __future__ import annotations
 import hashlib
 import re
 import secrets
+from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 from urllib.parse import quote, unquote
 
 from lakebackup.errors import UsageProblem
 from lakebackup.rules.patterns import check_topic_name
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 #: Version of the JSON objects that carry their own SHA-256.
 FORMAT = 1

@@ -6,17 +6,14 @@ Patterns never match internal topics.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping, Sequence
 from shlex import quote
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from lakebackup.errors import Damaged, NotFound, UsageProblem
+from lakebackup.rules.kinds import Rows
 from lakebackup.rules.stored_json import texts_of
 from lakebackup.rules.suggestions import similar_names, suggestion
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from lakebackup.rules.kinds import Rows
 
 
 class Kind(NamedTuple):

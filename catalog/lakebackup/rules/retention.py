@@ -6,11 +6,9 @@ whichever is less. Backups delete whole files, so a file expires only when none 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from typing import Any
 
 #: A data file is closed after this fraction of the retention (1/10), so a record outlives it by no more.
 ROLL_PART = 10

@@ -11,20 +11,16 @@ of day is 00:00; the default days are Monday and the first of the month.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 from itertools import count, dropwhile, islice, pairwise, takewhile
-from typing import TYPE_CHECKING
 from zoneinfo import available_timezones
 
 from cronsim import CronSim, CronSimError
 
 from lakebackup.errors import UsageProblem
 from lakebackup.rules.times import no_time_zone, parse_duration, time_zone
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from datetime import tzinfo
 
 MINUTE_MS, HOUR_MS, DAY_MS = 60_000, 3_600_000, 86_400_000
 _DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")

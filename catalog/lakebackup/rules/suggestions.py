@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
 
 #: The least similarity of two names, 0 to 1. With difflib's default of 0.6, `frobnicate` suggests `locate`.
 _MIN_RATIO = 0.65

@@ -9,15 +9,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from datetime import UTC, datetime, time, timedelta
-from typing import TYPE_CHECKING
+from datetime import UTC, datetime, time, timedelta, tzinfo
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
 from lakebackup.errors import UsageProblem
 from lakebackup.rules.suggestions import did_you_mean
-
-if TYPE_CHECKING:
-    from datetime import tzinfo
 
 EXAMPLES = (
     "Examples: 2026-11-21T14:05Z, '2026-11-21 14:05' (UTC), '2026-11-21 14:05 Europe/Berlin', "

@@ -7,13 +7,11 @@ They are one JSON object: the topic's own settings by name, and under `inherited
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lakebackup.rules.stored_json import object_of
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 INHERITED = "inherited"
 

@@ -9,24 +9,21 @@ An engine that reads the past (`as_of`) has every relation twice: as it was at t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
+
+import pyarrow as pa
+from sqlglot import exp, parse_one
 
 from lakebackup.errors import UsageProblem
+from lakebackup.rules.schedule import parse
+from lakebackup.sql_engine.guard.check import Checked
 from lakebackup_sql import Translation, area, load, names, translation
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    import pyarrow as pa
-    from sqlglot import exp
-
-    from lakebackup.sql_engine.guard.check import Checked
 
 EngineName = Literal["duckdb", "spark"]
 #: The engine that a person chooses; `auto`: see `lakebackup_jobs.lifecycle.planning`.
@@ -144,23 +141,17 @@ def relations_in(text: str) -> frozenset[str]:
 
 def clock_at(now_ms: int) -> pa.Table:
     """Return rows that replace the view `clock`: the present is `now_ms`, in ms since 1970 UTC."""
-    import pyarrow as pa
-
     return pa.table({"now_ms": pa.array([now_ms], pa.int64())})
 
 
 def due_runs(newest: pa.Table) -> pa.Table:
     """Return rows that replace the view `due_runs`, since SQL cannot evaluate cron expressions. `due_ts` is
     NULL where the schedule cannot be read."""
-    import pyarrow as pa
-
     due = pa.array(map(_due, newest.to_pylist()), pa.int64())
     return newest.select(["source", "run"]).append_column("due_ts", due)
 
 
 def _due(row: Mapping[str, Any]) -> int | None:
-    from lakebackup.rules.schedule import parse
-
     try:
         schedule = parse(row["schedule"], row["time_zone"])
     except UsageProblem:  # an older version of lakebackup accepted this schedule
@@ -225,8 +216,6 @@ def view_text(relation: str) -> str:
 
 @cache
 def _now_view_text(view: str) -> str:
-    from sqlglot import exp
-
     text = load("views", view)
     tree, relations = _parsed(text).copy(), relations_in(text)
     for table in tree.find_all(exp.Table):
@@ -249,8 +238,6 @@ def _translation(text: str) -> Translation:
 
 def translate(text: str) -> Translation:
     """Translate a statement in Spark's dialect with sqlglot."""
-    from sqlglot import exp
-
     tree = _parsed(text).copy()
     cte_names = {cte.alias_or_name for cte in tree.find_all(exp.CTE)}
     relations = frozenset(table.name for table in tree.find_all(exp.Table)) - cte_names
@@ -264,6 +251,4 @@ def translate(text: str) -> Translation:
 @cache
 def _parsed(text: str) -> exp.Expr:
     """Return the syntax tree of one statement. Callers share it, so they change only copies."""
-    from sqlglot import parse_one
-
     return parse_one(text, dialect="spark")

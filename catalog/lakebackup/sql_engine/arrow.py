@@ -4,15 +4,13 @@ not."""
 from __future__ import annotations
 
 import sys
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
+
+import pyarrow as pa
 
 from lakebackup.errors import UsageProblem
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
-
-    import pyarrow as pa
 
 
 def leave_pandas_out() -> None:
@@ -21,8 +19,6 @@ def leave_pandas_out() -> None:
     pyarrow looks for pandas once, when it makes an array. Functions that need pandas, such as `to_pandas`,
     still load it.
     """
-    import pyarrow as pa
-
     modules = cast("dict[str, Any]", sys.modules)
     if "pandas" in modules:
         return
@@ -50,8 +46,6 @@ def python_values() -> Iterator[None]:
 def durations(schema: pa.Schema, whole: Collection[int] = ()) -> pa.Schema:
     """Return the schema of batches that `as_durations` returns: with durations in place of intervals, and
     BIGINT for the columns whose numbers are in `whole`."""
-    import pyarrow as pa
-
     for number, field in enumerate(schema):
         if number in whole:
             schema = schema.set(number, field.with_type(pa.int64()))
@@ -67,8 +61,6 @@ def as_durations(batch: pa.RecordBatch, whole: Collection[int] = ()) -> pa.Recor
     Raises ValueError for an interval of months, since months differ in length, and for a number that is too
     large.
     """
-    import pyarrow as pa
-
     schema = durations(batch.schema, whole)
     if schema is batch.schema:
         return batch

@@ -10,15 +10,18 @@ import atexit
 import re
 import sys
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
 from itertools import count
 from threading import Event, Lock
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakSet, finalize
 
 import duckdb
+import pyarrow as pa
+import pyarrow.dataset as ds
+from deltalake import DeltaTable
 
 from lakebackup.errors import NotFound, TooLarge, UsageProblem
 from lakebackup.rows.tables import ARROW_SCHEMAS
@@ -32,6 +35,8 @@ from lakebackup.sql_engine import (
     NOW,
     RAW,
     Asked,
+    Bindings,
+    EngineName,
     Relation,
     SqlEngine,
     clock_at,
@@ -50,21 +55,12 @@ from lakebackup.sql_engine.delta.dataset import small_or_dataset
 from lakebackup.sql_engine.delta.log import folder_of, prefetch, until_fork
 from lakebackup.sql_engine.delta.table import newest_version, versions_then
 from lakebackup.sql_engine.failures import damaged_catalog, damaged_table, error_in
+from lakebackup.sql_engine.guard.check import Checked
 from lakebackup.sql_engine.guard.macros import OF_CATALOG, needed_macros
 from lakebackup.sql_engine.guard.place import of_engine
 from lakebackup.sql_engine.limits import Limits
 from lakebackup.storage.scratch_folder import PrivateFolder
 from lakebackup_sql import load
-
-if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Iterator, Sequence
-
-    import pyarrow as pa
-    import pyarrow.dataset as ds
-    from deltalake import DeltaTable
-
-    from lakebackup.sql_engine import Bindings, EngineName
-    from lakebackup.sql_engine.guard.check import Checked
 
 _SETTINGS: dict[str, str | bool | int | float | list[str]] = {
     "python_enable_replacements": False,
@@ -279,8 +275,6 @@ class DuckEngine(SqlEngine):
 
         Raises Damaged when files of a table are damaged, UsageProblem when the statement is wrong.
         """
-        import pyarrow as pa
-
         self._prepare(relations, bindings)
         with self._query_errors(checked):
             relation = self._connection.sql(statement, params=dict(parameters) or None)
@@ -491,8 +485,6 @@ def _existing_macros() -> set[str]:
 
 def _plan_lines(rows: pa.RecordBatchReader) -> pa.RecordBatchReader:
     """Convert the rows of an EXPLAIN to one column with a row a line, as on Spark."""
-    import pyarrow as pa
-
     (plan,) = rows.read_all().column("explain_value").to_pylist()
     # The spaces keep the right side of the box in place.
     plan = _DATABASE.sub(lambda match: match[1] + " " * len(match[0].removesuffix(match[1])), plan)

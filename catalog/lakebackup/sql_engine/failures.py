@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.logger import PySparkLogger
 
 from lakebackup import errors
 from lakebackup.errors import Damaged, EnvironmentProblem, LakebackupError, TooLarge
 from lakebackup.sql_engine.guard.place import of_engine
 from lakebackup.storage import s3a
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 # How Spark's message for a damaged file of the catalog reads.
 _DAMAGED_FILE = re.compile(
@@ -40,9 +41,6 @@ _OWN_ERROR = re.compile(r"lakebackup\.errors\.(\w+): (.+)$", re.MULTILINE)
 @contextmanager
 def task_errors() -> Iterator[None]:
     """Raise the expected failures of Spark tasks, which the block starts, as errors of their own types."""
-    from py4j.protocol import Py4JJavaError
-    from pyspark.errors import PySparkException
-
     try:
         yield
     except (PySparkException, Py4JJavaError) as error:
@@ -65,9 +63,6 @@ def task_errors() -> Iterator[None]:
 def select_errors(sql: str) -> Iterator[None]:
     """Like `task_errors`, for a person's SELECT. Other errors of Spark are raised as UsageProblem with the
     place in `sql`, or as TooLarge. So are those of Python, which has no time after the year 9999."""
-    from py4j.protocol import Py4JJavaError
-    from pyspark.errors import PySparkException
-
     try:
         with _unlogged(), task_errors():
             yield
@@ -86,8 +81,6 @@ def select_errors(sql: str) -> Iterator[None]:
 def _unlogged() -> Iterator[None]:
     """Turn off PySpark's log while the block runs: it writes each error, with the whole plan, to standard
     error."""
-    from pyspark.logger import PySparkLogger
-
     log = PySparkLogger.getLogger("SQLQueryContextLogger")
     was_disabled, log.disabled = log.disabled, True
     try:

@@ -10,14 +10,11 @@ from __future__ import annotations
 import resource
 import threading
 import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from lakebackup.errors import TimedOut, TooLarge
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 SECONDS = 300.0
 # DuckDB's own limit, and as much again for the pages and records that are read for DuckDB.

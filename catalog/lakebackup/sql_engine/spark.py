@@ -9,10 +9,18 @@ from __future__ import annotations
 import json
 import re
 from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count, islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakKeyDictionary, finalize
+
+import pyarrow as pa
+from deltalake import DeltaTable
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.types import StructType
 
 from lakebackup.rows.tables import ARROW_SCHEMAS, SPARK_TYPES, columns
 from lakebackup.sql_engine import (
@@ -23,6 +31,8 @@ from lakebackup.sql_engine import (
     NOW,
     RAW,
     Asked,
+    Bindings,
+    EngineName,
     Relation,
     SqlEngine,
     clock_at,
@@ -34,22 +44,14 @@ from lakebackup.sql_engine import (
     view_text,
 )
 from lakebackup.sql_engine.delta.as_of import open_then, require_then
+from lakebackup.sql_engine.delta.dataset import rows_of
 from lakebackup.sql_engine.delta.log import folder_of, prefetch
 from lakebackup.sql_engine.delta.table import newest_version
+from lakebackup.sql_engine.duck import DuckEngine, view_columns
 from lakebackup.sql_engine.failures import select_errors, task_errors
+from lakebackup.sql_engine.guard.check import Checked, check_select
 from lakebackup.sql_engine.limits import Limits
 from lakebackup_sql import load
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
-    import pyarrow as pa
-    from deltalake import DeltaTable
-    from pyspark.sql import DataFrame, SparkSession
-
-    from lakebackup.sql_engine import Bindings, EngineName
-    from lakebackup.sql_engine.guard.check import Checked
-
 
 # The most rows of a table that becomes part of the plan.
 _FEW_ROWS = 10_000
@@ -105,9 +107,6 @@ class SparkEngine(SqlEngine):
 
     def select(self, sql: str) -> DataFrame:
         """Run a person's SELECT over the views. Raises UsageProblem when the SQL is anything else."""
-        from lakebackup.sql_engine.duck import view_columns
-        from lakebackup.sql_engine.guard.check import check_select
-
         return self._run_select("select", check_select(sql, view_columns(now=self._as_of is not None)))
 
     def keep_rows(self, rows: pa.Table | DataFrame) -> Relation:
@@ -242,16 +241,12 @@ class SparkEngine(SqlEngine):
         return run_checked(self._spark, checked)
 
     def _to_frame(self, rows: pa.Table) -> DataFrame:
-        from pyspark.sql.pandas.types import from_arrow_schema
-
         # Spark Connect does not take the column types from a table that has no rows.
         return self._spark.createDataFrame(rows, from_arrow_schema(rows.schema))
 
     def _small_table(self, step: str) -> DataFrame | None:
         """Return the rows of a small table, which become part of the plan; None when there are many. Delta
         needs longer to plan a scan than to read so few rows."""
-        from lakebackup.sql_engine.delta.dataset import rows_of
-
         uri = f"{self._uri}/{_table_of(step)}"
         delta_table = self._open(step)
         if delta_table is None:
@@ -268,8 +263,6 @@ class SparkEngine(SqlEngine):
     def _computed_view(self, step: str) -> DataFrame:
         """Return the rows of a view that many views read, computed by DuckDB: Spark would compute it again at
         each use."""
-        from lakebackup.sql_engine.duck import DuckEngine
-
         engine = DuckEngine(self._uri)
         # DuckDB reads the same versions as this engine.
         tables = set(steps_for([step])) & set(self._inlined_rows)
@@ -300,8 +293,6 @@ class SparkEngine(SqlEngine):
 def as_spark_reads(schema: pa.Schema) -> pa.Schema:
     """Return a schema of DuckDB's rows with UTC as the zone of times: without a zone, Spark reads another
     type."""
-    import pyarrow as pa
-
     instant = pa.timestamp("us", "UTC")
     return pa.schema(
         [field.with_type(instant) if pa.types.is_timestamp(field.type) else field for field in schema]
@@ -338,11 +329,6 @@ def run_checked(spark: SparkSession, checked: Checked) -> DataFrame:
 def streamed(frame: DataFrame, given: str | None = None) -> pa.RecordBatchReader:
     """Stream the rows of a DataFrame in batches. `given`: the text of the person's SELECT that the DataFrame
     runs; its errors are raised as `select_errors` says."""
-    import pyarrow as pa
-    from pyspark.sql import functions as sf
-    from pyspark.sql.pandas.types import to_arrow_schema
-    from pyspark.sql.types import StructType
-
     schema = to_arrow_schema(frame.schema)
     names = [f"c{number}" for number in range(len(schema))]  # several columns may have one name
     by_number = pa.schema([field.with_name(name) for field, name in zip(schema, names, strict=True)])
@@ -366,8 +352,6 @@ def streamed(frame: DataFrame, given: str | None = None) -> pa.RecordBatchReader
 
 
 def _is_arrow(rows: Any) -> bool:
-    import pyarrow as pa
-
     return isinstance(rows, pa.Table)
 
 

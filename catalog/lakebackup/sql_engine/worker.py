@@ -8,19 +8,18 @@ import os
 import sys
 import zipimport
 from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark import SparkContext, TaskContext
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
 from lakebackup.sql_engine.pace import paced
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    import pyarrow as pa
-    from pyspark import SparkContext, TaskContext
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
 
 #: What runs tasks: a Spark context, without SQL, or a session.
 Cluster: TypeAlias = "SparkContext | SparkSession"
@@ -63,9 +62,6 @@ class PerNumber(ABC):
         It runs without SQL, which a cold session needs two seconds to load and plan. Only a Spark Connect
         server has nothing but SQL.
         """
-        from pyspark import SparkContext
-        from pyspark.sql import SparkSession
-
         if isinstance(cluster, SparkSession):
             cluster = cluster.sparkContext
         if not isinstance(cluster, SparkContext):
@@ -112,9 +108,6 @@ class Paced(PerNumber):
 
 def session_on(cluster: Cluster) -> SparkSession:
     """Return the session of a cluster, for work that needs SQL."""
-    from pyspark import SparkContext
-    from pyspark.sql import SparkSession
-
     return SparkSession.builder.getOrCreate() if isinstance(cluster, SparkContext) else cluster
 
 
@@ -124,8 +117,6 @@ def _tasks(numbers: range, max_tasks: int | None) -> int:
 
 def in_batches(rows: Iterable[Mapping[str, Any]], schema: pa.Schema, most: int) -> Iterator[pa.RecordBatch]:
     """Yield rows in batches of at most `most` rows."""
-    import pyarrow as pa
-
     remaining = iter(rows)
     while chunk := list(islice(remaining, most)):
         yield pa.RecordBatch.from_pylist(chunk, schema)
@@ -134,8 +125,6 @@ def in_batches(rows: Iterable[Mapping[str, Any]], schema: pa.Schema, most: int) 
 def in_chunks(batches: Iterable[pa.RecordBatch], schema: pa.Schema, most: int) -> Iterator[pa.Table]:
     """Yield rows, cast to a schema, in tables of `most` rows; the last may have fewer. Memory holds one table
     at a time."""
-    import pyarrow as pa
-
     tables: list[pa.Table] = []
     count = 0
     for batch in batches:
@@ -152,8 +141,6 @@ def in_chunks(batches: Iterable[pa.RecordBatch], schema: pa.Schema, most: int) -
 
 def runs(batches: Iterable[pa.RecordBatch], column: str) -> Iterator[tuple[Any, pa.RecordBatch]]:
     """Cut rows where a column's value changes. Yields the value, and the rows of a batch that have it."""
-    import pyarrow.compute as pc
-
     for batch in filter(len, batches):
         encoded = pc.run_end_encode(batch[column])
         ends = encoded.run_ends.to_pylist()

@@ -9,14 +9,11 @@ from __future__ import annotations
 import hashlib
 import io
 from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, BinaryIO, Protocol, Self, cast
+from typing import BinaryIO, Protocol, Self, cast
 
 from lakebackup.errors import LakebackupError, NotFound, UsageProblem
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
 
 #: The most bytes to read of an object that should be small. A larger one is damaged: anyone could write it.
 A_FEW = 1 << 20

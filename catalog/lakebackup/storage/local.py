@@ -12,19 +12,15 @@ import os
 import stat
 import time
 import uuid
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import BinaryIO
 
 from lakebackup.errors import Damaged, EnvironmentProblem, LakebackupError, NotFound, UsageProblem
-from lakebackup.storage.interface import AlreadyExists, ObjectStat, ObjectWriter, Storage
+from lakebackup.storage.interface import AlreadyExists, ObjectStat, ObjectWriter, Source, Storage
 from lakebackup.storage.options import modes
 from lakebackup.storage.uris import folder_uri, normalized
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from lakebackup.storage.interface import Source
 
 _TEMPORARY = ".tmp"
 _CHUNK = 1 << 20

@@ -6,19 +6,15 @@ that contained its repository would grow with each backup. Folders are compared 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from lakebackup.errors import EnvironmentProblem, UsageProblem
+from lakebackup.requests import Request
 from lakebackup.rules.layout import ROOT_FILE, source_folder
 from lakebackup.storage import open_storage
 from lakebackup.storage.uris import normalized
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from lakebackup.requests import Request
 
 _HINT = "Name a place outside the repository."
 

@@ -6,16 +6,18 @@ profile, role of the machine) in the process that needs them.
 
 from __future__ import annotations
 
+import ssl
+from collections.abc import Mapping
 from os import environ
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Self
+from typing import Literal, Self
 
+import botocore.exceptions
+import botocore.session
+from botocore.configprovider import ConfiguredEndpointProvider
 from pydantic import BaseModel, ByteSize, ConfigDict, Field, ValidationError, model_validator
 
 from lakebackup.errors import UsageProblem
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 PREFIX = "LAKEBACKUP_S3__"
 
@@ -160,7 +162,6 @@ class S3Options(BaseModel):
         file = self.ca_bundle or environ.get("AWS_CA_BUNDLE") or _profile_setting("ca_bundle")
         if not file:
             return None
-        import ssl
 
         path = str(Path(file).expanduser())
         try:
@@ -191,9 +192,6 @@ def _profile_setting(name: str) -> str | None:
     """A setting of AWS's SDK, or None if it is not set."""
     if not _is_known_to_aws():
         return None
-    import botocore.exceptions
-    import botocore.session
-
     try:
         value: str | None = botocore.session.Session().get_config_variable(name)
     except botocore.exceptions.BotoCoreError as error:
@@ -205,10 +203,6 @@ def _endpoint_and_region() -> tuple[str | None, str | None]:
     """Endpoint and region by the settings of AWS's SDK. Raises UsageProblem if these cannot be used."""
     if not _is_known_to_aws():
         return None, None
-    import botocore.exceptions
-    import botocore.session
-    from botocore.configprovider import ConfiguredEndpointProvider
-
     session = botocore.session.Session()
     try:
         endpoint = ConfiguredEndpointProvider(

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
+import grp
 import os
 import pwd
 import stat
 from contextlib import suppress
+from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from lakebackup.errors import Refused
-
-if TYPE_CHECKING:
-    from os import PathLike
 
 
 def state_folder() -> Path | None:
@@ -75,8 +73,6 @@ def _account(uid: int) -> str:
 
 def _is_alone_in(gid: int, uid: int) -> bool:
     """Whether the group `gid` has only the account `uid`, as on systems with one group per account."""
-    import grp
-
     try:
         group = grp.getgrgid(gid)
         account = pwd.getpwuid(uid)

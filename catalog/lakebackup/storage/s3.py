@@ -7,24 +7,20 @@ from __future__ import annotations
 
 import io
 import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
+from datetime import datetime
 from itertools import chain
-from typing import TYPE_CHECKING, Any, BinaryIO, cast
+from typing import Any, BinaryIO, cast
 
 from lakebackup.errors import EnvironmentProblem, LakebackupError
 from lakebackup.rules.layout import LEASES_FOLDER
-from lakebackup.storage.interface import AlreadyExists, ObjectStat, ObjectWriter, Storage
+from lakebackup.storage.interface import AlreadyExists, ObjectStat, ObjectWriter, Source, Storage
 from lakebackup.storage.options import S3Options
 from lakebackup.storage.s3_client import client, explained, server_of, status_of
 from lakebackup.storage.s3_read import Body
 from lakebackup.storage.s3_send import MOST_PARTS, Sending
 from lakebackup.storage.uris import s3_uri, split_s3
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from contextlib import AbstractContextManager
-    from datetime import datetime
-
-    from lakebackup.storage.interface import Source
 
 _READ_BUFFER_BYTES = 1 << 17
 _MAX_MEMORY_BYTES = 1 << 20  # an object being written is in memory up to this size, then in a temporary file

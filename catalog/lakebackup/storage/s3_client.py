@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from types import SimpleNamespace
@@ -32,13 +33,11 @@ from lakebackup.errors import (
     UsageProblem,
 )
 from lakebackup.storage.interface import AlreadyExists
+from lakebackup.storage.options import S3Options
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from mypy_boto3_s3 import S3Client
 
-    from lakebackup.storage.options import S3Options
 
 _CREDENTIALS_HINT = "Check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, AWS_PROFILE or the machine's role."
 _REGION_HINT = "Set the bucket's own region: AWS_REGION, or region of [s3]."
@@ -198,8 +197,6 @@ def server_of(options: S3Options) -> str:
 
 
 def _configured_server() -> str:
-    from lakebackup.storage.options import S3Options
-
     return server_of(S3Options.from_environment())
 
 

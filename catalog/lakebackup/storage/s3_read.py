@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
 
 from botocore.exceptions import (
     ClientError,
@@ -14,13 +16,8 @@ from botocore.exceptions import (
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 from urllib3.exceptions import HTTPError
 
+from lakebackup.storage.options import S3Options
 from lakebackup.storage.s3_client import client, status_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from contextlib import AbstractContextManager
-
-    from lakebackup.storage.options import S3Options
 
 _CHUNK = 1 << 20
 _CONNECTION_ERRORS = (IncompleteReadError, ReadTimeoutError, ResponseStreamingError, HTTPError, OSError)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -18,15 +19,12 @@ from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_rand
 
 from lakebackup.errors import UsageProblem
 from lakebackup.storage.interface import AlreadyExists
+from lakebackup.storage.options import S3Options
 from lakebackup.storage.s3_client import client, paced, status_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-    from concurrent.futures import Future
-
     from mypy_boto3_s3.type_defs import CompletedPartTypeDef
 
-    from lakebackup.storage.options import S3Options
 
 MOST_PARTS = 10_000
 _MAX_PARTS_IN_FLIGHT = 3  # one more part is being read meanwhile

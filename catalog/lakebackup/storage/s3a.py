@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import re
 
+from botocore.exceptions import ClientError
+
 from lakebackup.errors import EnvironmentProblem, LakebackupError
+from lakebackup.storage import s3_client
+from lakebackup.storage.s3 import S3Storage
 
 _S3A = re.compile(r"fs\.s3a\b|software\.amazon\.awssdk|\bs3a?://")
 _OBJECT = re.compile(r"\bs3a?://([^\s/:`'\",)]+)(?:/([^\s:`'\",)]*))?")
@@ -29,7 +33,6 @@ def problem_in(text: str) -> LakebackupError | None:
     """The error for the text of a Java exception; None if the exception is not about S3."""
     if not _S3A.search(text):
         return None
-    from lakebackup.storage import s3_client  # AWS's SDK takes a while to load
 
     uri = _OBJECT.search(text)
     root, path = (f"s3://{uri[1]}", uri[2] or "") if uri else ("S3", "")
@@ -55,10 +58,6 @@ def problem_in(text: str) -> LakebackupError | None:
 
 def _ask_in_python(root: str, path: str) -> LakebackupError | None:
     """The error of a request from this process for the same object; None if it explains nothing."""
-    from botocore.exceptions import ClientError
-
-    from lakebackup.storage.s3 import S3Storage
-
     if not path:
         return None
     try:

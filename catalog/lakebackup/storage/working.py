@@ -8,15 +8,10 @@ deletes them. An object to which the next run would react is replaced by the not
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 from lakebackup.errors import NoPermission, NotFound
-from lakebackup.storage.interface import MANY
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from lakebackup.storage.interface import Storage
+from lakebackup.storage.interface import MANY, Storage
 
 OVER = b"over\n"
 _log = logging.getLogger(__name__)

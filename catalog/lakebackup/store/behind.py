@@ -7,17 +7,13 @@ table at an earlier version, shows that the catalog lost commits.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import islice
-from typing import TYPE_CHECKING
 
 from lakebackup.errors import NotFound, Refused
 from lakebackup.rules import layout
 from lakebackup.store.reader import CatalogReader
 from lakebackup.store.roots import destination_id
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 
 _MAX_IDS = 5
 #: How to get the lost rows back.

@@ -6,14 +6,12 @@ import os
 import re
 import shlex
 import socket
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from lakebackup.rows.upkeep import Audit
+from lakebackup.config import MASK, is_secret
+from lakebackup.rows.upkeep import Audit
 
 #: The outcome of a command that succeeded.
 OK = "ok"
@@ -62,8 +60,6 @@ def without_secrets(words: Sequence[str]) -> list[str]:
     Secrets are accounts in URLs, and the values of secret properties, secret flags and secret variables of
     the environment.
     """
-    from lakebackup.config import MASK, is_secret
-
     secrets = [
         value for name, value in os.environ.items() if is_secret(name) and len(value) >= _MIN_SECRET_CHARS
     ]

@@ -5,9 +5,11 @@ No row passes through the driver, which gets one line for each file.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from lakebackup.errors import Damaged, NotFound
 from lakebackup.rows.tables import ARROW_SCHEMAS, as_row
@@ -17,11 +19,6 @@ from lakebackup.sql_engine.delta.table import write_rows
 from lakebackup.sql_engine.worker import PerNumber, in_chunks, settle
 from lakebackup.storage import open_storage
 from lakebackup.store.manifest import get_whole, read_part
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    import pyarrow as pa
 
 ADDED = "added STRING"
 # With many more rows in a file, readers can skip less; with many fewer, they open more files.
@@ -48,8 +45,6 @@ class FrameWriter:
     source: RowSource | None = None
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa
-
         for added in self.write(self.source(batches) if self.source else batches):
             yield pa.RecordBatch.from_pydict({"added": [added]})
         settle()
@@ -83,8 +78,6 @@ class PartRows(PerNumber):
     paths: Groups
 
     def rows(self, number: int) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa
-
         storage = open_storage(self.destination_uri)
         for path in self.paths[number]:
             rows = [as_row(row) for row in read_part(storage, path)]
@@ -117,9 +110,6 @@ class ListedRows(PerNumber):
     paths: Groups
 
     def rows(self, number: int) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
         storage = open_storage(self.destination_uri)
         for path in self.paths[number]:
             for row in read_part(storage, path):
@@ -136,8 +126,6 @@ class TornListings(PerNumber):
     paths: tuple[str, ...]
 
     def rows(self, number: int) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa
-
         storage, path = open_storage(self.destination_uri), self.paths[number]
         try:
             for row in read_part(storage, path):

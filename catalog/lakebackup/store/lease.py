@@ -19,20 +19,16 @@ import random
 import threading
 import time
 import uuid
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Literal, Self
+from typing import Literal, Self
 
 from lakebackup.errors import Busy, Damaged, EnvironmentProblem, NoPermission, NotFound
 from lakebackup.rules import layout
-from lakebackup.storage import A_FEW, AlreadyExists, working
+from lakebackup.storage import A_FEW, AlreadyExists, ObjectStat, Storage, working
 from lakebackup.store.manifest import from_json
 from lakebackup.store.proof import require_conditional_puts
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from lakebackup.storage import ObjectStat, Storage
 
 # How many generations stay, the highest included. A listing is not a snapshot. If all older generations were
 # deleted at once, a listing during a renewal could miss both the new generation and the one before it.

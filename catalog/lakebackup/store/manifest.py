@@ -10,13 +10,14 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from annotated_types import Ge
+from pydantic import TypeAdapter, ValidationError
 
 from lakebackup.errors import Damaged, NotFound, UsageProblem
 from lakebackup.rows.backups import Backup, DataFile, Gap, Position, Scope
@@ -24,15 +25,10 @@ from lakebackup.rows.tables import json_line
 from lakebackup.rows.topics import Group
 from lakebackup.rules import layout
 from lakebackup.rules.layout import FORMAT
-from lakebackup.storage import MANY, AlreadyExists, working
+from lakebackup.storage import MANY, AlreadyExists, Storage, working
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
     from _typeshed import DataclassInstance
-    from pydantic import TypeAdapter
-
-    from lakebackup.storage import Storage
 
 T = TypeVar("T")
 _SEAL = re.compile(rb',"sha256":"([0-9a-f]{64})"\}\n')
@@ -130,8 +126,6 @@ def from_json(kind: type[T], text: str | bytes) -> T:
     Raises ValueError when a field is missing, unknown or of another type, or when its value is not one of its
     type's choices.
     """
-    from pydantic import ValidationError
-
     adapter: TypeAdapter[T] = _adapter(kind)  # type: ignore[arg-type]
     try:
         return adapter.validate_json(text, strict=True, extra="forbid")
@@ -144,8 +138,6 @@ def from_json(kind: type[T], text: str | bytes) -> T:
 
 @cache
 def _adapter(kind: Any) -> TypeAdapter[Any]:
-    from pydantic import TypeAdapter
-
     return TypeAdapter(kind)
 
 
@@ -196,8 +188,6 @@ def get_record(storage: Storage, path: str, kind: TypeAdapter[T]) -> T | None:
     A record that is damaged, or of another version or shape, is deleted. Then the objects of its run are
     orphans.
     """
-    from pydantic import ValidationError
-
     try:
         return kind.validate_python(get_sealed(storage, path))
     except NotFound:

@@ -8,26 +8,23 @@ need to see no folder of it. A run copies the objects to where its tasks find th
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 from uuid import uuid4
 from weakref import finalize
 
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+
 from lakebackup.errors import Damaged, EnvironmentProblem, NotFound
 from lakebackup.sql_engine.delta.log import per_process
-from lakebackup.storage import open_storage, working
+from lakebackup.sql_engine.lazy_dataset import LazyDataset
+from lakebackup.storage import Storage, open_storage, working
 from lakebackup.storage.scratch_folder import PrivateFolder
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    import pyarrow as pa
-    import pyarrow.dataset as ds
-    import pyarrow.parquet as pq
-
-    from lakebackup.storage import Storage
 
 # A task reads only the groups that overlap its rows, and the footers of the objects that have them.
 _GROUP_ROWS = 10_000
@@ -75,8 +72,6 @@ class PlanFile:
 
     def table(self) -> pa.Table:
         """Return all rows, of which there must be few. Raises as `batches`."""
-        import pyarrow as pa
-
         return pa.Table.from_batches(self.batches(), self.schema())
 
     def schema(self) -> pa.Schema:
@@ -88,7 +83,6 @@ class PlanFile:
         """Return the rows in a form that DuckDB reads: few rows as a table, more as a dataset."""
         if self.rows <= _FEW_ROWS:
             return self.table()
-        from lakebackup.sql_engine.lazy_dataset import LazyDataset
 
         return LazyDataset(self.schema().empty_table(), lambda columns: self.batches(columns=columns))
 
@@ -108,8 +102,6 @@ class PlanFile:
 
     @contextmanager
     def _opened(self, storage: Storage, part: PlanObject) -> Iterator[pq.ParquetFile]:
-        import pyarrow.parquet as pq
-
         try:
             with storage.open(part.path) as stream:
                 yield pq.ParquetFile(stream, page_checksum_verification=True)
@@ -204,8 +196,6 @@ class _Writer:
         return self._objects
 
     def _next_object(self) -> None:
-        import pyarrow.parquet as pq
-
         self.close()
         path = f"{self._name}-{len(self._objects):06d}.parquet"
         if not self._folder:

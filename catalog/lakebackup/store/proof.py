@@ -18,18 +18,13 @@ import json
 import secrets
 import threading
 import time
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
 from lakebackup.errors import EnvironmentProblem, NotFound
 from lakebackup.rules import layout
 from lakebackup.rules.stored_json import object_of
-from lakebackup.storage import A_FEW, AlreadyExists
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from lakebackup.storage import Storage
+from lakebackup.storage import A_FEW, AlreadyExists, Storage
 
 _PROBE = f"{layout.PROOF_FOLDER}probe"
 _RECORD = f"{layout.PROOF_FOLDER}proved.json"

@@ -2,34 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
 from shlex import quote
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+from pyspark.sql import DataFrame, SparkSession
 
 from lakebackup.errors import NotFound, Refused, UsageProblem
+from lakebackup.rows.base import State
 from lakebackup.rows.tables import TABLES
 from lakebackup.rules import layout
 from lakebackup.rules.suggestions import did_you_mean
-from lakebackup.sql_engine import FIRST, NO_BINDINGS
+from lakebackup.sql_engine import FIRST, NO_BINDINGS, Asked, Bindings, EngineName, Relation, SqlEngine
+from lakebackup.sql_engine.delta.dataset import rows_of
+from lakebackup.sql_engine.duck import DuckEngine, view_columns
 from lakebackup.sql_engine.failures import task_errors
+from lakebackup.sql_engine.guard.check import Checked, check_select
+from lakebackup.sql_engine.spark import SparkEngine
 from lakebackup.storage import Storage, open_storage
 from lakebackup.store.plan_file import PlanFile, write_plan_file
 from lakebackup.store.roots import Roots, destination_id
 from lakebackup.store.trust import Approvals, Claim, destination_claim
 from lakebackup_sql import load, names
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-    import pyarrow as pa
-    import pyarrow.dataset as ds
-    from pyspark.sql import DataFrame, SparkSession
-
-    from lakebackup.rows.base import State
-    from lakebackup.sql_engine import Asked, Bindings, EngineName, Relation, SqlEngine
-    from lakebackup.sql_engine.duck import DuckEngine
-    from lakebackup.sql_engine.guard.check import Checked
 
 ArrowJob: TypeAlias = "Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]"
 LATEST = "latest"
@@ -65,8 +63,6 @@ class Catalog:
 
         Raises UsageProblem when it is newer than this program's.
         """
-        from lakebackup.sql_engine.delta.dataset import rows_of
-
         try:
             versions: list[int] = rows_of(f"{self.catalog_uri}/migrations")["version"].to_pylist()
         except NotFound:
@@ -102,16 +98,12 @@ class CatalogReader(Catalog):
         tables: DuckEngine | None = None,
         versions: Mapping[str, int | None] | None = None,
     ) -> None:
-        from lakebackup.sql_engine.duck import DuckEngine
-
         super().__init__(destination, catalog)
         self._as_of, self._spark = as_of, spark
         self._duck = tables or DuckEngine(self.catalog_uri, as_of=as_of, versions=versions)
         self._engine: SqlEngine = self._duck
         self._bindings: Bindings = NO_BINDINGS
         if spark is not None:
-            from lakebackup.sql_engine.spark import SparkEngine
-
             self._engine = SparkEngine(spark, self.catalog_uri, as_of=as_of, opened=self._duck.open)
 
     def on(self, spark: SparkSession) -> CatalogReader:
@@ -236,8 +228,6 @@ class CatalogReader(Catalog):
 
     def relations(self) -> Mapping[str, Sequence[str]]:
         """The views that a person's SELECT may read, with their columns."""
-        from lakebackup.sql_engine.duck import view_columns
-
         return view_columns(now=self._as_of is not None)
 
     @property
@@ -264,8 +254,6 @@ class CatalogReader(Catalog):
 
     def select(self, sql: str) -> pa.RecordBatchReader:
         """The rows of a person's SELECT over the views. Raises UsageProblem for any other statement."""
-        from lakebackup.sql_engine.guard.check import check_select
-
         return self.run_checked(check_select(sql, self.relations()))
 
     def run_checked(self, checked: Checked) -> pa.RecordBatchReader:
@@ -314,10 +302,6 @@ class CatalogReader(Catalog):
 
     def supposing(self, states: Mapping[str, State]) -> CatalogReader:
         """A reader of the same catalog in which some backups have other states (id -> state)."""
-        import pyarrow as pa
-
-        from lakebackup.sql_engine.delta.dataset import rows_of
-
         rows = rows_of(f"{self.catalog_uri}/backups", self._duck.open(FIRST))
         stored_states = zip(rows["backup_id"].to_pylist(), rows["state"].to_pylist(), strict=True)
         state = pa.array(
@@ -335,8 +319,6 @@ class CatalogReader(Catalog):
         The one that the caller named is at its present URI, even if it was moved. Others are read only if
         this machine's settings name them, or if they were approved here.
         """
-        from lakebackup.sql_engine.delta.dataset import rows_of
-
         rows = rows_of(f"{self.catalog_uri}/destinations").to_pylist()
         uris = {row["destination"]: self.root_of(row["uri"]) for row in rows}
         with suppress(NotFound):

@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import json
 import secrets
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from lakebackup.errors import Damaged, NotFound, Refused, UsageProblem
 from lakebackup.rules import layout
 from lakebackup.rules.stored_json import NO_JSON
-from lakebackup.storage import A_FEW, AlreadyExists, open_storage
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from lakebackup.storage import Storage
+from lakebackup.storage import A_FEW, AlreadyExists, Storage, open_storage
 
 FORMAT = 1
 

@@ -11,9 +11,11 @@ from __future__ import annotations
 import hashlib
 import json
 import secrets
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+
+import pyarrow as pa
 
 from lakebackup.errors import Damaged, Refused, UsageProblem
 from lakebackup.rows.backups import Floor, Removal
@@ -21,17 +23,10 @@ from lakebackup.rows.tables import ARROW_SCHEMAS
 from lakebackup.rules import layout
 from lakebackup.rules.stored_json import NO_JSON
 from lakebackup.sql_engine.worker import PerNumber, in_chunks
-from lakebackup.storage import open_storage, working
+from lakebackup.storage import Storage, open_storage, working
 from lakebackup.store.manifest import from_json, get_whole, mark, read_record, write_record
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    import pyarrow as pa
-
-    from lakebackup.storage import Storage
-    from lakebackup.store.plan_file import PlanFile
-    from lakebackup.store.reader import CatalogReader
+from lakebackup.store.plan_file import PlanFile
+from lakebackup.store.reader import CatalogReader
 
 CHUNK_ROWS = 20_000
 # Columns of removals that differ between a plan and its prune: they are added, or null.
@@ -169,8 +164,6 @@ def read_removals(storage: Storage, chunk: Chunk) -> list[Removal]:
 
 def removals_schema() -> pa.Schema:
     """The columns of a planned removal: those of `removals` that are known before the prune exists."""
-    import pyarrow as pa
-
     return pa.schema([field for field in ARROW_SCHEMAS["removals"] if field.name not in _OF_PRUNE])
 
 
@@ -198,7 +191,5 @@ class RemovalReader(PerNumber):
     chunks: tuple[Chunk, ...]
 
     def rows(self, number: int) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa
-
         removals = read_removals(open_storage(self.destination_uri), self.chunks[number])
         yield pa.RecordBatch.from_pylist([asdict(row) for row in removals], ARROW_SCHEMAS["removals"])

@@ -8,27 +8,23 @@ The objects stay in the destination, so that a rebuilt catalog gets the rows bac
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from lakebackup.errors import Damaged, LakebackupError, NotFound
 from lakebackup.rows.tables import ARROW_SCHEMAS, as_row
+from lakebackup.rows.topics import Translation
 from lakebackup.rules import layout
 from lakebackup.sql_engine.worker import PerNumber
-from lakebackup.storage import open_storage, working
-from lakebackup.store.delta_append import grouped
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    import numpy as np
-    import numpy.typing as npt
-    import pyarrow as pa
-
-    from lakebackup.rows.topics import Translation
-    from lakebackup.storage import Storage
-    from lakebackup.store.delta_append import Groups
-    from lakebackup.store.writer import CatalogWriter
+from lakebackup.storage import Storage, open_storage, working
+from lakebackup.store.delta_append import Groups, grouped
+from lakebackup.store.writer import CatalogWriter
 
 Rows: TypeAlias = "npt.NDArray[np.int64]"
 _TABLE = "translations"
@@ -60,9 +56,6 @@ def put_rows(
 
     `position` is stored with the rows, for `take_aside`.
     """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     values = as_row(identity)
     table = pa.table(
         [
@@ -144,15 +137,10 @@ def rebuild(writer: CatalogWriter, run_id: str) -> list[str]:
 
 
 def _positions(table: pa.Table) -> Rows:
-    import numpy as np
-
     return np.column_stack([table.column(name).to_numpy() for name in _COLUMNS])
 
 
 def _read(storage: Storage, path: str) -> pa.Table:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     data = pa.BufferReader(working.get(storage, path))
     try:
         table = pq.read_table(data, page_checksum_verification=True)

@@ -11,16 +11,15 @@ import fcntl
 import hashlib
 import json
 import os
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from lakebackup.errors import EnvironmentProblem, Refused
 from lakebackup.storage.private import require_own, state_folder
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
 
 Kind = Literal["destination", "log task", "policy"]
 #: What to do about a claim that does not count.
@@ -192,8 +191,6 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 def _replace(path: Path, content: Mapping[str, Any]) -> None:
-    import tempfile  # slow to load
-
     with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False, encoding="utf-8") as file:
         json.dump(content, file, indent=2, sort_keys=True)
     Path(file.name).replace(path)

@@ -13,18 +13,25 @@ import secrets
 import socket
 import time
 import uuid
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
+
+from pyspark.sql import DataFrame, SparkSession
 
 from lakebackup.errors import EnvironmentProblem
+from lakebackup.rows.backups import Backup
 from lakebackup.rows.base import QUEUES, Row, State
+from lakebackup.rows.logs import LogTask
+from lakebackup.rows.queues import QueueRestore
 from lakebackup.rows.tables import TABLES, as_row, table_of
 from lakebackup.rows.upkeep import Audit, Destination, Drill, Hold, Migration, Policy, PolicyTopics
 from lakebackup.rules import layout
 from lakebackup.sql_engine import RAW
 from lakebackup.sql_engine.delta.change import replace_rows, set_states
+from lakebackup.sql_engine.delta.ddl import make_table
 from lakebackup.sql_engine.delta.table import (
     append,
     append_files,
@@ -36,6 +43,8 @@ from lakebackup.sql_engine.delta.table import (
 )
 from lakebackup.sql_engine.delta.upkeep import delete_old_files, merge_files, small_files, tidy_log
 from lakebackup.sql_engine.failures import task_errors
+from lakebackup.sql_engine.worker import Cluster, PerNumber
+from lakebackup.storage import Storage
 from lakebackup.store import caller
 from lakebackup.store.behind import require_current
 from lakebackup.store.delta_append import (
@@ -45,29 +54,17 @@ from lakebackup.store.delta_append import (
     FrameWriter,
     ListedRows,
     PartRows,
+    RowSource,
     WrittenRows,
     grouped,
 )
 from lakebackup.store.lease import Lease
-from lakebackup.store.manifest import mark
+from lakebackup.store.manifest import Manifest, mark
 from lakebackup.store.reader import Catalog, CatalogReader
 from lakebackup.store.roots import destination_id
 from lakebackup.store.tombstones import incomplete
 from lakebackup.store.trust import Approvals, destination_claim
 from lakebackup_sql import names
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-
-    from pyspark.sql import DataFrame, SparkSession
-
-    from lakebackup.rows.backups import Backup
-    from lakebackup.rows.logs import LogTask
-    from lakebackup.rows.queues import QueueRestore
-    from lakebackup.sql_engine.worker import Cluster, PerNumber
-    from lakebackup.storage import Storage
-    from lakebackup.store.delta_append import RowSource
-    from lakebackup.store.manifest import Manifest
 
 Recorded: TypeAlias = "Policy | PolicyTopics | Hold | LogTask | QueueRestore | Drill"
 Session: TypeAlias = "SparkSession | Callable[[], SparkSession] | None"
@@ -131,8 +128,6 @@ class CatalogWriter(Catalog):
         """Create or update the tables, and return the schema version. Can be repeated."""
         newest = len(names("migrations"))
         if (self.version() or 0) < newest:
-            from lakebackup.sql_engine.delta.ddl import make_table
-
             with self._lease() as lease:
                 version = self.version() or 0
                 missing = dict(enumerate(names("migrations")[version:], version + 1))

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from importlib.metadata import version
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyspark.sql import SparkSession
 
 from lakebackup.errors import NotFound, Refused, UsageProblem
 from lakebackup.formats.archives import meta, tree
@@ -23,24 +26,17 @@ from lakebackup.rules import layout
 from lakebackup.rules.kinds import require_kind
 from lakebackup.rules.times import format_ts
 from lakebackup.storage.nesting import require_outside
+from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.archives import read_task as archive_task
 from lakebackup_jobs.archives.write_task import WriteJob
 from lakebackup_jobs.lifecycle.atomic_dir import WORK, Staged
+from lakebackup_jobs.lifecycle.progress import Reporter
 from lakebackup_jobs.lifecycle.restore import Subject, restoring
-from lakebackup_jobs.lifecycle.tasks.plan_shares import Share, all_rows, divided, store_plan
+from lakebackup_jobs.lifecycle.tasks.plan_shares import PlanShares, Share, all_rows, divided, store_plan
 from lakebackup_jobs.lifecycle.tasks.progress import TaskProgress
 from lakebackup_jobs.lifecycle.tasks.task import run_all
 from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_sql import load
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from pyspark.sql import SparkSession
-
-    from lakebackup.store.reader import CatalogReader
-    from lakebackup_jobs.lifecycle.progress import Reporter
-    from lakebackup_jobs.lifecycle.tasks.plan_shares import PlanShares
 
 #: The number of vbuckets in the format.
 MOST_PARTITIONS = 1024

@@ -8,35 +8,32 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyspark.sql import SparkSession
 
 from lakebackup.errors import Damaged, NotFound, UsageProblem
 from lakebackup.formats.archives import chain, tree
+from lakebackup.formats.archives.chain import ArchiveFile, PlannedBackup
+from lakebackup.formats.archives.tree import Found
 from lakebackup.requests import RunRequest
 from lakebackup.rows.base import ARCHIVE
 from lakebackup.rules import layout
+from lakebackup.sql_engine.worker import Cluster
 from lakebackup.storage import Storage, open_storage
 from lakebackup.storage.nesting import require_no_repository
 from lakebackup.store import manifest as sidecar
+from lakebackup.store.reader import CatalogReader
 from lakebackup.store.roots import destination_id
 from lakebackup_jobs.archives import read_task as archive_task
 from lakebackup_jobs.lifecycle.identity import audit_entry
+from lakebackup_jobs.lifecycle.progress import Reporter
 from lakebackup_jobs.lifecycle.run import mark_complete, publish
 from lakebackup_jobs.lifecycle.tasks.task import run_all
 from lakebackup_jobs.lifecycle.workspace import Workspace
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from pyspark.sql import SparkSession
-
-    from lakebackup.formats.archives.chain import ArchiveFile, PlannedBackup
-    from lakebackup.formats.archives.tree import Found
-    from lakebackup.sql_engine.worker import Cluster
-    from lakebackup.store.reader import CatalogReader
-    from lakebackup_jobs.lifecycle.progress import Reporter
 
 # The greatest size of a JSON file beside the data, in bytes; the largest is meta.json with its baselines.
 _MAX_JSON_BYTES = 64 << 20

@@ -5,25 +5,21 @@ from __future__ import annotations
 import hashlib
 import shutil
 import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import ConfigDict, TypeAdapter
 
 from lakebackup.errors import Damaged
 from lakebackup.formats.archives.cbb import scan
 from lakebackup.formats.archives.chain import ArchiveFile
-from lakebackup.storage import open_storage
+from lakebackup.sql_engine.worker import Cluster
+from lakebackup.storage import Storage, open_storage
 from lakebackup_jobs.lifecycle.tasks.progress import TaskProgress
 from lakebackup_jobs.lifecycle.tasks.task import Task, run_all
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from lakebackup.sql_engine.worker import Cluster
-    from lakebackup.storage import Storage
 
 MOST_TASKS = 2_000
 _ARCHIVE_FILES = TypeAdapter(list[ArchiveFile], config=ConfigDict(ser_json_bytes="hex", val_json_bytes="hex"))

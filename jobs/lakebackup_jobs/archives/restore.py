@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, groupby
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote_plus
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
 
 from lakebackup.errors import NotFound, Refused
 from lakebackup.formats.archives import cbb
@@ -26,26 +30,18 @@ from lakebackup.sql_engine.worker import PerNumber, task_number
 from lakebackup.storage import open_storage
 from lakebackup.storage.local import local_folder
 from lakebackup.storage.nesting import require_outside
+from lakebackup.store.reader import CatalogReader
+from lakebackup.store.roots import Roots
 from lakebackup_jobs.archives import read_task as archive_task
-from lakebackup_jobs.archives.export import chain_of, newest_designs, select_buckets
+from lakebackup_jobs.archives.export import Chain, chain_of, newest_designs, select_buckets
 from lakebackup_jobs.lifecycle.atomic_dir import WORK, Staged
+from lakebackup_jobs.lifecycle.progress import Reporter
 from lakebackup_jobs.lifecycle.restore import Subject, key_of, restoring, unfinished
 from lakebackup_jobs.lifecycle.tasks.batched import batched
 from lakebackup_jobs.lifecycle.tasks.errors import arrow_schema, guarded, raise_first
 from lakebackup_jobs.lifecycle.tasks.progress import TaskProgress
 from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_sql import load
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-    import pyarrow as pa
-    from pyspark.sql import SparkSession
-
-    from lakebackup.store.reader import CatalogReader
-    from lakebackup.store.roots import Roots
-    from lakebackup_jobs.archives.export import Chain
-    from lakebackup_jobs.lifecycle.progress import Reporter
 
 ROWS = (
     "scope STRING, vbucket INT, key BINARY, seqno BIGINT, place BIGINT, deleted BOOLEAN, cas STRING, "
@@ -169,8 +165,6 @@ def _make_plan(request: ArchiveRestoreRequest, reader: CatalogReader) -> _Plan:
 
 def _write(work: Workspace, plan: _Plan, reader: CatalogReader, staged: Staged) -> int:
     """Find the newest mutation of each document and write the documents; return their number."""
-    import pyarrow as pa
-
     # Each mutation counts twice: when it is read, and when its document is written.
     mutations = 2 * sum(row["entries"] for row in plan.files)
     work.reporter.start(mutations, None, "restore", "mutations")
@@ -224,8 +218,6 @@ class ReadJob(PerNumber):
     progress_uri: str
 
     def rows(self, number: int) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa
-
         batch_limits = (lambda _: 1, _BATCH), (lambda row: len(row["value"]), _BATCH_BYTES)
         count = TaskProgress(open_storage(self.progress_uri, private=False), WORK).counter(str(number))
         remaining = self.files[number]["entries"]

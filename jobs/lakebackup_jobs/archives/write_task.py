@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lakebackup.formats.archives import cbb
 from lakebackup.storage import open_storage
+from lakebackup.store.roots import Roots
 from lakebackup_jobs.kafka.format.records import (
     HEADER_COUNT,
     KEY,
@@ -22,13 +24,8 @@ from lakebackup_jobs.kafka.format.records import (
     VALUE_LENGTH,
 )
 from lakebackup_jobs.kafka.format.stored import StoredFile, open_verified
+from lakebackup_jobs.lifecycle.tasks.plan_shares import PlanShares
 from lakebackup_jobs.lifecycle.tasks.task import Task
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-
-    from lakebackup.store.roots import Roots
-    from lakebackup_jobs.lifecycle.tasks.plan_shares import PlanShares
 
 _NS_IN_MS = 1_000_000
 _MOST_CAS = 1 << 64

@@ -6,23 +6,25 @@ import atexit
 import gc
 import os
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import typer
+from pyspark.sql import SparkSession
 
 from lakebackup.errors import LakebackupError
+from lakebackup.storage import s3a
 from lakebackup.store.caller import calling
+from lakebackup_jobs.cli.app import app
 from lakebackup_jobs.cli.extras import missing
 from lakebackup_jobs.cli.interrupt import EXIT_CODES, end_spark, interruptible
 from lakebackup_jobs.cli.interrupt import message as interruption
 from lakebackup_jobs.cli.output.errors import report, report_text
 from lakebackup_jobs.cli.output.streams import open_streams
+from lakebackup_jobs.cli.output.usage import usage_problem
 from lakebackup_jobs.runtime.file_handles import too_many_files
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from pyspark.sql import SparkSession
 
 # Set before numpy is loaded, which would otherwise start threads for computations that lakebackup never does.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -84,7 +86,6 @@ def _storage_problem(error: Exception) -> LakebackupError | None:
     """The error to report when Spark could not reach its object storage; None for any other error."""
     if type(error).__module__.partition(".")[0] not in ("py4j", "pyspark"):
         return None
-    from lakebackup.storage import s3a
 
     return s3a.problem_in(str(error))
 
@@ -126,16 +127,12 @@ class _ProcessExit:
 
 
 def _run(arguments: list[str], spark: SparkSession | None) -> int:
-    import typer
-
     words = arguments or ["--help"]
     try:
         # Outside its standalone mode typer returns the code of an Exit and lets errors through.
         with calling(words):
             code = _commands()(words, prog_name="lakebackup", obj=spark, standalone_mode=False)
     except typer.TyperException as error:
-        from lakebackup_jobs.cli.output.usage import usage_problem
-
         raise usage_problem(error) from None
     return code if isinstance(code, int) else 0
 
@@ -143,8 +140,4 @@ def _run(arguments: list[str], spark: SparkSession | None) -> int:
 @cache
 def _commands() -> Any:
     """All commands with their flags. A process that runs several commands builds them once."""
-    import typer
-
-    from lakebackup_jobs.cli.app import app
-
     return typer.main.get_command(app)

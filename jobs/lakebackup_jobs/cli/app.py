@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from importlib import import_module
+from importlib.metadata import version
 from typing import Any
 
 import typer
@@ -12,6 +13,7 @@ from typer.core import TyperGroup
 from lakebackup.errors import UsageProblem
 from lakebackup_jobs.cli.flags.options import examples, option
 from lakebackup_jobs.cli.output.help import PlainHelp, write_sections
+from lakebackup_jobs.cli.output.usage import unknown_command
 from lakebackup_jobs.cli.verb import Verb
 
 
@@ -70,7 +72,6 @@ class Group(PlainHelp, TyperGroup):
         word = args[0]
         if word in self.made or word.startswith("-"):
             return super().resolve_command(ctx, args)
-        from lakebackup_jobs.cli.output.usage import unknown_command
 
         names = [name for panel in self.panels.values() for name in panel]
         groups = {name: group.made for name in names if isinstance(group := self.made.find(name), Group)}
@@ -184,8 +185,6 @@ app = typer.Typer(
 
 def _version(show: bool) -> None:
     if show:
-        from importlib.metadata import version
-
         typer.echo(f"lakebackup {version('lakebackup')}")
         raise typer.Exit
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 import typer
 
+from lakebackup.config import Settings
 from lakebackup.errors import LakebackupError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from lakebackup.config import Settings
+from lakebackup_jobs.lifecycle.audit import append_outcome
 
 #: Verbs, or groups of them, that are recorded in the audit log.
 AUDITED = (
@@ -66,8 +64,6 @@ def _matches(verb: str, names: tuple[str, ...]) -> bool:
 
 
 def _append(call: AuditedCall, verb: str, error: Exception | None) -> None:
-    from lakebackup_jobs.lifecycle.audit import append_outcome
-
     sources = (call.outcome.get("source"), getattr(call.job_request, "source", None), call.own.get("source"))
     append_outcome(
         call.settings,

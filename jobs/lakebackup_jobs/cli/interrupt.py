@@ -11,12 +11,9 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
+from typing import Any
 
 # A process manager sends SIGTERM, and a terminal that closes sends SIGHUP. Leases are released after both.
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

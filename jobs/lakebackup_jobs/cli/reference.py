@@ -7,17 +7,15 @@ from __future__ import annotations
 
 import sys
 from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import typer
 from typer.cli import get_docs_for_click
 
 from lakebackup.reference import write_pages
 from lakebackup_jobs.cli.app import Group, app
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 _COMMAND = "python -m lakebackup_jobs.cli.reference docs/reference/cli"
 _OVERVIEW = """\

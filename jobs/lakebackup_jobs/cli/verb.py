@@ -19,32 +19,53 @@ from inspect import Parameter, Signature, getdoc, signature
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar, cast
 
+import pyarrow as pa
 import typer
+from pyspark.sql import SparkSession
 
+from lakebackup.config import (
+    NotifyOptions,
+    Properties,
+    Settings,
+    is_secret,
+    load,
+    parse_properties,
+    read_properties,
+)
 from lakebackup.errors import LakebackupError
+from lakebackup.rules.kafka_properties import check_servers
 from lakebackup.rules.times import LocalTime
+from lakebackup.storage.private import require_own
 from lakebackup.storage.uris import require_folder
+from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.cli import audit
 from lakebackup_jobs.cli.flags import options
 from lakebackup_jobs.cli.flags.values import in_policy_zone, instant, naming, required
 from lakebackup_jobs.cli.output.explain import explain
 from lakebackup_jobs.cli.output.help import PlainCommand
+from lakebackup_jobs.cli.output.pager import paged
+from lakebackup_jobs.cli.output.results.summary import print_summary
+from lakebackup_jobs.cli.output.rows import Brief, json_line, write
+from lakebackup_jobs.cli.output.short_ids import ShortIds
+from lakebackup_jobs.connection import Connection, use
+from lakebackup_jobs.lifecycle.progress import (
+    JSON_VERSION,
+    Reporter,
+    event_line,
+    print_result,
+    reader_may_leave,
+    reporter,
+)
 from lakebackup_jobs.runtime import background, settings
 from lakebackup_jobs.runtime.java import jvm
-from lakebackup_jobs.runtime.terminal_text import visible_lines
+from lakebackup_jobs.runtime.masking import secrets_of, without_secrets
+from lakebackup_jobs.runtime.notify import Event, send
+from lakebackup_jobs.runtime.session import spark_session
+from lakebackup_jobs.runtime.terminal_table import Screen, screen_of
+from lakebackup_jobs.runtime.terminal_text import visible, visible_lines
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from _typeshed import DataclassInstance
-    from pyspark.sql import SparkSession
-
-    from lakebackup.config import Properties, Settings
-    from lakebackup.store.reader import CatalogReader
-    from lakebackup_jobs.cli.output.rows import Brief
-    from lakebackup_jobs.cli.output.short_ids import ShortIds
-    from lakebackup_jobs.connection import Connection
-    from lakebackup_jobs.lifecycle.progress import Reporter
-    from lakebackup_jobs.runtime.terminal_table import Screen
 
 Request = TypeVar("Request", bound="DataclassInstance")
 # The longest error message in a notification, because variables of a command's environment have a limit.
@@ -93,10 +114,6 @@ class Call:
     @cached_property
     def settings(self) -> Settings:
         """The settings in force. Raises UsageProblem and NotFound."""
-        from lakebackup.config import is_secret, load, parse_properties, read_properties
-        from lakebackup.rules.kafka_properties import check_servers
-        from lakebackup.storage.private import require_own
-
         flags = self.flags
         kafka: dict[str, str] = {}
         if file := flags.get("kafka_config"):
@@ -109,7 +126,6 @@ class Call:
         flag_values = {flag.setting: flags[flag.name] for flag in self._shared_flags if flag.setting}
         flag_values |= {**self._overrides, "kafka": kafka or None, "spark": spark or None}
         settings = load(flag_values, flags["settings_file"])
-        from lakebackup_jobs.connection import use
 
         use(settings)
         return settings
@@ -199,14 +215,10 @@ class Call:
     @cached_property
     def report(self) -> Reporter:
         """The verb's reporter, which is closed when the verb ends."""
-        from lakebackup_jobs.lifecycle.progress import reporter
-
         call_reporter = reporter(as_json=self.json, wide=self.wide, printer=self._print_result)
         return self._stack.enter_context(call_reporter)
 
     def _print_result(self, values: Mapping[str, Any], stream: TextIO, screen: Screen | None) -> None:
-        from lakebackup_jobs.cli.output.results.summary import print_summary
-
         print_summary(values, stream, screen, command=self.command, wide=self.wide)
 
     def spark(self) -> SparkSession | None:
@@ -219,7 +231,6 @@ class Call:
         if self.session is not None or not extra:
             return self.session
         self.report.wait("starting Spark")
-        from lakebackup_jobs.runtime.session import spark_session
 
         return spark_session(remote=settings.remote, extra=extra)
 
@@ -309,14 +320,10 @@ class Call:
     @property
     def screen(self) -> Screen | None:
         """The terminal on standard output, or None when it is not a terminal."""
-        from lakebackup_jobs.runtime.terminal_table import screen_of
-
         return screen_of(sys.stdout, wide=self.wide)
 
     def connection(self, **arguments: Any) -> Connection:
         """A connection to the backups, with the catalog as of --as-of. `arguments`: see `Connection`."""
-        from lakebackup_jobs.connection import Connection
-
         self.where  # noqa: B018 - says which flag is missing
         return Connection(self.settings, as_of=self.as_of, warn=self.warn, **arguments)
 
@@ -333,13 +340,9 @@ class Call:
             settings = self.settings
         except LakebackupError:  # the verb failed with the same error
             return
-        from lakebackup.config import NotifyOptions
 
         if settings.notify == NotifyOptions():
             return
-        from lakebackup_jobs.runtime.masking import secrets_of, without_secrets
-        from lakebackup_jobs.runtime.notify import Event, send
-
         text, code = str(error), 0 if error is None else 1
         if isinstance(error, LakebackupError):
             text, code = error.message, error.exit_code
@@ -376,8 +379,6 @@ class Call:
     def _print_message(self, event: str, text: str, line: str) -> None:
         self.report.clear()
         if self.json:
-            from lakebackup_jobs.lifecycle.progress import event_line
-
             line = event_line(event, {"message": text})
         print(line if self.json else visible_lines(line), file=sys.stderr)
 
@@ -389,7 +390,6 @@ class Call:
         """Short ids of backups for a terminal, or None when ids are printed in full."""
         if self.screen is None or self.wide or self.json or self.flags.get("csv"):
             return None
-        from lakebackup_jobs.cli.output.short_ids import ShortIds
 
         return ShortIds(row["backup_id"] for row in reader.rows("backup_ids"))
 
@@ -398,11 +398,6 @@ class Call:
 
         Text has the `sentences` in place of the values if they are given, and both with --wide.
         """
-        from lakebackup_jobs.cli.output.pager import paged
-        from lakebackup_jobs.cli.output.rows import json_line
-        from lakebackup_jobs.lifecycle.progress import JSON_VERSION, print_result, reader_may_leave
-        from lakebackup_jobs.runtime.terminal_text import visible
-
         self.report.clear()
         if self.json:
             sys.stdout.write(json_line({"v": JSON_VERSION, **values}))
@@ -416,9 +411,6 @@ class Call:
 
     def write_lines(self, lines: Iterable[str]) -> None:
         """Write lines of visible text, page by page on a terminal."""
-        from lakebackup_jobs.cli.output.pager import paged
-        from lakebackup_jobs.lifecycle.progress import reader_may_leave
-
         self.report.clear()
         with paged(), reader_may_leave():
             sys.stdout.writelines(lines)
@@ -434,8 +426,6 @@ class Call:
 
         JSON lines and CSV have all columns.
         """
-        from lakebackup_jobs.cli.output.rows import write
-
         self.report.clear()
         csv = self.flags["csv"]
         pages = not (self.json or csv)

@@ -11,8 +11,9 @@ import shlex
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -22,9 +23,6 @@ from lakebackup.rules.times import format_ts
 from lakebackup_jobs.cli import main as lakebackup
 from lakebackup_jobs.demo.broker import Broker
 from lakebackup_jobs.runtime.session import spark_session
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 Row = tuple[Any, Any, tuple[Any, ...], int]
 

@@ -9,16 +9,14 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lakebackup.errors import EnvironmentProblem, Refused
 from lakebackup.storage import Storage, open_storage
 from lakebackup.storage.local import local_folder, sync_folder, writing_to
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _PARTIAL = ".partial"
 _MARK = ".moving"

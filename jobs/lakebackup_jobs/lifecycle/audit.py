@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
+from lakebackup.config import Settings
 from lakebackup.errors import Busy, NotFound, UsageProblem
 from lakebackup.store.caller import OK
 from lakebackup.store.reader import CatalogReader
 from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.lifecycle.identity import audit_entry, origin
 from lakebackup_jobs.runtime.masking import secrets_of, without_secrets
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from lakebackup.config import Settings
 
 # Errors after which nothing was done: a mistake of the caller, or another run at work.
 _NOTHING_DONE = (UsageProblem, NotFound, Busy)

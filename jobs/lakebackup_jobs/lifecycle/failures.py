@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, Protocol, get_args
+from typing import Any, Protocol, get_args
 
 from lakebackup.errors import Busy, EnvironmentProblem, LakebackupError, NotFound, OutputLost, UsageProblem
-from lakebackup.rows.upkeep import Failure, UpkeepRun
+from lakebackup.requests import Request
+from lakebackup.rows.upkeep import FailedRun, Failure, UpkeepRun
 from lakebackup.rules import layout
 from lakebackup.rules.stored_json import object_of
+from lakebackup.storage import Storage
 from lakebackup.store.behind import require_current
+from lakebackup.store.reader import CatalogReader
 from lakebackup.store.roots import destination_id
+from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.lifecycle.identity import holder, origin
 from lakebackup_jobs.runtime.masking import secrets_in, without_secrets
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from lakebackup.requests import Request
-    from lakebackup.rows.upkeep import FailedRun
-    from lakebackup.storage import Storage
-    from lakebackup.store.reader import CatalogReader
-    from lakebackup.store.writer import CatalogWriter
 
 _MOST_TEXT = 2_000
 # How long the row may wait for the catalog. The user sees the error only afterwards.

@@ -6,12 +6,10 @@ import getpass
 import json
 import os
 import time
-from typing import TYPE_CHECKING, Any
+from datetime import datetime
+from typing import Any
 
 from lakebackup.rows.upkeep import Audit
-
-if TYPE_CHECKING:
-    from datetime import datetime
 
 
 def holder() -> str:

@@ -4,15 +4,10 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Container, Iterable, Iterator
 
 from lakebackup.rules import layout
-from lakebackup.storage import working
-
-if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Iterator
-
-    from lakebackup.storage import Storage
+from lakebackup.storage import Storage, working
 
 _DAY_MS = 86_400_000
 # The subfolders of a backup's folder that only its run needed.

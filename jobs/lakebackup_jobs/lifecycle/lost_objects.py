@@ -7,20 +7,16 @@ backup then copies such files of a snapshot again, and does not continue a chain
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from itertools import islice
-from typing import TYPE_CHECKING, Literal
+from typing import Any, Literal
 
 from lakebackup.rows.upkeep import Check
 from lakebackup.rules import layout
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-    from typing import Any
-
-    from lakebackup.storage import Storage
-    from lakebackup.store.reader import CatalogReader
-    from lakebackup_jobs.lifecycle.workspace import Workspace
+from lakebackup.storage import Storage
+from lakebackup.store.reader import CatalogReader
+from lakebackup_jobs.lifecycle.workspace import Workspace
 
 # The most rows of one commit.
 _ROWS = 10_000

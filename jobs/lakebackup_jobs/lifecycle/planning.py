@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from collections.abc import Callable
+from typing import Protocol, TypeVar
+
+from pyspark.sql import SparkSession
 
 from lakebackup.errors import TooLarge
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pyspark.sql import SparkSession
-
-    from lakebackup.sql_engine import EngineChoice
-    from lakebackup.store.reader import CatalogReader
-    from lakebackup_jobs.lifecycle.progress import Reporter
+from lakebackup.sql_engine import EngineChoice
+from lakebackup.store.reader import CatalogReader
+from lakebackup_jobs.lifecycle.progress import Reporter
+from lakebackup_jobs.runtime.session import spark_session
 
 T = TypeVar("T")
 
@@ -41,8 +39,6 @@ def planned(
     """
 
     def on_spark() -> T:
-        from lakebackup_jobs.runtime.session import spark_session
-
         if spark is None:
             reporter.wait("starting Spark")
         session = spark or spark_session(remote=asked.remote)

@@ -15,21 +15,21 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Self, TextIO, TypeAlias, TypedDict, Unpack
+from types import TracebackType
+from typing import Any, Self, TextIO, TypeAlias, TypedDict, Unpack
 
+from rich.console import Console, RenderableType
+from rich.filesize import decimal
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from lakebackup.rules.times import format_age, format_ts
 from lakebackup_jobs.lifecycle.progress_text import ProgressText
-from lakebackup_jobs.runtime.java.downloads import heard_by
-from lakebackup_jobs.runtime.terminal_table import is_state, screen_of, table, table_lines, widths_of
+from lakebackup_jobs.runtime.java.downloads import Download, heard_by
+from lakebackup_jobs.runtime.terminal_table import Screen, is_state, screen_of, table, table_lines, widths_of
 from lakebackup_jobs.runtime.terminal_text import visible, visible_lines
-
-if TYPE_CHECKING:
-    from types import TracebackType
-
-    from rich.console import Console, RenderableType
-    from rich.live import Live
-
-    from lakebackup_jobs.runtime.java.downloads import Download
-    from lakebackup_jobs.runtime.terminal_table import Screen
 
 ResultPrinter: TypeAlias = "Callable[[Mapping[str, Any], TextIO, Screen | None], None]"
 _JSON_INTERVAL_S = 1.0
@@ -275,16 +275,12 @@ class TerminalReporter(Reporter):
     def _console(self) -> Console:
         self._erase()
         if self._rich_console is None:
-            from rich.console import Console
-
             self._rich_console = Console(file=self._err)
         return self._rich_console
 
     def _draw(self) -> None:
         """Show the line now, and start its regular updates."""
         if self._live is None:
-            from rich.live import Live
-
             self._live = Live(
                 get_renderable=self._line,
                 console=self._console,
@@ -297,10 +293,6 @@ class TerminalReporter(Reporter):
 
     def _line(self) -> RenderableType:
         """The line, followed by a bar if there is room for one."""
-        from rich.progress_bar import ProgressBar
-        from rich.table import Table
-        from rich.text import Text
-
         width = self._rich_console.width if self._rich_console else _LONGEST_BAR
         text = Text(self._progress.text(width), no_wrap=True, overflow="crop")
         room, share = width - text.cell_len - 2, self._progress.share
@@ -345,8 +337,6 @@ def event_line(event: str, values: Mapping[str, Any]) -> str:
 
 def human_bytes(size: int) -> str:
     """`size` bytes with a unit, such as `1.5 MB` (decimal units, as disks and networks are sold)."""
-    from rich.filesize import decimal
-
     return decimal(size)
 
 
@@ -386,8 +376,6 @@ def display(name: str, value: Any, now: int | None = None) -> str:
 
 
 def _display(name: str, value: Any, present_ms: int | None = None) -> str:
-    from lakebackup.rules.times import format_age, format_ts
-
     def moment(ms: int) -> str:
         return format_ts(ms) if present_ms is None else format_age(ms, present_ms)
 

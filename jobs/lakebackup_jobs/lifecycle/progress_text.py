@@ -7,15 +7,14 @@ elapsed time and the remaining time. If the line is too long, its least importan
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from rich.cells import cell_len, set_cell_size
+from rich.filesize import decimal
+
+from lakebackup_jobs.runtime.java.downloads import Download
 from lakebackup_jobs.runtime.terminal_text import visible
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from lakebackup_jobs.runtime.java.downloads import Download
 
 RATE_WINDOW_S = 30.0
 """The rate is measured over these last seconds, so that a fast or slow start does not distort the remaining
@@ -182,7 +181,6 @@ class ProgressText:
         line = _join(label, [parts[name] for name in order])
         if width is None:
             return line
-        from rich.cells import cell_len, set_cell_size
 
         for name in _DROP_ORDER:
             if cell_len(line) <= width:
@@ -213,6 +211,4 @@ def duration(seconds: float) -> str:
 
 
 def _size(size: int) -> str:
-    from rich.filesize import decimal
-
     return decimal(size)

@@ -19,28 +19,24 @@ from __future__ import annotations
 import hashlib
 import json
 import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from lakebackup.errors import Busy, LakebackupError
 from lakebackup.rows.upkeep import Restore
 from lakebackup.rules import layout
 from lakebackup.rules.stored_json import object_of
+from lakebackup.storage import Storage
 from lakebackup.store import tombstones
+from lakebackup.store.reader import CatalogReader
+from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.lifecycle.identity import audit_entry, holder
-from lakebackup_jobs.lifecycle.scratch import open_scratch
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from lakebackup.storage import Storage
-    from lakebackup.store.reader import CatalogReader
-    from lakebackup.store.writer import CatalogWriter
-    from lakebackup_jobs.lifecycle.scratch import Scratch
-    from lakebackup_jobs.lifecycle.tasks.region_outcome import RegionOutcome
-    from lakebackup_jobs.lifecycle.workspace import Workspace
+from lakebackup_jobs.lifecycle.scratch import Scratch, open_scratch
+from lakebackup_jobs.lifecycle.tasks.region_outcome import RegionOutcome
+from lakebackup_jobs.lifecycle.workspace import Workspace
 
 State = Literal["running", "complete", "failed"]
 

@@ -8,7 +8,8 @@ row leaves nothing visible, and the next run resumes or discards what it finds.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Generic, Protocol
+from collections.abc import Mapping
+from typing import Any, Generic, Protocol
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -17,16 +18,11 @@ from lakebackup.rows.backups import Backup
 from lakebackup.rules import layout
 from lakebackup.storage import working
 from lakebackup.store import manifest as sidecar
-from lakebackup_jobs.lifecycle.source import D
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from lakebackup.store.lease import Lease
-    from lakebackup.store.manifest import Manifest
-    from lakebackup_jobs.lifecycle.source import Draft, Source
-    from lakebackup_jobs.lifecycle.tasks.totals import Totals
-    from lakebackup_jobs.lifecycle.workspace import Workspace
+from lakebackup.store.lease import Lease
+from lakebackup.store.manifest import Manifest
+from lakebackup_jobs.lifecycle.source import D, Draft, Source
+from lakebackup_jobs.lifecycle.tasks.totals import Totals
+from lakebackup_jobs.lifecycle.workspace import Workspace
 
 _OBJECT = TypeAdapter(dict[str, Any])
 # The key in a draft's record that says that the backup's files are being deleted.

@@ -8,23 +8,18 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from lakebackup.errors import EnvironmentProblem
+from lakebackup.rows.base import Row
 from lakebackup.sql_engine.delta.log import folder_of
-from lakebackup.storage import open_storage
+from lakebackup.sql_engine.worker import PerNumber
+from lakebackup.storage import Storage, open_storage
+from lakebackup.store.lease import Lease
 from lakebackup.store.writer import CatalogWriter
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from lakebackup.rows.base import Row
-    from lakebackup.sql_engine.worker import PerNumber
-    from lakebackup.storage import Storage
-    from lakebackup.store.lease import Lease
-    from lakebackup_jobs.lifecycle.workspace import Workspace
+from lakebackup_jobs.lifecycle.workspace import Workspace
 
 # The free bytes that a restore needs in the destination for its plan and rows.
 _RESERVE_BYTES = 1 << 20

@@ -8,21 +8,18 @@ then work for it.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
+from pydantic import TypeAdapter
+
+from lakebackup.rows.backups import Backup
 from lakebackup.rules import layout
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pydantic import TypeAdapter
-
-    from lakebackup.rows.backups import Backup
-    from lakebackup.store.lease import Lease
-    from lakebackup.store.manifest import Manifest
-    from lakebackup_jobs.lifecycle.tasks.totals import Totals
-    from lakebackup_jobs.lifecycle.workspace import Workspace
+from lakebackup.store.lease import Lease
+from lakebackup.store.manifest import Manifest
+from lakebackup_jobs.lifecycle.tasks.totals import Totals
+from lakebackup_jobs.lifecycle.workspace import Workspace
 
 
 class Draft(Protocol):

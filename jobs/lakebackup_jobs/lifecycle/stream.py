@@ -9,24 +9,22 @@ from __future__ import annotations
 import re
 import threading
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, Generic
+from typing import Any, Generic
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, Row
 
 from lakebackup.errors import EnvironmentProblem, LakebackupError
 from lakebackup.rules import layout
 from lakebackup.sql_engine.failures import cause_in, task_errors
+from lakebackup.store.lease import Lease
 from lakebackup_jobs.lifecycle.run import exists, is_unconfirmed, mark_complete
 from lakebackup_jobs.lifecycle.source import D
-from lakebackup_jobs.lifecycle.stream_source import source_class
+from lakebackup_jobs.lifecycle.stream_source import Planner, source_class
 from lakebackup_jobs.lifecycle.tasks.errors import raise_first
 from lakebackup_jobs.lifecycle.tasks.numbers import latest_number
 from lakebackup_jobs.lifecycle.tasks.totals import Totals
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Row
-
-    from lakebackup.store.lease import Lease
-    from lakebackup_jobs.lifecycle.stream_source import Planner
-    from lakebackup_jobs.lifecycle.workspace import Workspace
+from lakebackup_jobs.lifecycle.workspace import Workspace
 
 # How long a batch waits for another job on the source before it gives up.
 LEASE_WAIT_S = 900.0
@@ -83,8 +81,6 @@ class Stream(ABC, Generic[D]):
 
     def drain(self) -> None:
         """Wait until the planner has nothing more to do, then stop. Raises what `finish` raises."""
-        from pyspark.errors import PySparkException
-
         try:
             self._query.processAllAvailable()
         except PySparkException:

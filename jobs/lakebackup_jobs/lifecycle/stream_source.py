@@ -8,22 +8,19 @@ then find their parts, and a published backup is not published again.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias
+from typing import Any, ClassVar, Generic, TypeAlias
 
 import pyarrow as pa
 from pydantic import TypeAdapter, ValidationError
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.types import StructType
 
 from lakebackup.errors import LakebackupError
 from lakebackup_jobs.lifecycle.source import D
 from lakebackup_jobs.lifecycle.tasks.errors import arrow_schema, encode_error
 from lakebackup_jobs.lifecycle.tasks.totals import OUTCOME
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-    from pyspark.sql.types import StructType
 
 Job: TypeAlias = "Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]"
 

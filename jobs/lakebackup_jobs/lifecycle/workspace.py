@@ -4,38 +4,35 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyspark.sql import SparkSession
 
 from lakebackup.errors import NotFound
-from lakebackup.sql_engine.worker import limit, session_on
+from lakebackup.requests import Request, RunRequest
+from lakebackup.rows.backups import Runner
+from lakebackup.rows.upkeep import FailedRun
+from lakebackup.sql_engine.worker import Cluster, limit, session_on
 from lakebackup.storage import open_storage, working
 from lakebackup.store.behind import current_catalog
 from lakebackup.store.lease import Lease
 from lakebackup.store.reader import CatalogReader
 from lakebackup.store.roots import destination_id
-from lakebackup.store.writer import CatalogWriter
+from lakebackup.store.writer import CatalogWriter, Session
 from lakebackup_jobs.lifecycle.failures import recorded
 from lakebackup_jobs.lifecycle.identity import holder
+from lakebackup_jobs.lifecycle.progress import Reporter
 from lakebackup_jobs.lifecycle.tasks import runner
 from lakebackup_jobs.lifecycle.tasks.progress import TaskProgress
 from lakebackup_jobs.runtime.background import later
 from lakebackup_jobs.runtime.java import jvm
+from lakebackup_jobs.runtime.java.home import java_home
+from lakebackup_jobs.runtime.session import spark_session, warm_context
 from lakebackup_jobs.runtime.settings import spark_settings
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from concurrent.futures import Future
-
-    from pyspark.sql import SparkSession
-
-    from lakebackup.requests import Request, RunRequest
-    from lakebackup.rows.backups import Runner
-    from lakebackup.rows.upkeep import FailedRun
-    from lakebackup.sql_engine.worker import Cluster
-    from lakebackup.store.writer import Session
-    from lakebackup_jobs.lifecycle.progress import Reporter
 
 
 class Workspace:
@@ -111,8 +108,6 @@ class Workspace:
     def require_java(self) -> None:
         """Raise EnvironmentProblem if Spark cannot be started, before anything is written."""
         if self._spark is None and not self.request.remote:
-            from lakebackup_jobs.runtime.java.home import java_home
-
             java_home()
 
     @property
@@ -212,6 +207,4 @@ class Workspace:
 
 
 def _start_spark(remote: str | None) -> Cluster:
-    from lakebackup_jobs.runtime.session import spark_session, warm_context
-
     return spark_session(remote=remote) if remote else warm_context()

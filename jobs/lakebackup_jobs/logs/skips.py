@@ -7,19 +7,16 @@ without --allow-gaps.
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebackup.errors import UsageProblem
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
-
-    from lakebackup.plan.partitions import BackupRows
-    from lakebackup.rows.backups import Gap, Position
+from lakebackup.plan.partitions import BackupRows
+from lakebackup.rows.backups import Gap, Position
 
 #: The reason of a gap that a skipped message leaves.
 REASON: Final = "skipped"

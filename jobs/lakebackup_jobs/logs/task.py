@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_config
 
-from lakebackup.errors import Damaged, NotFound, UsageProblem
+from lakebackup.errors import Damaged, LakebackupError, NotFound, UsageProblem
 from lakebackup.formats.logs.cipher import LogKeys
 from lakebackup.rows.logs import LogTask
 from lakebackup.rules import layout
 from lakebackup.rules.suggestions import did_you_mean
+from lakebackup.storage import Storage
 from lakebackup.store import trust
 from lakebackup.store.lease import held_generation
 from lakebackup.store.reader import CatalogReader
 from lakebackup.store.trust import Approvals, Claim
 from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.lifecycle.identity import holder
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from lakebackup.errors import LakebackupError
-    from lakebackup.storage import Storage
 
 State = Literal["running", "paused", "stopped", "complete"]
 FeedName = Literal["br", "debezium"]

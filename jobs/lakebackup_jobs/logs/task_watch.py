@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from lakebackup.sql_engine.delta.log import folder_of
 from lakebackup.sql_engine.delta.table import newest_version
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from lakebackup_jobs.logs.task import Task
+from lakebackup_jobs.logs.task import Task
 
 LEAST_S = 1.0
 #: In object storage each look is a paid request. While nothing changes, the interval grows to this.

@@ -5,25 +5,22 @@ from __future__ import annotations
 import re
 import shutil
 import sys
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from html import escape
 from itertools import chain, count
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+from pyspark.sql import DataFrame
 
 from lakebackup.errors import EnvironmentProblem, UsageProblem
 from lakebackup.sql_engine.arrow import python_values
 from lakebackup_jobs.query.words import counted
 from lakebackup_jobs.runtime.terminal_table import Screen, cut, screen_of, table
 from lakebackup_jobs.runtime.terminal_text import visible
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    import pandas as pd
-    import polars as pl
-    import pyarrow as pa
-    from pyspark.sql import DataFrame
-
 
 _ROWS_OF_REPR = 20
 _ROWS_OF_TABLE = 100
@@ -194,8 +191,6 @@ class Answer:
 
     def _preview(self, rows: int) -> _Preview:
         """Return the first rows. The next use yields them again, without a new run."""
-        import pyarrow as pa
-
         result, self._result = self._result or self._begin(), None
         self.readings = result.readings
         source = _with_distinct_names(result.rows)
@@ -219,8 +214,6 @@ class Answer:
 
 
 def _with_distinct_names(rows: pa.RecordBatchReader) -> pa.RecordBatchReader:
-    import pyarrow as pa
-
     schema_names, names = rows.schema.names, dict[str, None]()
     if len(set(schema_names)) == len(schema_names):
         return rows

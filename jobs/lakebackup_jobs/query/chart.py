@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import time
+from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import Literal, get_args
 
 from lakebackup.errors import UsageProblem
+from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.query import charts
 from lakebackup_jobs.query.report.values import DAYS, STEPS, calendar, with_stages
-
-if TYPE_CHECKING:
-    from os import PathLike
-
-    from lakebackup.store.reader import CatalogReader
 
 ChartName = Literal["calendar", "coverage", "growth"]
 

@@ -10,24 +10,28 @@ catalog, in the version that the driver has planned with.
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
 
 from lakebackup.errors import UsageProblem
 from lakebackup.rules.suggestions import did_you_mean
 from lakebackup.rules.times import format_ts, parse_time
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    import pyarrow as pa
-    from pyspark.sql.types import StructType
-    from sqlglot import exp
-
-    from lakebackup.sql_engine.guard.check import Checked
-    from lakebackup.store.reader import CatalogReader
+from lakebackup.sql_engine import shown_views
+from lakebackup.sql_engine.duck import SPARK_NAMES, view_columns, view_types
+from lakebackup.sql_engine.guard.check import Checked, check_select
+from lakebackup.sql_engine.guard.records import COLUMNS
+from lakebackup.sql_engine.worker import settle
+from lakebackup.store.reader import CatalogReader
+from lakebackup_jobs.lifecycle.tasks.plan_shares import MOST_TASKS
+from lakebackup_jobs.query import record_query
 
 #: The options of a read; Spark does not distinguish their case.
 OPTIONS = ("path", "catalog", "topic", "view", "asOf", "columns", "where", "pushFilters")
@@ -84,12 +88,6 @@ class LakebackupReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one split. Raises Damaged (a file that differs from the catalog)."""
-        import pyarrow as pa
-        from pyspark.sql.pandas.types import to_arrow_schema
-
-        from lakebackup.sql_engine.worker import settle
-        from lakebackup_jobs.query import record_query
-
         assert isinstance(partition, Split)  # noqa: S101 (Spark hands back what it got)
         read = partition.read
         reader = read.reader(partition.versions)
@@ -165,8 +163,6 @@ class Read:
 
     def sql(self) -> str:
         """Return the SELECT."""
-        from sqlglot import exp
-
         table: exp.Expr = exp.to_table(self.view) if self.view else self._records()
         select = exp.select(*map(exp.column, self.columns)).from_(table)
         if self.where:
@@ -175,9 +171,6 @@ class Read:
 
     def checked(self) -> Checked:
         """Return the SELECT after checking that it only reads. Raises UsageProblem (option where)."""
-        from lakebackup.sql_engine.duck import view_columns
-        from lakebackup.sql_engine.guard.check import check_select
-
         try:
             checked = check_select(self.sql(), view_columns(now=self.instant() is not None), records=True)
         except UsageProblem as error:
@@ -199,15 +192,10 @@ class Read:
 
     def reader(self, versions: Mapping[str, int | None] | None = None) -> CatalogReader:
         """Return the catalog with its tables at `versions`. Raises NotFound if there is no catalog."""
-        from lakebackup.store.reader import CatalogReader
-
         return CatalogReader.require(self.path, self.catalog, as_of=self.instant(), versions=versions)
 
     def splits(self) -> list[Split]:
         """Divide the read among tasks. Raises NotFound, Refused and UsageProblem like `lakebackup sql`."""
-        from lakebackup_jobs.lifecycle.tasks.plan_shares import MOST_TASKS
-        from lakebackup_jobs.query import record_query
-
         reader = self.reader()
         if self.view:
             instant_us = self.instant()
@@ -232,8 +220,6 @@ class Read:
 
     def narrowed(self, pushed: Any) -> Read:
         """Return the read with one of Spark's filters added; the same read if the filter is not supported."""
-        from sqlglot import exp
-
         kind = _PUSHED.get(type(pushed).__name__)
         path: tuple[str, ...] = getattr(pushed, "attribute", ())
         values: Any = getattr(pushed, "value", None)
@@ -254,8 +240,6 @@ class Read:
         return read
 
     def _records(self) -> exp.Table:
-        from sqlglot import exp
-
         texts = [text for text in (self.topic, self.as_of) if text]
         call = exp.Anonymous(this="records", expressions=[exp.Literal.string(text) for text in texts])
         return exp.Table(this=call)
@@ -263,10 +247,6 @@ class Read:
 
 def _columns(view: str | None) -> Mapping[str, str]:
     """Return the columns of a view with their Spark types; `view` None: those of records(…)."""
-    from lakebackup.sql_engine import shown_views
-    from lakebackup.sql_engine.duck import SPARK_NAMES, view_types
-    from lakebackup.sql_engine.guard.records import COLUMNS
-
     if view is None:
         return COLUMNS
     if view not in shown_views():
@@ -298,9 +278,6 @@ def _flag(text: str) -> bool:
 
 
 def _condition(text: str) -> exp.Expr:
-    from sqlglot import exp
-    from sqlglot.errors import SqlglotError
-
     try:
         return exp.condition(text, dialect="spark")
     except SqlglotError as error:

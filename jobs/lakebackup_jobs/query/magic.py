@@ -8,13 +8,13 @@ from __future__ import annotations
 import re
 import sys
 from functools import wraps
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from IPython.core.magic import no_var_expand
 
 import lakebackup
 from lakebackup.errors import LakebackupError, UsageProblem
-
-if TYPE_CHECKING:
-    from lakebackup_jobs.query.answer import Answer
+from lakebackup_jobs.query.answer import Answer
 
 _ASSIGNED = re.compile(r"\s*([A-Za-z_]\w*)\s*<<\s*")
 
@@ -68,8 +68,6 @@ class SqlMagic:
 
 def register(shell: Any) -> None:
     """Add the magic to an IPython shell, which then shows expected errors without a traceback."""
-    from IPython.core.magic import no_var_expand
-
     magic = SqlMagic(shell)
 
     @no_var_expand  # else IPython would put the values of `{name}` and `$name` into the SELECT unescaped

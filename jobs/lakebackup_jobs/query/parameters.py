@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from math import isfinite
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from sqlglot import TokenType, exp, tokenize
+from sqlglot.errors import TokenError
 
 from lakebackup.errors import UsageProblem
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _NAME = re.compile(r"[A-Za-z_]\w*")
 
@@ -21,9 +22,6 @@ def bind(select: str, args: Mapping[str, Any]) -> str:
 
     Raises UsageProblem for a name without a value, and for a value that SQL has no literal for.
     """
-    from sqlglot import TokenType, tokenize
-    from sqlglot.errors import TokenError
-
     try:
         tokens = tokenize(select, dialect="spark")
     except TokenError:  # the later check of the SELECT reports it
@@ -48,8 +46,6 @@ def bind(select: str, args: Mapping[str, Any]) -> str:
 
 def _literal(name: str, value: Any) -> str:
     """Return a value as a literal of Spark SQL. Times are in UTC, also those without a zone."""
-    from sqlglot import exp
-
     match value:
         case None:
             return "NULL"

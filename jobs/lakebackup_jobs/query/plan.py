@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lakebackup_jobs.lifecycle.progress import display
 from lakebackup_jobs.query.words import counted
 from lakebackup_jobs.runtime.terminal_table import table
 from lakebackup_jobs.runtime.terminal_text import visible, visible_lines
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 _COLUMNS = {
     "topic": "topic",

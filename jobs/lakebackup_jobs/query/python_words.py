@@ -6,14 +6,11 @@ A command that a text quotes (`lakebackup verify --all`) stays as it is, since a
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
-from typing import TYPE_CHECKING
 
 from lakebackup.errors import LakebackupError, UsageProblem
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
 
 #: Flags of the command line -> the arguments of `connect`, `sql` and `restore` that mean the same.
 ARGUMENTS = {

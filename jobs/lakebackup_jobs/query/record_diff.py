@@ -8,28 +8,26 @@ found there.
 from __future__ import annotations
 
 import secrets
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
 
 from lakebackup.errors import Refused
+from lakebackup.plan.diff import DiffRequest
 from lakebackup.plan.records import RecordsPlan, Wanted
 from lakebackup.rows.base import TOPICS
 from lakebackup.rules.kinds import require_kind_of
 from lakebackup.sql_engine.guard.records import RecordsCall
 from lakebackup.storage import open_storage
 from lakebackup.store.reader import CatalogReader
+from lakebackup_jobs.lifecycle.progress import Reporter
 from lakebackup_jobs.lifecycle.tasks.progress import TaskCounters, TaskProgress
 from lakebackup_jobs.query.record_query import Records, own_errors, with_records
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    import pyarrow as pa
-    from pyspark.sql import SparkSession
-
-    from lakebackup.plan.diff import DiffRequest
-    from lakebackup_jobs.lifecycle.progress import Reporter
+from lakebackup_jobs.runtime.session import spark_session
 
 # More records than these may not fit DuckDB's memory, and Spark is faster.
 MOST_RECORDS = 3_000_000
@@ -158,8 +156,6 @@ def _watched_tasks(
 
 
 def _on_spark(request: DiffRequest, reader: CatalogReader, spark: SparkSession | None) -> CatalogReader:
-    from lakebackup_jobs.runtime.session import spark_session
-
     return reader.on(spark or spark_session(remote=request.remote))
 
 

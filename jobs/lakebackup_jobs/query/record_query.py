@@ -11,32 +11,33 @@ import os
 import tempfile
 import time
 from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import functions as sf
 
 from lakebackup.errors import LakebackupError
 from lakebackup.plan.records import RecordsPlan, plan_records
 from lakebackup.rules.schema_ids import schema_ids
-from lakebackup.sql_engine.guard.check import check_select
+from lakebackup.sql_engine.guard.check import Checked, check_select
+from lakebackup.sql_engine.lazy_dataset import LazyDataset
+from lakebackup.sql_engine.spark import SparkEngine, run_checked
+from lakebackup.store.reader import CatalogReader
+from lakebackup_jobs.kafka.format.read_records import ReadRecords, RecordFile, schema_of, spark_schema
+from lakebackup_jobs.kafka.format.stored import open_verified
+from lakebackup_jobs.kafka.format.values import Decoder
 from lakebackup_jobs.lifecycle.tasks.plan_shares import MOST_TASKS
+from lakebackup_jobs.lifecycle.tasks.progress import TaskCounters
 from lakebackup_jobs.query.answer import Reading, Result
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-    import pyarrow as pa
-    import pyarrow.dataset as ds
-    from pyspark.sql import DataFrame, SparkSession
-
-    from lakebackup.sql_engine.guard.check import Checked
-    from lakebackup.sql_engine.spark import SparkEngine
-    from lakebackup.store.reader import CatalogReader
-    from lakebackup_jobs.kafka.format.read_records import ReadRecords, RecordFile
-    from lakebackup_jobs.lifecycle.tasks.progress import TaskCounters
 
 _THREADS = 4
 # How many files have their key filters read ahead, and how many bytes of files are read ahead.
@@ -64,8 +65,6 @@ def select(
     Refused (a time that is not covered).
     Reading the rows raises Damaged (a file is not what was backed up).
     """
-    import pyarrow as pa
-
     names = {name: rows.schema.names for name, rows in more.items()}
     catalog_relations = reader.relations()  # with types, which a copy lacks
     checked = check_select(sql, {**catalog_relations, **names} if names else catalog_relations, records=True)
@@ -95,8 +94,6 @@ def select_on_spark(
 
     `exact`: for a restore, see ReadRecords; then one task reads the records of a partition, in order.
     """
-    from lakebackup.sql_engine.spark import SparkEngine, run_checked
-
     checked = check_select(sql, reader.relations(), records=True)
     engine = SparkEngine(spark, reader.catalog_uri, as_of=as_of)
     for plan in plans(reader, checked):
@@ -146,8 +143,6 @@ def _on_spark(
     *,
     in_order: bool = False,
 ) -> DataFrame:
-    from lakebackup_jobs.kafka.format.read_records import spark_schema
-
     least = int(files.sparkSession.conf.get("spark.sql.shuffle.partitions") or 1)
     tasks = max(1, min(MOST_TASKS, file_count, max(least, size // _BYTES_A_TASK)))
     rows = _in_order(files, tasks) if in_order else files.repartition(tasks)
@@ -156,9 +151,6 @@ def _on_spark(
 
 def _in_order(files: DataFrame, tasks: int) -> DataFrame:
     """Sort the files of a topic, those of a partition in one task, by the topic's histories."""
-    from pyspark.sql import Window
-    from pyspark.sql import functions as sf
-
     first_backup = sf.min("backup_id").over(Window.partitionBy("epoch"))
     ordered = files.withColumn("began", first_backup).repartition(tasks, "region")
     return ordered.sortWithinPartitions("region", "began", "epoch", "start_position", "path").drop("began")
@@ -166,8 +158,6 @@ def _in_order(files: DataFrame, tasks: int) -> DataFrame:
 
 def explain(reader: CatalogReader, sql: str) -> list[Reading]:
     """Select the files of a SELECT and read their key filters, but open no file; raises as `select`."""
-    from lakebackup_jobs.kafka.format.read_records import schema_of
-
     checked = check_select(sql, reader.relations(), records=True)
     relations = [Records(reader, plan) for plan in plans(reader, checked)]
     for relation in relations:
@@ -185,9 +175,6 @@ def plans(reader: CatalogReader, checked: Checked) -> list[RecordsPlan]:
 
 
 def _job(reader: CatalogReader, plan: RecordsPlan) -> ReadRecords:
-    from lakebackup_jobs.kafka.format.read_records import ReadRecords
-    from lakebackup_jobs.kafka.format.values import Decoder
-
     decoder_columns = {"key_json", "value_json", "problem"} & set(plan.call.columns)
     schemas = reader.rows("value_schemas", source=plan.source) if decoder_columns else []
     decoder = Decoder(schema_ids(schemas)) if decoder_columns else None
@@ -215,15 +202,10 @@ class Records:
 
     def dataset(self) -> ds.Dataset:
         """Return a dataset for DuckDB, which asks it for a scanner with some columns and conditions."""
-        from lakebackup.sql_engine.lazy_dataset import LazyDataset
-        from lakebackup_jobs.kafka.format.read_records import schema_of
-
         return LazyDataset(schema_of(self.plan.call.columns).empty_table(), self.scan)
 
     def scan(self, _columns: Sequence[str] = ()) -> Iterator[pa.RecordBatch]:
         """Yield the records that the plan asks for. An error is kept, since DuckDB turns it into a text."""
-        from lakebackup_jobs.kafka.format.stored import open_verified
-
         try:
             with ThreadPoolExecutor(_THREADS, thread_name_prefix="records") as pool:
                 verified = partial(open_verified, self.job.roots)
@@ -261,11 +243,6 @@ class _Files:
     """Rows of record_files, in a temporary file that is deleted while open, since there may be millions."""
 
     def __init__(self, rows: pa.RecordBatchReader) -> None:
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
-        from lakebackup_jobs.kafka.format.read_records import RecordFile
-
         self._kind = RecordFile
         self.count = self.bytes = self.entries = self.null_keys = 0
         handle, path = tempfile.mkstemp(prefix="lakebackup-")

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.openmetrics.exposition import generate_latest
 from prometheus_client.registry import Collector
 
 from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.query.whole_file import write_whole
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-    from pathlib import Path
-
-    from prometheus_client.core import Metric
 
 STATES = ("OK", "LATE", "FAILED", "DAMAGED", "FUTURE", "UNVERIFIED", "UNPROTECTED")
 # Name of a gauge -> its description, its column, and the divisor of that column.

@@ -14,10 +14,11 @@ import socket
 import subprocess
 import tempfile
 import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import count, pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow.parquet as pq
 from py4j.java_gateway import GatewayParameters, JavaGateway
@@ -35,9 +36,6 @@ from lakebackup_jobs.runtime.java.jars import work_folder
 from lakebackup_jobs.runtime.run_as import PATH, Account, require_reader
 from lakebackup_jobs.runtime.settings import spark_settings
 from lakebackup_sql import load
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 # Seconds in which the server must start.
 _START_S = 300

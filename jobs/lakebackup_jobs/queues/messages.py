@@ -7,24 +7,20 @@ known tid could not be restored to any point.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from lakebackup.errors import Damaged, Refused, UsageProblem
-from lakebackup.formats.queues.headers import WATERMARK, Kind
-from lakebackup.formats.queues.watermark import read_watermark
+from lakebackup.formats.queues.headers import WATERMARK, HeaderNames, Kind
+from lakebackup.formats.queues.watermark import Watermark, read_watermark
+from lakebackup_jobs.kafka.format.arrow import binary
 from lakebackup_jobs.kafka.format.records import HEADER_COUNT, OFFSET, VALUE, VALUE_LENGTH, Columns
 from lakebackup_jobs.kafka.memory import Bytes, Longs, compiled, load8, load64
-from lakebackup_jobs.queues.transaction_ids import members
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from lakebackup.formats.queues.headers import HeaderNames
-    from lakebackup.formats.queues.watermark import Watermark
-    from lakebackup_jobs.queues.transaction_ids import Chosen
+from lakebackup_jobs.queues.transaction_ids import Chosen, members
 
 _BEGIN, _COMMIT, _ROLLBACK, _WATERMARK = (
     int(kind) for kind in (Kind.BEGIN, Kind.COMMIT, Kind.ROLLBACK, Kind.WATERMARK)
@@ -226,10 +222,6 @@ def read_messages(columns: Columns, names: HeaderNames, where: str) -> Messages:
 
 def _check_ids(columns: Columns, messages: Messages, names: HeaderNames, location: str) -> None:
     """Raise Refused for ids that are not UTF-8, since the catalog stores them as text."""
-    import pyarrow as pa
-
-    from lakebackup_jobs.kafka.format.arrow import binary
-
     ids = binary(columns.data, messages.transactions[:, 0], messages.transactions[:, 1])
     try:
         ids.cast(pa.string())

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from lakebackup.errors import Damaged, NotFound
+from lakebackup.storage import Storage
+from lakebackup.store.reader import CatalogReader
+from lakebackup_jobs.kafka.format.arrow import binary
+from lakebackup_jobs.kafka.memory import Bytes, Longs
 from lakebackup_jobs.lifecycle.tasks.rows import write_query
-
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-
-    from lakebackup.storage import Storage
-    from lakebackup.store.reader import CatalogReader
-    from lakebackup_jobs.kafka.memory import Bytes, Longs
 
 Chosen: TypeAlias = "npt.NDArray[np.bool_]"
 
@@ -24,19 +26,12 @@ def members(block: Bytes, pieces: Longs, ids: Any) -> Chosen:
 
     `pieces`: int64[n, 2] of position and length; length -1: there is no piece.
     """
-    import pyarrow.compute as pc
-
-    from lakebackup_jobs.kafka.format.arrow import binary
-
     selected: Chosen = pc.is_in(binary(block, pieces[:, 0], pieces[:, 1]), value_set=ids).to_numpy(False)
     return selected
 
 
 def read_ids(storage: Storage, path: str) -> Any:
     """Return the column `transaction_id` of a Parquet object. Raises Damaged when it is gone or torn."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     try:
         data = io.BytesIO(storage.get(path))
         return pq.read_table(data, columns=["transaction_id"])["transaction_id"].cast(pa.binary())
@@ -49,7 +44,5 @@ def read_ids(storage: Storage, path: str) -> Any:
 
 def write_ids(reader: CatalogReader, uri: str, path: str, query: str, **parameters: Any) -> int:
     """Write the ids that a query returns as an object, for `read_ids`; return their number."""
-    import pyarrow as pa
-
     schema = pa.schema([("transaction_id", pa.string())])
     return write_query(reader, uri, path, schema, query, **parameters).rows

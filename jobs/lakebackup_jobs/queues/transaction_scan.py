@@ -8,36 +8,29 @@ transaction may have several rows, since its rows are added up over all tasks an
 from __future__ import annotations
 
 import io
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyspark.sql import SparkSession
 
 from lakebackup.errors import Damaged, NotFound
 from lakebackup.formats.queues.headers import Kind
-from lakebackup.plan.partitions import Partition
+from lakebackup.plan.partitions import Partition, Place
 from lakebackup.rules import layout
 from lakebackup.sql_engine.worker import PerNumber
-from lakebackup.storage import open_storage
+from lakebackup.storage import ObjectWriter, Storage, open_storage
 from lakebackup.store.manifest import get_sealed, put_sealed
+from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.kafka.format.arrow import binary
-from lakebackup_jobs.kafka.format.records import OFFSET
+from lakebackup_jobs.kafka.format.records import OFFSET, Columns
+from lakebackup_jobs.kafka.memory import Longs
 from lakebackup_jobs.lifecycle.tasks.errors import arrow_schema
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-    from pyspark.sql import SparkSession
-
-    from lakebackup.plan.partitions import Place
-    from lakebackup.storage import ObjectWriter, Storage
-    from lakebackup.store.reader import CatalogReader
-    from lakebackup_jobs.kafka.format.records import Columns
-    from lakebackup_jobs.kafka.memory import Longs
-    from lakebackup_jobs.queues.messages import Messages
-    from lakebackup_jobs.queues.transaction_ids import Chosen
+from lakebackup_jobs.queues.messages import Messages
+from lakebackup_jobs.queues.transaction_ids import Chosen
 
 #: `first_tid`: the tid of the message at `first_position`. `entries` is 0 when the task read only messages in
 #: front of its own range, which the previous backup has counted. `ended`: it read a commit or a rollback.

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import socket
 import subprocess
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
+from pathlib import Path
 
 
 class Child:

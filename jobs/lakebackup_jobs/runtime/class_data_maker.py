@@ -8,17 +8,15 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
 
 from lakebackup_jobs.runtime.java import class_data, jvm
+from lakebackup_jobs.runtime.session import spark_session, warm_context
 from lakebackup_jobs.runtime.settings import spark_settings
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    import pyarrow as pa
-    from pyspark.sql import SparkSession
 
 # Seconds that the JVM may take to write an archive, while other programs run.
 _END_S = 600
@@ -71,8 +69,6 @@ def _make(sql: bool) -> None:
 
 def _use(folder: str, *, sql: bool) -> None:
     """Do what jobs do: run tasks in Python; with `sql`, also write a Delta table and query it."""
-    from lakebackup_jobs.runtime.session import spark_session, warm_context
-
     warm_context().parallelize(range(2), 2).mapPartitions(list).collect()
     if not sql:
         return

@@ -5,13 +5,12 @@ A Python function converts the values that Arrow would write in another way than
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
-    import pyarrow as pa
+import pyarrow as pa
+import pyarrow.compute as pc
 
 NOT_PRINTABLE_ASCII = "[^ -~]"
 _PIECE_BYTES = 1 << 20
@@ -45,9 +44,6 @@ def pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 def texts(values: pa.Array, form: Form) -> pa.Array:
     """Return the text of each value of a column."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     kind, types, hard_mask = values.type, pa.types, None
     if types.is_string(kind):
         cells, hard_mask = form.text(values), pc.match_substring_regex(values, form.hard)
@@ -69,32 +65,22 @@ def texts(values: pa.Array, form: Form) -> pa.Array:
 
 def joined(*columns: pa.Array | str, between: str = "") -> pa.Array:
     """Join the columns' texts in each row, with `between` between them."""
-    import pyarrow.compute as pc
-
     return pc.binary_join_element_wise(*columns, between)
 
 
 def whole(lines: pa.Array) -> str:
     """Join all texts of a column into one."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     text: str = pc.binary_join(pa.ListArray.from_arrays([0, len(lines)], lines), "")[0].as_py()
     return text
 
 
 def _is_whole_number(kind: pa.DataType) -> bool:
     """Return whether these are whole numbers of any size, such as sums: decimals with scale 0."""
-    import pyarrow as pa
-
     return bool(pa.types.is_decimal(kind) and kind.scale == 0)
 
 
 def _are_instants(values: pa.Array) -> bool:
     """Return whether these are instants in microseconds and UTC, all within the range of Python's dates."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     kind = values.type
     if not pa.types.is_timestamp(kind) or kind.unit != "us" or kind.tz not in _UTC:
         return False
@@ -103,8 +89,5 @@ def _are_instants(values: pa.Array) -> bool:
 
 
 def _iso_8601(instants: pa.Array) -> pa.Array:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     iso_texts = pc.replace_substring(instants.cast(pa.timestamp("us")).cast(pa.string()), " ", "T")
     return joined(pc.replace_substring(iso_texts, ".000000", ""), "Z")

@@ -5,12 +5,9 @@ from __future__ import annotations
 import errno
 import os
 import resource
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from lakebackup.errors import EnvironmentProblem
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _ENOUGH = 4096
 

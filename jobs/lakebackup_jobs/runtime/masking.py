@@ -4,15 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterable, Mapping
 from itertools import chain
-from typing import TYPE_CHECKING
 
-from lakebackup.config import MASK, is_secret
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from lakebackup.config import Settings
+from lakebackup.config import MASK, Settings, is_secret
 
 # A shorter secret could be any word of a message.
 _SHORTEST_SECRET = 4

@@ -15,22 +15,19 @@ import subprocess
 import threading
 import time
 import uuid
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 from urllib.error import HTTPError
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from tenacity import Retrying, retry_if_exception, stop_before_delay, wait_random_exponential
 
+from lakebackup.config import NotifyOptions
 from lakebackup.errors import Refused
 from lakebackup.storage.private import require_own
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
-    from lakebackup.config import NotifyOptions
 
 #: The most seconds that a webhook may take in all: the job's command waits for it.
 WEBHOOK_S = 5.0

@@ -8,18 +8,17 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Callable, Collection, Iterable, Iterator
 from datetime import UTC, datetime
 from decimal import Decimal
 from functools import reduce
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakebackup_jobs.runtime.column_text import NOT_PRINTABLE_ASCII, Form, joined, pieces, texts, whole
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator
-
-    import pyarrow as pa
 
 _FORMULA = r"^[=+\-@\t\r]"
 _NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?")
@@ -29,7 +28,6 @@ def json_texts(
     batches: Iterable[pa.RecordBatch], names: list[str], *, raw: Collection[str] = ()
 ) -> Iterator[str]:
     """Yield the rows as JSON lines. The columns `raw` are JSON already, without line ends."""
-    import pyarrow.compute as pc
 
     def quoted(text: pa.Array) -> pa.Array:
         for letter in ("\\", '"'):
@@ -54,8 +52,6 @@ def csv_texts(
     hard: str | None = None,
 ) -> Iterator[str]:
     """Yield a header and the rows as CSV. `shown` converts texts that the regular expression `hard` finds."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
 
     def field(value: Any) -> str:
         return shown(_no_formula(value) if isinstance(value, str) else cell_text(value))
@@ -113,8 +109,6 @@ def _finite(value: Any) -> Any:
 
 
 def _csv_field(text: pa.Array, quoted: pa.Array) -> pa.Array:
-    import pyarrow.compute as pc
-
     return pc.if_else(quoted, joined('"', pc.replace_substring(text, '"', '""'), '"'), text)
 
 

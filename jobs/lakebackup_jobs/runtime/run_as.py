@@ -5,14 +5,12 @@ from __future__ import annotations
 import os
 import pwd
 import subprocess
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lakebackup.errors import EnvironmentProblem, NotFound, Refused, UsageProblem
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
 
 PATH = "/usr/bin:/bin"
 _DIRECTORIES = 2_000

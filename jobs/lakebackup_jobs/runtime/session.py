@@ -10,11 +10,13 @@ import shlex
 import tempfile
 import threading
 import time
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import grpc
 import numpy as np
 from py4j.protocol import Py4JError
 from pyspark.conf import SparkConf
@@ -29,9 +31,6 @@ from lakebackup_jobs.runtime.background import later
 from lakebackup_jobs.runtime.child import Child, free_port, tail
 from lakebackup_jobs.runtime.java import class_data, jvm
 from lakebackup_jobs.runtime.settings import RUNTIME, spark_settings
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 _CONNECT_SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
 #: Seconds within which a Spark Connect server must start.
@@ -233,8 +232,6 @@ def connect_server(
 
 
 def _wait_for_port(address: str, child: Child, log: Path) -> None:
-    import grpc
-
     deadline = time.monotonic() + CONNECT_S
     with grpc.insecure_channel(address) as channel:
         connected = grpc.channel_ready_future(channel)

@@ -10,6 +10,7 @@ from importlib.resources import as_file, files
 from lakebackup.errors import UsageProblem
 from lakebackup.storage.options import MODE, S3Options
 from lakebackup_jobs.runtime import DAEMON
+from lakebackup_jobs.runtime.java import trust_store
 from lakebackup_jobs.runtime.java.home import java_home
 from lakebackup_jobs.runtime.java.jars import cache_folder, class_path, work_folder
 
@@ -94,8 +95,6 @@ def _trust_options(options: S3Options | None) -> list[str]:
     """Return the driver's JVM options to trust the certificate authorities that the settings of S3 name."""
     with suppress(UsageProblem):
         if options and (bundle := options.authorities()):
-            from lakebackup_jobs.runtime.java import trust_store  # cryptography takes a while to load
-
             return trust_store.java_options(bundle)
     return []
 

@@ -11,12 +11,12 @@ import os
 import re
 import shutil
 import textwrap
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
-from typing import TYPE_CHECKING, TextIO
+from typing import TextIO
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+from rich.cells import cell_len, set_cell_size
 
 FIRST_ROWS = 200
 """Widths are computed from this many rows. The other rows are streamed."""
@@ -167,8 +167,6 @@ def has_room(names: Sequence[str], first: Sequence[Sequence[str]], width: int) -
 
 def widths_of(rows: Iterable[Sequence[str]]) -> list[int]:
     """Return how wide each column of some visible texts is on a terminal."""
-    from rich.cells import cell_len  # some characters are two cells wide
-
     return [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
 
 
@@ -184,8 +182,6 @@ def table_lines(
 
 def cut(text: str, width: int) -> str:
     """Cut a visible text to at most `width`, with an ellipsis for the missing part."""
-    from rich.cells import cell_len, set_cell_size
-
     if cell_len(text) <= width:
         return text
     if " " in text.strip():
@@ -209,8 +205,6 @@ def _least(text: str) -> int:
 
 def padded(text: str, width: int, right: bool) -> str:
     """Pad a visible text with spaces to a width: in front of it if `right`, else behind it."""
-    from rich.cells import cell_len
-
     padding = " " * (width - cell_len(text))
     return padding + text if right else text + padding
 

@@ -6,28 +6,35 @@ Small amounts of work run in this process. Spark starts when there are many file
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import TypeAdapter
+from pyspark.sql import SparkSession
 
 from lakebackup.errors import Damaged, LakebackupError, UsageProblem
 from lakebackup.formats.snapshots.manifest_json import export_manifest
 from lakebackup.formats.snapshots.tree import layout_of
 from lakebackup.plan.snapshots import backup as plan
-from lakebackup.rows.backups import Scope
+from lakebackup.plan.snapshots.backup import Newest, Snapshot
+from lakebackup.rows.backups import Backup, Scope
 from lakebackup.rows.base import SNAPSHOT
 from lakebackup.rules import layout
 from lakebackup.storage.nesting import require_no_repository
 from lakebackup.store.manifest import Manifest
+from lakebackup.store.reader import CatalogReader
 from lakebackup.store.tombstones import require_recorded
+from lakebackup.store.writer import Session
 from lakebackup_jobs.lifecycle.identity import micros
 from lakebackup_jobs.lifecycle.lost_objects import notice_lost_objects
 from lakebackup_jobs.lifecycle.parts import run_tasks
+from lakebackup_jobs.lifecycle.progress import Reporter
 from lakebackup_jobs.lifecycle.run import Life, backup_row
-from lakebackup_jobs.lifecycle.source import Source
+from lakebackup_jobs.lifecycle.source import Draft, Source
 from lakebackup_jobs.lifecycle.tasks.runner import of_files
+from lakebackup_jobs.lifecycle.tasks.totals import Totals
 from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.snapshots.compare import Comparison, compare, counted
 from lakebackup_jobs.snapshots.find import find, root_of
@@ -35,19 +42,6 @@ from lakebackup_jobs.snapshots.request import SnapshotRequest
 from lakebackup_jobs.snapshots.resume import InProgress
 from lakebackup_jobs.snapshots.splits import SplitWriter
 from lakebackup_jobs.snapshots.tasks.copy import CopyJob
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from pyspark.sql import SparkSession
-
-    from lakebackup.plan.snapshots.backup import Newest, Snapshot
-    from lakebackup.rows.backups import Backup
-    from lakebackup.store.reader import CatalogReader
-    from lakebackup.store.writer import Session
-    from lakebackup_jobs.lifecycle.progress import Reporter
-    from lakebackup_jobs.lifecycle.source import Draft
-    from lakebackup_jobs.lifecycle.tasks.totals import Totals
 
 # Up to this many small files are not packed: in the destination they keep their names, which people can read.
 _PACK_FROM = 64

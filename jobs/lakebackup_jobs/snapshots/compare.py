@@ -7,30 +7,23 @@ DuckDB and Spark run the same SQL.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
 
 from lakebackup.formats.snapshots.tree import layout_of
-from lakebackup.plan.snapshots.backup import LIGHT, OVERHEAD, Amount
+from lakebackup.plan.snapshots.backup import LIGHT, OVERHEAD, Amount, Snapshot, Unit
 from lakebackup.sql_engine.failures import task_errors
+from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.lifecycle.tasks.errors import arrow_schema
+from lakebackup_jobs.snapshots.request import SnapshotRequest
 from lakebackup_jobs.snapshots.source import FOLDER
-from lakebackup_jobs.snapshots.splits import ORDER, WRITTEN
+from lakebackup_jobs.snapshots.splits import ORDER, WRITTEN, SplitWriter
 from lakebackup_jobs.snapshots.tasks.hash import HASHED, HashRows
 from lakebackup_jobs.snapshots.tasks.list import COLUMNS, ListRows, list_units
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from pyspark.sql import DataFrame, SparkSession
-
-    from lakebackup.plan.snapshots.backup import Snapshot, Unit
-    from lakebackup.store.reader import CatalogReader
-    from lakebackup_jobs.snapshots.request import SnapshotRequest
-    from lakebackup_jobs.snapshots.splits import SplitWriter
 
 # Above this number of files, Spark tasks list them and Spark compares them.
 HERE = 250_000

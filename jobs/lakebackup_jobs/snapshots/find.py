@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from lakebackup.errors import EnvironmentProblem, NotFound, Refused, UsageProblem
 from lakebackup.formats.snapshots.tree import WHOLE, Layout
-from lakebackup.plan.snapshots.backup import Snapshot, Unit, require_distinct, require_restorable
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from lakebackup.plan.snapshots.backup import Role
+from lakebackup.plan.snapshots.backup import Role, Snapshot, Unit, require_distinct, require_restorable
 
 # YugabyteDB creates a tablet's snapshot in the folder ID.tmp, and renames that to ID when it is complete.
 # Before it deletes the snapshot, it renames the folder to ID.deleted.tmp.

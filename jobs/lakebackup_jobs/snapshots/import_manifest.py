@@ -8,24 +8,31 @@ deletes the objects, because another tool wrote them.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import chain, islice
+from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
 
 from lakebackup.errors import NotFound, UsageProblem
 from lakebackup.formats.snapshots.manifest_json import export_manifest
 from lakebackup.formats.snapshots.manifest_read import Entry, read_manifest_json, resolve
 from lakebackup.plan.snapshots.backup import newest_of, require_later, require_past
 from lakebackup.requests import Request
+from lakebackup.rows.backups import Backup, DataFile
 from lakebackup.rows.base import SNAPSHOT
 from lakebackup.rows.tables import ARROW_SCHEMAS
 from lakebackup.rules import layout
-from lakebackup.store.manifest import write_part
+from lakebackup.store.manifest import Manifest, write_part
 from lakebackup.store.tombstones import require_recorded
 from lakebackup_jobs.lifecycle.identity import audit_entry, micros
+from lakebackup_jobs.lifecycle.progress import Reporter
 from lakebackup_jobs.lifecycle.run import Life, mark_complete
 from lakebackup_jobs.lifecycle.source import Source
 from lakebackup_jobs.lifecycle.tasks.part import Parts
@@ -34,17 +41,6 @@ from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.snapshots.backup import manifest_of
 from lakebackup_jobs.snapshots.ranges import Ranges
 from lakebackup_jobs.snapshots.tasks.copy import put_listing
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from pathlib import Path
-
-    import pyarrow as pa
-    from pyspark.sql import SparkSession
-
-    from lakebackup.rows.backups import Backup, DataFile
-    from lakebackup.store.manifest import Manifest
-    from lakebackup_jobs.lifecycle.progress import Reporter
 
 _BATCH = 5_000
 _ROWS_PER_OBJECT = 200_000
@@ -209,8 +205,6 @@ class ManifestImport(Source[Imported]):
         }
 
     def _rows(self) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa
-
         with self.request.file.open(encoding="utf-8") as text, ThreadPoolExecutor(_STAT_THREADS) as pool:
             entries = read_manifest_json(text)
             while batch := list(islice(entries, _BATCH)):

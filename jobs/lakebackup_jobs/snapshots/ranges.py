@@ -7,14 +7,10 @@ from __future__ import annotations
 
 import sys
 from bisect import bisect_right
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
 
 from lakebackup.errors import Damaged
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from lakebackup.storage import Storage
+from lakebackup.storage import Storage
 
 _WINDOW = 8 << 20
 # A gap of at most this many bytes between two parts is read too, which is cheaper than another request.

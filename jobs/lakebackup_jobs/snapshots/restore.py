@@ -8,14 +8,20 @@ request for the same files finds it there and resumes the restore.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyspark.sql import SparkSession
 
 from lakebackup.errors import Damaged
 from lakebackup.formats.snapshots.names import require_safe
 from lakebackup.plan.snapshots.restore import (
     FILE_COST,
+    Form,
+    SnapshotRestorePlan,
+    SnapshotRestoreRequest,
     folder_of_table,
     plan_restore,
     read_folders,
@@ -24,8 +30,11 @@ from lakebackup.plan.snapshots.restore import (
     restore_digest,
 )
 from lakebackup.rules.times import format_ts
+from lakebackup.storage import Storage
 from lakebackup.storage.nesting import require_outside
+from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.lifecycle.planning import planned
+from lakebackup_jobs.lifecycle.progress import Reporter
 from lakebackup_jobs.lifecycle.restore import Subject, complete_interrupted, key_of, restoring
 from lakebackup_jobs.lifecycle.tasks.plan_shares import MOST_TASKS, PlanShares, store_plan, weighed
 from lakebackup_jobs.lifecycle.tasks.progress import TaskProgress
@@ -36,16 +45,6 @@ from lakebackup_jobs.query.words import counted
 from lakebackup_jobs.snapshots.target import Target
 from lakebackup_jobs.snapshots.tasks.write import NAMED, Folder, RestoredFolder, WriteJob
 from lakebackup_sql import load
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from pyspark.sql import SparkSession
-
-    from lakebackup.plan.snapshots.restore import Form, SnapshotRestorePlan, SnapshotRestoreRequest
-    from lakebackup.storage import Storage
-    from lakebackup.store.reader import CatalogReader
-    from lakebackup_jobs.lifecycle.progress import Reporter
 
 _SHARE_BYTES = 128 << 20
 _MAX_TABLES = 50

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
-from lakebackup.plan.snapshots.backup import Amount
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from lakebackup.plan.snapshots.backup import Newest, Snapshot
+from lakebackup.plan.snapshots.backup import Amount, Newest, Snapshot
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import hashlib
 import os
-from typing import TYPE_CHECKING, NamedTuple, Self
+from collections.abc import Callable, Iterator
+from typing import NamedTuple, Self
 
 from lakebackup.errors import Refused
 from lakebackup_jobs.snapshots.find import STAY, reading
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 #: The role of a folder in a listing.
 FOLDER = "folder"

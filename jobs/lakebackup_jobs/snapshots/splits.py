@@ -5,21 +5,18 @@ They are written before the tasks start, so an interrupted backup is resumed as 
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
-from typing import TYPE_CHECKING
+
+import pyarrow as pa
 
 from lakebackup.sql_engine.worker import runs
 from lakebackup.storage import open_storage
 from lakebackup_jobs.lifecycle.tasks.errors import arrow_schema
 from lakebackup_jobs.lifecycle.tasks.rows import write_rows
 from lakebackup_jobs.snapshots.source import LISTED
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    import pyarrow as pa
 
 WRITTEN = "task INT, files BIGINT"
 #: The order of rows in a split: all hard links of a file together, the name that is copied first.
@@ -46,8 +43,6 @@ class SplitWriter:
     folder: str
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa
-
         storage, schema = open_storage(self.uri), arrow_schema(_COLUMNS)
         for task, group in groupby(runs(batches, "task"), itemgetter(0)):
             task_batches = (batch.select(schema.names).cast(schema) for _, batch in group)

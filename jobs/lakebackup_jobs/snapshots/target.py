@@ -12,26 +12,20 @@ import os
 import shutil
 import stat
 import tempfile
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pyarrow as pa
 
 from lakebackup.errors import Busy, EnvironmentProblem, Refused
 from lakebackup.formats.snapshots.names import OWN, Limits
-from lakebackup.plan.snapshots.restore import linked_bytes
-from lakebackup.storage import open_storage
+from lakebackup.plan.snapshots.restore import SnapshotRestorePlan, linked_bytes
+from lakebackup.storage import Storage, open_storage
 from lakebackup.storage.local import local_folder, sync_folder, writing_to
-from lakebackup_jobs.snapshots.tasks.write import UNFINISHED
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    import pyarrow as pa
-
-    from lakebackup.plan.snapshots.restore import SnapshotRestorePlan
-    from lakebackup.storage import Storage
-    from lakebackup.store.reader import CatalogReader
-    from lakebackup_jobs.snapshots.tasks.write import RestoredFolder
+from lakebackup.store.reader import CatalogReader
+from lakebackup_jobs.snapshots.tasks.write import UNFINISHED, RestoredFolder
 
 
 class Target:

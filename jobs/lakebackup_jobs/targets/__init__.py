@@ -7,17 +7,14 @@ it holds already. Restores of an engine's queues have no target; they use `targe
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from lakebackup.errors import Refused
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from lakebackup.plan.logs.restore import LogRestorePlan, LogRestoreRequest
-    from lakebackup.plan.topics.restore import RestorePlan
+from lakebackup.plan.logs.restore import LogRestorePlan, LogRestoreRequest
+from lakebackup.plan.topics.restore import RestorePlan
 
 
 @dataclass(frozen=True, slots=True)

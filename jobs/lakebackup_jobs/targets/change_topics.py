@@ -9,18 +9,25 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 from urllib.parse import parse_qsl
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from lakebackup.errors import NotFound, Refused, UsageProblem
 from lakebackup.plan.logs.flush import physical_ms
+from lakebackup.plan.logs.restore import LogRestorePlan, LogRestoreRequest
+from lakebackup.plan.partitions import TopicState
 from lakebackup.rules import layout
 from lakebackup.rules.patterns import check_topic_name
+from lakebackup.sql_engine.worker import Cluster
 from lakebackup.storage import open_storage, working
 from lakebackup_jobs.kafka.admin import rights
 from lakebackup_jobs.kafka.admin.committed import Progress
@@ -43,15 +50,6 @@ from lakebackup_jobs.lifecycle.tasks.task import Task, run_all
 from lakebackup_jobs.targets import Held, Target
 from lakebackup_jobs.targets.replay_task import ANY, PARTITIONER, TRANSACTION_BYTES
 from lakebackup_jobs.targets.topics import Topics
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-    import pyarrow as pa
-
-    from lakebackup.plan.logs.restore import LogRestorePlan, LogRestoreRequest
-    from lakebackup.plan.partitions import TopicState
-    from lakebackup.sql_engine.worker import Cluster
 
 # Only the last record of a key counts, and no value that the database accepted may be too large.
 _SETTINGS = {"cleanup.policy": "compact", "max.message.bytes": str(2**30)}
@@ -315,9 +313,6 @@ class _NamelessJob(Task):
     files: Sequence[str]
 
     def run(self, number: int) -> dict[str, object]:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
         data = pa.BufferReader(open_storage(self.uri).get(self.files[number]))
         rows = pq.read_table(data, columns=["table_id", "name"])
         nameless_ids = rows.filter(rows["name"].is_null())["table_id"].unique()
@@ -347,9 +342,6 @@ class ProduceJob(Task):
 
     def _resume(self, number: int, commits: Callable[[], None]) -> dict[str, object]:
         """Produce the rows after the group's offset; `commits` is called after each commit."""
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
         name = group_of(self.group, number)
         data = open_storage(self.uri).get(self.files[number])
         position = pending = 0
@@ -376,8 +368,6 @@ class ProduceJob(Task):
 
     def _topics(self, batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
         """Each table's topic and rows. In a staged file, the rows of one table follow one another."""
-        import pyarrow.compute as pc
-
         names = pc.binary_join_element_wise(batch["db"], batch["name"], ".")
         changes = np.flatnonzero(pc.not_equal(names[1:], names[:-1]).to_numpy(zero_copy_only=False)) + 1
         for start, stop in pairwise([0, *changes.tolist(), len(batch)]):
@@ -397,9 +387,6 @@ def group_of(group: str, number: int) -> str:
 def columns_of(batch: pa.RecordBatch, domain: str) -> Columns:
     """Rows of apply.COLUMNS as records: the key, the value (null: deleted), the commit's time, and a header
     `commit_ts`, which holds the commit's ts as a decimal number."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     texts = batch["commit_ts"].cast(pa.string())
     lengths = pa.array([bytes([2 * length]) for length in range(32)], pa.binary())
     headers = pc.binary_join_element_wise(
@@ -432,8 +419,6 @@ def columns_of(batch: pa.RecordBatch, domain: str) -> Columns:
 
 def _bytes(array: pa.Array) -> tuple[Any, Any, Any]:
     """The start and length (null: -1) of each value of a binary array, and the bytes that hold the values."""
-    import pyarrow as pa
-
     array = pa.concat_arrays([array.cast(pa.binary())])  # a copy starts at 0, without what a slice leaves out
     _, offsets, data = array.buffers()
     ends = np.frombuffer(offsets, np.int32)[array.offset : array.offset + len(array) + 1].astype(np.int64)

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
 
 from lakebackup.errors import Busy, Refused
+from lakebackup.plan.topics.restore import RestorePlan
 from lakebackup.sql_engine.delta.log import FOLDER
 from lakebackup.sql_engine.failures import task_errors
 from lakebackup.storage import open_storage
 from lakebackup_jobs.targets import Held, Target, full_path
 from lakebackup_sql import load
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from pyspark.sql import DataFrame, SparkSession
-
-    from lakebackup.plan.topics.restore import RestorePlan
 
 _METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 # A restored span without changes needs a commit too, since the commit records that the table holds the span.
@@ -164,8 +162,6 @@ class DeltaTarget(Target):
 
     def added(self, spark: SparkSession, app_id: str) -> DataFrame | None:
         """The rows that the commit with `app_id` as its `txnAppId` added; None: there is no such commit."""
-        from pyspark.sql import functions as sf
-
         actions = self._actions()
         name = next((name for name, action in actions if action.get("txn", {}).get("appId") == app_id), None)
         if name is None:

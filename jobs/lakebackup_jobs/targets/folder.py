@@ -5,16 +5,14 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lakebackup.errors import Refused
+from lakebackup.plan.topics.restore import RestorePlan
 from lakebackup.rules.layout import topic_folder
 from lakebackup.storage import open_storage
 from lakebackup_jobs.targets import Held, Target, full_path
-
-if TYPE_CHECKING:
-    from lakebackup.plan.topics.restore import RestorePlan
-    from lakebackup_jobs.targets.delta import Content
+from lakebackup_jobs.targets.delta import Content
 
 _SPAN = re.compile(r"\d+-\d+/")
 #: The object that records what a span's folder holds. It is written last, so it also shows that the folder is

@@ -2,41 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from lakebackup.errors import LakebackupError, Refused, UsageProblem
+from lakebackup.plan.partitions import TopicState
+from lakebackup.plan.topics.request import RestoreRequest
+from lakebackup.plan.topics.restore import RestorePlan, TopicPart
 from lakebackup.rows.base import UNKNOWN
 from lakebackup.rows.topics import IN_PART, Translation
 from lakebackup.rules.patterns import GROUP, compile_pattern
 from lakebackup.rules.topic_settings import TopicSettings
-from lakebackup.storage import open_storage
+from lakebackup.storage import Storage, open_storage
+from lakebackup.store.reader import CatalogReader
 from lakebackup.store.translations import object_path, put_rows
 from lakebackup_jobs.kafka.admin import rights
 from lakebackup_jobs.kafka.admin.cluster import outlasting_restarts
+from lakebackup_jobs.lifecycle.tasks.region_outcome import RegionOutcome
 from lakebackup_jobs.targets import Target
 from lakebackup_jobs.targets.opening import open_target
+from lakebackup_jobs.targets.record_file import RecordFile
+from lakebackup_jobs.targets.records import Records
 from lakebackup_jobs.targets.registries import Registries
+from lakebackup_jobs.targets.replay_task import ReplayJob, producer_of
 from lakebackup_jobs.targets.settings_before import SettingsBefore
 from lakebackup_jobs.targets.topics import NewTopic, Topics, group_of
 from lakebackup_jobs.targets.used_schemas import compare_schemas
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
-
-    from lakebackup.plan.partitions import TopicState
-    from lakebackup.plan.topics.request import RestoreRequest
-    from lakebackup.plan.topics.restore import RestorePlan, TopicPart
-    from lakebackup.storage import Storage
-    from lakebackup.store.reader import CatalogReader
-    from lakebackup_jobs.lifecycle.tasks.region_outcome import RegionOutcome
-    from lakebackup_jobs.targets.records import Records
-
 
 # Threads that mostly wait for the brokers, each for a partition or a topic.
 _THREADS = 32
@@ -54,8 +51,6 @@ def target_of(request: RestoreRequest, reader: CatalogReader) -> Target:
     if flags and not request.target.startswith("kafka:"):
         raise UsageProblem(f"{', '.join(flags)}: only where the records go into topics (--to kafka://…).")
     if request.to_file:
-        from lakebackup_jobs.targets.record_file import RecordFile
-
         if request.append:
             raise UsageProblem("--append: only into topics and Delta tables.", hint="Name a new file.")
         form, _, path = request.target.partition(":")
@@ -253,8 +248,6 @@ class KafkaTarget(Target):
         return None
 
     def write(self, content: Records) -> list[RegionOutcome]:
-        from lakebackup_jobs.targets.replay_task import ReplayJob, producer_of
-
         plan, shares, group = content.plan, content.shares, group_of(content.restore_id)
         has_holes = self._request.partial or (self._request.append and plan.from_ts is not None)
         target_ids = self.into(plan)

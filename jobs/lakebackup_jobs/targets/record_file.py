@@ -10,32 +10,31 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
+
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from lakebackup.errors import NotFound, Refused, UsageProblem
+from lakebackup.plan.topics.request import RestoreRequest
+from lakebackup.plan.topics.restore import RestorePlan
 from lakebackup.rules.schema_ids import schema_ids
 from lakebackup.sql_engine.pace import paced
 from lakebackup.sql_engine.worker import rate_of_one
-from lakebackup.storage import AlreadyExists, open_storage
+from lakebackup.storage import AlreadyExists, ObjectWriter, open_storage
 from lakebackup.storage.nesting import require_outside
+from lakebackup.store.reader import CatalogReader
+from lakebackup_jobs.kafka.format.stored import StoredFile, open_verified
+from lakebackup_jobs.kafka.format.values import Decoder
 from lakebackup_jobs.lifecycle.tasks.region_outcome import RegionOutcome
+from lakebackup_jobs.runtime.row_text import csv_texts, json_texts
 from lakebackup_jobs.targets import Target, full_path
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    import pyarrow as pa
-
-    from lakebackup.plan.topics.request import RestoreRequest
-    from lakebackup.plan.topics.restore import RestorePlan
-    from lakebackup.storage import ObjectWriter
-    from lakebackup.store.reader import CatalogReader
-    from lakebackup_jobs.kafka.format.stored import StoredFile
-    from lakebackup_jobs.targets.record_rows import RowMaker
-    from lakebackup_jobs.targets.records import Records
+from lakebackup_jobs.targets.record_rows import JSON_COLUMNS, RowMaker
+from lakebackup_jobs.targets.records import Records
 
 _GROUP_BYTES, _GROUP_ROWS = 64 << 20, 1 << 20
 """The size of a Parquet row group, which is held in memory until it is written."""
@@ -125,13 +124,9 @@ class RecordFile(Target):
         return [RegionOutcome(**outcome) for outcome in record["outcomes"]]
 
     def _row_maker(self, content: Records) -> RowMaker:
-        from lakebackup_jobs.targets.record_rows import RowMaker
-
         plan = content.plan
         decoder = None
         if schemas := self._reader.rows("value_schemas", source=plan.source):
-            from lakebackup_jobs.kafka.format.values import Decoder
-
             decoder = Decoder(schema_ids(schemas))
         return RowMaker(
             targets={t.scope: t.target for t in plan.topics},
@@ -174,8 +169,6 @@ def _created_meanwhile(path: str) -> Refused:
 
 def _rows(content: Records, maker: RowMaker, outcomes: list[RegionOutcome]) -> Iterator[pa.RecordBatch]:
     """The rows of all partitions. When a partition is complete, its outcome is appended to `outcomes`."""
-    from lakebackup_jobs.kafka.format.stored import open_verified
-
     count = content.shares.task_progress().counter("0")
     for first, files in sorted(_partitions(content), key=lambda partition: _order(maker, partition[0])):
         entries = size = position = 0
@@ -200,16 +193,11 @@ def _order(maker: RowMaker, first: StoredFile) -> tuple[str, int]:
 
 
 def _write_csv(batches: Iterator[pa.RecordBatch], schema: pa.Schema, sink: _Hashed) -> None:
-    from lakebackup_jobs.runtime.row_text import csv_texts
-
     for text in csv_texts(batches, schema.names):
         sink.write(text.encode())
 
 
 def _write_json(batches: Iterator[pa.RecordBatch], schema: pa.Schema, sink: _Hashed) -> None:
-    from lakebackup_jobs.runtime.row_text import json_texts
-    from lakebackup_jobs.targets.record_rows import JSON_COLUMNS
-
     for text in json_texts(batches, schema.names, raw=JSON_COLUMNS):
         sink.write(text.encode())
 
@@ -236,9 +224,6 @@ class _FileObject(io.RawIOBase):
 
 
 def _write_parquet(batches: Iterator[pa.RecordBatch], schema: pa.Schema, sink: _Hashed) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     group: list[pa.RecordBatch] = []
     with pq.ParquetWriter(
         pa.PythonFile(_FileObject(sink), mode="w"), schema, compression="zstd", write_page_checksum=True

@@ -10,19 +10,16 @@ from __future__ import annotations
 import base64
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakebackup.rules.schema_ids import Part
 from lakebackup_jobs.kafka.format.arrow import RECORD, to_arrow
 from lakebackup_jobs.kafka.format.read_records import text_or_hex
-from lakebackup_jobs.kafka.format.records import within
-
-if TYPE_CHECKING:
-    from lakebackup.rules.schema_ids import Part
-    from lakebackup_jobs.kafka.format.records import Columns
-    from lakebackup_jobs.kafka.format.values import Decoder
+from lakebackup_jobs.kafka.format.records import Columns, within
+from lakebackup_jobs.kafka.format.values import Decoder
 
 _IDENTITY = [
     pa.field("topic", pa.string()),

@@ -5,32 +5,29 @@ The tasks import compiled code, which the driver does not need.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
+
+from lakebackup.plan.topics.restore import RestorePlan
 from lakebackup.rules.layout import data_name, topic_folder
-from lakebackup.sql_engine.worker import PerNumber, session_on
+from lakebackup.sql_engine.worker import Cluster, PerNumber, session_on
 from lakebackup.storage import open_storage
+from lakebackup.store.roots import Roots
+from lakebackup_jobs.kafka.format.arrow import RECORD, to_arrow
 from lakebackup_jobs.kafka.format.container import FileWriter
-from lakebackup_jobs.kafka.format.stored import open_verified
+from lakebackup_jobs.kafka.format.records import within
+from lakebackup_jobs.kafka.format.stored import StoredFile, open_verified
 from lakebackup_jobs.lifecycle.tasks.errors import RESTORED
+from lakebackup_jobs.lifecycle.tasks.plan_shares import PlanShares
 from lakebackup_jobs.lifecycle.tasks.region_outcome import RegionOutcome
-from lakebackup_jobs.lifecycle.tasks.task import Task, run_all
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    import pyarrow as pa
-    from pyspark.sql import DataFrame, SparkSession
-
-    from lakebackup.plan.topics.restore import RestorePlan
-    from lakebackup.sql_engine.worker import Cluster
-    from lakebackup.store.roots import Roots
-    from lakebackup_jobs.kafka.format.stored import StoredFile
-    from lakebackup_jobs.lifecycle.tasks.plan_shares import PlanShares
-    from lakebackup_jobs.lifecycle.tasks.task import Work
-    from lakebackup_jobs.targets.delta import DeltaTarget
+from lakebackup_jobs.lifecycle.tasks.task import Task, Work, run_all
+from lakebackup_jobs.targets.delta import DeltaTarget
 
 SPARK_COLUMNS = (
     "topic STRING, partition INT, offset BIGINT, timestamp BIGINT, timestamp_type STRING, "
@@ -81,8 +78,6 @@ class Records:
 
     def in_table(self, table: DeltaTarget) -> list[RegionOutcome]:
         """The outcomes, counted in the rows that the restore added to the table."""
-        from pyspark.sql import functions as sf
-
         added = table.added(self.spark, self.commit["txnAppId"]) if self.plan.files else None
         if added is None:
             return []
@@ -146,9 +141,6 @@ class _DecodeJob(ReadJob, PerNumber):
     """Returns the records as rows of SPARK_COLUMNS."""
 
     def rows(self, number: int) -> Iterator[pa.RecordBatch]:
-        from lakebackup_jobs.kafka.format.arrow import to_arrow
-        from lakebackup_jobs.kafka.format.records import within
-
         for _, files in self.shares.partition_files(number):
             for file in files:
                 for columns in open_verified(self.roots, file):
@@ -158,10 +150,6 @@ class _DecodeJob(ReadJob, PerNumber):
 
 
 def _renamed(records: pa.RecordBatch, topic: str) -> pa.RecordBatch:
-    import pyarrow as pa
-
-    from lakebackup_jobs.kafka.format.arrow import RECORD
-
     names = pa.repeat(pa.scalar(topic), len(records))
     return records.set_column(0, RECORD.field("topic"), names)
 
@@ -185,8 +173,6 @@ class _RewriteJob(PartitionJob):
         return RegionOutcome(first.scope, first.region, entries, size, position)
 
     def _rewrite(self, file: StoredFile, seq: int) -> int:
-        from lakebackup_jobs.kafka.format.records import within
-
         reader = open_verified(self.roots, file)
         with open_storage(self.folder, private=False).writer() as sink:
             writer = FileWriter(sink, codec=reader.codec, fmt=reader.fmt)

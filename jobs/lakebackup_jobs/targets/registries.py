@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, fields
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lakebackup.errors import NotFound
+from lakebackup.plan.topics.request import RestoreRequest
+from lakebackup.plan.topics.restore import RestorePlan, TopicPart
 from lakebackup.plan.topics.schemas import RegistryRecord, conflicts, left_alone, readable
 from lakebackup.rules.schema_ids import SchemaIds, schema_ids
 from lakebackup.storage import open_storage
+from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.kafka.admin.cluster import Cluster
+from lakebackup_jobs.kafka.client.consume import reader
+from lakebackup_jobs.kafka.format.arrow import to_arrow
 from lakebackup_jobs.kafka.format.registry import decode
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from lakebackup.plan.topics.request import RestoreRequest
-    from lakebackup.plan.topics.restore import RestorePlan, TopicPart
-    from lakebackup.store.reader import CatalogReader
-    from lakebackup_jobs.lifecycle.tasks.plan_shares import PlanShares
+from lakebackup_jobs.lifecycle.tasks.plan_shares import PlanShares
 
 # Records are compared in memory. A topic with more than this is not taken for a registry.
 MOST_RECORDS = 1_000_000
@@ -112,9 +111,6 @@ class Registries:
     def _target_records(self, topic: str) -> list[RegistryRecord]:
         """The committed records of a registry's topic at the target, up to its present end. Raises
         EnvironmentProblem."""
-        from lakebackup_jobs.kafka.client.consume import reader
-        from lakebackup_jobs.kafka.format.arrow import to_arrow
-
         cluster = Cluster(self._client)
         (state,) = cluster.describe([topic])
         _, regions = cluster.positions([state], "read_committed")

@@ -7,29 +7,24 @@ again resumes after the last commit.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import attrgetter
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from lakebackup.errors import NotFound, Refused
-from lakebackup.storage import open_storage
+from lakebackup.rows.topics import Translation
+from lakebackup.storage import Storage, open_storage
 from lakebackup_jobs.kafka.admin.committed import Progress
-from lakebackup_jobs.kafka.format.stored import open_verified
+from lakebackup_jobs.kafka.client.produce import RestoreProducer, outlasting
+from lakebackup_jobs.kafka.format.records import OFFSET, within
+from lakebackup_jobs.kafka.format.stored import StoredFile, open_verified
 from lakebackup_jobs.lifecycle.tasks.batched import batched
 from lakebackup_jobs.lifecycle.tasks.region_outcome import RegionOutcome
 from lakebackup_jobs.targets.records import PartitionJob
 from lakebackup_jobs.targets.translation import Ledger, Reached
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-
-    from lakebackup.rows.topics import Translation
-    from lakebackup.storage import Storage
-    from lakebackup_jobs.kafka.client.produce import RestoreProducer
-    from lakebackup_jobs.kafka.format.stored import StoredFile
 
 # A transaction takes files until they hold this many stored bytes.
 TRANSACTION_BYTES = 64 << 20
@@ -60,16 +55,12 @@ class ReplayJob(PartitionJob):
     left_alone: Mapping[str, frozenset[int]]
 
     def restore(self, first: StoredFile, files: Iterable[StoredFile]) -> RegionOutcome:
-        from lakebackup_jobs.kafka.client.produce import outlasting  # compiled code; the driver needs none
-
         return outlasting(partial(self._resume, first, files))
 
     def _resume(
         self, first: StoredFile, files: Iterable[StoredFile], commits: Callable[[], None]
     ) -> RegionOutcome:
         """Restore a partition from its last commit on; `commits` is called after each commit."""
-        from lakebackup_jobs.kafka.client.produce import RestoreProducer
-
         topic, partition = self.targets[first.scope], int(first.region)
         count = self.shares.task_progress().counter(f"{first.scope}-{partition}")
         # One producer for each partition: a new one with the same id ends the transaction that a killed task
@@ -121,8 +112,6 @@ class ReplayJob(PartitionJob):
     def _produce_file(
         self, producer: RestoreProducer, ledger: Ledger, file: StoredFile, topic: str, least: int
     ) -> None:
-        from lakebackup_jobs.kafka.format.records import OFFSET, within
-
         partition = ANY if self.by_key else int(file.region)
         for columns in open_verified(self.roots, file):
             records = within(columns, self.from_ts, self.to_ts, least)

@@ -8,19 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from lakebackup.errors import EnvironmentProblem, NotFound
+from lakebackup.plan.partitions import TopicState
 from lakebackup.rules import layout
-from lakebackup.storage import working
+from lakebackup.storage import Storage, working
 from lakebackup_jobs.targets.topics import LARGEST, RETENTION, SUSPENDED
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from lakebackup.plan.partitions import TopicState
-    from lakebackup.storage import Storage
 
 
 class SettingsBefore:

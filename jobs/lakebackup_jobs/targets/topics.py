@@ -4,19 +4,15 @@ end."""
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 from lakebackup.errors import EnvironmentProblem, Refused
 from lakebackup.rules.retention import limits_passed
+from lakebackup.rules.topic_settings import TopicSettings
 from lakebackup_jobs.kafka.admin.cluster import MIN_IN_SYNC, Cluster, Denied
 from lakebackup_jobs.kafka.admin.groups import OWN_GROUPS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
-
-    from lakebackup.rules.topic_settings import TopicSettings
 
 LONGEST = str(2**63 - 1)
 LARGEST = "max.message.bytes"

@@ -8,22 +8,18 @@ records are not known.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 import numpy as np
 
 from lakebackup.rows.base import UNKNOWN
-from lakebackup.storage import working
+from lakebackup.rows.topics import Translation
+from lakebackup.storage import Storage, working
 from lakebackup.store.translations import aside_path, object_path, put_rows, read_rows, take_aside
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from lakebackup.rows.topics import Translation
-    from lakebackup.storage import Storage
-    from lakebackup_jobs.kafka.admin.committed import Ends
-    from lakebackup_jobs.kafka.memory import Longs
+from lakebackup_jobs.kafka.admin.committed import Ends
+from lakebackup_jobs.kafka.memory import Longs
 
 
 def find_runs(offsets: Longs) -> Longs:

@@ -6,20 +6,17 @@ it takes a second or two, and only the complete check takes longer for larger ba
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
 
 from lakebackup.errors import Damaged
-from lakebackup.rules.schema_ids import IdUse, SchemaIds, mismatches, schema_ids
+from lakebackup.plan.topics.restore import RestorePlan
+from lakebackup.rules.schema_ids import IdUse, Part, SchemaIds, mismatches, schema_ids
+from lakebackup.store.reader import CatalogReader
+from lakebackup_jobs.kafka.format.records import within
 from lakebackup_jobs.kafka.format.stored import StoredFile, open_verified
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from lakebackup.plan.topics.restore import RestorePlan
-    from lakebackup.rules.schema_ids import Part
-    from lakebackup.store.reader import CatalogReader
-    from lakebackup_jobs.targets.registries import Registries
+from lakebackup_jobs.kafka.format.used_ids import used_ids
+from lakebackup_jobs.targets.registries import Registries
 
 #: The most stored bytes to read of each topic, and of all topics together.
 LOOK_BYTES = 32 << 20
@@ -58,9 +55,6 @@ def _ids_by_topic(
     plan: RestorePlan, reader: CatalogReader, registries: str, *, all_files: bool
 ) -> Mapping[tuple[str, Part], set[int]]:
     """The schema ids in the keys and values of each topic; stops soon after _MOST_IDS."""
-    from lakebackup_jobs.kafka.format.records import within
-    from lakebackup_jobs.kafka.format.used_ids import used_ids
-
     limit = _ALL if all_files else min(LOOK_BYTES, LOOK_BYTES_IN_ALL // max(1, len(plan.topics)))
     roots = reader.destinations()
     ids: dict[tuple[str, Part], set[int]] = {}

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Collection, Iterable
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from lakebackup.plan.topics.backup import BackupPlan
+from lakebackup.rows.backups import Position
 from lakebackup.rows.topics import NO_TOPIC, TopicSeen
 from lakebackup.rules.patterns import compile_pattern, is_internal, owned_patterns
 from lakebackup.rules.times import format_ts
+from lakebackup.store.reader import CatalogReader
+from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.lifecycle.identity import micros
+from lakebackup_jobs.lifecycle.progress import Reporter
 from lakebackup_jobs.topics import forks
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
-
-    from lakebackup.plan.topics.backup import BackupPlan
-    from lakebackup.rows.backups import Position
-    from lakebackup.store.reader import CatalogReader
-    from lakebackup.store.writer import CatalogWriter
-    from lakebackup_jobs.lifecycle.progress import Reporter
 
 _NEW_GENERATION = {
     "asked": "as asked",

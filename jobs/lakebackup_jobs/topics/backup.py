@@ -2,28 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import TypeAdapter
 
 from lakebackup.errors import Incomplete
 from lakebackup.plan.parents import check_asked
-from lakebackup.plan.topics.backup import increment_bytes
+from lakebackup.plan.topics.backup import BackupPlan, NewestFile, Prepared, increment_bytes
+from lakebackup.rows.backups import Backup
 from lakebackup.rows.base import TOPICS
 from lakebackup.rules import layout, topic_settings
 from lakebackup.rules.retention import roll_ms
 from lakebackup.store import tombstones
 from lakebackup.store.behind import require_current
 from lakebackup.store.manifest import Manifest
+from lakebackup.store.reader import CatalogReader
+from lakebackup.store.writer import Session
 from lakebackup_jobs.kafka.admin.groups import Groups
+from lakebackup_jobs.kafka.client.consume import bytes_of
 from lakebackup_jobs.lifecycle.lost_objects import notice_lost_objects
 from lakebackup_jobs.lifecycle.parts import parts_of, run_tasks
+from lakebackup_jobs.lifecycle.progress import Reporter
 from lakebackup_jobs.lifecycle.run import Life, backup_row, result_of
 from lakebackup_jobs.lifecycle.source import Source
 from lakebackup_jobs.lifecycle.tasks.numbers import newest_files
 from lakebackup_jobs.lifecycle.tasks.runner import by_size
+from lakebackup_jobs.lifecycle.tasks.totals import Totals
 from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.topics import forks
 from lakebackup_jobs.topics.announce import (
@@ -33,19 +40,10 @@ from lakebackup_jobs.topics.announce import (
     warn_of_missed_tombstones,
 )
 from lakebackup_jobs.topics.planning import plan_next, prepare
+from lakebackup_jobs.topics.request import BackupRequest
 from lakebackup_jobs.topics.resume import InProgress, asked, blocker, different, discard_files
 from lakebackup_jobs.topics.tasks import copy as copy_task
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from lakebackup.plan.topics.backup import BackupPlan, NewestFile, Prepared
-    from lakebackup.rows.backups import Backup
-    from lakebackup.store.reader import CatalogReader
-    from lakebackup.store.writer import Session
-    from lakebackup_jobs.lifecycle.progress import Reporter
-    from lakebackup_jobs.lifecycle.tasks.totals import Totals
-    from lakebackup_jobs.topics.request import BackupRequest
+from lakebackup_jobs.topics.tasks.decode import decode_backup
 
 
 def run(request: BackupRequest, *, spark: Session = None, reporter: Reporter) -> dict[str, Any]:
@@ -139,7 +137,6 @@ class TopicsBackup(Source[InProgress]):
         limit = request.local_below - known_bytes
         if limit < 0 or not by_size(request, self.workspace.session):
             return None
-        from lakebackup_jobs.kafka.client.consume import bytes_of  # late: loading compiled code takes time
 
         counted_bytes = bytes_of(request.kafka, request.isolation, unknown, limit)
         return None if counted_bytes is None else known_bytes + counted_bytes
@@ -231,8 +228,6 @@ def manifest(request: BackupRequest, work: Workspace, prepared: Prepared, totals
 
 def _decode(request: BackupRequest, work: Workspace, prepared: Prepared) -> None:
     """Write the rows of group commits and schemas, and warn of records that cannot be decoded."""
-    from lakebackup_jobs.topics.tasks.decode import decode_backup
-
     parts: dict[str, list[str]] = {}
     for task, splits in enumerate(prepared.plan.tasks):
         for scope in {split.scope for split in splits}:

@@ -7,40 +7,38 @@ deletes nothing; a prune deletes the replaced backups.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as sf
 
 from lakebackup.errors import NotFound
 from lakebackup.plan.topics.backup import Parent
 from lakebackup.plan.topics.generations import CompactPlan, CompactTopic, plan_compaction, read_generations
 from lakebackup.plan.topics.request import only_source
 from lakebackup.requests import Request
-from lakebackup.rows.backups import Gap, Position
+from lakebackup.rows.backups import Backup, Gap, Position
 from lakebackup.rows.base import pick
 from lakebackup.rows.topics import Group
 from lakebackup.rules import layout
 from lakebackup.sql_engine.failures import task_errors
 from lakebackup.store.behind import current_catalog
 from lakebackup.store.manifest import Manifest
+from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.kafka.format.stored import StoredFile
 from lakebackup_jobs.lifecycle.parts import parts_of
+from lakebackup_jobs.lifecycle.progress import Reporter
 from lakebackup_jobs.lifecycle.run import Life, backup_row
 from lakebackup_jobs.lifecycle.source import Source
 from lakebackup_jobs.lifecycle.tasks.numbers import next_backup, next_sequences
-from lakebackup_jobs.lifecycle.tasks.plan_shares import all_rows, store_plan
+from lakebackup_jobs.lifecycle.tasks.plan_shares import PlanShares, all_rows, store_plan
 from lakebackup_jobs.lifecycle.tasks.totals import OUTCOME, Totals
 from lakebackup_jobs.lifecycle.workspace import Workspace
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from pyspark.sql import SparkSession
-
-    from lakebackup.rows.backups import Backup
-    from lakebackup.store.reader import CatalogReader
-    from lakebackup_jobs.lifecycle.progress import Reporter
-    from lakebackup_jobs.lifecycle.tasks.plan_shares import PlanShares
+from lakebackup_jobs.topics.tasks import compact as compact_task
+from lakebackup_jobs.topics.tasks.compact import divide
 
 # When there are more pieces than this, a task takes several pieces.
 MOST_TASKS = 2_000
@@ -134,8 +132,6 @@ class TopicsCompaction(Source[Batch]):
         return Batch(*next_backup(self.reader, source))
 
     def prepare(self, draft: Batch) -> Batch:
-        from lakebackup_jobs.topics.tasks.compact import divide
-
         (bounds,) = self.reader.rows("restore_range", **self.asked)
         reader = self.reader.with_query("selected", "restore_files", **self.asked, **bounds, from_ts=None)
         file = reader.plan_file("selected_files")
@@ -148,10 +144,6 @@ class TopicsCompaction(Source[Batch]):
         return "a compaction starts over"
 
     def copy(self, draft: Batch) -> Totals:
-        from pyspark.sql import functions as sf
-
-        from lakebackup_jobs.topics.tasks import compact as compact_task
-
         work, count = self.workspace, draft.pieces
         roots = self.reader.destinations()
         keep_newest = compact_task.KeepNewest(

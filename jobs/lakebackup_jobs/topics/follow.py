@@ -2,39 +2,34 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 from io import StringIO
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import TypeAdapter
+from pyspark.sql import DataFrame, Row, SparkSession
 
 from lakebackup.errors import Incomplete, LakebackupError, UsageProblem
 from lakebackup.plan.topics.backup import Prepared
 from lakebackup.rows.base import TOPICS
 from lakebackup.rules import layout
+from lakebackup.store.lease import Lease
 from lakebackup_jobs.kafka.admin.cluster import Cluster
 from lakebackup_jobs.kafka.admin.groups import Groups
 from lakebackup_jobs.lifecycle.lost_objects import notice_lost_objects
 from lakebackup_jobs.lifecycle.progress import Reporter
 from lakebackup_jobs.lifecycle.run import publish, result_of
 from lakebackup_jobs.lifecycle.stream import Stream
-from lakebackup_jobs.lifecycle.stream_source import Planner
+from lakebackup_jobs.lifecycle.stream_source import Job, Planner
 from lakebackup_jobs.lifecycle.tasks.numbers import latest_number, next_sequences
+from lakebackup_jobs.lifecycle.tasks.totals import Totals
 from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.topics import forks
 from lakebackup_jobs.topics.announce import announce, summary
 from lakebackup_jobs.topics.backup import copy_job, manifest
 from lakebackup_jobs.topics.planning import prepare
-
-if TYPE_CHECKING:
-    import threading
-
-    from pyspark.sql import DataFrame, Row, SparkSession
-
-    from lakebackup.store.lease import Lease
-    from lakebackup_jobs.lifecycle.stream_source import Job
-    from lakebackup_jobs.lifecycle.tasks.totals import Totals
-    from lakebackup_jobs.topics.request import BackupRequest
+from lakebackup_jobs.topics.request import BackupRequest
 
 _CHECK_EVERY_S = 0.2
 _NAME = "lakebackup_topics"

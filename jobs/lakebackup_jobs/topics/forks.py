@@ -7,13 +7,17 @@ run that ends in between finds the same fork again.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, fields
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
+
+import pyarrow as pa
 
 from lakebackup.errors import Refused
-from lakebackup.plan.parents import region_ends
+from lakebackup.plan.parents import Choice, region_ends
+from lakebackup.plan.partitions import RegionState
 from lakebackup.plan.topics.forks import (
     BackupEnd,
     Fork,
@@ -24,18 +28,10 @@ from lakebackup.plan.topics.forks import (
     lost,
     suspects,
 )
+from lakebackup.store.reader import CatalogReader
+from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.kafka.client.epochs import Logs, Place
 from lakebackup_jobs.lifecycle.identity import holder
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-
-    import pyarrow as pa
-
-    from lakebackup.plan.parents import Choice
-    from lakebackup.plan.partitions import RegionState
-    from lakebackup.store.reader import CatalogReader
-    from lakebackup.store.writer import CatalogWriter
 
 OnFork = Literal["branch", "fail"]
 
@@ -174,8 +170,6 @@ def _files(reader: CatalogReader, source: str, backup_ends: Collection[BackupEnd
 
 
 def _table(ends: Collection[BackupEnd]) -> pa.Table:
-    import pyarrow as pa  # slow to import, so a run that starts Spark does that first
-
     schema = pa.schema(
         [
             ("place", pa.int64()),

@@ -5,8 +5,11 @@ The new offsets are a join of the groups' saved offsets with the translations th
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
+
+from pyspark.sql import SparkSession
 
 from lakebackup.errors import EnvironmentProblem, Incomplete, NotFound, UsageProblem
 from lakebackup.plan.topics.groups import MEANINGS, Committed, GroupPlan, choose_targets, plan_groups
@@ -15,17 +18,12 @@ from lakebackup.requests import Request
 from lakebackup.rules import patterns
 from lakebackup.rules.times import format_ts
 from lakebackup.store.behind import current_catalog
+from lakebackup.store.reader import CatalogReader
 from lakebackup.store.writer import CatalogWriter
+from lakebackup_jobs.kafka.admin.groups import Groups
+from lakebackup_jobs.kafka.admin.rights import Rights, lacks, require
 from lakebackup_jobs.lifecycle.identity import audit_entry
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from pyspark.sql import SparkSession
-
-    from lakebackup.store.reader import CatalogReader
-    from lakebackup_jobs.kafka.admin.groups import Groups
-    from lakebackup_jobs.lifecycle.progress import Reporter
+from lakebackup_jobs.lifecycle.progress import Reporter
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +60,6 @@ def run(request: GroupsRequest, *, reporter: Reporter) -> dict[str, Any]:
 
 def move(request: GroupsRequest, reporter: Reporter) -> tuple[dict[str, Any], GroupPlan]:
     """Like `run`, but groups that cannot be moved are no error. Returns the plan too."""
-    from lakebackup_jobs.kafka.admin.groups import Groups
-    from lakebackup_jobs.kafka.admin.rights import Rights, lacks, require
-
     if not request.target.startswith("kafka://"):
         raise UsageProblem("Groups are put into a Kafka cluster.", hint="Give --to kafka://HOST:PORT.")
     reader = current_catalog(request.destination, request.catalog)

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pyarrow as pa
 from pydantic import TypeAdapter
 
 from lakebackup.errors import Damaged, Refused
@@ -20,7 +22,7 @@ from lakebackup.plan.topics.generations import read_generations
 from lakebackup.plan.topics.merge import Member, MergePlan, add_topics, choose, group_files
 from lakebackup.plan.topics.request import only_source
 from lakebackup.requests import RunRequest
-from lakebackup.rows.backups import Gap, Position
+from lakebackup.rows.backups import Backup, Gap, Position
 from lakebackup.rows.base import TOPICS, pick
 from lakebackup.rows.topics import Group
 from lakebackup.rules import layout, topic_settings
@@ -31,25 +33,21 @@ from lakebackup.store import manifest as sidecar
 from lakebackup.store import tombstones
 from lakebackup.store.behind import current_catalog
 from lakebackup.store.manifest import Manifest
+from lakebackup.store.reader import CatalogReader
+from lakebackup.store.writer import Session
 from lakebackup_jobs.kafka.format.registry import SCHEMAS_TOPIC
 from lakebackup_jobs.lifecycle.parts import parts_of, run_tasks
+from lakebackup_jobs.lifecycle.progress import Reporter
 from lakebackup_jobs.lifecycle.run import Life, backup_row
 from lakebackup_jobs.lifecycle.source import Source
 from lakebackup_jobs.lifecycle.tasks.numbers import next_backup, next_sequences
-from lakebackup_jobs.lifecycle.tasks.plan_shares import all_rows, clear, store_plan, stored_plan
+from lakebackup_jobs.lifecycle.tasks.plan_shares import PlanShares, all_rows, clear, store_plan, stored_plan
 from lakebackup_jobs.lifecycle.tasks.runner import of_files
+from lakebackup_jobs.lifecycle.tasks.totals import Totals
 from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.topics.resume import tasks_done
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from lakebackup.rows.backups import Backup
-    from lakebackup.store.reader import CatalogReader
-    from lakebackup.store.writer import Session
-    from lakebackup_jobs.lifecycle.progress import Reporter
-    from lakebackup_jobs.lifecycle.tasks.plan_shares import PlanShares
-    from lakebackup_jobs.lifecycle.tasks.totals import Totals
+from lakebackup_jobs.topics.tasks.decode import decode_backup
+from lakebackup_jobs.topics.tasks.merge import Merge, MergedFile, divide
 
 # When there are more tasks than this, a Spark task takes several.
 MOST_TASKS = 2_000
@@ -144,8 +142,6 @@ class TopicsMerge(Source[InProgress]):
         return InProgress(*next_backup(self.reader, work.source), None, self._fingerprint(plan))
 
     def prepare(self, draft: InProgress) -> InProgress:
-        from lakebackup_jobs.topics.tasks.merge import MergedFile, divide  # loads numba; a dry run needs none
-
         file = with_members(self.reader, self.chosen).plan_file("merge_files", **self._parameters)
         groups = group_files(all_rows(file, MergedFile), self.request.target_bytes, self._rolls())
         shares, self.ranks = divide(groups)
@@ -186,8 +182,6 @@ class TopicsMerge(Source[InProgress]):
         return {"source": self.workspace.source, "last": self.chosen.last.backup_id}
 
     def copy(self, draft: InProgress) -> Totals:
-        from lakebackup_jobs.topics.tasks.merge import Merge
-
         work, plan = self.workspace, self.chosen
         if plan.without:
             work.reporter.warning(
@@ -235,8 +229,6 @@ class TopicsMerge(Source[InProgress]):
 
     def _decode(self, draft: InProgress) -> None:
         """Write the rows decoded from the new data files: a prune deletes those of the merged files."""
-        from lakebackup_jobs.topics.tasks.decode import decode_backup
-
         work = self.workspace
         part_paths = [
             layout.parts_path(work.source, draft.backup_id, task) for task in range(draft.tasks or 0)
@@ -309,8 +301,6 @@ def _plan(request: MergeRequest, reader: CatalogReader, source: str) -> MergePla
 
 def with_members(reader: CatalogReader, plan: MergePlan) -> CatalogReader:
     """A reader with the relation `to_merge`: the backups that are merged."""
-    import pyarrow as pa
-
     backup_ids = pa.array([member.backup_id for member in plan.members], pa.string())
     return reader.with_rows("to_merge", pa.table({"backup_id": backup_ids}))
 

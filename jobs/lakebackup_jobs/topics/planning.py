@@ -3,30 +3,26 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Collection, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from lakebackup.errors import EnvironmentProblem
 from lakebackup.plan.parents import Choice, choose, covered_by, falls_short
+from lakebackup.plan.partitions import RegionState, TopicState
 from lakebackup.plan.topics.backup import BackupPlan, Prepared, plan_backup
 from lakebackup.plan.topics.generations import read_generations
 from lakebackup.rows.base import TOPICS
+from lakebackup.rows.topics import Group
 from lakebackup.rules import patterns
 from lakebackup.rules.kinds import require_kind_of
+from lakebackup.store.reader import CatalogReader
+from lakebackup_jobs.kafka.admin.cluster import Cluster
 from lakebackup_jobs.kafka.admin.groups import Groups, group_rows
 from lakebackup_jobs.kafka.client.epochs import record_times
 from lakebackup_jobs.kafka.format.offsets_log import OFFSETS_TOPIC, isolation_of
 from lakebackup_jobs.lifecycle.tasks.numbers import next_backup
 from lakebackup_jobs.topics import forks
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
-
-    from lakebackup.plan.partitions import RegionState, TopicState
-    from lakebackup.rows.topics import Group
-    from lakebackup.store.reader import CatalogReader
-    from lakebackup_jobs.kafka.admin.cluster import Cluster
-    from lakebackup_jobs.topics.request import BackupRequest
+from lakebackup_jobs.topics.request import BackupRequest
 
 
 def prepare(

@@ -8,29 +8,29 @@ answer changes (a clock, a random number, newer backups) cannot restore a mixtur
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
 
 from lakebackup.errors import UsageProblem
 from lakebackup.plan.topics.record_select import counting, order_of, require_columns
-from lakebackup.plan.topics.request import read_parts
+from lakebackup.plan.topics.request import RestoreRequest, read_parts
+from lakebackup.plan.topics.restore import RestorePlan
 from lakebackup.rules import layout
 from lakebackup.sql_engine.failures import task_errors
+from lakebackup.sql_engine.spark import streamed
+from lakebackup.storage import Storage
 from lakebackup.store.plan_file import write_plan_file
+from lakebackup.store.reader import CatalogReader
 from lakebackup.store.roots import destination_id
 from lakebackup_jobs.lifecycle.tasks.plan_shares import clear
 from lakebackup_jobs.query.record_query import select_on_spark
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pyspark.sql import DataFrame, SparkSession
-
-    from lakebackup.plan.topics.request import RestoreRequest
-    from lakebackup.plan.topics.restore import RestorePlan
-    from lakebackup.storage import Storage
-    from lakebackup.store.reader import CatalogReader
+from lakebackup_jobs.topics.tasks.stage import STAGED, Stage
 
 _SAMPLE = 5
 _ORDERS = {
@@ -58,9 +58,6 @@ class RecordSelect:
 
     def stage(self, storage: Storage, restore_id: str) -> RestorePlan:
         """Compute the result and write it as data files. Returns the plan that restores these files."""
-        from lakebackup.sql_engine.spark import streamed
-        from lakebackup_jobs.topics.tasks.stage import STAGED, Stage
-
         (topic,), folder = self._plan.topics, layout.restore_folder(restore_id)
         clear(storage, folder)
         regions = None if self._by_key else topic.regions
@@ -74,8 +71,6 @@ class RecordSelect:
 
     def preview(self) -> dict[str, Any]:
         """Return, for a dry run, what each partition gets, what is left out, and the first records."""
-        from pyspark.sql import functions as sf
-
         (topic,) = self._plan.topics
         size = sum((sf.coalesce(sf.length(name), sf.lit(0)) for name in ("key", "value")), sf.lit(0))
         with _own_errors():
@@ -103,8 +98,6 @@ class RecordSelect:
 
     def _shaped(self, rows: DataFrame) -> DataFrame:
         """Give the result the columns and types of records, and their order."""
-        from pyspark.sql import functions as sf
-
         types = {field.name: field.dataType.simpleString() for field in rows.schema.fields}
         require_columns(types, by_key=self._by_key)
         names = {name.lower(): kind for name, kind in types.items()}
@@ -141,8 +134,6 @@ def _text(value: bytes | bytearray) -> str:
 @contextmanager
 def _own_errors() -> Iterator[None]:
     """Turn Spark's errors about the SELECT into a UsageProblem."""
-    from pyspark.errors import PySparkException
-
     try:
         with task_errors():
             yield

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
+from lakebackup.plan.parents import Mode
+from lakebackup.plan.topics.backup import OnGap
 from lakebackup.plan.topics.generations import GROWTH
 from lakebackup.requests import RunRequest
 from lakebackup_jobs.kafka.format.registry import SCHEMAS_TOPIC
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from lakebackup.plan.parents import Mode
-    from lakebackup.plan.topics.backup import OnGap
-    from lakebackup_jobs.topics.forks import OnFork
+from lakebackup_jobs.topics.forks import OnFork
 
 
 @dataclass(frozen=True, slots=True)

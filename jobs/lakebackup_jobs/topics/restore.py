@@ -7,13 +7,16 @@ progress that the target recorded.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyspark.sql import SparkSession
 
 from lakebackup.errors import Incomplete, NotFound
 from lakebackup.plan.topics import saved
@@ -27,32 +30,24 @@ from lakebackup.plan.topics.request import (
 )
 from lakebackup.plan.topics.restore import RestorePlan, TopicPart, refusal, require_restorable
 from lakebackup.rules.times import format_ts
+from lakebackup.storage import Storage
 from lakebackup.storage.nesting import require_outside
+from lakebackup.store.reader import CatalogReader
 from lakebackup.store.roots import destination_id
 from lakebackup.store.translations import publish
 from lakebackup_jobs.kafka.admin.cluster import Denied
 from lakebackup_jobs.lifecycle.identity import micros
 from lakebackup_jobs.lifecycle.planning import planned
-from lakebackup_jobs.lifecycle.restore import Subject, restoring, unfinished
-from lakebackup_jobs.lifecycle.tasks.plan_shares import Share, store_plan, stored_plan
+from lakebackup_jobs.lifecycle.progress import Reporter
+from lakebackup_jobs.lifecycle.restore import RestoreRun, Subject, restoring, unfinished
+from lakebackup_jobs.lifecycle.tasks.plan_shares import PlanShares, Share, store_plan, stored_plan
 from lakebackup_jobs.lifecycle.tasks.runner import require_spark
 from lakebackup_jobs.lifecycle.workspace import Workspace
+from lakebackup_jobs.targets import Target
 from lakebackup_jobs.targets.kafka import target_of
+from lakebackup_jobs.targets.records import Records
 from lakebackup_jobs.topics.groups import GroupsRequest, move, short_of
 from lakebackup_jobs.topics.record_select import RecordSelect
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from pyspark.sql import SparkSession
-
-    from lakebackup.storage import Storage
-    from lakebackup.store.reader import CatalogReader
-    from lakebackup_jobs.lifecycle.progress import Reporter
-    from lakebackup_jobs.lifecycle.restore import RestoreRun
-    from lakebackup_jobs.lifecycle.tasks.plan_shares import PlanShares
-    from lakebackup_jobs.targets import Target
-
 
 # The obstacles that a user may accept, by reason, and what the audit log calls a restore in spite of them.
 _ACCEPTED = {
@@ -163,7 +158,6 @@ def _carry_out(
         roots = roots.including(destination_id(run.storage), run.storage.uri)
     shares = shares or store_partitions(run.storage, run.folder, plan)
     reporter.start(plan.entries, plan.bytes, "restore")
-    from lakebackup_jobs.targets.records import Records
 
     with shares.task_progress().watched(reporter.update, reporter.warning):
         outcomes = target.write(Records(work.task_cluster, shares, plan, run.restore_id, roots))

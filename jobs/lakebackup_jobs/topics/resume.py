@@ -6,29 +6,24 @@ part. A full backup starts over, as does a backup whose parent, positions or req
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lakebackup import requests
 from lakebackup.errors import Damaged, NotFound
-from lakebackup.plan.topics.backup import Prepared
+from lakebackup.plan.partitions import Range, RegionState
+from lakebackup.plan.topics.backup import Prepared, Split
 from lakebackup.rules import layout
-from lakebackup.storage import working
+from lakebackup.storage import Storage, working
+from lakebackup.store.reader import CatalogReader
+from lakebackup_jobs.kafka.admin.cluster import Cluster
 from lakebackup_jobs.kafka.format.container import FileReader
 from lakebackup_jobs.lifecycle.tasks.numbers import latest_number
+from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.topics import forks
+from lakebackup_jobs.topics.request import BackupRequest
 from lakebackup_jobs.topics.tasks.copy import BACKUP_ID
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from lakebackup.plan.partitions import Range, RegionState
-    from lakebackup.plan.topics.backup import Split
-    from lakebackup.storage import Storage
-    from lakebackup.store.reader import CatalogReader
-    from lakebackup_jobs.kafka.admin.cluster import Cluster
-    from lakebackup_jobs.lifecycle.workspace import Workspace
-    from lakebackup_jobs.topics.request import BackupRequest
 
 # Two requests are for the same backup if these fields are equal. Fields that are added to requests later are
 # compared too, unless they are in _ELSE.

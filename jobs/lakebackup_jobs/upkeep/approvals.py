@@ -3,18 +3,14 @@ Java."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
-from lakebackup.errors import Damaged, NotFound, UsageProblem
+from lakebackup.errors import Damaged, LakebackupError, NotFound, UsageProblem
+from lakebackup.store.reader import CatalogReader
 from lakebackup.store.trust import Approvals, Claim
 from lakebackup_jobs.logs import task
 from lakebackup_jobs.upkeep import policies
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from lakebackup.errors import LakebackupError
-    from lakebackup.store.reader import CatalogReader
 
 
 def claims(reader: CatalogReader, unreadable: Callable[[LakebackupError], object]) -> Iterator[Claim]:

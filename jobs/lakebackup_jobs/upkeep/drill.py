@@ -9,12 +9,15 @@ import secrets
 import shutil
 import tempfile
 import time
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyspark.sql import SparkSession
 
 from lakebackup.errors import (
     Busy,
@@ -36,21 +39,14 @@ from lakebackup.storage.local import writing_to
 from lakebackup.storage.nesting import require_outside
 from lakebackup.storage.scratch_folder import FolderLock, sweep
 from lakebackup.store.lease import is_held
+from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.lifecycle.identity import holder, micros
+from lakebackup_jobs.lifecycle.progress import Reporter
 from lakebackup_jobs.lifecycle.scratch import findings
 from lakebackup_jobs.lifecycle.tasks.plan_shares import clear
 from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.query import record_query
-from lakebackup_jobs.upkeep.trial import Means, trial_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from pyspark.sql import SparkSession
-
-    from lakebackup.store.reader import CatalogReader
-    from lakebackup_jobs.lifecycle.progress import Reporter
-    from lakebackup_jobs.upkeep.trial import Trial
+from lakebackup_jobs.upkeep.trial import Means, Trial, trial_of
 
 #: The prefix of the scratch folders of drills, by which the query drill_speed recognizes their restores.
 PREFIX = "lakebackup-drill-"

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from lakebackup.recovery.exchange import EXCHANGED, Form, export
+from lakebackup.recovery.exchange import EXCHANGED, Form, RowsFile, export
 from lakebackup.requests import Request
 from lakebackup.storage import open_storage
 from lakebackup.storage.nesting import require_outside
 from lakebackup.store.reader import CatalogReader
+from lakebackup_jobs.lifecycle.progress import Reporter
 from lakebackup_jobs.lifecycle.workspace import Workspace
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from lakebackup.recovery.exchange import RowsFile
-    from lakebackup_jobs.lifecycle.progress import Reporter
 
 
 @dataclass(frozen=True, slots=True)

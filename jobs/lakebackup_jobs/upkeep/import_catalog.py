@@ -9,42 +9,39 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import groupby
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
 
 from lakebackup.errors import EnvironmentProblem, NotFound, Refused, UsageProblem
+from lakebackup.plan.upkeep.import_backups import BackupsPlan
 from lakebackup.recovery.exchange import EXCHANGED, read_index, require_whole
 from lakebackup.recovery.import_reader import MANIFESTS, ImportFile, import_files
 from lakebackup.recovery.imports import Import, append, read_import, sweep, write_import, write_rows
 from lakebackup.requests import Request
+from lakebackup.rows.backups import Backup
+from lakebackup.rows.base import State
 from lakebackup.rows.upkeep import Audit
 from lakebackup.rules import layout
 from lakebackup.sql_engine.failures import task_errors
 from lakebackup.storage import open_storage
 from lakebackup.storage.uris import normalized
+from lakebackup.store.lease import Lease
+from lakebackup.store.reader import CatalogReader
 from lakebackup.store.roots import Roots, destination_id
 from lakebackup.store.trust import Approvals, destination_claim
+from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.lifecycle.identity import holder, micros
+from lakebackup_jobs.lifecycle.progress import Reporter
 from lakebackup_jobs.lifecycle.tasks.progress import TaskCounters
 from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.upkeep.import_rows import SHOWN_ROWS, Resolver
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-
-    from pyspark.sql import DataFrame, SparkSession
-
-    from lakebackup.plan.upkeep.import_backups import BackupsPlan
-    from lakebackup.rows.backups import Backup
-    from lakebackup.rows.base import State
-    from lakebackup.store.lease import Lease
-    from lakebackup.store.reader import CatalogReader
-    from lakebackup.store.writer import CatalogWriter
-    from lakebackup_jobs.lifecycle.progress import Reporter
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,20 +4,20 @@ into the lifetimes of files (in which backup each was added, and in which it was
 from __future__ import annotations
 
 import io
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, BinaryIO, cast
+from typing import Any, BinaryIO, cast
+
+from pyspark import StorageLevel
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as sf
 
 from lakebackup.errors import Refused, UsageProblem
 from lakebackup.plan.upkeep.import_backups import BackupsPlan, counted, numbered, plan_backups
 from lakebackup.recovery.import_reader import MANIFESTS, ImportFile, ImportRows, import_spark_schema
 from lakebackup.rows.tables import OF_BACKUPS, spark_columns
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from pyspark.sql import Column, DataFrame, SparkSession
-
-    from lakebackup_jobs.lifecycle.tasks.progress import TaskCounters
+from lakebackup.sql_engine.spark import SparkEngine
+from lakebackup_jobs.lifecycle.tasks.progress import TaskCounters
 
 SHOWN_ROWS = 20
 _BUFFER = 1 << 20
@@ -78,8 +78,6 @@ class Resolver:
         mirror: bool,
         counters: TaskCounters | None = None,
     ) -> None:
-        from lakebackup.sql_engine.spark import SparkEngine
-
         self._spark, self._files, self._catalog_backups = spark, files, held
         self._engine = SparkEngine(spark, catalog_uri)
         self._is_export, self._source_kind, self._mirror = whole, source_kind, mirror
@@ -212,8 +210,6 @@ class Resolver:
         return {row["backup_id"]: row for row in self._engine.rows("import_totals")}
 
     def _persist(self, frame: DataFrame) -> DataFrame:
-        from pyspark import StorageLevel
-
         self._persisted.append(frame.persist(StorageLevel.DISK_ONLY))
         return self._persisted[-1]
 
@@ -241,8 +237,6 @@ def _column_names(table: str) -> list[str]:
 
 def _widen(frame: DataFrame, table: str) -> DataFrame:
     """Return a frame with every importable column of a table; those that it lacks are null."""
-    from pyspark.sql import functions as sf
-
     missing = {
         field.name: sf.lit(None).cast(field.dataType)
         for field in import_spark_schema(table)
@@ -252,6 +246,4 @@ def _widen(frame: DataFrame, table: str) -> DataFrame:
 
 
 def _is_in(column: str, values: Sequence[object]) -> Column:
-    from pyspark.sql import functions as sf
-
     return sf.col(column).isin(list(values))

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from shlex import quote
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lakebackup.rules.times import format_ts
-
-if TYPE_CHECKING:
-    from lakebackup.store.reader import CatalogReader
+from lakebackup.store.reader import CatalogReader
 
 
 def next_run(reader: CatalogReader, source: str | None, now: int) -> dict[str, Any] | None:

@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lakebackup.errors import Refused
 from lakebackup.requests import Request
 from lakebackup.rows.tables import TABLES
-from lakebackup.storage import open_storage
+from lakebackup.sql_engine.delta.table import open_table
+from lakebackup.storage import Storage, open_storage
 from lakebackup.store.lease import held
 from lakebackup.store.reader import CatalogReader
 from lakebackup.store.writer import FOLDED
 from lakebackup_jobs.lifecycle import leftovers
+from lakebackup_jobs.lifecycle.progress import Reporter
 from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.logs.restore import job as restore_log
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from lakebackup.storage import Storage
-    from lakebackup_jobs.lifecycle.progress import Reporter
 
 Held = dict[str, int]
 DAY_MS = 86_400_000
@@ -88,8 +85,6 @@ def _retention_ms(retain_ms: int, reader: CatalogReader, storage: Storage) -> in
 
 def _table_size(catalog_uri: str, table: str) -> Held:
     """Return the files and bytes of the table's newest version, and those in its folder."""
-    from lakebackup.sql_engine.delta.table import open_table
-
     uri = f"{catalog_uri}/{table}"
     log = f"{table}/_delta_log/"
     objects = [

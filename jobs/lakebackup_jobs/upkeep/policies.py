@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import re
 import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from shlex import quote
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from lakebackup.errors import NotFound, UsageProblem
 from lakebackup.plan.upkeep.prune import KEEP_RULES
@@ -27,9 +28,7 @@ from lakebackup.store.reader import CatalogReader
 from lakebackup.store.trust import HINT, Approvals, Claim, Unapproved
 from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.lifecycle.identity import holder
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+from lakebackup_jobs.topics.announce import forget_owned
 
 Kind = Literal["differential", "cumulative"]
 _MODES: Mapping[str, str] = {"differential": "incr-diff", "cumulative": "incr-accu"}
@@ -107,8 +106,6 @@ def set_policy(destination: str, catalog: str | None, name: str, change: Change)
         text = json.dumps(list(patterns)) if patterns else None
         writer.record(PolicyTopics(source=source, at=policy.at, actor=policy.actor, patterns=text))
         if policy.full_schedule or policy.incremental_schedule:
-            from lakebackup_jobs.topics.announce import forget_owned
-
             forget_owned(CatalogReader(destination, catalog), writer, source)
     return {**asdict(policy), "command": _words(policy.command), "patterns": list(patterns)}
 

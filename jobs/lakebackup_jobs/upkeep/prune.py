@@ -14,18 +14,23 @@ The manifests and parts of deleted backups stay as proof.
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, astuple, dataclass
 from itertools import groupby
 from operator import attrgetter
 from shlex import quote
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyspark.sql import SparkSession
 
 from lakebackup.errors import Busy, Refused, UsageProblem
 from lakebackup.plan.topics.request import only_source
 from lakebackup.plan.upkeep.prune import (
+    Cut,
     Held,
     ImportedPrune,
     Leaving,
+    Portion,
     PrunePlan,
     QueuesPrune,
     SnapshotsPrune,
@@ -41,28 +46,20 @@ from lakebackup.requests import Request
 from lakebackup.rows.base import ARCHIVE, CHANGES, QUEUES, SNAPSHOT
 from lakebackup.rules import layout
 from lakebackup.rules.kinds import KINDS, only_one
-from lakebackup.rules.retention import AS_SET, Limits
+from lakebackup.rules.retention import AS_SET, Limits, Rule
 from lakebackup.rules.stored_json import object_of
 from lakebackup.rules.times import format_ts
+from lakebackup.sql_engine import EngineChoice
+from lakebackup.storage import Storage
 from lakebackup.store.behind import current_catalog
 from lakebackup.store.lease import is_held
 from lakebackup.store.reader import CatalogReader
+from lakebackup.store.tombstones import Prune
 from lakebackup_jobs.lifecycle.deletion.executor import Deletion
 from lakebackup_jobs.lifecycle.planning import planned
+from lakebackup_jobs.lifecycle.progress import Reporter
 from lakebackup_jobs.lifecycle.tasks.plan_shares import regions_of
 from lakebackup_jobs.lifecycle.workspace import Workspace
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from pyspark.sql import SparkSession
-
-    from lakebackup.plan.upkeep.prune import Cut, Portion
-    from lakebackup.rules.retention import Rule
-    from lakebackup.sql_engine import EngineChoice
-    from lakebackup.storage import Storage
-    from lakebackup.store.tombstones import Prune
-    from lakebackup_jobs.lifecycle.progress import Reporter
 
 # An unfinished restore protects its files for this long after its start.
 HOLD_MS = 7 * 86_400_000

@@ -5,18 +5,18 @@ from __future__ import annotations
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyspark.sql import SparkSession
 
 from lakebackup.errors import EnvironmentProblem, Incomplete
+from lakebackup.recovery.rebuild import rebuild, sources
 from lakebackup.requests import Request
+from lakebackup.store.lease import Lease
 from lakebackup_jobs.kafka.format.registry import SCHEMAS_TOPIC
+from lakebackup_jobs.lifecycle.progress import Reporter
 from lakebackup_jobs.lifecycle.workspace import Workspace
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from lakebackup.store.lease import Lease
-    from lakebackup_jobs.lifecycle.progress import Reporter
+from lakebackup_jobs.topics.tasks.decode import decode_again
 
 # A little longer than the lease of a killed run lasts. Most batches of a stream take less time.
 _WAIT_S = 90.0
@@ -35,8 +35,6 @@ def run(request: RebuildRequest, *, spark: SparkSession | None = None, reporter:
     Raises Refused (the catalog holds backups), Busy (a run is at work on a source), Incomplete (some
     manifests could not be used; all other backups were rebuilt).
     """
-    from lakebackup.recovery.rebuild import rebuild
-    from lakebackup_jobs.topics.tasks.decode import decode_again
 
     def report_progress(count: int, total: int) -> None:
         if not count:
@@ -73,8 +71,6 @@ def _leases(work: Workspace, stack: ExitStack) -> list[Lease]:
     Without leases, a run that commits during the rebuild would number its backup by a catalog that lacks the
     others, and the rows of a backup that is just being published would be added twice.
     """
-    from lakebackup.recovery.rebuild import sources
-
     try:
         return [
             stack.enter_context(work.lease(f"source-{source}", wait_s=_WAIT_S))

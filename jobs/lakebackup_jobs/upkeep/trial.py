@@ -7,35 +7,48 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
+import pyarrow as pa
+import pyarrow.dataset as ds
+from pyspark.sql import SparkSession
+
+from lakebackup.plan.logs.restore import LogRestorePlan, LogRestoreRequest
+from lakebackup.plan.logs.restore import plan_restore as plan_log_restore
+from lakebackup.plan.queues.restore import QueueRestorePlan, QueueRestoreRequest
+from lakebackup.plan.queues.restore import plan_restore as plan_queue_restore
+from lakebackup.plan.snapshots.restore import SnapshotRestorePlan, SnapshotRestoreRequest
+from lakebackup.plan.snapshots.restore import plan_restore as plan_snapshot_restore
+from lakebackup.plan.topics.request import RestoreRequest
+from lakebackup.plan.topics.request import plan_restore as plan_topic_restore
+from lakebackup.plan.topics.restore import RestorePlan
+from lakebackup.requests import RunRequest
 from lakebackup.rows.base import CHANGES, QUEUES, SNAPSHOT
 from lakebackup.rules import layout
+from lakebackup.sql_engine.delta.dataset import small_or_dataset
+from lakebackup.sql_engine.delta.table import open_table
+from lakebackup.sql_engine.lazy_dataset import LazyDataset
 from lakebackup.storage import open_storage
+from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.lifecycle.planning import planned
+from lakebackup_jobs.lifecycle.progress import Reporter
 from lakebackup_jobs.lifecycle.tasks.runner import of_restored_files
 from lakebackup_jobs.lifecycle.tasks.task import run_all
 from lakebackup_jobs.lifecycle.workspace import Workspace
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    import pyarrow as pa
-    import pyarrow.dataset as ds
-    from pyspark.sql import SparkSession
-
-    from lakebackup.plan.logs.restore import LogRestorePlan, LogRestoreRequest
-    from lakebackup.plan.queues.restore import QueueRestorePlan, QueueRestoreRequest
-    from lakebackup.plan.snapshots.restore import SnapshotRestorePlan, SnapshotRestoreRequest
-    from lakebackup.plan.topics.request import RestoreRequest
-    from lakebackup.plan.topics.restore import RestorePlan
-    from lakebackup.requests import RunRequest
-    from lakebackup.store.reader import CatalogReader
-    from lakebackup_jobs.lifecycle.progress import Reporter
+from lakebackup_jobs.logs.restore import job
+from lakebackup_jobs.query.record_query import select
+from lakebackup_jobs.queues.restore import trial
+from lakebackup_jobs.queues.restore.scan_task import ALL
+from lakebackup_jobs.snapshots import restore as snapshots
+from lakebackup_jobs.snapshots.restore import store_shares
+from lakebackup_jobs.topics import restore as topics
+from lakebackup_jobs.topics.restore import store_partitions
+from lakebackup_jobs.upkeep.trial_task import CompareRecords, CompareRestoredFiles, named, restored_records
 
 _BATCH = 1_000
 
@@ -129,8 +142,6 @@ def trial_of(row: Mapping[str, Any], folder: str, means: Means) -> Trial:
 class _Topics(Trial):
     @cached_property
     def request(self) -> RestoreRequest:
-        from lakebackup.plan.topics.request import RestoreRequest
-
         return RestoreRequest(
             **self.means.given,
             source=self.row["source"],
@@ -142,8 +153,6 @@ class _Topics(Trial):
 
     @cached_property
     def plan(self) -> RestorePlan:
-        from lakebackup.plan.topics.request import plan_restore as plan_topic_restore
-
         plan: RestorePlan = self._planned(partial(plan_topic_restore, self.request))
         return plan
 
@@ -152,15 +161,10 @@ class _Topics(Trial):
         return Amount(self.plan.files, self.plan.bytes, self.plan.entries)
 
     def restore(self) -> str:
-        from lakebackup_jobs.topics import restore as topics
-
         return f"{topics.run(self.request, **self._run)['entries']} records restored"
 
     def differences(self) -> str | None:
         """Compare every record of every partition, in order and byte by byte."""
-        from lakebackup_jobs.topics.restore import store_partitions
-        from lakebackup_jobs.upkeep.trial_task import CompareRecords, named
-
         shares = store_partitions(open_storage(self.folder), "compare/", self.plan)
         job = CompareRecords(
             shares=shares,
@@ -176,22 +180,16 @@ class _Topics(Trial):
         return named([row.different for row in rows], "partitions")
 
     def relation(self) -> ds.Dataset:
-        from lakebackup_jobs.upkeep.trial_task import restored_records
-
         return restored_records(self.reader, self.row["source"], f"{self.restored}/topics")
 
 
 class _Snapshot(Trial):
     @cached_property
     def request(self) -> SnapshotRestoreRequest:
-        from lakebackup.plan.snapshots.restore import SnapshotRestoreRequest
-
         return SnapshotRestoreRequest(**self.means.given, folder=self.restored, backup=self.row["backup_id"])
 
     @cached_property
     def plan(self) -> SnapshotRestorePlan:
-        from lakebackup.plan.snapshots.restore import plan_restore as plan_snapshot_restore
-
         plan: SnapshotRestorePlan = self._planned(partial(plan_snapshot_restore, self.request))
         return plan
 
@@ -200,15 +198,10 @@ class _Snapshot(Trial):
         return Amount(self.plan.files, self.plan.bytes, self.plan.files)
 
     def restore(self) -> str:
-        from lakebackup_jobs.snapshots import restore as snapshots
-
         return f"{snapshots.run(self.request, **self._run)['files']} files restored"
 
     def differences(self) -> str | None:
         """Compare every file by its size and SHA-256, and the number of files."""
-        from lakebackup_jobs.snapshots.restore import store_shares
-        from lakebackup_jobs.upkeep.trial_task import CompareRestoredFiles, named
-
         storage = open_storage(f"{self.folder}/compare")
         shares = store_shares(storage, self.plan)
         job = CompareRestoredFiles(shares, self.restored)
@@ -234,8 +227,6 @@ class _Log(Trial):
 
     @cached_property
     def request(self) -> LogRestoreRequest:
-        from lakebackup.plan.logs.restore import LogRestoreRequest
-
         return LogRestoreRequest(
             **self.means.given,
             name=self.row["source"],
@@ -248,8 +239,6 @@ class _Log(Trial):
 
     @cached_property
     def plan(self) -> LogRestorePlan:
-        from lakebackup.plan.logs.restore import plan_restore as plan_log_restore
-
         plan: LogRestorePlan = self._planned(partial(plan_log_restore, self.request))
         return plan
 
@@ -263,8 +252,6 @@ class _Log(Trial):
         return Amount(log.files + full["files"], log.bytes + full["bytes"], log.entries + full["entries"])
 
     def restore(self) -> str:
-        from lakebackup_jobs.logs.restore import job
-
         result = job.run(self.request, **self._run)
         self._entries = int(result["entries"])
         gaps = f", over gaps: {len(result['obstacles'])}" if result["obstacles"] else ""
@@ -287,8 +274,6 @@ class _Log(Trial):
         return None if row_count == self._entries else f"{row_count} rows are there, not {self._entries}"
 
     def _count(self, rows: str, tables: Mapping[str, pa.Table | ds.Dataset]) -> int:
-        from lakebackup_jobs.query.record_query import select
-
         answer = select(self.reader, f"SELECT COUNT(*) AS n FROM ({rows}) AS r", more=tables)  # noqa: S608
         return int(answer.rows.read_all()["n"][0].as_py())
 
@@ -301,8 +286,6 @@ class _Queues(Trial):
 
     @cached_property
     def request(self) -> QueueRestoreRequest:
-        from lakebackup.plan.queues.restore import QueueRestoreRequest
-
         return QueueRestoreRequest(
             **self.means.given,
             source=self.row["source"],
@@ -313,9 +296,6 @@ class _Queues(Trial):
 
     @cached_property
     def plan(self) -> QueueRestorePlan:
-        from lakebackup.plan.queues.restore import plan_restore as plan_queue_restore
-        from lakebackup_jobs.queues.restore.scan_task import ALL
-
         return plan_queue_restore(self.request, self.reader, lambda *_: ALL)
 
     @cached_property
@@ -336,8 +316,6 @@ class _Queues(Trial):
         return self.snapshot.room
 
     def restore(self) -> str:
-        from lakebackup_jobs.queues.restore import trial
-
         return trial.run(self.request, **self._run)
 
     def differences(self) -> str | None:
@@ -350,18 +328,11 @@ class _Queues(Trial):
 
 def _table(uri: str) -> pa.Table | ds.Dataset:
     """Open a Delta table as rows."""
-    from lakebackup.sql_engine.delta.dataset import small_or_dataset
-    from lakebackup.sql_engine.delta.table import open_table
-
     return small_or_dataset(uri, open_table(uri))
 
 
 def _list_files(folder: str) -> ds.Dataset:
     """Return the files below a folder as rows: the path relative to the folder, and the bytes."""
-    import pyarrow as pa
-
-    from lakebackup.sql_engine.lazy_dataset import LazyDataset
-
     schema = pa.schema([("path", pa.string()), ("bytes", pa.int64())])
 
     def rows() -> Iterator[dict[str, Any]]:

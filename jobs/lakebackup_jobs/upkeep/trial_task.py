@@ -5,31 +5,30 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
 
 from lakebackup.errors import Damaged
+from lakebackup.plan.records import Wanted
 from lakebackup.rules.layout import topic_folder
 from lakebackup.rules.schema_ids import schema_ids
-from lakebackup_jobs.kafka.format.stored import open_verified
-from lakebackup_jobs.lifecycle.tasks.task import Task
+from lakebackup.sql_engine.guard.records import COLUMNS
+from lakebackup.sql_engine.lazy_dataset import LazyDataset
+from lakebackup.store.reader import CatalogReader
+from lakebackup_jobs.kafka.format.container import FileReader
+from lakebackup_jobs.kafka.format.read_records import ReadRecords, RecordFile, schema_of
+from lakebackup_jobs.kafka.format.records import Columns, within
+from lakebackup_jobs.kafka.format.stored import StoredFile, open_verified
+from lakebackup_jobs.kafka.format.values import Decoder
+from lakebackup_jobs.lifecycle.tasks.plan_shares import PlanShares
+from lakebackup_jobs.lifecycle.tasks.task import Task, Work
 from lakebackup_jobs.targets.records import ReadJob
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    import pyarrow as pa
-    import pyarrow.dataset as ds
-
-    from lakebackup.store.reader import CatalogReader
-    from lakebackup_jobs.kafka.format.container import FileReader
-    from lakebackup_jobs.kafka.format.read_records import RecordFile
-    from lakebackup_jobs.kafka.format.records import Columns
-    from lakebackup_jobs.kafka.format.stored import StoredFile
-    from lakebackup_jobs.lifecycle.tasks.plan_shares import PlanShares
-    from lakebackup_jobs.lifecycle.tasks.task import Work
 
 _COLUMNS = "different STRING, error STRING"
 _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -85,8 +84,6 @@ class CompareRecords(ReadJob, Task):
         return {"different": f"{topic}-{first.region}: {difference}"}
 
     def _backed_up_blocks(self, files: Iterable[StoredFile]) -> Iterator[Columns]:
-        from lakebackup_jobs.kafka.format.records import within
-
         for file in files:
             for block in open_verified(self.roots, file):
                 yield within(block, self.from_ts, self.to_ts)
@@ -104,8 +101,6 @@ def _digest(blocks: Iterable[Columns]) -> tuple[int, str]:
 
 def _restored_files(folder: str) -> Iterator[FileReader]:
     """Yield the data files of a restored partition, in the order of their records."""
-    from lakebackup_jobs.kafka.format.container import FileReader
-
     for path in sorted(Path(folder).glob("*")):
         with path.open("rb") as stream:
             yield FileReader(stream, str(path))
@@ -150,12 +145,6 @@ def restored_records(reader: CatalogReader, source: str, folder: str) -> ds.Data
 
     `folder` has a folder for each topic.
     """
-    from lakebackup.plan.records import Wanted
-    from lakebackup.sql_engine.guard.records import COLUMNS
-    from lakebackup.sql_engine.lazy_dataset import LazyDataset
-    from lakebackup_jobs.kafka.format.read_records import ReadRecords, schema_of
-    from lakebackup_jobs.kafka.format.values import Decoder
-
     decoder = Decoder(schema_ids(reader.rows("value_schemas", source=source)))
     job = ReadRecords(tuple(COLUMNS), Wanted(), None, reader.destinations(), decoder, None)
 
@@ -169,8 +158,6 @@ def restored_records(reader: CatalogReader, source: str, folder: str) -> ds.Data
 
 def _as_record_file(source: str, partition: Path, opened: FileReader) -> RecordFile:
     """Describe a restored file: the columns that are the same for all its records come from this."""
-    from lakebackup_jobs.kafka.format.read_records import RecordFile
-
     return RecordFile(
         scope=partition.parent.name,
         epoch="",

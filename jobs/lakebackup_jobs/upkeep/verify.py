@@ -13,10 +13,14 @@ from __future__ import annotations
 
 import json
 import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
 
 from lakebackup.errors import Busy, Damaged, Incomplete, LakebackupError, NotFound, Refused
 from lakebackup.formats.logs.cipher import LogKeys
@@ -24,14 +28,18 @@ from lakebackup.requests import RunRequest
 from lakebackup.rows.base import QUEUES
 from lakebackup.rows.upkeep import Check
 from lakebackup.rules import layout
+from lakebackup.sql_engine import EngineChoice
 from lakebackup.sql_engine.delta.dataset import dataset
 from lakebackup.sql_engine.delta.table import open_table
-from lakebackup.storage import open_storage
+from lakebackup.storage import Storage, open_storage
 from lakebackup.store import tombstones
-from lakebackup.store.plan_file import write_plan_file
+from lakebackup.store.plan_file import PlanFile, write_plan_file
 from lakebackup.store.reader import CatalogReader
+from lakebackup.store.roots import Roots
+from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.lifecycle.identity import micros
 from lakebackup_jobs.lifecycle.planning import planned
+from lakebackup_jobs.lifecycle.progress import Reporter
 from lakebackup_jobs.lifecycle.scratch import findings
 from lakebackup_jobs.lifecycle.tasks.plan_shares import MOST_TASKS, clear, weighed
 from lakebackup_jobs.lifecycle.tasks.progress import TaskProgress
@@ -46,22 +54,11 @@ from lakebackup_jobs.upkeep.verify_task import (
     CheckShares,
     CheckSidecars,
     ListObjects,
+    Look,
     LookShare,
+    Mode,
     NameOrphans,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from pyspark.sql import SparkSession
-
-    from lakebackup.sql_engine import EngineChoice
-    from lakebackup.storage import Storage
-    from lakebackup.store.plan_file import PlanFile
-    from lakebackup.store.roots import Roots
-    from lakebackup.store.writer import CatalogWriter
-    from lakebackup_jobs.lifecycle.progress import Reporter
-    from lakebackup_jobs.upkeep.verify_task import Look, Mode
 
 # A younger object may belong to a backup that has not committed yet.
 GRACE_MS = 3_600_000
@@ -192,7 +189,6 @@ class _Check:
 
     def _listings(self, storages: Mapping[str, Storage], size: int) -> list[LookShare]:
         """Record the folders to list: all folders that may hold objects that no backup names."""
-        import pyarrow as pa
 
         def of_queues(source: str) -> bool:
             kinds = {row["source_kind"] for row in self.reader.rows("source_kinds", source=source)}

@@ -6,15 +6,19 @@ import hashlib
 import io
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import groupby
 from operator import itemgetter
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakebackup.errors import Damaged, NotFound, Refused, UsageProblem
+from lakebackup.formats.logs.cipher import LogKeys
 from lakebackup.formats.logs.events import DEFAULT
 from lakebackup.formats.logs.logfile import FORMAT as LOG
 from lakebackup.formats.logs.logfile import read_log_file
@@ -26,23 +30,18 @@ from lakebackup.rows.upkeep import Check, StorageObject
 from lakebackup.rules import layout
 from lakebackup.sql_engine.worker import in_batches
 from lakebackup.storage import Storage, open_storage
+from lakebackup.store.delta_append import FrameWriter
 from lakebackup.store.manifest import read_manifest
+from lakebackup.store.plan_file import PlanFile
+from lakebackup.store.roots import Roots
+from lakebackup_jobs.kafka.format.container import FileReader
+from lakebackup_jobs.kafka.format.records import BlockStats, Columns
 from lakebackup_jobs.kafka.key_sums import SEALED_BYTES, whole
+from lakebackup_jobs.lifecycle.tasks.plan_shares import Share
 from lakebackup_jobs.lifecycle.tasks.progress import TaskProgress
 from lakebackup_jobs.lifecycle.tasks.task import Task
+from lakebackup_jobs.queues.messages import read_messages
 from lakebackup_jobs.snapshots.ranges import Ranges
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    import pyarrow as pa
-
-    from lakebackup.formats.logs.cipher import LogKeys
-    from lakebackup.store.delta_append import FrameWriter
-    from lakebackup.store.plan_file import PlanFile
-    from lakebackup.store.roots import Roots
-    from lakebackup_jobs.kafka.format.records import BlockStats, Columns
-    from lakebackup_jobs.lifecycle.tasks.plan_shares import Share
 
 Row = Mapping[str, Any]
 Mode = Literal["stat", "hash", "decode"]
@@ -185,8 +184,6 @@ def _compare_sha256(sha256: str, file: Row) -> Outcome | None:
 
 def _decode(data: bytes, file: Row) -> Outcome:
     """Decode every record and compare the totals with the catalog's."""
-    from lakebackup_jobs.kafka.format.container import FileReader
-
     stats: BlockStats | None = None
     tids: list[int] = []
     try:
@@ -213,16 +210,12 @@ def _decode(data: bytes, file: Row) -> Outcome:
 
 def _merge_tids(tids: list[int], columns: Columns, names: HeaderNames, path: str) -> list[int]:
     """Return the least and the greatest of `tids` and of the tids of a block; [] before the first message."""
-    from lakebackup_jobs.queues.messages import read_messages
-
     bounds = read_messages(columns, names, path).bounds
     return [min([bounds[0], *tids]), max([bounds[1], *tids])] if bounds else tids
 
 
 def _decode_log(storage: Storage, file: Row, keys: LogKeys | None) -> Outcome:
     """Read every record of a log file and compare the totals with the catalog's."""
-    import pyarrow.compute as pc
-
     ts = "start_ts" if file["cf"] == DEFAULT else "commit_ts"
     entries, bounds = 0, set[int]()
     try:

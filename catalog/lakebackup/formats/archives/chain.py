@@ -12,24 +12,21 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from lakebackup.errors import Damaged, Refused
 from lakebackup.formats.archives import meta, tree
 from lakebackup.formats.archives.cbb import Summary
+from lakebackup.formats.archives.tree import Found
 from lakebackup.rows.backups import Backup, DataFile, Position
 from lakebackup.rows.base import ARCHIVE
 from lakebackup.rows.digest import Digest
 from lakebackup.rows.tables import json_line
 from lakebackup.rules import layout
 from lakebackup.rules.kinds import require_kind
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    from lakebackup.formats.archives.tree import Found
 
 #: A bucket has no epoch. After a rollback of a vbucket, a backup starts below its parent's end position.
 EPOCH = "-"

@@ -8,16 +8,12 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 from lakebackup.errors import Damaged, Refused
 from lakebackup.formats.archives.cbb import ELSEWHERE, MOST_VBUCKETS
-from lakebackup.formats.archives.tree import FAILOVER, META, SEQNO
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
-    from lakebackup.formats.archives.tree import Found
+from lakebackup.formats.archives.tree import FAILOVER, META, SEQNO, Found
 
 _MAX_BYTES = 16 << 20
 _BASELINE_KEYS = ("pred", "baselines")

@@ -8,17 +8,14 @@ layout of cbbackup before 3.0.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 from urllib.parse import quote_plus, unquote_plus
 
 from lakebackup.errors import Damaged, NotFound, Refused
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from lakebackup.storage import ObjectStat
+from lakebackup.storage import ObjectStat
 
 Kind = Literal["full", "differential", "cumulative"]
 KINDS: dict[str, Kind] = {"full": "full", "diff": "differential", "accu": "cumulative"}

@@ -15,6 +15,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
 from lakebackup.errors import Damaged, NotFound, UsageProblem
 from lakebackup.storage.private import require_own
 
@@ -35,16 +38,11 @@ class Cipher:
 
     def seal(self, data: bytes, path: str) -> bytes:
         """Encrypt `data`, to be stored at `path`. The result is 28 bytes longer."""
-        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-
         nonce = secrets.token_bytes(NONCE_BYTES)
         return nonce + AESGCM(self.key).encrypt(nonce, data, path.encode())
 
     def open(self, data: bytes | memoryview, path: str) -> bytes | None:
         """Decrypt the result of `seal`. Returns None if the key, the path or the data differ."""
-        from cryptography.exceptions import InvalidTag
-        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-
         if len(data) < NONCE_BYTES + 16:
             return None
         try:

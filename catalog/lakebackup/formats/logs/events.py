@@ -8,10 +8,9 @@ values. Feeds of committed rows (Debezium) have only events of family `write`, w
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-if TYPE_CHECKING:
-    import pyarrow as pa
+import pyarrow as pa
 
 Domain = Literal["tso", "ms"]
 
@@ -39,8 +38,6 @@ def captured_schema() -> pa.Schema:
     later of two writes of a key has the greater (commit_ts, seq, sub). offset: of the event's message in its
     partition of the feed.
     """
-    import pyarrow as pa
-
     return pa.schema(
         [
             pa.field("store", pa.string(), nullable=False),
@@ -57,8 +54,6 @@ def captured_schema() -> pa.Schema:
 @cache
 def stored_schema() -> pa.Schema:
     """The columns of an event in a log file. The file's path has its store, region, table, cf and op."""
-    import pyarrow as pa
-
     return pa.schema(
         [
             pa.field("key", pa.binary(), nullable=False),
@@ -79,8 +74,6 @@ def marks_schema() -> pa.Schema:
 
     `closed`: the region ended; `successors` are the regions that hold its keys from then on.
     """
-    import pyarrow as pa
-
     return pa.schema(
         [
             pa.field("store", pa.string(), nullable=False),

@@ -12,22 +12,19 @@ import os
 import secrets
 import tempfile
 import threading
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
+from typing import Any, Literal, Protocol, get_args
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakebackup.errors import Damaged, EnvironmentProblem
 from lakebackup.formats.logs import cipher
+from lakebackup.formats.logs.cipher import Cipher, LogKeys
 from lakebackup.formats.logs.events import DEFAULT, DELETES, META_TABLE, PUT, PUTS, WRITE, stored_schema
 from lakebackup.rules import layout
-from lakebackup.storage import AlreadyExists
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    import pyarrow as pa
-
-    from lakebackup.formats.logs.cipher import Cipher, LogKeys
-    from lakebackup.storage import Storage
+from lakebackup.storage import AlreadyExists, Storage
 
 FORMAT = "log-arrow-1"
 Codec = Literal["zstd", "lz4", "none"]
@@ -217,8 +214,6 @@ class LogFileWriter:
         self._frames.append(self._scratch.append(_compressed(data, self._codec)))
 
     def _count(self, batch: pa.RecordBatch) -> None:
-        import pyarrow.compute as pc
-
         file_key = self.place
         ts = batch["start_ts" if file_key.cf == DEFAULT else "commit_ts"]
         if ts.null_count:
@@ -266,8 +261,6 @@ def read_log_file(
     with the row, the SHA-256 only with `checksum`. Raises NotFound, Damaged, and UsageProblem for a missing
     or wrong key.
     """
-    import pyarrow as pa
-
     data = storage.get(file.path)
     intact = len(data) == file.bytes and hashlib.sha256(data).hexdigest() == file.sha256
     if (checksum and not intact) or len(data) != file.bytes:
@@ -302,8 +295,6 @@ def suffix(codec: str, *, encrypted: bool) -> str:
 
 
 def _compressed(data: bytes, codec: str) -> bytes:
-    import pyarrow as pa
-
     if codec == "none":
         return data
     level = _ZSTD_LEVEL if codec == "zstd" else None
@@ -319,8 +310,6 @@ def _slices(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def _bounds(array: pa.Array) -> Sequence[Any]:
-    import pyarrow.compute as pc
-
     bounds = pc.min_max(array).as_py()
     return bounds["min"], bounds["max"]
 

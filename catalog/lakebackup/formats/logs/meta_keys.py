@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from lakebackup.errors import Damaged
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
 
 #: Matches the meta keys that are captured, in RE2 too. Group 1 is the database's id, group 2 the table's.
 CAPTURED_KEYS = r"\AmDB([0-9]{1,18})(?:_Table([0-9]{1,18}))?\z"

@@ -8,19 +8,16 @@ it names exist.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import Any
 
 from lakebackup.formats.logs.events import META_TABLE, PUT
 from lakebackup.formats.logs.logfile import FORMAT
+from lakebackup.rows.backups import DataFile
 from lakebackup.rules import layout
 from lakebackup.rules.layout import FORMAT as SEALED
+from lakebackup.storage import Storage
 from lakebackup.store.manifest import put_sealed
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from lakebackup.rows.backups import DataFile
-    from lakebackup.storage import Storage
 
 #: A list with more files, or more characters of JSON, is split into pieces.
 MOST_FILES, MOST_BYTES = 20_000, 8 << 20

@@ -7,15 +7,11 @@ The syntax is that of TiDB's table filter, without its regular expressions and i
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fnmatch import translate
-from typing import TYPE_CHECKING
 
 from lakebackup.errors import UsageProblem
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
 
 # A part of a name: text in backquotes, in which two stand for one, or text up to the next dot.
 _PART = re.compile(r"`((?:[^`]|``)*)`|([^.`]*)")

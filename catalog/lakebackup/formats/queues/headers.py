@@ -7,14 +7,12 @@ tid. A transaction takes effect, or is rolled back, at the tid of the message th
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from lakebackup.errors import UsageProblem
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 #: The key, in the header of a data file of messages, of the HeaderNames with which they were read.
 NAMES = "lakebackup.headers"

@@ -12,15 +12,13 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
 
 from lakebackup.errors import UsageProblem
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 NAME = "delta_schema_history.yaml"
 _FIELDS = frozenset({"version", "tid", "change", "schema"})

@@ -13,14 +13,12 @@ optional; without the latter, lakebackup reads the queues to find the open trans
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Annotated, Literal, Protocol
+from collections.abc import Sequence
+from typing import Annotated, Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from lakebackup.errors import Refused, UsageProblem
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 NAME = "snapshot.json"
 FORMAT = 1

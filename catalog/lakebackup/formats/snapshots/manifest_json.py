@@ -7,18 +7,14 @@ other keys are lakebackup's own. A file's bytes are `[offset, offset + size)` of
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator, Mapping
 from json.encoder import encode_basestring as _text  # three times as fast as an encoder's `encode`
-from typing import TYPE_CHECKING
 
 from lakebackup.errors import NotFound, UsageProblem
 from lakebackup.rows.base import SNAPSHOT
 from lakebackup.rules import layout
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from lakebackup.storage import Storage
-    from lakebackup.store.reader import CatalogReader
+from lakebackup.storage import Storage
+from lakebackup.store.reader import CatalogReader
 
 _END_TABLE = "\n  }\n },"
 _COLUMNS = (

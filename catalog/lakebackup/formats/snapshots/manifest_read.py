@@ -7,16 +7,13 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Literal, NoReturn, TextIO
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from lakebackup.errors import UsageProblem
 from lakebackup.formats.snapshots.names import Limits, unsafe
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from typing import TextIO
 
 _READ_CHARS = 1 << 20
 # The most characters of a name, and of the object that describes a file.

@@ -6,14 +6,11 @@ Names in a catalog are not trusted: they may come from another tool, or from a f
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import zip_longest
-from typing import TYPE_CHECKING
 
 from lakebackup.errors import Refused
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 #: The name that a restore uses for its own files in the target folder until it ends.
 OWN = ".lakebackup-restore"

@@ -5,21 +5,17 @@ A flush starts in each partition where the previous one ended, and continues the
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import ceil
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lakebackup.errors import Refused
 from lakebackup.plan import splits
+from lakebackup.plan.partitions import BackupRows, Place, RegionState
 from lakebackup.rows.backups import Gap, Position, Scope
 from lakebackup.rules.times import format_ts
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
-
-    from lakebackup.plan.partitions import BackupRows, Place, RegionState
 
 #: The assumed size of an event in bytes, until the first flush.
 FIRST_BYTES = 1024

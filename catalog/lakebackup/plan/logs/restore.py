@@ -5,23 +5,20 @@ Planning writes nothing.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from lakebackup.errors import NotFound, Refused, UsageProblem
+from lakebackup.formats.logs.events import Domain
 from lakebackup.formats.logs.table_filter import TableFilter
 from lakebackup.plan.logs.flush import physical_ms, shown_ts
 from lakebackup.requests import RunRequest
 from lakebackup.rows.base import CHANGES, pick
 from lakebackup.rules.kinds import require_kind_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from lakebackup.formats.logs.events import Domain
-    from lakebackup.sql_engine import EngineChoice
-    from lakebackup.store.plan_file import PlanFile
-    from lakebackup.store.reader import CatalogReader
+from lakebackup.sql_engine import EngineChoice
+from lakebackup.store.plan_file import PlanFile
+from lakebackup.store.reader import CatalogReader
 
 _MAX_SHOWN = 10
 # How many fulls a restore considers, the newest first.

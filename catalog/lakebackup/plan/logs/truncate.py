@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from shlex import quote
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lakebackup.errors import NotFound, Refused
+from lakebackup.formats.logs.events import Domain
 from lakebackup.plan.logs.flush import shown_ts, ts_at
-from lakebackup.plan.upkeep.prune import leaving
+from lakebackup.plan.upkeep.prune import Questions, leaving
 from lakebackup.rows.backups import Floor
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from lakebackup.formats.logs.events import Domain
-    from lakebackup.plan.upkeep.prune import Questions
-    from lakebackup.store.plan_file import PlanFile
+from lakebackup.store.plan_file import PlanFile
 
 #: The reason for which a full is deleted: it is older than the one that restores begin with.
 OLDER = "until"

@@ -7,22 +7,17 @@ the earlier messages of the transactions that were open.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from lakebackup.errors import NeedsFull, Refused
+from lakebackup.formats.queues.snapshot_json import SnapshotJson
 from lakebackup.plan import splits
-from lakebackup.plan.partitions import BackupRows, Place, Range
-from lakebackup.plan.queues.history import TAKE_FULL
+from lakebackup.plan.partitions import BackupRows, Place, Range, RegionState, TopicState
+from lakebackup.plan.queues.history import TAKE_FULL, Continuation, Start
 from lakebackup.plan.topics.backup import Parent
 from lakebackup.rows.backups import Gap, Position, Scope
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from lakebackup.formats.queues.snapshot_json import SnapshotJson
-    from lakebackup.plan.partitions import RegionState, TopicState
-    from lakebackup.plan.queues.history import Continuation, Start
 
 # Up to this many offsets are one task.
 _ONE_TASK = 2_000_000

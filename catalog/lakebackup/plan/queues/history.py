@@ -6,21 +6,16 @@ an older backup, its next backup continues that one, not a newer one.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Any, Literal
 
 from lakebackup.errors import NeedsFull, UsageProblem
-from lakebackup.plan.partitions import Partition
+from lakebackup.plan.partitions import Partition, Place, TopicState
 from lakebackup.plan.topics.backup import Parent
 from lakebackup.rows.base import pick
 from lakebackup.rules.times import MAX_SKEW_MS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-    from typing import Any
-
-    from lakebackup.plan.partitions import Place, TopicState
-    from lakebackup.store.reader import CatalogReader
+from lakebackup.store.reader import CatalogReader
 
 Mode = Literal["auto", "full", "differential", "incremental"]
 Decision = tuple[Literal["restore", "backup"], str]

@@ -6,9 +6,9 @@ SQL selects the files. Planning writes nothing.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lakebackup import requests
 from lakebackup.errors import Damaged, NotFound, Refused
@@ -18,14 +18,10 @@ from lakebackup.plan.topics.request import passed_over
 from lakebackup.rows.base import QUEUES
 from lakebackup.rules import layout, patterns, topic_settings
 from lakebackup.rules.kinds import require_kind_of
+from lakebackup.sql_engine import EngineChoice
+from lakebackup.store.plan_file import PlanFile
+from lakebackup.store.reader import CatalogReader
 from lakebackup_sql import load
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from lakebackup.sql_engine import EngineChoice
-    from lakebackup.store.plan_file import PlanFile
-    from lakebackup.store.reader import CatalogReader
 
 _MAX_SHOWN = 10
 # Two requests are the same restore if these fields are equal. The digest takes them in this order, then the

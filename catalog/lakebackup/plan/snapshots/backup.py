@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Any, Literal
 
 from lakebackup.errors import NotFound, Refused, UsageProblem
 from lakebackup.formats.snapshots.names import Limits, unsafe
 from lakebackup.rows.base import SNAPSHOT, pick
 from lakebackup.rules.kinds import require_kind
 from lakebackup.rules.times import MAX_SKEW_MS, format_ts
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-    from typing import Any
-
-    from lakebackup.store.reader import CatalogReader
+from lakebackup.store.reader import CatalogReader
 
 Role = Literal["data", "meta", "schema", "config"]
 # The cost of opening, hashing and recording a file, in addition to its bytes.

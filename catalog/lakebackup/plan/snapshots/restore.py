@@ -6,29 +6,25 @@ Planning writes nothing.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakebackup.errors import NotFound, Refused, UsageProblem
-from lakebackup.formats.snapshots.names import require_safe
+from lakebackup.formats.snapshots.names import Limits, require_safe
 from lakebackup.formats.snapshots.tree import WHOLE
 from lakebackup.requests import RunRequest
 from lakebackup.rows.base import SNAPSHOT
 from lakebackup.rules.kinds import no_source, only_one, require_kind_of, require_source
 from lakebackup.rules.times import format_ts
+from lakebackup.sql_engine import EngineChoice
 from lakebackup.sql_engine.guard.check import check_select
-from lakebackup.store.reader import LATEST
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    import pyarrow as pa
-
-    from lakebackup.formats.snapshots.names import Limits
-    from lakebackup.sql_engine import EngineChoice
-    from lakebackup.store.plan_file import PlanFile
-    from lakebackup.store.reader import CatalogReader
+from lakebackup.store.plan_file import PlanFile
+from lakebackup.store.reader import LATEST, CatalogReader
 
 Form = Literal["tree", "yugabyte", "flat"]
 #: What identifies a file of `snapshot_files`: a SELECT that chooses files must return it.
@@ -199,8 +195,6 @@ def read_folders(
 
 def restore_digest(plan: SnapshotRestorePlan) -> str:
     """A digest of the chosen files and their names: equal restores have equal digests."""
-    import pyarrow.compute as pc
-
     digest = hashlib.sha256()
     for batch in read_order(plan):
         texts = [column.cast("string").fill_null("") for column in batch.columns]
@@ -211,8 +205,6 @@ def restore_digest(plan: SnapshotRestorePlan) -> str:
 
 def chosen_schema() -> pa.Schema:
     """The columns that the relation `snapshot_chosen` must have."""
-    import pyarrow as pa
-
     return pa.schema([(name, pa.int64() if name == "added_in" else pa.string()) for name in KEY])
 
 

@@ -8,22 +8,18 @@ history starts over.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from lakebackup.errors import Refused
 from lakebackup.plan import splits
-from lakebackup.plan.partitions import BackupRows, Partition, Range
+from lakebackup.plan.partitions import BackupRows, Partition, Place, Range, RegionState, TopicState
 from lakebackup.plan.topics.forks import Fork
 from lakebackup.plan.topics.generations import GROWTH, Generation, Held, choose
 from lakebackup.rows.backups import Gap, Position, Scope
 from lakebackup.rows.topics import Group
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from lakebackup.plan.partitions import Place, RegionState, TopicState
 
 #: A backup warns of a transaction that it ends before, if that has been open for this long (ms). It is the
 #: default transaction.timeout.ms of producers, after which a coordinator aborts the transaction. A younger

@@ -12,13 +12,11 @@ backups before it, until one agrees. A binary search finds the first backup that
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import Literal, Protocol
 
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
-
-    from lakebackup.plan.partitions import RegionState
+from lakebackup.plan.partitions import RegionState
 
 Region = tuple[str, str, str]
 #: Whether the end of a backup is in the log. holds: the log has its last record. cut: the log's epochs prove

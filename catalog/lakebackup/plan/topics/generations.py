@@ -14,20 +14,16 @@ removed records.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from lakebackup.errors import Refused
-from lakebackup.plan.partitions import StoredTopic
+from lakebackup.plan.partitions import StoredTopic, TopicState
 from lakebackup.rows.base import pick
 from lakebackup.rules import patterns, topic_settings
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
-
-    from lakebackup.plan.partitions import TopicState
-    from lakebackup.store.reader import CatalogReader
+from lakebackup.store.reader import CatalogReader
 
 Reason = Literal["full", "asked", "growth", "tombstones", "first", "purged"]
 

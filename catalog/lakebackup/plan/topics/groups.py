@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from lakebackup.errors import LakebackupError, NotFound, UsageProblem
 from lakebackup.rows.base import pick
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
 
 Outcome = Literal[
     "moved", "unchanged", "at_end", "in_gap", "ahead", "active", "unknown", "not_restored", "topic_deleted"

@@ -6,18 +6,14 @@ the result is a full, which also includes the backups that they depend on.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 from lakebackup.errors import Refused, UsageProblem
 from lakebackup.plan.partitions import StoredTopic
-from lakebackup.plan.topics.generations import is_compacted, tombstones_stay_ms
+from lakebackup.plan.topics.generations import Held, is_compacted, tombstones_stay_ms
 from lakebackup.rules import topic_settings
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from lakebackup.plan.topics.generations import Held
 
 
 class MergeFile(Protocol):

@@ -5,16 +5,13 @@ Finds which topic it replaces, which columns it must return, and whether it keep
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Mapping
+from typing import Literal
+
+from sqlglot import exp, parse_one
 
 from lakebackup.errors import UsageProblem
 from lakebackup.sql_engine.guard.records import is_call
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from sqlglot import exp
-
 
 _INTEGERS = frozenset({"tinyint", "smallint", "int", "bigint"})
 _BYTES = frozenset({"string", "binary", "void"})
@@ -84,8 +81,6 @@ def counting(sql: str, scope: str) -> str:
     `scope`: the topic that `sql` replaces. Columns: `held` is the number of records in the partition,
     `left_out` the number of these that `sql` leaves out; NULL unless `sql` only filters and projects records.
     """
-    from sqlglot import exp
-
     tree = _parse(sql)
     table = next(t for t in tree.find_all(exp.Table) if is_call(t) and _topic(t) == scope)
     skipped_records: exp.Expr = exp.cast(exp.Null(), "BIGINT")
@@ -101,8 +96,6 @@ def counting(sql: str, scope: str) -> str:
 
 
 def _parse(sql: str) -> exp.Query:
-    from sqlglot import exp, parse_one
-
     tree = parse_one(sql, dialect="spark")
     if not isinstance(tree, exp.Query):
         raise UsageProblem("--select-records is no SELECT.")
@@ -116,8 +109,6 @@ def _topic(table: exp.Table) -> str:
 
 def _by_row(tree: exp.Query) -> bool:
     """Whether it only filters (WHERE) and projects the records of one records(…) call."""
-    from sqlglot import exp
-
     parts = ("group", "having", "order", "limit", "offset", "distinct")
     return (
         isinstance(tree, exp.Select)

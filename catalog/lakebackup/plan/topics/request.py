@@ -6,9 +6,10 @@ Planning writes nothing.
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lakebackup import requests
 from lakebackup.errors import NotFound, Refused, UsageProblem
@@ -33,15 +34,10 @@ from lakebackup.rules import patterns, topic_settings
 from lakebackup.rules.kinds import only_one, require_kind, require_kind_of, require_known, require_source
 from lakebackup.rules.stored_json import object_of
 from lakebackup.rules.times import format_ts
+from lakebackup.sql_engine import EngineChoice
 from lakebackup.sql_engine.guard.check import check_select
-from lakebackup.store.reader import LATEST
+from lakebackup.store.reader import LATEST, CatalogReader
 from lakebackup_sql import load
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from lakebackup.sql_engine import EngineChoice
-    from lakebackup.store.reader import CatalogReader
 
 # Two requests are the same restore if these fields are equal. The digest takes them in this order, then the
 # fields that are added to requests later, and none of _ELSE.

@@ -6,19 +6,16 @@ T, from the first backup that was taken at or after T and the chain that it depe
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lakebackup.errors import NotFound, Refused
 from lakebackup.plan.partitions import Partition
 from lakebackup.rules.times import format_ts
 from lakebackup.rules.topic_settings import TopicSettings
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
-
-    from lakebackup.store.plan_file import PlanFile
+from lakebackup.store.plan_file import PlanFile
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,22 +8,19 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from lakebackup.errors import Damaged, LakebackupError, NotFound, Refused, UsageProblem
 from lakebackup.plan.topics.request import RestoreRequest, plan_restore
+from lakebackup.plan.topics.restore import RestorePlan
 from lakebackup.rows.digest import Digest
 from lakebackup.rules.times import format_ts
 from lakebackup.sql_engine.delta.table import open_table
+from lakebackup.store.plan_file import PlanFile
 from lakebackup.store.reader import CatalogReader
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from lakebackup.plan.topics.restore import RestorePlan
-    from lakebackup.store.plan_file import PlanFile
 
 FORMAT = 1
 # Fields of a request that are not saved: the run that applies the plan has its own. `kafka` may hold secrets.

@@ -6,13 +6,10 @@ has its own ids.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from lakebackup.rules.schema_ids import compact, split_subject
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
 
 _DELETIONS = ("delete_subject", "clear_subject")
 

@@ -4,22 +4,18 @@ and the values of columns that rows leave out."""
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pyarrow as pa
 
 from lakebackup.errors import UsageProblem
 from lakebackup.rows.backups import Backup
-from lakebackup.rows.base import ARCHIVE
+from lakebackup.rows.base import ARCHIVE, State
 from lakebackup.rows.tables import ARROW_SCHEMAS, as_row
 from lakebackup.rules.kinds import KINDS
 from lakebackup.rules.layout import check_source
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
-
-    import pyarrow as pa
-
-    from lakebackup.rows.base import State
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:+-]{0,199}")
 UNCOUNTED = -1
@@ -152,16 +148,12 @@ def _leave_branches(
 
 def numbered_schema() -> pa.Schema:
     """The columns of the relation that queries call `numbered`."""
-    import pyarrow as pa
-
     names = ("backup_id", "source", "source_kind", "destination", "number", "end_ts", "place", "level")
     return pa.schema([ARROW_SCHEMAS["backups"].field(name).with_nullable(True) for name in names])
 
 
 def numbered(backups: Iterable[Backup]) -> pa.Table:
     """The new backups as the relation `numbered`: `place` counts those of a source from 1."""
-    import pyarrow as pa
-
     counts: dict[str, int] = {}
     rows = []
     for backup in backups:

@@ -9,22 +9,18 @@ The plan is a value. Before it is carried out, `require_proof` compares its obje
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
+from typing import Any, Protocol, Self, TypeVar
+
+import pyarrow as pa
 
 from lakebackup.errors import NotFound, Refused
 from lakebackup.rows.backups import Floor
 from lakebackup.rules import patterns, topic_settings
 from lakebackup.rules.kinds import no_source, require_known
 from lakebackup.rules.retention import AS_SET, History, Limits, Rule, rule
-from lakebackup.store.plan_file import EMPTY
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    import pyarrow as pa
-
-    from lakebackup.store.plan_file import PlanFile
+from lakebackup.store.plan_file import EMPTY, PlanFile
 
 DAY_MS = 86_400_000
 
@@ -255,8 +251,6 @@ def window_of(source: str, *, now: int, days: int, policy: Mapping[str, Any] | N
     The window replaces the policy's window and redundancy. The policy's other rules are promises of their own
     and hold whatever the window.
     """
-    import pyarrow as pa
-
     row = {**(policy or {"min_redundancy": 1}), "source": source}
     row |= {"window_days": days, "window_from_ts": now - days * DAY_MS, "redundancy": None}
     return pa.Table.from_pylist([row], in_force_schema())
@@ -459,23 +453,17 @@ def _keeps_all(history: History) -> str:
 
 def leaving(backups: Iterable[tuple[str, str]]) -> pa.Table:
     """The relation of the backups to delete whole: their ids and the reasons."""
-    import pyarrow as pa
-
     rows = [{"backup_id": backup_id, "reason": reason} for backup_id, reason in backups]
     return pa.Table.from_pylist(rows, leaving_schema())
 
 
 def backup_ids(ids: Iterable[str]) -> pa.Table:
     """A relation of backups, by their ids alone."""
-    import pyarrow as pa
-
     return pa.table({"backup_id": pa.array(list(ids), pa.string())})
 
 
 def leaving_schema() -> pa.Schema:
     """The columns of the relation `leaving`."""
-    import pyarrow as pa
-
     return pa.schema([pa.field("backup_id", pa.string()), pa.field("reason", pa.string())])
 
 
@@ -485,8 +473,6 @@ KEEP_RULES = ("last", "hourly", "daily", "weekly", "monthly", "yearly", "differe
 
 def in_force_schema() -> pa.Schema:
     """The columns of the relation that replaces the view `policies` when backups are judged."""
-    import pyarrow as pa
-
     return pa.schema(
         [
             pa.field("source", pa.string()),
@@ -502,15 +488,11 @@ def in_force_schema() -> pa.Schema:
 
 def columns_of(kind: type[Rule | Held | Cut]) -> pa.Schema:
     """The columns of the relation whose rows are objects of a class: rules, held or cuts."""
-    import pyarrow as pa
-
     types = {"str": pa.string(), "int": pa.int64(), "bool": pa.bool_(), "int | None": pa.int64()}
     return pa.schema([pa.field(f.name, types[str(f.type)]) for f in fields(kind)])
 
 
 def relation(kind: type[Rule | Held | Cut], rows: Iterable[Rule | Held | Cut]) -> pa.Table:
     """Rows of one of these classes as the relation that queries read."""
-    import pyarrow as pa
-
     schema = columns_of(kind)
     return pa.Table.from_pylist([{n: getattr(row, n) for n in schema.names} for row in rows], schema)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+
+from deltalake import DeltaTable
 
 from lakebackup.errors import NotFound
 from lakebackup.rules.times import format_ts
@@ -12,9 +13,6 @@ from lakebackup.sql_engine.delta.log import folder_of, local_log
 from lakebackup.sql_engine.delta.table import open_folder, open_table
 from lakebackup.storage import open_storage
 from lakebackup_sql import names
-
-if TYPE_CHECKING:
-    from deltalake import DeltaTable
 
 
 def open_then(uri: str, as_of: int | None, *, known: bool = False) -> DeltaTable | None:

@@ -3,8 +3,13 @@ rows."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
 
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+
+from lakebackup.rows.base import State
 from lakebackup.sql_engine.delta.dataset import dataset
 from lakebackup.sql_engine.delta.table import (
     TRIES,
@@ -15,15 +20,7 @@ from lakebackup.sql_engine.delta.table import (
     write_rows,
 )
 from lakebackup.sql_engine.failures import damaged_table
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    import pyarrow as pa
-    from deltalake import DeltaTable
-
-    from lakebackup.rows.base import State
-    from lakebackup.storage import Storage
+from lakebackup.storage import Storage
 
 
 def set_states(storage: Storage, backup_ids: Sequence[str], state: State) -> None:
@@ -50,9 +47,6 @@ def _changed_files(
     uri: str, opened: DeltaTable, backup_ids: Sequence[str], state: State
 ) -> Iterator[tuple[str, pa.Table]]:
     """Yield each file that has such rows: its path, and all its rows with the new state."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     files, ids = dataset(uri, opened), pa.array(backup_ids, pa.string())
     for fragment in files.get_fragments(pc.field("backup_id").isin(ids)):
         try:

@@ -7,29 +7,26 @@ Every file is verified before it is read. Rows of small tables stay in a cache o
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import cache
 from itertools import islice
 from threading import Lock
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
 
 from lakebackup.rows.tables import ARROW_SCHEMAS
 from lakebackup.sql_engine.delta.log import per_process
 from lakebackup.sql_engine.delta.table import open_table
+from lakebackup.sql_engine.delta.verified import VerifiedFiles, verified_files
 from lakebackup.sql_engine.failures import damaged_catalog, damaged_table
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-    from concurrent.futures import Future
-
-    import pyarrow as pa
-    import pyarrow.compute as pc
-    import pyarrow.dataset as ds
-    from deltalake import DeltaTable
-
-    from lakebackup.sql_engine.delta.verified import VerifiedFiles
 
 # The limits of a small table: to make and load a dataset of one takes longer than to read its rows.
 _SMALL_BYTES = 4 << 20
@@ -60,10 +57,6 @@ def small_or_dataset(uri: str, table: DeltaTable) -> pa.Table | ds.Dataset:
 
 
 def _read(uri: str, table: DeltaTable, paths: Sequence[str]) -> pa.Table:
-    import pyarrow as pa
-
-    from lakebackup.sql_engine.delta.verified import VerifiedFiles
-
     verified = VerifiedFiles(uri)
     try:
         if verified.remote:
@@ -78,10 +71,6 @@ def _read(uri: str, table: DeltaTable, paths: Sequence[str]) -> pa.Table:
 def rows_in_files(uri: str, table: DeltaTable, paths: Sequence[str]) -> pa.Table:
     """Return all rows of some files of a Delta table opened from `uri`, with the table's columns. Raises
     Damaged."""
-    import pyarrow as pa
-
-    from lakebackup.sql_engine.delta.verified import VerifiedFiles
-
     verified, schema = VerifiedFiles(uri), pa.schema(table.schema().to_arrow())
     try:
         if verified.remote:
@@ -102,8 +91,6 @@ class _RowCache:
         self._lock = Lock()
 
     def rows(self, verified: VerifiedFiles, uri: str, paths: Sequence[str], schema: pa.Schema) -> pa.Table:
-        import pyarrow as pa
-
         marks = {path: verified.mark(path) for path in paths}
         with self._lock:
             cached_marks, rows = self._tables.get(uri, ({}, schema.empty_table()))
@@ -128,8 +115,6 @@ class _TooManyRows(Exception):
 
 
 def _read_file(verified: VerifiedFiles, path: str, most_rows: int | None = None) -> pa.Table:
-    import pyarrow.parquet as pq
-
     file = pq.ParquetFile(verified.open_input_file(path), page_checksum_verification=True)
     if most_rows is not None and file.metadata.num_rows > most_rows:
         raise _TooManyRows
@@ -143,8 +128,6 @@ def _row_cache() -> _RowCache:
 
 def _cast(schema: pa.Schema, rows: pa.Table) -> pa.Table:
     """Cast rows to the types of a schema: a writer may have chosen other types with the same meaning."""
-    import pyarrow as pa
-
     target_schema = pa.schema([schema.field(name) for name in rows.column_names])
     # A cast that changes nothing is left out: it would load slow modules.
     return rows if rows.schema.equals(target_schema) else rows.cast(target_schema)
@@ -153,11 +136,6 @@ def _cast(schema: pa.Schema, rows: pa.Table) -> pa.Table:
 def dataset(uri: str, table: DeltaTable) -> ds.Dataset:
     """Return a Delta table opened from `uri` as a dataset that prunes files by the log's statistics and
     verifies those that it reads."""
-    import pyarrow as pa
-    import pyarrow.dataset as ds
-
-    from lakebackup.sql_engine.delta.verified import verified_files
-
     verified = verified_files(uri)
     file_format = ds.ParquetFileFormat(
         read_options=ds.ParquetReadOptions(dictionary_columns=_REPEATED),
@@ -181,8 +159,6 @@ def dataset(uri: str, table: DeltaTable) -> ds.Dataset:
 
 
 def _as_dictionary(field: pa.Field) -> pa.Field:
-    import pyarrow as pa
-
     is_repeated = field.name in _REPEATED and pa.types.is_string(field.type)
     return field.with_type(pa.dictionary(pa.int32(), field.type)) if is_repeated else field
 
@@ -190,8 +166,6 @@ def _as_dictionary(field: pa.Field) -> pa.Field:
 def _full_schema(uri: str, schema: pa.Schema) -> pa.Schema:
     """Return the columns of a table, and those that a migration has yet to add to a catalog table; these are
     null in all rows."""
-    import pyarrow as pa
-
     declared = ARROW_SCHEMAS.get(uri.rpartition("/")[2], pa.schema([]))
     return pa.schema([*schema, *(field for field in declared if field.name not in schema.names)])
 
@@ -201,8 +175,6 @@ def rows_of(uri: str, opened: DeltaTable | None = None) -> pa.Table:
 
     Raises NotFound, and Damaged, also for more rows than a backup of each minute of a year would have.
     """
-    import pyarrow as pa
-
     table = small_or_dataset(uri, opened or open_table(uri))
     if isinstance(table, pa.Table):
         return table
@@ -221,8 +193,6 @@ def rows_of(uri: str, opened: DeltaTable | None = None) -> pa.Table:
 def _file_conditions(table: DeltaTable, schema: pa.Schema) -> Iterator[tuple[str, pc.Expression]]:
     """Yield the path of each file of a table, and a condition that all its rows meet, from its statistics in
     the log."""
-    import pyarrow.compute as pc
-
     files = table.get_add_actions(flatten=True)
     values = {name: files.column(name).to_pylist() for name in files.schema.names}
     statistics = [
@@ -247,7 +217,6 @@ def _unlocked(kind: type[ds.FileSystemDataset]) -> type[ds.FileSystemDataset]:
     Arrow's own scanner reads a gigabyte ahead, even from a table that a join with no rows does not need. And
     its `to_reader` starts to read while it holds the GIL, for which a file system in Python waits.
     """
-    import pyarrow as pa
 
     class Unlocked(kind):  # type: ignore[misc]
         def scanner(self, **options: Any) -> Any:

@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from deltalake import DeltaTable, Field, Schema
+from deltalake.schema import PrimitiveType
 from sqlglot import exp, parse_one
 
 from lakebackup.sql_engine.delta.log import FOLDER, copied_log, put_entry
 from lakebackup.sql_engine.delta.table import CONSTRAINT
-from lakebackup.storage import AlreadyExists
+from lakebackup.storage import AlreadyExists, Storage
 from lakebackup_sql import load, names
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from deltalake import Field
-
-    from lakebackup.storage import Storage
 
 # The Delta protocol of tables with CHECK constraints: writers that do not know constraints refuse such
 # tables.
@@ -100,8 +95,6 @@ def make_table(storage: Storage, table: str) -> None:
 
 
 def _add_columns(storage: Storage, table: str, table_definition: Definition) -> None:
-    from deltalake import DeltaTable
-
     with copied_log(f"{storage.uri}/{table}") as copy:
         delta_table = DeltaTable(copy)
         existing_columns = {field.name for field in delta_table.schema().fields}
@@ -117,8 +110,6 @@ def _add_columns(storage: Storage, table: str, table_definition: Definition) -> 
 
 
 def _create(folder: str, table: Definition) -> None:
-    from deltalake import DeltaTable, Schema
-
     protocol = _WITH_CONSTRAINTS if table.constraints else {}
     DeltaTable.create(
         folder,
@@ -130,8 +121,5 @@ def _create(folder: str, table: Definition) -> None:
 
 
 def _field(column: Column) -> Field:
-    from deltalake import Field
-    from deltalake.schema import PrimitiveType
-
     metadata = {"comment": column.comment} if column.comment else {}
     return Field(column.name, PrimitiveType(column.type), nullable=column.nullable, metadata=metadata)

@@ -17,26 +17,23 @@ import os
 import re
 import stat
 import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import cache, partial
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, ParamSpec, TypeVar, cast
+from typing import ParamSpec, TypeVar, cast
+
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
 
 from lakebackup.errors import Busy, EnvironmentProblem, NotFound
 from lakebackup.rules.stored_json import NO_JSON
 from lakebackup.sql_engine.delta.sums import is_whole, sums_of
 from lakebackup.sql_engine.failures import damaged_catalog
-from lakebackup.storage import A_FEW, AlreadyExists, open_storage
+from lakebackup.storage import A_FEW, AlreadyExists, ObjectStat, Storage, open_storage
 from lakebackup.storage.local import LocalStorage
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-
-    from deltalake import DeltaTable
-
-    from lakebackup.storage import ObjectStat, Storage
 
 FOLDER = "_delta_log"
 _LAST_CHECKPOINT = "_last_checkpoint"
@@ -207,7 +204,6 @@ def put_checkpoint(
     has_checkpoint = any(Path(copy, FOLDER).glob(f"{version:020d}.checkpoint*"))
     if not version or not is_due or has_checkpoint:
         return
-    from deltalake.exceptions import DeltaError
 
     try:
         opened.create_checkpoint()
@@ -226,8 +222,6 @@ def put_checkpoint(
 def _clean_up(folder: Path) -> None:
     """Delete the entries of a log in a folder that are older than Delta's retention, and their checksum
     files."""
-    from deltalake import DeltaTable
-
     DeltaTable(str(folder)).cleanup_metadata()
     for sums in (folder / FOLDER).glob(".*.crc"):
         if not sums.with_name(sums.name[1:].removesuffix(".crc")).exists():

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import tempfile
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pyarrow as pa
+from deltalake import CommitProperties, Schema
+from deltalake.transaction import create_table_with_add_actions
 
 from lakebackup.errors import Refused
 from lakebackup.sql_engine.delta.log import FOLDER, put_summed
 from lakebackup.sql_engine.delta.table import add_actions
-from lakebackup.storage import AlreadyExists
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    import pyarrow as pa
-
-    from lakebackup.storage import Storage
+from lakebackup.storage import AlreadyExists, Storage
 
 
 def create_table(storage: Storage, schema: pa.Schema, added: Sequence[str], info: Mapping[str, Any]) -> None:
@@ -25,9 +23,6 @@ def create_table(storage: Storage, schema: pa.Schema, added: Sequence[str], info
 
     `info`: the commit's own metadata. Raises Refused when there is a table already.
     """
-    from deltalake import CommitProperties, Schema
-    from deltalake.transaction import create_table_with_add_actions
-
     name, now_ms = f"{0:020d}.json", int(time.time() * 1000)
     with tempfile.TemporaryDirectory(prefix="lakebackup-table-") as folder:
         create_table_with_add_actions(

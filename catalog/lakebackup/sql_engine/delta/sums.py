@@ -9,10 +9,7 @@ from __future__ import annotations
 import os
 import struct
 import zlib
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from pathlib import Path
 
 _HEADER = struct.Struct(">4si")
 _CHUNK_BYTES = 512

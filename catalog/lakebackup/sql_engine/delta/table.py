@@ -16,13 +16,24 @@ import re
 import sys
 import time
 import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake.exceptions import DeltaError, TableNotFoundError
+from deltalake.transaction import AddAction, RemoveAction
+from duckdb import DuckDBPyConnection, ParserException
 
 from lakebackup.errors import Busy, EnvironmentProblem, NotFound, UsageProblem
 from lakebackup.rows.base import Row
 from lakebackup.rows.tables import ARROW_SCHEMAS, OF_BACKUPS, as_row
+from lakebackup.sql_engine import to_duckdb
 from lakebackup.sql_engine.delta.log import (
     FOLDER,
     copied_log,
@@ -37,18 +48,7 @@ from lakebackup.sql_engine.delta.log import (
     until_fork,
 )
 from lakebackup.sql_engine.failures import damaged_catalog
-from lakebackup.storage import AlreadyExists
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    import pyarrow as pa
-    from deltalake import DeltaTable
-    from deltalake.transaction import AddAction
-    from duckdb import DuckDBPyConnection
-
-    from lakebackup.rows.base import Row
-    from lakebackup.storage import Storage
+from lakebackup.storage import AlreadyExists, Storage
 
 #: The prefix of table properties that are CHECK constraints.
 CONSTRAINT = "delta.constraints."
@@ -105,9 +105,6 @@ def _require_below(uri: str, table: DeltaTable) -> None:
 
 
 def _open_delta(uri: str, folder: str) -> DeltaTable:
-    from deltalake import DeltaTable
-    from deltalake.exceptions import DeltaError, TableNotFoundError
-
     try:
         return DeltaTable(folder)
     except TableNotFoundError as error:
@@ -166,8 +163,6 @@ def append(storage: Storage, table: str, rows: Sequence[Row], transaction: str) 
     `storage`: the catalog's folder. The caller holds the catalog's lease. Raises UsageProblem when a row
     violates a constraint of the table.
     """
-    import pyarrow as pa
-
     if not rows:
         return False
     batch = pa.Table.from_pylist([as_row(row) for row in rows], schema=ARROW_SCHEMAS[table])
@@ -234,9 +229,6 @@ def put_rows(storage: Storage, folder: str, rows: pa.Table, settings: Mapping[st
 
 def encoded(rows: pa.Table) -> bytes:
     """Return rows as a Parquet file with a checksum of each page."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     sink = pa.BufferOutputStream()
     # The footer has no checksum: without statistics in it, a flipped bit there cannot hide rows.
     pq.write_table(rows, sink, write_page_checksum=True, write_statistics=False, compression="snappy")
@@ -265,8 +257,6 @@ def outrun(uri: str) -> Busy:
 def add_actions(added: Sequence[str], now: int, *, data_change: bool = True) -> list[AddAction]:
     """Return the actions of a commit that adds files which `write_rows` wrote; `now` in ms since 1970.
     `data_change`: see `commit_once`."""
-    from deltalake.transaction import AddAction
-
     return [
         AddAction(
             path=file["path"],
@@ -293,10 +283,6 @@ def commit_once(
     """Try once to commit after the version in `opened`: add the files `added`, remove the paths `removed`.
     `data_change`: whether the rows of the table change; if not, streams that read it skip the commit.
     Returns False when another writer was faster. Raises EnvironmentProblem."""
-    from deltalake import CommitProperties, Transaction
-    from deltalake.exceptions import DeltaError
-    from deltalake.transaction import RemoveAction
-
     delta_table, now_ms = opened.table, int(time.time() * 1000)
     transactions = [] if transaction is None else [Transaction(transaction, 1)]
     if table == "backups":
@@ -347,14 +333,10 @@ def _check(table: str, batch: pa.Table, settings: Mapping[str, str]) -> None:
 
 def _violation(connection: DuckDBPyConnection, columns: str, condition: str) -> tuple[Any, ...] | None:
     """Return the first row of `batch` for which a condition is not true; None if there is none."""
-    from duckdb import ParserException
-
     query = f"SELECT {columns} FROM batch WHERE ({condition}) IS NOT TRUE LIMIT 1"  # noqa: S608
     try:
         return connection.execute(query).fetchone()
     except ParserException:  # a column's name is a keyword of DuckDB
-        from lakebackup.sql_engine import to_duckdb  # slow to load, and rarely needed
-
         return connection.execute(to_duckdb(query)).fetchone()
 
 
@@ -367,15 +349,11 @@ def _constraint_database() -> DuckDBPyConnection:
 
 @until_fork
 def _own_database() -> DuckDBPyConnection:
-    import duckdb
-
     return duckdb.connect(":memory:")
 
 
 def _statistics(batch: pa.Table, settings: Mapping[str, str]) -> dict[str, Any]:
     """Return Delta's statistics of a file, for the columns that the table's properties name."""
-    import pyarrow.compute as pc
-
     minimums: dict[str, Any] = {}
     maximums: dict[str, Any] = {}
     null_counts: dict[str, int] = {}

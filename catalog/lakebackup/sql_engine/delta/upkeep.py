@@ -16,10 +16,14 @@ from __future__ import annotations
 
 import os
 import time
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import unquote
+
+import pyarrow as pa
+from deltalake import DeltaTable
 
 from lakebackup.errors import NotFound
 from lakebackup.sql_engine.delta.as_of import open_then
@@ -45,15 +49,7 @@ from lakebackup.sql_engine.delta.table import (
     outrun,
     put_rows,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from contextlib import AbstractContextManager
-
-    import pyarrow as pa
-    from deltalake import DeltaTable
-
-    from lakebackup.storage import Storage
+from lakebackup.storage import Storage
 
 #: The size that merged files have. A compromise: large files mean fewer to open, but readers verify a whole
 #: file before they use a row of it.
@@ -222,8 +218,6 @@ def _delete_old_entries(storage: Storage, table: str) -> None:
 
     To choose, it needs the names and times of old entries, and not what is in them.
     """
-    from deltalake import DeltaTable
-
     prefix = f"{table}/{FOLDER}/"
     entries = {entry.path.removeprefix(prefix): entry for entry in storage.list(prefix)}
     names = {name for name in entries if is_entry(name)}

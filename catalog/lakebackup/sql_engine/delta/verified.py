@@ -13,10 +13,12 @@ import re
 import stat
 import time
 from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future
 from functools import lru_cache
 from itertools import islice
 from threading import Event, Lock, get_ident
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import pyarrow as pa
 from pyarrow import fs
@@ -26,10 +28,6 @@ from lakebackup.sql_engine.arrow import leave_pandas_out
 from lakebackup.sql_engine.delta.log import folder_of, opened, per_process, pool
 from lakebackup.sql_engine.delta.sums import is_whole
 from lakebackup.sql_engine.failures import passed_on
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-    from concurrent.futures import Future
 
 leave_pandas_out()
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from sqlglot import exp
 from sqlglot.errors import UnsupportedError
 from sqlglot.optimizer.annotate_types import annotate_types
 
 from lakebackup.sql_engine.guard.calls import macro
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 # DuckDB's functions for max_by and min_by, which may return a NULL.
 CHOICES = ("arg_max_null", "arg_min_null")

@@ -7,7 +7,7 @@ agree.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from sqlglot import exp
 from sqlglot.errors import UnsupportedError
@@ -15,9 +15,6 @@ from sqlglot.optimizer.annotate_types import annotate_types
 
 from lakebackup.sql_engine.guard.calls import ending, macro
 from lakebackup.sql_engine.guard.macros import OTHER
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _TYPES = exp.DataType.Type
 _BIGGEST = 2**63 - 1

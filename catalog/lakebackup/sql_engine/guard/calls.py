@@ -7,16 +7,13 @@ call that only Spark can answer raises UnsupportedError.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
 from sqlglot import exp
 from sqlglot.errors import UnsupportedError
 
 from lakebackup.sql_engine.guard.macros import OTHER
 from lakebackup.sql_engine.guard.patterns import re2, replacement, time_format
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 _TRUNCATION_UNITS_TEXT = """
     year=year yyyy=year yy=year quarter=quarter month=month mon=month mm=month week=week day=day dd=day

@@ -9,9 +9,13 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, NoReturn, Protocol, runtime_checkable
+from typing import Literal, NoReturn, Protocol, runtime_checkable
+
+import sqlglot
+from sqlglot import TokenType, exp
+from sqlglot.errors import ErrorLevel, ParseError, SqlglotError, UnsupportedError
 
 from lakebackup.errors import NeedsSpark, UsageProblem
 from lakebackup.rules.suggestions import did_you_mean
@@ -29,17 +33,10 @@ from lakebackup.sql_engine.guard.allowed import (
     UNITS,
 )
 from lakebackup.sql_engine.guard.characters import NAME, check_characters
+from lakebackup.sql_engine.guard.dialect import Asked, without_limit_all
 from lakebackup.sql_engine.guard.place import ON_SPARK, place_of, span_of, whole, word, wrong
-from lakebackup.sql_engine.guard.records import COLUMNS, USAGE, arguments, is_call, take_calls
+from lakebackup.sql_engine.guard.records import COLUMNS, USAGE, RecordsCall, arguments, is_call, take_calls
 from lakebackup.sql_engine.guard.texts import texts
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Sequence
-
-    from sqlglot import exp
-    from sqlglot.errors import SqlglotError
-
-    from lakebackup.sql_engine.guard.records import RecordsCall
 
 _MAX_TOKENS = 10_000
 _MAX_DEPTH = 120
@@ -100,8 +97,6 @@ def check_select(sql: str, relations: Mapping[str, Sequence[str]], *, records: b
 
     Raises UsageProblem, which shows the place of what is not allowed or unknown, and suggests similar names.
     """
-    from sqlglot.errors import SqlglotError
-
     if _SHOW.fullmatch(sql):
         return check_select(_values("name", ((name,) for name in sorted(relations))), {})
     if describe := _DESCRIBE.fullmatch(sql):
@@ -138,8 +133,6 @@ def _values(columns: str, rows: Iterable[tuple[str, ...]]) -> str:
 
 
 def _description(sql: str, name: str, relations: Mapping[str, Sequence[str]], *, records: bool) -> str:
-    from sqlglot import exp
-
     if records and name.lower() == "records":
         return _values("name, type", COLUMNS.items())
     relation = {relation_name.lower(): relation_name for relation_name in relations}.get(name.lower())
@@ -162,8 +155,6 @@ def _near_hint(name: str, names: Iterable[str]) -> str:
 
 
 def _syntax_problem(text: str, sql: str, error: SqlglotError) -> UsageProblem:
-    from sqlglot.errors import ParseError, UnsupportedError
-
     if not isinstance(error, ParseError) or not error.errors:
         if isinstance(error, UnsupportedError):
             return wrong(sql, whole(sql), "The SQL holds what only one engine knows, and cannot be run.")
@@ -211,8 +202,6 @@ class _RelationColumns(Mapping[str, "Collection[str]"]):
 
 
 def _records(tree: exp.Expr, sql: str, *, allowed: bool) -> tuple[RecordsCall, ...]:
-    from sqlglot import exp
-
     for table in tree.find_all(exp.Table):
         if not is_call(table):
             continue
@@ -230,13 +219,8 @@ def _records(tree: exp.Expr, sql: str, *, allowed: bool) -> tuple[RecordsCall, .
 
 def _parse(text: str, sql: str) -> exp.Expr:
     """Return the syntax tree of a text. Errors show `sql`, in which the positions are the same."""
-    import sqlglot
-    from sqlglot import TokenType, exp
-    from sqlglot.errors import ErrorLevel, SqlglotError
-
     # sqlglot logs warnings about syntax that it does not know, which is refused below.
     logging.getLogger("sqlglot").setLevel(logging.ERROR)
-    from lakebackup.sql_engine.guard.dialect import Asked, without_limit_all
 
     all_tokens = sqlglot.tokenize(text, dialect=Asked)
     tokens = list(all_tokens)
@@ -293,8 +277,6 @@ class _Check:
 
     def run(self) -> set[str]:  # noqa: C901 - one walk
         """Check the tree; returns the relations that it reads. Raises UsageProblem, RecursionError."""
-        from sqlglot import exp
-
         if not isinstance(self.tree, (exp.Select, exp.SetOperation)):
             self._refuse(self.tree, "only a SELECT can be run here")
         self._depth()
@@ -331,7 +313,6 @@ class _Check:
 
     def _syntax(self, node: exp.Expr) -> None:
         kind = type(node).__name__
-        from sqlglot import exp
 
         if kind not in SYNTAX and not isinstance(node, exp.Func):
             self._refuse(node, f"{SYNTAX_WORDS.get(kind) or _words(kind).upper()} is not allowed here")
@@ -355,8 +336,6 @@ class _Check:
 
     def _option(self, node: exp.Expr, name: str, value: object) -> NoReturn:
         """Refuse an option, and show the word in the person's SQL that set it, if there is one."""
-        from sqlglot import exp
-
         words = _words(name)
         label = OPTION_WORDS.get(name) or words
         first = value[0] if isinstance(value, list) else value
@@ -376,8 +355,6 @@ class _Check:
 
     def _size(self, node: exp.Func, name: str) -> None:
         """Refuse calls with a large size: a few words must not create gigabytes."""
-        from sqlglot import exp
-
         name = {"pad": "lpad", "generate_series": "sequence"}.get(name, name)
         if name == "stack":  # Spark writes code for each row
             rows, *values = node.iter_expressions()
@@ -391,8 +368,6 @@ class _Check:
 
     def _values(self, node: exp.Expr, kind: str) -> None:  # noqa: C901 - one line a kind
         """Check the values in a node that are no nodes, such as names, texts and units."""
-        from sqlglot import exp
-
         value = node.args.get("this")
         if kind == "Identifier":
             if not isinstance(value, str) or not NAME.fullmatch(value):
@@ -425,8 +400,6 @@ class _Check:
 
     def _is_word(self, node: exp.Expr, word: str) -> bool:
         """Whether a word is a unit of time, or the ALL of ORDER BY ALL."""
-        from sqlglot import exp
-
         return (
             word in UNITS
             or word.removesuffix("S") in UNITS
@@ -455,8 +428,6 @@ class _Check:
             self.sources[name] = None
 
     def _table(self, node: exp.Table) -> None:
-        from sqlglot import exp
-
         name = node.name.lower()
         if isinstance(node.this, exp.Anonymous) and node.this.name.lower() in ROWS:
             self.sources[(node.alias or node.this.name).lower()] = None
@@ -478,8 +449,6 @@ class _Check:
         self.sources[alias] = columns
 
     def _column(self, node: exp.Column) -> None:
-        from sqlglot import exp
-
         if isinstance(node.this, exp.Star) and node.table.lower() in self.sources:
             return
         table = node.table.lower()
@@ -495,8 +464,6 @@ class _Check:
 
     def _unit(self, node: exp.Column) -> bool:
         """Whether a name is a unit of time among the arguments of a function."""
-        from sqlglot import exp
-
         return isinstance(node.parent, exp.Func) and not node.table and node.name.upper() in UNITS
 
     def _unknown(self, node: exp.Expr, kind: str, name: str, names: Iterable[str]) -> NoReturn:

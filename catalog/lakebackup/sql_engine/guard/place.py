@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import re
 from itertools import chain
-from typing import TYPE_CHECKING
+
+from sqlglot import exp
 
 from lakebackup.errors import NeedsSpark, UsageProblem
 from lakebackup.sql_engine.guard.macros import FOR_SPARK, OTHER
-
-if TYPE_CHECKING:
-    from sqlglot import exp
 
 #: What to do about a SELECT that DuckDB cannot answer.
 ON_SPARK = "Use --engine spark."

@@ -7,10 +7,8 @@ supplies the rows of that relation.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from sqlglot import exp
+from sqlglot import exp
 
 FUNCTION = "records"
 #: The columns and their Spark types. docs/ask.md#records-inside-the-backups explains them.
@@ -49,15 +47,11 @@ class RecordsCall:
 
 def is_call(table: exp.Table) -> bool:
     """Whether a table in FROM is a call of the function, with any arguments."""
-    from sqlglot import exp
-
     return isinstance(table.this, exp.Anonymous) and table.this.name.lower() == FUNCTION
 
 
 def arguments(table: exp.Table) -> list[str] | None:
     """Return the arguments of a call; None when they are not one or two string literals."""
-    from sqlglot import exp
-
     expressions = table.this.expressions
     if not 1 <= len(expressions) <= 2 or not all(
         isinstance(expression, exp.Literal) and expression.is_string for expression in expressions
@@ -69,8 +63,6 @@ def arguments(table: exp.Table) -> list[str] | None:
 def take_calls(tree: exp.Expr) -> tuple[RecordsCall, ...]:
     """Replace each call in `tree` by a plain relation; returns the calls. Their arguments must be checked
     before."""
-    from sqlglot import exp
-
     tables = list(tree.find_all(exp.Table))
     columns = _columns(tree)
     used_names = {identifier.name.lower() for identifier in tree.find_all(exp.Identifier)}
@@ -94,8 +86,6 @@ def take_calls(tree: exp.Expr) -> tuple[RecordsCall, ...]:
 def _columns(tree: exp.Expr) -> tuple[str, ...]:
     """Return the columns that the SELECT may need: those that it names, or all when it selects `*` or renames
     columns by position."""
-    from sqlglot import exp
-
     stars = any(not isinstance(star.parent, exp.Count) for star in tree.find_all(exp.Star))
     if stars or any(alias.columns for alias in tree.find_all(exp.TableAlias)):
         return tuple(COLUMNS)

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import duckdb
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import ErrorLevel, UnsupportedError
+from sqlglot.tokenizer_core import Token
 
 from lakebackup.rules.suggestions import did_you_mean
 from lakebackup.sql_engine.guard.allowed import BARE, ONLY_SPARK, SPARK, WORDS, refused
 from lakebackup.sql_engine.guard.characters import NAME
+from lakebackup.sql_engine.guard.dialect import Asked, for_duckdb, for_spark, is_explode, named
 from lakebackup.sql_engine.guard.place import span_of, word, wrong
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from sqlglot import exp
-    from sqlglot.tokenizer_core import Token
 
 
 def texts(tree: exp.Expr, sql: str) -> tuple[str, str, dict[str, str]]:
@@ -25,12 +27,6 @@ def texts(tree: exp.Expr, sql: str) -> tuple[str, str, dict[str, str]]:
     Raises UsageProblem for a function that is refused or that neither engine has, UnsupportedError for a
     SELECT of which each engine lacks a part.
     """
-    import sqlglot
-    from sqlglot import exp
-    from sqlglot.errors import UnsupportedError
-
-    from lakebackup.sql_engine.guard.dialect import Asked, for_duckdb, for_spark, is_explode, named
-
     _strict_casts(tree)
     _tuples_by_element(tree)
     named(tree)
@@ -67,11 +63,6 @@ def texts(tree: exp.Expr, sql: str) -> tuple[str, str, dict[str, str]]:
 
 def _unsupported_function(tree: exp.Expr, sql: str) -> str:
     """Return the innermost function that cannot be written for DuckDB, as the person wrote it."""
-    from sqlglot import exp
-    from sqlglot.errors import UnsupportedError
-
-    from lakebackup.sql_engine.guard.dialect import for_duckdb
-
     for call in reversed(list(tree.find_all(exp.Func))):
         try:
             _write(for_duckdb(call), "duckdb")
@@ -82,8 +73,6 @@ def _unsupported_function(tree: exp.Expr, sql: str) -> str:
 
 def _called_functions(tokens: Sequence[Token]) -> set[str]:
     """Return the names before a parenthesis: these are functions, however a parser reads them."""
-    import sqlglot
-
     kinds = sqlglot.TokenType
     functions = {
         token.text.lower()
@@ -97,16 +86,12 @@ def _called_functions(tokens: Sequence[Token]) -> set[str]:
 
 def _unquoted_words(tokens: Sequence[Token]) -> set[str]:
     """Return all words that are not quoted, in lower case."""
-    import sqlglot
-
     quoted = (sqlglot.TokenType.IDENTIFIER, sqlglot.TokenType.STRING)
     return {token.text.lower() for token in tokens if token.token_type not in quoted}
 
 
 def _calls_in_sql(tree: exp.Expr, sql: str) -> set[str]:
     """Return the functions that a SELECT calls, by their names in the person's own text."""
-    from sqlglot import exp
-
     names = {_written_name(call, sql) for call in tree.find_all(exp.Func)} - WORDS
     return {name for name in names if name and NAME.fullmatch(name)}
 
@@ -120,8 +105,6 @@ def _written_name(call: exp.Expr, sql: str) -> str | None:
 @cache
 def _duckdb_functions() -> frozenset[str]:
     """Return the functions of DuckDB that are not refused."""
-    import duckdb
-
     with duckdb.connect() as connection:
         rows = connection.execute("SELECT function_name FROM duckdb_functions()").fetchall()
     return frozenset(name for (name,) in rows if not refused(name))
@@ -136,15 +119,11 @@ def _near_function(name: str) -> str:
 
 
 def _write(tree: exp.Expr, dialect: Any) -> str:
-    from sqlglot.errors import ErrorLevel
-
     return tree.sql(dialect=dialect, identify=True, comments=False, unsupported_level=ErrorLevel.RAISE)
 
 
 def _tuples_by_element(tree: exp.Expr) -> None:
     """Rewrite (a, b) IN ((1, 2)) as a = 1 AND b = 2: Spark compares only tuples of the same types."""
-    from sqlglot import exp
-
     for node in list(tree.find_all(exp.In)):
         operand, tuples = node.this, node.expressions
         if not isinstance(operand, exp.Tuple) or not tuples:
@@ -169,8 +148,6 @@ def _tuples_by_element(tree: exp.Expr) -> None:
 def _strict_casts(tree: exp.Expr) -> None:
     """Let CAST fail on both engines for a value that it cannot convert, as in Spark 4; TRY_CAST returns
     NULL."""
-    from sqlglot import exp
-
     for node in list(tree.find_all(exp.Sub)):  # INTERVAL 1 HOUR 30 MINUTES is one operand, also of a minus
         if isinstance(node.expression, exp.Add) and isinstance(node.expression.this, exp.Interval):
             node.set("expression", exp.Paren(this=node.expression))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from lakebackup_jobs.archives.export import TARGET_BYTES, ArchiveExportRequest, run
 from lakebackup_jobs.cli.archive.what import BUCKET, FOLDER, WHAT
 from lakebackup_jobs.cli.flags import options
 from lakebackup_jobs.cli.flags.options import option
@@ -25,8 +26,6 @@ def export(
         lakebackup archive export --repo ./backups --to ./archive
         lakebackup archive export 20261121T1405 --bucket orders --repo ./backups --to ./archive
     """
-    from lakebackup_jobs.archives.export import TARGET_BYTES, ArchiveExportRequest, run
-
     target_bytes = size("--target-size", target_size) or TARGET_BYTES
     call.run(
         run,

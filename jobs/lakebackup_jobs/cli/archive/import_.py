@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from lakebackup_jobs.archives.import_archive import ArchiveImportRequest, run
 from lakebackup_jobs.cli.flags import options
 from lakebackup_jobs.cli.flags.options import argument, option
 from lakebackup_jobs.cli.verb import Call, verb
@@ -23,6 +24,4 @@ def import_(
         lakebackup archive import /backups/backup-42 --repo ./backups
         lakebackup archive import /backups/backup-42 --source shop --repo ./backups --dry-run
     """
-    from lakebackup_jobs.archives.import_archive import ArchiveImportRequest, run
-
     call.run(run, call.request(ArchiveImportRequest))

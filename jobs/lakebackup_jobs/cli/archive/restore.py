@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from lakebackup_jobs.archives.restore import ArchiveRestoreRequest, run
 from lakebackup_jobs.cli.archive.what import BUCKET, FOLDER, WHAT
 from lakebackup_jobs.cli.flags import options
 from lakebackup_jobs.cli.flags.options import option
@@ -32,6 +33,4 @@ def restore(
         lakebackup archive restore --repo ./backups --to ./documents
         lakebackup archive restore shop --to-time 2014-01-31 --repo ./backups --to ./documents
     """
-    from lakebackup_jobs.archives.restore import ArchiveRestoreRequest, run
-
     call.run(run, call.request(ArchiveRestoreRequest, folder=check_folder("--to", to, "which folder?")))

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
+from lakebackup.config import Settings
+from lakebackup.formats.queues.headers import HeaderNames
 from lakebackup_jobs.cli.flags import options
 from lakebackup_jobs.cli.flags.options import argument, option
 from lakebackup_jobs.cli.verb import Call, verb
-
-if TYPE_CHECKING:
-    from lakebackup.config import Settings
-    from lakebackup.formats.queues.headers import HeaderNames
+from lakebackup_jobs.queues.backup.job import run
+from lakebackup_jobs.queues.backup.request import QueueRequest
 
 _ENGINE, _MESSAGES = "The engine", "Messages"
 
@@ -112,16 +112,11 @@ def queue(
         queue_transaction_header=transaction_header,
         queue_kind_header=kind_header,
     )
-    from lakebackup_jobs.queues.backup.job import run
-    from lakebackup_jobs.queues.backup.request import QueueRequest
-
     call.run(run, call.request(QueueRequest, names=header_names(call.settings)))
 
 
 def header_names(settings: Settings) -> HeaderNames:
     """The names of the messages' headers, from the settings."""
-    from lakebackup.formats.queues.headers import HeaderNames
-
     return HeaderNames(
         tid=settings.queue_tid_header,
         transaction=settings.queue_transaction_header,

@@ -8,6 +8,9 @@ from lakebackup_jobs.cli.flags import options
 from lakebackup_jobs.cli.flags.options import argument, option, switch
 from lakebackup_jobs.cli.flags.values import instant
 from lakebackup_jobs.cli.verb import Call, verb
+from lakebackup_jobs.snapshots.backup import run
+from lakebackup_jobs.snapshots.find import roles
+from lakebackup_jobs.snapshots.request import SnapshotRequest
 
 _SNAPSHOT_PANEL = "Which snapshot"
 
@@ -99,10 +102,6 @@ def snapshot(
         lakebackup backup snapshot dbs --layout 'db-{scope}/{snapshot}/{name}' --repo ./backups --dry-run
     """
     settings = call.override(always=always or None, pack_below=pack_below, trust_mtime=trust_mtime or None)
-    from lakebackup_jobs.snapshots.backup import run
-    from lakebackup_jobs.snapshots.find import roles
-    from lakebackup_jobs.snapshots.request import SnapshotRequest
-
     request = call.request(
         SnapshotRequest,
         always=settings.always,

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from lakebackup.errors import LakebackupError, UsageProblem
+from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.cli.flags import completion, options
 from lakebackup_jobs.cli.flags.options import argument, option, switch
 from lakebackup_jobs.cli.flags.values import span
 from lakebackup_jobs.cli.interrupt import stopped_by_signals
 from lakebackup_jobs.cli.verb import Call, verb
-
-if TYPE_CHECKING:
-    from lakebackup_jobs.topics.request import BackupRequest
+from lakebackup_jobs.topics.backup import run
+from lakebackup_jobs.topics.follow import follow
+from lakebackup_jobs.topics.request import BackupRequest
+from lakebackup_jobs.upkeep.policies import approve_topics
 
 OnGap = Literal["restart", "full", "continue", "fail"]
 OnFork = Literal["branch", "fail"]
@@ -106,9 +108,6 @@ def topics(
     )
     if follow:
         call.start_jvm(sql=True)
-    from lakebackup_jobs.topics.backup import run
-    from lakebackup_jobs.topics.request import BackupRequest
-
     request = call.request(
         BackupRequest,
         topics=tuple(topics or ()),
@@ -131,9 +130,6 @@ def topics(
 
 def _approve_topics(call: Call, source: str) -> None:
     """Approve the source's new topics: due backups here include topics that a person backed up here."""
-    from lakebackup.store.reader import CatalogReader
-    from lakebackup_jobs.upkeep.policies import approve_topics
-
     try:
         approve_topics(CatalogReader.require(*call.places), source)
     except LakebackupError as problem:  # the backup itself succeeded
@@ -142,8 +138,6 @@ def _approve_topics(call: Call, source: str) -> None:
 
 def _follow(call: Call, request: BackupRequest, every: str) -> dict[str, Any]:
     """Follow the topics until SIGINT or SIGTERM. A second signal interrupts the batch."""
-    from lakebackup_jobs.topics.follow import follow
-
     stop = threading.Event()
     with stopped_by_signals(stop, "Stops after this batch; Ctrl-C again interrupts it."):
         every_s = (span("--every", every) or 0) / 1000

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from lakebackup.storage import open_storage
+from lakebackup.store import lease
+from lakebackup.store.caller import OK
+from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.cli.flags import options
 from lakebackup_jobs.cli.flags.options import argument, option
 from lakebackup_jobs.cli.verb import Call, verb
+from lakebackup_jobs.lifecycle.identity import audit_entry
 
 
 @verb(options.REPO)
@@ -21,12 +26,6 @@ def break_lease(
         lakebackup catalog break-lease source-prod --reason 'its machine is gone'
     """
     repo = call.where
-    from lakebackup.storage import open_storage
-    from lakebackup.store import lease
-    from lakebackup.store.caller import OK
-    from lakebackup.store.writer import CatalogWriter
-    from lakebackup_jobs.lifecycle.identity import audit_entry
-
     broken = lease.break_lease(open_storage(repo), name, reason)
     detail = {"reason": reason, "holder": broken.holder, "since_ms": broken.since_ms}
     entry = audit_entry("break_lease", name, detail, outcome=OK)

@@ -7,6 +7,7 @@ from typing import Literal
 from lakebackup_jobs.cli.flags import options
 from lakebackup_jobs.cli.flags.options import argument, option
 from lakebackup_jobs.cli.verb import Call, verb
+from lakebackup_jobs.upkeep.export_catalog import ExportRequest, run
 
 
 @verb(options.REPO, waits="exporting")
@@ -21,6 +22,4 @@ def export(
         lakebackup catalog export ./rows --repo ./backups
         lakebackup catalog export ./rows --format parquet --repo ./backups
     """
-    from lakebackup_jobs.upkeep.export_catalog import ExportRequest, run
-
     call.run(run, call.request(ExportRequest), spark=False)

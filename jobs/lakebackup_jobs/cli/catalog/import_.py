@@ -7,6 +7,7 @@ from pathlib import Path
 from lakebackup_jobs.cli.flags import options
 from lakebackup_jobs.cli.flags.options import argument, option, switch
 from lakebackup_jobs.cli.verb import Call, verb
+from lakebackup_jobs.upkeep.import_catalog import ImportRequest, run
 
 
 @verb(options.REPO, options.SPARK_JOB, options.DRY_RUN, options.LEASE)
@@ -42,8 +43,6 @@ def import_(
         lakebackup catalog import ./rows --repo ./backups
         lakebackup catalog import --backups snapshots.jsonl --manifests files.jsonl --source-kind restic
     """
-    from lakebackup_jobs.upkeep.import_catalog import ImportRequest, run
-
     paths = {"backups": backups, "files": files, "departures": departures, "manifests": manifests}
     input_paths = {
         name: path if "://" in path else str(Path(path).absolute()) for name, path in paths.items() if path

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.cli.flags import options
 from lakebackup_jobs.cli.verb import Call, verb
 
@@ -14,7 +15,6 @@ def init(call: Call) -> None:
         lakebackup catalog init --repo ./backups
     """
     repo, catalog = call.where, call.settings.catalog
-    from lakebackup.store.writer import CatalogWriter
 
     CatalogWriter(None, *call.places).migrate()
     call.report.result({"catalog": catalog or f"{repo}/catalog"})

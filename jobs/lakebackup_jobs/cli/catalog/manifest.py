@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import sys
+from contextlib import suppress
 from pathlib import Path
 
+from lakebackup.errors import EnvironmentProblem
+from lakebackup.formats.snapshots.manifest_json import manifest_json
+from lakebackup.requests import Request
+from lakebackup.storage.nesting import require_outside
 from lakebackup_jobs.cli.flags import options
 from lakebackup_jobs.cli.flags.options import argument, option
 from lakebackup_jobs.cli.flags.values import instant, required
 from lakebackup_jobs.cli.verb import Call, verb
+from lakebackup_jobs.snapshots.import_manifest import ManifestRequest, run
 
 
 @verb(options.REPO)
@@ -26,15 +34,6 @@ def manifest(
         lakebackup catalog manifest 20261121T1405 --repo ./backups
         lakebackup catalog manifest 20261121T1405 --out manifest.json --repo ./backups
     """
-    import os
-    import sys
-    from contextlib import suppress
-
-    from lakebackup.errors import EnvironmentProblem
-    from lakebackup.formats.snapshots.manifest_json import manifest_json
-    from lakebackup.requests import Request
-    from lakebackup.storage.nesting import require_outside
-
     if out is not None:
         require_outside(call.request(Request), str(out), is_file=True)
     reader = call.reader()
@@ -79,8 +78,6 @@ def import_manifest(
     Examples:
         lakebackup catalog import-manifest manifest.json --source yb --repo s3://backups/yb
     """
-    from lakebackup_jobs.snapshots.import_manifest import ManifestRequest, run
-
     settings = call.settings
     required(settings.source, "--source", "whose snapshot is it?", hint="Give --source NAME.")
     request = call.request(ManifestRequest, remote=settings.remote)

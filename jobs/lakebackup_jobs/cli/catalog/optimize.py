@@ -6,6 +6,7 @@ from lakebackup_jobs.cli.flags import options
 from lakebackup_jobs.cli.flags.options import option
 from lakebackup_jobs.cli.flags.values import span
 from lakebackup_jobs.cli.verb import Call, verb
+from lakebackup_jobs.upkeep.optimize import OptimizeRequest, run
 
 
 @verb(options.REPO, options.DRY_RUN)
@@ -22,6 +23,5 @@ def optimize(
         lakebackup catalog optimize --retain 30d --dry-run --repo ./backups
     """
     retain_ms = span("--retain", retain)
-    from lakebackup_jobs.upkeep.optimize import OptimizeRequest, run
 
     call.run(run, call.request(OptimizeRequest, retain_ms=retain_ms or 0), spark=False)

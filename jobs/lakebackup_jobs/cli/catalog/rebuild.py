@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from lakebackup_jobs.cli.flags import options
 from lakebackup_jobs.cli.verb import Call, verb
+from lakebackup_jobs.upkeep.rebuild import RebuildRequest, run
 
 
 @verb(options.REPO, options.SPARK_JOB)
@@ -13,6 +14,4 @@ def rebuild(call: Call) -> None:
     Examples:
         lakebackup catalog rebuild --repo ./backups
     """
-    from lakebackup_jobs.upkeep.rebuild import RebuildRequest, run
-
     call.run(run, call.request(RebuildRequest))

@@ -11,6 +11,9 @@ from typing import Any
 
 import typer
 
+from lakebackup.config import load
+from lakebackup_jobs.connection import Connection, use
+
 _LONGEST_S = 3.0
 _PLAIN = re.compile(r"[\w.@%+,/][\w.@%+=:,/-]*", re.ASCII)
 
@@ -49,9 +52,6 @@ def _starting_with(incomplete: str, words: Iterable[str]) -> list[str]:
 def _first_column(ctx: typer.Context, select: str) -> list[str]:
     """The first column of a SELECT over the catalog that the flags so far or the settings name."""
     with suppress(Exception), _time_limit():
-        from lakebackup.config import load
-        from lakebackup_jobs.connection import Connection, use
-
         flags = {"repo": ctx.params.get("repo"), "catalog": ctx.params.get("catalog")}
         settings = load(flags, ctx.params.get("settings_file"))
         use(settings)

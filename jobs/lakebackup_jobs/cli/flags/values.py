@@ -5,13 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
+from pydantic import ByteSize, TypeAdapter, ValidationError
+
+from lakebackup.config import Settings
 from lakebackup.errors import UsageProblem
-from lakebackup.rules.times import LocalTime, format_ts, read_time, time_zone
-
-if TYPE_CHECKING:
-    from lakebackup.config import Settings
+from lakebackup.rules.times import LocalTime, format_ts, parse_duration, read_time, time_zone
+from lakebackup.store.reader import CatalogReader
 
 T = TypeVar("T")
 TARGETS = "kafka://HOST:PORT[,HOST:PORT] | delta:PATH | dir:PATH"
@@ -65,8 +66,6 @@ def _policy_zone(call: SourceCall) -> tuple[str | None, str]:
 
     If the call names no source, it is the zone in which all policies agree. None means no zone.
     """
-    from lakebackup.store.reader import CatalogReader
-
     reader = CatalogReader.open(*call.places) if call.settings.repo else None
     rows = reader.rows("list_policies", source=None) if reader else []
     zones = {str(row["source"]): row["time_zone"] for row in rows}
@@ -87,16 +86,12 @@ def now_ms() -> int:
 
 def span(flag: str, text: str | None) -> int | None:
     """A duration such as `7d` in ms; None for None. Raises UsageProblem."""
-    from lakebackup.rules.times import parse_duration
-
     with naming(flag):
         return None if text is None else parse_duration(text)
 
 
 def size(flag: str, text: str | None) -> int | None:
     """A size such as `10GiB` in bytes; None for None. Raises UsageProblem."""
-    from pydantic import ByteSize, TypeAdapter, ValidationError
-
     try:
         return None if text is None else int(TypeAdapter(ByteSize).validate_python(text))
     except ValidationError:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import sys
+
 import typer
 
+from lakebackup.errors import Refused
+from lakebackup.store.reader import CatalogReader
+from lakebackup.store.trust import Approvals
 from lakebackup_jobs.cli.flags import options
 from lakebackup_jobs.cli.flags.options import argument, switch
 from lakebackup_jobs.cli.verb import Call, verb
 from lakebackup_jobs.runtime.terminal_text import visible_lines
+from lakebackup_jobs.upkeep.approvals import rows_of, unapproved
 
 
 @verb(options.REPO, options.DRY_RUN)
@@ -27,13 +33,6 @@ def approve(
         lakebackup approve prod --repo ./backups
         lakebackup approve --yes --json
     """
-    import sys
-
-    from lakebackup.errors import Refused
-    from lakebackup.store.reader import CatalogReader
-    from lakebackup.store.trust import Approvals
-    from lakebackup_jobs.upkeep.approvals import rows_of, unapproved
-
     reader = CatalogReader.require(*call.places)
     approvals = Approvals(reader.catalog_uri)
     claims = unapproved(reader, names or (), lambda error: call.warn(error.message))

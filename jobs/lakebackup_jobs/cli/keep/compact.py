@@ -5,6 +5,7 @@ from __future__ import annotations
 from lakebackup_jobs.cli.flags import completion, options
 from lakebackup_jobs.cli.flags.options import argument, switch
 from lakebackup_jobs.cli.verb import Call, verb
+from lakebackup_jobs.topics.compact import CompactRequest, run
 
 
 @verb(
@@ -36,6 +37,4 @@ def compact(
         lakebackup compact customers --repo ./backups
         lakebackup compact orders --all-keyed --repo ./backups --note 'latest orders only'
     """
-    from lakebackup_jobs.topics.compact import CompactRequest, run
-
     call.run(run, call.request(CompactRequest))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from json import dumps
+
 import typer
 
 from lakebackup_jobs.cli.verb import Call, verb
@@ -18,8 +20,6 @@ def config(call: Call) -> None:
         lakebackup config
         LAKEBACKUP_CODEC=snappy lakebackup config --json
     """
-    from json import dumps
-
     settings = call.settings.shown()
     if call.json:
         typer.echo(dumps(settings))

@@ -9,6 +9,7 @@ from lakebackup_jobs.cli.flags import completion, options
 from lakebackup_jobs.cli.flags.options import argument, option
 from lakebackup_jobs.cli.flags.values import check_folder, instant
 from lakebackup_jobs.cli.verb import Call, verb
+from lakebackup_jobs.upkeep.drill import DrillRequest, require_good, run
 
 
 @verb(options.REPO, options.DRY_RUN, options.ANY_RUNNER, options.BANDWIDTH)
@@ -59,7 +60,6 @@ def drill(
     ]
     if len(given_flags) > 1:
         raise UsageProblem(f"{' and '.join(given_flags)} exclude each other.", hint="Give one of them.")
-    from lakebackup_jobs.upkeep.drill import DrillRequest, require_good, run
 
     request = call.request(
         DrillRequest,

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import shlex
+import time
 from collections.abc import Sequence
+from dataclasses import asdict
 
 from lakebackup.errors import Incomplete, UsageProblem, error_of
+from lakebackup.store.reader import CatalogReader
 from lakebackup.store.trust import HINT, Unapproved
+from lakebackup_jobs.cli import main
 from lakebackup_jobs.cli.flags import options
 from lakebackup_jobs.cli.flags.options import switch
+from lakebackup_jobs.cli.interrupt import EXIT_CODES
 from lakebackup_jobs.cli.verb import Call, verb
+from lakebackup_jobs.upkeep import policies
+from lakebackup_jobs.upkeep.next_run import from_future, next_run
 
 _KAFKA = tuple(flag.name for flag in (options.BOOTSTRAP, options.KAFKA_CONFIG))
 
@@ -27,16 +35,8 @@ def due(call: Call, run: bool = switch("--run", "Run the backups that are due, o
         lakebackup due --repo ./backups
         */5 * * * *  /usr/local/bin/lakebackup due --run --config /etc/lakebackup.toml >/dev/null   # for cron
     """
-    import shlex
-    import time
-    from dataclasses import asdict
-
     call.notifies = run
     repo, source = call.where, call.flags["source"]  # not from the settings, which would hide other policies
-    from lakebackup.store.reader import CatalogReader
-    from lakebackup_jobs.upkeep import policies
-    from lakebackup_jobs.upkeep.next_run import from_future, next_run
-
     reader = CatalogReader.require(*call.places)
     unreadable: list[UsageProblem] = []
     now_ms = time.time_ns() // 1_000_000
@@ -54,9 +54,6 @@ def due(call: Call, run: bool = switch("--run", "Run the backups that are due, o
     if not run:
         _require_good([], unreadable, unapproved)
         return
-    from lakebackup_jobs.cli import main
-    from lakebackup_jobs.cli.interrupt import EXIT_CODES
-
     shared = ["--repo", repo, *call.passed_on("repo", "source", *_KAFKA)]
     kafka = call.passed_on(*(name for name in call.flags if name not in _KAFKA))
 

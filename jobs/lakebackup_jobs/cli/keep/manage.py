@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from lakebackup.errors import UsageProblem
+from lakebackup_jobs.cli import main
 from lakebackup_jobs.cli.flags import options
 from lakebackup_jobs.cli.flags.options import argument, option, switch
 from lakebackup_jobs.cli.flags.values import one_of, required
@@ -37,6 +38,5 @@ def manage(
     arguments = [] if number is None else [str(number)]
     arguments += ["--repo", folder] if folder else []
     arguments += ["--delete"] if delete else []
-    from lakebackup_jobs.cli import main
 
     return main([name, *arguments, *call.passed_on()], call.session)

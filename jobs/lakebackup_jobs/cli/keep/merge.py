@@ -6,6 +6,7 @@ from lakebackup_jobs.cli.flags import completion, options
 from lakebackup_jobs.cli.flags.options import argument, option, switch
 from lakebackup_jobs.cli.flags.values import instant
 from lakebackup_jobs.cli.verb import Call, verb
+from lakebackup_jobs.topics.merge import MergeRequest, run
 
 
 @verb(
@@ -43,6 +44,4 @@ def merge(
         lakebackup merge 1 --repo ./backups
         lakebackup merge 1 --repo ./backups --to-time -7d
     """
-    from lakebackup_jobs.topics.merge import MergeRequest, run
-
     call.run(run, call.request(MergeRequest))

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import time
+
 from lakebackup.errors import EnvironmentProblem, UsageProblem
 from lakebackup_jobs.cli.verb import Call, verb
+from lakebackup_jobs.runtime.masking import secrets_of, without_secrets
+from lakebackup_jobs.runtime.notify import Event, send
 
 
 @verb(waits="sending")
@@ -15,11 +19,6 @@ def notify(call: Call) -> None:
     Examples:
         lakebackup notify --config /etc/lakebackup.toml
     """
-    import time
-
-    from lakebackup_jobs.runtime.masking import secrets_of, without_secrets
-    from lakebackup_jobs.runtime.notify import Event, send
-
     settings, now_s = call.settings, time.time()
     event = Event(
         event="test",

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 import typer
 
 from lakebackup.errors import EnvironmentProblem, UsageProblem
+from lakebackup.rows.base import QUEUES
+from lakebackup.rules.kinds import KINDS, require_known
+from lakebackup.store.reader import CatalogReader
+from lakebackup_jobs.cli.app import app
 from lakebackup_jobs.cli.flags import completion, options
 from lakebackup_jobs.cli.flags.options import argument, option, switch
 from lakebackup_jobs.cli.flags.values import instant, one_of, required, span
+from lakebackup_jobs.cli.output.rows import Brief
+from lakebackup_jobs.cli.output.usage import usage_problem
 from lakebackup_jobs.cli.verb import Call, verb
+from lakebackup_jobs.targets import full_path
+from lakebackup_jobs.upkeep import policies
+from lakebackup_jobs.upkeep.policies import Change, remove_policy, require_schedulable, set_policy
 
 _DAY_MS = 86_400_000
 _KINDS: dict[str, Literal["differential", "cumulative"]] = {
@@ -145,8 +155,6 @@ def set_(
         lakebackup policy set store --command 'snapshot /var/data/rocksdb' --incr '15 * * * *' --drill weekly
         lakebackup policy set prod --window none
     """
-    from lakebackup_jobs.upkeep.policies import Change, set_policy
-
     change = call.request(
         Change,
         kind=_KINDS[incr_mode] if incr_mode else None,
@@ -173,9 +181,6 @@ def show(
     Examples:
         lakebackup policy show --repo ./backups
     """
-    from lakebackup.rules.kinds import require_known
-    from lakebackup_jobs.cli.output.rows import Brief
-
     reader = call.reader()
     policies = reader.query("list_policies", source=source).read_all()
     if source and not policies.num_rows:
@@ -191,8 +196,6 @@ def remove(call: Call, name: str = NAME) -> None:
     Examples:
         lakebackup policy remove prod --repo ./backups
     """
-    from lakebackup_jobs.upkeep.policies import remove_policy
-
     call.report.result(remove_policy(*call.places, name))
 
 
@@ -219,7 +222,6 @@ def hold(
         "how long to keep it?",
         hint="Give one of them.",
     )
-    from lakebackup_jobs.upkeep import policies
 
     call.report.result(
         policies.hold(*call.places, backup_id, reason=reason, until_ts=until_ts, release=release)
@@ -228,9 +230,6 @@ def hold(
 
 def _approve(call: Call, source: str) -> None:
     """Approve the policy on this machine, because the user who set it here agrees to its runs."""
-    from lakebackup.store.reader import CatalogReader
-    from lakebackup_jobs.upkeep import policies
-
     try:
         policies.approve(CatalogReader.require(*call.places), source)
     except EnvironmentProblem as problem:
@@ -253,13 +252,6 @@ def _arguments(text: str) -> tuple[str, ...]:
     Paths become absolute. Raises UsageProblem when `lakebackup backup` would refuse the arguments, or when a
     due run adds one of them itself.
     """
-    import shlex
-
-    from lakebackup.rows.base import QUEUES
-    from lakebackup.rules.kinds import KINDS
-    from lakebackup_jobs.cli.app import app
-    from lakebackup_jobs.upkeep.policies import require_schedulable
-
     verbs = sorted(kind.scheduled for kind in KINDS.values() if kind.scheduled)
     try:
         verb_, *other_words = shlex.split(text) or [""]
@@ -277,8 +269,6 @@ def _arguments(text: str) -> tuple[str, ...]:
             f"lakebackup backup {verb_}", list(other_words), **(app.info.context_settings or {})
         )
     except typer.TyperException as error:
-        from lakebackup_jobs.cli.output.usage import usage_problem
-
         problem = usage_problem(error)
         raise UsageProblem(f"--command {text!r}: {problem.message}", hint=problem.hint) from None
     forbidden = _FLAGS_OF_DUE if verb_ == KINDS[QUEUES].scheduled else (*_FLAGS_OF_DUE, "source")
@@ -307,8 +297,6 @@ def _with_absolute_paths(command: Any, context: Any, words: Sequence[str]) -> It
 
 
 def _absolute(value: str, metavar: str) -> str:
-    from lakebackup_jobs.targets import full_path
-
     if metavar == "ROLE=FILE":
         role, _, file = value.partition("=")
         return f"{role}={full_path(file)}" if file else value

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from lakebackup.errors import UsageProblem
+from lakebackup.rules.retention import Limits
 from lakebackup.rules.times import MOST_DAYS
 from lakebackup_jobs.cli.flags import options
 from lakebackup_jobs.cli.flags.options import argument, option, switch
 from lakebackup_jobs.cli.flags.values import one_of, size, span
 from lakebackup_jobs.cli.verb import Call, verb
+from lakebackup_jobs.upkeep.prune import PruneRequest, run
 
 
 @verb(options.REPO, options.PLAN, options.ENGINE, options.SPARK_JOB, options.SOURCE, options.LEASE)
@@ -57,9 +59,6 @@ def prune(
         raise UsageProblem(
             "--future deletes backups whole, and takes neither DAYS nor a TOPIC.", hint="Leave it out."
         )
-    from lakebackup.rules.retention import Limits
-    from lakebackup_jobs.upkeep.prune import PruneRequest, run
-
     limits = Limits(span("--keep-time", keep_time), size("--keep-size", keep_size))
     call.notifies = delete
     request = call.request(PruneRequest, topics=tuple(topics), days=days, future=future, limits=limits)

@@ -8,6 +8,7 @@ from lakebackup_jobs.cli.flags import completion, options
 from lakebackup_jobs.cli.flags.options import argument, switch
 from lakebackup_jobs.cli.flags.values import one_of
 from lakebackup_jobs.cli.verb import Call, verb
+from lakebackup_jobs.upkeep.verify import VerifyRequest, require_whole, run
 
 Mode = Literal["stat", "hash", "decode", "restore"]
 
@@ -36,6 +37,5 @@ def verify(
         lakebackup verify --restore --json
     """
     mode = cast("Mode", one_of({"stat": stat, "decode": decode, "restore": restore}, otherwise="hash"))
-    from lakebackup_jobs.upkeep.verify import VerifyRequest, require_whole, run
 
     require_whole(call.run(run, call.request(VerifyRequest, mode=mode)))

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from lakebackup_jobs.cli.flags import completion
 from lakebackup_jobs.cli.flags.options import PORTS, argument, option, switch
+from lakebackup_jobs.cli.verb import Call
+from lakebackup_jobs.lifecycle.progress import event_line
+from lakebackup_jobs.logs.control.status import lines
+from lakebackup_jobs.logs.control.verbs import Failed, Place
 from lakebackup_jobs.runtime.terminal_text import visible_lines
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from lakebackup_jobs.cli.verb import Call
-    from lakebackup_jobs.logs.control.verbs import Place
 
 NAME = argument("NAME", "The task.", ..., autocompletion=completion.sources)
 NO_RUN = switch("--no-run", "Do not start the job here; run `lakebackup log run` elsewhere.")
@@ -25,8 +24,6 @@ def place_of(call: Call, *, run: bool = False, metrics_port: int | None = None) 
 
     `run`: a job may start on this machine. It gets this command's flags.
     """
-    from lakebackup_jobs.logs.control.verbs import Place
-
     settings = call.settings
     # `launch` adds the destination; the job's output goes to its log file.
     options = call.passed_on("repo", "catalog", "bootstrap_server", "json", "wide", "debug")
@@ -50,10 +47,6 @@ def progress(
     With `as_json`, prints the result as one JSON object instead. When the work raises Failed, prints the
     error's stores and raises it again.
     """
-    from lakebackup_jobs.lifecycle.progress import event_line
-    from lakebackup_jobs.logs.control.status import lines
-    from lakebackup_jobs.logs.control.verbs import Failed
-
     if not as_json:
         line(f"{message}\n")
     try:

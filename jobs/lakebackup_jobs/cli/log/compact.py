@@ -8,6 +8,7 @@ from lakebackup_jobs.cli.flags import options
 from lakebackup_jobs.cli.flags.options import option
 from lakebackup_jobs.cli.log import common, range_flags
 from lakebackup_jobs.cli.verb import Call, verb
+from lakebackup_jobs.logs.upkeep.compact import CompactLogRequest, run
 
 
 @verb(options.REPO, options.BANDWIDTH, options.SPARK_JOB, options.DRY_RUN, options.LEASE)
@@ -37,8 +38,6 @@ def compact(
         lakebackup log compact prod --repo ./backups --dry-run
         lakebackup log compact prod --to-time -1d --repo ./backups
     """
-    from lakebackup_jobs.logs.upkeep.compact import CompactLogRequest, run
-
     until_ts = range_flags.end_of(call, name, end_ts, to_ms)
     request = call.request(CompactLogRequest, until=until_ts)
     call.run(run, request, spark=not call.dry_run)

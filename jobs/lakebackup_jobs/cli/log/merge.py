@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from lakebackup.plan.logs.restore import LogRestoreRequest
 from lakebackup_jobs.cli.flags import options
 from lakebackup_jobs.cli.flags.options import option
 from lakebackup_jobs.cli.flags.values import required
 from lakebackup_jobs.cli.log import range_flags
 from lakebackup_jobs.cli.verb import Call, verb
+from lakebackup_jobs.logs.restore.job import run
 
 
 @verb(options.REPO, options.BANDWIDTH, options.SPARK_JOB, options.ENGINE, options.DRY_RUN, options.LEASE)
@@ -38,9 +40,6 @@ def merge(
         lakebackup log merge shop --repo ./backups --write-snapshot-storage ./monday --to-time 2026-11-23
         lakebackup log merge shop --read-snapshot-storage ./monday --write-snapshot-storage s3://b/tuesday
     """
-    from lakebackup.plan.logs.restore import LogRestoreRequest
-    from lakebackup_jobs.logs.restore.job import run
-
     flag = "--write-snapshot-storage"
     path = required(
         write_snapshot_storage, flag, "where does the new snapshot go?", hint=f"Give {flag} PATH."

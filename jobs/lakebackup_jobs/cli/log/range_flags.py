@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from lakebackup.errors import UsageProblem
 from lakebackup_jobs.cli.flags import completion, options
 from lakebackup_jobs.cli.flags.options import argument, option, switch
 from lakebackup_jobs.cli.flags.values import instant
-
-if TYPE_CHECKING:
-    from lakebackup_jobs.cli.verb import Call
+from lakebackup_jobs.cli.verb import Call
+from lakebackup_jobs.logs.upkeep.truncate import ts_of
 
 NAME = argument("NAME", "The log task.", ..., autocompletion=completion.sources)
 FILTERS = option(
@@ -32,8 +29,6 @@ def end_of(call: Call, name: str, end_ts: int | None, to_ms: int | None) -> int 
 
     Raises UsageProblem when both flags are given, and NotFound.
     """
-    from lakebackup_jobs.logs.upkeep.truncate import ts_of
-
     check_end(end_ts, to_ms)
     return end_ts if to_ms is None else ts_of(*call.places, name, to_ms)
 

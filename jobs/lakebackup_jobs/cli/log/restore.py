@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 
 from lakebackup.errors import UsageProblem
+from lakebackup.plan.logs.restore import LogRestoreRequest
 from lakebackup_jobs.cli.flags import options
 from lakebackup_jobs.cli.flags.options import option
 from lakebackup_jobs.cli.flags.values import check_target
 from lakebackup_jobs.cli.log import range_flags
 from lakebackup_jobs.cli.verb import Call, verb
+from lakebackup_jobs.logs.restore.job import run
 
 
 @verb(
@@ -47,9 +49,6 @@ def restore(
         lakebackup log restore shop --startts 449000000000000000 --endts 449000000009999999 --to dir:./changes
         lakebackup log restore shop -f 'sales.*' -f '!sales.tmp_*' --to kafka://localhost:9092?prefix=old.
     """
-    from lakebackup.plan.logs.restore import LogRestoreRequest
-    from lakebackup_jobs.logs.restore.job import run
-
     target = check_target(to)
     range_flags.check_end(end_ts, to_ms)
     request = call.request(

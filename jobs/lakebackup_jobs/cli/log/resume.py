@@ -6,6 +6,7 @@ from lakebackup_jobs.cli.flags import options
 from lakebackup_jobs.cli.flags.options import option
 from lakebackup_jobs.cli.log import common
 from lakebackup_jobs.cli.verb import Call, verb
+from lakebackup_jobs.logs.control import verbs as control
 
 
 @verb(options.REPO, options.KAFKA_CLIENT, options.LEASE, options.BANDWIDTH, options.CLUSTER)
@@ -28,8 +29,6 @@ def resume(
         lakebackup log resume prod --repo ./backups
         lakebackup log resume shop --skip shop.public.a:0:17 --repo ./backups
     """
-    from lakebackup_jobs.logs.control import verbs as control
-
     environment = common.place_of(call, run=not no_run, metrics_port=metrics_port)
     common.progress(
         f"Resuming task {name}...",

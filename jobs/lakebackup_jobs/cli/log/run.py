@@ -5,16 +5,18 @@ from __future__ import annotations
 import threading
 import time
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
 
+from lakebackup.errors import LakebackupError
+from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.cli.flags import options
 from lakebackup_jobs.cli.flags.options import option
 from lakebackup_jobs.cli.interrupt import stopped_by_signals
 from lakebackup_jobs.cli.log import common
 from lakebackup_jobs.cli.verb import Call, verb
-
-if TYPE_CHECKING:
-    from lakebackup.errors import LakebackupError
+from lakebackup_jobs.logs.capture.flush import LogRequest
+from lakebackup_jobs.logs.capture.job import run as run_task
+from lakebackup_jobs.logs.control.metrics import LogCollector, registry, serve
+from lakebackup_jobs.logs.task import LastError, client_of, require
 
 
 @verb(options.REPO, options.KAFKA_CLIENT, options.LEASE, options.BANDWIDTH, options.CLUSTER)
@@ -36,11 +38,6 @@ def run(
         lakebackup log run prod --repo s3://bucket/log --master spark://host:7077 --metrics-port 9464
     """
     repo, settings = call.where, call.settings
-    from lakebackup.store.reader import CatalogReader
-    from lakebackup_jobs.logs.capture.flush import LogRequest
-    from lakebackup_jobs.logs.capture.job import run as run_task
-    from lakebackup_jobs.logs.task import LastError, client_of, require
-
     reader = CatalogReader.require(repo, settings.catalog)
     task = require(reader, name)
     request = call.request(
@@ -59,8 +56,6 @@ def run(
     note = "Stops after this flush; Ctrl-C again interrupts it."
     with stopped_by_signals(stop, note), ExitStack() as stack:
         if metrics_port is not None:
-            from lakebackup_jobs.logs.control.metrics import LogCollector, registry, serve
-
             collector = LogCollector(repo, settings.catalog, name, last_error)
             stack.enter_context(serve(registry(collector), metrics_host, metrics_port))
         call.run(run_task, request, stop=stop, last_error=last_error)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from lakebackup.plan.logs.restore import LogRestoreRequest
 from lakebackup_jobs.cli.flags import options
 from lakebackup_jobs.cli.flags.options import switch
 from lakebackup_jobs.cli.log import range_flags
 from lakebackup_jobs.cli.verb import Call, verb
+from lakebackup_jobs.logs.upkeep.snapshot import run
 
 
 @verb(options.REPO, options.BANDWIDTH, options.SPARK_JOB, options.DRY_RUN, options.LEASE)
@@ -26,8 +28,5 @@ def snapshot(
         lakebackup log snapshot shop --repo ./backups
         lakebackup log snapshot shop --endts 449000000000000000
     """
-    from lakebackup.plan.logs.restore import LogRestoreRequest
-    from lakebackup_jobs.logs.upkeep.snapshot import run
-
     range_flags.check_end(end_ts, to_ms)
     call.run(run, call.request(LogRestoreRequest), plain=plain)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.cli.flags import options
 from lakebackup_jobs.cli.flags.options import option, switch
 from lakebackup_jobs.cli.flags.values import required, size, span
 from lakebackup_jobs.cli.log import common
 from lakebackup_jobs.cli.verb import Call, verb
+from lakebackup_jobs.logs.control import verbs as control
+from lakebackup_jobs.logs.task import TaskSettings
 
 
 @verb(options.REPO, options.KAFKA_SERVERS, options.LEASE, options.BANDWIDTH, options.CLUSTER)
@@ -63,10 +66,6 @@ def start(
     """
     repo, bootstrap = call.where, call.kafka["bootstrap.servers"]
     topics = required(pattern, "--pattern", "in which topics is the feed?", hint="Give --pattern REGEX.")
-    from lakebackup.store.writer import CatalogWriter
-    from lakebackup_jobs.logs.control import verbs as control
-    from lakebackup_jobs.logs.task import TaskSettings
-
     task = call.request(
         TaskSettings,
         bootstrap=bootstrap,

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from shlex import quote
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from lakebackup.errors import Incomplete, NotFound
+from lakebackup.storage import open_storage
+from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.cli.flags import completion, options
 from lakebackup_jobs.cli.flags.options import argument
 from lakebackup_jobs.cli.log import common
 from lakebackup_jobs.cli.verb import Call, verb
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from lakebackup_jobs.lifecycle.progress import event_line, human_bytes
+from lakebackup_jobs.logs.control.status import lines, statuses, waiting
+from lakebackup_jobs.logs.task import require
 
 
 @verb(options.REPO, options.KAFKA_CONFIG)
@@ -25,13 +29,6 @@ def status(
         lakebackup log status prod --repo ./backups --json
     """
     repo, settings = call.where, call.settings
-    from lakebackup.errors import Incomplete, NotFound
-    from lakebackup.storage import open_storage
-    from lakebackup.store.reader import CatalogReader
-    from lakebackup_jobs.lifecycle.progress import event_line
-    from lakebackup_jobs.logs.control.status import lines, statuses, waiting
-    from lakebackup_jobs.logs.task import require
-
     reader = CatalogReader.require(repo, settings.catalog)
     if name and not call.json:
         common.line(f"Checking status of {name}...\n")
@@ -60,8 +57,6 @@ def status(
 
 
 def _summary(task: Mapping[str, Any]) -> str:
-    from lakebackup_jobs.lifecycle.progress import human_bytes
-
     job = "a job is at work" if task["at_work"] else "no job is at work"
     parts = [f"{task['state']}, {job}" if task["state"] in ("running", "paused") else task["state"]]
     if task["detail"]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from lakebackup_jobs.cli.flags import options
 from lakebackup_jobs.cli.log import common
 from lakebackup_jobs.cli.verb import Call, verb
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from lakebackup_jobs.logs.control import verbs as control
 
 
 @verb(options.REPO, options.KAFKA_CONFIG)
@@ -21,8 +20,6 @@ def stop(call: Call, name: str = common.NAME) -> None:
     Examples:
         lakebackup log stop prod --repo ./backups
     """
-    from lakebackup_jobs.logs.control import verbs as control
-
     environment = common.place_of(call)
     common.progress(f"Stopping task {name}...", call.json, lambda: control.stop(environment, name), _ended)
 

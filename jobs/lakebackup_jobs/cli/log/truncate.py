@@ -13,6 +13,7 @@ from lakebackup_jobs.cli.flags import options
 from lakebackup_jobs.cli.flags.options import option, switch
 from lakebackup_jobs.cli.log import common, range_flags
 from lakebackup_jobs.cli.verb import Call, verb
+from lakebackup_jobs.logs.upkeep.truncate import TruncateRequest, run
 
 
 @verb(options.REPO, options.SPARK_JOB, options.DRY_RUN, options.LEASE)
@@ -38,8 +39,6 @@ def truncate(
         lakebackup log truncate prod --to-time 2026-11-01T00:00:00Z --repo ./backups --yes
         lakebackup log truncate prod --endts 454312345678901248 --ranges-only --repo ./backups
     """
-    from lakebackup_jobs.logs.upkeep.truncate import TruncateRequest, run
-
     until = range_flags.end_of(call, name, end_ts, to_ms)
     if until is None:
         raise UsageProblem(

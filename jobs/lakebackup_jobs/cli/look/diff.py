@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import sys
+from collections.abc import Iterator, Mapping
+from functools import partial
+from itertools import chain
+from typing import Any
 
+import pyarrow as pa
+
+from lakebackup.plan.diff import DiffRequest, FileDiff, plan_diff
 from lakebackup_jobs.cli.flags import options
 from lakebackup_jobs.cli.flags.options import switch
+from lakebackup_jobs.cli.output.results.phrases import listed
+from lakebackup_jobs.cli.output.rows import Brief
 from lakebackup_jobs.cli.verb import Call, verb
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from lakebackup.plan.diff import DiffRequest, FileDiff
-    from lakebackup_jobs.query.record_diff import TopicDiff
-
+from lakebackup_jobs.lifecycle.planning import planned
+from lakebackup_jobs.lifecycle.progress import Reporter, human_bytes
+from lakebackup_jobs.query.record_diff import TopicDiff, run
+from lakebackup_jobs.query.words import counted
 
 COLUMNS = ("change", "scope", "region", "path", "old_path", "bytes", "old_bytes", "entries")
 
@@ -37,8 +43,6 @@ def diff(
         lakebackup diff 20261121T1405 20261121T1500 --csv > changes.csv
         lakebackup diff 20261121T1405 20261121T1500 --records --json
     """
-    from lakebackup.plan.diff import DiffRequest
-
     request = call.request(DiffRequest)
     if call.explain:
         call.explained(lambda: list(_compared(call, request)) if records else _changes(call, request))
@@ -54,37 +58,21 @@ def _write_files(call: Call, request: DiffRequest) -> None:
     if not csv:
         call.show(result, [_file_sentence(file_diff)])
     if file_diff.totals or csv:
-        from lakebackup_jobs.cli.output.rows import Brief
-
         brief = Brief(COLUMNS, ("entries", "old_bytes", "region"))
         call.write(file_diff.changes.query("diff_rows"), COLUMNS, brief)
 
 
 def _changes(call: Call, request: DiffRequest) -> FileDiff:
-    from functools import partial
-
-    from lakebackup.plan.diff import plan_diff
-    from lakebackup_jobs.lifecycle.planning import planned
-
     return planned(call.reader(), request, call.planner(), call.report, partial(plan_diff, request))
 
 
 def _compared(call: Call, request: DiffRequest) -> Iterator[TopicDiff]:
-    import sys
-
-    from lakebackup_jobs.lifecycle.progress import Reporter
-    from lakebackup_jobs.query.record_diff import run
-
     # The first line of --json has the totals, so events of the run are not printed as JSON.
     report = Reporter(sys.stdout, sys.stderr) if call.json else call.report
     return run(request, spark=call.planner(), reporter=report)
 
 
 def _write_records(call: Call, request: DiffRequest) -> None:
-    from itertools import chain
-
-    import pyarrow as pa
-
     topics = _compared(call, request)
     if call.flags["csv"]:
         first_topic = next(topics, None)
@@ -104,9 +92,6 @@ def _write_records(call: Call, request: DiffRequest) -> None:
 
 def _file_sentence(file_diff: FileDiff) -> str:
     """A sentence with the number of files that differ between two backups, for each kind of change."""
-    from lakebackup_jobs.cli.output.results.phrases import listed
-    from lakebackup_jobs.lifecycle.progress import human_bytes
-    from lakebackup_jobs.query.words import counted
 
     def part(row: Mapping[str, Any]) -> str:
         size = row["old_bytes"] if row["change"] == "gone" else row["bytes"]
@@ -120,9 +105,6 @@ def _file_sentence(file_diff: FileDiff) -> str:
 
 def _record_sentence(topic: TopicDiff) -> str:
     """A sentence with the number of keys of a topic that differ, for each kind of change."""
-    from lakebackup_jobs.cli.output.results.phrases import listed
-    from lakebackup_jobs.query.words import counted
-
     parts = [
         f"{counted(number, 'key')} {change}"
         for change, number in (("added", topic.added), ("gone", topic.gone), ("changed", topic.changed))

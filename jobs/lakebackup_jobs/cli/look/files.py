@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from lakebackup_jobs.cli.flags import options
+from lakebackup_jobs.cli.output.rows import Brief
 from lakebackup_jobs.cli.verb import Call, verb
 
 COLUMNS = (
@@ -26,8 +27,6 @@ def files(call: Call, backup_id: str = options.BACKUP_ID) -> None:
         lakebackup files 20261121T1405 --repo ./backups
         lakebackup files 20261121T1405 --csv > files.csv
     """
-    from lakebackup_jobs.cli.output.rows import Brief
-
     reader = call.reader()
     rows = reader.query("list_files", backup_id=reader.resolve_backup(backup_id))
     call.write(rows, COLUMNS, Brief(COLUMNS, ("start_position", "end_position", "min_ts")))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from lakebackup.rules.kinds import require_known
 from lakebackup_jobs.cli.flags import options
+from lakebackup_jobs.cli.output.rows import Brief
 from lakebackup_jobs.cli.verb import Call, verb
 
 COLUMNS = ("backup_id", "kind", "state", "intact", "end_ts", "files", "entries", "bytes", "source", "note")
@@ -19,9 +21,6 @@ def list_(call: Call) -> None:
         lakebackup list --repo ./backups
         lakebackup list --json | jq -r .backup_id
     """
-    from lakebackup.rules.kinds import require_known
-    from lakebackup_jobs.cli.output.rows import Brief
-
     reader = call.reader()
     source = call.flags["source"]  # not from the settings, which would hide other sources
     if source:

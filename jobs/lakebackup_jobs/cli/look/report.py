@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 from lakebackup_jobs.cli.flags import options
 from lakebackup_jobs.cli.flags.options import option, switch
+from lakebackup_jobs.cli.output.results import report as results
 from lakebackup_jobs.cli.verb import Call, verb
+from lakebackup_jobs.query.report.page import page
+from lakebackup_jobs.query.report.values import facts
+from lakebackup_jobs.query.whole_file import write_whole
+from lakebackup_jobs.runtime.terminal_text import visible
 
 
 @verb(options.REPO, options.AS_OF)
@@ -25,18 +31,9 @@ def report(
         lakebackup report --html report.html --repo ./backups
         lakebackup report --json | jq .findings
     """
-    import time
-
-    from lakebackup_jobs.cli.output.results import report as results
-    from lakebackup_jobs.query.report.values import facts
-    from lakebackup_jobs.runtime.terminal_text import visible
-
     now_ms = call.as_of // 1_000 if call.as_of is not None else time.time_ns() // 1_000_000
     report_values = facts(call.reader(), now_ms, internal=internal)
     if html:
-        from lakebackup_jobs.query.report.page import page
-        from lakebackup_jobs.query.whole_file import write_whole
-
         write_whole(page(report_values), html, "The report")
     if call.json:
         call.show(report_values)

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from lakebackup.errors import EnvironmentProblem, NotFound, UsageProblem
+from lakebackup.storage.private import require_own
+from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.cli.flags import options
 from lakebackup_jobs.cli.flags.options import option
 from lakebackup_jobs.cli.interrupt import stopped_by_signals
+from lakebackup_jobs.cli.log.common import place_of
 from lakebackup_jobs.cli.verb import Call, verb
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
+from lakebackup_jobs.lifecycle.progress import event_line
+from lakebackup_jobs.logs.control.http_api import app_of, serving
+from lakebackup_jobs.logs.control.metrics import of_destination, serve, url_of
+from lakebackup_jobs.query.thrift_server import thrift_server
+from lakebackup_jobs.runtime.run_as import find_account
+from lakebackup_jobs.runtime.session import connect_server
 
 HOST = option("--host ADDRESS", "Address to listen on. There is no password.", "127.0.0.1")
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
@@ -40,10 +46,6 @@ def thrift(
         lakebackup serve thrift --repo ./backups
         beeline -u jdbc:hive2://127.0.0.1:10000 -e "SELECT * FROM restore_points"
     """
-    from lakebackup.store.reader import CatalogReader
-    from lakebackup_jobs.query.thrift_server import thrift_server
-    from lakebackup_jobs.runtime.run_as import find_account
-
     reader = CatalogReader.require(*call.places)
     roots = sorted(set(reader.destinations().readable.values()))
     run_as = find_account(account)
@@ -77,7 +79,6 @@ def connect(
         lakebackup serve connect --port 15002
     """
     settings = call.settings
-    from lakebackup_jobs.runtime.session import connect_server
 
     extra = dict(settings.spark) | ({"spark.master": settings.master} if settings.master else {})
     _warn_if_open(call, host)
@@ -100,9 +101,6 @@ def metrics(
         lakebackup serve metrics --repo ./backups
         curl http://127.0.0.1:9464/metrics
     """
-    from lakebackup.store.reader import CatalogReader
-    from lakebackup_jobs.logs.control.metrics import of_destination, serve, url_of
-
     CatalogReader.require(*call.places)
     _warn_if_open(call, host)
     with serve(of_destination(*call.places), host, port) as listening:
@@ -129,10 +127,6 @@ def http(
         curl http://127.0.0.1:8088/log/tasks
         lakebackup serve http --repo ./backups --host 0.0.0.0 --token-file /run/secrets/lakebackup-token
     """
-    from lakebackup.store.reader import CatalogReader
-    from lakebackup_jobs.cli.log.common import place_of
-    from lakebackup_jobs.logs.control.http_api import app_of, serving
-
     token = _token(token_file or call.settings.log.token_file, host)
     CatalogReader.require(*call.places)
     environment = place_of(call, run=True)
@@ -150,7 +144,6 @@ def _token(file: Path | str | None, host: str) -> str | None:
                 hint="Give --token-file FILE, or keep it on the loopback interface.",
             )
         return None
-    from lakebackup.storage.private import require_own
 
     require_own(file, "The file of --token-file", secret=True)
     try:
@@ -165,10 +158,6 @@ def _token(file: Path | str | None, host: str) -> str | None:
 
 
 def _print_ready(call: Call, url: str, **fields: str) -> None:
-    import sys
-
-    from lakebackup_jobs.lifecycle.progress import event_line
-
     line = event_line("ready", {"url": url, **fields})
     sys.stdout.write(f"{line}\n" if call.json else f"Ready: {url}  (Ctrl-C stops it)\n")
     sys.stdout.flush()

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from lakebackup.errors import UsageProblem
+from lakebackup.rows.base import CHANGES, QUEUES, SNAPSHOT
 from lakebackup_jobs.cli.flags import completion, options
 from lakebackup_jobs.cli.flags.options import argument, switch
+from lakebackup_jobs.cli.look.tree import write as write_tree
+from lakebackup_jobs.cli.output.results.phrases import amount, duration, moment
 from lakebackup_jobs.cli.verb import Call, verb
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
 
 # How many of the transactions open at a backup's end are printed. The view queue_transactions has all.
 _OPEN_TRANSACTIONS = 20
@@ -41,9 +42,6 @@ def show(
         lakebackup show 20261121T1405 --repo ./backups
         lakebackup show --tree orders --repo ./backups
     """
-    from lakebackup.rows.base import CHANGES, QUEUES, SNAPSHOT
-    from lakebackup_jobs.cli.look.tree import write as write_tree
-
     if not name and not tree:
         raise UsageProblem("Missing argument ID: which backup?", hint="See: lakebackup show --help")
     reader = call.reader()
@@ -85,9 +83,6 @@ def show(
 
 def _facts(backup: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, Any]]:
     """Yields the main facts of a backup as (label, text). `rows` are those of its topics or tables."""
-    from lakebackup.rows.base import QUEUES, SNAPSHOT
-    from lakebackup_jobs.cli.output.results.phrases import amount, duration, moment
-
     kind, parent = backup["kind"], backup["parent"]
     yield "backup_id", backup["backup_id"]
     yield "source", backup["source"]

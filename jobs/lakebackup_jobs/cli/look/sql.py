@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
+import os
+import sys
+from collections.abc import Callable
 
 import typer
+from pyspark.sql import SparkSession
 
-from lakebackup.errors import UsageProblem
+from lakebackup.errors import NeedsSpark, TimedOut, UsageProblem
 from lakebackup.sql_engine import EngineChoice
 from lakebackup_jobs.cli.flags import options
 from lakebackup_jobs.cli.flags.options import argument, option
 from lakebackup_jobs.cli.flags.values import span
+from lakebackup_jobs.cli.output.errors import report
+from lakebackup_jobs.cli.shell.prompt import interact
+from lakebackup_jobs.cli.shell.shell import Mode, Shell
 from lakebackup_jobs.cli.verb import Call, verb
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pyspark.sql import SparkSession
-
-    from lakebackup.errors import NeedsSpark, TimedOut
-    from lakebackup_jobs.connection import Connection
-    from lakebackup_jobs.query.answer import Answer, Reading
+from lakebackup_jobs.connection import Connection
+from lakebackup_jobs.lifecycle.progress import JSON_VERSION, display
+from lakebackup_jobs.query import record_query as ask
+from lakebackup_jobs.query.answer import Answer, Reading
+from lakebackup_jobs.runtime.session import spark_session
+from lakebackup_jobs.runtime.terminal_text import visible
 
 
 @verb(options.ROWS, options.SPARK_JOB, options.EXPLAIN)
@@ -73,8 +77,6 @@ def sql(
 
 def _connection(call: Call, engine: str) -> Connection:
     def session() -> SparkSession:
-        from lakebackup_jobs.runtime.session import spark_session
-
         call.report.wait("starting Spark")
         try:
             return call.spark() or spark_session(remote=call.settings.remote)
@@ -82,8 +84,6 @@ def _connection(call: Call, engine: str) -> Connection:
             call.report.clear()
 
     def fallback(error: NeedsSpark) -> SparkSession:
-        from lakebackup_jobs.runtime.terminal_text import visible
-
         if not call.json:
             message = visible(error.message.splitlines()[0].rstrip("."))
             call.report.clear()
@@ -100,10 +100,6 @@ def _connection(call: Call, engine: str) -> Connection:
 
 
 def _shell(call: Call, connection: Connection, timeout: str) -> None:
-    import sys
-
-    from lakebackup_jobs.cli.shell.shell import Mode, Shell
-
     if call.json and call.flags["csv"]:
         raise UsageProblem("--json and --csv exclude each other.", hint="Give one of them.")
     mode: Mode = "json" if call.json else "csv" if call.flags["csv"] else "wide" if call.wide else "table"
@@ -112,8 +108,6 @@ def _shell(call: Call, connection: Connection, timeout: str) -> None:
     call.report.clear()
     with Shell(connection, timeout=timeout, mode=mode, interactive=interactive, said=_note) as shell:
         if interactive:
-            from lakebackup_jobs.cli.shell.prompt import interact
-
             interact(shell)
         else:
             shell.read(sys.stdin)
@@ -121,10 +115,6 @@ def _shell(call: Call, connection: Connection, timeout: str) -> None:
 
 def _give_up(as_json: bool) -> Callable[[TimedOut], None]:
     """A function that ends the process: the last resort when a query cannot be stopped."""
-    import os
-    import sys
-
-    from lakebackup_jobs.cli.output.errors import report
 
     def give_up(error: TimedOut) -> None:
         code = report(error, as_json=as_json)
@@ -135,11 +125,6 @@ def _give_up(as_json: bool) -> Callable[[TimedOut], None]:
 
 
 def _explain(call: Call, text: str) -> None:
-    import json
-
-    from lakebackup_jobs.lifecycle.progress import JSON_VERSION
-    from lakebackup_jobs.query import record_query as ask
-
     readings: list[Reading] = []
     call.explained(lambda: readings.extend(ask.explain(call.reader(), text)))
     for reading in readings:
@@ -155,8 +140,6 @@ def _explain(call: Call, text: str) -> None:
 
 def _note(answer: Answer) -> None:
     """Print on standard error how many files and bytes a query of records read."""
-    from lakebackup_jobs.lifecycle.progress import display
-
     for reading in answer.readings:
         typer.echo(
             f"records({reading.topic!r}): {reading.opened} of {reading.held} files opened, "

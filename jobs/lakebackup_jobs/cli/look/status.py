@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from lakebackup.errors import Damaged, Incomplete
+from lakebackup.rules.kinds import no_source
+from lakebackup.store.trust import HINT
 from lakebackup_jobs.cli.flags import options
 from lakebackup_jobs.cli.flags.options import option
+from lakebackup_jobs.cli.output.rows import Brief
 from lakebackup_jobs.cli.verb import Call, verb
+from lakebackup_jobs.query.report.values import status_lines
+from lakebackup_jobs.query.source_metrics import write_file
+from lakebackup_jobs.upkeep.approvals import unapproved
 
 COLUMNS = (
     "status",
@@ -41,12 +48,6 @@ def status(
         lakebackup status --repo ./backups --json | jq -r 'select(.status != "OK") | .source'
         lakebackup status --repo ./backups --metrics /var/lib/node_exporter/lakebackup.prom
     """
-    from lakebackup.errors import Damaged, Incomplete
-    from lakebackup.rules.kinds import no_source
-    from lakebackup.store.trust import HINT
-    from lakebackup_jobs.cli.output.rows import Brief
-    from lakebackup_jobs.upkeep.approvals import unapproved
-
     source = call.flags["source"]  # not from the settings, which would hide other sources
     reader = call.reader()
     table = reader.query("list_status", source=source).read_all()
@@ -55,15 +56,11 @@ def status(
         raise no_source(reader, source)
     call.write(table.to_reader(), COLUMNS, Brief(_TERMINAL, FIRST_OUT))
     if metrics:
-        from lakebackup_jobs.query.source_metrics import write_file
-
         write_file(metrics, rows)
     for claim in unapproved(reader, unreadable=lambda error: call.warn(error.message)):
         if source in (None, claim.name):
             call.warn(f"Not approved on this machine, so not carried out: {claim.text}. {HINT}")
     states = {row["status"] for row in rows} - {"OK"}
     if states:
-        from lakebackup_jobs.query.report.values import status_lines
-
         lines = "\n".join(status_lines(reader, rows, call.passed_on(*(set(call.flags) - _REPOSITORY_FLAGS))))
         raise Damaged(lines) if "DAMAGED" in states else Incomplete(lines)

@@ -7,20 +7,19 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+from rich.tree import Tree
 
 from lakebackup_jobs.cli.output.pager import paged
 from lakebackup_jobs.cli.output.rows import json_line
 from lakebackup_jobs.lifecycle.progress import display, reader_may_leave
+from lakebackup_jobs.runtime.terminal_table import Screen
 from lakebackup_jobs.runtime.terminal_text import visible
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from rich.tree import Tree
-
-    from lakebackup_jobs.runtime.terminal_table import Screen
 
 Row = dict[str, Any]
 _UNLIMITED_WIDTH = 100_000
@@ -80,10 +79,6 @@ def write(
 
 
 def _draw(rows: Sequence[Row], screen: Screen | None, short: Callable[[str], str] | None) -> None:
-    from rich.console import Console
-    from rich.text import Text
-    from rich.tree import Tree
-
     width = screen.width if screen else None
     console = Console(
         file=sys.stdout,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 import traceback
-from typing import TYPE_CHECKING
 
+import typer
+
+from lakebackup.errors import LakebackupError
+from lakebackup_jobs.lifecycle.progress import event_line
 from lakebackup_jobs.runtime.terminal_text import visible_lines
-
-if TYPE_CHECKING:
-    from lakebackup.errors import LakebackupError
 
 
 def report(error: LakebackupError, *, as_json: bool, debug: bool = False) -> int:
@@ -26,12 +26,9 @@ def report_text(
     if debug and error is not None:
         print(visible_lines("".join(traceback.format_exception(error))), end="", file=sys.stderr)
     if as_json:
-        from lakebackup_jobs.lifecycle.progress import event_line
-
         values = {"error": kind, "message": message, "hint": hint, "exit_code": code}
         print(event_line("error", values), file=sys.stderr)
         return code
-    import typer
 
     typer.secho("error: ", fg="red", bold=True, err=True, nl=False)
     typer.echo(visible_lines(message), err=True)

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
+from lakebackup.sql_engine import RAW, Asked, recording, relations_in
 from lakebackup_jobs.lifecycle.progress import JSON_VERSION
 from lakebackup_jobs.runtime.terminal_text import visible
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from lakebackup.sql_engine import Asked
+from lakebackup_sql import names
 
 
 def explain(plan: Callable[[], Any], clear: Callable[[], None], *, as_json: bool) -> None:
@@ -20,8 +18,6 @@ def explain(plan: Callable[[], Any], clear: Callable[[], None], *, as_json: bool
 
     `clear` removes progress from the terminal before that.
     """
-    from lakebackup.sql_engine import recording
-
     with recording() as queries:
         try:
             plan()
@@ -64,9 +60,6 @@ def write(asked: Sequence[Asked], *, as_json: bool) -> None:
 
 
 def _notes(name: str, text: str, values: dict[str, Any], defined: set[str]) -> list[str]:
-    from lakebackup.sql_engine import RAW, relations_in
-    from lakebackup_sql import names
-
     lines = [name]
     lines += [
         f":{key} = {json.dumps(value, default=str, ensure_ascii=False)}" for key, value in values.items()

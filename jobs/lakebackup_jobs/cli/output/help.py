@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import Any
 
 from typer.core import TyperCommand
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 
 def write_sections(formatter: Any, rows: Iterable[tuple[str, tuple[str, str]]]) -> None:

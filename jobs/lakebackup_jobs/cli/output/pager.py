@@ -7,11 +7,9 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout, suppress
-from typing import IO, TYPE_CHECKING, cast
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from typing import IO, cast
 
 
 @contextmanager

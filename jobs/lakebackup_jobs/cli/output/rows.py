@@ -9,7 +9,11 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import types
 
 from lakebackup.errors import UsageProblem
 from lakebackup.sql_engine.arrow import python_values
@@ -31,9 +35,6 @@ from lakebackup_jobs.runtime.terminal_table import (
     wrap,
 )
 from lakebackup_jobs.runtime.terminal_text import visible
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,8 +159,6 @@ def _aligned(
 
     `figures`: `cell` does not change numbers.
     """
-    import pyarrow.compute as pc
-
     batches = (batch.select(names) for batch in pieces(rows))
     first_batches: list[pa.RecordBatch] = []
     while sum(batch.num_rows for batch in first_batches) < FIRST_ROWS and (batch := next(batches, None)):
@@ -200,8 +199,6 @@ def _brief(rows: pa.RecordBatchReader, brief: Brief, screen: Screen) -> None:
 
 def _numbers(rows: pa.RecordBatchReader, names: Sequence[str]) -> list[bool]:
     """For each column, whether it has numbers, which are aligned right."""
-    from pyarrow import types
-
     kinds = [rows.schema.field(name).type for name in names]
     return [
         any(is_a(kind) for is_a in (types.is_integer, types.is_floating, types.is_decimal)) for kind in kinds

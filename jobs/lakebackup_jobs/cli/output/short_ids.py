@@ -6,11 +6,8 @@ An id is compared with its two neighbours in sorted order: no other id shares a 
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Iterable
 from itertools import takewhile
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 # Lengths to cut an id such as 20261121T140512Z-8174d834 at: after the minute, after the second.
 _LENGTHS = (13, 15)

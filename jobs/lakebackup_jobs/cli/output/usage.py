@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping
+from typing import Any
 
+import typer
 from typer._click.exceptions import BadParameter, MissingParameter, NoSuchOption
 
 from lakebackup.errors import UsageProblem
 from lakebackup.rules.suggestions import did_you_mean, similar_names, suggestion
 from lakebackup.rules.validation import plain_reason
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    import typer
 
 _NOT_A_CHOICE = re.compile(r"'(?P<value>.*)' is not one of (?P<choices>'.*')")
 _EXTRA_ARGUMENTS = re.compile(r"Got unexpected extra argument\(s\) \((?P<words>.*)\)", re.DOTALL)

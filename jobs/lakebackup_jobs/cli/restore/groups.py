@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from lakebackup.rules.patterns import GROUP, parse_maps
 from lakebackup_jobs.cli.flags import options
 from lakebackup_jobs.cli.flags.options import argument, option, switch
 from lakebackup_jobs.cli.flags.values import check_target, instant
 from lakebackup_jobs.cli.verb import Call, verb
+from lakebackup_jobs.topics.groups import GroupsRequest, run
 
 
 @verb(options.REPO, options.PLAN, options.KAFKA_CLIENT, options.SOURCE, waits="planning")
@@ -43,9 +45,6 @@ def groups(
         lakebackup restore groups --group-pattern '.*' --repo ./backups --to kafka://localhost:9092 --dry-run
         lakebackup restore groups billing --to kafka://localhost:9092 --map orders=orders2 --to-time 14:05
     """
-    from lakebackup.rules.patterns import GROUP, parse_maps
-    from lakebackup_jobs.topics.groups import GroupsRequest, run
-
     request = call.request(
         GroupsRequest,
         target=check_target(to),

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from lakebackup.errors import UsageProblem
+from lakebackup.plan.logs.restore import LogRestoreRequest
 from lakebackup_jobs.cli.flags import options
 from lakebackup_jobs.cli.flags.options import option
 from lakebackup_jobs.cli.flags.values import check_target
 from lakebackup_jobs.cli.log import range_flags
 from lakebackup_jobs.cli.verb import Call, verb
+from lakebackup_jobs.logs.restore.job import run
 
 
 @verb(options.REPO, options.ENGINE, options.BANDWIDTH, options.ANY_RUNNER, options.DRY_RUN, options.LEASE)
@@ -29,9 +31,6 @@ def point(
         lakebackup restore point shop --repo ./backups --to delta:./restored --to-time -2h
         lakebackup restore point shop -f 'sales.orders' --to delta:./orders --to-time 14:05 --dry-run
     """
-    from lakebackup.plan.logs.restore import LogRestoreRequest
-    from lakebackup_jobs.logs.restore.job import run
-
     target = check_target(to)
     range_flags.check_end(end_ts, to_ms)
     if target.startswith("kafka:"):

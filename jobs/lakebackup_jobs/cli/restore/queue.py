@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from lakebackup.errors import UsageProblem
+from lakebackup.plan.queues.restore import QueueRestoreRequest
+from lakebackup.rules.patterns import parse_maps
 from lakebackup_jobs.cli.backup.queue import header_names
 from lakebackup_jobs.cli.flags import completion, options
 from lakebackup_jobs.cli.flags.options import argument, option, switch
 from lakebackup_jobs.cli.flags.values import check_folder, instant, required
 from lakebackup_jobs.cli.verb import Call, verb
+from lakebackup_jobs.queues.restore.job import run
 
 
 @verb(
@@ -69,10 +72,6 @@ def queue(
         lakebackup restore queue social --to kafka://other:9092 --into ./drill --to-time 14:05 --dry-run
         lakebackup restore queue social --to kafka://localhost:9092 --into ./drill --map delta.0=drill.delta.0
     """
-    from lakebackup.plan.queues.restore import QueueRestoreRequest
-    from lakebackup.rules.patterns import parse_maps
-    from lakebackup_jobs.queues.restore.job import run
-
     maps = parse_maps(map_ or ())
     target = required(to, "--to", "where do the messages go?", hint="Give --to kafka://HOST:PORT.")
     folder = check_folder("--into", into, "where does the snapshot go?")

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Literal
 
 from lakebackup.errors import UsageProblem
+from lakebackup.plan.snapshots.restore import SnapshotRestoreRequest
 from lakebackup_jobs.cli.flags import completion, options
 from lakebackup_jobs.cli.flags.options import option
 from lakebackup_jobs.cli.flags.values import check_folder, instant
 from lakebackup_jobs.cli.verb import Call, verb
+from lakebackup_jobs.snapshots.restore import run
 
 
 @verb(options.REPO, options.PLAN, options.ENGINE, options.BANDWIDTH, options.ANY_RUNNER, options.SOURCE)
@@ -46,9 +48,6 @@ def snapshot(
         lakebackup restore snapshot --to ./db --layout flat --table t1 --tablet a1 --backup 20261121T140500Z
         lakebackup restore snapshot --to ./new --select "SELECT * FROM snapshot_files WHERE added_in = 3"
     """
-    from lakebackup.plan.snapshots.restore import SnapshotRestoreRequest
-    from lakebackup_jobs.snapshots.restore import run
-
     folder = check_folder("--to", to, "where do the files go?")
     selections = {"--to-time": to_ts, "--backup": backup, "--select": select}
     given_flags = [flag for flag, value in selections.items() if value is not None]

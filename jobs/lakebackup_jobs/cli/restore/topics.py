@@ -5,10 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from lakebackup.errors import Refused, UsageProblem
+from lakebackup.plan.topics import saved
+from lakebackup.plan.topics.request import RestoreRequest
+from lakebackup.rules.patterns import parse_maps
 from lakebackup_jobs.cli.flags import completion, options
 from lakebackup_jobs.cli.flags.options import argument, option, switch
 from lakebackup_jobs.cli.flags.values import FILE_TARGETS, TARGETS, check_target, instant
 from lakebackup_jobs.cli.verb import Call, verb
+from lakebackup_jobs.topics.restore import run
 
 
 @verb(
@@ -87,9 +91,6 @@ def topics(
             --select-records "SELECT partition, key, replace(value, 'a', '*') AS value FROM records('orders')"
         lakebackup restore topics --to dir:./out --partial --select "SELECT * FROM files WHERE bytes > 0"
     """
-    from lakebackup.plan.topics.request import RestoreRequest
-    from lakebackup.rules.patterns import parse_maps
-
     maps = parse_maps(map_ or ())
     if save_plan and (plan or not call.dry_run):
         raise UsageProblem("--save-plan keeps what --dry-run has planned.", hint="Give --dry-run too.")
@@ -104,7 +105,6 @@ def topics(
     request = call.request(RestoreRequest, maps=maps, target=target)
     if request.by_sql:
         call.start_jvm(sql=True)
-    from lakebackup_jobs.topics.restore import run
 
     result = call.result_of(run, request)
     if call.explain:
@@ -118,8 +118,6 @@ def topics(
 
 def _target_of_plan(plan: str, to: str | None, call: Call) -> str:
     """The target of a saved plan. Raises UsageProblem for flags that the plan sets."""
-    from lakebackup.plan.topics import saved
-
     conflicting_flags = [name for name in call.given if name not in ("to", "plan", "save-plan")]
     conflicting_flags += ["source"] if call.flags["source"] else []
     if conflicting_flags:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import re
 import signal
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
-from typing import TYPE_CHECKING, Any, get_args
+from types import FrameType
+from typing import Any, get_args
 
 import typer
 from prompt_toolkit import PromptSession
 from prompt_toolkit.application import get_app
-from prompt_toolkit.completion import Completer, Completion, PathCompleter
+from prompt_toolkit.completion import CompleteEvent, Completer, Completion, PathCompleter
 from prompt_toolkit.document import Document
 from prompt_toolkit.filters import Condition
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
@@ -19,19 +21,14 @@ from prompt_toolkit.lexers import PygmentsLexer
 from pygments.lexers.sql import SqlLexer
 
 from lakebackup.errors import LakebackupError
+from lakebackup.sql_engine import shown_views
+from lakebackup.sql_engine.duck import view_types
+from lakebackup.sql_engine.guard.allowed import SPARK
 from lakebackup.storage.private import state_folder
 from lakebackup_jobs.cli.output.errors import report
-from lakebackup_jobs.cli.shell.shell import COMMANDS, Left, Mode
+from lakebackup_jobs.cli.shell.shell import COMMANDS, Left, Mode, Shell
 from lakebackup_jobs.cli.shell.statements import is_command, is_whole
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-    from types import FrameType
-
-    from prompt_toolkit.completion import CompleteEvent
-
-    from lakebackup_jobs.cli.shell.shell import Shell
-    from lakebackup_jobs.connection import Connection
+from lakebackup_jobs.connection import Connection
 
 _KEYWORDS = (
     "select", "from", "where", "group by", "order by", "having", "limit", "join", "left join", "on", "with",
@@ -128,22 +125,16 @@ class Names(Completer):
 
 
 def _views() -> tuple[str, ...]:
-    from lakebackup.sql_engine import shown_views
-
     return shown_views()
 
 
 @cache
 def _functions() -> tuple[str, ...]:
-    from lakebackup.sql_engine.guard.allowed import SPARK
-
     return tuple(sorted(SPARK))
 
 
 def _columns(text: str) -> list[str]:
     """The columns of the views that a text names."""
-    from lakebackup.sql_engine.duck import view_types
-
     words_in_text = set(re.findall(r"\w+", text.lower()))
     return list(
         dict.fromkeys(column for view in _views() if view in words_in_text for column in view_types(view))

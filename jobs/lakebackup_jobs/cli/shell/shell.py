@@ -5,28 +5,27 @@ from __future__ import annotations
 import shlex
 import sys
 import time
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager, nullcontext, redirect_stdout, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeVar, cast, get_args
+from typing import Literal, Self, TextIO, TypeVar, cast, get_args
 
+import pyarrow as pa
 import typer
 
 from lakebackup.errors import EnvironmentProblem, LakebackupError, NotFound, UsageProblem
+from lakebackup.reference import describe, meanings
+from lakebackup.sql_engine import shown_views
+from lakebackup.sql_engine.duck import SPARK_NAMES, view_types
 from lakebackup_jobs.cli.output.pager import paged
 from lakebackup_jobs.cli.output.rows import write
 from lakebackup_jobs.cli.shell.statements import bare_command, is_command, split
+from lakebackup_jobs.connection import Connection
+from lakebackup_jobs.query.answer import Answer
 from lakebackup_jobs.runtime.terminal_table import screen_of, wrapped_table
 from lakebackup_jobs.runtime.terminal_text import visible
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-    from typing import Self, TextIO
-
-    import pyarrow as pa
-
-    from lakebackup_jobs.connection import Connection
-    from lakebackup_jobs.query.answer import Answer
+from lakebackup_sql import load
 
 T = TypeVar("T")
 Mode = Literal["table", "wide", "vertical", "csv", "json"]
@@ -128,8 +127,6 @@ class Shell:
 
     def _write(self, rows: pa.RecordBatchReader) -> int:
         """Write rows in the current mode, and return their number."""
-        import pyarrow as pa
-
         count = 0
 
         def counted_batches() -> Iterator[pa.RecordBatch]:
@@ -190,19 +187,11 @@ class Shell:
         method(*words)
 
     def _tables(self) -> None:
-        from lakebackup.reference import describe
-        from lakebackup.sql_engine import shown_views
-        from lakebackup_sql import load
-
         texts = {view: describe(load("views", view)).text for view in shown_views()}
         rows = {**texts, "records('TOPIC')": "The records of a topic, inside the backups."}
         self._list([{"table": name, "rows": text} for name, text in rows.items()])
 
     def _schema(self, table: str = "") -> None:
-        from lakebackup.reference import meanings
-        from lakebackup.sql_engine import shown_views
-        from lakebackup.sql_engine.duck import SPARK_NAMES, view_types
-
         if table and table not in shown_views():
             raise UsageProblem(f"There is no table {table}.", hint="`.tables` shows all.")
         self._list(
@@ -220,8 +209,6 @@ class Shell:
 
     def _list(self, rows: list[dict[str, str]]) -> None:
         """Write rows of names whose last column is their meaning. A terminal wraps that column to fit."""
-        import pyarrow as pa
-
         screen = screen_of(sys.stdout)
         if screen and screen.width and self.mode == "table" and self._output is None:
             with paged() if self.pager else nullcontext():

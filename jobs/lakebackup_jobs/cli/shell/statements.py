@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from sqlglot import TokenType, tokenize
+from sqlglot.errors import TokenError
+
 BARE_COMMANDS = {"help": ".help", "quit": ".quit", "exit": ".quit"}
 """Commands that need no dot."""
 
 
 def split(text: str) -> tuple[list[str], str]:
     """Returns the statements that end with a semicolon, without it, and the text after the last one."""
-    from sqlglot import TokenType, tokenize
-    from sqlglot.errors import TokenError
-
     try:
         tokens = tokenize(text, dialect="spark")
     except TokenError:  # a string or a comment is not closed yet

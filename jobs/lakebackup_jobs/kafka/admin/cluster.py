@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import (
@@ -33,16 +35,10 @@ from tenacity import (
 from lakebackup.errors import EnvironmentProblem, NotFound, Refused, UsageProblem
 from lakebackup.plan.partitions import RegionState, TopicState
 from lakebackup.rules.kafka_properties import require_usable
-from lakebackup_jobs.kafka.admin.committed import Ends
+from lakebackup_jobs.kafka.admin.committed import Ends, Place
 from lakebackup_jobs.kafka.admin.problems import Unanswered, fatal_event, problem
 from lakebackup_jobs.kafka.admin.tls import tls_problem
 from lakebackup_jobs.kafka.format.offsets_log import isolation_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-    from concurrent.futures import Future
-
-    from lakebackup_jobs.kafka.admin.committed import Place
 
 T = TypeVar("T")
 

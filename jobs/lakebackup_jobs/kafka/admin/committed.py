@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from tenacity import (
@@ -34,9 +35,6 @@ from lakebackup_jobs.kafka.admin.problems import (
     partition_missing,
     problem,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 T = TypeVar("T")
 Place = tuple[str, int]

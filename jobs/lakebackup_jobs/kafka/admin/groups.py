@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import secrets
 import warnings
+from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from confluent_kafka import (
     ConsumerGroupState,
@@ -16,16 +18,11 @@ from confluent_kafka import (
     TopicPartition,
 )
 
+from lakebackup.plan.partitions import TopicState
 from lakebackup.plan.topics.groups import Committed, GroupState
 from lakebackup.rows.topics import NO_TOPIC, Group
 from lakebackup_jobs.kafka.admin import cluster
 from lakebackup_jobs.kafka.admin.cluster import Cluster, patiently
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-    from concurrent.futures import Future
-
-    from lakebackup.plan.partitions import TopicState
 
 #: The prefix of groups in which restores store their progress. Nobody else needs these groups.
 OWN_GROUPS = "lakebackup-restore-"

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Mapping
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 from tenacity import Retrying, retry_if_result, stop_after_delay, wait_fixed
 
 from lakebackup.errors import Damaged, EnvironmentProblem, LakebackupError, NotFound, UsageProblem
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
 
 PARTITION_EOF = -191
 #: The coordinator is loading, not available, or has moved.

@@ -8,9 +8,11 @@ asked for a transaction timeout that they refuse; they check the right before th
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicCollection
 from confluent_kafka.admin import (
@@ -24,10 +26,6 @@ from confluent_kafka.admin import (
 from lakebackup.errors import NotFound, Refused
 from lakebackup_jobs.kafka.admin.cluster import DENIALS, Cluster, Denied, patiently
 from lakebackup_jobs.kafka.admin.groups import OWN_GROUPS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
-    from concurrent.futures import Future
 
 #: The hint for missing rights.
 GRANT = "Grant these rights (kafka-acls.sh), or name another user."

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import socket
 import ssl
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import pkcs12
 
 _CONNECT_S = 5.0
 _ALERT_S = 1.0
@@ -49,9 +49,6 @@ def _own_certificate_problem(config: Mapping[str, str]) -> str | None:
 
     Returns None when it is valid, or when there is none that can be read.
     """
-    from cryptography import x509  # imported late, because few clients have a certificate
-    from cryptography.hazmat.primitives.serialization import pkcs12
-
     store, file = config.get("ssl.keystore.location"), config.get("ssl.certificate.location")
     try:
         if store:

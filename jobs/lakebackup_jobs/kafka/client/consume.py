@@ -15,11 +15,12 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from threading import local
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import numpy as np
 
 from lakebackup.errors import Refused, UsageProblem
+from lakebackup.rows.backups import Position
 from lakebackup_jobs.kafka.admin.problems import (
     PASSING,
     UNKNOWN_TOPIC,
@@ -29,6 +30,7 @@ from lakebackup_jobs.kafka.admin.problems import (
     stalled,
 )
 from lakebackup_jobs.kafka.client import librdkafka
+from lakebackup_jobs.kafka.client import native as n
 from lakebackup_jobs.kafka.client.librdkafka import PATIENCE, READING, READING_TUNING
 from lakebackup_jobs.kafka.format.container import (
     DEFAULT_CODEC,
@@ -38,12 +40,8 @@ from lakebackup_jobs.kafka.format.container import (
     record_prefix,
 )
 from lakebackup_jobs.kafka.format.offsets_log import isolation_of
-from lakebackup_jobs.kafka.format.records import Block, Tally
-
-if TYPE_CHECKING:
-    from lakebackup.rows.backups import Position
-    from lakebackup_jobs.kafka.format.records import BlockStats, FileStats
-    from lakebackup_jobs.kafka.memory import Bytes, Longs
+from lakebackup_jobs.kafka.format.records import Block, BlockStats, FileStats, Tally
+from lakebackup_jobs.kafka.memory import Bytes, Longs
 
 BLOCK_BYTES = 4 << 20
 TARGET_BYTES = 128 << 20
@@ -120,8 +118,6 @@ class Reader:
         Purged, NotFound, EnvironmentProblem; the last also after `patience` seconds without any progress.
         Raises Refused where a header's name is not text.
         """
-        from lakebackup_jobs.kafka.client import native as n
-
         if start >= end:
             return
         rd, roll = self._library, Roll(roll_ms)

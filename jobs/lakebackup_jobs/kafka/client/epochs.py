@@ -11,25 +11,20 @@ from __future__ import annotations
 import io
 import re
 import time
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from lakebackup.errors import EnvironmentProblem, LakebackupError, UsageProblem
-from lakebackup.plan.topics.forks import EpochEnd
+from lakebackup.plan.partitions import RegionState
+from lakebackup.plan.topics.forks import BackupEnd, EpochEnd
+from lakebackup.storage import Storage
 from lakebackup_jobs.kafka.admin.problems import PARTITION_EOF, PASSING, fatal_event, problem
 from lakebackup_jobs.kafka.client.librdkafka import READING
 from lakebackup_jobs.kafka.format.container import FileReader, decompress, record_start
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
-    from concurrent.futures import Future
-
-    from lakebackup.plan.partitions import RegionState
-    from lakebackup.plan.topics.forks import BackupEnd
-    from lakebackup.storage import Storage
 
 # What a request is about: the end of a backup in a partition, or the partition's state.
 P = TypeVar("P", "BackupEnd", "RegionState")

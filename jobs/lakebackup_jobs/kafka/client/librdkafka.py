@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import ctypes as c
 import time
+from collections.abc import Mapping
 from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from llvmlite import binding
+
+from lakebackup.config import is_secret
 from lakebackup.errors import EnvironmentProblem, UsageProblem
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 #: The versions that this code supports. rd_kafka_message_t, rd_kafka_vu_t and the codes below are the same in
 #: their headers, and 2.x promises not to change them.
@@ -242,7 +243,6 @@ def load() -> c.CDLL:
     version = int(library.rd_kafka_version())
     if version < OLDEST or version >> 24 != MAJOR:
         raise EnvironmentProblem(f"{path.name} is version {version:#010x}; 2.10 or a later 2.x is needed.")
-    from llvmlite import binding
 
     binding.load_library_permanently(str(path))
     return library
@@ -254,8 +254,6 @@ def new_client(kind: int, config: Mapping[str, str], *, hard: Mapping[str, str])
     The client puts its events on its main queue. Raises UsageProblem, which names the property that
     librdkafka does not accept, and never a secret's value.
     """
-    from lakebackup.config import is_secret  # here, since it takes a task's process a while to load
-
     library = load()
     conf = library.rd_kafka_conf_new()
     buffer = c.create_string_buffer(512)

@@ -13,11 +13,13 @@ from __future__ import annotations
 
 import ctypes
 import time
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextlib import closing, suppress
 from dataclasses import replace
 from threading import Thread
-from typing import TYPE_CHECKING, TypeVar
+from types import TracebackType
+from typing import TypeVar
 
 import numpy as np
 from tenacity import RetryCallState, Retrying, retry_if_exception_type
@@ -34,6 +36,8 @@ from lakebackup_jobs.kafka.admin.problems import (
     stalled,
 )
 from lakebackup_jobs.kafka.client import librdkafka
+from lakebackup_jobs.kafka.client import native as n
+from lakebackup_jobs.kafka.client.consume import reader
 from lakebackup_jobs.kafka.client.librdkafka import PATIENCE, SHORT_TRANSACTIONS, WRITING, writing_tuning
 from lakebackup_jobs.kafka.format.records import (
     KEY_LENGTH,
@@ -44,12 +48,7 @@ from lakebackup_jobs.kafka.format.records import (
     decode_block,
     encode_record,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from types import TracebackType
-
-    from lakebackup_jobs.kafka.memory import Longs
+from lakebackup_jobs.kafka.memory import Longs
 
 T = TypeVar("T")
 _QUEUE_FULL = -184
@@ -93,8 +92,6 @@ class Engine:
         self._check(self._library.rd_kafka_begin_transaction(self._handle))
 
     def send(self, topic: str, partition: int, columns: Columns) -> None:
-        from lakebackup_jobs.kafka.client import native as n
-
         if topic not in self._topics:
             self._topics[topic] = self._library.rd_kafka_topic_new(self._handle, topic.encode(), None)
         cursor: Longs = np.zeros(2, np.int64)
@@ -353,8 +350,6 @@ class RestoreProducer:
 
     def holds(self, place: Place) -> bool:
         """Return whether readers of committed records find any before the base of a partition."""
-        from lakebackup_jobs.kafka.client.consume import reader
-
         low, end = self._target.begin(place), min(self.base(place), self._target.ends(place).stable)
         if low >= end:
             return False
@@ -425,8 +420,6 @@ class RestoreProducer:
 
     def _read_shapes(self, target: Place, start: int, end: int) -> Longs:
         """Return timestamp and lengths of key and value of the committed records in [start, end)."""
-        from lakebackup_jobs.kafka.client.consume import reader
-
         shapes = [
             block.columns().rows[:, SHAPE]
             for block in reader(self._config).blocks(*target, start, end, patience=self._patience)

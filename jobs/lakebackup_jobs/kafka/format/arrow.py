@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -24,9 +25,6 @@ from lakebackup_jobs.kafka.format.records import (
 )
 from lakebackup_jobs.kafka.format.schemas import TIMESTAMP_TYPES
 from lakebackup_jobs.kafka.memory import Bytes, Longs, compiled
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 RECORD = pa.schema(
     [

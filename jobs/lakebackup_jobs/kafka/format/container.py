@@ -11,21 +11,18 @@ import hashlib
 import os
 import sys
 import zlib
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING, BinaryIO, Final, Protocol
+from typing import BinaryIO, Final, Protocol
 
 import cramjam
 import numpy as np
 
 from lakebackup.errors import Damaged, UsageProblem
+from lakebackup_jobs.kafka.format.key_filter import KeyFilter
+from lakebackup_jobs.kafka.format.records import Block, BlockStats, Columns, FileStats, decode_block
 from lakebackup_jobs.kafka.format.schemas import FORMAT_V1, FORMAT_V2, SCHEMA_V1, SCHEMA_V2, format_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from lakebackup_jobs.kafka.format.key_filter import KeyFilter
-    from lakebackup_jobs.kafka.format.records import Block, BlockStats, Columns, FileStats
-    from lakebackup_jobs.kafka.memory import Bytes
+from lakebackup_jobs.kafka.memory import Bytes
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -205,8 +202,6 @@ class FileWriter:
         fmt: str = FORMAT_V2,
         metadata: Mapping[str, str] | None = None,
     ) -> None:
-        from lakebackup_jobs.kafka.format.key_filter import KeyFilter
-
         self._compress = compressor(codec, level)
         self._frame = Frame(sink, codec=codec, fmt=fmt, metadata=metadata)
         self._stats: BlockStats | None = None
@@ -235,8 +230,6 @@ class FileWriter:
 
     def finish(self) -> FileStats:
         """Return the file's figures; every byte is in the sink. Raises ValueError if no block was written."""
-        from lakebackup_jobs.kafka.format.records import FileStats
-
         if self._stats is None:
             raise ValueError("a data file holds at least one record")
         sha256 = self._frame.sha256
@@ -298,8 +291,6 @@ class FileReader:
 
     def decode(self, where: str, count: int, stored: bytes) -> Columns:
         """Return the records of a block that `stored` yielded."""
-        from lakebackup_jobs.kafka.format.records import decode_block
-
         try:
             data = decompress(self.codec, stored)
         except Damaged as problem:

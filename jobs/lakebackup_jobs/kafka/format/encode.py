@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import json
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakebackup.errors import Refused
 from lakebackup_jobs.kafka.format.container import record_prefix
 from lakebackup_jobs.kafka.format.records import Block, Tally, put_long, put_nullable, tally
 from lakebackup_jobs.kafka.format.schemas import TIMESTAMP_TYPES
 from lakebackup_jobs.kafka.memory import Bytes, Longs, compiled, copy_bytes
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 _CREATE_TIME = TIMESTAMP_TYPES.index("CREATE_TIME")
 # The most bytes of offset, timestamp, its type, and the branch and length of key and value.
@@ -102,9 +101,6 @@ def _spans(column: Any) -> tuple[Bytes, Longs]:
 
 def _header_column(headers: Any) -> Any:
     """Encode a column of headers as records(…) has them: a binary column of Avro."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     if pc.all(pc.equal(headers.fill_null("[]"), "[]")).as_py():
         return pa.repeat(pa.scalar(_NO_HEADERS, pa.binary()), len(headers))
     return pa.array([encode_headers(text) for text in headers.to_pylist()], pa.binary())

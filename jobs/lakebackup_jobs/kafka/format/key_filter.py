@@ -12,24 +12,20 @@ from __future__ import annotations
 
 import logging
 import secrets
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Protocol
+from types import TracebackType
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from lakebackup.errors import LakebackupError
 from lakebackup.rules import layout
-from lakebackup_jobs.kafka.format.records import KEY, KEY_LENGTH
+from lakebackup.storage import ObjectWriter, Storage
+from lakebackup_jobs.kafka.format.records import KEY, KEY_LENGTH, Columns
 from lakebackup_jobs.kafka.key_sums import BLOCK_WORDS, SEALED_BYTES, intact, seal, whole, words_of
 from lakebackup_jobs.kafka.memory import Bytes, Longs, compiled, load8, load32, load64
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-    from types import TracebackType
-
-    from lakebackup.storage import ObjectWriter, Storage
-    from lakebackup_jobs.kafka.format.records import Columns
 
 Words = npt.NDArray[np.uint32]
 

@@ -7,11 +7,9 @@ ConsumerGroup… message definitions). The version in a key determines the kind 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from functools import partialmethod
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from typing import Any
 
 OFFSETS_TOPIC = "__consumer_offsets"
 

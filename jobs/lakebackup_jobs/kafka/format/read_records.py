@@ -7,32 +7,29 @@ used, and read block by block.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from hashlib import blake2b, sha256
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebackup.errors import EnvironmentProblem
+from lakebackup.plan.records import Span, Wanted
+from lakebackup.rules.schema_ids import Part
 from lakebackup.rules.times import LAST_MS
 from lakebackup.sql_engine.guard.records import COLUMNS
 from lakebackup.sql_engine.worker import settle
+from lakebackup.store.roots import Roots
 from lakebackup_jobs.kafka.format import arrow, key_filter
+from lakebackup_jobs.kafka.format.container import FileReader
 from lakebackup_jobs.kafka.format.records import HEADER_COUNT, KEY_LENGTH, OFFSET, TIMESTAMP, Columns
 from lakebackup_jobs.kafka.format.registry import strict_json
 from lakebackup_jobs.kafka.format.stored import StoredFile, open_verified
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
-    from lakebackup.plan.records import Span, Wanted
-    from lakebackup.rules.schema_ids import Part
-    from lakebackup.store.roots import Roots
-    from lakebackup_jobs.kafka.format.container import FileReader
-    from lakebackup_jobs.kafka.format.values import Decoder
-    from lakebackup_jobs.kafka.memory import Longs
+from lakebackup_jobs.kafka.format.values import Decoder
+from lakebackup_jobs.kafka.memory import Longs
 
 _BATCH_ROWS = 10_000
 # A block of at least this size is converted row by row: hex doubles the bytes, and a batch's text has 32-bit

@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import fastavro
 import numpy as np
 
 from lakebackup.errors import Damaged
 from lakebackup_jobs.kafka.format.schemas import FORMAT_V1, FORMAT_V2, SCHEMA_V2, TIMESTAMP_TYPES
 from lakebackup_jobs.kafka.memory import Bytes, Longs, compiled, copy_bytes, load8
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 #: Columns of the table that `decode_block` fills, one row per record. Positions count from the block's start;
 #: length -1 is null.
@@ -496,8 +495,6 @@ def encode_record(
     headers: Iterable[tuple[str, bytes | None]],
 ) -> bytes:
     """Return one record in version 2. `ts`: in ms. `kind`: its type's index in TIMESTAMP_TYPES."""
-    import fastavro
-
     stream = io.BytesIO()
     record = {
         "topic": topic, "partition": partition, "offset": offset, "timestamp": ts,

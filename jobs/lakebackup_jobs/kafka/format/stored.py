@@ -5,14 +5,11 @@ from __future__ import annotations
 import hashlib
 import io
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from lakebackup.errors import Damaged, NotFound
 from lakebackup.plan.partitions import Partition
-
-if TYPE_CHECKING:
-    from lakebackup.store.roots import Roots
-    from lakebackup_jobs.kafka.format.container import FileReader
+from lakebackup.store.roots import Roots
+from lakebackup_jobs.kafka.format.container import FileReader
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +32,6 @@ def open_verified(roots: Roots, file: StoredFile) -> FileReader:
 
     Keeps the file in memory, so that the bytes that are read are those that were hashed.
     """
-    from lakebackup_jobs.kafka.format.container import FileReader  # here, since plans read no files
-
     try:
         data = roots.open(file.destination).get(file.path)
     except NotFound:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from lakebackup_jobs.kafka.format.records import KEY, KEY_LENGTH, VALUE, VALUE_LENGTH
-
-if TYPE_CHECKING:
-    from lakebackup.rules.schema_ids import Part
-    from lakebackup_jobs.kafka.format.records import Columns
+from lakebackup.rules.schema_ids import Part
+from lakebackup_jobs.kafka.format.records import KEY, KEY_LENGTH, VALUE, VALUE_LENGTH, Columns
 
 _HEAD = 5
 _COLUMNS: dict[Part, tuple[int, int]] = {"key": (KEY, KEY_LENGTH), "value": (VALUE, VALUE_LENGTH)}

@@ -17,21 +17,18 @@ import base64
 import json
 import math
 import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, date, datetime, timedelta
 from functools import partial
 from io import BytesIO
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import fastavro
 from fastavro import _read_py
 from fastavro.read import LOGICAL_READERS
 
+from lakebackup.rules.schema_ids import Meaning, Part, Schema, SchemaIds
 from lakebackup_jobs.kafka.format.registry import schema_id_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-
-    from lakebackup.rules.schema_ids import Meaning, Part, Schema, SchemaIds
 
 #: Longer values are not decoded.
 MOST_BYTES = 4 << 20

@@ -7,42 +7,40 @@ An interrupted run may have taken any of these steps before, so each can be repe
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from itertools import groupby
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
 
 from lakebackup.errors import Busy, Incomplete, NoPermission
 from lakebackup.plan.upkeep.prune import leaving, snapshots_released
+from lakebackup.rows.backups import Floor
 from lakebackup.rows.base import QUEUES
 from lakebackup.rows.tables import ARROW_SCHEMAS, spark_columns
 from lakebackup.rows.upkeep import Audit, Hold
 from lakebackup.rules import layout
 from lakebackup.rules.stored_json import object_of
 from lakebackup.sql_engine.failures import task_errors
+from lakebackup.storage import Storage
 from lakebackup.store import tombstones, trust
 from lakebackup.store.caller import OK
+from lakebackup.store.lease import Lease
+from lakebackup.store.plan_file import PlanFile
+from lakebackup.store.reader import CatalogReader
 from lakebackup.store.tombstones import Chunk, Prune, RemovalReader
+from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.lifecycle.deletion.task import KEYS_DELETED, DeleteKeys, DeleteObjects
 from lakebackup_jobs.lifecycle.identity import holder, micros
 from lakebackup_jobs.lifecycle.tasks.errors import raise_first
 from lakebackup_jobs.lifecycle.tasks.plan_shares import MOST_TASKS
 from lakebackup_jobs.lifecycle.tasks.task import run_all
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from pyspark.sql import SparkSession
-
-    from lakebackup.rows.backups import Floor
-    from lakebackup.storage import Storage
-    from lakebackup.store.lease import Lease
-    from lakebackup.store.plan_file import PlanFile
-    from lakebackup.store.reader import CatalogReader
-    from lakebackup.store.writer import CatalogWriter
-    from lakebackup_jobs.lifecycle.workspace import Workspace
+from lakebackup_jobs.lifecycle.workspace import Workspace
 
 # Up to this many rows in the catalog's tables of files, this process deletes, without Spark.
 _MOST_LOCAL_ROWS = 100_000
@@ -220,8 +218,6 @@ class Deletion:
 
     def _with_doomed(self, chunks: tuple[Chunk, ...]) -> CatalogReader:
         """The catalog with the relation `doomed`: the objects to delete, as they were written."""
-        import pyarrow as pa
-
         columns, reader = ["destination", "path"], self.reader()
         removals = RemovalReader(self.workspace.storage.uri, chunks)
         if self.spark:

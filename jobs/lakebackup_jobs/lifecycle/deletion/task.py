@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pyarrow as pa
 
 from lakebackup.errors import LakebackupError
 from lakebackup.storage import open_storage
+from lakebackup.store.roots import Roots
 from lakebackup.store.tombstones import Chunk, read_removals
 from lakebackup_jobs.lifecycle.tasks.errors import guarded
 from lakebackup_jobs.lifecycle.tasks.progress import TaskProgress
 from lakebackup_jobs.lifecycle.tasks.task import Task
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    import pyarrow as pa
-
-    from lakebackup.store.roots import Roots
 
 KEYS_DELETED = "objects BIGINT, error STRING"
 

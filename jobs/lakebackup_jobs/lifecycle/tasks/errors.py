@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pyarrow as pa
 
 from lakebackup import errors
 from lakebackup.errors import LakebackupError
 from lakebackup.sql_engine.worker import settle
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
-    import pyarrow as pa
 
 # The columns of the row that a task of a restore reports for each partition.
 RESTORED = "scope STRING, region STRING, entries BIGINT, bytes BIGINT, position BIGINT, error STRING"
@@ -24,8 +22,6 @@ _ARROW = {"INT": "int32", "BIGINT": "int64", "STRING": "string", "BOOLEAN": "boo
 def arrow_schema(columns: str) -> pa.Schema:
     """The Arrow schema for a list of Spark columns of plain types, with the exact widths that Spark
     expects."""
-    import pyarrow as pa
-
     pairs = [column.split() for column in columns.split(", ")]
     return pa.schema([pa.field(name, pa.type_for_alias(_ARROW[kind])) for name, kind in pairs])
 
@@ -35,8 +31,6 @@ def guarded(columns: str, work: Callable[[], Mapping[str, Any]]) -> pa.RecordBat
 
     `columns` must have a column `error STRING`. Unexpected errors are raised to Spark.
     """
-    import pyarrow as pa
-
     schema = arrow_schema(columns)
     try:
         row = work()

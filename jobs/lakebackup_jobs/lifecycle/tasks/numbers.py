@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Set
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
+from lakebackup.plan.partitions import StoredTopic
 from lakebackup.plan.topics.backup import NewestFile
+from lakebackup.rows.backups import Scope
 from lakebackup.rules import layout
+from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.lifecycle.identity import micros
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Set
-
-    from lakebackup.plan.partitions import StoredTopic
-    from lakebackup.rows.backups import Scope
-    from lakebackup.store.reader import CatalogReader
 
 # How many of the last backups are searched for the newest files, first and second.
 _RECENT_BACKUPS = (8, 256)

@@ -6,18 +6,15 @@ Nothing writes this form any more. A restore that finds it is resumed with the s
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
+
+import pyarrow as pa
 
 from lakebackup.errors import NotFound
-from lakebackup.storage import working
-from lakebackup.store.plan_file import write_plan_file
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from lakebackup.storage import Storage
-    from lakebackup.store.plan_file import PlanFile
+from lakebackup.storage import Storage, working
+from lakebackup.store.plan_file import PlanFile, write_plan_file
 
 # Written last, so a plan that has it is complete.
 _INDEX = "plan/tasks.json"
@@ -38,8 +35,6 @@ class OldPlan(NamedTuple):
 
 def read_old_plan(storage: Storage, folder: str) -> OldPlan | None:
     """The plan of the old form below the folder of a restore; None if there is none, or not all of it."""
-    import pyarrow as pa
-
     try:
         tasks = json.loads(working.get(storage, f"{folder}{_INDEX}"))
         paths = [path for paths in zip_longest(*tasks) for path in paths if path]

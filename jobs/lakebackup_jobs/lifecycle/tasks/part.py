@@ -7,8 +7,9 @@ run again. The rows of files never go through the driver.
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lakebackup.errors import NotFound
 from lakebackup.rows.backups import DataFile
@@ -19,9 +20,6 @@ from lakebackup.store.manifest import read_part, write_part
 from lakebackup_jobs.lifecycle.tasks.progress import TaskProgress
 from lakebackup_jobs.lifecycle.tasks.task import Task
 from lakebackup_jobs.lifecycle.tasks.totals import OUTCOME, totals
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,24 +7,23 @@ there are, and no process holds the list of files.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakebackup.errors import NotFound
-from lakebackup.storage import open_storage, working
+from lakebackup.storage import Storage, open_storage, working
 from lakebackup.store.plan_file import PlanFile, PlanObject
 from lakebackup_jobs.kafka.format.stored import StoredFile
 from lakebackup_jobs.lifecycle.tasks.batched import batched
+from lakebackup_jobs.lifecycle.tasks.old_plan import read_old_plan
 from lakebackup_jobs.lifecycle.tasks.progress import TaskProgress
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-    import pyarrow as pa
-
-    from lakebackup.storage import Storage
 
 # A task takes one share; when there are more shares than this, a task takes several.
 MOST_TASKS = 200
@@ -169,8 +168,6 @@ def _read(storage: Storage, folder: str) -> tuple[PlanShares, Mapping[str, Any]]
 
 
 def _read_old(storage: Storage, folder: str) -> tuple[PlanFile, list[Share], Mapping[str, Any]] | None:
-    from lakebackup_jobs.lifecycle.tasks.old_plan import read_old_plan
-
     if (old := read_old_plan(storage, folder)) is None:
         return None
     return old.file, [Share(*share) for share in old.shares], old.state
@@ -219,9 +216,6 @@ def weighed(
     A row weighs `each` plus its column `weight`. Rows of one object (`destination` and the column `path`)
     follow one another, and go into one share.
     """
-    import numpy as np
-    import pyarrow.compute as pc
-
     starts = [0]
     begin = total = number = 0
     previous_object = None

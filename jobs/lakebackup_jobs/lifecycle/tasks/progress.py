@@ -9,19 +9,15 @@ from __future__ import annotations
 import json
 import threading
 import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lakebackup.errors import EnvironmentProblem, LakebackupError
 from lakebackup.sql_engine.pace import spend
-from lakebackup.storage import open_storage, working
+from lakebackup.storage import Storage, open_storage, working
 from lakebackup_jobs.kafka.client.librdkafka import delays
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from lakebackup.storage import Storage
 
 EVERY_S = 1.0
 _in_thread = threading.local()

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from lakebackup.storage import open_storage
+import pyarrow as pa
+import pyarrow.parquet as pq
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    import pyarrow as pa
-
-    from lakebackup.storage import Storage
-    from lakebackup.store.reader import CatalogReader
+from lakebackup.storage import Storage, open_storage
+from lakebackup.store.reader import CatalogReader
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +33,6 @@ def write_rows(
 
     The compressed object is held in memory; the rows are not.
     """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     sink, count = pa.BufferOutputStream(), 0
     with pq.ParquetWriter(sink, schema, compression="zstd", write_page_checksum=True) as writer:
         for batch in batches:
@@ -51,9 +45,6 @@ def write_rows(
 
 def read_rows(storage: Storage, path: str) -> Iterator[pa.RecordBatch]:
     """The rows of an object of `write_rows`, in batches. Raises NotFound."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     data = pa.BufferReader(storage.get(path))
     yield from pq.ParquetFile(data, page_checksum_verification=True).iter_batches(10_000)
 
@@ -61,9 +52,6 @@ def read_rows(storage: Storage, path: str) -> Iterator[pa.RecordBatch]:
 def read_table(storage: Storage, path: str) -> pa.Table:
     """All rows of an object of `write_rows`, with its schema's metadata. Raises NotFound, or Arrow's
     errors."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     return pq.read_table(pa.BufferReader(storage.get(path)), page_checksum_verification=True)
 
 
@@ -76,8 +64,6 @@ class _QueryWriter:
     schema: pa.Schema
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa
-
         tables = (pa.Table.from_batches([b]).select(self.schema.names).cast(self.schema) for b in batches)
         rows = chain.from_iterable(table.to_batches() for table in tables)
         size, count, sha256 = write_rows(open_storage(self.uri), self.path, self.schema, rows)

@@ -5,18 +5,13 @@ To start Spark takes longer than to copy little data. The tasks are the same on 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pyspark.sql import SparkSession
 
 from lakebackup.errors import UsageProblem
+from lakebackup.requests import RunRequest
+from lakebackup.rows.backups import Runner
 from lakebackup_jobs.runtime.java import jvm
 from lakebackup_jobs.runtime.java.home import is_installed
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from lakebackup.requests import RunRequest
-    from lakebackup.rows.backups import Runner
-
 
 # This many bytes of a file are copied in the time that it takes to read, encode and compress one byte of
 # records.

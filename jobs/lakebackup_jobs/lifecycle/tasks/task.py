@@ -4,24 +4,19 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
+
+import pyarrow as pa
 
 from lakebackup.sql_engine.failures import task_errors
 from lakebackup.sql_engine.pace import paced
-from lakebackup.sql_engine.worker import PerNumber, rate_of_one
+from lakebackup.sql_engine.worker import Cluster, PerNumber, rate_of_one
 from lakebackup_jobs.lifecycle.tasks.errors import guarded, raise_first
 from lakebackup_jobs.lifecycle.tasks.progress import stopped_by
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    import pyarrow as pa
-
-    from lakebackup.sql_engine.worker import Cluster
 
 Work = Callable[[], Mapping[str, Any]]
 

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
-from typing import TYPE_CHECKING
+from typing import Any
 
+from lakebackup.rows.backups import DataFile
 from lakebackup.rows.digest import LANES, Digest
 from lakebackup.rows.tables import json_line
 from lakebackup_jobs.lifecycle.identity import holder, micros
 from lakebackup_jobs.lifecycle.tasks.errors import raise_first
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from typing import Any
-
-    from lakebackup.rows.backups import DataFile
 
 OUTCOME = (
     "task INT, files BIGINT, bytes BIGINT, entries BIGINT, "

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import Any
 
 import pyarrow as pa
 
@@ -18,9 +19,10 @@ from lakebackup.formats.logs.table_filter import TableFilter
 from lakebackup.plan.logs import flush as log_flush
 from lakebackup.plan.logs.flush import FIRST_BYTES, Flush, Newest
 from lakebackup.plan.logs.restore import NEVER
-from lakebackup.plan.partitions import BackupRows
+from lakebackup.plan.partitions import BackupRows, Place, RegionState, TopicState
 from lakebackup.plan.topics.forks import BackupEnd, cut_back
 from lakebackup.requests import Request
+from lakebackup.rows.backups import Gap, Position
 from lakebackup.rules import layout
 from lakebackup.storage import open_storage
 from lakebackup.store.reader import CatalogReader
@@ -35,15 +37,7 @@ from lakebackup_jobs.logs.capture.flush_task import CaptureJob
 from lakebackup_jobs.logs.capture.fold_task import FoldJob
 from lakebackup_jobs.logs.feeds import ISOLATION, Range
 from lakebackup_jobs.logs.feeds.registry import feed_of
-from lakebackup_jobs.logs.task import keys_of, settings_of, settings_text
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from typing import Any
-
-    from lakebackup.plan.partitions import Place, RegionState, TopicState
-    from lakebackup.rows.backups import Gap, Position
-    from lakebackup_jobs.logs.task import TaskSettings
+from lakebackup_jobs.logs.task import TaskSettings, keys_of, settings_of, settings_text
 
 # How long a list of the cluster's topics is reused while no flush is due.
 _TOPICS_S = 10.0

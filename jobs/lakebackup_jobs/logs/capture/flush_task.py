@@ -7,18 +7,21 @@ and one task reads a whole partition, so no two tasks write files of one (region
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebackup.errors import LakebackupError
+from lakebackup.formats.logs.cipher import Cipher
 from lakebackup.formats.logs.events import META_TABLE, WRITE
 from lakebackup.formats.logs.logfile import LogFileWriter, LogPlace, Scratch
+from lakebackup.rows.backups import DataFile
 from lakebackup.sql_engine.pace import spend
 from lakebackup.storage import Storage, open_storage
 from lakebackup_jobs.kafka.admin.cluster import Cluster
@@ -30,15 +33,8 @@ from lakebackup_jobs.lifecycle.tasks.task import Task
 from lakebackup_jobs.lifecycle.tasks.totals import OUTCOME, totals
 from lakebackup_jobs.logs.capture import region_marks
 from lakebackup_jobs.logs.capture.spool import HELD_BYTES, Group, Spool
-from lakebackup_jobs.logs.feeds import ISOLATION
+from lakebackup_jobs.logs.feeds import ISOLATION, Feed, Range
 from lakebackup_jobs.logs.skips import split
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from lakebackup.formats.logs.cipher import Cipher
-    from lakebackup.rows.backups import DataFile
-    from lakebackup_jobs.logs.feeds import Feed, Range
 
 #: One row for each task. ends: JSON [[topic, partition, start, end], …], the captured offsets of each range.
 #: They are fewer than planned where a transaction of the feed is not complete yet.

@@ -9,17 +9,20 @@ from __future__ import annotations
 
 import json
 import secrets
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakebackup.formats.logs.cipher import LogKeys
 from lakebackup.formats.logs.events import DEFAULT, PUT, WRITE
 from lakebackup.formats.logs.logfile import FORMAT, read_log_file
 from lakebackup.formats.logs.table_filter import TableFilter
 from lakebackup.plan.logs.restore import NEVER
+from lakebackup.rows.backups import DataFile
 from lakebackup.rows.logs import LogTable
 from lakebackup.rows.tables import ARROW_SCHEMAS, as_row
 from lakebackup.storage import Storage, open_storage
@@ -32,13 +35,7 @@ from lakebackup_jobs.lifecycle.tasks.task import Task
 from lakebackup_jobs.lifecycle.tasks.totals import OUTCOME, totals
 from lakebackup_jobs.logs.capture import region_marks
 from lakebackup_jobs.logs.capture.names_task import names_of, since
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from lakebackup.formats.logs.cipher import LogKeys
-    from lakebackup.rows.backups import DataFile
-    from lakebackup_jobs.logs.feeds import Feed
+from lakebackup_jobs.logs.feeds import Feed
 
 #: One row. checkpoint: the ts up to which the log is complete once this flush is in the catalog, never less
 #: than `resolved_ts` of the job; NULL: not known yet.

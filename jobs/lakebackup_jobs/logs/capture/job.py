@@ -7,10 +7,13 @@ state in the catalog (see TaskWatch).
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Mapping
 from dataclasses import replace
 from shlex import quote
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from pyspark.sql import SparkSession
 from tenacity import Retrying, retry_if_exception, sleep_using_event, stop_after_attempt, wait_fixed
 
 from lakebackup.errors import Busy, LakebackupError
@@ -22,20 +25,13 @@ from lakebackup.store.roots import destination_id
 from lakebackup.store.trust import Unapproved
 from lakebackup_jobs.lifecycle.identity import holder
 from lakebackup_jobs.lifecycle.lost_objects import notice_lost_objects
+from lakebackup_jobs.lifecycle.progress import Reporter
 from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.logs import skips, task
-from lakebackup_jobs.logs.task import LastError
+from lakebackup_jobs.logs.capture.flush import LogRequest
+from lakebackup_jobs.logs.capture.stream import Capture
+from lakebackup_jobs.logs.task import LastError, State, Task
 from lakebackup_jobs.logs.task_watch import TaskWatch
-
-if TYPE_CHECKING:
-    import threading
-    from collections.abc import Mapping
-
-    from pyspark.sql import SparkSession
-
-    from lakebackup_jobs.lifecycle.progress import Reporter
-    from lakebackup_jobs.logs.capture.flush import LogRequest
-    from lakebackup_jobs.logs.task import State, Task
 
 _POLL_S = 1.0
 # Wait before another attempt to write the catalog.
@@ -124,8 +120,6 @@ class LogJob:
 
     def capture(self, spark: SparkSession, started: Task) -> None:
         """Flush repeatedly until the task changes."""
-        from lakebackup_jobs.logs.capture.stream import Capture
-
         capture = Capture(self.request, spark, self, now=False)
         try:
             while capture.runs and not self.stop.wait(_POLL_S):
@@ -141,8 +135,6 @@ class LogJob:
 
     def finish_pause(self, spark: SparkSession) -> None:
         """Flush the events from before the pause, then record that the task is paused."""
-        from lakebackup_jobs.logs.capture.stream import Capture
-
         paused_task = self.task()
         if paused_task.state != "paused":
             return

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
 
 from lakebackup.errors import Damaged
 from lakebackup.formats.logs.events import DELETES, PUTS, WRITE
 from lakebackup.formats.logs.meta_keys import MetaWrite, Names, Naming
+from lakebackup.formats.logs.table_filter import TableFilter
 from lakebackup.plan.logs.restore import NEVER
 from lakebackup.rows.logs import LogTable
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    import pyarrow as pa
-
-    from lakebackup.formats.logs.table_filter import TableFilter
 
 
 def names_of(

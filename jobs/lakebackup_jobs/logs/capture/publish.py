@@ -3,29 +3,25 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from lakebackup.formats.logs.events import Domain
 from lakebackup.formats.logs.metafile import write_stream_meta
+from lakebackup.plan.logs.flush import Flush
+from lakebackup.rows.backups import Backup, Gap, Position
 from lakebackup.rows.base import CHANGES
 from lakebackup.rules import layout
+from lakebackup.storage import Storage
 from lakebackup.store import manifest as sidecar
 from lakebackup.store.delta_append import LISTED
 from lakebackup.store.manifest import Manifest
 from lakebackup_jobs.lifecycle.run import backup_row
+from lakebackup_jobs.lifecycle.tasks.totals import Totals
+from lakebackup_jobs.lifecycle.workspace import Workspace
+from lakebackup_jobs.logs.capture.flush import LogRequest
 from lakebackup_jobs.logs.feeds import ISOLATION
 from lakebackup_jobs.logs.skips import REASON
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from lakebackup.formats.logs.events import Domain
-    from lakebackup.plan.logs.flush import Flush
-    from lakebackup.rows.backups import Backup, Gap, Position
-    from lakebackup.storage import Storage
-    from lakebackup_jobs.lifecycle.tasks.totals import Totals
-    from lakebackup_jobs.lifecycle.workspace import Workspace
-    from lakebackup_jobs.logs.capture.flush import LogRequest
 
 Ends = dict[tuple[str, str], int]
 

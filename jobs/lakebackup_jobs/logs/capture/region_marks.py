@@ -7,20 +7,16 @@ object is not a file of the backup. A second attempt replaces it by the same con
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from lakebackup.errors import Damaged, NotFound
 from lakebackup.rules import layout
-from lakebackup.storage import working
+from lakebackup.storage import Storage, working
 from lakebackup_jobs.lifecycle.tasks.rows import read_table, write_rows
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from lakebackup.storage import Storage
 
 #: marked: the region had a mark. Otherwise only events of it were read.
 SCHEMA = pa.schema(

@@ -8,18 +8,16 @@ small.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from lakebackup.formats.logs.logfile import MOST_RAW, LogFileWriter
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 HELD_BYTES = 64 << 20
 #: Most bytes that are compressed as one frame.

@@ -2,34 +2,29 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 from pydantic import TypeAdapter
+from pyspark.sql import DataFrame, Row, SparkSession
 
+from lakebackup.errors import LakebackupError
 from lakebackup.plan.logs.flush import Flush
+from lakebackup.store.lease import Lease
 from lakebackup.store.reader import CatalogReader
+from lakebackup_jobs.lifecycle.progress import Reporter
 from lakebackup_jobs.lifecycle.run import publish as publish_backup
 from lakebackup_jobs.lifecycle.run import result_of
 from lakebackup_jobs.lifecycle.stream import Stream
-from lakebackup_jobs.lifecycle.stream_source import Planner
+from lakebackup_jobs.lifecycle.stream_source import Job, Planner
 from lakebackup_jobs.lifecycle.tasks.numbers import latest_number
 from lakebackup_jobs.lifecycle.tasks.task import run_all
+from lakebackup_jobs.lifecycle.tasks.totals import Totals
 from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.logs.capture import flush as flushes
 from lakebackup_jobs.logs.capture import publish, region_marks
+from lakebackup_jobs.logs.capture.flush import LogRequest
 from lakebackup_jobs.logs.capture.flush_task import CAPTURED
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from pyspark.sql import DataFrame, Row, SparkSession
-
-    from lakebackup.errors import LakebackupError
-    from lakebackup.store.lease import Lease
-    from lakebackup_jobs.lifecycle.progress import Reporter
-    from lakebackup_jobs.lifecycle.stream_source import Job
-    from lakebackup_jobs.lifecycle.tasks.totals import Totals
-    from lakebackup_jobs.logs.capture.flush import LogRequest
 
 
 class FlushPlanner(Planner[Flush]):

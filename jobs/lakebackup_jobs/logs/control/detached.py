@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from lakebackup.storage.uris import normalized
 from lakebackup_jobs.runtime.child import tail
 from lakebackup_jobs.runtime.java.jars import work_folder
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
 
 # Children of this process, which may run for long. Each launch polls them, so that none stays a zombie.
 _children: list[subprocess.Popen[bytes]] = []

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import socket
 import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import uvicorn
 from fastapi import APIRouter, Depends, FastAPI, Response
@@ -21,13 +22,8 @@ from lakebackup_jobs.logs.control import verbs as control
 from lakebackup_jobs.logs.control.http_gate import Gate, answer_errors
 from lakebackup_jobs.logs.control.metrics import of_destination, url_of
 from lakebackup_jobs.logs.control.status import statuses
+from lakebackup_jobs.logs.control.verbs import Place
 from lakebackup_jobs.logs.task import TaskSettings
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from lakebackup_jobs.logs.control.verbs import Place
-
 
 # Requests are short, so a request and its body arrive at once.
 _REQUEST_S = 10.0

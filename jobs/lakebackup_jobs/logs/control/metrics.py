@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from prometheus_client import CollectorRegistry, start_http_server
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from lakebackup.errors import EnvironmentProblem
@@ -16,11 +17,6 @@ from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.logs.control.status import statuses
 from lakebackup_jobs.logs.task import LastError
 from lakebackup_jobs.query.source_metrics import of_catalog
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from prometheus_client.core import Metric
 
 _PREFIX = "lakebackup_log_"
 # Name of a metric -> its description, and the field of a task's status. Counters count rows of the catalog.

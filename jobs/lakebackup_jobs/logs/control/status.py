@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lakebackup.errors import Damaged, LakebackupError
 from lakebackup.plan.logs.flush import physical_ms
 from lakebackup.rules.times import format_ts
-from lakebackup.store.reader import Catalog
+from lakebackup.storage import Storage
+from lakebackup.store.reader import Catalog, CatalogReader
 from lakebackup_jobs.logs import task
 from lakebackup_jobs.logs.capture.flush import LogRequest, Planner
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from lakebackup.storage import Storage
-    from lakebackup.store.reader import CatalogReader
-    from lakebackup_jobs.logs.task import Task
+from lakebackup_jobs.logs.task import Task
 
 GONE = "task completed or not found"
 

@@ -7,11 +7,12 @@ A verb records what the task is to do, and waits until its job does it. It retur
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from shlex import quote
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wait_fixed
 
@@ -30,12 +31,8 @@ from lakebackup_jobs.logs.capture.flush import chosen_tables
 from lakebackup_jobs.logs.control.detached import launch
 from lakebackup_jobs.logs.control.status import statuses, waiting
 from lakebackup_jobs.logs.feeds.registry import feed_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from lakebackup_jobs.logs.skips import Message
-    from lakebackup_jobs.logs.task import State, Task, TaskSettings
+from lakebackup_jobs.logs.skips import Message
+from lakebackup_jobs.logs.task import State, Task, TaskSettings
 
 #: How long a job may take to follow a verb, as it finishes its flush first.
 PATIENCE_S = 120.0

@@ -6,17 +6,15 @@ that completes them.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+import pyarrow as pa
 
-    import pyarrow as pa
-
-    from lakebackup.formats.logs.events import Domain
-    from lakebackup.storage import Storage
-    from lakebackup_jobs.logs.skips import Skipped
+from lakebackup.formats.logs.events import Domain
+from lakebackup.storage import Storage
+from lakebackup_jobs.logs.skips import Skipped
 
 #: A feed has no events of open or aborted Kafka transactions.
 ISOLATION = "read_committed"

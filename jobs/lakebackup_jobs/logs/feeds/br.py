@@ -5,8 +5,9 @@ docs/change-logs-feed.md describes the format of events and what producers promi
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,20 +16,15 @@ import pyarrow.compute as pc
 from lakebackup.errors import Damaged
 from lakebackup.formats.logs import events
 from lakebackup.formats.logs.br_event import FAMILIES, KINDS, ROOT_REGION
+from lakebackup.formats.logs.events import Domain
 from lakebackup.formats.logs.meta_keys import CAPTURED_KEYS
 from lakebackup.rules.patterns import compile_pattern, is_internal
+from lakebackup.storage import Storage
 from lakebackup_jobs.kafka.format.arrow import binary
-from lakebackup_jobs.logs.feeds import Decoded
+from lakebackup_jobs.kafka.memory import Bytes, Longs
+from lakebackup_jobs.logs.feeds import Decoded, Range
 from lakebackup_jobs.logs.feeds import br_events as ev
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from lakebackup.formats.logs.events import Domain
-    from lakebackup.storage import Storage
-    from lakebackup_jobs.kafka.memory import Bytes, Longs
-    from lakebackup_jobs.logs.feeds import Range
-    from lakebackup_jobs.logs.skips import Skipped
+from lakebackup_jobs.logs.skips import Skipped
 
 _CF_NAMES = pa.array(FAMILIES[: ev.LOCK_CF])
 _OP_NAMES = pa.array(KINDS[: ev.RESOLVED])

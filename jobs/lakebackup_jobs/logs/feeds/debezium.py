@@ -10,23 +10,26 @@ for its tasks. The decoders then capture only events of transactions whose end i
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import TypeAdapter
 
 from lakebackup.errors import Damaged, NotFound, Refused
+from lakebackup.formats.logs.events import Domain
+from lakebackup.plan.partitions import RegionState
 from lakebackup.plan.topics.forks import BackupEnd, cut_back
-from lakebackup.storage import open_storage
+from lakebackup.storage import Storage, open_storage
 from lakebackup_jobs.kafka.admin.cluster import Cluster
 from lakebackup_jobs.kafka.client.consume import reader
 from lakebackup_jobs.kafka.client.epochs import Logs
 from lakebackup_jobs.kafka.format.arrow import records_of
-from lakebackup_jobs.logs.feeds import ISOLATION
+from lakebackup_jobs.logs.feeds import ISOLATION, Decoder, Range
 from lakebackup_jobs.logs.feeds.debezium_checks import check_ends
 from lakebackup_jobs.logs.feeds.debezium_ddl import SCHEMA_CHANGES
 from lakebackup_jobs.logs.feeds.debezium_decoder import DebeziumDecoder, Outlook
@@ -37,16 +40,7 @@ from lakebackup_jobs.logs.feeds.schema_changes import SchemaChanges, as_sent, st
 from lakebackup_jobs.logs.feeds.schema_decoder import SchemaDecoder
 from lakebackup_jobs.logs.feeds.transactions import MOST, Transactions, carried, indexed, prepared, tidy
 from lakebackup_jobs.logs.feeds.unavailable import Placeholder
-from lakebackup_jobs.logs.skips import split
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from lakebackup.formats.logs.events import Domain
-    from lakebackup.plan.partitions import RegionState
-    from lakebackup.storage import Storage
-    from lakebackup_jobs.logs.feeds import Decoder, Range
-    from lakebackup_jobs.logs.skips import Skipped
+from lakebackup_jobs.logs.skips import Skipped, split
 
 
 @dataclass(frozen=True, slots=True)

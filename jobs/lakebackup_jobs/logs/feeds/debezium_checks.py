@@ -5,15 +5,13 @@ Each error names topic, partition and offset, so that a person can look at the m
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebackup.errors import Damaged, Refused
-
-if TYPE_CHECKING:
-    from lakebackup_jobs.logs.feeds.unavailable import Placeholder
+from lakebackup_jobs.logs.feeds.unavailable import Placeholder
 
 _OPERATIONS = pa.array(["c", "u", "d", "r", "t", "m"])
 # Operations that need no transaction: a snapshot's rows, and truncates, which some connectors report without

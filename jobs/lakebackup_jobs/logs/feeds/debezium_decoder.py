@@ -16,7 +16,7 @@ import re
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -24,6 +24,7 @@ import pyarrow.compute as pc
 
 from lakebackup.errors import Damaged, EnvironmentProblem, Refused
 from lakebackup.formats.logs.events import DELETES, PUT, PUTS, TRUNCATES, WRITE, captured_schema, marks_schema
+from lakebackup.storage import Storage
 from lakebackup_jobs.logs.feeds import Decoded, Range
 from lakebackup_jobs.logs.feeds.debezium_checks import check_form, check_rows
 from lakebackup_jobs.logs.feeds.debezium_json import DIGESTS, EVENTS, ask, key_structures, without_tombstones
@@ -32,9 +33,6 @@ from lakebackup_jobs.logs.feeds.debezium_topics import Connector, own_changes
 from lakebackup_jobs.logs.feeds.moments import Moments
 from lakebackup_jobs.logs.feeds.transactions import SEEN, Transactions, put_seen
 from lakebackup_jobs.logs.feeds.unavailable import Placeholder
-
-if TYPE_CHECKING:
-    from lakebackup.storage import Storage
 
 #: The least `sub` of events without a transaction, above all numbers of a transaction's events. So rows of a
 #: snapshot follow the change before them.

@@ -9,17 +9,14 @@ tables with the same one.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from lakebackup.errors import Refused
 from lakebackup.formats.logs.table_filter import quoted
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 NEW_TASK = (
     "Start a new task on a connector with a new topic.prefix, which takes a new snapshot; what this one "

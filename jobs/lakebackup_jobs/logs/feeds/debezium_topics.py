@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -11,9 +11,6 @@ import pyarrow.compute as pc
 from lakebackup.errors import Refused, UsageProblem
 from lakebackup.rules.patterns import compile_pattern
 from lakebackup_jobs.logs.feeds.debezium_json import ask
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 #: The suffix of the topic of a connector's transactions, after the connector's prefix.
 TRANSACTIONS = ".transaction"

@@ -8,10 +8,10 @@ its rows. A change that such a write cannot express is refused.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,14 +19,10 @@ import pyarrow.compute as pc
 from pydantic import TypeAdapter
 
 from lakebackup.errors import Damaged, NotFound, Refused
+from lakebackup.storage import Storage
 from lakebackup_jobs.logs.feeds.debezium_ddl import Effect, effect_of, identity
 from lakebackup_jobs.logs.feeds.debezium_tables import NEW_TASK, CapturedTable, TableName, Tables
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from lakebackup.storage import Storage
-    from lakebackup_jobs.logs.feeds.transactions import Transactions
+from lakebackup_jobs.logs.feeds.transactions import Transactions
 
 _STATE = "schema-changes.json"
 # The number of newest schema changes that are recognised when a connector sends them again.

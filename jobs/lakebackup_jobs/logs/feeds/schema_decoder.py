@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import pyarrow as pa
 
 from lakebackup.formats.logs.events import PUT, TRUNCATES, WRITE, captured_schema, marks_schema
 from lakebackup_jobs.logs.feeds import Decoded, Range
 from lakebackup_jobs.logs.feeds.debezium_decoder import region_of
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from lakebackup_jobs.logs.feeds.schema_changes import Emptied, SchemaChanges
+from lakebackup_jobs.logs.feeds.schema_changes import Emptied, SchemaChanges
 
 # The `sub` of these writes: after all events of a transaction, and after the rows of snapshots that follow
 # it.

@@ -15,9 +15,10 @@ transaction.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import uuid4
 
 import numpy as np
@@ -25,13 +26,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebackup.errors import Damaged, NotFound, Refused
-from lakebackup.storage import open_storage, working
+from lakebackup.storage import Storage, open_storage, working
 from lakebackup_jobs.lifecycle.tasks.rows import read_table, write_rows
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from lakebackup.storage import Storage
 
 #: How long after its end was sent (ms, by the newest end) a captured transaction may be repeated. By default,
 #: connectors record each minute what they have sent.

@@ -7,24 +7,18 @@ of a full takes the full's row of each key that has no write.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from lakebackup.formats.logs.events import DEFAULT, DELETES, PUTS, TRUNCATES, WRITE
 from lakebackup.sql_engine.failures import task_errors
-from lakebackup.sql_engine.worker import session_on
+from lakebackup.sql_engine.worker import Cluster, session_on
 from lakebackup_jobs.logs.restore.content import LogContent, pieces
 from lakebackup_jobs.logs.restore.shares import CHANGES, ENDS, KEY, LATER, LOST, RESULT, WRITES, Latest
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pyspark.sql import Column, DataFrame, SparkSession
-
-    from lakebackup.sql_engine.worker import Cluster
 
 COLUMNS = tuple(column.split()[0] for column in RESULT.split(", "))
 _TASKS, _BROADCAST = "spark.sql.shuffle.partitions", "spark.sql.autoBroadcastJoinThreshold"

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from lakebackup.plan.logs.restore import LogRestorePlan
-    from lakebackup.sql_engine.worker import Cluster
-    from lakebackup_jobs.logs.restore.shares import LogShares
-    from lakebackup_jobs.targets import Held
-    from lakebackup_jobs.targets.delta import DeltaTarget
+from lakebackup.plan.logs.restore import LogRestorePlan
+from lakebackup.sql_engine.worker import Cluster
+from lakebackup_jobs.logs.restore.shares import LogShares
+from lakebackup_jobs.targets import Held
+from lakebackup_jobs.targets.delta import DeltaTarget
 
 # Uncompressed bytes that a task of a shuffle reads, and may hold in memory. Logs of more than 12 TiB have
 # more for each task; up to 400 TB they still fit into an array of Arrow's.

@@ -7,43 +7,39 @@ key; the target commits all values at once.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
 
 from lakebackup.errors import Busy, NotFound, Refused
 from lakebackup.formats.logs.cipher import LogKeys
 from lakebackup.plan.logs.flush import shown_ts
-from lakebackup.plan.logs.restore import plan_restore, require_restorable
+from lakebackup.plan.logs.restore import LogRestorePlan, LogRestoreRequest, plan_restore, require_restorable
 from lakebackup.rules import layout
+from lakebackup.storage import Storage
+from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.kafka.admin.rights import lacks, require
 from lakebackup_jobs.lifecycle.planning import planned
+from lakebackup_jobs.lifecycle.progress import Reporter
 from lakebackup_jobs.lifecycle.restore import Subject, complete_interrupted, key_of, restoring, unfinished
 from lakebackup_jobs.lifecycle.scratch import open_scratch
 from lakebackup_jobs.lifecycle.tasks.plan_shares import clear
 from lakebackup_jobs.lifecycle.tasks.progress import TaskProgress
 from lakebackup_jobs.lifecycle.tasks.runner import require_spark
 from lakebackup_jobs.lifecycle.workspace import Workspace
-from lakebackup_jobs.logs.restore.content import is_small
-from lakebackup_jobs.targets import Held, is_done, require_same
+from lakebackup_jobs.logs.restore import apply
+from lakebackup_jobs.logs.restore.content import LogContent, is_small
+from lakebackup_jobs.logs.restore.shares import RESULT, LogShares, store_shares
+from lakebackup_jobs.logs.restore.small import SmallChanges
+from lakebackup_jobs.targets import Held, Target, is_done, require_same
+from lakebackup_jobs.targets.change_topics import ChangeTopics
 from lakebackup_jobs.targets.delta import DeltaTarget
 from lakebackup_jobs.targets.opening import open_target
 from lakebackup_sql import load
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pyspark.sql import DataFrame, SparkSession
-
-    from lakebackup.plan.logs.restore import LogRestorePlan, LogRestoreRequest
-    from lakebackup.storage import Storage
-    from lakebackup.store.reader import CatalogReader
-    from lakebackup_jobs.lifecycle.progress import Reporter
-    from lakebackup_jobs.logs.restore.content import LogContent
-    from lakebackup_jobs.logs.restore.shares import LogShares
-    from lakebackup_jobs.targets import Target
-    from lakebackup_jobs.targets.change_topics import ChangeTopics
 
 _TABLES_SHOWN = 50
 # The prefix of the name that a restore's lease and its plan's folder share. The rest is a hash of the target.
@@ -128,8 +124,6 @@ def _finish_interrupted(
 
 
 def _change_topics(request: LogRestoreRequest, address: str) -> ChangeTopics:
-    from lakebackup_jobs.targets.change_topics import ChangeTopics
-
     return ChangeTopics(request, address)
 
 
@@ -150,8 +144,6 @@ def bring(
     where the plan is recorded; no other run may use it meanwhile. `key`: that of the restore; None: an
     interrupted one is not continued. Raises as `run`.
     """
-    # Imported here, because a dry run does not need numba, which this loads.
-    from lakebackup_jobs.logs.restore.shares import store_shares
 
     reporter = work.reporter
     keys = LogKeys.load(request.keys_file) if request.keys_file else None
@@ -204,11 +196,8 @@ def _content(
 ) -> Iterator[LogContent]:
     """What the target gets, found by one task or by Spark's SQL."""
     if not _needs_sql(plan, request, target, before):
-        from lakebackup_jobs.logs.restore.small import SmallChanges
-
         yield SmallChanges(work.task_cluster, shares, plan, before, after)
         return
-    from lakebackup_jobs.logs.restore import apply
 
     with apply.sized(work.cluster, plan.raw_bytes):
         full = _full(work, shares, request)
@@ -244,9 +233,6 @@ def _base_contents(request: LogRestoreRequest) -> Held | None:
 
 
 def _full(work: Workspace, shares: LogShares, request: LogRestoreRequest) -> DataFrame | None:
-    from lakebackup_jobs.logs.restore import apply
-    from lakebackup_jobs.logs.restore.shares import RESULT
-
     if request.upon is not None:
         rows = work.spark.read.format("delta").load(request.upon)
         if missing := [column for column in apply.COLUMNS if column not in rows.columns]:

@@ -5,32 +5,27 @@ A share is the rows of the plan that one task reads, so no process holds the lis
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql import DataFrame, SparkSession
 
+from lakebackup.formats.logs.cipher import LogKeys
 from lakebackup.formats.logs.events import DEFAULT, DELETES, PUTS, TRUNCATES, WRITE
 from lakebackup.formats.logs.logfile import read_log_file
+from lakebackup.plan.logs.restore import LogRestorePlan
 from lakebackup.rules import layout
 from lakebackup.sql_engine.worker import PerNumber, settle
-from lakebackup.storage import open_storage
+from lakebackup.storage import Storage, open_storage
+from lakebackup.store.plan_file import PlanFile
+from lakebackup.store.roots import Roots
 from lakebackup_jobs.lifecycle.tasks.plan_shares import Share, clear, weighed
 from lakebackup_jobs.lifecycle.tasks.progress import TaskProgress
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from pyspark.sql import DataFrame, SparkSession
-
-    from lakebackup.formats.logs.cipher import LogKeys
-    from lakebackup.plan.logs.restore import LogRestorePlan
-    from lakebackup.storage import Storage
-    from lakebackup.store.plan_file import PlanFile
-    from lakebackup.store.roots import Roots
 
 WRITES = (
     "table_id BIGINT, key BINARY, value BINARY, start_ts BIGINT, commit_ts BIGINT, type STRING, "

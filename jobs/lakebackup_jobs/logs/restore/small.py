@@ -5,14 +5,17 @@ Planning SQL takes seconds in a cold process. `apply.Changes` does the same for 
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql import DataFrame, SparkSession
 
 from lakebackup.errors import Damaged
 from lakebackup.formats.logs.events import DEFAULT, DELETES, PUTS, WRITE
+from lakebackup.plan.logs.restore import LogRestorePlan, NamedTable
 from lakebackup.sql_engine.delta.dataset import rows_of
 from lakebackup.sql_engine.delta.new_table import create_table
 from lakebackup.sql_engine.delta.table import put_rows
@@ -30,17 +33,10 @@ from lakebackup_jobs.logs.restore.shares import (
     RESULT,
     VALUES,
     WRITES,
+    LogShares,
     ReadJob,
     latest_of,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from pyspark.sql import DataFrame, SparkSession
-
-    from lakebackup.plan.logs.restore import LogRestorePlan, NamedTable
-    from lakebackup_jobs.logs.restore.shares import LogShares
 
 #: The name of the only file that WriteChanges writes.
 FILE = "part-00000.parquet"

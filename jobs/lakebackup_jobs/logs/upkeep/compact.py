@@ -7,26 +7,34 @@ because only publishing takes the lease of the source.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import TypeAdapter
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as sf
 
 from lakebackup.errors import NotFound
 from lakebackup.formats.logs.cipher import LogKeys
 from lakebackup.formats.logs.logfile import MOST_RAW
 from lakebackup.formats.logs.metafile import write_stream_meta
 from lakebackup.requests import Request
+from lakebackup.rows.backups import Backup
 from lakebackup.rules import layout
 from lakebackup.sql_engine.failures import task_errors
 from lakebackup.storage import working
 from lakebackup.store import manifest as sidecar
 from lakebackup.store.behind import current_catalog
+from lakebackup.store.manifest import Manifest
+from lakebackup.store.plan_file import PlanFile
+from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.lifecycle.parts import parts_of
+from lakebackup_jobs.lifecycle.progress import Reporter
 from lakebackup_jobs.lifecycle.run import Life
 from lakebackup_jobs.lifecycle.tasks.numbers import latest_number
-from lakebackup_jobs.lifecycle.tasks.plan_shares import clear, store_plan, weighed
+from lakebackup_jobs.lifecycle.tasks.plan_shares import PlanShares, clear, store_plan, weighed
 from lakebackup_jobs.lifecycle.tasks.task import run_all
 from lakebackup_jobs.lifecycle.tasks.totals import OUTCOME, Totals
 from lakebackup_jobs.lifecycle.workspace import Workspace
@@ -34,18 +42,6 @@ from lakebackup_jobs.logs.task import keys_of
 from lakebackup_jobs.logs.upkeep.compact_task import ORDER, RECORDS, ListDepartures, ReadLog, WriteLog
 from lakebackup_jobs.logs.upkeep.derived import Derived, InProgress
 from lakebackup_jobs.logs.upkeep.truncate import keep_lease
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from pyspark.sql import SparkSession
-
-    from lakebackup.rows.backups import Backup
-    from lakebackup.store.manifest import Manifest
-    from lakebackup.store.plan_file import PlanFile
-    from lakebackup.store.reader import CatalogReader
-    from lakebackup_jobs.lifecycle.progress import Reporter
-    from lakebackup_jobs.lifecycle.tasks.plan_shares import PlanShares
 
 _MOST_TASKS = 2_000
 # Rows in one object of a table's listing.
@@ -135,8 +131,6 @@ class LogCompaction(Derived):
         return draft
 
     def copy(self, draft: InProgress) -> Totals:
-        from pyspark.sql import functions as sf
-
         work, request, planned = self.workspace, self.request, self.chosen.totals
         encrypted = bool(planned["encrypted"]) if request.encrypt is None else request.encrypt
         count = len(self.shares.numbers)

@@ -3,35 +3,31 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
 from operator import itemgetter
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
+from lakebackup.formats.logs.cipher import Cipher, LogKeys
 from lakebackup.formats.logs.events import stored_schema
 from lakebackup.formats.logs.logfile import MOST_RAW, LogFileWriter, LogPlace, Scratch, read_log_file
 from lakebackup.rows.backups import DataFile
 from lakebackup.rows.tables import ARROW_SCHEMAS
 from lakebackup.sql_engine.worker import PerNumber, runs, task_number
-from lakebackup.storage import open_storage
+from lakebackup.storage import Storage, open_storage
+from lakebackup.store.plan_file import PlanFile
+from lakebackup.store.roots import Roots
 from lakebackup_jobs.lifecycle.tasks.errors import guarded
 from lakebackup_jobs.lifecycle.tasks.part import PartTask
+from lakebackup_jobs.lifecycle.tasks.plan_shares import PlanShares
 from lakebackup_jobs.lifecycle.tasks.rows import write_rows
 from lakebackup_jobs.lifecycle.tasks.totals import OUTCOME, totals
 from lakebackup_jobs.logs.upkeep.derived import WithoutNumber
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from lakebackup.formats.logs.cipher import Cipher, LogKeys
-    from lakebackup.storage import Storage
-    from lakebackup.store.plan_file import PlanFile
-    from lakebackup.store.roots import Roots
-    from lakebackup_jobs.lifecycle.tasks.plan_shares import PlanShares
 
 #: A record and the kind of its new file. place: table id, column family and operation, separated by blanks.
 RECORDS = (

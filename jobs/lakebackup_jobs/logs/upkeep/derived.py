@@ -6,14 +6,18 @@ tasks store the rows of their files in `made/` in its folder.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from lakebackup.rows.backups import DataFile
 from lakebackup.rows.base import CHANGES
 from lakebackup.rules import layout
+from lakebackup.storage import Storage
 from lakebackup.store import manifest as sidecar
+from lakebackup.store.lease import Lease
 from lakebackup.store.manifest import Manifest
 from lakebackup_jobs.lifecycle.identity import micros
 from lakebackup_jobs.lifecycle.parts import parts_of, run_tasks
@@ -21,15 +25,8 @@ from lakebackup_jobs.lifecycle.run import Parent, backup_row
 from lakebackup_jobs.lifecycle.source import Source
 from lakebackup_jobs.lifecycle.tasks.numbers import latest_number
 from lakebackup_jobs.lifecycle.tasks.part import Parts, PartTask
+from lakebackup_jobs.lifecycle.tasks.totals import Totals
 from lakebackup_jobs.logs.feeds import ISOLATION
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from lakebackup.rows.backups import DataFile
-    from lakebackup.storage import Storage
-    from lakebackup.store.lease import Lease
-    from lakebackup_jobs.lifecycle.tasks.totals import Totals
 
 # How long publishing waits for the lease: as long as a flush may take.
 _WAIT_S = 900.0

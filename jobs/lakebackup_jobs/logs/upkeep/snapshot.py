@@ -6,20 +6,32 @@ The table is the restore of the previous full and the log since then. Its object
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyspark.sql import SparkSession
 
 from lakebackup.errors import Refused
-from lakebackup.plan.logs.restore import gap_note, plan_restore, require_restorable
+from lakebackup.plan.logs.restore import (
+    LogRestorePlan,
+    LogRestoreRequest,
+    gap_note,
+    plan_restore,
+    require_restorable,
+)
+from lakebackup.rows.backups import Backup, DataFile
 from lakebackup.rows.base import CHANGES
 from lakebackup.rules import layout
-from lakebackup.storage import open_storage, working
+from lakebackup.storage import Storage, open_storage, working
 from lakebackup.store.lease import is_held
+from lakebackup.store.manifest import Manifest
+from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.lifecycle.parts import parts_of
+from lakebackup_jobs.lifecycle.progress import Reporter
 from lakebackup_jobs.lifecycle.run import Life, mark_complete
 from lakebackup_jobs.lifecycle.tasks.task import Task, run_all
 from lakebackup_jobs.lifecycle.tasks.totals import Totals
@@ -28,18 +40,6 @@ from lakebackup_jobs.logs.restore.job import bring, summary_of
 from lakebackup_jobs.logs.upkeep.derived import Derived, InProgress, WithoutNumber
 from lakebackup_jobs.targets import Held
 from lakebackup_jobs.targets.delta import DeltaTarget
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from pyspark.sql import SparkSession
-
-    from lakebackup.plan.logs.restore import LogRestorePlan, LogRestoreRequest
-    from lakebackup.rows.backups import Backup, DataFile
-    from lakebackup.storage import Storage
-    from lakebackup.store.manifest import Manifest
-    from lakebackup.store.reader import CatalogReader
-    from lakebackup_jobs.lifecycle.progress import Reporter
 
 FORMAT = "delta"
 # Objects of a full that one task describes.

@@ -9,10 +9,12 @@ an interrupted one.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Set
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
+from pyspark.sql import SparkSession
 
 from lakebackup.errors import Busy
 from lakebackup.plan.logs.flush import physical_ms, shown_ts, ts_at
@@ -24,23 +26,16 @@ from lakebackup.rules import layout
 from lakebackup.rules.stored_json import object_of
 from lakebackup.rules.times import format_ts
 from lakebackup.sql_engine.worker import in_batches
+from lakebackup.storage import Storage
 from lakebackup.store.behind import current_catalog
 from lakebackup.store.lease import is_held
 from lakebackup.store.plan_file import write_plan_file
 from lakebackup.store.reader import CatalogReader
 from lakebackup.store.roots import destination_id
-from lakebackup.store.tombstones import CHUNK_ROWS
+from lakebackup.store.tombstones import CHUNK_ROWS, Prune
 from lakebackup_jobs.lifecycle.deletion.executor import Deletion
+from lakebackup_jobs.lifecycle.progress import Reporter
 from lakebackup_jobs.lifecycle.workspace import Workspace
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Set
-
-    from pyspark.sql import SparkSession
-
-    from lakebackup.storage import Storage
-    from lakebackup.store.tombstones import Prune
-    from lakebackup_jobs.lifecycle.progress import Reporter
 
 # How long to wait for the lease of the source; a flush seldom holds it for longer.
 _WAIT_S = 120.0

@@ -8,10 +8,15 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from collections.abc import Mapping
 from functools import cache
+from importlib.metadata import version
 from importlib.resources import files
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from jinja2 import Environment, StrictUndefined, Template
+from markupsafe import Markup
 
 from lakebackup.rules.times import format_ts
 from lakebackup_jobs.lifecycle.progress import human_bytes
@@ -20,22 +25,12 @@ from lakebackup_jobs.query.report.findings import state_words
 from lakebackup_jobs.query.report.values import DAYS, TOPICS
 from lakebackup_jobs.runtime.terminal_text import all_visible
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from jinja2 import Template
-    from markupsafe import Markup
-
 FINDINGS, ROWS = 20, 100
 """The most findings in the list, and rows of the table behind a chart; the page counts the others."""
 
 
 def page(found: Mapping[str, Any]) -> str:
     """Return the report as one HTML page. `found`: the values that `facts` returned."""
-    from importlib.metadata import version
-
-    from markupsafe import Markup
-
     now_ms, found = found["generated_ts"], all_visible(found)
     missing = {(row["source"], row["scope"]) for row in found["intervals"] if row["status"] == "gap"}
     lines = [
@@ -99,8 +94,6 @@ def _file(name: str) -> str:
 
 def _when(ms: int | None) -> Markup | str:
     """Return an instant as a `time` element: to the minute with its zone, for programs to the millisecond."""
-    from markupsafe import Markup
-
     if ms is None:
         return ""
     return Markup('<time datetime="{}">{}</time>').format(format_ts(ms), words.moment(ms))
@@ -108,8 +101,6 @@ def _when(ms: int | None) -> Markup | str:
 
 @cache
 def _template() -> Template:
-    from jinja2 import Environment, StrictUndefined
-
     pages = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     pages.filters |= {
         "ts": _when,

@@ -3,21 +3,19 @@ them, so no JVM starts."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakebackup.errors import UsageProblem
 from lakebackup.rules.schedule import DAY_MS, parse
 from lakebackup.sql_engine import CLOCK, clock_at
 from lakebackup.sql_engine.delta.log import folder_of
+from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.query.report.findings import findings, troubles, verdict
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    import pyarrow as pa
-
-    from lakebackup.store.reader import CatalogReader
 
 MOST = 100
 """The most rows of a list, for each source if they are topics; the page says when there are more."""
@@ -54,9 +52,6 @@ def _due_instants(policies: Iterable[Mapping[str, Any]], first_ms: int, now_ms: 
 
     Instants before the source had that schedule are left out.
     """
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     instants = cache(partial(_instants, first_ms=first_ms, now_ms=now_ms))
     schema = pa.schema({"source": pa.string(), "due_ts": pa.int64(), "next_ts": pa.int64()})
     tables = [schema.empty_table()]
@@ -71,8 +66,6 @@ def _due_instants(policies: Iterable[Mapping[str, Any]], first_ms: int, now_ms: 
 
 def _instants(schedule: str, zone: str | None, first_ms: int, now_ms: int) -> pa.Array:
     """Return the instants of a schedule from `first_ms` to `now_ms`, and the first one after that."""
-    import pyarrow as pa
-
     try:
         parsed = parse(schedule, zone)
     except UsageProblem:  # an older version accepted the schedule

@@ -7,35 +7,26 @@ transactions. The part is the task's commit; the transactions are written before
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lakebackup.errors import Refused
-from lakebackup.formats.queues.headers import NAMES
+from lakebackup.formats.queues.headers import NAMES, HeaderNames
+from lakebackup.plan.queues.backup import QueueRange
+from lakebackup.rows.backups import DataFile
+from lakebackup.storage import Storage
 from lakebackup_jobs.kafka.admin.cluster import Cluster
 from lakebackup_jobs.kafka.client.consume import Progress, reader
 from lakebackup_jobs.kafka.format.key_filter import KeyFilters, hashes_of
-from lakebackup_jobs.kafka.format.records import OFFSET, Block
-from lakebackup_jobs.queues.backup.skipped import by_partition
-from lakebackup_jobs.queues.messages import chosen, read_messages, taken, watermarks, without
-from lakebackup_jobs.queues.transaction_ids import read_ids
-from lakebackup_jobs.queues.transaction_scan import ScanWriter, TransactionScan
+from lakebackup_jobs.kafka.format.records import OFFSET, Block, Columns
+from lakebackup_jobs.queues.backup.skipped import Place, by_partition
+from lakebackup_jobs.queues.messages import Messages, chosen, read_messages, taken, watermarks, without
+from lakebackup_jobs.queues.transaction_ids import Chosen, read_ids
+from lakebackup_jobs.queues.transaction_scan import RangeScan, ScanWriter, TransactionScan
 from lakebackup_jobs.topics.tasks.copy import OffsetsTask
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from lakebackup.formats.queues.headers import HeaderNames
-    from lakebackup.plan.queues.backup import QueueRange
-    from lakebackup.rows.backups import DataFile
-    from lakebackup.storage import Storage
-    from lakebackup_jobs.kafka.format.records import Columns
-    from lakebackup_jobs.queues.backup.skipped import Place
-    from lakebackup_jobs.queues.messages import Messages
-    from lakebackup_jobs.queues.transaction_ids import Chosen
-    from lakebackup_jobs.queues.transaction_scan import RangeScan
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,24 +8,19 @@ greatest tid taken so far. Taking them may raise that tid, so this repeats until
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from lakebackup.formats.queues.headers import HeaderNames
+from lakebackup.plan.partitions import RegionState
 from lakebackup_jobs.kafka.client.consume import reader
 from lakebackup_jobs.kafka.format.records import OFFSET
-from lakebackup_jobs.queues.backup.skipped import by_partition
+from lakebackup_jobs.kafka.memory import Longs
+from lakebackup_jobs.queues.backup.skipped import Place, by_partition
 from lakebackup_jobs.queues.messages import read_messages, without
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from lakebackup.formats.queues.headers import HeaderNames
-    from lakebackup.plan.partitions import RegionState
-    from lakebackup_jobs.kafka.memory import Longs
-    from lakebackup_jobs.queues.backup.skipped import Place
 
 #: The greatest tid of a partition is looked for in so many offsets before its end; some hold no message.
 _LAST = 64

@@ -6,22 +6,26 @@ beside those of the messages.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import TypeAdapter
 
 from lakebackup.errors import Refused
 from lakebackup.formats.queues import snapshot_json
+from lakebackup.formats.queues.schema_history import Version
 from lakebackup.plan.queues import backup as planning
-from lakebackup.plan.queues.backup import QueuePlan
+from lakebackup.plan.queues.backup import QueuePlan, Tasks
 from lakebackup.plan.topics.forks import BackupEnd
+from lakebackup.rows.backups import Backup, DataFile
 from lakebackup.rows.base import QUEUES
-from lakebackup.rows.queues import QueueSchema
+from lakebackup.rows.queues import QueuePoint, QueueSchema
 from lakebackup.rules import layout
 from lakebackup.store.manifest import Manifest
+from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.lifecycle.identity import micros
 from lakebackup_jobs.lifecycle.parts import parts_of, run_tasks
 from lakebackup_jobs.lifecycle.run import backup_row, result_of
@@ -30,26 +34,16 @@ from lakebackup_jobs.lifecycle.tasks.numbers import latest_number, next_sequence
 from lakebackup_jobs.lifecycle.tasks.part import Parts
 from lakebackup_jobs.lifecycle.tasks.runner import of_messages
 from lakebackup_jobs.lifecycle.tasks.totals import Totals, totals
+from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.queues.backup.copy_task import QueueCopyJob
 from lakebackup_jobs.queues.backup.draft import ISOLATION, InProgress
 from lakebackup_jobs.queues.backup.full_snapshot import FullSnapshot
 from lakebackup_jobs.queues.backup.listing import Listing
 from lakebackup_jobs.queues.backup.open_transactions import Open
-from lakebackup_jobs.queues.backup.request import CONFIG, SCHEMA, keep_files
+from lakebackup_jobs.queues.backup.planner import QueuePlanner
+from lakebackup_jobs.queues.backup.request import CONFIG, SCHEMA, Files, QueueRequest, keep_files
 from lakebackup_jobs.queues.transaction_ids import write_ids
 from lakebackup_jobs.topics.resume import discard_files, tasks_done, unread
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from lakebackup.formats.queues.schema_history import Version
-    from lakebackup.plan.queues.backup import Tasks
-    from lakebackup.rows.backups import Backup, DataFile
-    from lakebackup.rows.queues import QueuePoint
-    from lakebackup.store.reader import CatalogReader
-    from lakebackup_jobs.lifecycle.workspace import Workspace
-    from lakebackup_jobs.queues.backup.planner import QueuePlanner
-    from lakebackup_jobs.queues.backup.request import Files, QueueRequest
 
 
 class QueueBackup(Source[InProgress]):

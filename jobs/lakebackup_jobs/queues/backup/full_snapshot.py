@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from lakebackup.errors import Refused
 from lakebackup.rows.upkeep import Hold
 from lakebackup.rules import layout
 from lakebackup.store import tombstones
+from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.lifecycle.identity import holder
-from lakebackup_jobs.queues.backup.request import read_report
+from lakebackup_jobs.lifecycle.workspace import Workspace
+from lakebackup_jobs.queues.backup.draft import InProgress
+from lakebackup_jobs.queues.backup.request import QueueRequest, read_report
 from lakebackup_jobs.snapshots import backup as backup_snapshot
 from lakebackup_jobs.snapshots.request import SnapshotRequest
-
-if TYPE_CHECKING:
-    from lakebackup.store.reader import CatalogReader
-    from lakebackup_jobs.lifecycle.workspace import Workspace
-    from lakebackup_jobs.queues.backup.draft import InProgress
-    from lakebackup_jobs.queues.backup.request import QueueRequest
 
 
 class FullSnapshot:

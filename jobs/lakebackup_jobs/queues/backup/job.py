@@ -10,22 +10,20 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lakebackup.errors import UsageProblem
 from lakebackup.rows.base import QUEUES
 from lakebackup.rules import layout
+from lakebackup.store.writer import Session
 from lakebackup_jobs.lifecycle.lost_objects import notice_lost_objects
+from lakebackup_jobs.lifecycle.progress import Reporter
 from lakebackup_jobs.lifecycle.run import Life
 from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.queues.backup.execute import QueueBackup, summary
 from lakebackup_jobs.queues.backup.planner import QueuePlanner
+from lakebackup_jobs.queues.backup.request import QueueRequest
 from lakebackup_jobs.snapshots import backup as backup_snapshot
-
-if TYPE_CHECKING:
-    from lakebackup.store.writer import Session
-    from lakebackup_jobs.lifecycle.progress import Reporter
-    from lakebackup_jobs.queues.backup.request import QueueRequest
 
 
 def run(request: QueueRequest, *, spark: Session = None, reporter: Reporter) -> dict[str, Any]:

@@ -5,22 +5,19 @@ from __future__ import annotations
 
 import hashlib
 import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import pyarrow as pa
 
+from lakebackup.rows.backups import DataFile
+from lakebackup.rows.queues import QueuePoint, QueuePosition, QueueSchema
 from lakebackup.rows.tables import ARROW_SCHEMAS, as_row
+from lakebackup.storage import Storage
 from lakebackup.store.delta_append import LISTED
+from lakebackup_jobs.lifecycle.tasks.part import Parts
 from lakebackup_jobs.lifecycle.tasks.rows import Written, write_rows
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from lakebackup.rows.backups import DataFile
-    from lakebackup.rows.queues import QueuePoint, QueuePosition, QueueSchema
-    from lakebackup.storage import Storage
-    from lakebackup_jobs.lifecycle.tasks.part import Parts
 
 Table = Literal["queue_points", "queue_positions", "queue_transactions", "queue_schemas"]
 

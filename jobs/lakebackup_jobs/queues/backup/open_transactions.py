@@ -6,33 +6,28 @@ process or, after large backups, on Spark, where no row of a transaction passes 
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from itertools import chain
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from lakebackup.plan.queues.backup import QueuePlan, Tasks
 from lakebackup.rows.queues import QueuePoint, QueuePosition
 from lakebackup.rows.tables import ARROW_SCHEMAS
-from lakebackup_jobs.lifecycle.tasks.rows import write_query
+from lakebackup.store.reader import CatalogReader
+from lakebackup_jobs.lifecycle.tasks.rows import Written, write_query
+from lakebackup_jobs.lifecycle.workspace import Workspace
+from lakebackup_jobs.queues.backup.draft import InProgress
 from lakebackup_jobs.queues.transaction_ids import write_ids
 from lakebackup_jobs.queues.transaction_scan import (
+    RangeScan,
     TaskScans,
     behind_marks,
     marks_of,
     read_ranges,
     with_scans,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from lakebackup.plan.queues.backup import QueuePlan, Tasks
-    from lakebackup.store.reader import CatalogReader
-    from lakebackup_jobs.lifecycle.tasks.rows import Written
-    from lakebackup_jobs.lifecycle.workspace import Workspace
-    from lakebackup_jobs.queues.backup.draft import InProgress
-    from lakebackup_jobs.queues.transaction_scan import RangeScan
 
 _GREATEST = 2**63 - 1
 

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lakebackup.errors import Busy, NeedsFull, Refused, UsageProblem
 from lakebackup.formats.queues import schema_history, snapshot_json
+from lakebackup.plan.partitions import Place, RegionState, TopicState
 from lakebackup.plan.queues import backup as planning
-from lakebackup.plan.queues.backup import Queues
+from lakebackup.plan.queues.backup import QueuePlan, Queues
 from lakebackup.plan.queues.history import (
     Continuation,
+    History,
+    Start,
     find_continuation,
     read_histories,
     read_watermarks,
@@ -26,23 +30,16 @@ from lakebackup.rules import patterns
 from lakebackup.rules.kinds import require_kind_of
 from lakebackup.rules.stored_json import object_of
 from lakebackup.store.lease import is_held
+from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.kafka.admin.cluster import Cluster
 from lakebackup_jobs.kafka.client.epochs import Logs
 from lakebackup_jobs.lifecycle.identity import holder
+from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.queues.backup import skipped
 from lakebackup_jobs.queues.backup.cut import Tails
 from lakebackup_jobs.queues.backup.draft import ISOLATION
 from lakebackup_jobs.queues.backup.request import QueueRequest, files_of, read_report
 from lakebackup_jobs.queues.restore.restore_state import Prepared, RestoreState
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from lakebackup.plan.partitions import Place, RegionState, TopicState
-    from lakebackup.plan.queues.backup import QueuePlan
-    from lakebackup.plan.queues.history import History, Start
-    from lakebackup.store.reader import CatalogReader
-    from lakebackup_jobs.lifecycle.workspace import Workspace
 
 
 class QueuePlanner:

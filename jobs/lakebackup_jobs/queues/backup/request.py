@@ -4,25 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from lakebackup import requests
 from lakebackup.errors import NotFound
 from lakebackup.formats.queues import schema_history, snapshot_json
 from lakebackup.formats.queues.headers import HeaderNames
+from lakebackup.formats.queues.schema_history import Version
+from lakebackup.formats.queues.snapshot_json import SnapshotJson
+from lakebackup.plan.queues.history import Mode
 from lakebackup.rules import layout
-from lakebackup.storage import AlreadyExists
+from lakebackup.storage import AlreadyExists, Storage
 from lakebackup_jobs.snapshots.find import root_of
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from lakebackup.formats.queues.schema_history import Version
-    from lakebackup.formats.queues.snapshot_json import SnapshotJson
-    from lakebackup.plan.queues.history import Mode
-    from lakebackup.storage import Storage
 
 CONFIG: Literal["config.yaml"] = "config.yaml"
 SCHEMA: Literal["delta_schema_history.yaml"] = "delta_schema_history.yaml"

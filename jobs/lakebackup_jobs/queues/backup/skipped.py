@@ -7,19 +7,16 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from lakebackup.errors import NotFound, UsageProblem
+from lakebackup.plan.partitions import TopicState
 from lakebackup.rows.upkeep import Audit
 from lakebackup.rules.stored_json import object_of
+from lakebackup.store.reader import CatalogReader
+from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.lifecycle.identity import holder
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from lakebackup.plan.partitions import TopicState
-    from lakebackup.store.reader import CatalogReader
-    from lakebackup.store.writer import CatalogWriter
 
 ACTION = "skip message"
 #: (topic, topic id, partition, offset)

@@ -5,16 +5,13 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from pathlib import Path
 
 from lakebackup.errors import Refused
 from lakebackup.formats.snapshots.names import OWN
 from lakebackup.storage.local import local_folder, sync_folder, writing_to
 from lakebackup.storage.scratch_folder import remove_tree
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
 
 SNAPSHOT = "snapshot"
 _MARK = ".lakebackup-restore.json"

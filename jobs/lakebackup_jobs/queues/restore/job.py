@@ -6,14 +6,26 @@ the same messages and the same watermark, and writes no message twice.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyspark.sql import SparkSession
 
 from lakebackup.errors import Damaged, Refused, UsageProblem
 from lakebackup.formats.queues import schema_history
 from lakebackup.formats.queues.watermark import Watermark
-from lakebackup.plan.queues.restore import content_of, plan_restore, require_restorable
+from lakebackup.plan.queues.restore import (
+    ConfigFile,
+    EngineState,
+    Queue,
+    QueueRestorePlan,
+    QueueRestoreRequest,
+    content_of,
+    plan_restore,
+    require_restorable,
+)
 from lakebackup.plan.snapshots.restore import SnapshotRestoreRequest
 from lakebackup.rules import layout
 from lakebackup.rules.times import format_ts
@@ -23,7 +35,8 @@ from lakebackup.store.behind import current_catalog
 from lakebackup_jobs.kafka.admin import rights
 from lakebackup_jobs.kafka.admin.cluster import outlasting_restarts
 from lakebackup_jobs.lifecycle.planning import planned
-from lakebackup_jobs.lifecycle.restore import Subject, restoring
+from lakebackup_jobs.lifecycle.progress import Reporter
+from lakebackup_jobs.lifecycle.restore import RestoreRun, Subject, restoring
 from lakebackup_jobs.lifecycle.tasks.plan_shares import stored_plan
 from lakebackup_jobs.lifecycle.tasks.region_outcome import RegionOutcome
 from lakebackup_jobs.lifecycle.tasks.runner import of_restored_messages
@@ -37,21 +50,6 @@ from lakebackup_jobs.queues.restore.scan_task import tid_at
 from lakebackup_jobs.queues.restore.shares import run_shares
 from lakebackup_jobs.snapshots import restore as restore_snapshot
 from lakebackup_jobs.targets.topics import NewTopic, Topics
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
-
-    from pyspark.sql import SparkSession
-
-    from lakebackup.plan.queues.restore import (
-        ConfigFile,
-        EngineState,
-        Queue,
-        QueueRestorePlan,
-        QueueRestoreRequest,
-    )
-    from lakebackup_jobs.lifecycle.progress import Reporter
-    from lakebackup_jobs.lifecycle.restore import RestoreRun
 
 
 def run(

@@ -4,24 +4,17 @@ does the same."""
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
-from typing import TYPE_CHECKING
 
-from lakebackup.plan.queues.restore import EngineState
-from lakebackup_jobs.queues.restore.restore_state import Before, Prepared, TopicsBefore
+from lakebackup.plan.queues.restore import EngineState, QueueRestorePlan, QueueRestoreRequest
+from lakebackup.store.reader import CatalogReader
+from lakebackup_jobs.lifecycle.workspace import Workspace
+from lakebackup_jobs.queues.restore.restore_state import Before, Prepared, RestoreState, TopicsBefore
 from lakebackup_jobs.queues.restore.scan_task import first_ids, write_open
 from lakebackup_jobs.queues.restore.shares import Partition, names_in, store_partitions
 from lakebackup_jobs.queues.transaction_ids import write_ids
-from lakebackup_jobs.targets.topics import NewTopic
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from lakebackup.plan.queues.restore import QueueRestorePlan, QueueRestoreRequest
-    from lakebackup.store.reader import CatalogReader
-    from lakebackup_jobs.lifecycle.workspace import Workspace
-    from lakebackup_jobs.queues.restore.restore_state import RestoreState
-    from lakebackup_jobs.targets.topics import Topics
+from lakebackup_jobs.targets.topics import NewTopic, Topics
 
 # The greatest number of open transactions whose ids are recorded.
 _MAX_OPEN_IDS = 50

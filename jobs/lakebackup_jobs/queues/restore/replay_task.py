@@ -9,34 +9,26 @@ record which offsets are the restore's own, so that messages of another writer a
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lakebackup.formats.queues.headers import HeaderNames
-from lakebackup.formats.queues.watermark import headers_of
+from lakebackup.formats.queues.watermark import Watermark, headers_of
 from lakebackup.storage import open_storage
+from lakebackup.store.roots import Roots
 from lakebackup_jobs.kafka.admin.committed import Progress
 from lakebackup_jobs.kafka.client.produce import RestoreProducer, outlasting
-from lakebackup_jobs.kafka.format.records import decode_block, encode_record
+from lakebackup_jobs.kafka.format.records import Columns, decode_block, encode_record
 from lakebackup_jobs.kafka.format.stored import open_verified
 from lakebackup_jobs.lifecycle.tasks.errors import RESTORED
-from lakebackup_jobs.lifecycle.tasks.task import Task
+from lakebackup_jobs.lifecycle.tasks.plan_shares import PlanShares
+from lakebackup_jobs.lifecycle.tasks.task import Task, Work
 from lakebackup_jobs.queues.messages import chosen, read_messages, taken
-from lakebackup_jobs.queues.restore.shares import partitions
+from lakebackup_jobs.queues.restore.shares import Partition, QueueFile, partitions
 from lakebackup_jobs.queues.transaction_ids import read_ids
 from lakebackup_jobs.targets.replay_task import TRANSACTION_BYTES, producer_of, refuse_forgotten
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from lakebackup.formats.queues.watermark import Watermark
-    from lakebackup.store.roots import Roots
-    from lakebackup_jobs.kafka.format.records import Columns
-    from lakebackup_jobs.lifecycle.tasks.plan_shares import PlanShares
-    from lakebackup_jobs.lifecycle.tasks.task import Work
-    from lakebackup_jobs.queues.restore.shares import Partition, QueueFile
 
 # Reads the ids of transactions from an object. It is called when the first file of a segment is read.
 ReadIds = Callable[[str], Any]

@@ -6,18 +6,15 @@ What it is going to do is recorded before it writes, so that a resumed run does 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from lakebackup.errors import NotFound
 from lakebackup.formats.queues.headers import HeaderNames
 from lakebackup.plan.queues.restore import EngineState
 from lakebackup.rules import layout
-from lakebackup.storage import working
+from lakebackup.storage import Storage, working
 from lakebackup.store.manifest import read_record, write_record
 from lakebackup_jobs.targets.topics import group_of
-
-if TYPE_CHECKING:
-    from lakebackup.storage import Storage
 
 _HINT = "Delete that object: the restore starts again, into other topics and another folder."
 

@@ -8,40 +8,34 @@ the backup that the tid lies in and of the one after it.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, groupby, islice
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
 
 from lakebackup.formats.queues.headers import HeaderNames, Kind
 from lakebackup.plan.partitions import Partition
+from lakebackup.plan.queues.restore import QueueRestorePlan
 from lakebackup.sql_engine.worker import PerNumber
-from lakebackup.storage import open_storage, working
-from lakebackup_jobs.kafka.format.records import TIMESTAMP
+from lakebackup.storage import Storage, open_storage, working
+from lakebackup.store.plan_file import PlanFile
+from lakebackup.store.reader import CatalogReader
+from lakebackup.store.roots import Roots
+from lakebackup_jobs.kafka.format.records import TIMESTAMP, Columns
 from lakebackup_jobs.kafka.format.stored import open_verified
+from lakebackup_jobs.lifecycle.tasks.plan_shares import PlanShares
 from lakebackup_jobs.lifecycle.tasks.rows import read_rows, write_rows
 from lakebackup_jobs.lifecycle.tasks.task import Task
-from lakebackup_jobs.queues.messages import read_messages
+from lakebackup_jobs.queues.messages import Messages, read_messages
 from lakebackup_jobs.queues.restore.shares import QueueFile, run_shares, store_scan
 from lakebackup_jobs.queues.transaction_ids import write_ids
 from lakebackup_jobs.queues.transaction_scan import SCAN_SCHEMA, TransactionScan, with_scans
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    import pyarrow as pa
-    from pyspark.sql import SparkSession
-
-    from lakebackup.plan.queues.restore import QueueRestorePlan
-    from lakebackup.storage import Storage
-    from lakebackup.store.plan_file import PlanFile
-    from lakebackup.store.reader import CatalogReader
-    from lakebackup.store.roots import Roots
-    from lakebackup_jobs.kafka.format.records import Columns
-    from lakebackup_jobs.lifecycle.tasks.plan_shares import PlanShares
-    from lakebackup_jobs.queues.messages import Messages
 
 #: The greatest tid there can be: a scan up to it reads all messages.
 ALL = 2**63 - 1

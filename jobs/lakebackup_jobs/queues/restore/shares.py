@@ -8,10 +8,17 @@ their topic id.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Iterator
 from dataclasses import astuple, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyspark.sql import SparkSession
 
 from lakebackup.formats.queues.headers import HeaderNames
+from lakebackup.storage import Storage
+from lakebackup.store.plan_file import PlanFile
+from lakebackup.store.reader import CatalogReader
+from lakebackup.store.roots import Roots
 from lakebackup_jobs.kafka.format.stored import StoredFile, open_verified
 from lakebackup_jobs.lifecycle.tasks.plan_shares import (
     PlanShares,
@@ -21,18 +28,7 @@ from lakebackup_jobs.lifecycle.tasks.plan_shares import (
     store_plan,
     weighed,
 )
-from lakebackup_jobs.lifecycle.tasks.task import run_all
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from pyspark.sql import SparkSession
-
-    from lakebackup.storage import Storage
-    from lakebackup.store.plan_file import PlanFile
-    from lakebackup.store.reader import CatalogReader
-    from lakebackup.store.roots import Roots
-    from lakebackup_jobs.lifecycle.tasks.task import Task
+from lakebackup_jobs.lifecycle.tasks.task import Task, run_all
 
 # The stored bytes of the files that one scan task reads.
 _SCAN_BYTES = 64 << 20

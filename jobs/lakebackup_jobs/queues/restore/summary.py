@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from lakebackup.plan.queues.restore import EngineState, Queue, QueueRestorePlan
 from lakebackup.rows.queues import QueueRestore
 from lakebackup.rules import layout
 from lakebackup.rules.times import format_ts
 from lakebackup.storage import working
+from lakebackup.store.reader import CatalogReader
+from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.lifecycle.identity import holder, micros
-from lakebackup_jobs.queues.restore.restore_state import Done, TopicsBefore
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from lakebackup.plan.queues.restore import EngineState, Queue, QueueRestorePlan
-    from lakebackup.store.reader import CatalogReader
-    from lakebackup.store.writer import CatalogWriter
-    from lakebackup_jobs.queues.restore.restore_state import Prepared, RestoreState
+from lakebackup_jobs.queues.restore.restore_state import Done, Prepared, RestoreState, TopicsBefore
 
 
 def publish(

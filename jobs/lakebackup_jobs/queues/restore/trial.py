@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pyspark.sql import SparkSession
 
 from lakebackup.formats.queues.headers import HeaderNames
-from lakebackup.plan.queues.restore import content_of, plan_restore, require_restorable
+from lakebackup.plan.queues.restore import QueueRestoreRequest, content_of, plan_restore, require_restorable
 from lakebackup.plan.snapshots.restore import SnapshotRestoreRequest
 from lakebackup.rules import layout
 from lakebackup.storage import open_storage
 from lakebackup.store.reader import CatalogReader
+from lakebackup_jobs.lifecycle.progress import Reporter
 from lakebackup_jobs.lifecycle.restore import Subject, restoring
 from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.queues.restore.scan_task import ALL, ScanJob
 from lakebackup_jobs.queues.restore.shares import run_shares, store_scan
 from lakebackup_jobs.snapshots import restore as restore_snapshot
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from lakebackup.plan.queues.restore import QueueRestoreRequest
-    from lakebackup_jobs.lifecycle.progress import Reporter
 
 
 def run(request: QueueRestoreRequest, *, spark: SparkSession | None, reporter: Reporter) -> str:

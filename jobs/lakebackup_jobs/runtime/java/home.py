@@ -6,14 +6,11 @@ import os
 import re
 import shutil
 import subprocess
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from lakebackup.errors import EnvironmentProblem
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 SUPPORTED = (17, 21)
 _HINT = "Install a JDK 17 or 21 (for example a package named openjdk-17-jdk) and set JAVA_HOME to its folder."

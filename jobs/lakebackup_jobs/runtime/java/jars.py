@@ -6,6 +6,7 @@ PySpark contains, fetches them from its default repository or from the mirror in
 
 from __future__ import annotations
 
+import argparse
 import fcntl
 import hashlib
 import importlib.util
@@ -16,22 +17,21 @@ import subprocess
 import tempfile
 import threading
 import tomllib
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, get_args
 from urllib.parse import urlsplit
+from xml.sax.saxutils import quoteattr
 
 from lakebackup.errors import EnvironmentProblem
 from lakebackup.storage.private import home_folder
 from lakebackup_jobs.runtime import IS_CLONE
 from lakebackup_jobs.runtime.java import downloads
 from lakebackup_jobs.runtime.java.home import java_home
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 _IVY_CACHE = "ivy"
 _ANNOUNCE_INTERVAL_S = 0.25
@@ -221,8 +221,6 @@ def _download_state(work: Path, total_files: int, total_bytes: int | None) -> do
 
 
 def _run_ivy(jars: list[Jar], work: Path) -> str:
-    from xml.sax.saxutils import quoteattr  # here, since it loads much that most commands do not need
-
     mirror = os.environ.get("LAKEBACKUP_MAVEN_URL", "")
     root = f"root={quoteattr(mirror)} " if mirror else ""
     (work / "settings.xml").write_text(
@@ -296,8 +294,6 @@ def _first_cause(log: str) -> str:
 
 def main(argv: list[str] | None = None) -> int:
     """`python -m lakebackup_jobs.runtime.java.jars spark kafka`: fetches them, prints their class paths."""
-    import argparse
-
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("which", nargs="+", choices=get_args(JarSet))
     for jar_set in parser.parse_args(argv).which:

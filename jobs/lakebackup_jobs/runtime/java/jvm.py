@@ -17,10 +17,11 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO
 
 from lakebackup.config import is_secret
 from lakebackup.errors import EnvironmentProblem
@@ -31,9 +32,6 @@ from lakebackup_jobs.runtime.java import class_data
 from lakebackup_jobs.runtime.java.home import java_home
 from lakebackup_jobs.runtime.java.jars import work_folder
 from lakebackup_jobs.runtime.memory_limit import heap_mib
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 SPARK_HOME = Path(getattr(find_spec("pyspark"), "origin", None) or "pyspark").resolve().parent
 #: Whether spark-submit started this process, so that its JVM is running already.

@@ -8,26 +8,22 @@ from __future__ import annotations
 
 import hashlib
 import secrets
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
+
+import pyarrow as pa
 
 from lakebackup.errors import EnvironmentProblem, NotFound
+from lakebackup.rows.backups import DataFile
 from lakebackup.rows.tables import ARROW_SCHEMAS
 from lakebackup.rules import layout
 from lakebackup.storage import AlreadyExists, Storage
-from lakebackup_jobs.lifecycle.tasks.part import PartTask
+from lakebackup_jobs.lifecycle.tasks.part import Parts, PartTask
 from lakebackup_jobs.lifecycle.tasks.rows import read_rows, write_rows
 from lakebackup_jobs.snapshots.source import FOLDER, Entry, SourceFile
 from lakebackup_jobs.snapshots.splits import split_path
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    import pyarrow as pa
-
-    from lakebackup.rows.backups import DataFile
-    from lakebackup_jobs.lifecycle.tasks.part import Parts
 
 PACK_BYTES = 64 << 20
 _PACK_FILES = 20_000
@@ -254,8 +250,6 @@ class _RowBuffer:
         return self._batches
 
     def _flush(self) -> None:
-        import pyarrow as pa
-
         if self._pending:
             rows = [self._constant | row for row in self._pending]
             self._batches.append(pa.RecordBatch.from_pylist(rows, ARROW_SCHEMAS[self.table]))

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pyarrow as pa
 
 from lakebackup.sql_engine.pace import Throttle
 from lakebackup.sql_engine.worker import settle
 from lakebackup_jobs.lifecycle.tasks.errors import arrow_schema
 from lakebackup_jobs.snapshots.source import Listed, SourceFile
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    import pyarrow as pa
 
 HASHED = "scope STRING, region STRING, name STRING, sha256 STRING"
 
@@ -36,8 +34,6 @@ class HashRows:
 
         Raises Refused (a file is not as it was listed), EnvironmentProblem.
         """
-        import pyarrow as pa
-
         throttle = Throttle(self.rate)
         for batch in batches:
             rows = [{**row, "sha256": _sha256(row, throttle)} for row in batch.to_pylist()]

@@ -6,23 +6,19 @@ import os
 import re
 import stat
 import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import translate
 from itertools import islice
-from typing import TYPE_CHECKING
+
+import pyarrow as pa
 
 from lakebackup.errors import Refused
+from lakebackup.plan.snapshots.backup import Unit
 from lakebackup.sql_engine.worker import PerNumber
 from lakebackup_jobs.lifecycle.tasks.errors import arrow_schema
 from lakebackup_jobs.snapshots.find import no_link, reading
 from lakebackup_jobs.snapshots.source import FOLDER, LISTED, signed
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    import pyarrow as pa
-
-    from lakebackup.plan.snapshots.backup import Unit
 
 _BATCH = 10_000
 #: Columns of the relation `snapshot_listed`.
@@ -91,8 +87,6 @@ def _batch(
     files: list[tuple[Unit, str, os.stat_result]], always: re.Pattern[str], settled_ns: int, *, linked: bool
 ) -> pa.RecordBatch:
     """Return the rows of files. A ctime at or after `settled_ns` is too new to be relied on."""
-    import pyarrow as pa
-
     units, names, stats = zip(*files, strict=True)
     times = [status.st_mtime_ns // 1_000_000 for status in stats]
     for unit, name, time_ms in zip(units, names, times, strict=True):

@@ -15,25 +15,22 @@ import os
 import secrets
 import stat
 from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, groupby
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from lakebackup.errors import Damaged, EnvironmentProblem, NotFound, Refused
 from lakebackup.formats.snapshots.names import OWN
 from lakebackup.storage import open_storage
+from lakebackup.store.roots import Roots
+from lakebackup_jobs.lifecycle.tasks.plan_shares import PlanShares
 from lakebackup_jobs.lifecycle.tasks.progress import TaskProgress
 from lakebackup_jobs.lifecycle.tasks.task import Task
 from lakebackup_jobs.snapshots.ranges import Ranges
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-
-    from lakebackup.store.roots import Roots
-    from lakebackup_jobs.lifecycle.tasks.plan_shares import PlanShares
 
 #: What a task reports of its split: the files, how many of them existed already, and the damaged ones.
 WRITTEN = (

@@ -6,18 +6,22 @@ takes two keys for one. The copy does not change a record's bytes.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 from itertools import chain, groupby
 from operator import add, attrgetter, itemgetter
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
 
 from lakebackup.errors import Damaged
+from lakebackup.rows.backups import DataFile
 from lakebackup.sql_engine.worker import PerNumber, runs
-from lakebackup.storage import open_storage
+from lakebackup.storage import Storage, open_storage
+from lakebackup.store.roots import Roots
 from lakebackup_jobs.kafka.client.consume import BLOCK_BYTES
+from lakebackup_jobs.kafka.format.arrow import keys
 from lakebackup_jobs.kafka.format.container import FileWriter
 from lakebackup_jobs.kafka.format.key_filter import KeyFilters, hashes_of
 from lakebackup_jobs.kafka.format.records import (
@@ -29,23 +33,13 @@ from lakebackup_jobs.kafka.format.records import (
     Columns,
 )
 from lakebackup_jobs.kafka.format.stored import StoredFile, open_verified
+from lakebackup_jobs.kafka.memory import Longs
 from lakebackup_jobs.lifecycle.tasks.batched import batched
 from lakebackup_jobs.lifecycle.tasks.errors import guarded
 from lakebackup_jobs.lifecycle.tasks.part import Parts
-from lakebackup_jobs.lifecycle.tasks.plan_shares import ShareRows, divided
+from lakebackup_jobs.lifecycle.tasks.plan_shares import PlanShares, Share, ShareRows, divided
 from lakebackup_jobs.lifecycle.tasks.totals import OUTCOME, totals
 from lakebackup_jobs.topics.tasks.copy import publish
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-
-    import pyarrow as pa
-
-    from lakebackup.rows.backups import DataFile
-    from lakebackup.storage import Storage
-    from lakebackup.store.roots import Roots
-    from lakebackup_jobs.kafka.memory import Longs
-    from lakebackup_jobs.lifecycle.tasks.plan_shares import PlanShares, Share
 
 FOUND = "part INT, piece INT, key BINARY, position BIGINT"
 SURVIVORS = "piece INT, position BIGINT"
@@ -94,10 +88,6 @@ class FindNewest(PerNumber):
     roots: Roots
 
     def rows(self, number: int) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa
-
-        from lakebackup_jobs.kafka.format.arrow import keys
-
         piece = piece_of(self.plan, number)
         count = self.plan.task_progress().counter(f"found-{number:06d}")
         batches: list[pa.RecordBatch] = []
@@ -119,8 +109,6 @@ class FindNewest(PerNumber):
 
 
 def _newest(number: int, part: int, batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    import pyarrow as pa
-
     newest = (
         pa.Table.from_batches(batches).group_by("key", use_threads=False).aggregate([("position", "max")])
     )

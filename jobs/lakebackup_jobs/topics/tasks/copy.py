@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from lakebackup.plan.partitions import Partition, Range
+from lakebackup.plan.topics.backup import Split
+from lakebackup.rows.backups import DataFile
 from lakebackup.rules import layout
 from lakebackup.sql_engine.pace import spend_of
 from lakebackup.storage import AlreadyExists, ObjectWriter, Storage
+from lakebackup_jobs.kafka.admin.cluster import Cluster
+from lakebackup_jobs.kafka.client.consume import Look, Progress, copy_range
+from lakebackup_jobs.kafka.format.key_filter import KeyFilters
 from lakebackup_jobs.kafka.format.offsets_log import isolation_of
 from lakebackup_jobs.kafka.format.schemas import FORMAT_V2
 from lakebackup_jobs.lifecycle.tasks.part import PartTask
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from lakebackup.plan.partitions import Partition, Range
-    from lakebackup.plan.topics.backup import Split
-    from lakebackup.rows.backups import DataFile
-    from lakebackup_jobs.kafka.client.consume import Look, Progress
-    from lakebackup_jobs.kafka.format.key_filter import KeyFilters
 
 #: The key in a data file's header whose value is the id of the backup that wrote the file.
 BACKUP_ID = "lakebackup.backup"
@@ -84,8 +82,6 @@ class OffsetsTask(PartTask):
 
         `metadata` goes into the files' headers.
         """
-        from lakebackup_jobs.kafka.client.consume import copy_range  # compiled code; the driver needs none
-
         seq = self.sequences.get((span.scope, span.region), 0) + span.rank
         writers: list[ObjectWriter] = []
 
@@ -136,9 +132,6 @@ class CopyJob(OffsetsTask):
     rolls: Mapping[str, int]
 
     def write(self, storage: Storage, task: int) -> list[DataFile]:
-        from lakebackup_jobs.kafka.admin.cluster import Cluster
-        from lakebackup_jobs.kafka.format.key_filter import KeyFilters
-
         count = self.counter(storage, task)
         with KeyFilters(storage, self.source, self.backup_id, task) as keys:
             rows = [row for split in self.tasks[task] for row in self._copy(storage, split, keys, count)]

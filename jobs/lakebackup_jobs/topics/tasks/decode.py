@@ -5,29 +5,29 @@ A backup writes these rows before it exists in the catalog. A rebuild decodes th
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812 (as Spark's own documentation has it)
 
 from lakebackup.errors import Damaged, NotFound
 from lakebackup.rows.base import pick
 from lakebackup.rows.tables import ARROW_SCHEMAS
+from lakebackup.sql_engine.spark import SparkEngine
 from lakebackup.sql_engine.worker import PerNumber
 from lakebackup.store.delta_append import PartRows, grouped
+from lakebackup.store.manifest import Manifest
 from lakebackup.store.roots import Roots
+from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.kafka.format import offsets_log, registry
+from lakebackup_jobs.kafka.format.arrow import to_arrow
 from lakebackup_jobs.kafka.format.offsets_log import OFFSETS_TOPIC
 from lakebackup_jobs.kafka.format.stored import StoredFile, open_verified
 from lakebackup_jobs.lifecycle.tasks.plan_shares import MOST_TASKS
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-
-    import pyarrow as pa
-    from pyspark.sql import SparkSession
-
-    from lakebackup.store.manifest import Manifest
-    from lakebackup.store.writer import CatalogWriter
-    from lakebackup_jobs.lifecycle.workspace import Workspace
+from lakebackup_jobs.lifecycle.workspace import Workspace
 
 Table = Literal["group_commits", "schemas"]
 _DECODE = {"group_commits": offsets_log.decode, "schemas": registry.decode}
@@ -59,10 +59,6 @@ class Decode:
                     yield from self._decode_file(file)
 
     def _decode_file(self, file: Mapping[str, Any]) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa
-
-        from lakebackup_jobs.kafka.format.arrow import to_arrow
-
         decode, schema = _DECODE[self.table], ARROW_SCHEMAS[self.table]
         origin: dict[str, Any] = {
             "backup_id": file["backup_id"],
@@ -136,10 +132,6 @@ def decode_again(
     schema_topics: Collection[str],
 ) -> None:
     """Write the decoded rows of backups whose files are in the catalog already, once for a `transaction`."""
-    from pyspark.sql import functions as F  # noqa: N812 (as Spark's own documentation has it)
-
-    from lakebackup.sql_engine.spark import SparkEngine
-
     roots = Roots({m.backup.destination: writer.home.uri for m in manifests})
     files = SparkEngine(spark, writer.catalog_uri).table("files")
     for table, topics in decoded_topics(schema_topics).items():

@@ -6,27 +6,23 @@ joined are the blocks decoded too, to build a filter from their keys.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lakebackup.errors import Damaged, LakebackupError, NotFound
 from lakebackup.plan.topics.merge import group_files
+from lakebackup.rows.backups import DataFile
+from lakebackup.storage import Storage
+from lakebackup.store.roots import Roots
 from lakebackup_jobs.kafka.format.container import Frame
 from lakebackup_jobs.kafka.format.key_filter import KeyFilter, KeyFilters, hashes_of
 from lakebackup_jobs.kafka.format.stored import StoredFile, open_verified
 from lakebackup_jobs.kafka.key_sums import SEALED_BYTES
 from lakebackup_jobs.lifecycle.tasks.batched import batched
 from lakebackup_jobs.lifecycle.tasks.part import PartTask
-from lakebackup_jobs.lifecycle.tasks.plan_shares import Share
+from lakebackup_jobs.lifecycle.tasks.plan_shares import PlanShares, Share
 from lakebackup_jobs.topics.tasks.copy import publish
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-    from lakebackup.rows.backups import DataFile
-    from lakebackup.storage import Storage
-    from lakebackup.store.roots import Roots
-    from lakebackup_jobs.lifecycle.tasks.plan_shares import PlanShares
 
 # A task takes small groups of files until the files reach one of these limits.
 TASK_BYTES = 128 << 20

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import uuid4
 
 import numpy as np
+import pyarrow as pa
 
 from lakebackup.errors import Refused
 from lakebackup.sql_engine.worker import settle, task_number
@@ -17,9 +19,6 @@ from lakebackup_jobs.kafka.format.encode import Rows
 from lakebackup_jobs.kafka.format.records import Block
 from lakebackup_jobs.kafka.format.schemas import FORMAT_V2
 from lakebackup_jobs.lifecycle.tasks.batched import batched
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
 
 #: The columns of a staged file: what a restore needs to know of it.
 STAGED = (
@@ -83,8 +82,6 @@ class Stage:
         return partitions
 
     def _write_files(self, blocks: dict[int, list[Block]]) -> Any:
-        import pyarrow as pa
-
         return pa.RecordBatch.from_pylist(
             [self._write_file(*item) for item in sorted(blocks.items())], _schema()
         )
@@ -123,7 +120,5 @@ _HINT = (
 
 
 def _schema() -> Any:
-    import pyarrow as pa
-
     types = {"STRING": pa.string(), "BIGINT": pa.int64()}
     return pa.schema([(name, types[kind]) for name, kind in (pair.split() for pair in STAGED.split(", "))])

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from lakebackup_jobs.cli.output.results.phrases import (
     NOTHING_WRITTEN,
@@ -16,9 +17,6 @@ from lakebackup_jobs.cli.output.results.phrases import (
 from lakebackup_jobs.cli.output.results.summary import Summary, Table
 from lakebackup_jobs.lifecycle.progress import human_bytes
 from lakebackup_jobs.query.words import counted
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 
 def topics(values: Mapping[str, Any]) -> Summary:

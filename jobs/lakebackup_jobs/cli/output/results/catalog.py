@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from lakebackup_jobs.cli.output.results.phrases import NOTHING_WRITTEN, amount, duration, listed, several
 from lakebackup_jobs.cli.output.results.summary import Summary, Table
 from lakebackup_jobs.lifecycle.progress import human_bytes
 from lakebackup_jobs.query.words import counted
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _SOURCES = {"source": "source", "backups": "backups", "files": "files", "bytes": "size", "until_ts": "until"}
 _ROWS = {"table": "table", "rows": "rows", "files": "files", "bytes": "size"}

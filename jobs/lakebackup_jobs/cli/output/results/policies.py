@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from lakebackup_jobs.cli.output.results.phrases import listed, moment
 from lakebackup_jobs.cli.output.results.summary import Summary, Table
 from lakebackup_jobs.query.words import counted, span
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
 
 _DUE = {"source": "source", "run": "run", "since": "due since", "missed": "missed", "command": "command"}
 _CLAIMS = {"kind": "kind", "name": "name", "changed": "changed", "reason": "reason"}

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
 from lakebackup_jobs.cli.output.results.phrases import moment
 from lakebackup_jobs.cli.output.results.summary import Table
 from lakebackup_jobs.query.words import span
+from lakebackup_jobs.runtime.terminal_table import Screen
 from lakebackup_jobs.runtime.terminal_text import visible
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from lakebackup_jobs.runtime.terminal_table import Screen
 
 
 class _Section(NamedTuple):

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, TextIO, cast
+from typing import Any, TextIO, cast
 
 from lakebackup_jobs.lifecycle.progress import display, print_result
-from lakebackup_jobs.runtime.terminal_table import table
+from lakebackup_jobs.runtime.terminal_table import Screen, table
 from lakebackup_jobs.runtime.terminal_text import visible
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from lakebackup_jobs.runtime.terminal_table import Screen
 
 _BACKUPS, _RESTORES, _LOGS, _UPKEEP, _POLICIES, _CATALOG = (
     f"{__package__}.{name}" for name in ("backups", "restores", "logs", "upkeep", "policies", "catalog")
