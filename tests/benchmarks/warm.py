@@ -19,6 +19,7 @@ import psutil
 from pyspark.sql import SparkSession
 
 from lakebackup_jobs.cli import main as run_command
+from lakebackup_jobs.cli import verb
 from lakebackup_jobs.lifecycle import progress
 from lakebackup_jobs.runtime.session import spark_session
 
@@ -60,7 +61,7 @@ class Living:
         if words[0] in ("forget-peak", "memory"):
             return self.forget_peak() if words[0] == "forget-peak" else self.memory()
         timeline, cpu_before = Timeline(), time.process_time()
-        progress.reporter = lambda **_: timeline  # every command asks here for its reporter
+        verb.reporter = lambda **_: timeline  # every command asks here for its reporter
         # As in a command of its own, the job gets the session only when it asks for it.
         own_session = words[:2] in (["backup", "snapshot"], ["backup", "queue"])
         spark = (lambda: self.spark) if own_session else self.spark

@@ -1,7 +1,6 @@
-"""A backup dies before each of its steps in turn; the next run completes it.
+"""A backup and a restore die before each of their steps in turn; the next run completes them.
 
-The quick tests kill it before steps that leave a distinct state; the long tests cover every step. Restores
-are in tests/contract/test_restore_life.py.
+The quick tests kill them before steps that leave a distinct state; the long tests cover every step.
 """
 
 from __future__ import annotations
@@ -12,11 +11,15 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import pytest
+from confluent_kafka.admin import AdminClient
 from tests.support import kafka_truth as truth
+from tests.support import translated
 from tests.support.faults import Killed, expire_leases, rows_of, shown, stored, watched
 from tests.support.runs import Lab
 
-from lakebackup.errors import Busy, EnvironmentProblem
+from lakebackup.errors import Busy, EnvironmentProblem, Refused
+from lakebackup.store.reader import CatalogReader
+from lakebackup_jobs.targets.topics import group_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,6 +39,7 @@ BACKUP = (
     "put begun.json", "put data", "put part", "put manifest.json", "commit files", "commit backups",
     "put complete",
 )  # fmt: skip
+RESTORE = ("after transaction", "commit translations", "delete_group")
 
 
 @dataclass(frozen=True)
@@ -97,3 +101,55 @@ def assert_ended(step: int | str, names: list[str]) -> None:
     """Check that the run survived only because it has fewer steps than the long tests go through."""
     assert isinstance(step, int), f"never: {step}"
     assert step > len(names)
+
+
+@pytest.mark.parametrize("step", [*RESTORE, *EVERY])
+def test_a_restore_killed_before_a_step_is_completed(step: int | str, source: Source, tmp_path: Path) -> None:
+    name, expected, lab = source.topic, source.contents, source.lab
+    # A transaction is one whole file: these counts of records are possible in partition 0 and in partition 1.
+    possible_counts = ({0, 30}, {0, 30, 55})
+    groups = own_groups(lab)
+    copy = f"copy-of-{name}-{str(step).replace(' ', '-').replace('#', '')}"
+    with watched(tmp_path / "steps", kill_at=step) as steps:
+        with suppress(Killed, EnvironmentProblem):
+            lab.restore(name, maps={name: copy})
+        if not steps.dead:
+            assert_ended(step, steps.taken())
+            assert truth.contents(lab.bootstrap, copy) == expected
+            assert translated.assert_exact(lab, name, copy) == 85
+            return
+    *steps_before, last = steps.taken()
+    assert step != LAST, "there are more steps than the long tests go through"
+    copied = truth.contents(lab.bootstrap, copy)
+    for partition, counts in enumerate(possible_counts):
+        rows = copied.get(partition, [])
+        assert len(rows) in counts, last
+        assert rows == expected[partition][: len(rows)], last
+    expire_leases(lab.folder)
+    started, complete = (steps_before.count("commit restores") >= n for n in (1, 2))
+    if complete:
+        with pytest.raises(Refused, match="holds records already"):
+            lab.restore(name, maps={name: copy})
+    else:
+        assert lab.restore(name, maps={name: copy})["resumed"] == started, last
+    assert truth.contents(lab.bootstrap, copy) == expected, last
+    assert translated.assert_exact(lab, name, copy) == 85, last
+    assert truth.settings(lab.bootstrap, copy) == source.settings, last
+    reader = CatalogReader.require(str(lab.folder))
+    assert reader.rows("open_restores") == []
+    # If it is killed when all is recorded, a restore leaves its empty group, which the broker deletes in
+    # time.
+    assert len(own_groups(lab) - groups) == (complete and "delete_group" not in steps_before)
+    truth.delete_topic(lab.bootstrap, copy)
+
+
+def own_groups(lab: Lab) -> set[str]:
+    """The groups of this destination's restores on the broker, without groups of other tests."""
+    reader = CatalogReader.require(str(lab.folder))
+    group_ids = {
+        group_of(row["restore_id"]) for row in reader.select("SELECT * FROM restores").read_all().to_pylist()
+    }
+    admin = AdminClient({"bootstrap.servers": lab.bootstrap})
+    listing = admin.list_consumer_groups().result(30)
+    assert listing.errors == []
+    return {group.group_id for group in listing.valid if group.group_id.startswith(tuple(group_ids))}

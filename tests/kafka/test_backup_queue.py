@@ -23,7 +23,6 @@ from lakebackup.store.lease import Lease
 from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.queues.backup import open_transactions as ending
 from lakebackup_jobs.queues.backup import planner
-from lakebackup_jobs.runtime import session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -361,7 +360,8 @@ def test_spark_reads_many_messages_with_the_same_result(
 def test_the_command_needs_no_spark_and_returns_exit_codes(
     social: Social, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session, "spark_session", None)
+    for user in ("cli.verb", "lifecycle.planning", "lifecycle.workspace"):
+        monkeypatch.setattr(f"lakebackup_jobs.{user}.spark_session", None)
     cli = Commands(capsys)
     command = ["backup", "queue", "social", "--pattern", social.delta, "--pattern", social.journal]
     command += ["--bootstrap-server", social.bootstrap, "--repo", str(social.place)]

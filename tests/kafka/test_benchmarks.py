@@ -29,8 +29,8 @@ from tests.benchmarks.queue_writers import Told, effect, writing
 from tests.benchmarks.queues import CONSUMER, COPY, DIFFERENTIAL, FULL, INCREMENTAL, PART, Ratio
 from tests.benchmarks.warm import Living
 
+from lakebackup_jobs.cli import verb
 from lakebackup_jobs.demo.broker import Broker
-from lakebackup_jobs.lifecycle import progress
 
 
 def figures(table: str) -> dict[str, list[float]]:
@@ -107,7 +107,7 @@ def test_every_other_case_has_figures(
 ) -> None:
     """No other test sees that what a benchmark names or calls has moved. Real sessions are below."""
     here = Here(spark)
-    monkeypatch.setattr(progress, "reporter", progress.reporter)  # a session replaces it
+    monkeypatch.setattr(verb, "reporter", verb.reporter)  # a session replaces it
     monkeypatch.setattr(ours, "cold", lambda _: here.run)
     for module in (memory, __main__):
         monkeypatch.setattr(module, "Session", lambda _: nullcontext(here))

@@ -81,7 +81,8 @@ def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch)
     def fail_on_start(**_: object) -> None:
         pytest.fail("a verb that looks has started Spark")
 
-    monkeypatch.setattr("lakebackup_jobs.runtime.session.spark_session", fail_on_start)
+    for user in ("cli.look.sql", "cli.verb", "lifecycle.planning", "lifecycle.workspace"):
+        monkeypatch.setattr(f"lakebackup_jobs.{user}.spark_session", fail_on_start)
     return Looking(capsys)
 
 

@@ -270,7 +270,8 @@ def test_an_interrupted_compaction_leaves_nothing(small: Log, monkeypatch: pytes
     assert (small.root / layout.compact_path("shop")).exists()
     assert small.live() == files_before
     with monkeypatch.context() as patched:
-        patched.setattr("lakebackup.store.manifest.mark", _die)
+        for module in ("tombstones", "writer", "manifest"):
+            patched.setattr(f"lakebackup.store.{module}.mark", _die)
         with pytest.raises(KeyboardInterrupt):
             small.compact()
     # It was committed; the next run writes the marker and removes its temporary files.

@@ -27,7 +27,7 @@ from lakebackup.storage import local, open_storage
 from lakebackup.store.lease import Lease
 from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.kafka.admin import cluster
-from lakebackup_jobs.kafka.client import consume, produce
+from lakebackup_jobs.kafka.client import produce
 from lakebackup_jobs.lifecycle.atomic_dir import Staged
 from lakebackup_jobs.lifecycle.deletion import executor as removing
 from lakebackup_jobs.queues.restore import job as restore_queue
@@ -36,10 +36,10 @@ from lakebackup_jobs.queues.restore.engine_folder import EngineFolder
 from lakebackup_jobs.snapshots import restore as restore_snapshot
 from lakebackup_jobs.snapshots.target import Target
 from lakebackup_jobs.snapshots.tasks import write
-from lakebackup_jobs.targets import change_topics, delta, records, replay_task
+from lakebackup_jobs.targets import change_topics, delta, kafka, records, replay_task
+from lakebackup_jobs.topics import merge
 from lakebackup_jobs.topics.tasks import compact as compact_task
 from lakebackup_jobs.topics.tasks import copy as copy_task
-from lakebackup_jobs.topics.tasks import merge as merge_task
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -197,14 +197,14 @@ def watched(
     with (
         _steps_recorded(steps),
         mock.patch.object(copy_task, "CopyJob", in_worker(copy_task.CopyJob)),
-        mock.patch.object(replay_task, "ReplayJob", in_worker(replay_task.ReplayJob)),
+        mock.patch.object(kafka, "ReplayJob", in_worker(kafka.ReplayJob)),
         mock.patch.object(restore_queue, "QueueReplayJob", in_worker(restore_queue.QueueReplayJob)),
         mock.patch.object(change_topics, "ProduceJob", in_worker(change_topics.ProduceJob)),
         mock.patch.object(records, "_RewriteJob", in_worker(records._RewriteJob)),
         mock.patch.object(restore_snapshot, "WriteJob", in_worker(restore_snapshot.WriteJob)),
         mock.patch.object(compact_task, "FindNewest", in_worker(compact_task.FindNewest)),
         mock.patch.object(compact_task, "KeepNewest", in_worker(compact_task.KeepNewest)),
-        mock.patch.object(merge_task, "Merge", in_worker(merge_task.Merge)),
+        mock.patch.object(merge, "Merge", in_worker(merge.Merge)),
         mock.patch.object(line_source, "CopyLines", in_worker(line_source.CopyLines)),
         mock.patch.object(removing, "DeleteObjects", in_worker(removing.DeleteObjects)),
         mock.patch.object(Lease, "release", release_lease),
@@ -253,11 +253,14 @@ def _steps_recorded(steps: Steps) -> Iterator[None]:
             "commit",
             with_step("commit transaction", commit_transaction, "after transaction"),
         ),
-        (produce, "RestoreProducer", partial(produce.RestoreProducer, **patience_option)),
+        *(
+            (module, "RestoreProducer", partial(produce.RestoreProducer, **patience_option))
+            for module in (replay_task, queue_replay_task, change_topics)
+        ),
         # Each file is its own transaction.
         *((module, "TRANSACTION_BYTES", 1) for module in (replay_task, queue_replay_task, change_topics)),
         *_of_folders_and_tables(steps),
-        (consume, "copy_range", partial(consume.copy_range, **patience_option)),
+        (copy_task, "copy_range", partial(copy_task.copy_range, **patience_option)),
         *(
             (cluster.Cluster, name, with_step(name, getattr(cluster.Cluster, name)))
             for name in ("create_topic", "alter_settings", "delete_group")

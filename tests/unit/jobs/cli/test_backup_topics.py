@@ -8,7 +8,6 @@ import pytest
 
 from lakebackup.errors import NotFound
 from lakebackup_jobs.cli import main
-from lakebackup_jobs.topics import backup
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,7 +34,7 @@ def test_topics_are_named_or_match(
         requests.append(request)
         raise NotFound("There is no broker here.")
 
-    monkeypatch.setattr(backup, "run", stand_in)
+    monkeypatch.setattr("lakebackup_jobs.cli.backup.topics.run", stand_in)
     options = ["--repo", str(tmp_path), "--bootstrap-server", "none:1", "--bandwidth", "5MB/s", "--dry-run"]
     assert main(["backup", "topics", *words, *options]) == 3
     assert [(request.topics, request.patterns, request.bandwidth) for request in requests] == [

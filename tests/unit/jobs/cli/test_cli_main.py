@@ -17,7 +17,7 @@ import pytest
 from tests.support import kafka_truth as truth
 from tests.support.kafka_truth import Record
 
-from lakebackup import config, errors
+from lakebackup import errors
 from lakebackup.reference import marked
 from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.cli import main, reference
@@ -47,7 +47,7 @@ def fail_with(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
     def fail(*_: object, **__: object) -> None:
         raise error
 
-    monkeypatch.setattr(config, "load", fail)
+    monkeypatch.setattr("lakebackup_jobs.cli.verb.load", fail)
 
 
 KINDS = [
@@ -119,7 +119,7 @@ def test_errors_that_follow_ctrl_c_are_the_interruption(
             assert signal.getsignal(signal.SIGINT) is signal.SIG_DFL  # another one ends the process
             raise RuntimeError("Answer from Java side is empty") from None
 
-    monkeypatch.setattr(config, "load", fail)
+    monkeypatch.setattr("lakebackup_jobs.cli.verb.load", fail)
     assert main(["config"]) == 130
     assert capsys.readouterr().err == "error: Interrupted.\n"
     assert signal.getsignal(signal.SIGINT) is handler
@@ -131,7 +131,7 @@ def test_other_signals_end_a_command_as_ctrl_c_does(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], number: signal.Signals, code: int
 ) -> None:
     monkeypatch.setattr("lakebackup_jobs.cli.end_spark", lambda: None)
-    monkeypatch.setattr(config, "load", lambda *_, **__: signal.raise_signal(number))
+    monkeypatch.setattr("lakebackup_jobs.cli.verb.load", lambda *_, **__: signal.raise_signal(number))
     handler = signal.signal(number, signal.SIG_DFL)
     try:
         assert main(["config"]) == code

@@ -238,7 +238,7 @@ def test_status_ends_with_a_code_when_stores_are_in_error(
 
     monkeypatch.setattr(CatalogReader, "rows", with_a_store)
     monkeypatch.setattr(task, "lease_of", lambda *_: 1 if at_work else None)
-    monkeypatch.setattr("lakebackup_jobs.logs.control.status.waiting", lambda *_: None)
+    monkeypatch.setattr("lakebackup_jobs.cli.log.status.waiting", lambda *_: None)
     for form in ([], ["--json"]):
         assert main(["log", "status", "--repo", root, *form]) == code
 

@@ -343,7 +343,7 @@ def test_no_event_has_a_secret(
         url = "https://me:word@host/x"
         raise EnvironmentProblem(f"Cannot log in with hunter2! or wJalrXUtnFEMI at {url} or {hook.url}.")
 
-    monkeypatch.setattr("lakebackup_jobs.upkeep.verify.run", failing)
+    monkeypatch.setattr("lakebackup_jobs.cli.keep.verify.run", failing)
     assert Commands(capsys).run("verify", "--config", file)[0] == 6
     ((_, body),) = hook.requests
     error = json.loads(body)["error"]
@@ -367,7 +367,7 @@ def test_a_defect_is_heard_of_and_an_interruption_is_not(
     def failing(*_: Any, **__: Any) -> None:
         raise raised.pop(0)
 
-    monkeypatch.setattr("lakebackup_jobs.upkeep.verify.run", failing)
+    monkeypatch.setattr("lakebackup_jobs.cli.keep.verify.run", failing)
     assert [Commands(capsys).run("verify", "--config", file)[0] for _ in range(2)] == [1, 130]
     assert [(event["outcome"], event["exit_code"]) for event in hook.events()] == [("KeyError", 1)]
 

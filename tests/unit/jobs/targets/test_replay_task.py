@@ -13,7 +13,6 @@ from lakebackup.errors import EnvironmentProblem, Refused
 from lakebackup.plan.topics.request import RestoreRequest, plan_restore
 from lakebackup.plan.topics.restore import RestorePlan
 from lakebackup_jobs.kafka.admin.committed import Ends, Progress
-from lakebackup_jobs.kafka.client import produce
 from lakebackup_jobs.kafka.format.records import OFFSET
 from lakebackup_jobs.lifecycle.tasks.plan_shares import stored_plan
 from lakebackup_jobs.targets import replay_task
@@ -80,7 +79,7 @@ class Producer:
 @pytest.fixture
 def brokers(monkeypatch: pytest.MonkeyPatch) -> Brokers:
     brokers = Brokers()
-    monkeypatch.setattr(produce, "RestoreProducer", brokers.producer)
+    monkeypatch.setattr(replay_task, "RestoreProducer", brokers.producer)
     monkeypatch.setattr(replay_task, "TRANSACTION_BYTES", 1)  # each file a transaction of its own
     return brokers
 

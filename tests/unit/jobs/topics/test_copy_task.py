@@ -14,7 +14,6 @@ from lakebackup.errors import EnvironmentProblem, NotFound
 from lakebackup.plan.topics.backup import Split
 from lakebackup.storage import open_storage
 from lakebackup_jobs.kafka.admin import cluster
-from lakebackup_jobs.kafka.client import consume
 from lakebackup_jobs.topics.tasks.copy import CopyJob
 
 EPOCH, ANOTHER = "0123456789abcdef" * 2, "fedcba9876543210" * 2
@@ -47,7 +46,7 @@ def topics(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     monkeypatch.setattr(cluster, "AdminClient", Admin)
     monkeypatch.setattr(cluster, "TopicCollection", lambda names: SimpleNamespace(_names=names))
     monkeypatch.setattr(cluster.Cluster, "_wait", answer)
-    monkeypatch.setattr(consume, "copy_range", lambda *_args, **_kwargs: iter(()))
+    monkeypatch.setattr("lakebackup_jobs.topics.tasks.copy.copy_range", lambda *_args, **_kwargs: iter(()))
     return epochs_by_topic
 
 

@@ -360,7 +360,7 @@ def test_ctrl_c_in_one_run_ends_all_that_is_due(
         started.append(args)
         raise KeyboardInterrupt  # no signal: its handler cancels what Spark runs for other tests
 
-    monkeypatch.setattr("lakebackup_jobs.snapshots.backup.run", interrupted)
+    monkeypatch.setattr("lakebackup_jobs.cli.backup.snapshot.run", interrupted)
     monkeypatch.setattr("lakebackup_jobs.cli.end_spark", lambda: None)
     for name in ("db", "other"):
         (tmp_path / name).mkdir()

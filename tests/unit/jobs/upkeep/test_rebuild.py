@@ -10,7 +10,6 @@ from tests.support.catalogs import manifest, put_sidecar
 from tests.support.command_line import quiet
 
 from lakebackup.errors import Busy
-from lakebackup.recovery import rebuild as recovery
 from lakebackup.recovery.rebuild import Rebuilt
 from lakebackup.storage import Storage, open_storage
 from lakebackup.store.lease import Lease, break_lease, held
@@ -46,6 +45,6 @@ def test_a_rebuild_that_lost_a_lease_ends_before_its_backups_count(
             args[-1]()
         return Rebuilt()
 
-    monkeypatch.setattr(recovery, "rebuild", rebuilt)
+    monkeypatch.setattr("lakebackup_jobs.upkeep.rebuild.rebuild", rebuilt)
     rebuild.run(RebuildRequest(str(tmp_path)), spark=object(), reporter=quiet())  # type: ignore[arg-type]
     assert held(storage) == []
