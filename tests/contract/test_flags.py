@@ -14,11 +14,11 @@ from lakebackup_jobs import cli
 VERBS = [path for path in sorted(Path(cli.__file__).parent.glob("**/*.py")) if "@verb(" in path.read_text()]
 
 
-def request_fields(function: ast.FunctionDef) -> set[str]:
-    """The names of the fields of the requests that a function makes with `call.request`."""
+def request_fields(module: ast.Module, function: ast.FunctionDef) -> set[str]:
+    """The names of the fields of the requests that a function of a module makes with `call.request`."""
     modules = {
         name.name: node.module or ""
-        for node in ast.walk(function)
+        for node in module.body
         if isinstance(node, ast.ImportFrom)
         for name in node.names
     }
@@ -36,10 +36,13 @@ def request_fields(function: ast.FunctionDef) -> set[str]:
 
 @pytest.mark.parametrize("path", VERBS, ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_every_flag_has_an_effect(path: Path) -> None:
-    for function in ast.walk(ast.parse(path.read_text())):
+    module = ast.parse(path.read_text())
+    for function in ast.walk(module):
         if isinstance(function, ast.FunctionDef) and "verb" in ast.dump(
             ast.Module(function.decorator_list, [])
         ):
             used_names = {node.id for node in ast.walk(function) if isinstance(node, ast.Name)}
             parameters = {argument.arg for argument in function.args.args[1:]}
-            assert parameters <= used_names | request_fields(function), f"{function.name} in {path.name}"
+            assert parameters <= used_names | request_fields(module, function), (
+                f"{function.name} in {path.name}"
+            )

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from lakebackup.errors import LakebackupError
 from lakebackup.storage import s3a
 from lakebackup.store.caller import calling
-from lakebackup_jobs.cli.app import app
+from lakebackup_jobs.cli.app import app as root_app
 from lakebackup_jobs.cli.extras import missing
 from lakebackup_jobs.cli.interrupt import EXIT_CODES, end_spark, interruptible
 from lakebackup_jobs.cli.interrupt import message as interruption
@@ -140,4 +140,4 @@ def _run(arguments: list[str], spark: SparkSession | None) -> int:
 @cache
 def _commands() -> Any:
     """All commands with their flags. A process that runs several commands builds them once."""
-    return typer.main.get_command(app)
+    return typer.main.get_command(root_app)

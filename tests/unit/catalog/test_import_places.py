@@ -49,3 +49,19 @@ def test_types_are_imported_like_everything_else() -> None:
         if "if TYPE_CHECKING" in path.read_text("utf-8")
     }
     assert files == set(FOR_TYPES)
+
+
+def test_no_name_of_a_package_is_that_of_a_module_in_it() -> None:
+    """Python sets the name of a module in its package, in place of an import that has not run yet."""
+    clashes = []
+    for package in ("catalog", "jobs", "sql"):
+        for path in ROOT.joinpath(package).rglob("__init__.py"):
+            modules = {entry.stem for entry in path.parent.iterdir()}
+            clashes += [
+                f"{path.relative_to(ROOT)}: {alias.asname or alias.name}"
+                for statement in ast.parse(path.read_text("utf-8")).body
+                if isinstance(statement, ast.Import | ast.ImportFrom)
+                for alias in statement.names
+                if (alias.asname or alias.name) in modules
+            ]
+    assert clashes == ["catalog/lakebackup/__init__.py: lazy"]  # it is the module
