@@ -139,7 +139,7 @@ def test_files_are_stored_once_and_a_reused_name_is_another_file(backups: Backup
 def test_spark_tasks_write_the_same_files(
     backups: Backups, tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(restore_snapshot, "_SPLIT_BYTES", 20_000)
+    monkeypatch.setattr(restore_snapshot, "_SHARE_BYTES", 20_000)
     backup_id, expected = backups.states[backups.restart - 1]
     result = restore(backups, tmp_path / "out", spark, backup=backup_id, runner="spark")
     assert contents(tmp_path / "out") == expected

@@ -29,8 +29,9 @@ from lakebackup_jobs.connection import Connection
 LONG = (
     "SELECT count(*) AS n FROM "
     + ", ".join(f"backups AS b{n}" for n in range(40))
-    + " WHERE "
-    + " OR ".join(f"b{n}.number > 99" for n in range(40))
+    + " WHERE ("
+    + " + ".join(f"b{n}.number * {n + 3}" for n in range(40))
+    + ") % 1000003 = 7"  # no statistics of a column show that no row is like that
 )
 
 
