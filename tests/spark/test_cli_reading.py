@@ -142,7 +142,7 @@ def test_a_missing_catalog_is_reported_and_not_created(command: Looking, tmp_pat
     [
         (["prune", "--keep-time", "1ms"], {"prune_topics", "prune_cuts"}),
         (["compact", "orders", "--all-keyed"], {"compact_points"}),
-        (["restore", "topics", "orders", "--to", "dir:out"], {"restore_coverage", "selected"}),
+        (["restore", "topics", "orders", "--to", "dir:out"], {"restore_coverage", "restore_files"}),
         (["sql", "SELECT path FROM files"], {"select"}),
     ],
 )
