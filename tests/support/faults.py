@@ -11,6 +11,7 @@ from __future__ import annotations
 import fcntl
 import os
 import signal
+import sys
 import threading
 import time
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -184,6 +185,10 @@ def watched(
     steps = Steps(folder, kill_at, hold, patience, os.getpid(), error)
 
     def in_worker(work: Any) -> Callable[..., _InWorker]:
+        # A class that is replaced in its module is pickled by value, with the names that its module has then.
+        module = sys.modules[work.__module__]
+        for name in list(vars(module).get("__lazy_imports__", ())):
+            getattr(module, name)
         return lambda *args, **keywords: _InWorker(steps, work(*args, **keywords))
 
     release, admin_timeout_s = Lease.release, patience or cluster.ADMIN_TIMEOUT_S
