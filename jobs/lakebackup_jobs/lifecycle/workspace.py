@@ -137,6 +137,11 @@ class Workspace:
         """The cluster that runs the tasks; None: threads of this process do."""
         return None if self._runner == "local" else self.cluster
 
+    @property
+    def task_session(self) -> SparkSession | None:
+        """The session for tasks whose results need SQL; None: threads of this process run the tasks."""
+        return None if self.runner == "local" else self.spark
+
     @cached_property
     def destination(self) -> str:
         """The id of the destination."""

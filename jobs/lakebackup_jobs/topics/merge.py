@@ -278,7 +278,6 @@ class TopicsMerge(Source[InProgress]):
 
 def _plan(request: MergeRequest, reader: CatalogReader, source: str) -> MergePlan | None:
     """Plan the merge; None when there is nothing to merge."""
-
     require_kind_of(reader, source, TOPICS)
     if request.until is None:
         newest = reader.one("latest_backup", source=source, level=None)

@@ -108,7 +108,7 @@ class PlanShares:
 
 
 def dealt(shares: Sequence[Share], most: int = MOST_TASKS) -> tuple[tuple[Share, ...], ...]:
-    """Assign shares to at most `most` tasks round-robin: those that come first are begun first."""
+    """Assign shares to at most `most` tasks in turn. Tasks start with the shares that come first."""
     count = min(len(shares), most)
     return tuple(tuple(shares[task::count]) for task in range(count))
 

@@ -66,8 +66,8 @@ class Transactions:
     """The transactions that a flush knows, in commit order (`rows`), and how far their topic was read.
 
     `next`: the first offset of the topic (id `epoch`) that was not read. `begin`: the ts of rows of the first
-    snapshot, just before the first transaction; None until there is one. `begun`: the begin ts of each
-    open transaction, by key. `restarted`: when a begin was sent again, by the same key. `places`: (ts, seq,
+    snapshot, just before the first transaction; None until there is one. `begun`: the ts at which each open
+    transaction began, by key. `restarted`: when a begin was sent again, by the same key. `places`: (ts, seq,
     sub) of the last captured change of each partition, by `topic/partition`. `forgot`: the greatest ts of the
     transactions that were removed from `rows`. `leader_epoch`: of the topic's leader when it was read up to
     `next`, None: not known.

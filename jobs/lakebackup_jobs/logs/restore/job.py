@@ -144,7 +144,6 @@ def bring(
     where the plan is recorded; no other run may use it meanwhile. `key`: that of the restore; None: an
     interrupted one is not continued. Raises as `run`.
     """
-
     reporter = work.reporter
     keys = LogKeys.load(request.keys_file) if request.keys_file else None
     with restoring(work, reader, key) as run:

@@ -43,7 +43,7 @@ class Open:
         plan, count = draft.plan, len(tasks)
         self.plan, self.tasks, self._uri = plan, count, work.storage.uri
         self._backup_columns = {"backup_id": draft.backup_id, "source": work.source}
-        spark = None if work.runner == "local" else work.spark
+        spark = work.task_session
         self._reader = reader if spark is None else reader.on(spark)
         task_ranges = [
             read_ranges(work.storage, work.source, draft.backup_id, task)[0] for task in range(count)

@@ -349,7 +349,7 @@ class _Run:
         )
         self.reporter.start(prepared.entries, prepared.bytes, "restore", "messages")
         with shares.task_progress().watched(self.reporter.update, self.reporter.warning):
-            rows = run_shares(job, shares, None if self.work.runner == "local" else self.work.spark)
+            rows = run_shares(job, shares, self.work.task_session)
         self.reporter.update(prepared.entries, prepared.bytes)
         return rows
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 
 from lakebackup.plan.queues.restore import EngineState, QueueRestorePlan, QueueRestoreRequest
+from lakebackup.storage import working
 from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.queues.restore.restore_state import Before, Prepared, RestoreState, TopicsBefore
@@ -120,7 +121,10 @@ def _write_open_ids(
         elif request.keep_open:
             count = 0
         else:
-            spark = None if work.runner == "local" else work.spark
-            count = write_open(plan, reader, spark, uri, f"{state.folder}scan/", path, request.names)
+            folder = f"{state.folder}scan/"
+            try:
+                count = write_open(plan, reader, work.task_session, uri, folder, path, request.names)
+            finally:
+                working.empty(state.storage, folder)
         paths.append(path if count else None)
     return paths, count

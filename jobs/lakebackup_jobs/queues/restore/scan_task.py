@@ -23,7 +23,7 @@ from lakebackup.formats.queues.headers import HeaderNames, Kind
 from lakebackup.plan.partitions import Partition
 from lakebackup.plan.queues.restore import QueueRestorePlan
 from lakebackup.sql_engine.worker import PerNumber
-from lakebackup.storage import Storage, open_storage, working
+from lakebackup.storage import Storage, open_storage
 from lakebackup.store.plan_file import PlanFile
 from lakebackup.store.reader import CatalogReader
 from lakebackup.store.roots import Roots
@@ -149,22 +149,7 @@ def write_open(
     names: HeaderNames,
 ) -> int:
     """Write the ids of the transactions that are open at the plan's tid as the object `path`; return how
-    many they are. Temporary objects are below `folder`. `spark` None: this process does all the work."""
-    try:
-        return _write_open(plan, reader, spark, uri, folder, path, names)
-    finally:
-        working.empty(open_storage(uri), folder)
-
-
-def _write_open(
-    plan: QueueRestorePlan,
-    reader: CatalogReader,
-    spark: SparkSession | None,
-    uri: str,
-    folder: str,
-    path: str,
-    names: HeaderNames,
-) -> int:
+    many they are. Leaves temporary objects below `folder`. `spark` None: this process does all the work."""
     links, segments = plan.restore_path.links, plan.restore_path.segments()
     # The last backup that ends before the tid. No transaction stays open across a restore of the engine.
     position = max(plan.restore_path.done_by(plan.upto_tid), segments.index(segments[-1]) - 1)
