@@ -132,9 +132,9 @@ def session(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.fixture
-def root(made: Path, tmp_path: Path) -> Path:
-    """A copy, for one test, of the destination that the module's fixture `made` holds."""
-    return shutil.copytree(made, tmp_path / made.name)
+def root(module_root: Path, tmp_path: Path) -> Path:
+    """A copy, for one test, of the destination that the module's fixture `module_root` holds."""
+    return shutil.copytree(module_root, tmp_path / module_root.name)
 
 
 @pytest.fixture

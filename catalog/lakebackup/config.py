@@ -63,7 +63,7 @@ def is_secret(name: str) -> bool:
 
 
 class Properties(Mapping[str, str]):
-    """Client properties by their dotted names. It is read-only; its repr and `shown()` mask secrets."""
+    """Client properties by their dotted names. It is read-only; its repr and `masked()` mask secrets."""
 
     __slots__ = ("_values",)
 
@@ -80,9 +80,9 @@ class Properties(Mapping[str, str]):
         return len(self._values)
 
     def __repr__(self) -> str:
-        return f"Properties({self.shown()!r})"
+        return f"Properties({self.masked()!r})"
 
-    def shown(self) -> dict[str, str]:
+    def masked(self) -> dict[str, str]:
         """A dict with masked secrets, which a screen or a log may show."""
         return {name: MASK if is_secret(name) else value for name, value in sorted(self._values.items())}
 
@@ -137,7 +137,7 @@ def _rate(value: Any) -> Any:
 PropertyTable = Annotated[
     Properties,
     BeforeValidator(lambda table: Properties(_flatten(table))),
-    PlainSerializer(lambda properties: properties.shown()),
+    PlainSerializer(lambda properties: properties.masked()),
 ]
 
 
@@ -357,7 +357,7 @@ class Settings(BaseModel):
         60.0, description="a run that is silent this long has lost its source: 60s, 2m", gt=0
     )
 
-    def shown(self) -> dict[str, Any]:
+    def masked(self) -> dict[str, Any]:
         """All settings in types of JSON, with masked secrets."""
         return self.model_dump(mode="json")
 

@@ -94,21 +94,21 @@ def unreadable_variable(error: ValueError) -> UsageProblem:
 
 def explained(
     error: ValidationError,
-    given: Mapping[str, Any],
+    flags: Mapping[str, Any],
     table: Mapping[str, Any],
     path: Path,
     fields: Mapping[str, FieldInfo],
 ) -> UsageProblem:
     """The error for invalid values. It names the flag, the variable or the file of each.
 
-    `given` are the settings by flags, `table` those in the file at `path`.
+    `flags` are the settings by flags, `table` those in the file at `path`.
     """
     problems, hints = [], []
     for detail in error.errors(include_input=False, include_url=False):
         keys = [str(part) for part in detail["loc"]] or ["settings"]
         name, variable = ".".join(keys), f"{PREFIX}{'__'.join(keys).upper()}"
         from_variable = any(key.upper().startswith(variable) for key in environ)
-        if keys[0] in given:
+        if keys[0] in flags:
             origin, hint = f"--{name.replace('_', '-')}", ""
         elif from_variable:
             origin, hint = f"The variable {variable}", "Correct the variable, or unset it."

@@ -48,7 +48,9 @@ class RunRequest(Request):
     local_below: int = LOCAL_BELOW
 
 
-def asked(request: DataclassInstance, *, always: Sequence[str], never: Collection[str]) -> dict[str, Any]:
+def digest_fields(
+    request: DataclassInstance, *, always: Sequence[str], never: Collection[str]
+) -> dict[str, Any]:
     """The fields of a request that make a difference, as JSON values, for `digest`.
 
     These are the fields `always`, then every other field whose value is not its default. The fields `never`
@@ -68,7 +70,7 @@ def asked(request: DataclassInstance, *, always: Sequence[str], never: Collectio
 
 
 def digest(of: str, values: Mapping[str, Any], *, always: Sequence[str]) -> str:
-    """A digest of the result of `asked` for the job `of`, 32 hex digits.
+    """A digest of the result of `digest_fields` for the job `of`, 32 hex digits.
 
     It covers the values of `always` in order, and the other fields with their names.
     """

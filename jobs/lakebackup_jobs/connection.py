@@ -427,7 +427,7 @@ def milliseconds(moment: Moment) -> int:
     if isinstance(moment, datetime):
         return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
 
-    return parse_time(moment, now=time.time_ns() // 1_000_000)
+    return parse_time(moment, now_ms=time.time_ns() // 1_000_000)
 
 
 def _seconds(timeout: str) -> float:

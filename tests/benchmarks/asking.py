@@ -41,7 +41,7 @@ def answer(
     print(json.dumps(report), file=sys.stderr, flush=True)
 
 
-def asked(
+def run_and_report(
     module: str, *arguments: object, log: Path, questions: int = 1
 ) -> tuple[Cost, list[dict[str, Any]]]:
     """Run a module that calls `answer`. Returns its cost and one report for each question.

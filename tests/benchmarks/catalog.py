@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import median
 
 from tests.benchmarks import catalog_data, catalog_peers, catalog_questions
-from tests.benchmarks.asking import asked
+from tests.benchmarks.asking import run_and_report
 from tests.benchmarks.catalog_ask import COVERAGE, DAY, QUESTIONS, STEP, WINDOW
 from tests.benchmarks.measure import MeasuringError, of_module, progress
 from tests.benchmarks.report import markdown
@@ -41,7 +41,7 @@ def catalog(folder: Path, millions: Sequence[int], leaving: int, runs: int) -> s
         answers: dict[str, set[str]] = {}
         for tool, program, questions in _programs(catalog_folder, peers, runs, with_peers=largest):
             progress(f"{' '.join(map(str, program[:2]))}: {', '.join(questions)}")
-            cost, reports = asked(*program, *questions, log=folder / "log", questions=len(questions))
+            cost, reports = run_and_report(*program, *questions, log=folder / "log", questions=len(questions))
             for question, report in zip(questions, reports, strict=True):
                 seconds, cpu, last = report["seconds"], report["cpu"], report["answers"][-1]
                 medians[million, question, tool] = median(seconds[1:] or seconds)
@@ -82,7 +82,7 @@ def every_question(folder: Path, millions: Sequence[int], runs: int, leaving: in
         row, cpu = [question], []
         for million in sorted({smallest, largest}):
             catalog_folder = folder / f"{million}M-{leaving}"
-            cost, [report] = asked(
+            cost, [report] = run_and_report(
                 "catalog_questions", "duckdb", catalog_folder, runs, question, log=folder / "log"
             )
             seconds, cpu_s = (median(report[key][1:] or report[key]) for key in ("seconds", "cpu"))

@@ -65,7 +65,7 @@ class Spark:
     def __init__(self, folder: str) -> None:
         from lakebackup_jobs.runtime.session import spark_session
 
-        self.reader = CatalogReader.require(folder).on(spark_session())
+        self.reader = CatalogReader.require(folder).with_spark(spark_session())
 
     def select(self, sql: str) -> list[dict[str, Any]]:
         return [row.asDict() for row in self.reader._engine.select(sql).collect()]

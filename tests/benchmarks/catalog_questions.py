@@ -130,9 +130,9 @@ def _prune(asker: Asker) -> int:
     from lakebackup.plan.upkeep.prune import Leaving, plan_prune, window_of
 
     last_ts = asker.facts["last_ts"]
-    reader = asker.reader.with_rows("policies", window_of(SOURCE, now=last_ts, days=14))
+    reader = asker.reader.with_rows("policies", window_of(SOURCE, now_ms=last_ts, days=14))
     backups = tuple(Leaving(**row) for row in reader.rows("prune_backups", source=SOURCE))
-    return plan_prune(asker.reader, SOURCE, backups=backups, now=last_ts).gone_files
+    return plan_prune(asker.reader, SOURCE, backups=backups, now_ms=last_ts).gone_files
 
 
 def _view(sql: str) -> Callable[[Asker], Any]:
@@ -225,7 +225,7 @@ def main(argv: Sequence[str]) -> None:
         def ask(run: int, question: str = question) -> Any:
             reader = CatalogReader.require(folder)
             return QUESTIONS[question](
-                Asker(reader.on(session) if engine == "spark" else reader, catalog_facts, run)
+                Asker(reader.with_spark(session) if engine == "spark" else reader, catalog_facts, run)
             )
 
         answer(ask, int(runs), cpu_s=cpu_s)

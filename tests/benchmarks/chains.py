@@ -11,7 +11,7 @@ from statistics import median
 from typing import Any
 
 from tests.benchmarks import chains_data
-from tests.benchmarks.asking import asked
+from tests.benchmarks.asking import run_and_report
 from tests.benchmarks.chains_ask import CHAIN, PLAN, PROOF, WINDOW_DAYS
 from tests.benchmarks.measure import MeasuringError, progress
 from tests.benchmarks.report import markdown
@@ -66,7 +66,7 @@ def _ask(catalog_folder: Path, tool: str, question: str, runs: int) -> dict[str,
     progress(f"{tool}: {QUESTIONS[question]}")
     log = catalog_folder / "log"
     try:
-        cost, [report] = asked("chains_ask", tool, catalog_folder, question, runs, log=log)
+        cost, [report] = run_and_report("chains_ask", tool, catalog_folder, question, runs, log=log)
     except MeasuringError:
         if _FULL in log.read_text("utf-8", "replace"):
             return None

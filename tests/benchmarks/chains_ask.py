@@ -43,7 +43,7 @@ class SqlCatalog:
         if engine == "spark":
             from lakebackup_jobs.runtime.session import spark_session
 
-            self._planner = self._planner.on(spark_session())
+            self._planner = self._planner.with_spark(spark_session())
 
     def chain(self, topic: str, to_ts: int) -> dict[str, Any]:
         """Plan like `lakebackup restore topics --dry-run`."""
@@ -66,10 +66,10 @@ class SqlCatalog:
         from lakebackup.plan.upkeep.prune import Leaving, plan_prune, window_of
         from lakebackup.store.reader import CatalogReader
 
-        window = window_of(SOURCE, now=end_ts, days=WINDOW_DAYS)
+        window = window_of(SOURCE, now_ms=end_ts, days=WINDOW_DAYS)
         reader = CatalogReader(str(self._folder)).with_rows("policies", window)
         backups = tuple(Leaving(**row) for row in reader.rows("prune_backups", source=SOURCE))
-        return plan_prune(self._planner, SOURCE, backups=backups, now=end_ts)
+        return plan_prune(self._planner, SOURCE, backups=backups, now_ms=end_ts)
 
     def proof(self, end_ts: int) -> dict[str, Any]:
         """Plan and prove like `lakebackup prune 14 --delete`, up to the first change."""

@@ -15,11 +15,11 @@ import numpy as np
 import pyarrow as pa
 from tests.benchmarks.measure import Sample, rounds
 from tests.benchmarks.ours import Session
-from tests.benchmarks.report import COST, cost, made, markdown
+from tests.benchmarks.report import COST, cost, markdown, report_lines
 from tests.support.catalogs import backup_id, made_backup
 from tests.support.made_backups import MadeBackups
 
-from lakebackup.formats.logs.events import DEFAULT, PUT, PUTS, WRITE, stored_schema
+from lakebackup.formats.logs.events import DEFAULT, PUT, PUT_TYPE, WRITE, stored_schema
 from lakebackup.formats.logs.logfile import LogFileWriter, LogPlace, Scratch
 from lakebackup.rows.backups import DataFile
 from lakebackup.rows.base import CHANGES
@@ -39,17 +39,17 @@ def restoring(session: Session, folder: Path, runs: int, scale: float) -> str:
     rows = []
     for name, separate_values in (("in the writes", False), ("apart", True)):
         destination = folder / ("apart" if separate_values else "within")
-        mb = make(destination, round(_EVENTS * scale), apart=separate_values) / 1e6
+        mb = make(destination, round(_EVENTS * scale), separate=separate_values) / 1e6
         samples = rounds({name: partial(restore, destination)}, runs)[name]
-        rate = median(mb / sample.cost.seconds for sample in made(samples))
-        cpu_rate = median(mb / sample.cost.cpu_s for sample in made(samples))
+        rate = median(mb / sample.cost.seconds for sample in report_lines(samples))
+        cpu_rate = median(mb / sample.cost.cpu_s for sample in report_lines(samples))
         rows.append([name, *cost(samples), f"{rate:.1f}", f"{rate / cores:.1f}", f"{cpu_rate:.1f}"])
         shutil.rmtree(destination)
     table = markdown(["values", *COST, "MB/s", "MB/s a core", "MB/s a CPU second"], rows)
     return f"{table}\n\nMB are of records as captured. The goal is {NODE_MB_S} MB/s a node."
 
 
-def make(folder: Path, events: int, *, apart: bool) -> int:
+def make(folder: Path, events: int, *, separate: bool) -> int:
     """Make a log with one flush of `events` events. Returns their bytes before compression."""
     folder.mkdir(parents=True)
     log = MadeBackups(folder, "bench")
@@ -63,7 +63,7 @@ def make(folder: Path, events: int, *, apart: bool) -> int:
         values = pa.FixedSizeBinaryArray.from_buffers(pa.binary(_VALUE), count, [None, pa.py_buffer(noise)])
         batch = {
             "key": pa.array(keys, pa.binary()), "value": values.cast(pa.binary()), "start_ts": ts - 1,
-            "commit_ts": ts, "type": pa.array([PUTS] * count), "seq": np.zeros(count, np.int64),
+            "commit_ts": ts, "type": pa.array([PUT_TYPE] * count), "seq": np.zeros(count, np.int64),
             "sub": np.zeros(count, np.int32),
         }  # fmt: skip
         nulls = {
@@ -73,7 +73,7 @@ def make(folder: Path, events: int, *, apart: bool) -> int:
             WRITE: {**batch, "value": nulls["value"]},
             DEFAULT: {**batch, **nulls, "value": batch["value"]},
         }
-        for cf, columns in kinds.items() if apart else [(WRITE, batch)]:
+        for cf, columns in kinds.items() if separate else [(WRITE, batch)]:
             with Scratch() as scratch:
                 log_file = LogPlace("bench", name, 1 + number % 4, number, cf, PUT, "1")
                 writer = LogFileWriter(log_file, scratch)

@@ -23,7 +23,7 @@ from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.demo.broker import Broker
 from lakebackup_jobs.logs.control import verbs as control
 from lakebackup_jobs.logs.control.status import waiting
-from lakebackup_jobs.logs.control.verbs import Place
+from lakebackup_jobs.logs.control.verbs import LogTasks
 from lakebackup_jobs.logs.task import TaskSettings
 
 #: Events per second. The rates run in this order until the task falls behind.
@@ -37,7 +37,7 @@ _SECONDS, _WARM_S = 90.0, 25.0
 
 def rpo(broker: Broker, folder: Path, scale: float) -> str:
     """Return Markdown: checkpoint lag by events per second; the broker's CPU with and without the task."""
-    repo = Place(str(folder), None, {})
+    repo = LogTasks(str(folder), None, {})
     CatalogWriter(None, str(folder)).migrate()
     head = ["events/s asked", "events/s sent", "lag, median s", "lag, most s", "flush, median s", "flushes"]
     rows = []
@@ -75,7 +75,7 @@ class _Measurement:
         ]  # fmt: skip
 
 
-def _measure(broker: Broker, repo: Place, rate: int, seconds: float) -> _Measurement:
+def _measure(broker: Broker, repo: LogTasks, rate: int, seconds: float) -> _Measurement:
     name, topic = f"rate-{rate}", _topic(broker, f"rate-{rate}")
     started = time.monotonic()
     with _producing(broker, topic, rate, seconds) as producer, _capturing(broker, repo, name, topic):
@@ -91,7 +91,7 @@ def _measure(broker: Broker, repo: Place, rate: int, seconds: float) -> _Measure
     return _Measurement(lags, rate * seconds / elapsed_s, flushes)
 
 
-def _cost(broker: Broker, repo: Place, with_task: bool, rate: int, seconds: float) -> float:
+def _cost(broker: Broker, repo: LogTasks, with_task: bool, rate: int, seconds: float) -> float:
     """Return CPU seconds of the broker per million events."""
     name = "cost-with" if with_task else "cost-without"
     topic = _topic(broker, name)
@@ -150,7 +150,7 @@ def _producing(broker: Broker, topic: str, rate: int, seconds: float) -> Iterato
 
 
 @contextmanager
-def _capturing(broker: Broker, repo: Place, name: str, topic: str) -> Iterator[subprocess.Popen[bytes]]:
+def _capturing(broker: Broker, repo: LogTasks, name: str, topic: str) -> Iterator[subprocess.Popen[bytes]]:
     """Run the job of a log task as a separate process, and yield that process."""
     settings = TaskSettings("br", broker.bootstrap, (topic,), flush_every_s=FLUSH_S)
     control.start(repo, name, settings)  # approves the broker for this account too

@@ -128,12 +128,12 @@ class Cold:
     def of_changes(self) -> dict[str, Row]:
         """Return the rows of commands for a log and for an engine's queues."""
         log, target, events = self._folder / "log", self._folder / "out", round(EVENTS * self._scale)
-        changelog_restore.make(log, events, apart=False)
+        changelog_restore.make(log, events, separate=False)
         point = ["restore", "point", "bench", "--repo", log, "--to", f"delta:{target}"]
         engine, store = Queues(self._bootstrap, "cold"), Store(self._folder / "store")
         engine.create()
         store.make(1_000_000)
-        store.stands(engine)
+        store.write_snapshot_json(engine)
         engine_repo, queued_bytes = self._folder / "engine", round(QUEUED * self._scale)
         self._run(queues.words(engine, store, engine_repo, "full"))
         engine.change(queued_bytes)

@@ -13,8 +13,8 @@ from tests.benchmarks import chains_data, ours, snapshots
 from tests.benchmarks.data import DataSet, fill, new_name
 from tests.benchmarks.measure import Cost, MeasuringError, Run, Sample, progress, rounds
 from tests.benchmarks.ours import Session
-from tests.benchmarks.report import made, markdown
-from tests.benchmarks.snapshots import BACKUP, OURS, RESTORE, VERIFY, Tool
+from tests.benchmarks.report import markdown, report_lines
+from tests.benchmarks.snapshots import BACKUP, COMMANDS, RESTORE, VERIFY, Tool
 from tests.support.made_backups import MadeBackups, Record
 
 from lakebackup.store.writer import CatalogWriter
@@ -43,7 +43,7 @@ def cost(broker: Broker, session: Session, folder: Path, runs: int, scale: float
     rows = []
     for work, kind in ((work, kind) for work in works for kind in kinds):
         costs_by_count = {
-            count: [sample.cost for sample in made(samples[*work, kind, count])] for count in UNITS
+            count: [sample.cost for sample in report_lines(samples[*work, kind, count])] for count in UNITS
         }
         if all(costs_by_count.values()):
             rows.append([*work, kind, *_figures(costs_by_count)])
@@ -130,7 +130,7 @@ class Works:
     def _step(self, step: str, count: int, run: Run) -> Sample | str:
         source, repo, target = (self._folder / f"{name}-{count}" for name in ("source", "files", "target"))
         shutil.rmtree(repo if step == BACKUP else target, ignore_errors=True)
-        return Tool(run, OURS).step(step, source, repo, target)
+        return Tool(run, COMMANDS).step(step, source, repo, target)
 
     def _prune(self, count: int, run: Run) -> Sample | str:
         repo = self._folder / "pruned"

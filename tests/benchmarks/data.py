@@ -78,7 +78,7 @@ def records(data: DataSet, seed: int = 7) -> Iterator[tuple[bytes, bytes]]:
     return joined()
 
 
-def put(producer: Producer, *record: Any, **options: Any) -> None:
+def produce_records(producer: Producer, *record: Any, **options: Any) -> None:
     """Produce a record, and wait while the producer's queue is full."""
     while True:
         try:
@@ -110,7 +110,7 @@ def fill(bootstrap: str, data: DataSet, already: int = 0) -> None:
     new_records = islice(records(data, 7 + already), data.records - already)
     for number, (key, value) in enumerate(new_records, already):
         options = {"partition": number % PARTITIONS, "timestamp": FIRST_TS + number}
-        put(producer, data.topic, value, key, **options, on_delivery=note_error)
+        produce_records(producer, data.topic, value, key, **options, on_delivery=note_error)
         if number % 1000 == 0:
             producer.poll(0)
     assert producer.flush(300) == 0

@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import median
 
 from tests.benchmarks import growth_data
-from tests.benchmarks.asking import asked
+from tests.benchmarks.asking import run_and_report
 from tests.benchmarks.chains_data import CHAIN
 from tests.benchmarks.growth_ask import FOLD
 from tests.benchmarks.measure import MeasuringError, progress
@@ -31,7 +31,7 @@ def growth(folder: Path, days: Sequence[int], weeks: Sequence[int], runs: int) -
         rows = _measure(folder, name, make, "log_regions", ("regions", "stores"), runs)
         yield name, markdown(HEAD, rows)
     for count in weeks:
-        make = partial(growth_data.make_pruned, backups=(WEEKS_KEPT + count) * CHAIN, gone=count * CHAIN)
+        make = partial(growth_data.make_pruned, backups=(WEEKS_KEPT + count) * CHAIN, pruned=count * CHAIN)
         name = f"{WEEKS_KEPT} weeks of backups, and {count} that were deleted"
         yield name, markdown(HEAD, _measure(folder, name, make, "removals", ("restore",), runs))
 
@@ -45,7 +45,7 @@ def _measure(
     try:
         figures = [_ask_all(folder, catalog_folder, table, questions, runs)]
         progress(f"folding {table}")
-        fold, _ = asked("growth_ask", f"{FOLD}{table}", catalog_folder, 0, log=folder / "log")
+        fold, _ = run_and_report("growth_ask", f"{FOLD}{table}", catalog_folder, 0, log=folder / "log")
         figures.append(_ask_all(folder, catalog_folder, table, questions, runs))
     finally:
         shutil.rmtree(catalog_folder)
@@ -62,7 +62,7 @@ def _ask_all(
     row_count = CatalogReader(str(catalog_folder)).count(table)
     question_figures = []
     for question in questions:
-        cost, (report,) = asked("growth_ask", question, catalog_folder, runs, log=folder / "log")
+        cost, (report,) = run_and_report("growth_ask", question, catalog_folder, runs, log=folder / "log")
         cpu = median(report["cpu"][1:] or report["cpu"])
         figures = [f"{row_count:,}", f"{cpu:.2f}", f"{cost.peak_bytes / 1e6:.0f}", str(report["answers"])]
         question_figures.append((question, figures))

@@ -64,13 +64,13 @@ def _flush(catalog_uri: str, number: int) -> str:
     return write_rows(open_storage(catalog_uri), "log_regions", rows.cast(ARROW_SCHEMAS["log_regions"]))
 
 
-def make_pruned(folder: Path, backups: int, gone: int) -> None:
-    """Make the chains of chains_data, in which a policy has deleted the first `gone` backups."""
+def make_pruned(folder: Path, backups: int, pruned: int) -> None:
+    """Make the chains of chains_data, in which a policy has deleted the first `pruned` backups."""
     chains_data.make(folder, backups)
     reader = CatalogReader(str(folder))
     pruned_files = reader.select(
         "SELECT source, destination, path, backup_id, scope, epoch, region, bytes, added_in "
-        f"FROM files WHERE added_in <= {gone}"
+        f"FROM files WHERE added_in <= {pruned}"
     ).read_all()
     storage = open_storage(f"{folder}/catalog")
     with duckdb.connect(":memory:") as connection:

@@ -48,11 +48,12 @@ class Cost:
 
 @dataclass(frozen=True)
 class Sample:
-    """One run of one tool. `written`: bytes that it left on disk. `said`: the result that it reported."""
+    """One run of one tool. `written_bytes`: bytes that it left on disk. `result`: the result that it
+    reported."""
 
     cost: Cost
-    written: int = 0
-    said: Mapping[str, Any] = field(default_factory=dict)
+    written_bytes: int = 0
+    result: Mapping[str, Any] = field(default_factory=dict)
 
     def __str__(self) -> str:
         return f"{self.cost.seconds:.2f} s, {self.cost.cpu_s:.2f} CPU s"

@@ -21,7 +21,7 @@ from typing import Any
 import fastavro
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from fastavro.write import Writer
-from tests.benchmarks.data import put
+from tests.benchmarks.data import produce_records
 
 _BYTES = ["null", "bytes"]
 _HEADER = {
@@ -130,7 +130,7 @@ def restore(bootstrap: str, topic: str, folder: Path) -> int:
     for count, record in enumerate(_records(sorted(folder.glob("*.avro"))), 1):
         headers = [(header["key"], header["value"]) for header in record["headers"]]
         options = {"partition": record["partition"], "timestamp": record["timestamp"], "headers": headers}
-        put(producer, topic, record["value"], record["key"], **options)
+        produce_records(producer, topic, record["value"], record["key"], **options)
         if count % 1000 == 0:
             producer.poll(0)
     assert producer.flush(300) == 0

@@ -22,7 +22,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
-from tests.benchmarks.data import DataSet, put, records
+from tests.benchmarks.data import DataSet, produce_records, records
 from tests.support.kafka_truth import until
 
 #: Partitions of the delta queue and of the journal queue.
@@ -52,7 +52,7 @@ class Queues:
         return {f"{self.name}.delta": DELTA, f"{self.name}.journal": JOURNAL}
 
     @property
-    def places(self) -> list[Partition]:
+    def partitions(self) -> list[Partition]:
         return [(topic, p) for topic, partitions in self.topics.items() for p in range(partitions)]
 
     def create(self) -> None:
@@ -77,7 +77,7 @@ class Queues:
 
     def ends(self) -> dict[Partition, int]:
         admin = AdminClient({"bootstrap.servers": self.bootstrap})
-        requests = {TopicPartition(*partition): OffsetSpec.latest() for partition in self.places}
+        requests = {TopicPartition(*partition): OffsetSpec.latest() for partition in self.partitions}
         futures = admin.list_offsets(requests)
         return {
             (partition.topic, partition.partition): future.result(30).offset
@@ -89,7 +89,7 @@ class Queues:
         errors: list[KafkaError] = []
         producer = _producer(self.bootstrap)
         count = size = 0
-        for partition, key, value, headers in messages(self.places, time.time_ns()):
+        for partition, key, value, headers in messages(self.partitions, time.time_ns()):
             _produce(producer, partition, key, value, headers, errors)
             count += 1
             size += (
@@ -137,7 +137,7 @@ class Store:
         self.schema.write_text(SCHEMA, "utf-8")
         return len(sizes)
 
-    def stands(self, queues: Queues) -> None:
+    def write_snapshot_json(self, queues: Queues) -> None:
         """Write snapshot.json, which says that the files contain everything in the queues."""
         ends, tid = queues.ends(), time.time_ns()
         positions = [
@@ -188,7 +188,7 @@ def _produce(
             errors.append(error)
 
     topic, partition = address
-    put(producer, topic, value, key, partition, headers=headers, on_delivery=note_error)
+    produce_records(producer, topic, value, key, partition, headers=headers, on_delivery=note_error)
 
 
 def write(bootstrap: str, name: str, number: int) -> dict[str, Any]:
@@ -218,7 +218,7 @@ def write(bootstrap: str, name: str, number: int) -> dict[str, Any]:
 
     producer = _producer(bootstrap)
     # Each writer begins at another partition. The messages are prepared once, to save time while writing.
-    partitions = Queues(bootstrap, name).places
+    partitions = Queues(bootstrap, name).partitions
     prepared = list(
         islice(messages(partitions[number:] + partitions[:number], 0), TRANSACTION * len(partitions) * 20)
     )
@@ -233,7 +233,9 @@ def write(bootstrap: str, name: str, number: int) -> dict[str, Any]:
                     ("transaction", b"%d-%d-%d" % (number, tid, count // TRANSACTION)),
                     headers[2],
                 ]
-            put(producer, topic, value, key, partition, headers=new_headers, on_delivery=note_delivery)
+            produce_records(
+                producer, topic, value, key, partition, headers=new_headers, on_delivery=note_delivery
+            )
             if count % 100 == 0:
                 producer.poll(0)
     producer.flush(60)

@@ -32,7 +32,7 @@ Span = tuple[float, float]
 
 
 @dataclass(frozen=True)
-class Told:
+class WriterNotes:
     """The report of one writer: acknowledged messages by tick, and its pauses."""
 
     ticks: dict[int, int]
@@ -55,18 +55,18 @@ class Told:
 class Effect:
     """The effect of one act on all writers.
 
-    `seconds`: duration of the act. `alone` and `during`: messages per second of all writers before and during
-    the act. `pause_alone` and `pause_during`: the longest pause of any writer, in seconds.
+    `seconds`: duration of the act. `without_backup` and `during`: messages per second of all writers before
+    and during the act. `pause_alone` and `pause_during`: the longest pause of any writer, in seconds.
     """
 
     seconds: float
-    alone: float
+    without_backup: float
     during: float
     pause_alone: float
     pause_during: float
 
 
-def effect(writers: list[Told], alone_span: Span, during_span: Span) -> Effect:
+def effect(writers: list[WriterNotes], alone_span: Span, during_span: Span) -> Effect:
     """Return the effect of an act on the writers.
 
     `pause_alone` is the median over spans as long as the act, because longer spans have longer pauses.
@@ -97,8 +97,9 @@ def writing(broker: Broker, session: Session, folder: Path, bytes_: int, runs: i
         queues.delete()
         for name, act_effect in effects.items():
             progress(
-                f"round {number}, {name}: {act_effect.seconds:.2f} s, writers {act_effect.alone:,.0f} to "
-                f"{act_effect.during:,.0f} messages/s, pause {act_effect.pause_during * 1000:.0f} ms"
+                f"round {number}, {name}: {act_effect.seconds:.2f} s, writers "
+                f"{act_effect.without_backup:,.0f} to {act_effect.during:,.0f} messages/s, "
+                f"pause {act_effect.pause_during * 1000:.0f} ms"
             )
             if number > 0:
                 effects_by_act.setdefault(name, []).append(act_effect)
@@ -110,7 +111,7 @@ def _round(session: Session, queues: Queues, store: Store, folder: Path) -> dict
     repo, copy, file = folder / "ours", folder / "copy", folder / "messages"
     shutil.rmtree(repo, ignore_errors=True)
     session.ask("catalog", "init", "--repo", repo)
-    store.stands(queues)
+    store.write_snapshot_json(queues)
     starts = queues.ends()
     session.ask(*words(queues, store, repo, "full"))
     spans: dict[str, tuple[Span, Span]] = {}
@@ -136,7 +137,7 @@ def _round(session: Session, queues: Queues, store: Store, folder: Path) -> dict
             )
         store.renew()
         with act(FULL):
-            store.stands(queues)
+            store.write_snapshot_json(queues)
             session.ask(*words(queues, store, repo, "full"))
         with act(COPY):
             script = 'cp -r "$0" "$1" && sync -f "$1"'
@@ -147,10 +148,10 @@ def _round(session: Session, queues: Queues, store: Store, folder: Path) -> dict
 
 
 @contextmanager
-def _writers(queues: Queues) -> Iterator[list[Told]]:
+def _writers(queues: Queues) -> Iterator[list[WriterNotes]]:
     """Run writers. After the block, the yielded list holds their reports."""
     command = [sys.executable, "-m", "tests.benchmarks.queue_load", queues.bootstrap, queues.name]
-    reports: list[Told] = []
+    reports: list[WriterNotes] = []
     processes = [
         subprocess.Popen([*command, str(number)], stdout=subprocess.PIPE, text=True)
         for number in range(WRITERS)
@@ -164,7 +165,9 @@ def _writers(queues: Queues) -> Iterator[list[Told]]:
             process.terminate()
         for process in processes:
             report = json.loads(process.communicate(timeout=120)[0])
-            reports.append(Told(dict(report["ticks"]), [(start, end) for start, end in report["pauses"]]))
+            reports.append(
+                WriterNotes(dict(report["ticks"]), [(start, end) for start, end in report["pauses"]])
+            )
     finally:
         for process in processes:
             process.kill()
@@ -176,12 +179,12 @@ def _table(effects_by_act: dict[str, list[Effect]]) -> str:
     head += ["longest pause alone, ms", "during, ms", "most of all rounds, ms"]
     rows = []
     for name, effects in effects_by_act.items():
-        slower = [round_effect.during / round_effect.alone for round_effect in effects]
+        slower = [round_effect.during / round_effect.without_backup for round_effect in effects]
         rows.append(
             [
                 name,
                 f"{median(round_effect.seconds for round_effect in effects):.2f}",
-                f"{median(round_effect.alone for round_effect in effects):,.0f}",
+                f"{median(round_effect.without_backup for round_effect in effects):,.0f}",
                 f"{median(round_effect.during for round_effect in effects):,.0f}",
                 spread(slower),
                 f"{median(round_effect.pause_alone for round_effect in effects) * 1000:.0f}",

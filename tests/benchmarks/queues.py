@@ -14,7 +14,7 @@ from tests.benchmarks import measure, ours, peers
 from tests.benchmarks.measure import Cost, MeasuringError, Run, Sample, progress
 from tests.benchmarks.ours import Session
 from tests.benchmarks.queue_load import Queues, Ranges, Store
-from tests.benchmarks.report import COST, cost, made, markdown, ratio
+from tests.benchmarks.report import COST, cost, markdown, ratio, report_lines
 from tests.benchmarks.topics import size
 
 from lakebackup_jobs.demo.broker import Broker
@@ -51,15 +51,14 @@ class Ratio:
             self._round()
             self._queues.delete()
         self.store.delete()
-        heading = (
-            f"{count} files of together {self.bytes_ / 1e9:.2f} GB, {len(self._queues.places)} partitions."
-        )
+        partitions = len(self._queues.partitions)
+        heading = f"{count} files of together {self.bytes_ / 1e9:.2f} GB, {partitions} partitions."
         return f"{heading}\n\n{self._table()}\n\n{self._headline()}"
 
     def _round(self) -> None:
         shutil.rmtree(self._repo, ignore_errors=True)
         self.session.ask("catalog", "init", "--repo", self._repo)
-        self.store.stands(self._queues)
+        self.store.write_snapshot_json(self._queues)
         self._backup(FULL, "full", 0, self.bytes_)
         self._copy(COPY, "cp", "-r", self.store.snapshot)
         self._copy(RSYNC, "rsync", "-a", f"{self.store.snapshot}/")
@@ -80,12 +79,12 @@ class Ratio:
         bytes_before = size(self._repo)
         sample = (run or self.session.run)(words(self._queues, self.store, self._repo, mode))
         assert isinstance(sample, Sample)
-        if sample.said and mode != "full":
+        if sample.result and mode != "full":
             # The command's own process reads. The CPU of Spark's idle workers does not belong to it.
-            sample = replace(sample, cost=replace(sample.cost, cpu_s=sample.said["own_cpu_s"]))
-        if sample.said.get("entries", count) != count:
-            raise MeasuringError(f"{name}: {sample.said['entries']} messages backed up, not {count}")
-        self._add_sample(name, replace(sample, written=size(self._repo) - bytes_before), changed)
+            sample = replace(sample, cost=replace(sample.cost, cpu_s=sample.result["own_cpu_s"]))
+        if sample.result.get("entries", count) != count:
+            raise MeasuringError(f"{name}: {sample.result['entries']} messages backed up, not {count}")
+        self._add_sample(name, replace(sample, written_bytes=size(self._repo) - bytes_before), changed)
 
     def _copy(self, name: str, tool: str, flag: str, source: object) -> None:
         copy_folder = self.folder / "copy"
@@ -98,7 +97,7 @@ class Ratio:
             else measure.NOT_RUN
         )
         if isinstance(sample, Sample):
-            sample = replace(sample, written=size(copy_folder))
+            sample = replace(sample, written_bytes=size(copy_folder))
             shutil.rmtree(copy_folder)
         self._add_sample(name, sample, self.bytes_)
 
@@ -136,14 +135,14 @@ class Ratio:
         head = ["", "changed MB", *COST, "written MB", "CPU s per 100 MB changed", "full : it, time"]
         rows = []
         for name, runs in self.samples.items():
-            samples, changed = made(runs), self.changed[name]
+            samples, changed = report_lines(runs), self.changed[name]
             cpu = median(sample.cost.cpu_s for sample in samples) if samples else 0
             rows.append(
                 [
                     name,
                     f"{changed / 1e6:.1f}",
                     *cost(runs),
-                    f"{median(sample.written for sample in samples) / 1e6:.1f}" if samples else "",
+                    f"{median(sample.written_bytes for sample in samples) / 1e6:.1f}" if samples else "",
                     f"{cpu / changed * 1e8:.2f}" if changed and cpu else "",
                     ratio(self.samples[FULL], runs)[0] if changed and name != FULL else "",
                     *(ratio(runs, self.samples[peers_by_name[name]]) if name in peers_by_name else ["", ""]),

@@ -17,7 +17,7 @@ def table(samples: Mapping[str, Sequence[Sample | str]], reference: str) -> str:
     head = ["", *COST, "written MB", "ours / it: time", "CPU"]
     rows = []
     for name, runs in samples.items():
-        bytes_written = [run.written for run in made(runs)]
+        bytes_written = [run.written_bytes for run in report_lines(runs)]
         rows.append(
             [
                 name,
@@ -29,14 +29,14 @@ def table(samples: Mapping[str, Sequence[Sample | str]], reference: str) -> str:
     return markdown(head, rows)
 
 
-def made(runs: Sequence[Sample | str]) -> list[Sample]:
+def report_lines(runs: Sequence[Sample | str]) -> list[Sample]:
     """Return the runs that have a sample."""
     return [run for run in runs if isinstance(run, Sample)]
 
 
 def cost(runs: Sequence[Sample | str]) -> list[str]:
     """Return the medians of time, CPU and memory, or the reason why there is no sample."""
-    costs = [run.cost for run in made(runs)]
+    costs = [run.cost for run in report_lines(runs)]
     if not costs:
         return [*(str(run) for run in runs[-1:]), "", ""]
     return [
@@ -64,7 +64,7 @@ def ratio(runs: Sequence[Sample | str], references: Sequence[Sample | str]) -> l
 
 def phases(runs: Sequence[Sample | str]) -> str:
     """Return one line: the median of each phase that a warm session reported."""
-    reports = [run.said for run in made(runs) if _PHASES[0] in run.said]
+    reports = [run.result for run in report_lines(runs) if _PHASES[0] in run.result]
     if not reports:
         return ""
     parts = [

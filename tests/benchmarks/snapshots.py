@@ -22,7 +22,7 @@ CHANGED = 100  # one file in a hundred is changed
 SETS = {"20,000 files of 100 kB": (20_000, 100_000), "200,000 files of 1 kB": (200_000, 1_000)}
 PLAIN = "stat, sha256 and copy in Python"
 BEGIN, BACKUP, RESTORE, VERIFY = "begin", "backup", "restore", "verify"
-OURS = {
+COMMANDS = {
     BEGIN: ["catalog", "init", "--repo", "{place}"],
     BACKUP: ["backup", "snapshot", "{source}", "--source", "files", "--repo", "{place}"],
     RESTORE: ["restore", "snapshot", "--repo", "{place}", "--to", "{target}"],
@@ -71,7 +71,7 @@ class Tool:
             self._run(BEGIN, source, destination, target)
         bytes_before, sample = size(destination), self._run(step, source, destination, target)
         return (
-            replace(sample, written=size(destination) - bytes_before)
+            replace(sample, written_bytes=size(destination) - bytes_before)
             if isinstance(sample, Sample)
             else sample
         )
@@ -88,8 +88,8 @@ def tools(folder: Path, session: Session | None = None) -> dict[str, Tool]:
     os.environ.update(RESTIC_PASSWORD="benchmark", KOPIA_PASSWORD="benchmark")
     os.environ["KOPIA_CONFIG_PATH"] = str(folder / "kopia.config")
     return {
-        **({WARM: Tool(session.run, OURS)} if session else {}),
-        COLD: Tool(ours.cold(log), OURS),
+        **({WARM: Tool(session.run, COMMANDS)} if session else {}),
+        COLD: Tool(ours.cold(log), COMMANDS),
         **{name: Tool(peers.command(log), words) for name, words in _PEERS.items()},
     }
 

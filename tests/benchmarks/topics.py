@@ -97,15 +97,22 @@ class Bench:
 
     def _measure(self, folder: Path, job: Job, bytes_before: int = 0) -> Sample | str:
         sample = job()
-        return replace(sample, written=size(folder) - bytes_before) if isinstance(sample, Sample) else sample
+        return (
+            replace(sample, written_bytes=size(folder) - bytes_before)
+            if isinstance(sample, Sample)
+            else sample
+        )
 
     def _backup(self, run: Run) -> Sample | str:
         # The peers back up records only, so consumer groups are excluded.
         options = ("--groups", "none", "--mode", "full")
         words = ours.backup_topics(self.broker.bootstrap, self.data.topic, self._repo, *options)
         sample = self._measure(self._repo, lambda: run(words), size(self._repo))
-        if isinstance(sample, Sample) and sample.said.get("entries", self.data.records) != self.data.records:
-            raise MeasuringError(f"{sample.said['entries']} records backed up, not {self.data.records}")
+        if (
+            isinstance(sample, Sample)
+            and sample.result.get("entries", self.data.records) != self.data.records
+        ):
+            raise MeasuringError(f"{sample.result['entries']} records backed up, not {self.data.records}")
         return sample
 
     def _backup_plain(self) -> Sample | str:
@@ -131,7 +138,7 @@ class Bench:
                     self._compare(target)
                     unchecked.discard(name)
                 folders = (self.broker.folder / "data").glob(f"{target}-*")
-                return replace(sample, written=sum(map(size, folders)))
+                return replace(sample, written_bytes=sum(map(size, folders)))
 
         return run
 

@@ -11,7 +11,7 @@ from tests.benchmarks import ours
 from tests.benchmarks.data import DataSet, delete_topic, fill
 from tests.benchmarks.measure import Job, MeasuringError, Sample, Samples, of_module, rounds
 from tests.benchmarks.ours import COLD, WARM, Session
-from tests.benchmarks.report import made, phases, table
+from tests.benchmarks.report import phases, report_lines, table
 from tests.benchmarks.topics import size
 
 from lakebackup_jobs.demo.broker import Broker
@@ -72,7 +72,7 @@ class Chain:
                 try:
                     bytes_before, sample = size(copy), job()
                     return (
-                        replace(sample, written=size(copy) - bytes_before)
+                        replace(sample, written_bytes=size(copy) - bytes_before)
                         if isinstance(sample, Sample)
                         else sample
                     )
@@ -83,7 +83,7 @@ class Chain:
 
         def in_python(verb: str) -> Sample:
             cost = of_module("plain", verb, "", self.data.topic, copy, log=log)
-            return Sample(cost, said={"count": int((copy / "count").read_text("ascii"))})
+            return Sample(cost, result={"count": int((copy / "count").read_text("ascii"))})
 
         def job_of(verb: str) -> Job:
             return on_copy(lambda: in_python(verb))
@@ -103,4 +103,9 @@ class Chain:
 
 
 def _reported(samples: Samples[str], name: str) -> set[int]:
-    return {sample.said[name] for runs in samples.values() for sample in made(runs) if name in sample.said}
+    return {
+        sample.result[name]
+        for runs in samples.values()
+        for sample in report_lines(runs)
+        if name in sample.result
+    }

@@ -77,18 +77,18 @@ def files_of(storage: Storage, table: str) -> list[str]:
     return live_paths(open_table(f"{storage.uri}/{table}"))
 
 
-def lease_of(storage: Storage, then: Callable[[], object] = lambda: None) -> Callable[[], Lease]:
-    """Return how a merge acquires the lease. `then` runs first: it stands for another writer."""
+def lease_of(storage: Storage, next_step: Callable[[], object] = lambda: None) -> Callable[[], Lease]:
+    """Return how a merge acquires the lease. `next_step` runs first: it stands for another writer."""
 
     def acquire() -> Lease:
-        then()
+        next_step()
         return Lease.acquire(storage, "catalog", "test")
 
     return acquire
 
 
-def merge(storage: Storage, table: str = "files", then: Callable[[], object] = lambda: None) -> None:
-    upkeep.merge_files(storage, table, lease_of(storage, then))
+def merge(storage: Storage, table: str = "files", next_step: Callable[[], object] = lambda: None) -> None:
+    upkeep.merge_files(storage, table, lease_of(storage, next_step))
 
 
 def test_merged_files_are_like_all_others(storage: Storage) -> None:
@@ -117,12 +117,12 @@ def test_merged_files_are_like_all_others(storage: Storage) -> None:
 
 def test_a_second_run_does_nothing(storage: Storage, caplog: pytest.LogCaptureFixture) -> None:
     add_files(storage, 3)
-    stored = []
+    listing = []
     for _ in range(2):
         merge(storage)
         upkeep.tidy_log(storage, "files")
-        stored.append(list(storage.list("files/")))
-    assert stored[0] == stored[1]
+        listing.append(list(storage.list("files/")))
+    assert listing[0] == listing[1]
     assert not caplog.text
 
 
@@ -139,7 +139,7 @@ def test_a_damaged_file_is_not_merged(storage: Storage) -> None:
 
 def test_rows_that_are_appended_during_a_merge_stay(storage: Storage) -> None:
     add_files(storage, 3)
-    merge(storage, then=lambda: add_files(storage, 2, first=3))
+    merge(storage, next_step=lambda: add_files(storage, 2, first=3))
     assert len(rows(storage, "files")) == 5
     assert len(files_of(storage, "files")) == 3
 
@@ -157,7 +157,7 @@ def test_rows_that_are_changed_during_a_merge_stay_changed(storage: Storage) -> 
 
 def test_two_merges_at_the_same_time_keep_each_row_once(storage: Storage) -> None:
     add_files(storage, 4)
-    merge(storage, then=lambda: merge(storage))
+    merge(storage, next_step=lambda: merge(storage))
     assert len(rows(storage, "files")) == 4
     assert len(files_of(storage, "files")) == 1
 
@@ -251,11 +251,11 @@ def test_files_that_nothing_needs_are_deleted(storage: Storage, monkeypatch: pyt
 
 def test_files_that_a_reader_may_still_need_stay(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
     add_files(storage, 3)
-    before = open_table(f"{storage.uri}/files")
+    paths_before = open_table(f"{storage.uri}/files")
     merge(storage)
     monkeypatch.setattr(upkeep, "time", in_days(9))  # the files are old, but were removed only now
     upkeep.delete_old_files(storage, "files", WEEK_MS)
-    assert len(rows_of(f"{storage.uri}/files", before)) == 3
+    assert len(rows_of(f"{storage.uri}/files", paths_before)) == 3
 
 
 def test_a_longer_retention_goes_beyond_what_checkpoints_know(

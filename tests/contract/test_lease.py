@@ -12,7 +12,7 @@ from tests.support.s3_faults import FaultProxy
 
 from lakebackup.errors import Busy
 from lakebackup.storage import Storage, open_storage
-from lakebackup.store.lease import Lease, break_lease, held, is_held
+from lakebackup.store.lease import Lease, break_lease, held_leases, is_held
 
 
 @pytest.fixture(params=["local", pytest.param("s3", marks=pytest.mark.s3)])
@@ -51,11 +51,11 @@ def test_only_one_contender_holds_a_lease_at_a_time(storage: Storage) -> None:
 def test_a_held_lease_keeps_others_out_until_its_release(storage: Storage) -> None:
     with Lease.acquire(storage, "it", "first") as lease:
         assert is_held(storage, "it")
-        assert [name for name, _ in held(storage)] == ["it"]
+        assert [name for name, _ in held_leases(storage)] == ["it"]
         with pytest.raises(Busy, match="first"):
             Lease.acquire(storage, "it", "second")
         lease.renew()
-    assert held(storage) == []
+    assert held_leases(storage) == []
     Lease.acquire(storage, "it", "second").release()
 
 

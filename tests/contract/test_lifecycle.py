@@ -21,7 +21,7 @@ from tests.support.life_cases import (
     SparkLinesCase,
     TopicsCase,
 )
-from tests.support.looks import seen
+from tests.support.looks import select_rows
 
 from lakebackup.errors import Busy, EnvironmentProblem, Refused
 from lakebackup.rules import layout
@@ -78,15 +78,15 @@ def test_a_failed_run_is_a_row_of_failures(case: LifeCase, monkeypatch: pytest.M
         broken.setattr(CatalogWriter, "append", fails)
         with pytest.raises(EnvironmentProblem, match="the disk is full"):
             case.run()
-    (row,) = seen(case.root, "SELECT * FROM failures")
+    (row,) = select_rows(case.root, "SELECT * FROM failures")
     assert (row["source"], row["error"], row["exit_code"]) == (case.NAME, "EnvironmentProblem", 6)
     assert row["message"] == "the disk is full\nby far\nFree some space."
     assert row["started_at"] < row["at"]
     status = f"SELECT failed_runs FROM status WHERE source = '{case.NAME}'"
     if case.ids():
-        assert seen(case.root, status) == [{"failed_runs": 1}]
+        assert select_rows(case.root, status) == [{"failed_runs": 1}]
     assert case.run()
-    assert {status_row["failed_runs"] for status_row in seen(case.root, status)} == {0}
+    assert {status_row["failed_runs"] for status_row in select_rows(case.root, status)} == {0}
 
 
 def test_the_next_backup_holds_what_is_new(tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ def test_the_next_backup_holds_what_is_new(tmp_path: Path) -> None:
     case.file.write_text("one\ntwo\nthree\nfour")
     assert (case.run() or {})["lines"] == [3, 4]
     case.assert_whole()
-    assert {row["runner"] for row in seen(case.root, "SELECT runner FROM backups")} == {"local"}
+    assert {row["runner"] for row in select_rows(case.root, "SELECT runner FROM backups")} == {"local"}
 
 
 @pytest.mark.long
@@ -152,7 +152,7 @@ def test_a_backup_that_a_rebuild_left_unconfirmed_is_not_marked_complete(tmp_pat
     assert summary
     assert summary["backup_id"] != backup.backup_id
     assert summary["lines"] == [0, 3]
-    assert case.contents() == case.wanted()
+    assert case.contents() == case.expected_contents()
     assert not storage.exists(layout.marker_path("notes", backup.backup_id, "complete"))
     assert not storage.exists(layout.in_progress_path("notes"))
     assert case.run() is None
@@ -176,7 +176,7 @@ def test_the_draft_of_another_request_is_discarded(case: LifeCase) -> None:
     (draft,) = {path.parent.parent.name for path in case.root.glob(f"{case.NAME}/backups/*/parts/*")} - {
         *earlier_ids
     }
-    summary = case.run(**case.OTHER)
+    summary = case.run(**case.OTHER_REQUEST)
     assert summary
     assert summary["backup_id"] != draft
     assert case.ids() == [*earlier_ids, summary["backup_id"]]
@@ -189,7 +189,7 @@ def test_a_draft_that_is_half_discarded_is_never_resumed(case: LifeCase, nth: in
     """A part may remain whose data file is deleted. A run with the first request may not take the part for
     finished work."""
     case.killed("put manifest.json")
-    assert case.killed(f"delete data #{nth}", **case.OTHER)
+    assert case.killed(f"delete data #{nth}", **case.OTHER_REQUEST)
     assert case.run()
     case.assert_whole()
 
@@ -208,7 +208,7 @@ def test_a_committed_unmarked_backup_is_returned_to_the_same_request(case: LifeC
 @for_kinds(*RESUMED)
 def test_a_committed_unmarked_backup_is_marked_by_another_request(case: LifeCase) -> None:
     case.killed("put complete")
-    assert case.run(**case.OTHER) is None
+    assert case.run(**case.OTHER_REQUEST) is None
     case.assert_whole()
 
 
@@ -247,7 +247,7 @@ def test_a_stalled_run_does_not_commit_a_draft_that_another_run_discarded(
         totals = copy(source, draft)
         monkeypatch.setattr(case.KIND, "copy", copy)
         expire_leases(case.root)
-        summaries.append(case.run(**case.OTHER))
+        summaries.append(case.run(**case.OTHER_REQUEST))
         return totals
 
     monkeypatch.setattr(case.KIND, "copy", stalled)
@@ -288,7 +288,7 @@ def test_a_run_that_lost_its_lease_discards_nothing(case: LifeCase, monkeypatch:
 
     monkeypatch.setattr(Lease, "renew", lost)
     with pytest.raises(Busy):
-        case.run(**case.OTHER)
+        case.run(**case.OTHER_REQUEST)
     assert case.data() == mtimes
 
 

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.chosen import chosen
+from tests.support.chosen import mark_long
 from tests.support.disks import read_only
-from tests.support.looks import seen
+from tests.support.looks import select_rows
 from tests.support.restore_cases import (
     ArchiveCase,
     LogIntoFolder,
@@ -105,7 +105,7 @@ def test_a_restore_that_is_killed_before_any_step_is_completed(case: RestoreCase
 @for_cases(
     tuple(kind for kind in CASES if len(kind.RUNNERS) > 1), quick=(TopicsIntoKafka, SnapshotCase), spark=True
 )
-@pytest.mark.parametrize("runner", chosen(["local", "spark"], ["local"]))
+@pytest.mark.parametrize("runner", mark_long(["local", "spark"], ["local"]))
 def test_a_restore_is_resumed_on_the_other_runner(case: RestoreCase, runner: Any) -> None:
     assert case.killed(case.MIDDLE, runner=runner), f"never: {case.MIDDLE}"
     case.run("spark" if runner == "local" else "local")
@@ -161,7 +161,7 @@ def test_a_restore_reads_a_repository_that_is_read_only(case: RestoreCase) -> No
         case.run()
     assert "no lease could be taken" in case.messages.getvalue()
     assert case.contents() == case.expected
-    assert seen(case.root, "SELECT * FROM restores") == []
+    assert select_rows(case.root, "SELECT * FROM restores") == []
 
 
 @for_cases(quick=(TopicsIntoKafka, LogIntoTable))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.support.command_line import Commands
-from tests.support.made_changes import MadeChanges, named, put
+from tests.support.made_changes import MadeChanges, put_change, table_name_row
 from tests.support.made_queues import MadeQueues
 from tests.support.s3_roles import Role, acting_as
 
@@ -53,11 +53,11 @@ def test_a_role_that_adds_objects_and_deletes_none_backs_up_and_restores(
     repository = f"s3://{bucket}/kept"
     flags = ("--source", "store", "--repo", repository)
     with acting_as("append-only", proxy):
-        first = commands.told("backup", "snapshot", str(tree), *flags)
+        first = commands.result("backup", "snapshot", str(tree), *flags)
         (tree / "a").write_bytes(b"two!")
-        second = commands.told("backup", "snapshot", str(tree), *flags)
+        second = commands.result("backup", "snapshot", str(tree), *flags)
         assert first["backup_id"] != second["backup_id"]
-        assert commands.told("restore", "snapshot", *flags, "--to", str(tmp_path / "back"))["files"] == 1
+        assert commands.result("restore", "snapshot", *flags, "--to", str(tmp_path / "back"))["files"] == 1
         assert "DELETE" in proxy.methods()
     assert caplog.text.count("this account may not delete them") == 1
     assert [path.read_bytes() for path in (tmp_path / "back").rglob("a")] == [b"two!"]
@@ -65,7 +65,7 @@ def test_a_role_that_adds_objects_and_deletes_none_backs_up_and_restores(
     assert storage.get(layout.in_progress_path("store")) == working.OVER
     # The next run of an account that may delete removes the note.
     (tree / "a").write_bytes(b"three")
-    third = commands.told("backup", "snapshot", str(tree), *flags)
+    third = commands.result("backup", "snapshot", str(tree), *flags)
     listed = commands.rows("list", "--repo", repository)
     assert [row["backup_id"] for row in listed] == [
         third["backup_id"],
@@ -80,7 +80,7 @@ def test_a_role_that_only_reads_lists_verifies_and_restores(
 ) -> None:
     repository = f"s3://{bucket}/kept"
     flags = ("--source", "store", "--repo", repository)
-    backup = commands.told("backup", "snapshot", str(tree), *flags)
+    backup = commands.result("backup", "snapshot", str(tree), *flags)
     state = {(entry.path, entry.modified_ms) for entry in open_storage(repository).list()}
     with acting_as("read-only", proxy):
         assert [row["backup_id"] for row in commands.rows("list", "--repo", repository)] == [
@@ -109,9 +109,9 @@ def _queues(root: Path) -> None:
 
 def _changes(root: Path) -> None:
     feed = MadeChanges(root, CatalogWriter(None, str(root)))
-    feed.flush([put(21, b"a", 5, b"1")], 10, names=[named(21, "t", 1)])
+    feed.flush([put_change(21, b"a", 5, b"1")], 10, names=[table_name_row(21, "t", 1)])
     feed.full(10)
-    feed.flush([put(21, b"b", 15, b"2")], 20)
+    feed.flush([put_change(21, b"b", 15, b"2")], 20)
     feed.full(20)
 
 

@@ -244,7 +244,7 @@ def test_a_list_begins_after_a_path(storage: Storage, start_after: str) -> None:
     names = ["log/.001.crc", "log/001.json", "log/002.json", "log/002.parquet", "log/004.json", "log/x/1"]
     for name in names:
         storage.put(name, b"")
-    assert [entry.path for entry in storage.list("log/", after=start_after)] == [
+    assert [entry.path for entry in storage.list("log/", start_after=start_after)] == [
         n for n in names if n > start_after
     ]
 

@@ -72,7 +72,7 @@ def test_a_lost_answer_does_not_hide_that_another_was_first(
         s3.client().put_object(Bucket=bucket, Key="root/a", Body=b"another's")
 
     proxy.fail(
-        kind, "PUT" if len(data) < PART else "POST", "" if len(data) < PART else "uploadId", then=put_first
+        kind, "PUT" if len(data) < PART else "POST", "" if len(data) < PART else "uploadId", action=put_first
     )
     with pytest.raises(AlreadyExists, match="a is there already"):
         storage.upload("a", io.BytesIO(data))
@@ -90,7 +90,7 @@ def test_an_aborted_upload_reports_the_object_that_was_first(
         if first is not None:
             s3.client().put_object(Bucket=bucket, Key="root/a", Body=first)
 
-    proxy.fail("409", "POST", "uploadId", then=abort_uploads)
+    proxy.fail("409", "POST", "uploadId", action=abort_uploads)
     problem, message = (AlreadyExists, "root/a is there") if first else (EnvironmentProblem, "NoSuchUpload")
     with pytest.raises(problem, match=message):
         storage.upload("a", io.BytesIO(LARGE))

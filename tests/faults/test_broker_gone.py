@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.support import kafka_truth as truth
-from tests.support.faults import rows_of, shown, stored, watched
+from tests.support.faults import catalog_rows, rows_of, stored_records, watched
 from tests.support.runs import Lab
 
 from lakebackup.errors import EnvironmentProblem
@@ -29,9 +29,9 @@ def killed_when_held(broker: Broker, steps: Steps) -> Iterator[None]:
     """Kill the broker while the run waits at its `hold` step, then let the run continue."""
 
     def kill() -> None:
-        truth.until(lambda: steps.held, "the run comes to the step it waits at")
+        truth.until(lambda: steps.is_waiting, "the run comes to the step it waits at")
         broker.kill()
-        steps.go()
+        steps.release()
 
     thread = threading.Thread(target=kill)
     thread.start()
@@ -56,12 +56,12 @@ def test_backup_and_restore_survive_a_dead_broker(
             pytest.raises(EnvironmentProblem, match="gone"),
         ):
             lab.backup("gone", parallelism=1)
-        assert not any(shown(lab).values())
+        assert not any(catalog_rows(lab).values())
         with watched(tmp_path / "2", patience=3), pytest.raises(EnvironmentProblem, match=broker.bootstrap):
             lab.backup("gone")
         broker.start()
         assert lab.backup("gone")["entries"] == 600
-        assert stored(lab) == expected
+        assert stored_records(lab) == expected
 
         with (
             watched(tmp_path / "3", hold="after transaction", patience=3) as steps,

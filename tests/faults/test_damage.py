@@ -15,7 +15,7 @@ import fastavro
 import pytest
 from tests.support import kafka_truth as truth
 from tests.support.disks import flip
-from tests.support.faults import rows_of, shown
+from tests.support.faults import catalog_rows, rows_of
 from tests.support.kafka_truth import Record
 from tests.support.runs import Lab
 
@@ -129,8 +129,8 @@ def test_a_wrong_part_is_named_and_the_other_backups_are_rebuilt(
     with pytest.raises(Incomplete, match="1 backups could not be rebuilt"):
         rebuild_catalog(lab)
     assert manifest in lab.warnings.getvalue()
-    assert [backup["state"] for backup in shown(lab)["backups"]] == ["complete"]
-    assert {file["scope"] for file in shown(lab)["files"]} == {good_topic}
+    assert [backup["state"] for backup in catalog_rows(lab)["backups"]] == ["complete"]
+    assert {file["scope"] for file in catalog_rows(lab)["files"]} == {good_topic}
     assert lab.restore(good_topic, target=f"dir:{lab.folder.parent}/out")["entries"] == 20
     with pytest.raises(NotFound):
         lab.restore(name, target=f"dir:{lab.folder.parent}/out")
@@ -148,7 +148,7 @@ def test_a_wrong_manifest_is_found_by_verify_and_named_by_rebuild(lab: Lab, topi
     with pytest.raises(Incomplete):
         rebuild_catalog(lab)
     assert path in lab.warnings.getvalue()
-    assert shown(lab)["backups"] == []
+    assert catalog_rows(lab)["backups"] == []
 
 
 @pytest.mark.long
@@ -192,7 +192,7 @@ def test_a_backup_without_its_marker_is_unconfirmed_and_a_rebuilt_catalog_does_n
     assert [finding["outcome"] for finding in lab.verify()["findings"]] == ["unconfirmed"]
     assert lab.restore(name, target=f"dir:{lab.folder.parent}/out")["entries"] == 20
     assert rebuild_catalog(lab)["backups"] == {"unconfirmed": 1}
-    assert shown(lab)["files"] == []
+    assert catalog_rows(lab)["files"] == []
     with pytest.raises(NotFound):
         lab.restore(name, target=f"dir:{lab.folder.parent}/again")
 
@@ -207,12 +207,12 @@ def test_a_lost_catalog_is_rebuilt_completely(lab: Lab, topic: Make) -> None:
     truth.produce(lab.bootstrap, name, rows_of(2, 5, 90))
     truth.delete_records(lab.bootstrap, name, {0: 91})
     lab.backup(name, on_gap="continue")
-    rows_before = {relation: sorted(map(str, rows)) for relation, rows in shown(lab).items()}
+    rows_before = {relation: sorted(map(str, rows)) for relation, rows in catalog_rows(lab).items()}
     assert {relation: len(rows) for relation, rows in rows_before.items()} == {
         "backups": 4, "files": 8, "positions": 8, "scopes": 4, "gaps": 1,
     }  # fmt: skip
     rebuild_catalog(lab)
-    assert {relation: sorted(map(str, rows)) for relation, rows in shown(lab).items()} == rows_before
+    assert {relation: sorted(map(str, rows)) for relation, rows in catalog_rows(lab).items()} == rows_before
     assert lab.restore(name, maps={name: copy}, allow_gaps=True)["entries"] == 180 + 4 + 5
     truth.produce(lab.bootstrap, name, rows_of(1, 3, 95))
     assert lab.backup(name)["kind"] == "differential"

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from tests.support.chosen import chosen
+from tests.support.chosen import mark_long
 from tests.support.disks import flip
 
 from lakebackup.errors import Damaged
@@ -86,7 +86,7 @@ def rewritten(catalog: Path, spark: SparkSession, tmp_path_factory: pytest.TempP
 
 @pytest.mark.parametrize(
     ("writer", "table"),
-    chosen(DAMAGED, [("us", "files"), ("us", "gaps"), ("us", "policies")]),
+    mark_long(DAMAGED, [("us", "files"), ("us", "gaps"), ("us", "policies")]),
 )
 def test_a_flipped_bit_in_a_data_file_is_an_error(
     writer: str, table: str, catalog: Path, spark: SparkSession, request: pytest.FixtureRequest

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 import pytest
 from tests.support import kafka_truth as truth
-from tests.support.faults import expire_leases, shown
+from tests.support.faults import catalog_rows, expire_leases
 from tests.support.following import following, kinds, until_stored
 from tests.support.kafka_truth import Record
 from tests.support.processes import Run
@@ -97,14 +97,14 @@ def test_an_interrupted_follow_continues(lab: Lab, topic: Callable[..., str]) ->
     name = topic("cut-off", partitions=PARTITIONS)
     fill(lab, name, 0, each=20)
     interrupt_at(lab, name, CatalogWriter, "commit_backup")
-    assert shown(lab)["backups"] == []
+    assert catalog_rows(lab)["backups"] == []
     (first,) = planned(lab)
     interrupt_at(lab, name, sidecar, "mark")
-    assert [b["backup_id"] for b in shown(lab)["backups"]] == [first]
+    assert [b["backup_id"] for b in catalog_rows(lab)["backups"]] == [first]
     assert not (lab.folder / f"lab/backups/{first}/complete").exists()
     assert_continues(lab, name, each=20)
     assert (lab.folder / f"lab/backups/{first}/complete").exists()
-    assert [b["backup_id"] for b in shown(lab)["backups"] if b["number"] == 1] == [first]
+    assert [b["backup_id"] for b in catalog_rows(lab)["backups"] if b["number"] == 1] == [first]
 
 
 @pytest.mark.long

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.support import kafka_truth as truth
 from tests.support.disks import fill, small_disk
-from tests.support.faults import expire_leases, rows_of, shown, stored
+from tests.support.faults import catalog_rows, expire_leases, rows_of, stored_records
 from tests.support.runs import Lab
 
 from lakebackup_jobs.cli import main
@@ -40,7 +40,7 @@ def test_a_backup_fails_cleanly_until_there_is_room(
     truth.produce(small.bootstrap, name, rows_of(2, 10))
     assert small.backup(name)["entries"] == 20
     truth.produce(small.bootstrap, name, rows_of(2, 2_000, 10))
-    catalog_before = shown(small)
+    catalog_before = catalog_rows(small)
     command = [
         "backup", "topics", name, "--repo", str(small.folder), "--source", "lab", "--codec", "null", "--json",
         "--bootstrap-server", small.bootstrap, "--groups", "none",
@@ -55,10 +55,10 @@ def test_a_backup_fails_cleanly_until_there_is_room(
             break
         assert code == 6, message
         assert "No space left" in message
-        assert shown(small) == catalog_before
+        assert catalog_rows(small) == catalog_before
         filler.unlink()
         expire_leases(small.folder)  # perhaps there was no room to release it
-    records, expected = stored(small), truth.contents(small.bootstrap, name)
+    records, expected = stored_records(small), truth.contents(small.bootstrap, name)
     assert {p: len(rows) for p, rows in records.items()} == {p: len(rows) for p, rows in expected.items()}
     assert code == 0
     assert records == expected

@@ -15,7 +15,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from tests.support import kafka_truth as truth
 from tests.support import translated
-from tests.support.faults import expire_leases, shown, stored
+from tests.support.faults import catalog_rows, expire_leases, stored_records
 from tests.support.kafka_truth import Record
 from tests.support.processes import Run
 from tests.support.runs import Lab
@@ -59,7 +59,7 @@ def restore_of(lab: Lab, topic: str, copy: str) -> Run:
 
 def all_or_nothing(lab: Lab) -> bool:
     """Whether the killed backup exists; checks that it does in every table or in none."""
-    counts = {relation: len(rows) for relation, rows in shown(lab).items()}
+    counts = {relation: len(rows) for relation, rows in catalog_rows(lab).items()}
     assert counts["backups"] in (0, 1)
     assert (counts["positions"], counts["scopes"]) == (PARTITIONS * counts["backups"], counts["backups"])
     assert (counts["files"] > 0) == (counts["backups"] == 1)
@@ -144,7 +144,7 @@ def test_killed_at_any_time(lab: Lab, source: str, topic: Callable[..., str], se
     exists = all_or_nothing(lab)
     expire_leases(lab.folder)
     assert lab.backup(source, target_bytes=1 << 20)["entries"] == (0 if exists else PARTITIONS * EACH)
-    assert stored(lab) == expected
+    assert stored_records(lab) == expected
 
     copy = topic("killed", partitions=PARTITIONS)
     run = restore_of(lab, source, copy)

@@ -14,7 +14,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from tests.support import kafka_truth as truth
 from tests.support import translated
-from tests.support.faults import Killed, expire_leases, rows_of, shown, stored, watched
+from tests.support.faults import Killed, catalog_rows, expire_leases, rows_of, stored_records, watched
 from tests.support.runs import Lab
 
 from lakebackup.errors import Busy, EnvironmentProblem, Refused
@@ -78,13 +78,13 @@ def test_a_backup_killed_before_a_step_is_completed(
         with suppress(Killed, EnvironmentProblem):
             lab.backup(name, parallelism=2)
         if not steps.dead:
-            assert_ended(step, steps.taken())
-            assert stored(lab) == expected
+            assert_ended(step, steps.names())
+            assert stored_records(lab) == expected
             return
-    *steps_before, last = steps.taken()
+    *steps_before, last = steps.names()
     assert step != LAST, "there are more steps than the long tests go through"
     exists = "commit backups" in steps_before
-    counts = {relation: len(rows) for relation, rows in shown(lab).items()}
+    counts = {relation: len(rows) for relation, rows in catalog_rows(lab).items()}
     assert counts == {
         "backups": exists, "files": 2 * exists, "positions": 2 * exists, "scopes": exists, "gaps": 0,
     }, last  # fmt: skip
@@ -94,7 +94,7 @@ def test_a_backup_killed_before_a_step_is_completed(
     expire_leases(lab.folder)
     # While the draft of an existing backup is there, the next run of the same command returns that backup.
     assert lab.backup(name)["entries"] == (0 if "delete begun.json" in steps_before else 85), last
-    assert stored(lab) == expected
+    assert stored_records(lab) == expected
 
 
 def assert_ended(step: int | str, names: list[str]) -> None:
@@ -114,11 +114,11 @@ def test_a_restore_killed_before_a_step_is_completed(step: int | str, source: So
         with suppress(Killed, EnvironmentProblem):
             lab.restore(name, maps={name: copy})
         if not steps.dead:
-            assert_ended(step, steps.taken())
+            assert_ended(step, steps.names())
             assert truth.contents(lab.bootstrap, copy) == expected
             assert translated.assert_exact(lab, name, copy) == 85
             return
-    *steps_before, last = steps.taken()
+    *steps_before, last = steps.names()
     assert step != LAST, "there are more steps than the long tests go through"
     copied = truth.contents(lab.bootstrap, copy)
     for partition, counts in enumerate(possible_counts):

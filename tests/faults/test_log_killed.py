@@ -11,7 +11,7 @@ import pytest
 from tests.support import kafka_truth as truth
 from tests.support.change_feed import ChangeFeed
 from tests.support.faults import expire_leases
-from tests.support.log_tasks import LogTask, busy, captured, sent
+from tests.support.log_tasks import LogTask, busy, captured, sent_records
 from tests.support.processes import Run
 from tests.support.runs import Lab
 
@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
 
 def fill(lab: Lab, feed: ChangeFeed, topic: str, count: int = 150) -> None:
-    busy(feed, 1, count, begin=feed.now)
+    busy(feed, 1, count, begin=feed.last_ts)
     feed.send(lab.bootstrap, topic)
 
 
@@ -46,8 +46,8 @@ def assert_continues(lab: Lab, feed: ChangeFeed, topic: str, task: LogTask) -> N
     expire_leases(lab.folder)
     fill(lab, feed, topic, 20)
     with task.run():
-        task.until_captured(feed.now)
-    assert captured(str(lab.folder)) == sent(feed)
+        task.until_captured(feed.last_ts)
+    assert captured(str(lab.folder)) == sent_records(feed)
     chain = lab.sql("SELECT * FROM backups ORDER BY number")
     assert [b["number"] for b in chain] == list(range(1, len(chain) + 1))
     assert [b["start_ts"] for b in chain] == [0, *(b["end_ts"] for b in chain[:-1])]
@@ -94,8 +94,8 @@ def test_a_log_killed_at_a_step_continues(
             patched.setattr(*ENDS[end])
             patched.setattr("lakebackup_jobs.logs.capture.job.LogJob.pause", _die)
             with task.run():
-                truth.until(lambda: bool(task.ended), "the job is gone")
-        (error,) = task.ended
+                truth.until(lambda: bool(task.outcomes), "the job is gone")
+        (error,) = task.outcomes
         assert isinstance(error, _Killed)
         rows = CatalogReader.require(str(lab.folder)).select("SELECT * FROM backups").read_all()
         markers = list(lab.folder.glob("lab/backups/*/complete"))
@@ -107,7 +107,7 @@ def test_a_log_killed_at_a_step_continues(
 def test_sigterm_ends_a_log_cleanly(lab: Lab, topic: Callable[..., str]) -> None:
     feed, name, task = start_task(lab, topic)
     run = job(lab)
-    task.until_captured(feed.now)
+    task.until_captured(feed.last_ts)
     assert run.end(signal.SIGTERM) == 0, run.log.read_text()
     status = task.status()
     assert (status["state"], status["at_work"]) == ("running", False)  # and no lease is left

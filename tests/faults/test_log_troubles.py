@@ -9,14 +9,14 @@ import pytest
 from tests.support import kafka_truth as truth
 from tests.support.change_feed import ChangeFeed
 from tests.support.disks import fill, small_disk
-from tests.support.log_tasks import LogTask, approve, captured, sent
+from tests.support.log_tasks import LogTask, approve, captured, sent_records
 from tests.support.processes import Run
 from tests.support.runs import Lab
 from tests.support.s3 import put_catalog
 from tests.support.s3_faults import FaultProxy
 
 from lakebackup_jobs.logs.control import verbs as control
-from lakebackup_jobs.logs.control.verbs import Place
+from lakebackup_jobs.logs.control.verbs import LogTasks
 from lakebackup_jobs.logs.task import record
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def feed(topic: Callable[..., str], broker: Broker) -> tuple[ChangeFeed, str]:
 def noise(feed: ChangeFeed, table: int) -> None:
     for number in range(200):
         with feed.begin() as txn:
-            txn.put(table, b"%d" % number, os.urandom(1000))
+            txn.put_row(table, b"%d" % number, os.urandom(1000))
     feed.resolve()
 
 
@@ -70,9 +70,9 @@ def test_a_full_scratch_disk_pauses_the_task(lab: Lab, feed: tuple[ChangeFeed, s
         assert status["state"] == "paused"
         assert "No space left" in status["detail"]
         filler.unlink()
-        control.resume(task.place, "lab")
-        task.until_captured(change_feed.now)
-    assert captured(str(lab.folder)) == sent(change_feed)
+        control.resume(task.catalog_place, "lab")
+        task.until_captured(change_feed.last_ts)
+    assert captured(str(lab.folder)) == sent_records(change_feed)
     assert task.status()["errors"] == 1
 
 
@@ -85,7 +85,7 @@ def test_a_full_destination_pauses_the_task(
     task = LogTask(lab, name)
     task.begin()
     with task.run():
-        task.until_captured(change_feed.now)
+        task.until_captured(change_feed.last_ts)
         filler = fill_except(disk, 8192)
         noise(change_feed, 1)
         change_feed.send(broker.bootstrap, name)
@@ -93,10 +93,10 @@ def test_a_full_destination_pauses_the_task(
         filler.unlink()
         status = task.until(lambda task_status: bool(task_status["detail"]), "the catalog is told")
         assert status["state"] == "paused"
-        control.resume(task.place, "lab")
-        task.until_captured(change_feed.now)
+        control.resume(task.catalog_place, "lab")
+        task.until_captured(change_feed.last_ts)
         assert task.last_error.text is None
-    assert captured(str(lab.folder)) == sent(change_feed)
+    assert captured(str(lab.folder)) == sent_records(change_feed)
 
 
 @pytest.mark.s3
@@ -113,7 +113,7 @@ def test_failing_uploads_pause_the_task(
     settings = LogTask(lab, name).settings
     record(repo, None, "lab", "running", settings)
     approve(repo, "lab", settings)
-    tasks = Place(repo, None, {})
+    tasks = LogTasks(repo, None, {})
 
     def status() -> dict[str, object]:
         return tasks.status("lab")
@@ -132,8 +132,8 @@ def test_failing_uploads_pause_the_task(
             assert 2 <= uploads < 100  # the retries are bounded
             proxy.faults.clear()
             control.resume(tasks, "lab")
-            truth.until(lambda: (status()["checkpoint_ts"] or 0) == change_feed.now, "it goes on", 300)
+            truth.until(lambda: (status()["checkpoint_ts"] or 0) == change_feed.last_ts, "it goes on", 300)
             assert control.stop(tasks, "lab")["lost"] == {}
         finally:
             run.kill()
-    assert captured(repo) == sent(change_feed)
+    assert captured(repo) == sent_records(change_feed)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.support.catalogs import backup_id
 from tests.support.faults import Killed, expire_leases, watched
-from tests.support.pruning import data, listed, orders, put, run, seen
+from tests.support.pruning import data, listed, orders, run, select_rows, write_backup
 
 from lakebackup.errors import Busy, EnvironmentProblem
 from lakebackup.recovery.rebuild import rebuild
@@ -43,7 +43,7 @@ def destination(empty_catalog: Path, tmp_path_factory: pytest.TempPathFactory) -
     shutil.copytree(empty_catalog, root / "catalog")
     writer = CatalogWriter(None, str(root))
     for number, base in ((1, 1), (2, 1), (3, 3), (4, 3), (5, 5)):
-        put(root, writer, number, base=base, regions=1)
+        write_backup(root, writer, number, base=base, regions=1)
     writer.set_states([backup_id(2), backup_id(1)], "out_of_sync", actor="me", reason="cut back")
     return root
 
@@ -56,18 +56,18 @@ def live_files(steps: Collection[str]) -> set[str]:
 
 
 def deleted(root: Path) -> set[str]:
-    rows = seen(root, "SELECT backup_id FROM obsolete_backups WHERE status = 'DELETED'")
+    rows = select_rows(root, "SELECT backup_id FROM obsolete_backups WHERE status = 'DELETED'")
     return {row["backup_id"] for row in rows}
 
 
 def check_ended(root: Path) -> None:
     """Check that the destination is as if nothing had gone wrong."""
     assert data(root) == listed(root) == REMAINING
-    assert {row["path"] for row in seen(root, "SELECT path FROM removals")} == PRUNED
-    assert len(seen(root, "SELECT * FROM removals")) == len(PRUNED)
+    assert {row["path"] for row in select_rows(root, "SELECT path FROM removals")} == PRUNED
+    assert len(select_rows(root, "SELECT * FROM removals")) == len(PRUNED)
     assert deleted(root) == {backup_id(1), backup_id(2)}
-    assert len(seen(root, "SELECT * FROM audit WHERE action = 'prune'")) == 1
-    assert len(seen(root, "SELECT * FROM floors")) == 1
+    assert len(select_rows(root, "SELECT * FROM audit WHERE action = 'prune'")) == 1
+    assert len(select_rows(root, "SELECT * FROM floors")) == 1
     storage = open_storage(str(root))
     assert len(list(tombstones.prune_ids(storage))) == len(list(storage.folders("prunes/"))) == 1
     assert tombstones.incomplete(storage) == []
@@ -88,7 +88,7 @@ def test_a_prune_killed_again_and_again_is_completed(
             run(root, session, delete=True)
         assert steps.dead, step
         if step in ("put prune.json", "delete data"):  # the run still holds the source's lease
-            assert steps.taken()[-2] == "put lease source", step
+            assert steps.names()[-2] == "put lease source", step
         assert listed(root) == live_files(finished_steps), step
         assert data(root) == (REMAINING if "delete data" in finished_steps else PRUNED | REMAINING), step
         finished_steps.append(step)
@@ -109,11 +109,11 @@ def test_a_prune_killed_before_any_step_is_completed(step: int, destination: Pat
         with suppress(Killed, EnvironmentProblem):
             run(root, delete=True)
         if not steps.dead:  # it has fewer steps than the long tests go through
-            assert step > len(steps.taken())
+            assert step > len(steps.names())
             check_ended(root)
             return
     assert step < LAST_STEP, "there are more steps than this goes through"
-    *steps_before, last = steps.taken()
+    *steps_before, last = steps.names()
     assert listed(root) == live_files(steps_before), last
     assert listed(root) <= data(root), last
     if "put lease source" in steps_before and steps_before.count("put lease source") < 3:

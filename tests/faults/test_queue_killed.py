@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 from tests.support import kafka_truth as truth
-from tests.support.chosen import chosen
+from tests.support.chosen import mark_long
 from tests.support.faults import Killed, expire_leases, watched
 from tests.support.graph_lab import Graph, GraphLab
 from tests.support.graph_story import some_writes
@@ -46,8 +46,8 @@ class BackedUpEngine:
     def copied(self, folder: Path) -> GraphLab:
         """A copy with its own destination."""
         copy_lab = GraphLab(folder, self.lab.bootstrap, self.lab.empty_catalog)
-        shutil.rmtree(copy_lab.place)
-        shutil.copytree(self.lab.place, copy_lab.place)
+        shutil.rmtree(copy_lab.repo)
+        shutil.copytree(self.lab.repo, copy_lab.repo)
         return copy_lab
 
 
@@ -87,11 +87,11 @@ def assert_complete(lab: GraphLab, engine: BackedUpEngine) -> None:
     folder, queues = lab.drill(engine.graph.queues)
     lab.taken_up(folder, queues, engine.graph.writers.ops, engine.tid)
     catalog_paths = {row["path"] for row in lab.rows("SELECT path FROM files")}
-    stored_paths = {blob.path for blob in open_storage(str(lab.place)).list("social/")}
+    stored_paths = {blob.path for blob in open_storage(str(lab.repo)).list("social/")}
     object_paths = {path for path in stored_paths if path.endswith((".data", ".yaml", ".parquet"))}
     assert object_paths == {path for path in catalog_paths if path.startswith("social/")}
-    assert not list(lab.place.glob("social/begun.json"))
-    assert not list(lab.place.glob("social/backups/*/seen/*"))
+    assert not list(lab.repo.glob("social/begun.json"))
+    assert not list(lab.repo.glob("social/backups/*/seen/*"))
 
 
 def changes(engine: BackedUpEngine, mode: str) -> dict[str, Any]:
@@ -107,26 +107,26 @@ def test_a_backup_killed_before_any_step_is_completed(
     with watched(tmp_path / "steps") as steps:
         expected = lab.backup(engine.graph, **changes(engine, mode))
     rows_before, rows_after = backup_rows(engine.lab), backup_rows(lab)
-    assert {"put begun.json", "put manifest.json", "commit backups", "put complete"} <= set(steps.taken())
-    for number, name in enumerate(steps.taken(), 1):
+    assert {"put begun.json", "put manifest.json", "commit backups", "put complete"} <= set(steps.names())
+    for number, name in enumerate(steps.names(), 1):
         lab = engine.copied(tmp_path / str(number))
         with watched(tmp_path / f"steps-{number}", kill_at=number) as killed, suppress(Killed):
             lab.backup(engine.graph, **changes(engine, mode))
         assert killed.dead, name
-        commits = [killed.taken()[:-1].count("commit backups"), steps.taken().count("commit backups")]
+        commits = [killed.names()[:-1].count("commit backups"), steps.names().count("commit backups")]
         published = commits[0] == commits[1]
         assert [row["backup_id"] for row in backup_rows(lab)[: len(rows_before)]] == [
             r["backup_id"] for r in rows_before
         ]
         assert len(backup_rows(lab)) == len(rows_before) + published, name
-        expire_leases(lab.place)
+        expire_leases(lab.repo)
         result = lab.backup(engine.graph, **changes(engine, mode))
         assert result["last_tid"] == expected["last_tid"], name
         backup, *later_backups = backup_rows(lab)[len(rows_before) :]
         assert backup == {**rows_after[-1], "backup_id": backup["backup_id"]}, name
         # After an interrupted backup comes one of the changes since, here of none. If the killed run had
         # completed, there is a second backup: of nothing, or of everything since the full once more.
-        interrupted = mode != "full" and "put begun.json" in killed.taken()[:-1]
+        interrupted = mode != "full" and "put begun.json" in killed.names()[:-1]
         repeated = [[backup["entries"] if mode == "differential" else 0]] if published else []
         assert [row["entries"] for row in later_backups] in [[0] if interrupted else [], *repeated], name
     assert_complete(lab, engine)
@@ -161,7 +161,7 @@ def killed_at(hold: str, request: dict[str, Any], steps: Path) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize(
     "hold",
-    chosen(
+    mark_long(
         ["put queue.json", "commit transaction", "after transaction", "commit queue_restores"],
         ["commit transaction"],
     ),
@@ -171,10 +171,10 @@ def test_a_restore_killed_by_sigkill_is_completed(hold: str, engine: BackedUpEng
     lab.backup(graph, "incremental")
     queues, folder = lab.queues(graph.queues), lab.new_folder()
     maps = dict(zip(graph.queues.topics, queues.topics, strict=True))
-    request_fields = {n: v for n, v in asdict(lab.wanted(folder, maps)).items() if n != "names"}
+    request_fields = {n: v for n, v in asdict(lab.restore_request(folder, maps)).items() if n != "names"}
     killed_at(hold, request_fields, tmp_path / "steps")
     assert not lab.rows("SELECT * FROM queue_restores")
-    expire_leases(lab.place)
+    expire_leases(lab.repo)
     lab.restore(folder, maps)
     lab.taken_up(folder, queues, graph.writers.ops, engine.tid)
     lab.close()

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from tests.support import kafka_truth as truth
-from tests.support.faults import Killed, rows_of, shown, stored, watched
+from tests.support.faults import Killed, catalog_rows, rows_of, stored_records, watched
 from tests.support.runs import Lab
 
 from lakebackup.errors import Busy, EnvironmentProblem, LakebackupError
@@ -42,14 +42,14 @@ def test_the_second_of_two_backups_of_a_source_is_busy(lab: Lab, topic: Make, tm
     truth.produce(lab.bootstrap, name, rows_of(2, 20))
     with watched(tmp_path / "steps", hold="put data") as steps:
         thread, outcomes = run_in_thread(lambda: lab.backup(name))
-        truth.until(lambda: steps.held, "the first backup writes data")
+        truth.until(lambda: steps.is_waiting, "the first backup writes data")
         command = ["backup", "topics", name, "--bootstrap-server", lab.bootstrap, "--source", "lab"]
         assert main([*command, "--repo", str(lab.folder)], spark=lab.spark) == 8
-        steps.go()
+        steps.release()
         thread.join(240)
     assert outcomes[0]["entries"] == 40
-    assert len(shown(lab)["backups"]) == 1
-    assert stored(lab) == truth.contents(lab.bootstrap, name)
+    assert len(catalog_rows(lab)["backups"]) == 1
+    assert stored_records(lab) == truth.contents(lab.bootstrap, name)
 
 
 def test_the_second_of_two_equal_restores_is_busy(lab: Lab, topic: Make, tmp_path: Path) -> None:
@@ -58,10 +58,10 @@ def test_the_second_of_two_equal_restores_is_busy(lab: Lab, topic: Make, tmp_pat
     lab.backup(name)
     with watched(tmp_path / "steps", hold="commit transaction") as steps:
         thread, outcomes = run_in_thread(lambda: lab.restore(name, maps={name: copy}))
-        truth.until(lambda: steps.held, "the first restore writes records")
+        truth.until(lambda: steps.is_waiting, "the first restore writes records")
         with pytest.raises(Busy):
             lab.restore(name, maps={name: copy})
-        steps.go()
+        steps.release()
         thread.join(240)
     assert outcomes[0]["entries"] == 40
     assert truth.contents(lab.bootstrap, copy) == truth.contents(lab.bootstrap, name)
@@ -74,15 +74,15 @@ def test_others_are_busy_while_one_prunes(lab: Lab, topic: Make, tmp_path: Path)
         lab.backup(name, mode="full")
     with watched(tmp_path / "steps", hold="put prune.json") as steps:
         thread, outcomes = run_in_thread(lambda: lab.prune(days=0))
-        truth.until(lambda: steps.held, "the first prune is about to exist")
+        truth.until(lambda: steps.is_waiting, "the first prune is about to exist")
         with pytest.raises(Busy):
             lab.prune(days=0)
         with pytest.raises(Busy):
             lab.backup(name)
-        steps.go()
+        steps.release()
         thread.join(240)
     assert len(outcomes[0]["backups"]) == 1, outcomes
-    assert stored(lab) == truth.contents(lab.bootstrap, name)
+    assert stored_records(lab) == truth.contents(lab.bootstrap, name)
 
 
 @pytest.mark.long
@@ -103,9 +103,9 @@ def test_two_prunes_and_a_backup_at_once_succeed_or_are_busy(lab: Lab, topic: Ma
     for job, outcome in zip(jobs, outcomes, strict=True):
         if isinstance(outcome, Busy):
             job()
-    states = [row["state"] for row in shown(lab)["backups"]]
+    states = [row["state"] for row in catalog_rows(lab)["backups"]]
     assert sorted(states) == ["complete"] * 2 + ["deleted"] * 3
-    assert stored(lab) == truth.contents(lab.bootstrap, name)
+    assert stored_records(lab) == truth.contents(lab.bootstrap, name)
     assert lab.prune(days=0)["prune_id"] is None
 
 
@@ -126,7 +126,7 @@ def test_the_lease_of_a_killed_backup_expires(lab: Lab, topic: Make, tmp_path: P
     busy: list[bool] = []
     truth.until(backup_succeeds, "the lease is over", 20)
     assert busy
-    assert len(shown(lab)["backups"]) == 1
+    assert len(catalog_rows(lab)["backups"]) == 1
 
 
 @pytest.mark.long
@@ -148,8 +148,8 @@ def test_records_deleted_between_plan_and_copy_become_a_gap(
     with pytest.raises(EnvironmentProblem, match="no longer on the broker"):
         lab.backup(name)
     monkeypatch.undo()
-    assert len(shown(lab)["backups"]) == 1
+    assert len(catalog_rows(lab)["backups"]) == 1
     result = lab.backup(name)
     assert (result["kind"], result["entries"], result["gaps"]) == ("differential", 10, 1)
-    (gap,) = shown(lab)["gaps"]
+    (gap,) = catalog_rows(lab)["gaps"]
     assert (gap["from_position"], gap["to_position"], gap["reason"]) == (20, 30, "purged")

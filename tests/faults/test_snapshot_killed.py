@@ -33,7 +33,7 @@ def test_a_snapshot_backup_killed_at_any_time_is_resumed(kills: tuple[int, ...],
     """Killed during the copy, which is slow; each run continues the work of the one before."""
     case = SnapshotCase(tmp_path)
     files = {f"f{number:02d}": os.urandom(1000) for number in range(30)}
-    case.make("s3", files, at=1_600_000_200)
+    case.make("s3", files, mtime=1_600_000_200)
     for copied_files in kills:
         command = [sys.executable, "-c", _CHILD, str(case.tree), str(case.root), case.LAYOUT]
         with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT) as child:

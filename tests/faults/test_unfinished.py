@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from tests.support import kafka_truth as truth
-from tests.support.faults import Killed, Steps, expire_leases, rows_of, stored, watched
+from tests.support.faults import Killed, Steps, expire_leases, rows_of, stored_records, watched
 from tests.support.lives import read_draft
 from tests.support.runs import Lab
 
@@ -66,7 +66,7 @@ def parts(lab: Lab) -> dict[str, int]:
 
 def assert_whole(lab: Lab, topic: str) -> None:
     """Check that every record is stored once, every object named, and nothing unfinished."""
-    assert stored(lab) == truth.contents(lab.bootstrap, topic)
+    assert stored_records(lab) == truth.contents(lab.bootstrap, topic)
     assert on_disk(lab) == in_catalog(lab)
     assert not (lab.folder / "lab/begun.json").exists()
 
@@ -97,7 +97,7 @@ def test_an_incremental_continues_after_several_interruptions(lab: Lab, name: st
     codecs = {(row["backup_id"], row["codec"]) for row in files}
     assert {(resumed["backup_id"], "deflate"), (result["backup_id"], "zstandard")} < codecs
     assert len(codecs) == 3
-    assert stored(lab) == truth.contents(lab.bootstrap, name)
+    assert stored_records(lab) == truth.contents(lab.bootstrap, name)
 
 
 def test_a_full_starts_over_and_leaves_nothing(lab: Lab, name: str, tmp_path: Path) -> None:

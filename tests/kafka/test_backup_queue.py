@@ -14,7 +14,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewPartitions
 from tests.support import kafka_truth as truth
 from tests.support.command_line import Commands
-from tests.support.social import SCHEMA, Message, Social, ordered, put_back
+from tests.support.social import SCHEMA, Message, Social, ordered, restore
 
 from lakebackup.errors import NeedsFull, NotFound, Refused, UsageProblem
 from lakebackup.plan import splits
@@ -43,7 +43,7 @@ def test_a_full_has_no_messages_and_its_snapshot_is_held(social: Social) -> None
         2,
         1,
     )
-    assert social.stored(full["backup_id"]) == []
+    assert social.stored_messages(full["backup_id"]) == []
     assert social.open_at(full["backup_id"]) == {"t1"}
     (point,) = social.rows("SELECT * FROM queue_points")
     (snapshot,) = social.rows("SELECT backup_id FROM backups WHERE source = 'social.snapshot'")
@@ -69,7 +69,7 @@ def test_an_incremental_chain_holds_each_message_once(social: Social) -> None:
         incremental = social.backup("incremental")
         assert social.open_at(incremental["backup_id"]) == (set() if step == 2 else {"long"})
         links.append((incremental["parent"], incremental["backup_id"]))
-        stored_messages += social.stored(incremental["backup_id"])
+        stored_messages += social.stored_messages(incremental["backup_id"])
     assert sorted(stored_messages) == sorted(sent_messages)
     assert [parent for parent, _ in links[1:]] == [backup_id for _, backup_id in links[:-1]]
     rows = social.rows("SELECT start_ts, end_ts, intact FROM backups WHERE source = 'social' ORDER BY number")
@@ -84,17 +84,17 @@ def test_a_snapshot_with_wrong_positions_is_refused_and_nothing_is_visible(socia
     for _ in range(4):
         social.send(social.delta)
     positions = {(social.delta, 0): (4, 2), (social.delta, 1): (0, 0), (social.journal, 0): (0, 0)}
-    social.tell(3, positions)
+    social.write_snapshot_json(3, positions)
     with pytest.raises(Refused, match=r"last_tid 3.*offset 3, with tid 4"):
         social.full()
-    social.tell(4, positions, open_transactions=["t9"])
+    social.write_snapshot_json(4, positions, open_transactions=["t9"])
     with pytest.raises(Refused, match="t9 as open, and in the queues it is not"):
         social.full()
-    social.tell(4, {**positions, (social.delta, 0): (5, 2)})
+    social.write_snapshot_json(4, {**positions, (social.delta, 0): (5, 2)})
     with pytest.raises(Refused, match="ends at 4"):
         social.full()
     assert social.rows("SELECT backup_id FROM backups") == []
-    social.tell(4, positions)
+    social.write_snapshot_json(4, positions)
     assert social.full()["last_tid"] == 4
 
 
@@ -113,7 +113,7 @@ def test_each_backup_holds_the_files_of_the_engine(social: Social) -> None:
     ):
         files = social.rows(f"SELECT role, path FROM files WHERE backup_id = '{backup_id}' ORDER BY role")
         texts = {
-            f["role"]: (social.place / f["path"]).read_text()
+            f["role"]: (social.repo / f["path"]).read_text()
             for f in files
             if f["role"] in ("config", "schema")
         }
@@ -173,7 +173,7 @@ def test_a_purge_requires_a_full_and_writes_no_backup(social: Social) -> None:
     }  # fmt: skip
     assert full["backup_id"] != second_full["backup_id"]
     message = social.send(social.delta)
-    assert social.stored(social.backup("differential")["backup_id"]) == [message]
+    assert social.stored_messages(social.backup("differential")["backup_id"]) == [message]
 
 
 def test_a_message_without_a_tid_is_skipped_on_request_and_audited(social: Social) -> None:
@@ -202,16 +202,16 @@ def test_messages_of_a_lost_file_are_backed_up_again(social: Social) -> None:
     messages = [social.send(social.delta)]
     damaged_id = social.backup("incremental")["backup_id"]
     (file,) = social.rows(f"SELECT path FROM files WHERE backup_id = '{damaged_id}' AND role = 'data'")
-    (social.place / file["path"]).unlink()
+    (social.repo / file["path"]).unlink()
     messages.append(social.send(social.delta))
     replacement = social.backup("incremental")
     assert f"{file['path']} is missing" in social.warnings.getvalue()
-    assert (replacement["parent"], social.stored(replacement["backup_id"])) == (full_id, messages)
+    assert (replacement["parent"], social.stored_messages(replacement["backup_id"])) == (full_id, messages)
     intact_rows = social.rows(
         "SELECT backup_id FROM backups WHERE source = 'social' AND intact ORDER BY number"
     )
     assert [row["backup_id"] for row in intact_rows] == [full_id, replacement["backup_id"]]
-    put_back(social, "put back")
+    restore(social, "put back")
 
 
 def test_a_lost_file_whose_messages_the_queues_deleted_requires_a_full(social: Social) -> None:
@@ -219,7 +219,7 @@ def test_a_lost_file_whose_messages_the_queues_deleted_requires_a_full(social: S
     social.send(social.delta)
     damaged_id = social.backup("incremental")["backup_id"]
     (file,) = social.rows(f"SELECT path FROM files WHERE backup_id = '{damaged_id}' AND role = 'data'")
-    (social.place / file["path"]).unlink()
+    (social.repo / file["path"]).unlink()
     social.send(social.delta)
     truth.delete_records(social.bootstrap, social.delta, {0: 1})
     with pytest.raises(NeedsFull, match="were lost before they were backed up"):
@@ -241,7 +241,7 @@ def test_a_differential_is_refused_if_only_backups_hold_its_messages(social: Soc
     assert "--mode incremental" in refused.value.hint
     assert social.rows("SELECT 1 AS one FROM audit WHERE action = 'queue gap'") == []
     message = social.send(social.delta)
-    assert social.stored(social.backup("incremental")["backup_id"]) == [message]
+    assert social.stored_messages(social.backup("incremental")["backup_id"]) == [message]
     social.send(social.delta)
     social.send(social.delta)
     truth.delete_records(social.bootstrap, social.delta, {0: 5})
@@ -294,7 +294,7 @@ def test_an_older_catalog_is_migrated_before_it_is_read(
     monkeypatch.setattr(planner, "read_histories", logged_read_histories)
     incremental = social.backup("incremental")
     assert (steps[:2], incremental["parent"]) == (["migrate", "read"], full["backup_id"])
-    assert social.stored(incremental["backup_id"]) == [message]
+    assert social.stored_messages(incremental["backup_id"]) == [message]
 
 
 def test_invalid_requests_are_refused_and_write_nothing(social: Social) -> None:
@@ -349,7 +349,7 @@ def test_spark_reads_many_messages_with_the_same_result(
     messages = [social.send(social.delta, n % 2, "t3" if n else "") for n in range(5)]
     messages.append(social.send(social.journal, 0, "t1", "commit"))
     differential = social.backup("differential", spark=spark)
-    assert social.stored(differential["backup_id"]) == ordered(open_message, *messages)
+    assert social.stored_messages(differential["backup_id"]) == ordered(open_message, *messages)
     assert social.open_at(differential["backup_id"]) == {"t3"}
     assert (differential["carried"], differential["open_transactions"]) == (1, 1)
 
@@ -364,7 +364,7 @@ def test_the_command_needs_no_spark_and_returns_exit_codes(
         monkeypatch.setattr(f"lakebackup_jobs.{user}.spark_session", None)
     cli = Commands(capsys)
     command = ["backup", "queue", "social", "--pattern", social.delta, "--pattern", social.journal]
-    command += ["--bootstrap-server", social.bootstrap, "--repo", str(social.place)]
+    command += ["--bootstrap-server", social.bootstrap, "--repo", str(social.repo)]
     command += ["--engine-schema", str(social.schema), "--engine-config", str(social.config), "--json"]
     snapshot_flags = ("--snapshot-folder", str(social.snapshot))
     social.send(social.delta)
@@ -376,13 +376,13 @@ def test_the_command_needs_no_spark_and_returns_exit_codes(
     result = json.loads(stdout.splitlines()[-1])
     assert (result["event"], result["kind"], result["entries"]) == ("result", "cumulative", 1)
     assert social.rows("SELECT note FROM backups WHERE number = 2") == [{"note": "hourly"}]
-    assert "queue_histories" in cli.out(*command, "--explain", "--mode", "incremental")
+    assert "queue_histories" in cli.output(*command, "--explain", "--mode", "incremental")
     truth.delete_records(social.bootstrap, social.delta, {0: 2})
     social.send(social.delta)
     truth.delete_records(social.bootstrap, social.delta, {0: 3})
     exit_code, stdout, stderr = cli.run(*command)
     assert (exit_code, "offsets [2, 3) were deleted" in stdout + stderr) == (9, True)
-    cli.out(*command, "--tid-header", "number", "--mode", "full", *snapshot_flags)
+    cli.output(*command, "--tid-header", "number", "--mode", "full", *snapshot_flags)
     social.send(social.delta)
     cli.fails(5, *command, "--tid-header", "number")
 
@@ -401,7 +401,7 @@ def test_a_differential_starts_with_the_messages_of_open_transactions(social: So
         social.send(social.delta, 0, "t1", "commit"),
     ]
     differential = social.backup("differential")
-    assert social.stored(differential["backup_id"]) == ordered(begin, change, *later_messages)
+    assert social.stored_messages(differential["backup_id"]) == ordered(begin, change, *later_messages)
     assert (differential["parent"], differential["kind"], differential["carried"]) == (
         full["backup_id"],
         "cumulative",
@@ -411,7 +411,7 @@ def test_a_differential_starts_with_the_messages_of_open_transactions(social: So
     # A second differential of the same full stores the same messages and the new one.
     last_message = social.send(social.journal)
     second_differential = social.backup("differential")
-    assert social.stored(second_differential["backup_id"]) == ordered(
+    assert social.stored_messages(second_differential["backup_id"]) == ordered(
         begin, change, *later_messages, last_message
     )
     assert second_differential["parent"] == full["backup_id"]
@@ -443,10 +443,10 @@ def test_the_end_of_a_transaction_may_be_in_another_partition(social: Social) ->
     social.send(social.delta, 1, "done", "commit")
     last_message = social.send(social.delta, 1)
     positions = {(social.delta, 0): (2, 0), (social.delta, 1): (1, 1), (social.journal, 0): (0, 0)}
-    social.tell(3, positions)
+    social.write_snapshot_json(3, positions)
     assert social.open_at(social.full()["backup_id"]) == {"open"}
-    assert social.stored(social.backup("differential")["backup_id"]) == ordered(begin, last_message)
-    social.tell(3, positions, open_transactions=["open"])
+    assert social.stored_messages(social.backup("differential")["backup_id"]) == ordered(begin, last_message)
+    social.write_snapshot_json(3, positions, open_transactions=["open"])
     assert social.open_at(social.full()["backup_id"]) == {"open"}
 
 
@@ -454,13 +454,13 @@ def test_messages_of_open_transactions_count_into_the_last_tid_of_a_snapshot(soc
     social.send(social.delta)
     open_message = social.send(social.delta, 0, "t1")
     positions = {(social.delta, 0): (2, 1), (social.delta, 1): (0, 0), (social.journal, 0): (0, 0)}
-    social.tell(1, positions)
+    social.write_snapshot_json(1, positions)
     with pytest.raises(Refused, match=r"last_tid 1, .*with tid 2") as error:
         social.full()
     assert "open transactions count too" in str(error.value.hint)
-    social.tell(2, positions)
+    social.write_snapshot_json(2, positions)
     assert social.full()["last_tid"] == 2
-    assert social.stored(social.backup("differential")["backup_id"]) == [open_message]
+    assert social.stored_messages(social.backup("differential")["backup_id"]) == [open_message]
 
 
 def test_a_snapshot_with_an_open_transaction_before_its_stated_position_is_refused(social: Social) -> None:
@@ -468,10 +468,10 @@ def test_a_snapshot_with_an_open_transaction_before_its_stated_position_is_refus
     social.send(social.delta)
     social.send(social.delta, 0, "t1")
     positions = {(social.delta, 0): (2, 1), (social.delta, 1): (1, 1), (social.journal, 0): (0, 0)}
-    social.tell(3, positions)
+    social.write_snapshot_json(3, positions)
     with pytest.raises(Refused, match=rf"t1 has one at offset 0 of topic {social.delta}, partition 1"):
         social.full()
-    social.tell(3, {**positions, (social.delta, 1): (1, 0)})
+    social.write_snapshot_json(3, {**positions, (social.delta, 1): (1, 0)})
     assert social.open_at(social.full()["backup_id"]) == {"t1"}
 
 
@@ -500,11 +500,11 @@ def test_messages_that_arrive_after_their_commit_are_committed(social: Social) -
     late_messages = [social.send(social.delta, 2, "t1", tid=4), social.send(social.delta, 0, "t1", tid=3)]
     messages += [*late_messages, social.send(social.delta, 0, "t6", "begin", tid=8)]
     second_backup = social.backup("incremental")
-    assert social.stored(second_backup["backup_id"]) == ordered(*late_messages, messages[-1])
+    assert social.stored_messages(second_backup["backup_id"]) == ordered(*late_messages, messages[-1])
     assert social.open_at(second_backup["backup_id"]) == {"t5", "t6"}
     restored_topics = {name: f"{name}-restored" for name in (social.delta, social.journal)}
     try:
-        put_back(social, "aside", maps=restored_topics, append=False)
+        restore(social, "aside", maps=restored_topics, append=False)
         restored_messages = [
             (name, record.partition, int(dict(record.headers)["tid"] or b""))
             for name, restored_topic in restored_topics.items()
@@ -538,7 +538,7 @@ def test_messages_deleted_during_a_backup_are_not_searched(
 
     monkeypatch.setattr(ending.Open, "suspects", suspects_after_deletion)
     incremental = social.backup("incremental")
-    assert social.stored(incremental["backup_id"]) == [late_message]
+    assert social.stored_messages(incremental["backup_id"]) == [late_message]
     assert social.open_at(incremental["backup_id"]) == set()
 
 
@@ -562,5 +562,5 @@ def test_a_full_drops_transactions_that_lost_messages(social: Social) -> None:
         social.warnings.getvalue()
     )
     message = social.send(social.delta)
-    assert social.stored(social.backup("differential")["backup_id"]) == ordered(kept_begin, message)
+    assert social.stored_messages(social.backup("differential")["backup_id"]) == ordered(kept_begin, message)
     assert deleted_begin[2] < kept_begin[2]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.support.lives import read_draft
-from tests.support.social import SCHEMA, Cut, Social, cut_off, ordered, put_back
+from tests.support.social import SCHEMA, Cut, Social, cut_off, ordered, restore
 
 from lakebackup.errors import Busy, Refused
 from lakebackup.storage import open_storage
@@ -14,7 +14,7 @@ from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.queues.backup.execute import QueueBackup
 from lakebackup_jobs.queues.backup.listing import Listing
-from lakebackup_jobs.queues.restore.restore_state import Done, RestoreState
+from lakebackup_jobs.queues.restore.restore_state import CompletedRestore, RestoreState
 from lakebackup_jobs.snapshots import backup as backup_snapshot
 from lakebackup_jobs.upkeep import policies
 
@@ -40,21 +40,21 @@ def test_an_interrupted_backup_is_completed_as_planned(
 
     with cut_off(monkeypatch, Listing, "put"):
         social.backup("differential")
-    draft = read_draft(open_storage(str(social.place)), "social", QueueBackup)
+    draft = read_draft(open_storage(str(social.repo)), "social", QueueBackup)
     assert draft is not None
     later_message = social.send(social.delta)
     social.config.write_text("engine: 5\n")
     next_backup = social.backup("differential")
     assert next_backup["ended"]["backup_id"] == draft.backup_id
-    assert social.stored(draft.backup_id) == [carried_message, message]
+    assert social.stored_messages(draft.backup_id) == [carried_message, message]
     # Messages since the interruption go into a backup of their own, whatever mode was requested.
     assert (next_backup["kind"], next_backup["parent"]) == ("differential", draft.backup_id)
-    assert social.stored(next_backup["backup_id"]) == [later_message]
+    assert social.stored_messages(next_backup["backup_id"]) == [later_message]
     configs = social.rows("SELECT path FROM files WHERE role = 'config' ORDER BY added_in")
-    texts = [(social.place / file["path"]).read_text() for file in configs]
+    texts = [(social.repo / file["path"]).read_text() for file in configs]
     assert texts == ["engine: 4\n", "engine: 4\n", "engine: 5\n"]
     assert len(social.rows("SELECT 1 AS one FROM backups WHERE source = 'social'")) == 3
-    assert read_draft(open_storage(str(social.place)), "social", QueueBackup) is None
+    assert read_draft(open_storage(str(social.repo)), "social", QueueBackup) is None
     assert not [path for path in social.tree() if "/seen/" in path]
 
 
@@ -85,7 +85,7 @@ def test_an_interrupted_full_resumes_once_its_snapshot_is_backed_up(
     social.send(social.delta)
     with cut_off(monkeypatch, Listing, "put"):
         social.full()
-    draft = read_draft(open_storage(str(social.place)), "social", QueueBackup)
+    draft = read_draft(open_storage(str(social.repo)), "social", QueueBackup)
     assert draft is not None
     social.send(social.delta)
     social.config.write_text("engine: 5\n")
@@ -94,11 +94,11 @@ def test_an_interrupted_full_resumes_once_its_snapshot_is_backed_up(
     assert (full["backup_id"], full["last_tid"]) == (draft.backup_id, 2)
     # The resumed backup holds the engine's files as they were when it began.
     files = social.rows("SELECT path FROM files WHERE role IN ('config', 'schema') ORDER BY role")
-    assert [(social.place / file["path"]).read_text() for file in files] == ["engine: 4\n", SCHEMA]
+    assert [(social.repo / file["path"]).read_text() for file in files] == ["engine: 4\n", SCHEMA]
     assert social.rows("SELECT version FROM queue_schemas") == [{"version": 1}]
     snapshots = social.rows("SELECT backup_id FROM backups WHERE source = 'social.snapshot'")
     assert snapshots == [{"backup_id": full["snapshot"]}]
-    assert social.stored(social.backup("differential")["backup_id"]) == [(social.delta, 0, 3)]
+    assert social.stored_messages(social.backup("differential")["backup_id"]) == [(social.delta, 0, 3)]
 
 
 def test_the_snapshot_of_a_discarded_full_is_no_longer_held(
@@ -114,9 +114,11 @@ def test_the_snapshot_of_a_discarded_full_is_no_longer_held(
     with cut_off(monkeypatch, Listing, "put"):
         social.full()
     snapshot = social.rows("SELECT backup_id FROM holds")[0]["backup_id"]
-    policies.hold(str(social.place), None, snapshot, reason="for the auditors")
+    policies.hold(str(social.repo), None, snapshot, reason="for the auditors")
     # The engine has replaced the snapshot.
-    social.tell(0, dict.fromkeys([(social.delta, 0), (social.delta, 1), (social.journal, 0)], (0, 0)))
+    social.write_snapshot_json(
+        0, dict.fromkeys([(social.delta, 0), (social.delta, 1), (social.journal, 0)], (0, 0))
+    )
     assert social.full()["snapshot"] != snapshot
     reasons = social.rows(f"SELECT reason FROM holds WHERE backup_id = '{snapshot}'")
     assert reasons == [{"reason": "for the auditors"}]
@@ -132,7 +134,7 @@ def test_a_snapshot_that_a_prune_deletes_before_the_hold_is_backed_up_again(
         snapshot = run_snapshot_backup(*arguments, **keywords)
         snapshot_ids.append(snapshot["backup_id"])
         if len(snapshot_ids) == 1:
-            writer = CatalogWriter(spark, str(social.place))
+            writer = CatalogWriter(spark, str(social.repo))
             writer.set_states(snapshot_ids, "deleted", actor="prune", reason="redundancy")
         return snapshot
 
@@ -159,7 +161,7 @@ def interrupt_restore(social: Social, monkeypatch: pytest.MonkeyPatch, modes: Se
     write = RestoreState.write
 
     def write_or_die(state: RestoreState, record: Any) -> None:
-        if not isinstance(record, Done):
+        if not isinstance(record, CompletedRestore):
             write(state, record)
             return
         for mode in modes:
@@ -172,7 +174,7 @@ def interrupt_restore(social: Social, monkeypatch: pytest.MonkeyPatch, modes: Se
     with monkeypatch.context() as patch:
         patch.setattr(RestoreState, "write", write_or_die)
         with pytest.raises(Cut):
-            put_back(social, "put back")
+            restore(social, "put back")
 
 
 def require_refused(social: Social, mode: str, *, dry_run: bool = False) -> None:
@@ -197,7 +199,7 @@ def test_no_backup_continues_an_unfinished_restore(social: Social, monkeypatch: 
     require_refused(social, "auto")
     require_refused(social, "incremental", dry_run=True)
     # Once the restore is complete, the next backup continues after it and stores each message once.
-    restored = put_back(social, "put back")
+    restored = restore(social, "put back")
     assert restored["resumed"]
     message = social.send(social.delta)
     incremental = social.backup("incremental")
@@ -205,10 +207,10 @@ def test_no_backup_continues_an_unfinished_restore(social: Social, monkeypatch: 
         restored["restore_id"],
         first_incremental["backup_id"],
     )
-    assert social.stored(incremental["backup_id"]) == [message]
+    assert social.stored_messages(incremental["backup_id"]) == [message]
     differential = social.backup("differential")
     assert differential["parent"] == full["backup_id"]
-    assert social.stored(differential["backup_id"]) == ordered(*messages, message)
+    assert social.stored_messages(differential["backup_id"]) == ordered(*messages, message)
 
 
 @pytest.mark.long
@@ -230,7 +232,7 @@ def test_only_a_full_is_possible_after_an_abandoned_restore(
     for mode in ("incremental", "differential"):
         backup = social.backup(mode)
         assert (backup["parent"], backup["last_tid"]) == (full["backup_id"], 2)
-        assert social.stored(backup["backup_id"]) == [message]
+        assert social.stored_messages(backup["backup_id"]) == [message]
 
 
 @pytest.mark.long
@@ -252,7 +254,7 @@ def test_a_watermark_that_the_catalog_does_not_know_is_refused(social: Social) -
     assert (full["last_tid"], social.open_at(full["backup_id"])) == (21, {"t2"})
     message = social.send(social.delta, 0, "t2", "commit", tid=22)
     incremental = social.backup("incremental")
-    assert social.stored(incremental["backup_id"]) == [(social.delta, 0, 21), message]
+    assert social.stored_messages(incremental["backup_id"]) == [(social.delta, 0, 21), message]
 
 
 @pytest.mark.long
@@ -261,16 +263,20 @@ def test_a_snapshot_of_a_restored_engine_may_end_before_the_watermark(social: So
     first_full = social.full()
     message = social.send(social.delta)
     social.backup("incremental")
-    restored = put_back(social, "put back")
-    social.tell(0, {(social.delta, 0): (1, 1), (social.delta, 1): (0, 0), (social.journal, 0): (0, 0)})
+    restored = restore(social, "put back")
+    social.write_snapshot_json(
+        0, {(social.delta, 0): (1, 1), (social.delta, 1): (0, 0), (social.journal, 0): (0, 0)}
+    )
     social.full()
     later_message = social.send(social.delta)
     for mode in ("incremental", "differential"):
         backup = social.backup(mode)
-        assert social.stored(backup["backup_id"]) == [message, later_message]
+        assert social.stored_messages(backup["backup_id"]) == [message, later_message]
     assert restored["full"] == first_full["backup_id"]
     # A snapshot from before the restore belongs to the abandoned history.
-    social.tell(0, {(social.delta, 0): (0, 0), (social.delta, 1): (0, 0), (social.journal, 0): (0, 0)})
+    social.write_snapshot_json(
+        0, {(social.delta, 0): (0, 0), (social.delta, 1): (0, 0), (social.journal, 0): (0, 0)}
+    )
     social.full()
     with pytest.raises(Refused, match=restored["restore_id"]):
         social.backup("incremental")

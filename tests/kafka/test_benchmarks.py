@@ -25,7 +25,7 @@ from tests.benchmarks import (
 from tests.benchmarks.measure import Cost, MeasuringError, Sample
 from tests.benchmarks.ours import Session
 from tests.benchmarks.queue_load import TRANSACTION, messages
-from tests.benchmarks.queue_writers import Told, effect, writing
+from tests.benchmarks.queue_writers import WriterNotes, effect, writing
 from tests.benchmarks.queues import CONSUMER, COPY, DIFFERENTIAL, FULL, INCREMENTAL, PART, Ratio
 from tests.benchmarks.warm import Living
 
@@ -38,29 +38,37 @@ def figures(table: str) -> dict[str, list[float]]:
     rows = [line.split("|")[1:-1] for line in table.splitlines() if line.startswith("| ")]
     return {
         name.strip(): [
-            float(found.replace(",", ""))
+            float(number.replace(",", ""))
             for cell in cells
-            for found in re.findall(r"\d[\d,]*(?:\.\d+)?", cell)
+            for number in re.findall(r"\d[\d,]*(?:\.\d+)?", cell)
         ]
         for name, *cells in rows
     }
 
 
 def test_a_load_has_whole_transactions_and_tids_that_rise() -> None:
-    places = [("d", 0), ("d", 1), ("j", 0)]
-    found = list(islice(messages(places, 10), TRANSACTION * 12))
-    tids = [int(dict(headers)["tid"]) for _, _, _, headers in found]
-    assert tids == list(range(11, 11 + len(found)))
-    assert {place for place, *_ in found} == set(places)
-    runs = [found[at : at + TRANSACTION] for at in range(0, len(found), TRANSACTION)]
+    partitions = [("d", 0), ("d", 1), ("j", 0)]
+    load_messages = list(islice(messages(partitions, 10), TRANSACTION * 12))
+    tids = [int(dict(headers)["tid"]) for _, _, _, headers in load_messages]
+    assert tids == list(range(11, 11 + len(load_messages)))
+    assert {partition for partition, *_ in load_messages} == set(partitions)
+    runs = [load_messages[first : first + TRANSACTION] for first in range(0, len(load_messages), TRANSACTION)]
     for run in runs[0::2]:
         assert not any("transaction" in dict(headers) for *_, headers in run)
     names = set()
     for run in runs[1::2]:
-        told = [dict(headers) for *_, headers in run]
-        assert len({one["transaction"] for one in told}) == len({place for place, *_ in run}) == 1
-        assert [one["kind"] for one in told] == [b"begin", *[b"write"] * (TRANSACTION - 2), b"commit"]
-        names.add(told[0]["transaction"])
+        run_headers = [dict(headers) for *_, headers in run]
+        assert (
+            len({fields["transaction"] for fields in run_headers})
+            == len({partition for partition, *_ in run})
+            == 1
+        )
+        assert [fields["kind"] for fields in run_headers] == [
+            b"begin",
+            *[b"write"] * (TRANSACTION - 2),
+            b"commit",
+        ]
+        names.add(run_headers[0]["transaction"])
     assert len(names) == len(runs) // 2
 
 
@@ -68,12 +76,12 @@ def test_the_effect_on_writers_compares_pauses_of_spans_that_are_as_long() -> No
     # 20 messages in each twentieth of a second of the first eight, 5 from then on.
     ticks = {tick: 20 if tick < 160 else 5 for tick in range(240)}
     pauses = [(0.5, 0.6), (2.9, 3.2), (4.1, 4.3), (7.9, 8.4), (11.0, 11.1)]
-    other = Told(ticks, [(6.5, 6.6)])
-    found = effect([Told(ticks, pauses), other], (0.0, 8.0), (8.0, 10.0))
-    assert (found.seconds, found.alone, found.during) == (2.0, 800, 200)
+    second_writer = WriterNotes(ticks, [(6.5, 6.6)])
+    act_effect = effect([WriterNotes(ticks, pauses), second_writer], (0.0, 8.0), (8.0, 10.0))
+    assert (act_effect.seconds, act_effect.without_backup, act_effect.during) == (2.0, 800, 200)
     # Of [0, 2), [2, 4), [4, 6), [6, 8): 0.1, 0.3, 0.2 and 0.5 s.
-    assert found.pause_alone == pytest.approx(0.25)
-    assert found.pause_during == pytest.approx(0.5)
+    assert act_effect.pause_alone == pytest.approx(0.25)
+    assert act_effect.pause_during == pytest.approx(0.5)
 
 
 @pytest.fixture
@@ -81,21 +89,21 @@ def every_round_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measure, "UNCOUNTED", 0)
 
 
-class Here:
+class LocalPlace:
     """The session of a benchmark in this process: no JVM is started."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._living = Living(spark)
 
     def run(self, words: Sequence[object]) -> Sample:
-        said = self.ask(*words)
-        return Sample(Cost(said["seconds"], 1.0, 1), 0, said)
+        report = self.ask(*words)
+        return Sample(Cost(report["seconds"], 1.0, 1), 0, report)
 
     def ask(self, *words: object) -> dict[str, Any]:
-        said = self._living.answer([str(word) for word in words])
-        if "code" in said:
-            raise MeasuringError(said["code"])
-        return said
+        report = self._living.answer([str(word) for word in words])
+        if "code" in report:
+            raise MeasuringError(report["code"])
+        return report
 
 
 @pytest.mark.spark
@@ -106,11 +114,11 @@ def test_every_other_case_has_figures(
     spark: SparkSession, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No other test sees that what a benchmark names or calls has moved. Real sessions are below."""
-    here = Here(spark)
+    session = LocalPlace(spark)
     monkeypatch.setattr(verb, "reporter", verb.reporter)  # a session replaces it
-    monkeypatch.setattr(ours, "cold", lambda _: here.run)
+    monkeypatch.setattr(ours, "cold", lambda _: session.run)
     for module in (memory, __main__):
-        monkeypatch.setattr(module, "Session", lambda _: nullcontext(here))
+        monkeypatch.setattr(module, "Session", lambda _: nullcontext(session))
     monkeypatch.setattr(cost, "UNITS", (1, 2))
     monkeypatch.setattr(changelog_rpo, "RATES", (1000,))
     monkeypatch.setattr(growth_data, "FLUSHES_A_DAY", 12)
@@ -121,11 +129,11 @@ def test_every_other_case_has_figures(
     ]
     small = ("--runs", "1", "--scale", "0.001", "--days", "1", "--weeks", "1")
     code = __main__.main([*cases, *small])
-    out, err = capfd.readouterr()
-    assert code == 0, out[-4000:] + err
-    assert f"| {measure.FAILED} " not in out, err
+    output, err = capfd.readouterr()
+    assert code == 0, output[-4000:] + err
+    assert f"| {measure.FAILED} " not in output, err
     # Backups and restores of two sizes, merges of both, growth of logs and of removals.
-    assert out.count("\n### ") == len(cases) + 4
+    assert output.count("\n### ") == len(cases) + 4
 
 
 @pytest.fixture(scope="module")
@@ -139,14 +147,16 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
 @pytest.mark.long
 @pytest.mark.usefixtures("every_round_counts")
 def test_full_and_differential(broker: Broker, session: Session, tmp_path: Path) -> None:
-    found = figures(Ratio(broker, session, tmp_path / "ratio", 20_000_000).rounds(1))
+    table_figures = figures(Ratio(broker, session, tmp_path / "ratio", 20_000_000).rounds(1))
     for name, changed in ((PART, 0.02), (DIFFERENTIAL, 0.2), (INCREMENTAL, 0.2)):
-        assert found[name][0] == pytest.approx(changed, abs=0.03)
-        assert found[f"{CONSUMER}, {'0.1' if name == PART else '1'} %"][0] == pytest.approx(changed, abs=0.03)
-        assert min(found[name][1:]) > 0
+        assert table_figures[name][0] == pytest.approx(changed, abs=0.03)
+        assert table_figures[f"{CONSUMER}, {'0.1' if name == PART else '1'} %"][0] == pytest.approx(
+            changed, abs=0.03
+        )
+        assert min(table_figures[name][1:]) > 0
     # What a full leaves is the store, as a copy's; what came in since is stored smaller than it was.
-    assert found[FULL][6] == pytest.approx(found[COPY][6], rel=0.1)
-    assert found[INCREMENTAL][6] < 1
+    assert table_figures[FULL][6] == pytest.approx(table_figures[COPY][6], rel=0.1)
+    assert table_figures[INCREMENTAL][6] < 1
 
 
 @pytest.mark.spark
@@ -156,12 +166,12 @@ def test_full_and_differential(broker: Broker, session: Session, tmp_path: Path)
 def test_writers(broker: Broker, session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(queue_writers, "ALONE_S", 1.0)
     monkeypatch.setattr(queue_writers, "WARM_S", 0.5)
-    found = figures(writing(broker, session, tmp_path / "writers", 10_000_000, 1))
-    assert set(found) - {"meanwhile", "---"} == {
+    table_figures = figures(writing(broker, session, tmp_path / "writers", 10_000_000, 1))
+    assert set(table_figures) - {"meanwhile", "---"} == {
         queue_writers.DIFFERENTIAL, queue_writers.FULL, queue_writers.COPY, queue_writers.CONSUMER
     }  # fmt: skip
-    for name in set(found) - {"meanwhile", "---"}:
-        seconds, alone, during, *_ = found[name]
+    for name in set(table_figures) - {"meanwhile", "---"}:
+        seconds, without_backup, during, *_ = table_figures[name]
         assert seconds > 0
-        assert alone > 100
+        assert without_backup > 100
         assert during > 0

@@ -15,7 +15,7 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec
 from tests.support import kafka_truth as truth
-from tests.support.chosen import chosen
+from tests.support.chosen import mark_long
 from tests.support.kafka_truth import Record, contents, produce
 from tests.support.servers import RETENTION_HOURS
 
@@ -25,7 +25,7 @@ from lakebackup.storage import ObjectWriter, open_storage
 from lakebackup_jobs.demo.broker import Broker
 from lakebackup_jobs.kafka.client import epochs
 from lakebackup_jobs.kafka.client.consume import copy_range
-from lakebackup_jobs.kafka.client.epochs import Logs, Place
+from lakebackup_jobs.kafka.client.epochs import LogEnd, Logs
 from lakebackup_jobs.runtime.child import free_port
 from lakebackup_jobs.targets.topics import SUSPENDED, Topics
 
@@ -90,7 +90,7 @@ def test_a_setting_that_kafka_refuses_is_a_clear_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("ending", chosen([signal.SIGINT, signal.SIGTERM], [signal.SIGTERM]))
+@pytest.mark.parametrize("ending", mark_long([signal.SIGINT, signal.SIGTERM], [signal.SIGTERM]))
 def test_the_command_runs_until_it_receives_a_signal(tmp_path: Path, ending: signal.Signals) -> None:
     port = free_port()
     with subprocess.Popen(
@@ -107,7 +107,7 @@ def test_the_command_runs_until_it_receives_a_signal(tmp_path: Path, ending: sig
 def test_settings_in_force_are_reported_with_their_origin(broker: Broker, topic: Callable[..., str]) -> None:
     name = topic(**{"segment.ms": "777777"})
     topics = Topics({"bootstrap.servers": broker.bootstrap})
-    topics.alter_settings(name, put={}, drop=["retention.ms"])
+    topics.alter_settings(name, overrides={}, drop=["retention.ms"])
     retention_ms = str(RETENTION_HOURS * 3_600_000)
 
     (topic_state,) = topics.describe([name])
@@ -117,16 +117,16 @@ def test_settings_in_force_are_reported_with_their_origin(broker: Broker, topic:
     assert topic_state.effective == truth.settings(broker.bootstrap, name)
 
     # The brokers' settings are also reported while the topic overrides them.
-    topics.alter_settings(name, put=SUSPENDED)
+    topics.alter_settings(name, overrides=SUSPENDED)
     broker_settings = {"retention.ms": retention_ms, "retention.bytes": "-1", "cleanup.policy": "delete"}
     assert topics.retention_of_brokers() == broker_settings
 
 
-LastFiles = dict[BackupEnd, Place]
+LastFiles = dict[BackupEnd, LogEnd]
 
 
 def logs(broker: Broker, last_files: LastFiles | None = None, **config: str) -> Logs:
-    def find_files(backup_ends: Collection[BackupEnd]) -> Mapping[BackupEnd, Place]:
+    def find_files(backup_ends: Collection[BackupEnd]) -> Mapping[BackupEnd, LogEnd]:
         return {end: file for end, file in (last_files or {}).items() if end in backup_ends}
 
     return Logs({"bootstrap.servers": broker.bootstrap, **config}, find_files)
@@ -143,7 +143,7 @@ def write(broker: Broker, topic: str, *values: bytes | None) -> None:
     truth.produce(broker.bootstrap, topic, records)
 
 
-def copy_records(broker: Broker, topic: str, folder: Path, end: int, codec: str) -> Place:
+def copy_records(broker: Broker, topic: str, folder: Path, end: int, codec: str) -> LogEnd:
     """Copy partition 0 of a topic, from offset 0 to `end`, into a data file."""
     storage = open_storage(str(folder))
     writers: list[ObjectWriter] = []
@@ -155,7 +155,7 @@ def copy_records(broker: Broker, topic: str, folder: Path, end: int, codec: str)
     config = {"bootstrap.servers": broker.bootstrap}
     (stats,) = copy_range(config, topic, 0, 0, end, new_file, codec=codec)
     writers[0].commit("file.avro")
-    return Place(storage, "file.avro", stats.bytes, stats.end_position)
+    return LogEnd(storage, "file.avro", stats.bytes, stats.end_position)
 
 
 def test_the_log_reports_where_an_epoch_ends(broker: Broker, topic: Callable[..., str]) -> None:
@@ -176,7 +176,7 @@ def test_the_log_reports_where_an_epoch_ends(broker: Broker, topic: Callable[...
     }
 
 
-@pytest.mark.parametrize("codec", chosen(["null", "zstandard"], ["null"]))
+@pytest.mark.parametrize("codec", mark_long(["null", "zstandard"], ["null"]))
 def test_the_last_record_of_a_backup_is_compared_with_the_log(
     broker: Broker, topic: Callable[..., str], tmp_path: Path, codec: str
 ) -> None:

@@ -23,7 +23,7 @@ from confluent_kafka.admin import AdminClient
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 from tests.support import kafka_truth as truth
-from tests.support.chains import PARTITIONS, Held, Made, Mode, Model, Taken, until
+from tests.support.chains import PARTITIONS, ExpectedBackup, Mode, Model, ModelBackup, Records, until
 from tests.support.faults import Steps
 from tests.support.kafka_truth import Record
 from tests.support.lives import dying, live, read_draft
@@ -97,7 +97,7 @@ class Chains(RuleBasedStateMachine):
         self.admin = AdminClient({"bootstrap.servers": lab.bootstrap})
         self.topic = f"chains-{uuid4().hex[:8]}"
         self.model = Model()
-        self.interrupted: tuple[str, Made] | None = None
+        self.interrupted: tuple[str, ExpectedBackup] | None = None
         self.unmarked: tuple[object, str] | None = (
             None  # the request and the id of a backup that lacks its marker only
         )
@@ -144,11 +144,11 @@ class Chains(RuleBasedStateMachine):
         self, records: list[Record], level: int | None, parent_index: int, cumulative: bool
     ) -> None:
         self.produce(records)
-        parent = self.model.taken[parent_index % len(self.model.taken)] if self.model.taken else None
+        parent = self.model.backups[parent_index % len(self.model.backups)] if self.model.backups else None
         self.run_backup("incr-accu" if cumulative else "incr-diff", level, parent, "full", None)
 
     def run_backup(
-        self, mode: Mode, level: int | None, parent: Taken | None, on_gap: str, dies: str | None
+        self, mode: Mode, level: int | None, parent: ModelBackup | None, on_gap: str, dies: str | None
     ) -> None:
         error: Exception | None = None
         with self.dying(dies) as steps:
@@ -195,22 +195,26 @@ class Chains(RuleBasedStateMachine):
             self.interrupted = draft.backup_id, expected
         self.check()
 
-    def add(self, row: dict[str, Any], backup: Made) -> None:
+    def add(self, row: dict[str, Any], backup: ExpectedBackup) -> None:
         parent = backup.parent
         expected_columns = (backup.kind, backup.level, parent and parent.backup_id, backup.entries)
         assert tuple(row[n] for n in ("kind", "level", "parent", "entries")) == expected_columns
-        number = 1 + max((t.number for t in self.model.taken), default=0)
-        assert (row["number"], row["place"], row["parent_place"]) == (number, number, parent and parent.place)
+        number = 1 + max((t.number for t in self.model.backups), default=0)
+        assert (row["number"], row["place"], row["parent_place"]) == (
+            number,
+            number,
+            parent and parent.position,
+        )
         base = parent.base if parent else row["backup_id"]
-        self.model.holes += [(gap_start_ts, row["end_ts"]) for gap_start_ts in backup.after]
-        self.model.taken.append(
-            Taken(
-                row["backup_id"], number, number, parent.place if parent else 0, base, backup.level,
-                backup.kind, row["end_ts"], backup.ends, backup.held, backup.over,
+        self.model.holes += [(gap_start_ts, row["end_ts"]) for gap_start_ts in backup.gap_start_ts]
+        self.model.backups.append(
+            ModelBackup(
+                row["backup_id"], number, number, parent.position if parent else 0, base, backup.level,
+                backup.kind, row["end_ts"], backup.ends, backup.records, backup.over,
             )
         )  # fmt: skip
 
-    @precondition(lambda self: self.model.taken)
+    @precondition(lambda self: self.model.backups)
     @rule(partition=st.integers(0, PARTITIONS - 1), quarters=st.integers(1, 4))
     def purge(self, partition: int, quarters: int) -> None:
         log = self.model.logs[partition]
@@ -219,14 +223,14 @@ class Chains(RuleBasedStateMachine):
             truth.delete_records(self.lab.bootstrap, self.topic, {partition: low})
             log.low = low
 
-    @precondition(lambda self: len(self.model.taken) > 1)
+    @precondition(lambda self: len(self.model.backups) > 1)
     @rule(
         level=st.sampled_from([1, 2, 2, 3]),
         until_index=st.none() | indexes,
         dies=st.none() | st.none() | st.sampled_from(MERGE_DIES),
     )
     def merge(self, level: int, until_index: int | None, dies: str | None) -> None:
-        backups = self.model.taken
+        backups = self.model.backups
         last_member = backups[until_index % len(backups)] if until_index is not None else None
         members = self.model.merged(level, last_member)
         refused = False
@@ -246,15 +250,15 @@ class Chains(RuleBasedStateMachine):
             assert steps.dead
         self.check()
 
-    def add_merge(self, row: dict[str, Any], level: int, members: list[Taken]) -> None:
+    def add_merge(self, row: dict[str, Any], level: int, members: list[ModelBackup]) -> None:
         first_member, last_member = members[0], members[-1]
-        parent = [t for t in self.model.path(last_member) or () if t.place == first_member.parent_place]
+        parent = [t for t in self.model.path(last_member) or () if t.position == first_member.parent_place]
         is_next_level = bool(parent) and parent[0].level == level - 1
         kind = "full" if not parent else "differential" if is_next_level else "cumulative"
         merge = replace(
             last_member,
             backup_id=row["backup_id"],
-            number=1 + max(t.number for t in self.model.taken),
+            number=1 + max(t.number for t in self.model.backups),
             parent_place=first_member.parent_place,
             base=last_member.base if parent else row["backup_id"],
             level=level - 1,
@@ -264,9 +268,9 @@ class Chains(RuleBasedStateMachine):
             getattr(merge, name) for name in ("number", "kind", "level", "base", "place", "end_ts")
         ]
         assert row["parent"] == (parent[0].backup_id if parent else None)
-        self.model.taken.append(merge)
+        self.model.backups.append(merge)
 
-    @precondition(lambda self: self.model.taken)
+    @precondition(lambda self: self.model.backups)
     @rule(fulls=st.sampled_from([None, 1, 1, 2]), index=indexes, hold=st.booleans())
     def policy(self, fulls: int | None, index: int, hold: bool) -> None:
         """Change what must stay: the number of fulls, and whether one backup is on hold."""
@@ -276,29 +280,29 @@ class Chains(RuleBasedStateMachine):
             removed = fulls is None
             writer.record(Policy(source="lab", at=now_us, actor="me", redundancy=fulls, removed=removed))
             self.model.redundancy = fulls
-        backup_id = self.model.taken[index % len(self.model.taken)].backup_id
-        if hold != (backup_id in self.model.kept) and backup_id not in self.model.leaving:
+        backup_id = self.model.backups[index % len(self.model.backups)].backup_id
+        if hold != (backup_id in self.model.held_ids) and backup_id not in self.model.leaving:
             writer.record(
                 Hold(
                     backup_id=backup_id, source="lab", at=now_us, actor="me", reason="why", released=not hold
                 )
             )
-            self.model.kept ^= {backup_id}
+            self.model.held_ids ^= {backup_id}
 
-    @precondition(lambda self: len(self.model.taken) > 1)
+    @precondition(lambda self: len(self.model.backups) > 1)
     @rule(days=st.sampled_from([None, None, 0]), dies=st.none() | st.sampled_from(PRUNE_DIES))
     def prune(self, days: int | None, dies: str | None) -> None:
         staying = self.model.staying(days)
         planned = {b["backup_id"] for b in self.lab.prune(days=days, delete=False)["backups"]}
         assert not planned & staying
-        deleted_before = {backup.backup_id for backup in self.model.taken if backup.gone}
+        deleted_before = {backup.backup_id for backup in self.model.backups if backup.is_deleted}
         with self.dying(dies) as steps:
             self.lab.prune(days=days)
         deleted = {
             row["backup_id"] for row in self.sql("SELECT backup_id FROM backups WHERE state = 'deleted'")
         }
-        for backup in self.model.taken:
-            backup.gone = backup.backup_id in deleted
+        for backup in self.model.backups:
+            backup.is_deleted = backup.backup_id in deleted
         assert deleted <= planned | self.model.leaving | deleted_before
         if steps.dead:
             storage = open_storage(str(self.lab.folder))
@@ -316,7 +320,7 @@ class Chains(RuleBasedStateMachine):
             }
             assert stored_paths == {row["path"] for row in self.sql("SELECT path FROM files")}
 
-    @precondition(lambda self: self.model.taken)
+    @precondition(lambda self: self.model.backups)
     @rule(
         point_index=indexes,
         offset_ms=st.sampled_from([-1, 0, 0, 1]),
@@ -337,7 +341,9 @@ class Chains(RuleBasedStateMachine):
                 .to_pylist()
             )
             expected = [
-                (partition, offset) for partition, records in enumerate(point.held) for offset, _ in records
+                (partition, offset)
+                for partition, records in enumerate(point.records)
+                for offset, _ in records
             ]
             assert sorted((r["partition"], r["kafka_offset"]) for r in rows) == expected
         else:
@@ -351,7 +357,7 @@ class Chains(RuleBasedStateMachine):
         request = RestoreRequest(
             destination=str(self.lab.folder), target="dir:x", topics=(self.topic,), to_ts=to_ts
         )
-        expected = self.model.at(to_ts)
+        expected = self.model.restore_at(to_ts)
         if expected is None:
             with pytest.raises(Refused):
                 plan_restore(request, reader)
@@ -391,11 +397,11 @@ class Chains(RuleBasedStateMachine):
             covers_to = point.end_ts - bool(next_point and next_point.end_ts == point.end_ts)
             assert covers[point.backup_id] == (covers_from, covers_to)
             covers_from = covers_to
-            assert self.rows_of(paths[point.backup_id]) == point.held, point.number
+            assert self.rows_of(paths[point.backup_id]) == point.records, point.number
 
-    def rows_of(self, paths: Any) -> Held:
+    def rows_of(self, paths: Any) -> Records:
         """The records of data files by partition, decoded by fastavro alone."""
-        records: Held = [[] for _ in range(PARTITIONS)]
+        records: Records = [[] for _ in range(PARTITIONS)]
         for path in paths:
             for offset, record in self.read_file(self.lab.folder / path):
                 records[record.partition].append((offset, record))
@@ -416,7 +422,7 @@ class Chains(RuleBasedStateMachine):
 
     def new_backups(self) -> list[dict[str, Any]]:
         """The catalog's rows of backups that the model does not know yet."""
-        known_ids = {backup.backup_id for backup in self.model.taken}
+        known_ids = {backup.backup_id for backup in self.model.backups}
         if not (self.lab.folder / "catalog").exists():
             return []
         rows = self.sql("SELECT * FROM backups ORDER BY number")
@@ -434,7 +440,7 @@ class Chains(RuleBasedStateMachine):
         """Restore the middle restore point into a folder, and compare its records with the model's."""
         points = self.model.points()
         to_ts = points[len(points) // 2].end_ts
-        expected = self.model.at(to_ts)
+        expected = self.model.restore_at(to_ts)
         assert expected is not None
         target = self.folder / "out"
         self.lab.restore(
@@ -444,7 +450,7 @@ class Chains(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         try:
-            if self.model.taken:
+            if self.model.backups:
                 self.check_time(None)
                 self.restore_and_compare()
         finally:
@@ -476,9 +482,9 @@ def test_a_chain_with_a_gap_a_branch_a_merge_and_an_interrupted_prune(life: Chai
     life.backup([record(0)], "incr-diff", 2, "full", None)
     life.backup_from([record(1)], 2, 2, cumulative=False)
     life.merge(2, 3, None)
-    assert len(model.taken) == 5, "it was refused: a later backup goes on from what is before it"
+    assert len(model.backups) == 5, "it was refused: a later backup goes on from what is before it"
     life.merge(2, None, None)
-    assert [t.kind for t in model.taken] == ["full", "full"] + 3 * ["differential"] + ["cumulative"]
+    assert [t.kind for t in model.backups] == ["full", "full"] + 3 * ["differential"] + ["cumulative"]
     for point in model.points():
         for shift in (-1, 0, 1):
             life.check_time(point.end_ts + shift)
@@ -489,9 +495,9 @@ def test_a_chain_with_a_gap_a_branch_a_merge_and_an_interrupted_prune(life: Chai
     life.prune(None, "put audit")
     assert model.leaving
     with pytest.raises(Refused, match="was interrupted while it deleted backup"):
-        policies.hold(str(life.lab.folder), None, model.taken[1].backup_id, reason="too late")
+        policies.hold(str(life.lab.folder), None, model.backups[1].backup_id, reason="too late")
     life.backup_from([record(1)], 1, 1, cumulative=False)
-    assert len(model.taken) == 7, "nothing goes on from what a prune has begun to delete"
+    assert len(model.backups) == 7, "nothing goes on from what a prune has begun to delete"
     life.prune(None, None)
     first, second = model.points()
     life.check_time((first.end_ts + second.end_ts) // 2)

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from tests.support import kafka_truth as truth
 from tests.support.command_line import Commands
-from tests.support.compacted import CLEANED, FILLER, Latest, clean, latest, put, stored
+from tests.support.compacted import CLEANED, FILLER, Latest, clean, latest, produce_pairs, restored_records
 from tests.support.faults import Killed, Steps, expire_leases, watched
 from tests.support.kafka_truth import Record
 from tests.support.lives import dying, live
@@ -45,7 +45,7 @@ def restore_latest(lab: Lab, name: str, tmp_path: Path, **changes: Any) -> Lates
     """Restore a topic into a folder. Returns the latest value of each key, without the test's own filler."""
     target = tmp_path / f"out-{len(list(tmp_path.glob('out-*')))}"
     lab.restore(name, target=f"dir:{target}", **changes)
-    return without_filler(latest(stored(target / "topics" / name)))
+    return without_filler(latest(restored_records(target / "topics" / name)))
 
 
 def without_filler(values: Latest) -> Latest:
@@ -69,10 +69,12 @@ def test_a_key_deleted_between_two_backups_does_not_come_back(
     lab: Lab, topic: MakeTopic, tmp_path: Path
 ) -> None:
     name = topic("deleted", partitions=2, **CLEANED, **{"delete.retention.ms": "300"})
-    put(lab.bootstrap, name, [(partition, b"k%d" % i, b"v") for partition in range(2) for i in range(5)])
+    produce_pairs(
+        lab.bootstrap, name, [(partition, b"k%d" % i, b"v") for partition in range(2) for i in range(5)]
+    )
     lab.backup(name)
-    put(lab.bootstrap, name, [(0, b"k1", None), (1, b"k2", b"new")])
-    clean(lab.bootstrap, name, 2, gone=lambda r: (r.partition, r.key) == (0, b"k1"))
+    produce_pairs(lab.bootstrap, name, [(0, b"k1", None), (1, b"k2", b"new")])
+    clean(lab.bootstrap, name, 2, is_cleaned=lambda r: (r.partition, r.key) == (0, b"k1"))
     backup = lab.backup(name)
     assert (backup["kind"], backup["generations"]) == (
         "differential",
@@ -93,8 +95,10 @@ def test_compact_keeps_the_latest_record_of_each_key(lab: Lab, topic: MakeTopic,
     last_backup: dict[str, Any] = {}
     values_by_end: dict[int, Latest] = {}
     for cycle in range(3):
-        put(lab.bootstrap, name, [(i % 2, b"k%d" % (i % 7), b"%d-%d" % (cycle, i)) for i in range(50)])
-        put(lab.bootstrap, plain_topic, [(0, b"k", b"v")])
+        produce_pairs(
+            lab.bootstrap, name, [(i % 2, b"k%d" % (i % 7), b"%d-%d" % (cycle, i)) for i in range(50)]
+        )
+        produce_pairs(lab.bootstrap, plain_topic, [(0, b"k", b"v")])
         last_backup = lab.backup(name, plain_topic, growth=100)
         values_by_end[last_backup["end_ts"]] = latest_in_kafka(lab, name)
     expected = latest_in_kafka(lab, name)
@@ -123,7 +127,7 @@ def test_compact_keeps_the_latest_record_of_each_key(lab: Lab, topic: MakeTopic,
     ]
 
     # The next backup continues where the backup before the compaction ended, in the new generation.
-    put(lab.bootstrap, name, [(0, b"k0", None), (1, b"new", b"1")])
+    produce_pairs(lab.bootstrap, name, [(0, b"k0", None), (1, b"new", b"1")])
     next_backup = lab.backup(name, growth=100)
     assert (next_backup["kind"], next_backup["entries"], next_backup["parent"]) == (
         "differential",
@@ -188,7 +192,7 @@ def test_compact_drops_tombstones_only_when_they_are_old(lab: Lab, topic: MakeTo
     assert lab.compact()["kept_entries"] == 2
     target = tmp_path / "kept"
     lab.restore(name, target=f"dir:{target}")
-    assert [(r.key, r.value) for r in stored(target / "topics" / name)] == [
+    assert [(r.key, r.value) for r in restored_records(target / "topics" / name)] == [
         (b"young", None),
         (b"back", b"again"),
     ]
@@ -199,9 +203,9 @@ def test_a_gap_before_a_compaction_is_a_gap_in_the_compaction(
     lab: Lab, topic: MakeTopic, tmp_path: Path
 ) -> None:
     name = topic("gap", **{"cleanup.policy": "compact,delete"})
-    put(lab.bootstrap, name, [(0, b"k", b"%d" % i) for i in range(10)])
+    produce_pairs(lab.bootstrap, name, [(0, b"k", b"%d" % i) for i in range(10)])
     lab.backup(name)
-    put(lab.bootstrap, name, [(0, b"k", b"%d" % i) for i in range(10)])
+    produce_pairs(lab.bootstrap, name, [(0, b"k", b"%d" % i) for i in range(10)])
     truth.delete_records(lab.bootstrap, name, {0: 15})
     lab.backup(name, on_gap="continue", growth=100)
     lab.compact()
@@ -216,7 +220,7 @@ def test_a_killed_compaction_loses_nothing_and_the_next_one_completes(
 ) -> None:
     """The killed run leaves rows of files without a backup."""
     name = topic("killed", partitions=2, **{"cleanup.policy": "compact"})
-    put(lab.bootstrap, name, [(i % 2, b"k%d" % (i % 5), b"%d" % i) for i in range(40)])
+    produce_pairs(lab.bootstrap, name, [(i % 2, b"k%d" % (i % 5), b"%d" % i) for i in range(40)])
     lab.backup(name)
     expected = latest_in_kafka(lab, name)
     killing = watched(tmp_path / "steps", kill_at="commit backups")
@@ -237,9 +241,9 @@ def test_a_complete_generation_is_restorable_after_a_kill_at_any_step(
     job: str, lab: Lab, topic: MakeTopic, tmp_path: Path, empty_catalog: Path
 ) -> None:
     name = topic("killed", partitions=2, **CLEANED)
-    put(lab.bootstrap, name, [(i % 2, b"k%d" % (i % 5), b"%d" % i) for i in range(40)])
+    produce_pairs(lab.bootstrap, name, [(i % 2, b"k%d" % (i % 5), b"%d" % i) for i in range(40)])
     lab.backup(name)
-    put(lab.bootstrap, name, [(0, b"k0", None), (1, b"more", b"v")])
+    produce_pairs(lab.bootstrap, name, [(0, b"k0", None), (1, b"more", b"v")])
     clean(lab.bootstrap, name, 2)
     lab.backup(name, growth=100)
     expected = latest_in_kafka(lab, name)
@@ -261,7 +265,7 @@ def test_a_complete_generation_is_restorable_after_a_kill_at_any_step(
         return lab_copy, steps
 
     completed_lab, steps = run(None)
-    step_names = steps.taken()
+    step_names = steps.names()
     assert {"put data", "put part", "put manifest.json", "commit files", "commit backups"} <= set(step_names)
     for step in [*range(1, len(step_names)), "put lease source #3"]:
         assert run(step)[1].dead, step
@@ -272,19 +276,19 @@ def test_a_complete_generation_is_restorable_after_a_kill_at_any_step(
 def test_compact_on_the_command_line(lab: Lab, topic: MakeTopic, cli: Commands) -> None:
     name, plain_topic = topic("cli", **{"cleanup.policy": "compact"}), topic("plain")
     for topic_name in (name, plain_topic):
-        put(lab.bootstrap, topic_name, [(0, b"k", b"%d" % i) for i in range(5)])
+        produce_pairs(lab.bootstrap, topic_name, [(0, b"k", b"%d" % i) for i in range(5)])
     lab.make_catalog()
     repo = str(lab.folder)
     repo_flags = ("--repo", repo)
     command = ["backup", "topics", name, plain_topic, "--repo", repo, "--bootstrap-server", lab.bootstrap]
     command += ["--groups", "none"]
-    cli.told(*command)
-    plan = cli.told(*command, "--new-generation", "--dry-run")
+    cli.result(*command)
+    plan = cli.result(*command, "--new-generation", "--dry-run")
     assert plan["generations"] == [{"topic": name, "generation": 1, "because": "asked"}]
-    plan = cli.told("compact", *repo_flags, "--dry-run")
+    plan = cli.result("compact", *repo_flags, "--dry-run")
     assert (plan["dry_run"], plan["entries"], [t["topic"] for t in plan["topics"]]) == (True, 5, [name])
-    assert cli.told("compact", *repo_flags)["kept_entries"] == 1
-    assert "it has no new records since" in cli.out("compact", name, *repo_flags)
+    assert cli.result("compact", *repo_flags)["kept_entries"] == 1
+    assert "it has no new records since" in cli.output("compact", name, *repo_flags)
     assert "--all-keyed" in cli.fails(5, "compact", plain_topic, *repo_flags)
     cli.fails(3, "compact", "other", *repo_flags)
     cli.fails(3, "compact", "--repo", f"{repo}/nowhere")
@@ -336,7 +340,7 @@ class Compacted(RuleBasedStateMachine):
 
     @rule(changes=change_lists)
     def write(self, changes: list[tuple[int, bytes, bytes | None]]) -> None:
-        put(self.lab.bootstrap, self.topic, changes)
+        produce_pairs(self.lab.bootstrap, self.topic, changes)
         for partition, key, value in changes:
             if value is None:
                 self.latest.pop((partition, key), None)
@@ -349,7 +353,7 @@ class Compacted(RuleBasedStateMachine):
             self.lab.bootstrap,
             self.topic,
             PARTITIONS,
-            gone=(lambda r: r.value is None) if tombstones else None,
+            is_cleaned=(lambda r: r.value is None) if tombstones else None,
         )
 
     @rule(full=st.integers(0, 5), restart=st.integers(0, 2), growth=st.sampled_from([1.0, 2.0, 100.0]))
@@ -453,7 +457,7 @@ class Compacted(RuleBasedStateMachine):
     def _restore(self, to_ts: int | None) -> Latest:
         target = Path(tempfile.mkdtemp(dir=self.folder))
         self.lab.restore(self.topic, to_ts=to_ts, target=f"dir:{target}")
-        values = latest(stored(target / "topics" / self.topic))
+        values = latest(restored_records(target / "topics" / self.topic))
         return {key: value for key, value in values.items() if key[1] != FILLER}
 
     def teardown(self) -> None:

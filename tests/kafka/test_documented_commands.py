@@ -32,7 +32,7 @@ ELSEWHERE = ("python3 -m venv", "pip install")
 def test_every_command_works_as_written(
     broker: Broker, cli: Commands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    orders = Orders.on(broker.bootstrap)
+    orders = Orders.create(broker.bootstrap)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PWD", str(tmp_path))
     programs = set()

@@ -13,7 +13,7 @@ from confluent_kafka import ElectionType, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from tests.support import kafka_truth as truth
 from tests.support.clusters import Cluster
-from tests.support.faults import rows_of, shown
+from tests.support.faults import catalog_rows, rows_of
 from tests.support.following import Following, following, kinds, until_stored
 from tests.support.kafka_truth import Record
 from tests.support.runs import Lab, now_ms
@@ -60,10 +60,10 @@ def test_batches_are_backups_that_continue_each_other(
     copy_topic = topic("copy", partitions=2)
     lab.restore(name, maps={name: copy_topic})
     assert truth.contents(lab.bootstrap, copy_topic) == truth.contents(lab.bootstrap, name)
-    rows_before = shown(lab)
+    rows_before = catalog_rows(lab)
     (lab.folder / "catalog").rename(lab.folder.parent / "lost")
     rebuild(lab.spark, str(lab.folder))
-    for relation, rows in shown(lab).items():
+    for relation, rows in catalog_rows(lab).items():
         assert sorted(map(str, rows)) == sorted(map(str, rows_before[relation])), relation
 
 
@@ -100,9 +100,11 @@ def test_single_backups_and_following_continue_each_other(lab: Lab, topic: MakeT
 def test_following_includes_new_topics_and_partitions(lab: Lab, topic: MakeTopic) -> None:
     prefix = topic("grow")
     with following(lab, patterns=(f"{prefix}.*",)):
-        truth.until(lambda: len(shown(lab)["scopes"]) == 1, "the empty topic")
+        truth.until(lambda: len(catalog_rows(lab)["scopes"]) == 1, "the empty topic")
         truth.create_topic(lab.bootstrap, f"{prefix}-later", 3)
-        truth.until(lambda: {s["regions"] for s in shown(lab)["scopes"]} == {1, 3}, "the new empty topic")
+        truth.until(
+            lambda: {s["regions"] for s in catalog_rows(lab)["scopes"]} == {1, 3}, "the new empty topic"
+        )
     truth.delete_topic(lab.bootstrap, f"{prefix}-later")
 
 
@@ -120,7 +122,7 @@ def test_a_refused_backup_ends_following(lab: Lab, topic: MakeTopic) -> None:
         assert "--on-gap" in error.hint
     assert kinds(lab) == ["full"]
     with following(lab, name, on_gap="continue"):
-        truth.until(lambda: len(shown(lab)["gaps"]) == 1, "the gap")
+        truth.until(lambda: len(catalog_rows(lab)["gaps"]) == 1, "the gap")
     assert kinds(lab) == ["full", "log"]
 
 
@@ -382,7 +384,7 @@ def test_following_continues_after_a_disk_lost_records(single: tuple[Broker, Lab
     with following(lab, TOPIC) as run:
 
         def continued() -> bool:
-            assert not run.ended, str(run.ended[0])
+            assert not run.outcomes, str(run.outcomes[0])
             return states(lab) == {"complete": 2, "out_of_sync": 1}
 
         truth.until(continued, "it goes on", 180)

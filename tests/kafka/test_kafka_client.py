@@ -16,7 +16,7 @@ from typing import Any
 
 import fastavro
 import pytest
-from tests.support.chosen import chosen
+from tests.support.chosen import mark_long
 from tests.support.kafka_truth import (
     Record,
     contents,
@@ -117,7 +117,7 @@ def check_figures(file: bytes, figures: FileStats) -> None:
     assert figures.keys == key_filter.sealed(figures.sha256)
 
 
-@pytest.mark.parametrize("codec", chosen(CODECS, ["zstandard"]))
+@pytest.mark.parametrize("codec", mark_long(CODECS, ["zstandard"]))
 def test_every_part_of_a_record_survives(broker: Broker, topic: MakeTopic, codec: str) -> None:
     name = topic("nasty")
     produce(broker.bootstrap, name, EDGE_RECORDS * 12)
@@ -439,7 +439,7 @@ LARGE_MESSAGES, FULL_QUEUE = (40, 1_000_000, {}), (5000, 1000, {"queue.buffering
 
 @pytest.mark.parametrize(
     ("count", "size", "config"),
-    chosen([(3000, 10_000, {}), LARGE_MESSAGES, FULL_QUEUE], [LARGE_MESSAGES, FULL_QUEUE]),
+    mark_long([(3000, 10_000, {}), LARGE_MESSAGES, FULL_QUEUE], [LARGE_MESSAGES, FULL_QUEUE]),
 )
 def test_large_messages_and_a_full_queue_need_no_settings(
     broker: Broker, topic: MakeTopic, count: int, size: int, config: dict[str, str]

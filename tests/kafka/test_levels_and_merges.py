@@ -12,7 +12,7 @@ from unittest import mock
 import pytest
 from tests.support import kafka_truth as truth
 from tests.support.command_line import Commands
-from tests.support.compacted import put
+from tests.support.compacted import produce_pairs
 from tests.support.faults import Killed, expire_leases, watched
 from tests.support.kafka_truth import Record
 from tests.support.runs import Lab, now_ms
@@ -93,7 +93,7 @@ def test_backups_of_one_level_merge_and_then_all_become_a_full(
     def check() -> None:
         assert restore_records(lab, name, tmp_path) == records_by_end[max(records_by_end)]
 
-    put(lab.bootstrap, dropped_topic, [(0, b"k", b"v")])
+    produce_pairs(lab.bootstrap, dropped_topic, [(0, b"k", b"v")])
     back_up(name, dropped_topic)
     back_up(name, dropped_topic, mode="incr-diff", level=1)
     back_up(name, dropped_topic, mode="incr-diff", level=2)
@@ -174,7 +174,7 @@ def test_a_killed_merge_leaves_the_chain_restorable_and_the_next_merge_resumes(
                 lab_copy.merge(1)
             if not steps.dead:
                 return False
-        step_names = steps.taken()
+        step_names = steps.names()
         is_committed = "commit backups" in step_names[:-1]
         assert len(backups(lab_copy)) == 3 + is_committed, kill_at
         expire_leases(lab_copy.folder)
@@ -204,13 +204,13 @@ def test_merge_on_the_command_line(lab: Lab, topic: MakeTopic, cli: Commands) ->
     name = topic("cli")
     repo = str(lab.folder)
     merge_command = ("merge", "1", "--repo", repo)
-    put(lab.bootstrap, name, [(0, b"k", b"v")])
+    produce_pairs(lab.bootstrap, name, [(0, b"k", b"v")])
     lab.backup(name)
-    assert "no two backups of level 1" in cli.out(*merge_command)
-    put(lab.bootstrap, name, [(0, b"k", b"w")])
+    assert "no two backups of level 1" in cli.output(*merge_command)
+    produce_pairs(lab.bootstrap, name, [(0, b"k", b"w")])
     lab.backup(name)
     cli.fails(2, "merge", "0", "--repo", repo)
-    assert "merge_scopes" in cli.out(*merge_command, "--explain")
+    assert "merge_scopes" in cli.output(*merge_command, "--explain")
     cli.fails(3, *merge_command, "--backup", "2020")
     cli.fails(3, "merge", "1", "--repo", f"{repo}/nowhere")
     with Lease.acquire(open_storage(repo), "source-lab", "me"):
@@ -224,7 +224,7 @@ def test_merge_on_the_command_line(lab: Lab, topic: MakeTopic, cli: Commands) ->
     file.write_bytes(content)
     failed_query = "SELECT failed_run, failed_runs FROM status"
     assert lab.sql(failed_query) == [{"failed_run": "merge", "failed_runs": 1}]
-    result = cli.told(*merge_command)
+    result = cli.result(*merge_command)
     assert lab.sql(failed_query) == [{"failed_run": None, "failed_runs": 0}]
     assert (result["kind"], result["files"], result["made_files"], result["entries"]) == ("full", 2, 1, 2)
 

@@ -65,7 +65,9 @@ class Capture:
             Migration(version=n, name=name, applied_at=0) for n, name in enumerate(names("migrations"), 1)
         ]
         destination = destination_id(self.storage)
-        made_up.put(folder, [*migrations, Destination(destination=destination, uri="", created_at=0)])
+        made_up.write_catalog(
+            folder, [*migrations, Destination(destination=destination, uri="", created_at=0)]
+        )
         self.client = {"bootstrap.servers": bootstrap}
         self.destination, self.partitions = destination, partitions
         self.next_offsets = dict.fromkeys(range(partitions), 0)
@@ -143,7 +145,7 @@ class Capture:
             codec=job.codec,
         )
         manifest = sidecar.Manifest(backup=backup, positions=(), scopes=(), gaps=(), parts=len(rows))
-        CatalogWriter(None, str(self.folder)).commit_backup(self.storage, manifest, held=None)
+        CatalogWriter(None, str(self.folder)).commit_backup(self.storage, manifest, source_lease=None)
 
     def records(self, files: list[DataFile]) -> list[tuple[Any, ...]]:
         """The records of log files: (store, region, table, cf, op, key, value, start, commit, type)."""
@@ -199,12 +201,12 @@ def busy_feed() -> ChangeFeed:
     orders, items = feed.create_table("shop", "orders"), feed.create_table("shop", "items")
     for number in range(60):
         with feed.begin() as txn:
-            txn.put(orders, b"%d" % (number % 20), b"order " * (number % 9))
-            txn.put(items, b"%d" % number, b"i")
+            txn.put_row(orders, b"%d" % (number % 20), b"order " * (number % 9))
+            txn.put_row(items, b"%d" % number, b"i")
             if number % 7 == 0:
                 txn.delete(items, b"%d" % (number - 7))
     rolled_back = feed.begin()
-    rolled_back.put(orders, b"never", b"a value that is never committed")
+    rolled_back.put_row(orders, b"never", b"a value that is never committed")
     rolled_back.prewrite()
     rolled_back.rollback()
     feed.resolve()
@@ -219,11 +221,11 @@ def test_every_event_is_in_a_log_file(capture: Capture, codec: str, cipher: Ciph
     feed.send(capture.client["bootstrap.servers"], capture.topic)
     files = capture.flush(codec=codec, cipher=cipher)
     assert capture.records(files) == sent_records(feed)
-    assert capture.checkpoint == feed.now
+    assert capture.checkpoint == feed.last_ts
     logs = [file for file in files if file.format == FORMAT]
     assert {file.key_id for file in logs} == {cipher.key_id if cipher else None}
     assert {file.role for file in logs if file.scope == "meta"} == {"schema"}
-    assert {(file.ts_domain, file.level, file.resolved_ts) for file in logs} == {("tso", 1, feed.now)}
+    assert {(file.ts_domain, file.level, file.resolved_ts) for file in logs} == {("tso", 1, feed.last_ts)}
 
 
 def stored_objects(capture: Capture) -> dict[str, bytes]:
@@ -239,29 +241,29 @@ def test_each_flush_continues_where_the_last_one_ended(capture: Capture) -> None
     table = feed.create_table("shop", "orders")
     for number in range(3):
         with feed.begin() as txn:
-            txn.put(table, b"%d" % number, b"a long value")
+            txn.put_row(table, b"%d" % number, b"a long value")
         if number == 1:
             feed.move(feed.regions[1])
         feed.resolve()
         feed.send(bootstrap, capture.topic)
         files += capture.flush()
-        assert capture.checkpoint == feed.now
+        assert capture.checkpoint == feed.last_ts
     assert capture.records(files) == sent_records(feed)
     assert {file.parent for file in files} == {None, backup_id(1), backup_id(2)}
     regions = (
         capture.catalog().select("SELECT region, store, resolved_ts, closed FROM log_regions").read_all()
     )
-    expected = {(str(r.id), r.store, feed.now, False) for r in feed.regions}
+    expected = {(str(r.id), r.store, feed.last_ts, False) for r in feed.regions}
     assert {tuple(row.values()) for row in regions.to_pylist() if row["region"] != "0"} == expected
 
 
 def test_a_log_after_a_full_knows_the_tables_of_the_full(capture: Capture) -> None:
     feed = ChangeFeed(partitions=2, regions=3)
     orders, items = feed.create_table("shop", "orders"), feed.create_table("shop", "items")
-    full_ts = capture.checkpoint = feed.now
+    full_ts = capture.checkpoint = feed.last_ts
     feed.truncate_table(items)
     with feed.begin() as txn:
-        txn.put(orders, b"1", b"x")
+        txn.put_row(orders, b"1", b"x")
     feed.resolve()
     feed.send(capture.client["bootstrap.servers"], capture.topic)
     capture.flush(after_ts=full_ts)
@@ -369,7 +371,7 @@ def test_an_unreadable_event_fails_its_task_without_files(capture: Capture) -> N
     objects_before = stored_objects(capture)
     job = capture.job(held_bytes=1)
     [error] = [row["error"] for row in (batch.to_pylist()[0] for batch in job(numbers(2))) if row["error"]]
-    assert f"{capture.topic}, partition 1, offset {len(feed.sent[1])}" in error
+    assert f"{capture.topic}, partition 1, offset {len(feed.delivered_events[1])}" in error
     with pytest.raises(Damaged):
         job.run(1)
     new_paths = stored_objects(capture).keys() - objects_before.keys()
@@ -398,7 +400,7 @@ def large_feed() -> ChangeFeed:
     tables = [feed.create_table("shop", f"t{n}") for n in range(40)]
     for number in range(80):
         with feed.begin() as txn:
-            txn.put(tables[number % 40], b"%d" % number, os.urandom(40_000))
+            txn.put_row(tables[number % 40], b"%d" % number, os.urandom(40_000))
     feed.resolve()
     return feed
 
@@ -459,29 +461,29 @@ def test_names_follow_the_meta_keys(capture: Capture) -> None:
     flush()
     assert tables(capture)[2:] == [
         (orders, "shop", "sales", "rename", renamed_ts, orders_ts - 1),
-        (orders, "shop", "sales", "drop", feed.now, orders_ts - 1),
-        (truncated_id, "shop", "sales", "truncate", feed.now, feed.now - 1),
+        (orders, "shop", "sales", "drop", feed.last_ts, orders_ts - 1),
+        (truncated_id, "shop", "sales", "truncate", feed.last_ts, feed.last_ts - 1),
     ]
     with feed.begin() as txn:
-        txn.put(hidden, b"k", b"not captured")
+        txn.put_row(hidden, b"k", b"not captured")
     feed.rename_table(hidden, "shop", "seen")
-    renamed_ts = feed.now
+    renamed_ts = feed.last_ts
     capture.exclude_tables(hidden)
     early_txn = feed.begin()
-    early_txn.put(hidden, b"k", b"not captured either, and later than the renaming")
+    early_txn.put_row(hidden, b"k", b"not captured either, and later than the renaming")
     early_txn.commit()
     flush(left_out="task/left")
     assert tables(capture)[5:] == [(hidden, "shop", "seen", "rename", renamed_ts, NEVER)]
     late_table = feed.create_table("mysql", "late")
     flush()  # captures the renamed table, since no transaction from before the renaming is open
     assert {(row[0], row[5]) for row in tables(capture)[4:]} == {
-        (truncated_id, tables(capture)[4][5]), (hidden, feed.now), (late_table, NEVER),
+        (truncated_id, tables(capture)[4][5]), (hidden, feed.last_ts), (late_table, NEVER),
     }  # fmt: skip
     filters["filters"] = ()  # the task continues with another filter
     with feed.begin() as txn:
-        txn.put(late_table, b"k", b"captured")
+        txn.put_row(late_table, b"k", b"captured")
     flush()
-    assert {row[5] for row in tables(capture) if row[0] == late_table} == {feed.now}
+    assert {row[5] for row in tables(capture) if row[0] == late_table} == {feed.last_ts}
 
 
 def numbers(count: int) -> list[pa.RecordBatch]:

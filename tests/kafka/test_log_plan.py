@@ -42,7 +42,7 @@ class Lab:
         self.send()
 
     def send(self) -> None:
-        busy(self.feed, self.orders, 20, begin=self.feed.now)
+        busy(self.feed, self.orders, 20, begin=self.feed.last_ts)
         self.feed.send(self.bootstrap, self.topic)
 
     def request(self, **changes: Any) -> LogRequest:
@@ -65,7 +65,7 @@ def lab(tmp_path: Path, broker: Broker, topic: Callable[..., str]) -> Lab:
 
 def plan_flush(planner: Planner | LogRequest) -> Flush:
     """Plan the next flush. Given a request: with a new planner, for all events that exist now."""
-    flush = planner.plan() if isinstance(planner, Planner) else Planner(planner).plan(now=True)
+    flush = planner.plan() if isinstance(planner, Planner) else Planner(planner).plan(immediate=True)
     assert flush is not None
     return flush
 
@@ -88,10 +88,12 @@ def test_a_flush_without_events_is_not_planned_again_at_once(lab: Lab) -> None:
 
 
 def test_existing_events_are_flushed_now_in_steps_and_no_later_ones(lab: Lab) -> None:
-    expected_ends = {str(partition): len(events) for partition, events in enumerate(lab.feed.sent)}
+    expected_ends = {
+        str(partition): len(events) for partition, events in enumerate(lab.feed.delivered_events)
+    }
     planner = Planner(lab.request(flush_every_s=3600, flush_bytes=20 * 1024))
     flush_count = 0
-    while flush := planner.plan(now=True):
+    while flush := planner.plan(immediate=True):
         flush_count += 1
         lab.record_backup(flush, kind="full" if flush_count == 2 else "log")
         last_flush = flush
@@ -99,12 +101,14 @@ def test_existing_events_are_flushed_now_in_steps_and_no_later_ones(lab: Lab) ->
     assert flush_count > 2
     assert ends(last_flush) == expected_ends
     idle_planner = Planner(lab.request(flush_every_s=0.001))
-    assert idle_planner.plan(now=True) is not None
-    assert idle_planner.plan(now=True) is None  # the first flush recorded no backup, so it captured nothing
+    assert idle_planner.plan(immediate=True) is not None
+    assert (
+        idle_planner.plan(immediate=True) is None
+    )  # the first flush recorded no backup, so it captured nothing
 
 
 def test_an_emptied_partition_after_the_last_backup_is_refused(lab: Lab) -> None:
-    truth.delete_records(lab.bootstrap, lab.topic, {1: len(lab.feed.sent[1])})
+    truth.delete_records(lab.bootstrap, lab.topic, {1: len(lab.feed.delivered_events[1])})
     with pytest.raises(Refused, match=r"may have come after 5: topic .*, partition 1 starts later"):
         Planner(lab.request(lastbackupts=5)).plan()
 
@@ -113,17 +117,17 @@ def test_a_gap_is_refused_or_allowed_and_moves_the_floor(lab: Lab) -> None:
     first_flush = plan_flush(lab.request())
     assert (first_flush.floor, first_flush.gaps) == (0, ())
     lab.record_backup(first_flush)
-    gap_start = len(lab.feed.sent[1])
+    gap_start = len(lab.feed.delivered_events[1])
     lab.send()
-    gap_end = len(lab.feed.sent[1])
+    gap_end = len(lab.feed.delivered_events[1])
     truth.delete_records(lab.bootstrap, lab.topic, {1: gap_end})
     with pytest.raises(Refused, match="were deleted before they were read"):
-        Planner(lab.request()).plan(now=True)
+        Planner(lab.request()).plan(immediate=True)
     flush_after_gap = plan_flush(lab.request(allow_gaps=True))
     assert [(gap.reason, gap.region, gap.from_position, gap.to_position) for gap in flush_after_gap.gaps] == [
         ("purged", "1", gap_start, gap_end)
     ]
-    assert ends(flush_after_gap)["0"] == len(lab.feed.sent[0])
+    assert ends(flush_after_gap)["0"] == len(lab.feed.delivered_events[0])
     # A log that begins now has no known floor.
     new_task_flush = plan_flush(replace(lab.request(), name="fresh"))
     assert (new_task_flush.floor, new_task_flush.gaps) == (None, ())
@@ -159,7 +163,7 @@ def test_waiting_events_are_counted_by_topic(lab: Lab) -> None:
         approve(lab.root, "lab", task.settings)
         return waiting(lab.root, None, task, {})
 
-    assert count_waiting() == {lab.topic: sum(len(events) for events in lab.feed.sent)}
+    assert count_waiting() == {lab.topic: sum(len(events) for events in lab.feed.delivered_events)}
     flush = plan_flush(lab.request())
     lab.record_backup(flush)
     assert count_waiting() == {}

@@ -19,8 +19,8 @@ from tests.support import kafka_truth as truth
 from tests.support.change_feed import ChangeFeed, produce
 from tests.support.command_line import quiet
 from tests.support.kafka_truth import contents, delete_topic
-from tests.support.log_tasks import LogTask, busy, captured, sent
-from tests.support.made_changes import MadeChanges, delete, named, put, truncated
+from tests.support.log_tasks import LogTask, busy, captured, sent_records
+from tests.support.made_changes import MadeChanges, delete, put_change, table_name_row, truncated
 from tests.support.private import private_file
 
 from lakebackup.errors import Busy, EnvironmentProblem, NotFound, Refused, UsageProblem
@@ -32,7 +32,7 @@ from lakebackup_jobs.logs.capture.job import run
 from lakebackup_jobs.logs.control import verbs as control
 from lakebackup_jobs.logs.control.http_api import app_of, serving
 from lakebackup_jobs.logs.control.metrics import LogCollector, registry, serve
-from lakebackup_jobs.logs.control.verbs import Place
+from lakebackup_jobs.logs.control.verbs import LogTasks
 from lakebackup_jobs.logs.restore import job as restore
 from lakebackup_jobs.logs.task import LastError, record
 from lakebackup_jobs.runtime.child import free_port
@@ -58,7 +58,7 @@ def feed(topic: Callable[..., str]) -> ChangeFeed:
 
 
 def send(lab: Lab, feed: ChangeFeed, count: int = 20) -> None:
-    busy(feed, feed.orders, count, begin=feed.now)
+    busy(feed, feed.orders, count, begin=feed.last_ts)
     feed.send(lab.bootstrap, feed.topic)
 
 
@@ -72,31 +72,31 @@ def test_stop_reports_lost_events_and_the_next_start_captures_them(lab: Lab, fee
     task = LogTask(lab, feed.topic, flush_every_s=3600)
     task.begin()
     with task.run():
-        first_checkpoint = task.until_captured(feed.now)["checkpoint_ts"]
+        first_checkpoint = task.until_captured(feed.last_ts)["checkpoint_ts"]
         busy(feed, feed.orders, 10)
         event_count = feed.send(lab.bootstrap, feed.topic)
-        status = control.stop(task.place, "lab")
+        status = control.stop(task.catalog_place, "lab")
     assert (status["lost"], status["checkpoint_ts"]) == ({feed.topic: event_count}, first_checkpoint)
-    assert isinstance(task.ended[0], dict)  # the job ended without an error
+    assert isinstance(task.outcomes[0], dict)  # the job ended without an error
     with pytest.raises(Refused, match=f"reaches up to {first_checkpoint}; it cannot continue from 5"):
-        control.start(task.place, "lab", LogTask(lab, feed.topic, lastbackupts=5).settings)
-    control.start(task.place, "lab", LogTask(lab, feed.topic, lastbackupts=first_checkpoint).settings)
+        control.start(task.catalog_place, "lab", LogTask(lab, feed.topic, lastbackupts=5).settings)
+    control.start(task.catalog_place, "lab", LogTask(lab, feed.topic, lastbackupts=first_checkpoint).settings)
     with task.run():
-        task.until_captured(feed.now)
-    assert captured(str(lab.folder)) == sent(feed)
+        task.until_captured(feed.last_ts)
+    assert captured(str(lab.folder)) == sent_records(feed)
 
 
 @pytest.mark.long
 def test_a_task_with_an_end_completes_there(lab: Lab, feed: ChangeFeed) -> None:
     send(lab, feed)
-    end_ts = feed.now
+    end_ts = feed.last_ts
     send(lab, feed)
     task = LogTask(lab, feed.topic, endts=end_ts)
     task.begin()
     with task.run():
         task.until(lambda task_status: task_status["state"] == "complete", "the end is reached")
         with pytest.raises(control.Failed, match=f"it is complete up to {end_ts}"):
-            control.start(task.place, "lab", task.settings)
+            control.start(task.catalog_place, "lab", task.settings)
     assert logs(lab)[-1]["end_ts"] == end_ts
     assert [record for record in captured(str(lab.folder)) if (record[6] or 0) > end_ts] == []
 
@@ -108,12 +108,12 @@ def test_a_job_reports_a_lost_file_at_its_start(lab: Lab, feed: ChangeFeed) -> N
     task = LogTask(lab, feed.topic)
     task.begin()
     with task.run():
-        task.until_captured(feed.now)
+        task.until_captured(feed.last_ts)
     file = lab.sql("SELECT backup_id, path FROM files WHERE source = 'lab' AND format = 'log-arrow-1'")[0]
     (lab.folder / file["path"]).unlink()
     send(lab, feed)
     with task.run():
-        task.until_captured(feed.now)
+        task.until_captured(feed.last_ts)
     assert f"{file['path']} is missing" in lab.warnings.getvalue()
     assert [log["backup_id"] for log in logs(lab) if not log["intact"]] == [file["backup_id"]]
 
@@ -132,24 +132,24 @@ def test_two_tasks_of_one_feed_with_a_filter_and_with_encryption(
     for task in (filtered_task, encrypted_task):
         task.begin()
     with filtered_task.run(), encrypted_task.run():
-        filtered_task.until_captured(feed.now)
-        encrypted_task.until_captured(feed.now)
+        filtered_task.until_captured(feed.last_ts)
+        encrypted_task.until_captured(feed.last_ts)
         with pytest.raises(Busy):
             run(filtered_task.request(), stop=threading.Event(), spark=lab.spark, reporter=lab.reporter)
         # After the first flush the catalog knows which tables are outside the filter.
         first_records = {r for r in captured(str(lab.folder), "plain") if r[2] == str(private_table)}
         busy(feed, private_table, 5)
         send(lab, feed)
-        filtered_task.until_captured(feed.now)
-        encrypted_task.until_captured(feed.now)
-    assert captured(str(lab.folder), "sealed", keys) == sent(feed)
+        filtered_task.until_captured(feed.last_ts)
+        encrypted_task.until_captured(feed.last_ts)
+    assert captured(str(lab.folder), "sealed", keys) == sent_records(feed)
     records = captured(str(lab.folder), "plain")
     assert {r for r in records if r[2] == str(private_table)} == first_records
     assert [r for r in records if r[2] != str(private_table)] == [
-        r for r in sent(feed) if r[2] != str(private_table)
+        r for r in sent_records(feed) if r[2] != str(private_table)
     ]
-    control.stop(encrypted_task.place, "sealed")
-    control.start(encrypted_task.place, "sealed", encrypted_task.settings)
+    control.stop(encrypted_task.catalog_place, "sealed")
+    control.start(encrypted_task.catalog_place, "sealed", encrypted_task.settings)
     encrypted_task.request_changes = {}
     with encrypted_task.run():
         send(lab, feed)
@@ -162,11 +162,11 @@ def test_two_tasks_of_one_feed_with_a_filter_and_with_encryption(
 def test_missing_topics_and_taken_names_are_refused(lab: Lab, feed: ChangeFeed) -> None:
     task = LogTask(lab, "no-such-topic")
     with pytest.raises(NotFound, match=r"No topic of .* matches no-such-topic"):
-        control.start(task.place, "lab", task.settings)
+        control.start(task.catalog_place, "lab", task.settings)
     truth.produce(lab.bootstrap, feed.topic, [truth.Record(0, b"k", b"v", (), 1_600_000_000_000)])
     lab.backup(feed.topic)
     with pytest.raises(Refused, match="of another kind: topics"):
-        control.start(task.place, "lab", LogTask(lab, feed.topic).settings)
+        control.start(task.catalog_place, "lab", LogTask(lab, feed.topic).settings)
 
 
 @dataclass
@@ -185,7 +185,7 @@ class Verbs:
 
     def send(self) -> int:
         """Send twenty more transactions. Returns the number of their events."""
-        busy(self.feed, self.orders, 20, begin=self.feed.now)
+        busy(self.feed, self.orders, 20, begin=self.feed.last_ts)
         return self.feed.send(self.lab.bootstrap, self.topic)
 
     def run(self, *arguments: str) -> tuple[int, str]:
@@ -202,7 +202,7 @@ class Verbs:
         return self.run(verb, "lab", "--repo", str(self.lab.folder), *flags)
 
     def all_is_captured(self) -> bool:
-        return captured(str(self.lab.folder)) == sent(self.feed)
+        return captured(str(self.lab.folder)) == sent_records(self.feed)
 
 
 @pytest.fixture
@@ -222,11 +222,11 @@ class _ThreadJob:
         self.exit_stack.enter_context(self.task.run())
         return self
 
-    def ended(self) -> bool:
-        return bool(self.task.ended)
+    def has_ended(self) -> bool:
+        return bool(self.task.outcomes)
 
     def output(self) -> str:
-        return str(self.task.ended)
+        return str(self.task.outcomes)
 
 
 def test_the_verbs_of_a_task_from_start_to_stop(verbs: Verbs, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -243,16 +243,16 @@ def test_the_verbs_of_a_task_from_start_to_stop(verbs: Verbs, monkeypatch: pytes
         assert "\nStarted! Its log: nowhere.log" in output
         exit_code, output = verbs.start()
         assert (exit_code, "it runs already" in output) == (Refused.exit_code, True)
-        task.until_captured(feed.now)
-        restore_ts = feed.now
+        task.until_captured(feed.last_ts)
+        restore_ts = feed.last_ts
         verbs.send()
-        task.until_captured(feed.now)
+        task.until_captured(feed.last_ts)
         assert verbs.all_is_captured()
         # A pause first flushes the events that arrived before it, also if no flush is due yet.
         verbs.send()
         exit_code, output = verbs.run_verb("pause")
-        assert (exit_code, f"\nPaused at {feed.now}.\n" in output) == (0, True)
-        paused_ts = feed.now
+        assert (exit_code, f"\nPaused at {feed.last_ts}.\n" in output) == (0, True)
+        paused_ts = feed.last_ts
         waiting_count = verbs.send()
         exit_code, output = verbs.run_verb("pause")
         assert (exit_code, "it is paused" in output) == (Refused.exit_code, True)
@@ -265,14 +265,14 @@ def test_the_verbs_of_a_task_from_start_to_stop(verbs: Verbs, monkeypatch: pytes
         flush_count = len(logs(lab))
         exit_code, output = verbs.run_verb("resume", "--json")
         assert (exit_code, json.loads(output)["state"]) == (0, "running")
-        task.until_captured(feed.now)
+        task.until_captured(feed.last_ts)
         assert len(logs(lab)) == flush_count + 1  # all in one batch
         exit_code, output = verbs.run_verb("stop")
         assert exit_code == 0
         assert output.startswith("Stopping task lab...\n\nStore 1: ok (next_backup_ts =")
-        assert f"\nStore 2: ok (next_backup_ts ={feed.now}).\n" in output
-        assert output.endswith(f"Every event was flushed.\nStopped at --startts={feed.now}.\n")
-    assert isinstance(task.ended[0], dict)  # the job ended without an error
+        assert f"\nStore 2: ok (next_backup_ts ={feed.last_ts}).\n" in output
+        assert output.endswith(f"Every event was flushed.\nStopped at --startts={feed.last_ts}.\n")
+    assert isinstance(task.outcomes[0], dict)  # the job ended without an error
     assert verbs.all_is_captured()
     chain = logs(lab)
     assert [backup["start_ts"] for backup in chain] == [0, *(backup["end_ts"] for backup in chain[:-1])]
@@ -317,12 +317,12 @@ def test_a_job_in_a_process_of_its_own(verbs: Verbs) -> None:
     verbs.send()
     truth.until(verbs.all_is_captured, "all is captured", 150)
     exit_code, output = verbs.run_verb("pause")
-    assert (exit_code, f"\nPaused at {feed.now}.\n" in output) == (0, True)
+    assert (exit_code, f"\nPaused at {feed.last_ts}.\n" in output) == (0, True)
     exit_code, output = verbs.run_verb("resume", "--json")
     assert (exit_code, json.loads(output)["state"]) == (0, "running")
     exit_code, output = verbs.run_verb("stop")
     assert exit_code == 0
-    assert output.endswith(f"Every event was flushed.\nStopped at --startts={feed.now}.\n")
+    assert output.endswith(f"Every event was flushed.\nStopped at --startts={feed.last_ts}.\n")
     truth.until(lambda: not _jobs(str(lab.folder)), "the job ends")
 
 
@@ -353,7 +353,7 @@ def create_task(lab: Lab, topic: str, **changes: Any) -> LogTask:
 def api(lab: Lab) -> Iterator[httpx.Client]:
     lab.make_catalog()
     with (
-        serving(app_of(Place(str(lab.folder), None, {}), "s3cret"), "127.0.0.1", 0) as (url, _),
+        serving(app_of(LogTasks(str(lab.folder), None, {}), "s3cret"), "127.0.0.1", 0) as (url, _),
         httpx.Client(base_url=url, headers={"Authorization": "Bearer s3cret"}, timeout=60) as client,
     ):
         yield client
@@ -383,7 +383,7 @@ def test_verbs_over_http(api: httpx.Client, lab: Lab, topic: Callable[..., str])
     )
     job = LogTask(lab, name)
     with job.run():
-        job.until_captured(feed.now)
+        job.until_captured(feed.last_ts)
         assert api.post("/log/tasks/lab/pause").json()["state"] == "paused"
         second_response = api.post("/log/tasks", json={"name": "lab", "settings": settings})
         assert (second_response.status_code, second_response.json()["error"]) == (409, "Failed")
@@ -392,7 +392,7 @@ def test_verbs_over_http(api: httpx.Client, lab: Lab, topic: Callable[..., str])
         metrics = api.get("/metrics").text
         assert 'lakebackup_status{source="lab",status="UNVERIFIED"} 1.0' in metrics
         samples_by_name = samples(metrics)
-        assert samples_by_name["lakebackup_log_checkpoint_ts", "lab", ""] == feed.now
+        assert samples_by_name["lakebackup_log_checkpoint_ts", "lab", ""] == feed.last_ts
         assert samples_by_name["lakebackup_log_at_work", "lab", ""] == 1
         assert samples_by_name["lakebackup_log_events_total", "lab", ""] > 20
         assert samples_by_name["lakebackup_log_last_success_timestamp_seconds", "lab", ""] > 1.6e9
@@ -400,8 +400,8 @@ def test_verbs_over_http(api: httpx.Client, lab: Lab, topic: Callable[..., str])
         produce(lab.bootstrap, name, [(1, b"no event")])
         job.until(lambda task_status: bool(task_status["detail"]), "the damage is told")
         status = api.get("/log/tasks/lab").json()
-        assert (status["state"], status["errors"], status["checkpoint_ts"]) == ("paused", 1, feed.now)
-        assert f"{name}, partition 1, offset {len(feed.sent[1])}" in status["detail"]
+        assert (status["state"], status["errors"], status["checkpoint_ts"]) == ("paused", 1, feed.last_ts)
+        assert f"{name}, partition 1, offset {len(feed.delivered_events[1])}" in status["detail"]
         assert status["stores"][0]["error"].startswith("task paused itself: ")
         assert samples(api.get("/metrics").text)["lakebackup_log_paused", "lab", "error"] == 1
         stopped = api.post("/log/tasks/lab/stop")
@@ -423,14 +423,14 @@ def test_requests_without_the_token_are_refused(api: httpx.Client) -> None:
 
 def test_without_a_token_requests_of_browser_pages_are_refused(lab: Lab) -> None:
     lab.make_catalog()
-    with serving(app_of(Place(str(lab.folder), None, {}), None), "127.0.0.1", 0) as (url, is_serving):
+    with serving(app_of(LogTasks(str(lab.folder), None, {}), None), "127.0.0.1", 0) as (url, is_serving):
         assert httpx.get(f"{url}/log/tasks").json() == []
         response = httpx.post(f"{url}/log/tasks/lab/stop", headers={"Origin": "https://example.org"})
         assert response.status_code == 403
         assert is_serving()
         port = int(url.rpartition(":")[2])
         with pytest.raises(EnvironmentProblem, match=f"Cannot listen at 127.0.0.1:{port}"):
-            serving(app_of(Place(str(lab.folder), None, {}), None), "127.0.0.1", port).__enter__()
+            serving(app_of(LogTasks(str(lab.folder), None, {}), None), "127.0.0.1", port).__enter__()
     exit_code = main(["serve", "http", "--repo", str(lab.folder), "--host", "0.0.0.0"])
     assert exit_code == UsageProblem.exit_code
 
@@ -459,8 +459,13 @@ def test_metrics_report_why_a_task_is_paused(lab: Lab) -> None:
         assert paused() == {"asked": 0, "error": 1}
 
 
-ORDERS = [put(1, b"a", 10, b"1"), put(1, b"b", 11, b"2"), put(1, b"a", 12, b"3"), delete(1, b"c", 13)]
-ITEMS = [put(2, b"gone", 14, b"x"), truncated(2, 15), put(2, b"", 16, b"")]
+ORDERS = [
+    put_change(1, b"a", 10, b"1"),
+    put_change(1, b"b", 11, b"2"),
+    put_change(1, b"a", 12, b"3"),
+    delete(1, b"c", 13),
+]
+ITEMS = [put_change(2, b"gone", 14, b"x"), truncated(2, 15), put_change(2, b"", 16, b"")]
 
 
 class Topics:
@@ -493,7 +498,9 @@ class Topics:
 def topics(spark: SparkSession, broker: Broker, empty_catalog: Path, tmp_path: Path) -> Topics:
     shutil.copytree(empty_catalog, tmp_path / "backups" / "catalog")
     topics_lab = Topics(spark, broker, tmp_path / "backups")
-    topics_lab.changes.flush([*ORDERS, *ITEMS], 20, names=[named(1, "orders", 5), named(2, "items", 5)])
+    topics_lab.changes.flush(
+        [*ORDERS, *ITEMS], 20, names=[table_name_row(1, "orders", 5), table_name_row(2, "items", 5)]
+    )
     return topics_lab
 
 
@@ -506,7 +513,7 @@ def test_a_restore_writes_one_record_for_each_key_and_can_be_continued(topics: T
     ]
     assert topics.records("items") == [(b"", b"", b"16", 16)]
     assert topics.restore()["done_before"]
-    topics.changes.flush([put(1, b"b", 25, b"4"), delete(1, b"a", 26)], 30)
+    topics.changes.flush([put_change(1, b"b", 25, b"4"), delete(1, b"a", 26)], 30)
     with pytest.raises(Refused, match=r"in \(0, 20\]"):
         topics.restore(end_ts=30)
     topics.restore(start_ts=20, end_ts=30)
@@ -523,7 +530,7 @@ def test_deleted_target_topics_do_not_count_as_restored(topics: Topics) -> None:
     with pytest.raises(Refused, match=r"deleted or recreated: p\w+\.shop\.orders"):
         topics.restore()
     delete_topic(topics.broker.bootstrap, f"{topics.prefix}shop.items")
-    topics.changes.flush([put(1, b"b", 25, b"4")], 30)
+    topics.changes.flush([put_change(1, b"b", 25, b"4")], 30)
     with pytest.raises(Refused, match="filled up to 20 were deleted"):
         topics.restore(start_ts=20, end_ts=30)
     topics.restore(end_ts=30)

@@ -59,7 +59,7 @@ class CaptureRun:
 
         def captured(status: dict[str, Any]) -> bool:
             assert status["detail"] is None, status
-            return waiting(folder, None, self.task.place.task("lab"), {}) == {}
+            return waiting(folder, None, self.task.catalog_place.task("lab"), {}) == {}
 
         self.task.until(captured, "all that was sent is captured", 120)
 
@@ -95,11 +95,14 @@ def test_a_restore_to_any_ts_gives_the_rows_of_that_ts(
             if part == FLUSHES - 1:
                 run.story.finish()
             run.flush()
-        assert run.task.until_captured(feed.now)["checkpoint_ts"] == feed.now
-    for ts in dice.sample(range(1, feed.now), FRESH_RESTORES):
+        assert run.task.until_captured(feed.last_ts)["checkpoint_ts"] == feed.last_ts
+    for ts in dice.sample(range(1, feed.last_ts), FRESH_RESTORES):
         assert run.restore(tmp_path / f"to-{ts}", ts) == run.expected_rows(ts), ts
     start: dict[str, int] = {}
-    for ts in [*sorted(dice.sample(range(feed.now // 2, feed.now), CONTINUED_RESTORES)), feed.now]:
+    for ts in [
+        *sorted(dice.sample(range(feed.last_ts // 2, feed.last_ts), CONTINUED_RESTORES)),
+        feed.last_ts,
+    ]:
         assert run.restore(tmp_path / "on", ts, **start) == run.expected_rows(ts), (start, ts)
         start = {"start_ts": ts}
 
@@ -132,7 +135,9 @@ def capture(
         task.begin()
         with task.run(), moments:
             for number in range(count):
-                last_ms = moments.take(before="TRUNCATE orders, lines" if number in truncates else "")
+                last_ms = moments.record_moment(
+                    statement="TRUNCATE orders, lines" if number in truncates else ""
+                )
                 if number in kills:
                     kill_within_a_transaction(debezium, postgres, database, lab.bootstrap, number)
                     debezium.start()
@@ -172,11 +177,13 @@ def restore_database(lab: Lab, moment: int, folder: Path, start_ts: int | None =
 
 def test_a_database_is_restored_to_a_moment(lab: Lab, postgres: Postgres, tmp_path: Path) -> None:
     moments = capture(lab, postgres, tmp_path, 7, (3,))
-    moments_ms = sorted(moments.seen)
+    moments_ms = sorted(moments.contents_by_ms)
     folder = tmp_path / "restored"
-    assert restore_database(lab, moments_ms[2], folder) == moments.seen[moments_ms[2]]
+    assert restore_database(lab, moments_ms[2], folder) == moments.contents_by_ms[moments_ms[2]]
     # A second restore continues in the same target. It applies only the later changes, with a truncate.
-    assert restore_database(lab, moments_ms[6], folder, moments_ms[2]) == moments.seen[moments_ms[6]]
+    assert (
+        restore_database(lab, moments_ms[6], folder, moments_ms[2]) == moments.contents_by_ms[moments_ms[6]]
+    )
 
 
 @pytest.mark.long
@@ -190,8 +197,8 @@ def test_a_database_is_restored_to_every_moment(lab: Lab, postgres: Postgres, tm
     )
     for flush, next_flush in pairwise(flushes):
         assert next_flush["least"] > flush["end_ts"], "what came is older than what was whole"
-    for moment in sorted(moments.seen):
-        assert restore_database(lab, moment, tmp_path / str(moment)) == moments.seen[moment]
+    for moment in sorted(moments.contents_by_ms):
+        assert restore_database(lab, moment, tmp_path / str(moment)) == moments.contents_by_ms[moment]
 
 
 @pytest.mark.long

@@ -258,7 +258,9 @@ def test_messages_before_the_last_watermark_do_not_count(
     marks = [watermark("r1", 20), message(17, "t1"), message(18, "t2"), watermark("r2", 30)]
     new_messages = [message(31, "t2"), message(32, "t9", "commit")]
     produce(queue_lab.bootstrap, name, [*old_messages, *marks, *new_messages, message(33, "t2", "commit", 1)])
-    monkeypatch.setattr(scan_module, "HELD", 16)  # the scan hands out rows before it reaches the watermark
+    monkeypatch.setattr(
+        scan_module, "BUFFERED_MESSAGES", 16
+    )  # the scan hands out rows before it reaches the watermark
     ends = (0, 50, 102, 105, 106)
     spans = [queue_lab.span(name, start, end) for start, end in pairwise(ends)]
     spans.append(queue_lab.span(name, region="1"))

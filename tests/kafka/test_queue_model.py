@@ -25,7 +25,7 @@ from hypothesis.stateful import (
 from tests.support import kafka_truth as truth
 from tests.support.graph_lab import GraphLab
 from tests.support.graph_story import some_writes
-from tests.support.graph_writers import Op, Place, Queues
+from tests.support.graph_writers import Op, QueuePartition, Queues
 from tests.support.lives import dying, live
 
 from lakebackup.errors import NeedsFull, Refused
@@ -49,7 +49,7 @@ class ModelBackup:
     parent: ModelBackup | None
     tid: int
     ops: list[Op]
-    needed: dict[Place, int]
+    needed: dict[QueuePartition, int]
     restored: bool
     start_ts: int
     end_ts: int
@@ -71,7 +71,7 @@ class ModelRestore:
     point: ModelBackup
     complete: bool
     tid: int
-    base: dict[Place, int]
+    base: dict[QueuePartition, int]
     pending: bool = True
 
 
@@ -105,7 +105,7 @@ class Life(RuleBasedStateMachine):
         self.lineage: list[ModelBackup] = []  # backups of the current history
         self.catalog_lineage: list[ModelBackup] = []  # backups of the newest backup's history
         self.last_restore: ModelRestore | None = None
-        self.low: dict[Place, int] = {}
+        self.low: dict[QueuePartition, int] = {}
         self.was_reset = self.watermarks_lost = False
 
     @initialize(seed=seeds, later_backups=st.lists(st.tuples(seeds, counts, modes), min_size=1, max_size=3))
@@ -133,7 +133,7 @@ class Life(RuleBasedStateMachine):
         for kill_at in (dies, None) if dies else (None,):
             error: Exception | None = None
             result: dict[str, Any] = {}
-            with dying(self.lab.place, kill_at) as run_steps:
+            with dying(self.lab.repo, kill_at) as run_steps:
                 try:
                     result = self.lab.backup(self.graph, mode, **changes)
                 except NeedsFull as refused:
@@ -156,7 +156,9 @@ class Life(RuleBasedStateMachine):
         tids = (op.tid for op in self.graph.writers.ops if op.kind != "schema")
         return max([self.last_restore.tid if self.last_restore else 0, *tids])
 
-    def take_snapshot(self, lag: int | None, with_json: bool) -> tuple[dict[str, Any], dict[Place, int], int]:
+    def take_snapshot(
+        self, lag: int | None, with_json: bool
+    ) -> tuple[dict[str, Any], dict[QueuePartition, int], int]:
         """Take a snapshot, perhaps an older one.
 
         Returns the changes to the backup's request, the offsets from which it needs the queues, and its tid.
@@ -177,7 +179,7 @@ class Life(RuleBasedStateMachine):
         needed = {(queue["topic"], queue["partition"]): queue["max_no_transaction_pos"] for queue in queues}
         return {"snapshot": str(snapshot)}, needed, engine.tid
 
-    def expected_parents(self, mode: Mode, needed: dict[Place, int]) -> set[str | None] | None:
+    def expected_parents(self, mode: Mode, needed: dict[QueuePartition, int]) -> set[str | None] | None:
         """The possible parents of the next backup. None: the backup must be refused.
 
         A full has the parent None.
@@ -196,10 +198,10 @@ class Life(RuleBasedStateMachine):
         parent = full if mode == "differential" else self.lineage[-1]
         return None if parent is None or self.is_deleted(parent.needed) else {parent.backup_id}
 
-    def is_deleted(self, needed: dict[Place, int]) -> bool:
+    def is_deleted(self, needed: dict[QueuePartition, int]) -> bool:
         return any(self.low.get(partition, 0) > position for partition, position in needed.items())
 
-    def add(self, row: dict[str, Any], mode: Mode, needed: dict[Place, int], tid: int) -> None:
+    def add(self, row: dict[str, Any], mode: Mode, needed: dict[QueuePartition, int], tid: int) -> None:
         parents = self.expected_parents(mode, needed)
         assert parents is not None
         assert row["parent"] in parents
@@ -234,7 +236,7 @@ class Life(RuleBasedStateMachine):
         # A full cannot know of the restore before it when no queue has a watermark any more.
         self.catalog_lineage = [*self.catalog_lineage, backup] if restore_unknown else self.lineage
 
-    def ends(self) -> dict[Place, int]:
+    def ends(self) -> dict[QueuePartition, int]:
         return self.lab.ends(self.graph.queues)
 
     @precondition(lambda self: self.lineage)
@@ -243,7 +245,7 @@ class Life(RuleBasedStateMachine):
         """Delete messages that the engine has read. It could not recover unread ones."""
         self.graph.check()
         dice = random.Random(seed)
-        partition = dice.choice(self.graph.queues.places)
+        partition = dice.choice(self.graph.queues.partitions)
         low = self.low.get(partition, 0)
         end = self.ends()[partition]
         # The topics may have been recreated since the restore.
@@ -266,7 +268,7 @@ class Life(RuleBasedStateMachine):
         for name, partitions in list(graph.queues.topics.items())[: None if all_of_them else 1]:
             truth.delete_topic(self.lab.bootstrap, name)
             truth.create_topic(self.lab.bootstrap, name, partitions, retention_ms="-1")
-            for partition in graph.queues.places:
+            for partition in graph.queues.partitions:
                 if partition[0] == name:
                     graph.engine.position[partition] = 0
                     self.low.pop(partition, None)
@@ -335,11 +337,11 @@ class Life(RuleBasedStateMachine):
         elif into_queues == "beside":
             queues = self.lab.queues(queues)
             self.low = {}
-        ends_before = self.ends() if into_queues == "append" else dict.fromkeys(queues.places, 0)
+        ends_before = self.ends() if into_queues == "append" else dict.fromkeys(queues.partitions, 0)
         options |= {"append": into_queues == "append"}
         folder, is_complete = self.lab.new_folder(), False
         if dies:
-            with dying(self.lab.place, dies) as run_steps:
+            with dying(self.lab.repo, dies) as run_steps:
                 self.lab.restore(folder, self.maps(restore_case.point, queues), **options)
             is_complete = not run_steps.dead
             if not is_complete and other_request:  # another restore replaces the interrupted one
@@ -352,13 +354,13 @@ class Life(RuleBasedStateMachine):
                 self.lab.restore(folder, self.maps(restore_case.point, queues), **options)
             except Refused:  # the interrupted run had completed the restore
                 assert dies
-                assert recorded_count == len(queues.places)
+                assert recorded_count == len(queues.partitions)
         self.graph.engine.close()
         self.graph = self.lab.taken_up(
             folder, queues, restore_case.ops, restore_case.tid, keep_open=keeps_open
         )
         base = self.restore_bases(queues)
-        assert all(base[partition] >= ends_before[partition] for partition in queues.places)
+        assert all(base[partition] >= ends_before[partition] for partition in queues.partitions)
         (row,) = self.lab.rows(
             "SELECT backup_id, whole, last_tid FROM queue_restores ORDER BY at DESC, scope, region LIMIT 1"
         )
@@ -386,11 +388,11 @@ class Life(RuleBasedStateMachine):
         self.lab.restore(folder, self.maps(restore_case.point, queues), **restore_case.options)
         self.lab.taken_up(folder, queues, restore_case.ops, restore_case.tid).engine.close()
 
-    def restore_bases(self, queues: Queues) -> dict[Place, int]:
+    def restore_bases(self, queues: Queues) -> dict[QueuePartition, int]:
         """The offset in each partition before the messages of the newest restore into these queues."""
         rows = self.lab.rows("SELECT scope, region, base_position, epoch, at FROM queue_restores ORDER BY at")
         bases = {(row["scope"], int(row["region"])): row["base_position"] for row in rows}
-        return {partition: bases[partition] for partition in queues.places if partition in bases}
+        return {partition: bases[partition] for partition in queues.partitions if partition in bases}
 
     def check_refused(self, restore_case: RestoreCase) -> None:
         folder, queues = self.lab.new_folder(), self.lab.queues(self.graph.queues)

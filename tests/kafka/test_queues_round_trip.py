@@ -16,7 +16,7 @@ import pytest
 from confluent_kafka import Producer
 from tests.support.graph_engine import Engine
 from tests.support.graph_lab import Graph, GraphLab
-from tests.support.graph_writers import Files, Op, Queues, Writers, kept, open_at, state_at
+from tests.support.graph_writers import Files, Op, Queues, Writers, kept_ops, open_at, state_at
 
 from lakebackup_jobs.demo.broker import Broker
 from lakebackup_jobs.kafka.admin.cluster import Cluster
@@ -91,7 +91,7 @@ def test_writers_may_write_while_a_backup_reads_the_ends_of_queues(graph_lab: Gr
     graph = graph_lab.begin()
     graph_lab.full(graph)
     txn = graph.writers.begin()
-    keys = {graph.queues.place(key): key for key in ("n:1", "n:2", "n:3", "n:4", "id:1")}
+    keys = {graph.queues.partition_of(key): key for key in ("n:1", "n:2", "n:3", "n:4", "id:1")}
     positions, calls = Cluster.positions, []
 
     def positions_with_late_write(cluster: Cluster, topics: Any, isolation: str) -> Any:
@@ -104,7 +104,7 @@ def test_writers_may_write_while_a_backup_reads_the_ends_of_queues(graph_lab: Gr
         graph.writers.end(txn, "commit")
         graph.writers.write("n:5", 5)
         graph.writers.flush()
-        commit_partition = graph.queues.place(list(keys.values())[-1])  # the partition of the commit
+        commit_partition = graph.queues.partition_of(list(keys.values())[-1])  # the partition of the commit
         late_regions = positions(cluster, topics, isolation)[1]
         late_regions_by_partition = {(r.scope, int(r.region)): r for r in late_regions}
         return instant, [
@@ -164,14 +164,14 @@ def test_an_open_transaction_shows_only_after_its_commit() -> None:
         {}, {"a": {"name": "x"}}, {"a": {"name": "x"}, "n": 2}, {"n": 2}, {"n": 2},
     ]  # fmt: skip
     assert (open_at(ops, 5), open_at(ops, 6), open_at(ops, 7)) == ({"t", "u"}, {"u"}, set())
-    assert [op.tid for op in kept(ops, 6)] == [1, 2, 3, 4, 6]
-    assert [op.tid for op in kept(ops, 6, keep_open=True)] == [1, 2, 3, 4, 5, 6]
+    assert [op.tid for op in kept_ops(ops, 6)] == [1, 2, 3, 4, 6]
+    assert [op.tid for op in kept_ops(ops, 6, keep_open=True)] == [1, 2, 3, 4, 5, 6]
 
 
 def test_the_engine_refuses_repeated_messages(writers: Writers, tmp_path: Path) -> None:
     writers.write("v:1", 1)
     writers.flush()
-    topic, partition = writers.queues.place("v:1")
+    topic, partition = writers.queues.partition_of("v:1")
     producer = Producer({"bootstrap.servers": writers.queues.bootstrap})
     producer.produce(topic, b"1", b"v:1", partition, headers=[("tid", b"1")])
     assert producer.flush(30) == 0
@@ -239,10 +239,10 @@ def test_the_documented_questions_about_engines(graph_lab: GraphLab) -> None:
     needed = {
         (row["scope"], int(row["region"])): row["needed_from"] for row in answer(lab, "From which", tid)
     }
-    assert needed.keys() == set(graph.queues.places)
+    assert needed.keys() == set(graph.queues.partitions)
     ends = {partition: graph.engine.position[partition] for partition in needed}
     late_partitions = {partition for partition in needed if needed[partition] < ends[partition]}
-    assert late_partitions == {graph.queues.place(f"v:{long_txn}"), graph.queues.place("v:2")}
+    assert late_partitions == {graph.queues.partition_of(f"v:{long_txn}"), graph.queues.partition_of("v:2")}
 
     assert answer(lab, "When was", tid) == []
     lab.restore(lab.new_folder(), to_tid=full["last_tid"], append=True)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 from tests.support import kafka_truth as truth
-from tests.support.chosen import chosen
+from tests.support.chosen import mark_long
 from tests.support.graph_lab import Graph, GraphLab
 from tests.support.graph_story import some_writes
 from tests.support.graph_writers import open_at
@@ -39,13 +39,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import SparkSession
-    from tests.support.graph_writers import Op, Place, Queues
+    from tests.support.graph_writers import Op, QueuePartition, Queues
 
     from lakebackup_jobs.demo.broker import Broker
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
-Messages = dict["Place", list[tuple[int, truth.Record]]]
+Messages = dict["QueuePartition", list[tuple[int, truth.Record]]]
 KillStep = Callable[[pytest.MonkeyPatch], None]
 
 
@@ -55,7 +55,7 @@ class Killed(BaseException):
 
 def messages_in(lab: GraphLab, queues: Queues) -> Messages:
     """The messages of each partition, with offsets."""
-    messages: Messages = {partition: [] for partition in queues.places}
+    messages: Messages = {partition: [] for partition in queues.partitions}
     for topic in queues.topics:
         for offset, record in truth.read(lab.bootstrap, topic):
             messages[topic, record.partition].append((offset, record))
@@ -173,15 +173,15 @@ def shared(
 @pytest.fixture
 def copied(shared: History, graph_lab: GraphLab) -> History:
     """A copy of the shared backups in a repository of the test's own."""
-    shutil.rmtree(graph_lab.place)
-    shutil.copytree(shared.lab.place, graph_lab.place)
+    shutil.rmtree(graph_lab.repo)
+    shutil.copytree(shared.lab.repo, graph_lab.repo)
     return replace(shared, lab=graph_lab)
 
 
 RESTORE_CASES = ("newest", "backup", "tid", "schema", "open", "time")
 
 
-@pytest.mark.parametrize("case", chosen(RESTORE_CASES, ("newest", "open", "time")))
+@pytest.mark.parametrize("case", mark_long(RESTORE_CASES, ("newest", "open", "time")))
 def test_a_restore_gives_the_messages_up_to_its_point(copied: History, case: str) -> None:
     lab, graph, (full, first_incremental, second_incremental) = copied.lab, copied.graph, copied.backups
     ops, last_tid = list(graph.writers.ops), int(second_incremental["last_tid"])
@@ -210,7 +210,7 @@ def test_a_restore_gives_the_messages_up_to_its_point(copied: History, case: str
     versions = yaml.safe_load((folder / "delta_schema_history.yaml").read_text())["schemas"]
     assert [version["tid"] for version in versions if version["tid"] > tid] == []
     assert (versions[-1]["tid"] >= schema_tid) == (tid >= schema_tid)
-    assert not list((lab.place / "restores").rglob("*.jsonl"))
+    assert not list((lab.repo / "restores").rglob("*.jsonl"))
 
 
 def test_a_dry_run_lists_its_plan_and_unsuitable_targets_are_refused(copied: History) -> None:
@@ -227,7 +227,7 @@ def test_a_dry_run_lists_its_plan_and_unsuitable_targets_are_refused(copied: His
     own_plan = lab.restore(folder, dry_run=True)
     assert all("holds messages already" in queue["refused_because"] for queue in own_plan["queues"])
     assert not folder.exists()
-    assert not (lab.place / "restores").exists()
+    assert not (lab.repo / "restores").exists()
     with pytest.raises(Refused, match="holds messages already"):
         lab.restore(folder)
     assert not folder.exists()
@@ -263,7 +263,7 @@ def _die_after(kind: type, name: str) -> KillStep:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("recorded", chosen([False, True], [True]))
+@pytest.mark.parametrize("recorded", mark_long([False, True], [True]))
 def test_a_restore_starts_over_when_its_queues_were_deleted(
     graph_lab: GraphLab, monkeypatch: pytest.MonkeyPatch, recorded: bool
 ) -> None:
@@ -278,7 +278,7 @@ def test_a_restore_starts_over_when_its_queues_were_deleted(
             lab.restore(folder, maps(graph, queues))
     queues.delete()
     with pytest.raises(Refused, match=r"belongs to another restore|already"):
-        lab.restore(folder, {**maps(graph, queues), graph.queues.places[0][0]: "another"})
+        lab.restore(folder, {**maps(graph, queues), graph.queues.partitions[0][0]: "another"})
     some_writes(graph.writers, random.Random(7), 20)
     newest_full = lab.full(graph)
     some_writes(graph.writers, random.Random(8), 20)
@@ -288,13 +288,13 @@ def test_a_restore_starts_over_when_its_queues_were_deleted(
     assert result["full"] == newest_full["backup_id"]
     restored = lab.taken_up(folder, queues, ops, tid)
     rows = lab.rows("SELECT restore_id, full_id, epoch FROM queue_restores")
-    partition_count = len(queues.places)
+    partition_count = len(queues.partitions)
     assert len([row for row in rows if row["full_id"] == newest_full["backup_id"]]) == partition_count
     assert (len(rows), len({row["restore_id"] for row in rows})) == (
         (2 * partition_count, 2) if recorded else (partition_count, 1)
     )
     assert lab.rows("SELECT * FROM restores WHERE scope IS NULL")
-    assert not CatalogReader(str(lab.place)).one("open_restores")
+    assert not CatalogReader(str(lab.repo)).first_row("open_restores")
     # The new queues have other names, so their backups start from the full.
     restored.writers.write("n:1", 1)
     assert lab.backup(restored, "incremental")["parent"] == newest_full["backup_id"]
@@ -310,7 +310,7 @@ def test_a_restore_with_lost_progress_is_refused(copied: History, monkeypatch: p
         with pytest.raises(Killed):
             lab.restore(folder, maps(graph, queues))
     cluster, messages_before = Cluster({"bootstrap.servers": lab.bootstrap}), messages_in(lab, queues)
-    (row,) = CatalogReader(str(lab.place)).rows("open_restores")
+    (row,) = CatalogReader(str(lab.repo)).rows("open_restores")
     cluster.delete_group(group_of(row["restore_id"]))
     for _ in range(2):  # the first attempt leaves an offset of the group
         with pytest.raises(Refused, match="would be there twice") as refused:
@@ -340,7 +340,7 @@ def test_a_restore_whose_folder_is_missing_does_not_start_over(
     with pytest.raises(Refused, match=f"with --to-time {format_ts(to_ts)}") as refused:
         lab.restore(folder, maps(graph, queues), to_ts=to_ts + 1)
     assert "run the same command" in refused.value.hint
-    assert parse_time(format_ts(to_ts), now=0) == to_ts
+    assert parse_time(format_ts(to_ts), now_ms=0) == to_ts
     moved_folder = folder.rename(lab.new_folder())
     with pytest.raises(Refused, match="is not the folder that it started in"):
         lab.restore(folder, maps(graph, queues), to_ts=to_ts)
@@ -371,15 +371,15 @@ def _call_after(kind: type, name: str, action: Callable[[], None], patch: pytest
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("write_position", chosen(["before", "behind"], ["behind"]))
+@pytest.mark.parametrize("write_position", mark_long(["before", "behind"], ["behind"]))
 def test_messages_written_during_a_restore_belong_to_the_right_history(
     graph_lab: GraphLab, monkeypatch: pytest.MonkeyPatch, write_position: str
 ) -> None:
     lab = graph_lab
     graph = lab.begin()
-    partition = graph.queues.places[0]
+    partition = graph.queues.partitions[0]
     _send(lab, partition, (1, None, "write"))
-    full = lab.full(graph, told=False)
+    full = lab.full(graph, described=False)
     for tid in (10, 20):
         _send(lab, partition, (tid, None, "write"))
         last_incremental = lab.backup(graph, "incremental")
@@ -442,7 +442,7 @@ def test_a_restore_on_spark_gives_the_same_messages(
     original_with_scans = scan_task.with_scans
     monkeypatch.setattr(scan_task, "with_scans", with_scans)
     queues, folder = lab.queues(graph.queues), lab.new_folder()
-    request = replace(lab.wanted(folder, maps(graph, queues), to_tid=tid), runner="spark")
+    request = replace(lab.restore_request(folder, maps(graph, queues), to_tid=tid), runner="spark")
     restore_queue.run(request, spark=spark, reporter=lab.reporter)
     require_same(
         messages_in(lab, queues),
@@ -457,19 +457,19 @@ def test_a_restore_on_spark_gives_the_same_messages(
 def test_a_restore_on_spark_without_open_transactions(graph_lab: GraphLab, spark: SparkSession) -> None:
     lab = graph_lab
     graph = lab.begin()
-    partition = graph.queues.places[0]
+    partition = graph.queues.partitions[0]
     _send(lab, partition, (1, None, "write"))
-    lab.full(graph, told=False)
+    lab.full(graph, described=False)
     _send(lab, partition, (2, None, "write"), (3, "t", "write"), (4, "t", "commit"), (5, None, "write"))
     lab.backup(graph, "incremental")
     queues = lab.queues(graph.queues)
-    request = replace(lab.wanted(lab.new_folder(), maps(graph, queues), to_tid=4), runner="spark")
+    request = replace(lab.restore_request(lab.new_folder(), maps(graph, queues), to_tid=4), runner="spark")
     result = restore_queue.run(request, spark=spark, reporter=lab.reporter)
     assert (result["open_transactions"], result["open_ids"], result["entries"]) == (0, [], 3)
 
 
 def _send(
-    lab: GraphLab, partition: Place, *messages: tuple[int, str | None, str], kind: str = "kind"
+    lab: GraphLab, partition: QueuePartition, *messages: tuple[int, str | None, str], kind: str = "kind"
 ) -> None:
     """Send messages of (tid, transaction, kind). `kind`: the name of the header with the kind."""
     records = []
@@ -485,9 +485,9 @@ def test_late_messages_belong_to_their_committed_transaction(graph_lab: GraphLab
     """The header of the kind has another name, also in the watermark."""
     lab = graph_lab
     graph, names = lab.begin(), HeaderNames(kind="op")
-    first_partition, second_partition = graph.queues.places[0], graph.queues.places[1]
+    first_partition, second_partition = graph.queues.partitions[0], graph.queues.partitions[1]
     _send(lab, first_partition, (1, None, "write"), kind="op")
-    lab.full(graph, told=False, names=names)
+    lab.full(graph, described=False, names=names)
     _send(lab, first_partition, (10, "t", "write"), (12, "t", "commit"), (13, "u", "write"), kind="op")
     lab.backup(graph, "incremental", names=names)
     late_messages = (11, "t", "write"), (14, "u", "write"), (15, "v", "write"), (20, None, "write")
@@ -511,13 +511,13 @@ def test_a_damaged_file_stops_a_restore(graph_lab: GraphLab) -> None:
     rows = lab.rows(
         f"SELECT path FROM files WHERE role = 'data' AND backup_id = '{first_incremental['backup_id']}'"
     )
-    damaged_file = lab.place / rows[0]["path"]
+    damaged_file = lab.repo / rows[0]["path"]
     content = damaged_file.read_bytes()
     damaged_file.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
     # The topics got a longer retention after the backup.
     topics, own_settings = Cluster({"bootstrap.servers": lab.bootstrap}), {"retention.ms": str(10**12)}
     for topic in graph.queues.topics:
-        topics.alter_settings(topic, put=own_settings)
+        topics.alter_settings(topic, overrides=own_settings)
     folder = lab.new_folder()
     with pytest.raises(Damaged, match=r"is not what was written") as damaged:
         lab.restore(folder, append=True)
@@ -531,7 +531,7 @@ def test_a_damaged_file_stops_a_restore(graph_lab: GraphLab) -> None:
         graph.queues.topics
     )
     # A restore checks the engine's own files before it writes anything.
-    (lab.place / "social/queues" / second_incremental["backup_id"] / "config.yaml").unlink()
+    (lab.repo / "social/queues" / second_incremental["backup_id"] / "config.yaml").unlink()
     queues, folder = lab.queues(graph.queues), lab.new_folder()
     with pytest.raises(Damaged, match=r"config\.yaml is missing"):
         lab.restore(folder, maps(graph, queues))

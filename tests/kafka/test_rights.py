@@ -11,10 +11,10 @@ from confluent_kafka.admin import AclOperation, AdminClient, ResourcePatternType
 from tests.support import consumers
 from tests.support import kafka_truth as truth
 from tests.support.command_line import quiet
-from tests.support.made_changes import MadeChanges, named, put
+from tests.support.made_changes import MadeChanges, put_change, table_name_row
 from tests.support.runs import Lab
 from tests.support.secured import CERTIFIED, SecuredBroker
-from tests.support.social import Social, put_back
+from tests.support.social import Social, restore
 
 from lakebackup.errors import EnvironmentProblem, Incomplete
 from lakebackup.plan.logs.restore import LogRestoreRequest
@@ -22,7 +22,7 @@ from lakebackup.rules.kafka_properties import translate
 from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.kafka.admin.cluster import Denied
 from lakebackup_jobs.kafka.admin.rights import Rights
-from lakebackup_jobs.logs.control.verbs import Place, start
+from lakebackup_jobs.logs.control.verbs import LogTasks, start
 from lakebackup_jobs.logs.restore import job as restore_log
 from lakebackup_jobs.logs.task import TaskSettings
 
@@ -262,14 +262,14 @@ def test_the_documented_rights_suffice_for_queues(
     without = (ResourceType.TRANSACTIONAL_ID, "WRITE")
     allow_restore(secured, restorer, *copies.values(), without=without)
     reason = f"this user lacks the right Write on transactional ids {OWN_PREFIX}*"
-    assert put_back(social, "into", **options, dry_run=True)["refused_because"] == reason
+    assert restore(social, "into", **options, dry_run=True)["refused_because"] == reason
     with pytest.raises(Denied, match="Nothing is written") as error:
-        put_back(social, "into", **options)
+        restore(social, "into", **options)
     assert reason in error.value.message
     assert not topics_of(secured) & set(copies.values())
     assert not (social.folder / "into").exists()
     allow_restore(secured, restorer, *copies.values())
-    assert put_back(social, "into", **options)["entries"] == 1
+    assert restore(social, "into", **options)["entries"] == 1
     assert "stays" not in social.warnings.getvalue()
 
 
@@ -279,7 +279,11 @@ class ChangeLog:
     def __init__(self, spark: SparkSession, secured: SecuredBroker, folder: Path, topic: str) -> None:
         self.spark, self.secured, self.folder, self.topic = spark, secured, folder, topic
         changes = MadeChanges(folder, CatalogWriter(spark, str(folder)), domain="ms")
-        changes.flush([put(1, b"a", 10, b"1"), put(1, b"b", 11, b"2")], 20, names=[named(1, "orders", 5)])
+        changes.flush(
+            [put_change(1, b"a", 10, b"1"), put_change(1, b"b", 11, b"2")],
+            20,
+            names=[table_name_row(1, "orders", 5)],
+        )
 
     def restore(self, client: dict[str, str], warnings: io.StringIO, **changes: Any) -> dict[str, Any]:
         target = f"kafka://{self.secured.secured}?prefix={self.topic.removesuffix('shop.orders')}"
@@ -380,5 +384,5 @@ def test_a_log_task_does_not_start_on_a_topic_that_it_may_not_read(
     secured.allow(orders, AclOperation.DESCRIBE, orders)
     settings = TaskSettings(feed="br", bootstrap=secured.secured, topics=(orders,))
     with pytest.raises(Denied, match=f"topic {orders}: this user lacks the right Read and DescribeConfigs"):
-        start(Place(str(plain.folder), None, client), "shop", settings)
+        start(LogTasks(str(plain.folder), None, client), "shop", settings)
     assert plain.sql("SELECT * FROM log_tasks") == []

@@ -11,7 +11,7 @@ from confluent_kafka.admin import AclOperation, ResourceType
 from tests.support import consumers
 from tests.support import kafka_truth as truth
 from tests.support.command_line import Commands
-from tests.support.faults import rows_of, shown, stored
+from tests.support.faults import catalog_rows, rows_of, stored_records
 from tests.support.following import following, until_stored
 from tests.support.processes import Run
 from tests.support.runs import Lab
@@ -83,7 +83,7 @@ def test_the_password_is_not_stored_logged_or_printed(
         "--groups", "none",  # only the records are compared
     )  # fmt: skip
     assert run.process.wait(120) == 0, run.log.read_text()
-    assert stored(plain) == truth.contents(plain.bootstrap, orders)
+    assert stored_records(plain) == truth.contents(plain.bootstrap, orders)
     assert any(path.stat().st_size for path in events.rglob("*"))
     assert files_with(tmp_path, PASSWORD) == [tmp_path / "home" / "client.properties"]
 
@@ -130,7 +130,7 @@ def test_unreadable_topics_are_left_out_and_reported(plain: Lab, secured: Secure
 
     with pytest.raises(EnvironmentProblem, match="nothing that this user may back up"):
         plain.backup(readable, invisible, kafka=client)
-    assert not plain.folder.exists() or not shown(plain)["backups"]
+    assert not plain.folder.exists() or not catalog_rows(plain)["backups"]
 
     secured.allow(prefix, AclOperation.READ, readable)
     with pytest.raises(Incomplete):
@@ -138,12 +138,12 @@ def test_unreadable_topics_are_left_out_and_reported(plain: Lab, secured: Secure
     warnings = plain.warnings.getvalue()
     assert f"topic {unreadable} is left out: this user lacks the right Read" in warnings
     assert f"topic {invisible} is left out: this user may not see it" in warnings
-    assert [scope["scope"] for scope in shown(plain)["scopes"]] == [readable]
-    assert stored(plain) == truth.contents(secured.bootstrap, readable)
+    assert [scope["scope"] for scope in catalog_rows(plain)["scopes"]] == [readable]
+    assert stored_records(plain) == truth.contents(secured.bootstrap, readable)
     command = ["backup", "topics", readable, unreadable, "--repo", str(plain.folder), "--source", "lab"]
     config_flags = ["--kafka-config", file_of(client, plain.folder.parent)]
     assert main([*command, *config_flags], spark=plain.spark) == 4
-    assert len(shown(plain)["backups"]) == 2
+    assert len(catalog_rows(plain)["backups"]) == 2
 
     secured.allow(prefix, AclOperation.READ, unreadable)
     backup = plain.backup(readable, unreadable, kafka=client)
@@ -166,4 +166,4 @@ def test_groups_that_may_not_be_described_are_left_out_and_reported(
     assert f"consumer group {orders}-closed is not saved" in plain.warnings.getvalue()
     rows = CatalogReader(str(plain.folder)).select("SELECT group_id, scope, position FROM groups")
     assert rows.read_all().to_pylist() == [{"group_id": f"{orders}-open", "scope": orders, "position": 7}]
-    assert stored(plain) == truth.contents(secured.bootstrap, orders)
+    assert stored_records(plain) == truth.contents(secured.bootstrap, orders)

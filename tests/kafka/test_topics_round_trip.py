@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient
 from deltalake import DeltaTable
 from tests.support import kafka_truth as truth
 from tests.support.disks import flip
-from tests.support.faults import rows_of, shown, stored
+from tests.support.faults import catalog_rows, rows_of, stored_records
 from tests.support.kafka_truth import Record
 from tests.support.runs import Lab, now_ms
 
@@ -463,7 +463,7 @@ def test_two_sources_in_one_catalog(lab: Lab, topic: MakeTopic) -> None:
     east_records = truth.contents(lab.bootstrap, name)
     truth.produce(lab.bootstrap, name, rows_of(2, 30, 20))
     lab.backup(name, source="west")
-    assert sorted((b["source"], b["number"], b["kind"]) for b in shown(lab)["backups"]) == [
+    assert sorted((b["source"], b["number"], b["kind"]) for b in catalog_rows(lab)["backups"]) == [
         ("east", 1, "full"),
         ("west", 1, "full"),
     ]
@@ -492,8 +492,8 @@ def test_unreadable_topics_are_left_out_and_reported(
     with pytest.raises(Incomplete):
         lab.backup(patterns=(f"{prefix}.*",))
     assert f"topic {unreadable} is left out: this user lacks the right Read" in lab.warnings.getvalue()
-    assert [scope["scope"] for scope in shown(lab)["scopes"]] == [readable]
-    assert stored(lab) == truth.contents(lab.bootstrap, readable)
+    assert [scope["scope"] for scope in catalog_rows(lab)["scopes"]] == [readable]
+    assert stored_records(lab) == truth.contents(lab.bootstrap, readable)
     reasons.clear()
     result = lab.backup(readable, unreadable)
     assert (result["kind"], result["topics"], result["entries"]) == ("differential", 2, 20)

@@ -14,7 +14,7 @@ import pytest
 from tests.support import kafka_truth as truth
 from tests.support.catalogs import EPOCH
 from tests.support.made_backups import MadeBackups, Record
-from tests.support.notebooks import FOLDER, Shown, run
+from tests.support.notebooks import FOLDER, NotebookOutput, run
 
 from lakebackup.rows.backups import Gap
 from lakebackup_jobs.query.chart import Chart
@@ -180,7 +180,7 @@ def test_a_restore_from_real_backups(
     assert {json.loads(bytes(row["value"]))["amount"] for row in masked} == {0}
 
 
-def _run(name: str, lab: Lab, monkeypatch: pytest.MonkeyPatch, **parameters: object) -> Shown:
+def _run(name: str, lab: Lab, monkeypatch: pytest.MonkeyPatch, **parameters: object) -> NotebookOutput:
     monkeypatch.setenv("LAKEBACKUP_REPO", str(lab.folder))
     return run(FOLDER / f"{name}.py", spark=lab.spark, **parameters)
 

@@ -28,7 +28,7 @@ MARK = "== what {} ended with: "
 def test_the_quickstart_works_in_an_empty_environment(
     broker: Broker, wheel: Path, constraints: Path, tmp_path: Path
 ) -> None:
-    orders = Orders.on(broker.bootstrap)
+    orders = Orders.create(broker.bootstrap)
     steps = list(orders.steps("quickstart.md"))
     assert steps[0].command.startswith("python3 -m venv")
     # Each command's output, with its errors in order, and after it the exit code.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.support.archives import Doc, read_archive, touch, write_backup, write_cbb
 from tests.support.command_line import quiet
-from tests.support.looks import seen
+from tests.support.looks import select_rows
 from tests.support.made_backups import MadeBackups, Record
 
 from lakebackup.errors import Busy, Damaged, NotFound, Refused, UsageProblem
@@ -56,7 +56,7 @@ class ArchiveLab:
         return export(self.spark, self.root, self.tmp, source_or_backup, **options)
 
     def ask(self, sql: str) -> list[dict[str, Any]]:
-        return seen(self.root, sql)
+        return select_rows(self.root, sql)
 
 
 def export(

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.support.chosen import chosen
-from tests.support.looks import seen
+from tests.support.chosen import mark_long
+from tests.support.looks import select_rows
 
 from lakebackup.errors import EnvironmentProblem, NotFound, Refused, UsageProblem
 from lakebackup.plan.snapshots import backup as plan
@@ -69,7 +69,7 @@ class SnapshotBackups:
     def rows(
         self, select: str = "SELECT * FROM snapshot_files WHERE gone_in IS NULL"
     ) -> list[dict[str, Any]]:
-        return seen(self.destination, select)
+        return select_rows(self.destination, select)
 
     def contents(self) -> dict[str, bytes]:
         """The contents of the live files, read from the destination."""
@@ -100,13 +100,13 @@ def way(request: pytest.FixtureRequest, backups: SnapshotBackups, monkeypatch: p
     """Both ways to list, compare and copy: in this process, and in Spark tasks."""
     if request.param == "tasks":
         backups.spark = request.getfixturevalue("spark")
-        monkeypatch.setattr(compare, "HERE", 0)
+        monkeypatch.setattr(compare, "MAX_LISTED_IN_PROCESS", 0)
         monkeypatch.setattr(compare, "_HASHED_HERE", 0)
         monkeypatch.setattr(plan, "_ONE_TASK", 0)
     return str(request.param)
 
 
-@pytest.mark.parametrize("way", chosen(WAYS, ["here"]), indirect=True)
+@pytest.mark.parametrize("way", mark_long(WAYS, ["here"]), indirect=True)
 def test_new_and_changed_files_are_copied_and_others_referenced(backups: SnapshotBackups, way: str) -> None:
     backups.add_file("CURRENT", b"1")
     backups.add_file("a.sst", b"aa")
@@ -144,7 +144,7 @@ def test_new_and_changed_files_are_copied_and_others_referenced(backups: Snapsho
     assert backups.contents() == backups.truth()
 
 
-@pytest.mark.parametrize("way", chosen(WAYS, ["here"]), indirect=True)
+@pytest.mark.parametrize("way", mark_long(WAYS, ["here"]), indirect=True)
 def test_many_small_files_are_packed_and_hard_links_are_copied_once(
     backups: SnapshotBackups, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -368,4 +368,4 @@ def test_optimize_and_as_of_work_on_s3(spark: SparkSession, repo_uri: str) -> No
         )
         engine = SparkEngine(spark, writer.catalog_uri, as_of=as_of)
         assert engine.query("list_files", backup_id=backup_id(1)).count() == 2
-    assert CatalogReader.require(repo_uri).one("show_backup", backup_id=backup_id(4)) is not None
+    assert CatalogReader.require(repo_uri).first_row("show_backup", backup_id=backup_id(4)) is not None

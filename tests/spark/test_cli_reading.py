@@ -40,7 +40,9 @@ def publish(destination: Path, backup_id: str, number: int, topics: list[str]) -
     chain = {"base": FIRST, "parent": None if number == 1 else FIRST, "end_ts": END_TS + number}
     times = {"started_at": END_TS * 1000, "finished_at": END_TS * 1000 + 5}
     manifest = sidecar.Manifest(
-        backup=made_backup(number, files, on=1, backup_id=backup_id, source=SOURCE, **chain, **times),
+        backup=made_backup(
+            number, files, full_number=1, backup_id=backup_id, source=SOURCE, **chain, **times
+        ),
         positions=[
             made_position(10 * number, 10 * number + 10, **scope_columns, scope=topic, ts=END_TS + number)
             for topic in topics
@@ -52,7 +54,7 @@ def publish(destination: Path, backup_id: str, number: int, topics: list[str]) -
     storage = open_storage(str(destination))
     writer = CatalogWriter(None, str(destination))
     writer.migrate()
-    writer.commit_backup(storage, put_sidecar(storage, (manifest, [files])), held=None)
+    writer.commit_backup(storage, put_sidecar(storage, (manifest, [files])), source_lease=None)
 
 
 @pytest.fixture(scope="module")

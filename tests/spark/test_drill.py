@@ -14,7 +14,7 @@ from deltalake import write_deltalake
 from tests.support.command_line import quiet
 from tests.support.faults import expire_leases
 from tests.support.made_backups import MadeBackups, Record
-from tests.support.made_changes import MadeChanges, named, put
+from tests.support.made_changes import MadeChanges, put_change, table_name_row
 
 from lakebackup.store.reader import CatalogReader
 from lakebackup.store.writer import CatalogWriter
@@ -155,9 +155,11 @@ def test_a_feeds_full_is_compared_by_rows_and_its_log_by_their_count(
     root = tmp_path / "backups"
     shutil.copytree(empty_catalog, root / "catalog")
     feed = MadeChanges(root, CatalogWriter(spark, str(root)))
-    feed.flush([put(21, b"a", 5, b"1"), put(21, b"b", 6, b"2")], 10, names=[named(21, "t", 1)])
+    feed.flush(
+        [put_change(21, b"a", 5, b"1"), put_change(21, b"b", 6, b"2")], 10, names=[table_name_row(21, "t", 1)]
+    )
     full = feed.full(10)
-    log = feed.flush([put(21, b"c", 15, b"3")], 20)
+    log = feed.flush([put_change(21, b"c", 15, b"3")], 20)
 
     def drill_outcome(backup_id: str) -> tuple[str, str]:
         request = DrillRequest(str(root), scratch=str(tmp_path), backup_id=backup_id)
@@ -168,7 +170,7 @@ def test_a_feeds_full_is_compared_by_rows_and_its_log_by_their_count(
 
     assert drill_outcome(full) == ("ok", "2 rows restored")
     assert drill_outcome(log) == ("ok", "3 rows restored")
-    original_bring = log_restore.bring
+    original_bring = log_restore.write_target
 
     def bring_and_change(request: Any, work: Any, *arguments: Any) -> dict[str, int]:
         """Changes a value after the restore."""
@@ -182,7 +184,7 @@ def test_a_feeds_full_is_compared_by_rows_and_its_log_by_their_count(
             write_deltalake(table, pa.Table.from_pandas(rows[:1]), mode="overwrite")
         return result
 
-    monkeypatch.setattr(log_restore, "bring", bring_and_change)
+    monkeypatch.setattr(log_restore, "write_target", bring_and_change)
     assert drill_outcome(full) == ("different", "1 rows are not in the full, 1 of the full are not there")
     assert drill_outcome(log) == ("different", "1 rows are there, not 3")
     assert not list(tmp_path.glob(f"{drill.PREFIX}*"))

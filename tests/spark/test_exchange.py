@@ -13,7 +13,7 @@ import pytest
 from tests.support.catalogs import backup_id, manifest, publish
 from tests.support.command_line import quiet
 from tests.support.disks import flip
-from tests.support.looks import rows_of, seen
+from tests.support.looks import rows_of, select_rows
 
 from lakebackup.errors import Damaged, NotFound, Refused, UsageProblem
 from lakebackup.plan.topics.request import RestoreRequest, plan_restore
@@ -84,7 +84,7 @@ def test_an_import_restores_the_exported_rows(
 ) -> None:
     folder = tmp_path / "rows"
     CatalogWriter(None, str(root)).append(
-        [removal_of(row) for row in seen(root, "SELECT * FROM files WHERE source = 'other'")]
+        [removal_of(row) for row in select_rows(root, "SELECT * FROM files WHERE source = 'other'")]
     )
     export_result = catalog_export.run(ExportRequest(str(root), str(folder), form=form), reporter=quiet())
     counts = {row["table"]: row["rows"] for row in export_result["tables"]}
@@ -233,7 +233,7 @@ def test_manifests_of_another_program_become_lifetimes(
     form = "parquet"
     days = lines(tmp_path / f"days.{form}", snapshots(1, 2, 3))
     files = lines(tmp_path / f"files.{form}", listing(s1="a1 b1 c1", s2="a1 b2", s3="a1 b2 c1 d3"))
-    result = import_rows(spark, empty, given={"backups": days, "manifests": files}, source_kind="restic")
+    result = import_rows(spark, empty, input_paths={"backups": days, "manifests": files}, source_kind="restic")
     assert (result["backups"], result["files"], result["departures"]) == (3, 6, 2)
     assert lifetimes(empty) == [
         ("home/a", 1, 1, None),
@@ -256,7 +256,7 @@ def test_manifests_of_another_program_become_lifetimes(
     new_days = lines(tmp_path / f"more.{form}", snapshots(4, 5))
     new_files = lines(tmp_path / f"later.{form}", listing(s4="a1 b2 c1", s5="a1 e5"))
     result = import_rows(
-        spark, empty, given={"backups": new_days, "manifests": new_files}, source_kind="restic"
+        spark, empty, input_paths={"backups": new_days, "manifests": new_files}, source_kind="restic"
     )
     assert (result["backups"], result["files"], result["departures"]) == (2, 1, 3)
     assert lifetimes(empty) == [
@@ -276,9 +276,9 @@ def test_manifests_of_another_program_become_lifetimes(
         prune.run(prune.PruneRequest(str(empty), source="laptop", delete=True), reporter=quiet())
     # The program has dropped the first two backups, and has nothing new.
     remaining = {"backups": lines(tmp_path / f"left.{form}", snapshots(3, 4, 5))}
-    result = import_rows(spark, empty, given=remaining, source_kind="restic", mirror=True, dry_run=True)
+    result = import_rows(spark, empty, input_paths=remaining, source_kind="restic", mirror=True, dry_run=True)
     assert result["states"] == {"deleted": 2}
-    result = import_rows(spark, empty, given=remaining, source_kind="restic", mirror=True)
+    result = import_rows(spark, empty, input_paths=remaining, source_kind="restic", mirror=True)
     assert (result["backups"], result["states"]) == (0, {"deleted": 2})
     reader = CatalogReader.require(str(empty))
     restorable = reader.select("SELECT to_ts FROM coverage WHERE status = 'restorable' ORDER BY to_ts")
@@ -287,14 +287,14 @@ def test_manifests_of_another_program_become_lifetimes(
         return
     rows_before = all_rows(empty)
     assert (
-        import_rows(spark, empty, given={"backups": new_days, "manifests": new_files}, source_kind="restic")[
+        import_rows(spark, empty, input_paths={"backups": new_days, "manifests": new_files}, source_kind="restic")[
             "backups"
         ]
         == 0
     )
     all_days = lines(tmp_path / f"every.{form}", snapshots(1, 2, 3, 4, 5))
     assert (
-        import_rows(spark, empty, given={"backups": all_days, "manifests": new_files}, source_kind="restic")[
+        import_rows(spark, empty, input_paths={"backups": all_days, "manifests": new_files}, source_kind="restic")[
             "backups"
         ]
         == 0
@@ -321,9 +321,9 @@ def test_an_interrupted_import_is_resumed(
         with monkeypatch.context() as patch:
             patch.setattr(catalog_import, step, die)
             with pytest.raises(KeyboardInterrupt):
-                import_rows(spark, empty, given=listings)
+                import_rows(spark, empty, input_paths=listings)
         assert rows_of(empty, "backups") == []
-    assert import_rows(spark, empty, given=listings)["backups"] == 2
+    assert import_rows(spark, empty, input_paths=listings)["backups"] == 2
     assert lifetimes(empty) == [("home/a", 1, 1, 2), ("home/b", 1, 2, None)]
     (folder,) = (empty / "imports").iterdir()
     import_record = read_import(open_storage(str(empty)), folder.name)

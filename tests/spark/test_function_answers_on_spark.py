@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.support.function_answers import recorded, same, spark_answers_of, templates
+from tests.support.function_answers import equal_answers, recorded, spark_answers_of, templates
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -22,6 +22,6 @@ def test_spark_gives_the_recorded_answers(area: str, spark: SparkSession) -> Non
         (line, recorded_answer, answer)
         for line in lines
         for recorded_answer, answer in zip(by_template[line], answers[line], strict=True)
-        if not same(answer, recorded_answer)
+        if not equal_answers(answer, recorded_answer)
     ]
     assert differing == []

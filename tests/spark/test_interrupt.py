@@ -34,8 +34,8 @@ def interrupted(
     with run:
         run.until(reached, description)
         run.press_ctrl_c()
-        code = run.ended()
-    lines = [line.strip() for line in ANSI.sub("", run.shown.decode()).splitlines() if line.strip()]
+        code = run.exit_code()
+    lines = [line.strip() for line in ANSI.sub("", run.output.decode()).splitlines() if line.strip()]
     assert code == expected, lines[-5:]
     assert not re.search("py4j|Traceback", "".join(lines), re.IGNORECASE), lines
     return lines
@@ -74,13 +74,15 @@ def test_restore(lab: Lab, topic: Callable[..., str], tmp_path: Path) -> None:
     command = ("restore", "topics", name, "--repo", str(lab.folder), "--to", target)
     run = TerminalRun(*command)
     lines = interrupted(
-        run, lambda: any("worker_daemon" in command_line for command_line in run.left()), "tasks run"
+        run,
+        lambda: any("worker_daemon" in command_line for command_line in run.running_processes()),
+        "tasks run",
     )
     assert (
         lines[-1] == "error: Interrupted; the restore is not complete. Run the same command again to resume."
     )
     with TerminalRun(*command) as second_run:
-        assert second_run.ended(120) == 0, second_run.shown.decode()
+        assert second_run.exit_code(120) == 0, second_run.output.decode()
 
 
 @pytest.mark.long

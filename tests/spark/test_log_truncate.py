@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 from tests.support.catalogs import backup_id
-from tests.support.chosen import chosen
+from tests.support.chosen import mark_long
 from tests.support.command_line import Commands, quiet
-from tests.support.looks import seen
-from tests.support.made_changes import MadeChanges, commit, named, prewrite, put
+from tests.support.looks import select_rows
+from tests.support.made_changes import MadeChanges, commit, prewrite, put_change, table_name_row
 
 from lakebackup.errors import Busy, Refused, UsageProblem
 from lakebackup.recovery.rebuild import rebuild
@@ -40,18 +40,22 @@ pytestmark = pytest.mark.spark
 
 
 @pytest.fixture(scope="module")
-def made(spark: SparkSession, empty_catalog: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def module_root(spark: SparkSession, empty_catalog: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Six flushes with a full after the second and the fourth; one value waits long for its commit."""
     root = tmp_path_factory.mktemp("log ü")
     shutil.copytree(empty_catalog, root / "catalog")
     changes = MadeChanges(root, CatalogWriter(spark, str(root)))
-    changes.flush([put(21, b"a", 5, b"1"), put(0, b"mDB1", 4, b"{}")], 10, names=[named(21, "t", 1)])
-    changes.flush([put(21, b"b", 15, b"2"), prewrite(21, b"late", 18, b"long")], 17)
+    changes.flush(
+        [put_change(21, b"a", 5, b"1"), put_change(0, b"mDB1", 4, b"{}")],
+        10,
+        names=[table_name_row(21, "t", 1)],
+    )
+    changes.flush([put_change(21, b"b", 15, b"2"), prewrite(21, b"late", 18, b"long")], 17)
     changes.full(17)  # number 3
-    changes.flush([put(21, b"a", 25, b"3")], 30)
-    changes.flush([put(21, b"c", 38, b"4")], 40)
+    changes.flush([put_change(21, b"a", 25, b"3")], 30)
+    changes.flush([put_change(21, b"c", 38, b"4")], 40)
     changes.full(40)  # number 6
-    changes.flush([commit(21, b"late", 18, 45), put(21, b"c", 46, b"5")], 50)
+    changes.flush([commit(21, b"late", 18, 45), put_change(21, b"c", 46, b"5")], 50)
     changes.flush([], 60)
     return root
 
@@ -84,13 +88,13 @@ def test_the_cut_is_at_the_newest_earlier_full(root: Path, session: SparkSession
     }
     # The value written at 18 is committed at 45, so its file stays; other files up to 40 are deleted with
     # their .meta.
-    log = {row["path"] for row in seen(root, "SELECT path FROM files WHERE format = 'log-arrow-1'")}
+    log = {row["path"] for row in select_rows(root, "SELECT path FROM files WHERE format = 'log-arrow-1'")}
     assert {path for path in files(root) if "/log/" in path} == log
     assert [path for path in log if backup_id(2) in path] == [path for path in log if "-default-put/" in path]
     assert backup_numbers(root, "stream-metas") == {2, 7, 8}
     assert backup_numbers(root, "fulls") == {6}
     # The full covers its own instant, the log those after it.
-    ranges = seen(root, "SELECT status, reason, from_ts, to_ts FROM coverage")
+    ranges = select_rows(root, "SELECT status, reason, from_ts, to_ts FROM coverage")
     assert ranges == [{"status": "restorable", "reason": None, "from_ts": 39, "to_ts": 60}]
     # Truncated files are no fault, and no remaining object is an orphan.
     request = verify.VerifyRequest(destination=str(root), mode="decode", grace_ms=-3_600_000)
@@ -109,7 +113,7 @@ def test_truncate_is_refused_without_a_full_or_beyond_the_checkpoint(root: Path,
     dry_run = truncate(root, 16, ranges_only=True)
     assert (dry_run["cut"], dry_run["fulls"], dry_run["files"]) == (16, [], 3)
     # A damaged full does not count.
-    lost = seen(root, "SELECT path FROM files WHERE format = 'delta' AND path LIKE '%-00000006/%'")
+    lost = select_rows(root, "SELECT path FROM files WHERE format = 'delta' AND path LIKE '%-00000006/%'")
     (root / lost[0]["path"]).unlink()
     request = verify.VerifyRequest(destination=str(root), mode="stat")
     verify.run(request, spark=spark, reporter=quiet())
@@ -127,11 +131,11 @@ def test_held_backups_stay(root: Path, cli: Commands) -> None:
         truncate(root, 40)
     writer.record(replace(hold, at=2, released=True))
     writer.record(replace(hold, at=3, backup_id=backup_id(3)))
-    result = cli.told("log", "truncate", "shop", "--endts", "40", "--yes", "--repo", root)
+    result = cli.result("log", "truncate", "shop", "--endts", "40", "--yes", "--repo", root)
     assert (result["deleted"], result["fulls"]) == (True, [])
     assert 1 not in backup_numbers(root)
     assert backup_numbers(root, "fulls") == {3, 6}
-    spans = seen(root, "SELECT from_ts, to_ts FROM coverage ORDER BY to_ts")
+    spans = select_rows(root, "SELECT from_ts, to_ts FROM coverage ORDER BY to_ts")
     assert [tuple(span.values()) for span in spans] == [(16, 17), (39, 60)]
 
 
@@ -155,7 +159,7 @@ def test_a_running_restore_stops_truncate(root: Path, spark: SparkSession) -> No
 
 @pytest.mark.parametrize(
     ("step", "lost"),
-    chosen(
+    mark_long(
         [
             ("lakebackup_jobs.lifecycle.deletion.executor.Deletion.carry_out", False),
             ("lakebackup.store.writer.CatalogWriter.set_states", False),
@@ -183,7 +187,7 @@ def test_an_interrupted_truncate_is_resumed(
     assert (result["resumed"], result["files"], result["prune_id"]) == (1, 0, None)
     assert backup_numbers(root, "fulls") == {6}
     assert tombstones.incomplete(storage) == []
-    paths = {row["path"] for row in seen(root, "SELECT path FROM files")}
+    paths = {row["path"] for row in select_rows(root, "SELECT path FROM files")}
     assert paths <= files(root)
     assert {path for path in files(root) if "/log/" in path or "/fulls/" in path} <= paths
 
@@ -198,7 +202,7 @@ def test_the_proof_stops_a_truncate_of_needed_files(
         """Adds the value that is committed after the cut."""
         plan = plan_of(request, reader)
         predicate = f"source = 'shop' AND cf = 'default' AND backup_id = '{backup_id(2)}'"
-        (file,) = seen(root, f"SELECT * FROM files WHERE {predicate}")
+        (file,) = select_rows(root, f"SELECT * FROM files WHERE {predicate}")
         rows = [*plan.file.table().to_pylist(), {"reason": "until", **file}]
         table = pa.Table.from_pylist(rows, plan.file.schema())
         return replace(plan, file=write_plan_file([table.to_reader()]))
@@ -222,7 +226,7 @@ def test_answering_no_changes_nothing(
     code, output, err = cli.run(*command, "--json")
     assert (code, "7 of 11 files" in err) == (0, True)
     assert json.loads(output.splitlines()[-1])["deleted"] is False
-    cli.told(*command, "--dry-run")
+    cli.result(*command, "--dry-run")
     assert files(root) == files_before
     assert not list(open_storage(str(root)).list(f"{layout.PRUNES_FOLDER}/"))
 

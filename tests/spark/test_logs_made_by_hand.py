@@ -14,8 +14,17 @@ import pytest
 from tests.support.command_line import quiet
 from tests.support.disks import flip
 from tests.support.faults import expire_leases
-from tests.support.looks import seen
-from tests.support.made_changes import MadeChanges, commit, delete, named, prewrite, put, rollback, truncated
+from tests.support.looks import select_rows
+from tests.support.made_changes import (
+    MadeChanges,
+    commit,
+    delete,
+    prewrite,
+    put_change,
+    rollback,
+    table_name_row,
+    truncated,
+)
 from tests.support.private import private_file
 from tests.support.processes import Run
 
@@ -92,7 +101,7 @@ class Log:
 
     def live(self) -> list[dict[str, Any]]:
         """The files of the log from which restores choose."""
-        return seen(self.root, LIVE)
+        return select_rows(self.root, LIVE)
 
     def records(self) -> list[tuple[Any, ...]]:
         """Every record of the log, with the table, column family and operation of its file."""
@@ -113,13 +122,13 @@ def load(log_changes: MadeChanges, seed: int, flushes: int) -> None:
     """Add transactions of all kinds, some of which commit several flushes later."""
     rng, ts, waiting = random.Random(seed), 10, []
     for flush in range(flushes):
-        changes = [put(0, b"mDB1", ts + 1, b"{}")]
+        changes = [put_change(0, b"mDB1", ts + 1, b"{}")]
         for _ in range(20):
             ts += rng.randint(2, 6)
             table, key = rng.choice([1, 2, 3]), rng.choice([b"a", b"b", b"c" * 70, b"d"])
             match rng.choice(["put", "put", "delete", "begin", "begin", "commit", "rollback", "empty"]):
                 case "put":
-                    changes.append(put(table, key, ts, b"%d" % ts))
+                    changes.append(put_change(table, key, ts, b"%d" % ts))
                 case "delete":
                     changes.append(delete(table, key, ts))
                 case "begin":
@@ -131,7 +140,7 @@ def load(log_changes: MadeChanges, seed: int, flushes: int) -> None:
                     changes.append(rollback(*waiting.pop(0)))
                 case "empty" if rng.random() < 0.3:
                     changes.append(truncated(table, ts))
-        names = [named(table, f"t{table}", 1) for table in (1, 2, 3)] if not flush else []
+        names = [table_name_row(table, f"t{table}", 1) for table in (1, 2, 3)] if not flush else []
         log_changes.flush(changes, ts, names=names)
 
 
@@ -192,7 +201,7 @@ def test_compaction_keeps_records_and_merges_files(
     assert log.records() == records_before
     assert len(compacted_files(log, files)) == 8
     assert result["files"] == len([row for row in files if row["role"] == "data"]) == 27
-    (span,) = seen(log.root, "SELECT status, from_ts, to_ts FROM coverage")
+    (span,) = select_rows(log.root, "SELECT status, from_ts, to_ts FROM coverage")
     assert span == {"status": "restorable", "from_ts": 0, "to_ts": end}
     # A second compaction finds nothing to do.
     assert log.compact()["backup_id"] is None
@@ -205,8 +214,8 @@ def test_compaction_keeps_records_and_merges_files(
     # The log continues after the compaction.
     changes.number += 1  # the number of the compaction
     changes.parent, changes.parent_place = result["backup_id"], changes.number
-    changes.flush([put(1, b"z", end + 5, b"z")], end + 9)
-    assert all(row["intact"] for row in seen(log.root, "SELECT intact FROM backups"))
+    changes.flush([put_change(1, b"z", end + 5, b"z")], end + 9)
+    assert all(row["intact"] for row in select_rows(log.root, "SELECT intact FROM backups"))
     start = end // 2
     expected = [row for row in changes.latest(end + 9) if row["commit_ts"] > start]
     log.restore("late", start_ts=start, end_ts=end + 9)
@@ -280,14 +289,14 @@ def test_an_interrupted_compaction_leaves_nothing(small: Log, monkeypatch: pytes
     shutil.rmtree(small.root / "catalog")
     rebuild_result = rebuild(small.spark, str(small.root))
     assert (rebuild_result.problems, rebuild_result.states) == ([], {"complete": 3})
-    names = {row["backup_id"] for row in seen(small.root, "SELECT backup_id FROM backups")}
+    names = {row["backup_id"] for row in select_rows(small.root, "SELECT backup_id FROM backups")}
     shop = small.root / "shop"
     backup_paths = [
         path.relative_to(shop / "backups") for path in (shop / "backups").rglob("*") if path.is_file()
     ]
     assert {path.parts[0] for path in backup_paths} == names
     log_paths = {str(path.relative_to(small.root)) for path in (shop / "log").rglob("*.log*")}
-    rows = seen(small.root, "SELECT path FROM lifetimes WHERE format = 'log-arrow-1'")
+    rows = select_rows(small.root, "SELECT path FROM lifetimes WHERE format = 'log-arrow-1'")
     assert log_paths == {row["path"] for row in rows}
     assert len(list((shop / "stream-metas").iterdir())) == 3
     assert not [path for path in shop.rglob("made/*") if path.is_file()]
@@ -310,7 +319,7 @@ def test_a_flush_after_an_interrupted_compaction_loses_nothing(
             small.compact()
     small.changes.number = latest_number(CatalogReader(str(small.root)), "shop")
     ts = small.changes.end_ts
-    flushed = small.changes.flush([put(1, b"z", ts + 5, b"z")], ts + 9)
+    flushed = small.changes.flush([put_change(1, b"z", ts + 5, b"z")], ts + 9)
 
     def other_paths() -> list[str]:
         return sorted(row["path"] for row in small.live() if row["backup_id"] != flushed)
@@ -334,12 +343,12 @@ def test_a_log_without_a_checkpoint_has_none_after_compaction(
     changes = MadeChanges(root, CatalogWriter(spark, str(root)))
     for ts in (10, 20):
         changes.end_ts = None  # type: ignore[assignment] # the start of the log is not known yet
-        changes.flush([put(1, b"a", ts, b"1")], 0)
+        changes.flush([put_change(1, b"a", ts, b"1")], 0)
     backup_id = Log(spark, root, changes).compact()["backup_id"]
-    newest = CatalogReader(str(root)).one("log_newest", source="shop")
+    newest = CatalogReader(str(root)).first_row("log_newest", source="shop")
     assert newest is not None
     assert (newest["backup_id"], newest["start_ts"]) == (backup_id, None)
-    assert seen(root, "SELECT * FROM coverage WHERE status = 'restorable'") == []
+    assert select_rows(root, "SELECT * FROM coverage WHERE status = 'restorable'") == []
 
 
 def test_compaction_keeps_encryption_and_later_flushes(
@@ -354,12 +363,12 @@ def test_compaction_keeps_encryption_and_later_flushes(
     shutil.copytree(empty_catalog, root / "catalog")
     changes = MadeChanges(root, CatalogWriter(spark, str(root)), cipher=Cipher("k1", key))
     for ts in (10, 20, 30):
-        changes.flush([put(1, b"a", ts, b"secret")], ts)
+        changes.flush([put_change(1, b"a", ts, b"secret")], ts)
     keys_by_id = {"keys": {"k1": base64.b64encode(key).decode()}}
     keys = private_file(tmp_path / "keys.json", json.dumps(keys_by_id).encode())
     monkeypatch.setenv("LAKEBACKUP_LOG__KEYS_FILE", str(keys))
     command = ["log", "compact", "shop", "--endts", "20", "--codec", "lz4", "--repo", str(root)]
-    result = cli.told(*command)
+    result = cli.result(*command)
     row, late = sorted(Log(spark, root, changes).live(), key=lambda row: row["backup_id"] == changes.parent)
     assert (row["backup_id"], row["key_id"], row["entries"]) == (result["backup_id"], "k1", 2)
     assert late["backup_id"] == changes.parent  # it ended after --endts
@@ -418,7 +427,7 @@ def test_restores_on_a_full_and_on_an_earlier_restore(feed: Log, cli: Commands) 
     """By `lakebackup log snapshot`, `restore point` and `log merge`."""
 
     def lakebackup(*command: str) -> dict[str, Any]:
-        return cli.told(*command, "--repo", feed.root)
+        return cli.result(*command, "--repo", feed.root)
 
     load(feed.changes, 10, 3)  # keys are deleted after the full, and changes lie at both its ends
     end, point = feed.changes.end_ts, str(feed.folder / "point")
@@ -443,7 +452,7 @@ def test_restores_on_a_full_and_on_an_earlier_restore(feed: Log, cli: Commands) 
 def test_merge_reads_deletion_vectors_and_renamed_columns_of_a_foreign_table(feed: Log, feature: str) -> None:
     """The base is a table of another program: deleted rows stay deleted, and no column is read as NULL."""
     changes, spark, path = feed.changes, feed.spark, str(feed.folder / "foreign")
-    changes.flush([put(1, b"a", 10, b"1"), put(1, b"b", 11, b"2")], 20)
+    changes.flush([put_change(1, b"a", 10, b"1"), put_change(1, b"b", 11, b"2")], 20)
     feed.restore("original", end_ts=20)
     rows = spark.read.format("delta").load(str(feed.folder / "original")).coalesce(1)
     table = f"delta.`{path}`"
@@ -455,7 +464,7 @@ def test_merge_reads_deletion_vectors_and_renamed_columns_of_a_foreign_table(fee
         renamed = rows.withColumnRenamed("value", "payload")
         renamed.write.format("delta").option("delta.columnMapping.mode", "name").save(path)
         spark.sql(f"ALTER TABLE {table} RENAME COLUMN payload TO value")
-    changes.flush([put(1, b"c", 25, b"3")], 30)
+    changes.flush([put_change(1, b"c", 25, b"3")], 30)
     feed.restore("merged", upon=path, start_ts=20)
     deleted = {b"b"} if feature == "deletion vectors" else set()
     assert feed.rows("merged") == [row for row in changes.latest(30) if row["key"] not in deleted]
@@ -469,14 +478,23 @@ def _log_lines(path: str) -> list[str]:
 @pytest.mark.long
 def test_names_follow_tables(feed: Log) -> None:
     changes = feed.changes
-    first = [put(1, b"a", 10, b"1"), put(2, b"a", 11, b"2"), put(3, b"a", 12, b"3"), put(9, b"a", 13, b"9")]
-    names = [named(1, "orders", 5), named(2, "orders_old", 5), named(3, "items", 5)]
+    first = [
+        put_change(1, b"a", 10, b"1"),
+        put_change(2, b"a", 11, b"2"),
+        put_change(3, b"a", 12, b"3"),
+        put_change(9, b"a", 13, b"9"),
+    ]
+    names = [
+        table_name_row(1, "orders", 5),
+        table_name_row(2, "orders_old", 5),
+        table_name_row(3, "items", 5),
+    ]
     changes.flush(first, 20, names=names)
-    second = [put(4, b"n", 26, b"4"), put(3, b"b", 27, b"5")]
+    second = [put_change(4, b"n", 26, b"4"), put_change(3, b"b", 27, b"5")]
     later = [
-        named(1, "orders_new", 22, "rename", covered_from=4),
-        named(2, "orders_old", 23, "drop", covered_from=4),
-        named(4, "items", 25, "truncate", replaces=3),
+        table_name_row(1, "orders_new", 22, "rename", covered_from=4),
+        table_name_row(2, "orders_old", 23, "drop", covered_from=4),
+        table_name_row(4, "items", 25, "truncate", replaces=3),
     ]
     changes.flush(second, 30, names=later)
     feed.restore("then", end_ts=20, filters=("shop.orders*",))
@@ -494,11 +512,11 @@ def test_names_follow_tables(feed: Log) -> None:
 
 @pytest.mark.long
 def test_a_stalled_restore_does_not_overwrite_a_later_one(feed: Log, monkeypatch: pytest.MonkeyPatch) -> None:
-    feed.changes.flush([put(1, b"a", 10, b"1")], 20)
+    feed.changes.flush([put_change(1, b"a", 10, b"1")], 20)
     feed.restore(end_ts=20)
-    feed.changes.flush([put(1, b"a", 25, b"2")], 30)
-    feed.changes.flush([put(1, b"a", 35, b"3")], 40)
-    original_onto = Changes.onto
+    feed.changes.flush([put_change(1, b"a", 25, b"2")], 30)
+    feed.changes.flush([put_change(1, b"a", 35, b"3")], 40)
+    original_onto = Changes.changes_to
 
     def stall(changes: Changes, rows: Any) -> Any:
         monkeypatch.undo()
@@ -507,7 +525,7 @@ def test_a_stalled_restore_does_not_overwrite_a_later_one(feed: Log, monkeypatch
             feed.restore(start_ts=start, end_ts=end)
         return original_onto(changes, rows)
 
-    monkeypatch.setattr(Changes, "onto", stall)
+    monkeypatch.setattr(Changes, "changes_to", stall)
     with pytest.raises(Busy, match="Another restore has written to the table"):
         feed.restore(start_ts=20, end_ts=30)
     assert [row["value"] for row in feed.rows()] == [b"3"]
@@ -516,8 +534,10 @@ def test_a_stalled_restore_does_not_overwrite_a_later_one(feed: Log, monkeypatch
 @pytest.mark.long
 def test_key_ranges_and_spans_are_restored_into_a_folder(small_or_large: Log) -> None:
     feed, changes = small_or_large, small_or_large.changes
-    changes.flush([put(1, b"a", 10, b"1"), put(1, b"m", 11, b"2"), put(1, b"z", 12, b"3")], 20)
-    changes.flush([truncated(1, 21), delete(1, b"m", 25), put(1, b"a", 26, b"4")], 30)
+    changes.flush(
+        [put_change(1, b"a", 10, b"1"), put_change(1, b"m", 11, b"2"), put_change(1, b"z", 12, b"3")], 20
+    )
+    changes.flush([truncated(1, 21), delete(1, b"m", 25), put_change(1, b"a", 26, b"4")], 30)
     to = f"dir:{feed.folder / 'out'}"
     options = {"target": to, "first_key": "61", "beyond_key": "6e"}
     feed.restore(end_ts=20, **options)
@@ -542,10 +562,10 @@ def test_key_ranges_and_spans_are_restored_into_a_folder(small_or_large: Log) ->
 @pytest.mark.long
 def test_damage_is_reported_and_nothing_is_written(small_or_large: Log) -> None:
     feed, changes = small_or_large, small_or_large.changes
-    changes.flush([commit(1, b"lost", 5, 10), put(1, b"a", 11, b"1")], 20)
+    changes.flush([commit(1, b"lost", 5, 10), put_change(1, b"a", 11, b"1")], 20)
     with pytest.raises(Damaged, match=r"key 6c6f7374 of table 1.*start ts 5"):
         feed.restore("lost")
-    changes.flush([put(1, b"lost", 25, b"found"), put(1, b"b", 26, b"2")], 30)
+    changes.flush([put_change(1, b"lost", 25, b"found"), put_change(1, b"b", 26, b"2")], 30)
     feed.restore("later")
     values = {row["key"]: row["value"] for row in feed.rows("later")}
     assert values == {b"a": b"1", b"b": b"2", b"lost": b"found"}
@@ -560,7 +580,7 @@ def test_damage_is_reported_and_nothing_is_written(small_or_large: Log) -> None:
 
 
 def test_a_foreign_target_is_refused(feed: Log) -> None:
-    feed.changes.flush([put(1, b"a", 10, b"1")], 20)
+    feed.changes.flush([put_change(1, b"a", 10, b"1")], 20)
     feed.spark.range(3).write.format("delta").save(str(feed.folder / "out"))
     with pytest.raises(Refused, match="no restore of a log made it"):
         feed.restore()

@@ -137,8 +137,8 @@ def test_queries_are_recorded(catalog: dict[str, int | str], spark: SparkSession
     reader.select("SELECT count(*) AS n FROM files")
     engine.rows("list_files", backup_id="b")
     engine.select("SELECT count(*) AS n FROM files")
-    assert [entry[1:] for entry in reader.asked] == [entry[1:] for entry in engine.asked]
-    assert [(entry.engine, entry.name, entry.parameters) for entry in reader.asked] == [
+    assert [entry[1:] for entry in reader.queries] == [entry[1:] for entry in engine.queries]
+    assert [(entry.engine, entry.name, entry.parameters) for entry in reader.queries] == [
         ("duckdb", "list_files", {"backup_id": "b"}),
         ("duckdb", "select", {}),
     ]

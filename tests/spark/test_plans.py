@@ -12,7 +12,7 @@ import pytest
 from tests.support.catalogs import EPOCH, backup_id, data_file, manifest, publish
 from tests.support.command_line import quiet
 from tests.support.made_backups import MadeBackups, Record
-from tests.support.made_changes import MadeChanges, commit, named, prewrite, put
+from tests.support.made_changes import MadeChanges, commit, prewrite, put_change, table_name_row
 from tests.support.made_queues import MadeQueues
 
 from lakebackup.errors import Damaged, NotFound, Refused, UsageProblem
@@ -98,16 +98,16 @@ def test_restores_of_topics(
         options = {**options, "backup": str(reader.rows("list_backups", source=None)[0]["backup_id"])}
     request = RestoreRequest(str(topics.folder), "dir:out", patterns=(".*",), **options)
     duckdb_plan, spark_plan = (
-        plan_restore(request, reader_of_engine) for reader_of_engine in (reader, reader.on(spark))
+        plan_restore(request, reader_of_engine) for reader_of_engine in (reader, reader.with_spark(spark))
     )
     assert duckdb_plan == spark_plan
     assert duckdb_plan.files
     assert rows_of(duckdb_plan.file) == rows_of(spark_plan.file)
     assert saved.digest_of(duckdb_plan.file) == saved.digest_of(spark_plan.file)
-    engines = (reader, reader.on(spark))
+    engines = (reader, reader.with_spark(spark))
     for plan in (duckdb_plan, spark_plan):
         backups_read, paths = (
-            [about(plan, reader) for reader in engines] for about in (read_backups, other_paths)
+            [facts_of(plan, reader) for reader in engines] for facts_of in (read_backups, other_paths)
         )
         assert backups_read[0] == backups_read[1]
         assert paths[0] == paths[1]
@@ -134,7 +134,7 @@ def test_differences(
     first, *_, last = [row["backup_id"] for row in reader.rows("list_backups", source=None)]
     request = DiffRequest(str(topics.folder), first, last)
     duckdb_plan, spark_plan = (
-        plan_diff(request, reader_of_engine) for reader_of_engine in (reader, reader.on(spark))
+        plan_diff(request, reader_of_engine) for reader_of_engine in (reader, reader.with_spark(spark))
     )
     assert duckdb_plan == spark_plan
     assert duckdb_plan.totals
@@ -187,18 +187,19 @@ def test_restores_of_queues(queues: MadeQueues, spark: SparkSession, tmp_path: P
     reader = CatalogReader(str(queues.root))
     request = QueueRestoreRequest(str(queues.root), "social", "kafka://b", "out", to_tid=12)
     plans = [
-        queue_plan(request, reader_of_engine, lambda *_: 0) for reader_of_engine in (reader, reader.on(spark))
+        queue_plan(request, reader_of_engine, lambda *_: 0)
+        for reader_of_engine in (reader, reader.with_spark(spark))
     ]
     assert plans[0] == plans[1]
     assert plans[0].files == 1
     partitions = [Partition("delta.0", EPOCH, str(n), "delta.0") for n in (0, 1)]
-    found = []
+    listings = []
     for plan, name in zip(plans, ENGINES, strict=True):
         storage = open_storage(str(tmp_path / name))
         shares = queue_shares.store_partitions(storage, plan.file, "here/", partitions)
         scan = queue_shares.store_scan(storage, reader, plan.file, "scan/", 0)
-        found.append((shares.tasks, rows_of(shares.file), scan.tasks, rows_of(scan.file)))
-    assert found[0] == found[1]
+        listings.append((shares.tasks, rows_of(shares.file), scan.tasks, rows_of(scan.file)))
+    assert listings[0] == listings[1]
 
 
 def test_restores_of_snapshots(
@@ -209,7 +210,10 @@ def test_restores_of_snapshots(
     reader = CatalogReader(str(queues.root))
     for select in (None, "SELECT * FROM snapshot_files WHERE added_in = 1"):
         request = SnapshotRestoreRequest(str(queues.root), "out", source="social.snapshot", select=select)
-        plans = [snapshot_plan(request, reader_of_engine) for reader_of_engine in (reader, reader.on(spark))]
+        plans = [
+            snapshot_plan(request, reader_of_engine)
+            for reader_of_engine in (reader, reader.with_spark(spark))
+        ]
         assert plans[0] == plans[1]
         assert plans[0].files == 2
         assert restore_digest(plans[0]) == restore_digest(plans[1])
@@ -226,12 +230,18 @@ def test_restores_of_logs(spark: SparkSession, tmp_path: Path) -> None:
     folder = MadeBackups(tmp_path / "logs").folder
     changes = MadeChanges(folder, CatalogWriter(None, str(folder)), domain="ms")
     changes.flush(
-        [put(1, b"a", 110, b"1"), prewrite(1, b"b", 90, b"2")], 120, names=[named(1, "orders", 100)]
+        [put_change(1, b"a", 110, b"1"), prewrite(1, b"b", 90, b"2")],
+        120,
+        names=[table_name_row(1, "orders", 100)],
     )
-    changes.flush([commit(1, b"b", 90, 130), put(2, b"c", 130, b"3")], 140, names=[named(2, "items", 125)])
+    changes.flush(
+        [commit(1, b"b", 90, 130), put_change(2, b"c", 130, b"3")],
+        140,
+        names=[table_name_row(2, "items", 125)],
+    )
     reader = CatalogReader(str(folder))
     request = LogRestoreRequest(str(folder), "shop", filters=("shop.orders",), start_ts=120, end_ts=135)
-    plans = [log_plan(request, reader_of_engine) for reader_of_engine in (reader, reader.on(spark))]
+    plans = [log_plan(request, reader_of_engine) for reader_of_engine in (reader, reader.with_spark(spark))]
     assert plans[0] == plans[1]
     assert (plans[0].writes.files, plans[0].values.files) == (1, 1)
     options: dict[str, Any] = {"roots": reader.destinations(), "keys": None, "checksum": True}

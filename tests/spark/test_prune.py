@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.support.catalogs import EPOCH, backup_id
 from tests.support.command_line import quiet
-from tests.support.pruning import data, listed, orders, put, run, seen
+from tests.support.pruning import data, listed, orders, run, select_rows, write_backup
 
 from lakebackup.errors import Busy, Damaged, Incomplete, Refused
 from lakebackup.plan.upkeep import prune as plans
@@ -33,21 +33,21 @@ BACKUPS = 6
 
 
 @pytest.fixture(scope="module")
-def made(empty_catalog: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def module_root(empty_catalog: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("prune ü")
     shutil.copytree(empty_catalog, root / "catalog")
     writer = CatalogWriter(None, str(root))
-    put(root, writer, 1, topics=("orders", "payments"))
+    write_backup(root, writer, 1, topics=("orders", "payments"))
     for number in range(2, BACKUPS + 1):
-        put(root, writer, number)
-    put(root, writer, 7, base=7, source="other")
+        write_backup(root, writer, number)
+    write_backup(root, writer, 7, base=7, source="other")
     return root
 
 
 @pytest.fixture(scope="module")
-def pruned_once(made: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+def pruned_once(module_root: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
     """The destination after a prune, and the prune's result."""
-    root = shutil.copytree(made, tmp_path_factory.mktemp("ended") / made.name)
+    root = shutil.copytree(module_root, tmp_path_factory.mktemp("ended") / module_root.name)
     return root, run(root, delete=True)
 
 
@@ -72,24 +72,24 @@ def test_a_dry_run_deletes_nothing_and_needs_no_session(root: Path) -> None:
 
 
 def test_pruned_files_are_deleted_recorded_and_counted(
-    made: Path, pruned_once: tuple[Path, dict[str, Any]], session: SparkSession | None
+    module_root: Path, pruned_once: tuple[Path, dict[str, Any]], session: SparkSession | None
 ) -> None:
-    paths_before, dry_run = data(made), run(made)
+    paths_before, dry_run = data(module_root), run(module_root)
     root, result = pruned_once
     assert {name: result[name] for name in dry_run if name != "deleted"} == {
         name: dry_run[name] for name in dry_run if name != "deleted"
     }
     assert paths_before - data(root) == orders(1, 2, 3, 4)
     assert paths_before - listed(root) == orders(1, 2, 3, 4)
-    removals = seen(root, "SELECT * FROM removals")
+    removals = select_rows(root, "SELECT * FROM removals")
     assert {row["path"] for row in removals} == orders(1, 2, 3, 4)
     assert {(row["prune_id"], row["reason"], row["bytes"]) for row in removals} == {
         (result["prune_id"], "time", 100)
     }
-    assert seen(root, "SELECT region, low_position FROM floors ORDER BY region") == [
+    assert select_rows(root, "SELECT region, low_position FROM floors ORDER BY region") == [
         {"region": "0", "low_position": 40}, {"region": "1", "low_position": 40},
     ]  # fmt: skip
-    (entry,) = seen(root, "SELECT action, subject, detail FROM audit")
+    (entry,) = select_rows(root, "SELECT action, subject, detail FROM audit")
     assert (entry["action"], entry["subject"]) == ("prune", result["prune_id"])
     assert json.loads(entry["detail"]) == {
         "source": "prod", "files": 8, "bytes": 800, "partitions": 2, "topics": [], "patterns": [],
@@ -139,7 +139,7 @@ def test_a_damaged_tombstone_is_named(pruned: Path, empty_catalog: Path, spark: 
     shutil.copytree(empty_catalog, pruned / "catalog")
     (problem,) = rebuild(spark, str(pruned)).problems
     assert chunk.name in problem
-    assert seen(pruned, "SELECT * FROM floors") == []
+    assert select_rows(pruned, "SELECT * FROM floors") == []
 
 
 def check(root: Path) -> dict[str, set[str]]:
@@ -161,8 +161,8 @@ def test_verify_accepts_pruned_files(pruned: Path) -> None:
     result = run(pruned, delete=True)
     assert (result["resumed"], result["prune_id"]) == (1, None)
     assert not (pruned / remaining).exists()
-    assert len(seen(pruned, "SELECT * FROM removals")) == 8
-    assert len(seen(pruned, "SELECT * FROM audit")) == 1
+    assert len(select_rows(pruned, "SELECT * FROM removals")) == 8
+    assert len(select_rows(pruned, "SELECT * FROM audit")) == 1
 
 
 def record_restore(root: Path, name: str, state: Any, *, planned: bool = True) -> None:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from tests.support.catalogs import backup_id
 from tests.support.command_line import quiet
-from tests.support.looks import rows_of, seen
+from tests.support.looks import rows_of, select_rows
 from tests.support.made_queues import MadeQueues
 
 from lakebackup.errors import Busy, Incomplete, Refused
@@ -53,7 +53,7 @@ def number(nth: int) -> str:
 
 
 @pytest.fixture(scope="module")
-def made(spark: SparkSession, empty_catalog: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def module_root(spark: SparkSession, empty_catalog: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Full 1, incremental 2, differential 3, full 4; 1 is restored into another cluster, then 5 and 6."""
     root = tmp_path_factory.mktemp("engine ü")
     shutil.copytree(empty_catalog, root / "catalog")
@@ -83,7 +83,7 @@ def findings(root: Path, spark: SparkSession, **changes: Any) -> dict[str, tuple
     request = verify.VerifyRequest(destination=str(root), grace_ms=-3_600_000, **changes)
     check_id = verify.run(request, spark=spark, reporter=quiet())["check_id"]
     sql = f"SELECT path, outcome, detail FROM checks WHERE outcome <> 'ok' AND check_id = '{check_id}'"
-    return {row["path"]: (row["outcome"], row["detail"] or "") for row in seen(root, sql)}
+    return {row["path"]: (row["outcome"], row["detail"] or "") for row in select_rows(root, sql)}
 
 
 def findings_without_spark(
@@ -113,7 +113,7 @@ def spans(root: Path, epoch: str, region: str = "0") -> list[tuple[Any, ...]]:
         "SELECT status, reason, from_ts, to_ts FROM coverage "
         f"WHERE scope = 'delta.0' AND epoch = '{epoch}' AND region = '{region}' ORDER BY from_ts"
     )
-    return [tuple(row.values()) for row in seen(root, sql)]
+    return [tuple(row.values()) for row in select_rows(root, sql)]
 
 
 @pytest.mark.long
@@ -130,7 +130,7 @@ def test_verify_finds_changed_missing_and_orphaned_files(spark: SparkSession, ro
     (root / unfinished).write_bytes(b"x")
     (snapshot,) = (root / "social.snapshot/snapshots" / backup_id(2)).rglob("CURRENT")
     snapshot.write_bytes(b"OTHER")
-    (lost_row,) = seen(
+    (lost_row,) = select_rows(
         root, f"SELECT path FROM files WHERE backup_id = '{number(5)}' AND role = 'data' AND region = '0'"
     )
     (root / lost_row["path"]).unlink()
@@ -143,7 +143,7 @@ def test_verify_finds_changed_missing_and_orphaned_files(spark: SparkSession, ro
         str(snapshot.relative_to(root)): "changed",
         lost_row["path"]: "missing",
     }
-    unusable = seen(
+    unusable = select_rows(
         root,
         "SELECT backup_id, reason, fault_backup_id FROM unusable_backups WHERE source = 'social' "
         "ORDER BY backup_id",
@@ -160,7 +160,7 @@ def test_verify_finds_changed_missing_and_orphaned_files(spark: SparkSession, ro
         ("gap", "changed", 39, 40),
     ]
     assert spans(root, OTHER_EPOCH, "1") == [("gap", "missing", 45, 60)]
-    newest = seen(root, "SELECT restorable_ts, covered_ts FROM rpo WHERE source = 'social'")
+    newest = select_rows(root, "SELECT restorable_ts, covered_ts FROM rpo WHERE source = 'social'")
     assert {tuple(row.values()) for row in newest} == {(None, 60)}
 
 
@@ -185,13 +185,13 @@ def test_messages_with_other_tids_than_in_their_row_are_damaged(root: Path) -> N
 @pytest.mark.long
 def test_verify_restores_an_engine_on_trial(spark: SparkSession, root: Path) -> None:
     assert findings(root, spark, mode="restore", backup_ids=(number(3), number(6))) == {}
-    assert [tuple(row.values()) for row in seen(root, TRIALS)] == [
+    assert [tuple(row.values()) for row in select_rows(root, TRIALS)] == [
         (number(3), "ok", "2 files of its snapshot and 5 messages restored"),
         (number(6), "ok", "2 files of its snapshot and 2 messages restored"),
     ]
     # The trials are recorded as restores, so that no prune deletes files that they read.
     query = "SELECT state, entries FROM restores WHERE source = 'social' ORDER BY at"
-    assert [tuple(row.values()) for row in seen(root, query)] == [("complete", 5), ("complete", 2)]
+    assert [tuple(row.values()) for row in select_rows(root, query)] == [("complete", 5), ("complete", 2)]
 
 
 @pytest.mark.long
@@ -200,7 +200,7 @@ def test_a_trial_stopped_by_a_changed_file_adds_no_check(spark: SparkSession, ro
     schema.write_bytes(schema.read_bytes().replace(b"version: 1", b"version: 3"))
     outcomes = findings(root, spark, mode="restore", backup_ids=(number(3),))
     assert {outcome for outcome, _ in outcomes.values()} == {"changed"}
-    assert seen(root, TRIALS) == []
+    assert select_rows(root, TRIALS) == []
 
 
 def test_a_trial_during_a_prune_finds_no_damage(
@@ -213,7 +213,7 @@ def test_a_trial_during_a_prune_finds_no_damage(
 
     monkeypatch.setattr(trial, "plan_restore", plan_then_delete)
     assert findings(root, spark, mode="restore", backup_ids=(number(3),)) == {}
-    assert seen(root, "SELECT outcome FROM checks WHERE mode = 'restore'") == []
+    assert select_rows(root, "SELECT outcome FROM checks WHERE mode = 'restore'") == []
 
 
 @pytest.mark.long
@@ -271,9 +271,9 @@ def test_a_resumed_prune_releases_the_snapshot(
         patch.setattr(removing.Deletion, "_release", interrupt)
         with pytest.raises(Incomplete):
             run_prune(root, spark, delete=True)
-    assert len(seen(root, "SELECT backup_id FROM holds")) == 2
+    assert len(select_rows(root, "SELECT backup_id FROM holds")) == 2
     assert run_prune(root, spark, delete=True)["resumed"] == 1
-    assert [row["backup_id"] for row in seen(root, "SELECT backup_id FROM holds")] == [backup_id(2)]
+    assert [row["backup_id"] for row in select_rows(root, "SELECT backup_id FROM holds")] == [backup_id(2)]
 
 
 def test_an_interrupted_prune_waits_for_a_restore(root: Path) -> None:
@@ -305,17 +305,17 @@ def test_an_interrupted_prune_waits_for_a_restore(root: Path) -> None:
     storage.put(f"{folder}plan/tasks.json", json.dumps([[f"{folder}plan/000000.jsonl"]]).encode())
 
     def held_partitions() -> frozenset[tuple[str, str, str]]:
-        partitions = prune._held(work)
+        partitions = prune._partitions_in_use(work)
         return frozenset((partition.scope, partition.epoch, partition.region) for partition in partitions)
 
-    holds_before = seen(root, "SELECT * FROM holds ORDER BY backup_id")
+    holds_before = select_rows(root, "SELECT * FROM holds ORDER BY backup_id")
     unused: Any = None
     work = Workspace(prune.PruneRequest(str(root)), "social", quiet())
     job = removing.Deletion(work, "prune", unused, held_partitions)
     with pytest.raises(Busy, match="deletes backups that it may read"):
         job.resume()
-    assert seen(root, "SELECT backup_id FROM backups WHERE state = 'deleted'") == []
-    assert seen(root, "SELECT * FROM holds ORDER BY backup_id") == holds_before
+    assert select_rows(root, "SELECT backup_id FROM backups WHERE state = 'deleted'") == []
+    assert select_rows(root, "SELECT * FROM holds ORDER BY backup_id") == holds_before
     writer.append([replace(row, state="complete", at=row.at + 1)])
     assert held_partitions() == frozenset()
 
@@ -330,12 +330,12 @@ def test_the_proof_stops_a_prune_of_needed_files(
 
     def plan_needed_files(reader: CatalogReader, name: str) -> Any:
         file = plan_file(reader, name)
-        needed = seen(root, f"SELECT * FROM files WHERE backup_id = '{number(5)}' AND role = 'data'")
+        needed = select_rows(root, f"SELECT * FROM files WHERE backup_id = '{number(5)}' AND role = 'data'")
         rows = [*file.table().to_pylist(), *({**row, "reason": "wrong"} for row in needed)]
         return write_plan_file([pa.Table.from_pylist(rows, file.schema()).to_reader()])
 
     monkeypatch.setattr(CatalogReader, "plan_file", plan_needed_files)
     with pytest.raises(Refused, match="backup number 5 of social has 1 files in objects that would be gone"):
         run_prune(root, spark, delete=True)
-    assert seen(root, "SELECT path FROM removals") == []
+    assert select_rows(root, "SELECT path FROM removals") == []
     assert not list((root / "prunes").glob("*/prune.json"))

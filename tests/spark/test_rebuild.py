@@ -65,7 +65,7 @@ ROWS = ["files", "positions", "scopes", "gaps", "groups", "audit"]
 
 
 @pytest.fixture(scope="module")
-def made(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def module_root(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Three complete backups of one source and one of another; the third is out of sync."""
     root = tmp_path_factory.mktemp("rebuild ü")
     storage, writer = open_storage(str(root)), CatalogWriter(spark, str(root))
@@ -94,7 +94,7 @@ def test_a_rebuild_restores_every_row(spark: SparkSession, root: Path) -> None:
         CatalogWriter(spark, str(root)).prepare()
     shutil.rmtree(root / "catalog")
     progress: list[tuple[int, int]] = []
-    result = rebuild(spark, str(root), told=lambda *amounts: progress.append(amounts))
+    result = rebuild(spark, str(root), progress=lambda *amounts: progress.append(amounts))
     assert progress == [(0, 4), (4, 4)]
     assert {table: rows_of(root, table) for table in TABLES} == rows_before
     assert result.states == {"complete": 3, "out_of_sync": 1}

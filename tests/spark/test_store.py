@@ -88,7 +88,7 @@ def test_both_engines_see_a_committed_backup(spark: SparkSession, root: Path) ->
     files = reader.query("list_files", backup_id=backup_id(2)).read_all()
     assert files.num_rows == 4
     assert engine.query("list_files", backup_id=backup_id(2)).count() == 4
-    backup_row = reader.one("show_backup", backup_id=backup_id(1))
+    backup_row = reader.first_row("show_backup", backup_id=backup_id(1))
     assert backup_row is not None
     assert backup_row | as_row(first.backup) == backup_row
     assert backup_row["intact"] is True
@@ -140,8 +140,8 @@ def test_nothing_is_visible_before_the_row_of_backups(spark: SparkSession, root:
 def test_a_repeated_commit_adds_nothing(spark: SparkSession, root: Path) -> None:
     storage, writer = open_storage(str(root)), CatalogWriter(spark, str(root))
     stored_manifest = publish(storage, writer, manifest(1))
-    writer.commit_backup(storage, stored_manifest, held=None)
-    CatalogWriter(spark, str(root)).commit_backup(storage, stored_manifest, held=None)
+    writer.commit_backup(storage, stored_manifest, source_lease=None)
+    CatalogWriter(spark, str(root)).commit_backup(storage, stored_manifest, source_lease=None)
     for table, count in (("files", 2), ("positions", 2), ("scopes", 1), ("backups", 1), ("destinations", 1)):
         assert SparkEngine(spark, writer.catalog_uri).table(table).count() == count, table
         assert len(open_table(f"file://{root}/catalog/{table}").to_pyarrow_table()) == count, table
@@ -153,10 +153,10 @@ def test_a_run_that_lost_its_lease_does_not_publish(spark: SparkSession, root: P
         stored_manifest = put_sidecar(storage, manifest(1))
         break_lease(storage, "source-prod", "it seemed dead")
         with pytest.raises(Busy, match="it seemed dead"):
-            writer.commit_backup(storage, stored_manifest, held=lease)
+            writer.commit_backup(storage, stored_manifest, source_lease=lease)
     assert reader_of(root).rows("list_backups", source=None) == []
     with Lease.acquire(storage, "source-prod", "the next run") as lease:
-        writer.commit_backup(storage, stored_manifest, held=lease)
+        writer.commit_backup(storage, stored_manifest, source_lease=lease)
     assert len(reader_of(root).rows("list_backups", source=None)) == 1
 
 
@@ -176,7 +176,7 @@ def test_both_writers_refuse_a_row_that_breaks_a_constraint(spark: SparkSession,
     backup_manifest, parts = manifest(1)
     wrong = replace(backup_manifest, positions=[replace(backup_manifest.positions[0], start_position=11)])
     with pytest.raises(UsageProblem, match="position_order"):
-        writer.commit_backup(storage, put_sidecar(storage, (wrong, parts)), held=None)
+        writer.commit_backup(storage, put_sidecar(storage, (wrong, parts)), source_lease=None)
     bad = [replace(parts[0][0], path="../outside")]
     frame = spark.createDataFrame([tuple(as_row(row).values()) for row in bad], spark_columns("files"))
     with pytest.raises(Exception, match="path_relative"):
@@ -194,7 +194,7 @@ def test_a_state_changes_with_an_entry_in_the_audit_log(spark: SparkSession, roo
         row["number"]: (row["state"], row["intact"]) for row in reader.rows("list_backups", source=None)
     }
     assert states == {1: ("complete", True), 2: ("out_of_sync", False), 3: ("complete", False)}
-    latest = reader.one("latest_backup", source="prod", level=None)
+    latest = reader.first_row("latest_backup", source="prod", level=None)
     assert latest is not None
     assert latest["number"] == 1
     (entry,) = storage.list("audit/")
@@ -214,7 +214,7 @@ def test_states_change_together_and_can_be_supposed_first(
     reader = reader_of(root)
     supposed = reader.supposing(dict.fromkeys(lost, "out_of_sync"))
     for catalog, expected in ((supposed, 1), (reader, 3)):
-        latest = catalog.one("latest_backup", source="prod", level=None)
+        latest = catalog.first_row("latest_backup", source="prod", level=None)
         assert latest is not None
         assert latest["number"] == expected
 
@@ -265,17 +265,17 @@ def test_a_derived_reader_on_spark_reads_other_rows_also_through_views(
     storage, writer = open_storage(str(root)), CatalogWriter(spark, str(root))
     for number in (1, 2, 3):
         publish(storage, writer, manifest(number))
-    reader = reader_of(root).on(spark)
+    reader = reader_of(root).with_spark(spark)
 
     def newest(reader: CatalogReader) -> int:
-        row = reader.one("latest_backup", source="prod", level=None)
+        row = reader.first_row("latest_backup", source="prod", level=None)
         return int(row["number"]) if row else 0
 
     assert newest(reader) == 3
     supposed = reader.supposing({backup_id(3): "out_of_sync"})
     assert [newest(each) for each in (supposed, reader, supposed)] == [2, 3, 2]
-    again = reader_of(root).on(spark)  # the session's names are those of both readers
-    assert [newest(each) for each in (again, supposed, reader)] == [3, 2, 3]
+    second_reader = reader_of(root).with_spark(spark)  # the session's names are those of both readers
+    assert [newest(each) for each in (second_reader, supposed, reader)] == [3, 2, 3]
 
 
 def test_a_plan_that_spark_streams_is_read_by_duckdb(spark: SparkSession, root: Path) -> None:
@@ -285,7 +285,7 @@ def test_a_plan_that_spark_streams_is_read_by_duckdb(spark: SparkSession, root: 
         "id AS max_ts FROM range(3)"
     )
     file = write_plan_file([streamed(rows)])
-    for reader in (reader_of(root), reader_of(root).on(spark)):
+    for reader in (reader_of(root), reader_of(root).with_spark(spark)):
         summary = reader.with_rows("selected", file).rows("selected_summary")
         assert [(row["region"], row["files"], row["max_ts"]) for row in summary] == [("0", 2, 2), ("1", 1, 1)]
 

@@ -80,7 +80,7 @@ def test_reading_verbs(cli: Commands, repository: S3Repository, tmp_path: Path) 
     repo = ("--repo", uri)
     assert [row["backup_id"] for row in cli.rows("list", *repo)] == [second, first]
     assert cli.rows("show", second, *repo)[0]["parent"] == first
-    assert cli.out("show", "--tree", *repo).count(first) == 1
+    assert cli.output("show", "--tree", *repo).count(first) == 1
     paths = [row["path"] for row in cli.rows("files", first, *repo)]
     assert len(paths) == 2
     assert offsets([open_storage(uri).get(path) for path in paths]) == sorted([*range(10), *range(5)])
@@ -105,23 +105,23 @@ def test_reading_verbs(cli: Commands, repository: S3Repository, tmp_path: Path) 
 def test_policies_holds_and_leases(cli: Commands, repository: S3Repository) -> None:
     uri, first = repository.uri, repository.ids[0]
     repo, start_ms = ("--repo", uri), str(time.time_ns() // 1_000_000)
-    cli.told("policy", "set", SOURCE, "--full", "daily 02:30", "--window", "14d", *repo)
+    cli.result("policy", "set", SOURCE, "--full", "daily 02:30", "--window", "14d", *repo)
     assert cli.rows("sql", "SELECT full_schedule AS f FROM policies", *repo) == [{"f": "daily 02:30"}]
-    assert "daily 02:30" in cli.out("policy", "show", *repo)
+    assert "daily 02:30" in cli.output("policy", "show", *repo)
     assert cli.rows("sql", "SELECT * FROM policies", *repo, "--as-of", start_ms) == []
-    assert [row["source"] for row in cli.told("due", *repo)["due"]] == [SOURCE]
-    cli.told("hold", first, "--forever", "--reason", "the first", *repo)
+    assert [row["source"] for row in cli.result("due", *repo)["due"]] == [SOURCE]
+    cli.result("hold", first, "--forever", "--reason", "the first", *repo)
     query = "SELECT backup_id FROM holds"
     assert cli.rows("sql", query, *repo) == [{"backup_id": first}]
-    cli.told("hold", first, "--release", "--reason", "enough", *repo)
+    cli.result("hold", first, "--release", "--reason", "enough", *repo)
     assert cli.rows("sql", query, *repo) == []
     with Lease.acquire(open_storage(uri), f"source-{SOURCE}", "somebody who died") as _:
         assert "somebody who died" in cli.fails(8, "hold", first, "--forever", "--reason", "again", *repo)
-        lease = cli.told("catalog", "break-lease", f"source-{SOURCE}", "--reason", "dead", *repo)
+        lease = cli.result("catalog", "break-lease", f"source-{SOURCE}", "--reason", "dead", *repo)
         assert lease["holder"] == "somebody who died"
-        cli.told("hold", first, "--forever", "--reason", "again", *repo)
+        cli.result("hold", first, "--forever", "--reason", "again", *repo)
     assert cli.rows("sql", query, *repo) == [{"backup_id": first}]
-    assert cli.told("catalog", "optimize", "--dry-run", *repo)["files"] > 8
+    assert cli.result("catalog", "optimize", "--dry-run", *repo)["files"] > 8
 
 
 @pytest.mark.long
@@ -132,16 +132,16 @@ def test_restores(
     restore = ("restore", "topics", *repo)
     selection = ("--partial", "--select", "SELECT * FROM files WHERE region = '0' AND added_in = 2")
     bucket = f"s3://{s3.bucket()}"
-    assert cli.told(*restore, *selection, "--to", f"dir:{bucket}/some")["entries"] == 10
+    assert cli.result(*restore, *selection, "--to", f"dir:{bucket}/some")["entries"] == 10
     storage = open_storage(f"{bucket}/some")
     assert offsets([storage.get(blob.path) for blob in storage.list("topics/")]) == list(range(10, 20))
     assert "already" in cli.fails(5, *restore, "orders", "--to", f"dir:{bucket}/some")
 
     table = f"delta:{bucket}/tables/orders"
     plan = str(tmp_path / "plan.json")
-    planned = cli.told(*restore, "orders", "--to", table, "--dry-run", "--save-plan", plan)
+    planned = cli.result(*restore, "orders", "--to", table, "--dry-run", "--save-plan", plan)
     assert planned["files"] == 3
-    assert cli.told(*restore, "--plan", plan)["entries"] == 25
+    assert cli.result(*restore, "--plan", plan)["entries"] == 25
     rows = spark.read.format("delta").load(f"{bucket}/tables/orders")
     assert sorted((row.partition, row.offset) for row in rows.collect()) == [
         *((0, offset) for offset in range(20)),
@@ -149,7 +149,7 @@ def test_restores(
     ]
     assert "there is a Delta table" in cli.fails(5, *restore, "orders", "--to", table)
     until = ["--to-time", "1970-01-01T00:00:02"]
-    assert cli.told(*restore, "orders", "--to", f"dir:{tmp_path}/out", *until)["entries"] == 6
+    assert cli.result(*restore, "orders", "--to", f"dir:{tmp_path}/out", *until)["entries"] == 6
     assert "cannot be written" in cli.fails(
         2, *restore, "orders", "--to", table, "--dry-run", "--append", "--save-plan", f"{bucket}/plan.json"
     )
@@ -162,13 +162,13 @@ def test_export_and_import(
 ) -> None:
     bucket = f"s3://{s3.bucket()}"
     for rows in (f"{bucket}/rows", str(tmp_path / "rows")):
-        cli.told("catalog", "export", rows, "--repo", repository.uri)
+        cli.result("catalog", "export", rows, "--repo", repository.uri)
     sizes = {blob.path: blob.bytes for blob in open_storage(f"{bucket}/rows").list()}
     assert sizes.keys() == {path.name for path in (tmp_path / "rows").glob("*.json*")}
     other_repo = ("--repo", put_catalog(f"{bucket}/other", empty_catalog))
-    cli.told("catalog", "init", *other_repo)
+    cli.result("catalog", "init", *other_repo)
     trust = ("--trust-root", repository.uri)
-    assert cli.told("catalog", "import", f"{bucket}/rows", *trust, *other_repo)["backups"] == 2
+    assert cli.result("catalog", "import", f"{bucket}/rows", *trust, *other_repo)["backups"] == 2
     assert sorted(row["backup_id"] for row in cli.rows("list", *other_repo)) == sorted(repository.ids)
     # The rows name the repository in which the data still is.
     assert cli.rows("sql", "SELECT count(*) AS n FROM records('orders')", *other_repo) == [{"n": 25}]
@@ -185,14 +185,14 @@ def test_archives(cli: Commands, empty_catalog: Path, tmp_path: Path, s3: S3Prox
     write_backup(archive, BACKUP_TIME, "full", [Doc(b"a", b"1", 1), Doc(b"b", b"2", 2)])
     uri = put_catalog(f"{bucket}/backups", empty_catalog)
     put_all(f"{bucket}/archive", archive)
-    result = cli.told("archive", "import", str(archive), "--source", "shop", "--repo", uri)
+    result = cli.result("archive", "import", str(archive), "--source", "shop", "--repo", uri)
     assert (result["imported"], result["entries"]) == (1, 2)
-    result = cli.told("archive", "import", f"{bucket}/archive", "--source", "shop", "--repo", uri)
+    result = cli.result("archive", "import", f"{bucket}/archive", "--source", "shop", "--repo", uri)
     assert (result["imported"], result["known"]) == (0, 1)
-    cli.told("archive", "restore", "shop", "--repo", uri, "--to", str(tmp_path / "documents"))
+    cli.result("archive", "restore", "shop", "--repo", uri, "--to", str(tmp_path / "documents"))
     (lines,) = (tmp_path / "documents").rglob("*.jsonl")
     assert [json.loads(line)["key"] for line in lines.read_text("utf-8").splitlines()] == ["a", "b"]
-    cli.told("archive", "export", "shop", "--repo", uri, "--to", str(tmp_path / "again"))
+    cli.result("archive", "export", "shop", "--repo", uri, "--to", str(tmp_path / "again"))
     assert read_archive(tmp_path / "again") == read_archive(archive)
     for verb in ("restore", "export"):
         message = cli.fails(2, "archive", verb, "shop", "--repo", uri, "--to", f"{bucket}/out")

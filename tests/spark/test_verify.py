@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.support.command_line import quiet
-from tests.support.given_snapshots import Given, GivenSnapshots
+from tests.support.given_snapshots import FileContent, GivenSnapshots
 from tests.support.made_backups import MadeBackups, Record
 
 from lakebackup.store.reader import CatalogReader
@@ -45,7 +45,7 @@ def test_findings_do_not_depend_on_the_engine(
     backups.backup([[Record(p, n, key=b"k%d" % n) for n in range(20)] for p in (0, 1)])
     backups.flush()
     snapshots = GivenSnapshots(tmp_path, writer=CatalogWriter(None, str(tmp_path)))
-    snapshots.backup([Given(name=f"{n}.sst", data=b"%d" % n * 100) for n in range(9)], pack_below=1000)
+    snapshots.backup([FileContent(name=f"{n}.sst", data=b"%d" % n * 100) for n in range(9)], pack_below=1000)
     (pack,) = tmp_path.rglob("packs/*")
     pack.write_bytes(b"x" + pack.read_bytes()[1:])
     pack.with_name("stranger").write_bytes(b"x")

@@ -91,7 +91,7 @@ def engine_over(tables: Tables) -> DuckEngine:
     return engine
 
 
-def asked(engine: DuckEngine, sql: str, bindings: Bindings = NO_BINDINGS) -> list[dict[str, Any]]:
+def coverage_rows(engine: DuckEngine, sql: str, bindings: Bindings = NO_BINDINGS) -> list[dict[str, Any]]:
     reader = engine.run(to_duckdb(sql), relations_in(sql), {}, bindings=bindings)
     rows: list[dict[str, Any]] = reader.read_all().to_pylist()
     return rows
@@ -131,15 +131,17 @@ def test_coverage_agrees_with_restores_of_many_catalogs(tables: Tables, folded: 
 def require_agreement(tables: Tables, folded: bool) -> None:
     engine = engine_over(tables)
     if folded:  # folding changes the rows of removals, but no answer below
-        coverage_before = asked(engine, "SELECT * FROM coverage ORDER BY ALL")
+        coverage_before = coverage_rows(engine, "SELECT * FROM coverage ORDER BY ALL")
         kept_removals = rows(engine, "removals_kept", before=1 << 62, destination="d", incomplete="")
         engine = engine_over({**tables, "removals": kept_removals})
-        assert asked(engine, "SELECT * FROM coverage ORDER BY ALL") == coverage_before
-    intervals = asked(engine, "SELECT region, status, reason, from_ts, to_ts FROM coverage ORDER BY to_ts")
+        assert coverage_rows(engine, "SELECT * FROM coverage ORDER BY ALL") == coverage_before
+    intervals = coverage_rows(
+        engine, "SELECT region, status, reason, from_ts, to_ts FROM coverage ORDER BY to_ts"
+    )
     for interval in intervals:
         assert (-1 if interval["from_ts"] is None else interval["from_ts"]) < interval["to_ts"]
     # Damage of one partition removes the topic's restore points, but not the other partition's intervals.
-    points = asked(engine, "SELECT covers_to FROM restore_points WHERE newest")
+    points = coverage_rows(engine, "SELECT covers_to FROM restore_points WHERE newest")
     restorable_ends = [interval["to_ts"] for interval in intervals if interval["status"] == "restorable"]
     end = points[0]["covers_to"] if points else max(restorable_ends, default=-1)
     edges = {interval["to_ts"] + step for interval in intervals for step in (0, 1)} | {
@@ -160,7 +162,7 @@ def require_agreement(tables: Tables, folded: bool) -> None:
             ]:
                 # Before the oldest pruned record a restore selects no files, and reports that by itself.
                 sql = f"SELECT f.path {_SELECTED} WHERE f.region = '{region}'"
-                assert not asked(engine, sql, bindings)
+                assert not coverage_rows(engine, sql, bindings)
             else:
                 restorable = "restorable" in {interval["status"] for interval in covering}
                 assert restorable == (region not in refused_regions), (ts, region, covering, refused_regions)

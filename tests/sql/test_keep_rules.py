@@ -36,10 +36,10 @@ def all_kept(sources: Sequence[tuple[Mapping[str, Any], Sequence[datetime]]]) ->
         for number, end in enumerate(ends, 1)
     ]  # fmt: skip
     policies = [{**rules, "source": str(source)} for source, (rules, _) in enumerate(sources)]
-    found: list[set[int]] = [set() for _ in sources]
+    kept_numbers: list[set[int]] = [set() for _ in sources]
     for row in answer(QUESTION, backups=backups, in_force=policies):
-        found[int(row["source"])].add(row["number"])
-    return found
+        kept_numbers[int(row["source"])].add(row["number"])
+    return kept_numbers
 
 
 def answer(question: str, **tables: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -48,7 +48,7 @@ def answer(question: str, **tables: list[dict[str, Any]]) -> list[dict[str, Any]
     return engine.run(to_duckdb(question), relations_in(question), {}).read_all().to_pylist()
 
 
-def kept(rules: Mapping[str, Any], ends: Sequence[datetime]) -> set[int]:
+def kept_ids(rules: Mapping[str, Any], ends: Sequence[datetime]) -> set[int]:
     """As `all_kept`, of one source."""
     return all_kept([(rules, ends)])[0]
 
@@ -61,7 +61,7 @@ def nights(first: date, last: date) -> list[datetime]:
 
 
 def dates_kept(rules: Mapping[str, Any], ends: Sequence[datetime]) -> list[str]:
-    return [f"{ends[number - 1]:%m-%d}" for number in sorted(kept(rules, ends))]
+    return [f"{ends[number - 1]:%m-%d}" for number in sorted(kept_ids(rules, ends))]
 
 
 def test_the_example_of_borg() -> None:
@@ -77,8 +77,8 @@ def test_the_example_of_borg() -> None:
 def test_the_example_of_restic() -> None:
     """Sundays; daily 4, weekly 2 and monthly 6 each count by themselves what has a backup."""
     sundays = [end for end in nights(date(2021, 1, 1), date(2021, 11, 21)) if end.weekday() == 6]
-    found = dates_kept({"keep_daily": 4, "keep_weekly": 2, "keep_monthly": 6}, sundays)
-    assert found == ["06-27", "07-25", "08-29", "09-26", "10-31", "11-07", "11-14", "11-21"]
+    kept_days = dates_kept({"keep_daily": 4, "keep_weekly": 2, "keep_monthly": 6}, sundays)
+    assert kept_days == ["06-27", "07-25", "08-29", "09-26", "10-31", "11-07", "11-14", "11-21"]
     assert dates_kept({"keep_last": 2}, sundays) == ["11-14", "11-21"]
 
 
@@ -120,14 +120,14 @@ def test_the_examples_of_pgbackrest(rules: Mapping[str, Any], kinds: str, stay: 
 def test_gaps_do_not_count() -> None:
     """A rule of days counts days that have a backup, so backups that stopped long ago stay."""
     ends = [datetime(2020, 1, day, tzinfo=UTC) for day in (1, 5, 9)] + [datetime(2026, 1, 1, tzinfo=UTC)]
-    assert kept({"keep_daily": 3}, ends) == {2, 3, 4}
-    assert kept({"keep_yearly": 9}, ends) == {3, 4}
+    assert kept_ids({"keep_daily": 3}, ends) == {2, 3, 4}
+    assert kept_ids({"keep_yearly": 9}, ends) == {3, 4}
 
 
 def period_of(rule: str, zone: str) -> Callable[[datetime], object]:
     """What the model tells two periods apart by."""
 
-    def found(end: datetime) -> object:
+    def period_at(end: datetime) -> object:
         local = end.astimezone(ZoneInfo(zone))
         keys: dict[str, object] = {
             "last": end,
@@ -139,18 +139,18 @@ def period_of(rule: str, zone: str) -> Callable[[datetime], object]:
         }
         return keys[rule]
 
-    return found
+    return period_at
 
 
 def modelled(rules: Mapping[str, int], zone: str, ends: Sequence[datetime]) -> set[int]:
-    found = {len(ends)}
+    expected = {len(ends)}
     for rule, count in rules.items():
         newest: dict[object, int] = {}
         period = period_of(rule, zone)
         for number in range(len(ends), 0, -1):
             newest.setdefault(period(ends[number - 1]), number)
-        found |= set(list(newest.values())[:count])
-    return found
+        expected |= set(list(newest.values())[:count])
+    return expected
 
 
 # Beginnings near changes of clocks, of the year, and of a zone that left out a day (Apia, 2011-12-30).
@@ -186,4 +186,4 @@ def test_as_the_model_over_random_calendars(
 @pytest.mark.parametrize("rule", RULES)
 def test_a_count_larger_than_there_are_keeps_one_of_each(rule: str) -> None:
     ends = [datetime(2026, 1, 1, 3 * n, tzinfo=UTC) for n in range(4)]
-    assert len(kept({f"keep_{rule}": 999}, ends)) == (4 if rule in ("last", "hourly") else 1)
+    assert len(kept_ids({f"keep_{rule}": 999}, ends)) == (4 if rule in ("last", "hourly") else 1)

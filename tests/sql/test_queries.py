@@ -39,11 +39,11 @@ from tests.support.rows import nothing
 from lakebackup.lazy import load_names
 from lakebackup.plan.snapshots.restore import chosen_schema
 from lakebackup.plan.upkeep.import_backups import numbered_schema
-from lakebackup.plan.upkeep.prune import Cut, Held, columns_of, in_force_schema, leaving_schema
+from lakebackup.plan.upkeep.prune import Cut, HeldPartition, columns_of, in_force_schema, leaving_schema
 from lakebackup.recovery.import_reader import import_schema
 from lakebackup.rows.tables import ARROW_SCHEMAS, TABLES
 from lakebackup.rules.retention import Rule
-from lakebackup.sql_engine import KEPT, RAW, clock_at, relations_in, steps, steps_for, to_duckdb
+from lakebackup.sql_engine import MATERIALIZED_VIEWS, RAW, clock_at, relations_in, steps, steps_for, to_duckdb
 from lakebackup.sql_engine.duck import DuckEngine
 from lakebackup_sql import area, load, names
 
@@ -52,8 +52,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-HERE = Path(__file__).parent
-ROOT = HERE.parents[1]
+QUERIES = Path(__file__).parent
+ROOT = QUERIES.parents[1]
 PLACES = {"destination": "d", "source": "prod", "scope": "orders", "epoch": "e1", "region": "0"}
 # What columns of these names hold unless a case, or OWN for a table, says otherwise.
 USUAL = {
@@ -97,10 +97,10 @@ def defaults_of(table: str) -> dict[str, Any]:
     """What a case need not give of a row: all that the table wants, and nothing that may be null."""
     load_names(TABLES[table])
     own, hints = OWN.get(table, {}), get_type_hints(TABLES[table])
-    wanted = {field.name: field.default for field in fields(TABLES[table]) if field.default is not None}
+    columns = {field.name: field.default for field in fields(TABLES[table]) if field.default is not None}
     usual = {
         name: default if default is not MISSING else USUAL.get(name, nothing(hints[name]))
-        for name, default in wanted.items()
+        for name, default in columns.items()
         if default is not MISSING or type(None) not in get_args(hints[name])
     }
     return usual | own
@@ -114,12 +114,12 @@ PLAIN = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.shuffle.partitions": "1",
 }
-TEXT, WHOLE, TRUTH = pa.string(), pa.int64(), pa.bool_()
+TEXT, BIGINT, TRUTH = pa.string(), pa.int64(), pa.bool_()
 
 
-def relation(text: str, whole: str = "", **others: pa.DataType) -> pa.Schema:
+def relation(text: str, bigints: str = "", **other_columns: pa.DataType) -> pa.Schema:
     """Columns of text, of whole numbers, and others."""
-    columns = {**dict.fromkeys(text.split(), TEXT), **dict.fromkeys(whole.split(), WHOLE), **others}
+    columns = {**dict.fromkeys(text.split(), TEXT), **dict.fromkeys(bigints.split(), BIGINT), **other_columns}
     return pa.schema(list(columns.items()))
 
 
@@ -150,11 +150,13 @@ A_FILE = {
     "first_region": "a",
 }  # fmt: skip
 IN_QUEUES = relation("transaction_id scope epoch region", "first_position first_tid entries")
-SEEN = relation("transaction_id scope epoch region", "first_position first_tid entries", ended=TRUTH)
+OPEN_AND_ENDED = relation(
+    "transaction_id scope epoch region", "first_position first_tid entries", ended=TRUTH
+)
 A_TRANSACTION = {**PLACES, "first_position": 0, "first_tid": 0, "entries": 1}
 # Relations that a job gives, with what a case need not say of their rows.
-GIVEN: dict[str, tuple[pa.Schema, dict[str, Any]]] = {
-    "selected": (ARROW_SCHEMAS["files"].append(pa.field("link", WHOLE)), {}),
+RELATION_DEFAULTS: dict[str, tuple[pa.Schema, dict[str, Any]]] = {
+    "selected": (ARROW_SCHEMAS["files"].append(pa.field("link", BIGINT)), {}),
     "sides": (
         relation("destination path scope region sha256", "bytes entries", in_a=TRUTH, in_b=TRUTH),
         {
@@ -185,7 +187,7 @@ GIVEN: dict[str, tuple[pa.Schema, dict[str, Any]]] = {
     "to_compact": (ARROW_SCHEMAS["files"], {**DEFAULTS["files"], "scope": "21"}),
     "doomed_log": (ARROW_SCHEMAS["removals"], {**DEFAULTS["removals"], "scope": "21", "reason": "until"}),
     "to_merge": (relation("backup_id"), {}),
-    "held": (columns_of(Held), {**PLACES, "restore_id": "r1"}),
+    "held": (columns_of(HeldPartition), {**PLACES, "restore_id": "r1"}),
     "cuts": (columns_of(Cut), {**PLACES, "time_floor": 0, "generation": 0}),
     "covered": (
         relation("source scope epoch region status reason", "from_ts to_ts from_position to_position"),
@@ -219,8 +221,8 @@ GIVEN: dict[str, tuple[pa.Schema, dict[str, Any]]] = {
         {"scope": "t1", "region": "a"},
     ),
     "snapshot_compared": (COMPARED, A_FILE),
-    "queue_seen": (SEEN, {**A_TRANSACTION, "ended": False}),
-    "queue_later": (SEEN, {**A_TRANSACTION, "ended": False}),
+    "queue_seen": (OPEN_AND_ENDED, {**A_TRANSACTION, "ended": False}),
+    "queue_later": (OPEN_AND_ENDED, {**A_TRANSACTION, "ended": False}),
     "queue_found": (IN_QUEUES, A_TRANSACTION),
     "queue_unended": (IN_QUEUES, A_TRANSACTION),
     "queue_reported": (relation("transaction_id"), {}),
@@ -259,7 +261,7 @@ def statements() -> list[tuple[str, str]]:
 
 
 def cases_file(kind: str, name: str) -> Path:
-    return HERE / "cases" / kind / area(kind, name) / f"{name}.yml"
+    return QUERIES / "cases" / kind / area(kind, name) / f"{name}.yml"
 
 
 @cache
@@ -277,12 +279,14 @@ def cases_of(kind: str, name: str) -> list[dict[str, Any]]:
 def completed(case: dict[str, Any], shared: dict[str, Any]) -> dict[str, Any]:
     """A case with what it shares with others, and each of its rows as a mapping of columns."""
     common, own = shared.get("given", {}), case.get("given", {})
-    used = own.get("use", common.get("use"))
-    columns = {table: more for table, more in common.items() if isinstance(more, dict)}
+    file_name = own.get("use", common.get("use"))
+    columns = {table: values for table, values in common.items() if isinstance(values, dict)}
     lists = {table: rows for table, rows in common.items() if isinstance(rows, list)}
     rows = {
         table: [columns.get(table, {}) | row_of(row, columns_of_table(table)) for row in rows]
-        for table, rows in ((loaded(HERE / "given.yml")[used] if used else {}) | lists | own).items()
+        for table, rows in (
+            (loaded(QUERIES / "given.yml")[file_name] if file_name else {}) | lists | own
+        ).items()
         if table != "use"
     }
     return shared | case | {"given": rows, "when": shared.get("when", {}) | case.get("when", {})}
@@ -296,7 +300,9 @@ def loaded(file: Path) -> Any:
 def columns_of_table(table: str) -> list[str]:
     if table in ("in_force", "clock"):
         return ["source"] if table == "in_force" else ["now_ms"]
-    names_of: list[str] = (GIVEN[table][0] if table in GIVEN else ARROW_SCHEMAS[table]).names
+    names_of: list[str] = (
+        RELATION_DEFAULTS[table][0] if table in RELATION_DEFAULTS else ARROW_SCHEMAS[table]
+    ).names
     return names_of
 
 
@@ -304,8 +310,8 @@ def row_of(row: str | dict[str, Any], columns: Collection[str]) -> dict[str, Any
     """The columns of a row that is given as such, as its key, or as its key and columns."""
     if isinstance(row, dict) and not any(isinstance(value, dict) for value in row.values()):
         return row
-    ((key, more),) = row.items() if isinstance(row, dict) else ((row, {}),)
-    return {next(column for column in KEYS if column in columns): key, **more}
+    ((key, fields),) = row.items() if isinstance(row, dict) else ((row, {}),)
+    return {next(column for column in KEYS if column in columns): key, **fields}
 
 
 def asked_of_spark() -> set[str]:
@@ -332,9 +338,9 @@ def changed() -> frozenset[tuple[str, str]]:
     if not base:
         return frozenset()
     folders = ("sql/lakebackup_sql", "tests/sql/cases")
-    found = _git("diff", "--name-only", "-M100%", "--diff-filter=r", base, "--", *folders).splitlines()
-    found += _git("ls-files", "--others", "--exclude-standard", "--", *folders).splitlines()
-    return frozenset(statement_of(path) for path in found)
+    paths = _git("diff", "--name-only", "-M100%", "--diff-filter=r", base, "--", *folders).splitlines()
+    paths += _git("ls-files", "--others", "--exclude-standard", "--", *folders).splitlines()
+    return frozenset(statement_of(path) for path in paths)
 
 
 def statement_of(path: str) -> tuple[str, str]:
@@ -345,10 +351,10 @@ def statement_of(path: str) -> tuple[str, str]:
 
 def _git(*words: str, check: bool = True) -> str:
     try:
-        done = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=check)
+        process = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=check)
     except FileNotFoundError:  # no git here, so no branch either
         return ""
-    return done.stdout.strip() if not done.returncode else ""
+    return process.stdout.strip() if not process.returncode else ""
 
 
 def cases(long: bool = False) -> list[Any]:
@@ -410,40 +416,42 @@ def number_of(backup_id: str | None) -> int | None:
 
 def tables_of(case: dict[str, Any], read: Collection[str]) -> dict[str, pa.Table]:
     """The tables among the relations `read`, and those that a job gives, with the rows of a case."""
-    given = case["given"]
+    given_tables = case["given"]
     tables = {
         f"{RAW}{table}": pa.Table.from_pylist(
-            [filled(table, row) for row in given.get(table, [])], schema=schema
+            [filled(table, row) for row in given_tables.get(table, [])], schema=schema
         )
         for table, schema in ARROW_SCHEMAS.items()
         if f"{RAW}{table}" in read
     }
-    for name, (schema, defaults) in GIVEN.items():
+    for name, (schema, defaults) in RELATION_DEFAULTS.items():
         if name in read:
-            rows = [defaults | row for row in given.get(name, [])]
+            rows = [defaults | row for row in given_tables.get(name, [])]
             tables[name] = pa.Table.from_pylist(rows, schema=schema)
     if "selected" in read:
         # A case names the files that were chosen; what they are, it says once.
-        files = {row["path"]: row for row in given.get("files", [])}
-        chosen = [filled("files", files.get(row.get("path"), {})) | row for row in given.get("selected", [])]
-        tables["selected"] = pa.Table.from_pylist(chosen, schema=GIVEN["selected"][0])
-    if "clock" in given and "clock" in read:
-        tables["clock"] = clock_at(given["clock"][0]["now_ms"])
-    if "in_force" in given and "policies" in read:  # in the place of the view, which goes by the clock
-        in_force = [{"source": "prod", "min_redundancy": 1} | row for row in given["in_force"]]
+        files = {row["path"]: row for row in given_tables.get("files", [])}
+        names = [
+            filled("files", files.get(row.get("path"), {})) | row for row in given_tables.get("selected", [])
+        ]
+        tables["selected"] = pa.Table.from_pylist(names, schema=RELATION_DEFAULTS["selected"][0])
+    if "clock" in given_tables and "clock" in read:
+        tables["clock"] = clock_at(given_tables["clock"][0]["now_ms"])
+    if "in_force" in given_tables and "policies" in read:  # in the place of the view, which goes by the clock
+        in_force = [{"source": "prod", "min_redundancy": 1} | row for row in given_tables["in_force"]]
         tables["policies"] = pa.Table.from_pylist(in_force, schema=in_force_schema())
     return tables
 
 
-def check(case: dict[str, Any], found: list[dict[str, Any]]) -> None:
-    expected = [row_of(row, found[0]) for row in case["then"]] if found else case["then"]
+def check(case: dict[str, Any], rows: list[dict[str, Any]]) -> None:
+    expected = [row_of(row, rows[0]) for row in case["then"]] if rows else case["then"]
     if isinstance(case.get("order"), list):  # a query whose rows come in no order
-        found = sorted(found, key=lambda row: [row[column] for column in case["order"]])
-    seen = [
-        {column: row[column] for column in wanted} if wanted else row
-        for row, wanted in zip(found, expected, strict=False)
+        rows = sorted(rows, key=lambda row: [row[column] for column in case["order"]])
+    compared = [
+        {column: row[column] for column in expected_row} if expected_row else row
+        for row, expected_row in zip(rows, expected, strict=False)
     ]
-    assert (len(found), seen) == (len(expected), expected)
+    assert (len(rows), compared) == (len(expected), expected)
 
 
 def test_every_statement_has_a_case() -> None:
@@ -451,7 +459,7 @@ def test_every_statement_has_a_case() -> None:
 
 
 def test_every_file_is_of_a_statement() -> None:
-    files = {str(path) for path in (HERE / "cases").rglob("*") if path.is_file()}
+    files = {str(path) for path in (QUERIES / "cases").rglob("*") if path.is_file()}
     assert files == {str(cases_file(kind, name)) for kind, name in statements()}
 
 
@@ -461,8 +469,8 @@ def test_no_folder_of_statements_is_long() -> None:
 
 
 def test_every_query_that_spark_runs_is_found() -> None:
-    known = {"prune_cuts", "prune_proof", "record_changes", "find_orphans", "queue_open"}
-    assert known <= asked_of_spark() < set(names("queries"))
+    query_names = {"prune_cuts", "prune_proof", "record_changes", "find_orphans", "queue_open"}
+    assert query_names <= asked_of_spark() < set(names("queries"))
 
 
 @pytest.mark.parametrize(
@@ -482,8 +490,8 @@ def test_a_changed_file_is_of_a_statement(path: str, statement: tuple[str, str])
 def test_on_duckdb(kind: str, name: str, case: dict[str, Any]) -> None:
     text = text_of(kind, name, case)
     engine = on_duckdb(case, {*relations_in(text), *steps(text)})
-    found = engine.keep_query("found", text, **parameters_of(text, case))
-    rows = engine.run("SELECT * FROM found", ["found"], {}, bindings={"found": found})
+    answer_rows = engine.keep_query("found", text, **parameters_of(text, case))
+    rows = engine.run("SELECT * FROM found", ["found"], {}, bindings={"found": answer_rows})
     check(case, rows.read_all().to_pylist())
 
 
@@ -497,11 +505,13 @@ OF_REMOVALS = {"removals", "removals_kept", "unused_key_filters", "prune_on_reco
 )
 def test_removals_that_are_folded_change_no_answer(kind: str, name: str, case: dict[str, Any]) -> None:
     """As `catalog optimize` leaves them a month later."""
-    kept = load("queries", "removals_kept")
-    folding = on_duckdb(case, {*relations_in(kept), *steps(kept)})
+    live_removals = load("queries", "removals_kept")
+    folding = on_duckdb(case, {*relations_in(live_removals), *steps(live_removals)})
     unfinished = case["when"].get("unfinished", "")
     parameters = {"before": 1 << 62, "destination": "d", "incomplete": unfinished}
-    removals = folding.run(to_duckdb(kept), relations_in(kept), parameters).read_all().to_pylist()
+    removals = (
+        folding.run(to_duckdb(live_removals), relations_in(live_removals), parameters).read_all().to_pylist()
+    )
     assert _removed(removals) == _removed(case["given"]["removals"])
     folded = {**case, "given": {**case["given"], "removals": removals}}
     test_on_duckdb(kind, name, folded)
@@ -532,16 +542,16 @@ def plain(spark: SparkSession) -> SparkSession:
 def read_by_spark(text: str, name: str) -> tuple[set[str], set[str]]:
     """The relations that Spark needs for a statement, and the views among them that DuckDB works out for it,
     as `SparkEngine` has it; what Spark itself makes of such a view, the cases of the view `name` show."""
-    needed, kept, ahead = set[str](), set[str](), list(relations_in(text))
+    needed, cached, ahead = set[str](), set[str](), list(relations_in(text))
     while ahead:
         relation = ahead.pop()
         if relation not in needed:
             needed.add(relation)
-            if relation in KEPT and relation != name:
-                kept.add(relation)
+            if relation in MATERIALIZED_VIEWS and relation != name:
+                cached.add(relation)
             elif relation in names("views"):
                 ahead += relations_in(load("views", relation))
-    return needed, kept
+    return needed, cached
 
 
 @pytest.mark.spark
@@ -550,19 +560,19 @@ def test_on_spark(kind: str, name: str, case: dict[str, Any], plain: SparkSessio
     from lakebackup.sql_engine.spark import SparkEngine
 
     text = text_of(kind, name, case)
-    engine, (needed, kept) = SparkEngine(plain, ""), read_by_spark(text, name)
+    engine, (needed, cached) = SparkEngine(plain, ""), read_by_spark(text, name)
     tables = tables_of(case, needed)
-    if kept:
-        below = on_duckdb(case, steps_for(kept))
-        tables |= {view: instants(below.relation(view)) for view in kept}
+    if cached:
+        below = on_duckdb(case, steps_for(cached))
+        tables |= {view: instants(below.relation(view)) for view in cached}
     bindings = {
         relation: engine.keep_rows(
             table.cast(pa.schema([field.with_nullable(True) for field in table.schema]))
         )
         for relation, table in tables.items()
     }
-    found = engine._run("found", text, parameters_of(text, case), bindings).toArrow().to_pylist()
-    check(case, [{column: naive(value) for column, value in row.items()} for row in found])
+    answer_rows = engine._run("found", text, parameters_of(text, case), bindings).toArrow().to_pylist()
+    check(case, [{column: naive(value) for column, value in row.items()} for row in answer_rows])
 
 
 def instants(rows: pa.Table) -> pa.Table:
@@ -578,6 +588,6 @@ def naive(value: Any) -> Any:
 
 
 def test_queries_read_known_relations_only() -> None:
-    known = {*names("views"), *GIVEN, *(f"{RAW}{table}" for table in ARROW_SCHEMAS)}
+    relations = {*names("views"), *RELATION_DEFAULTS, *(f"{RAW}{table}" for table in ARROW_SCHEMAS)}
     for kind, name in statements():
-        assert relations_in(load(kind, name)) <= known, name
+        assert relations_in(load(kind, name)) <= relations, name

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
-from tests.sql.test_coverage import asked, engine_over
+from tests.sql.test_coverage import coverage_rows, engine_over
 
 LAST_TS = 14
 #: Without shrinking: every example has many inventories and takes seconds.
@@ -119,16 +119,21 @@ def require_agreement(sources: list[list[Backup]], redundancy: int) -> None:
     policies = [{"source": inventory[0].source, "redundancy": redundancy, "at": 1} for inventory in sources]
     engine = engine_over({"backups": [backup.row() for backup in backups], "policies": policies})
     paths: dict[str, list[dict[str, Any]]] = {}
-    for row in asked(engine, "SELECT * FROM restore_paths ORDER BY source, covers_from, covers_to, step"):
+    for row in coverage_rows(
+        engine, "SELECT * FROM restore_paths ORDER BY source, covers_from, covers_to, step"
+    ):
         paths.setdefault(row["source"], []).append(row)
-    coverage = asked(engine, "SELECT * FROM coverage")
-    points = {row["backup_id"] for row in asked(engine, "SELECT backup_id FROM restore_points")}
-    unusable = {row["backup_id"]: row for row in asked(engine, "SELECT * FROM unusable_backups")}
-    restorable = {row["source"]: row["restorable_ts"] for row in asked(engine, "SELECT * FROM rpo")}
+    coverage = coverage_rows(engine, "SELECT * FROM coverage")
+    points = {row["backup_id"] for row in coverage_rows(engine, "SELECT backup_id FROM restore_points")}
+    unusable = {row["backup_id"]: row for row in coverage_rows(engine, "SELECT * FROM unusable_backups")}
+    restorable = {row["source"]: row["restorable_ts"] for row in coverage_rows(engine, "SELECT * FROM rpo")}
     newest = {
-        row["source"]: row["backup_id"] for row in asked(engine, "SELECT source, backup_id FROM status")
+        row["source"]: row["backup_id"]
+        for row in coverage_rows(engine, "SELECT source, backup_id FROM status")
     }
-    policy = {row["backup_id"]: row["status"] for row in asked(engine, "SELECT * FROM obsolete_backups")}
+    policy = {
+        row["backup_id"]: row["status"] for row in coverage_rows(engine, "SELECT * FROM obsolete_backups")
+    }
     for inventory in sources:
         source = inventory[0].source
         expected = {ts: model_path(inventory, ts) for ts in range(LAST_TS + 2)}

@@ -20,7 +20,7 @@ Policy = Mapping[str, int]
 
 
 @dataclass(frozen=True)
-class Taken:
+class ModelBackup:
     """A backup: when it ended (ms), the numbers of the backups that it needs, its full first and itself last,
     whether those can all be restored, and whether a person holds it."""
 
@@ -39,12 +39,12 @@ class Taken:
         return self.usable and len(self.needs) <= 2
 
 
-def judge(backups: Mapping[int, Taken], policy: Policy) -> list[tuple[str, str]]:
+def judge(backups: Mapping[int, ModelBackup], policy: Policy) -> list[tuple[str, str]]:
     """Status and reason of each backup, by number."""
     reasons: dict[int, str] = {}
     periods: dict[str, set[object]] = {rule: set() for rule in RULES if f"keep_{rule}" in policy}
     for number, backup in sorted(backups.items(), reverse=True):
-        kept_by = [*_newest_of_period(backup, policy, periods)]
+        matching_rules = [*_newest_of_period(backup, policy, periods)]
         if backup.held:
             reasons[number] = "held"
         elif not set(policy) - {"window_from_ts", "min_redundancy"}:
@@ -53,13 +53,13 @@ def judge(backups: Mapping[int, Taken], policy: Policy) -> list[tuple[str, str]]
             reasons[number] = "window"
         elif _in_redundancy(number, backups, policy, has_rules=bool(periods)):
             reasons[number] = "redundancy"
-        elif kept_by:
-            reasons[number] = kept_by[0]
+        elif matching_rules:
+            reasons[number] = matching_rules[0]
         elif backup.is_full and _rank(number, backups, "is_full") <= policy.get("min_redundancy", 0):
             reasons[number] = "minimum"
-        elif any(backups[before].held for before in backup.needs):
+        elif any(backups[earlier].held for earlier in backup.needs):
             reasons[number] = "inherited"
-    needed = {before for number in reasons for before in backups[number].needs}
+    needed = {earlier for number in reasons for earlier in backups[number].needs}
     return [
         ("KEEP" if reason == "held" else "VALID" if number in needed else "OBSOLETE", reason)
         for number in sorted(backups)
@@ -69,7 +69,9 @@ def judge(backups: Mapping[int, Taken], policy: Policy) -> list[tuple[str, str]]
     ]
 
 
-def _newest_of_period(backup: Taken, policy: Policy, periods: Mapping[str, set[object]]) -> Iterator[str]:
+def _newest_of_period(
+    backup: ModelBackup, policy: Policy, periods: Mapping[str, set[object]]
+) -> Iterator[str]:
     """The keep_… rules for which it is the newest backup of a period that counts; called newest first."""
     if backup.usable:
         for rule, counted in periods.items():
@@ -79,16 +81,18 @@ def _newest_of_period(backup: Taken, policy: Policy, periods: Mapping[str, set[o
             counted.add(period)
 
 
-def _in_window(number: int, backups: Mapping[int, Taken], policy: Policy) -> bool:
+def _in_window(number: int, backups: Mapping[int, ModelBackup], policy: Policy) -> bool:
     if "window_days" not in policy:
         return False
-    before = [n for n, b in backups.items() if b.usable and b.end_ts <= policy["window_from_ts"]]
-    fulls_before = [n for n in before if backups[n].is_full]
+    earlier = [n for n, b in backups.items() if b.usable and b.end_ts <= policy["window_from_ts"]]
+    fulls_before = [n for n in earlier if backups[n].is_full]
     ended_in_window = backups[number].end_ts > policy["window_from_ts"]
-    return not fulls_before or ended_in_window or number in (max(before), max(fulls_before))
+    return not fulls_before or ended_in_window or number in (max(earlier), max(fulls_before))
 
 
-def _in_redundancy(number: int, backups: Mapping[int, Taken], policy: Policy, *, has_rules: bool) -> bool:
+def _in_redundancy(
+    number: int, backups: Mapping[int, ModelBackup], policy: Policy, *, has_rules: bool
+) -> bool:
     only_rule = "keep_differentials" in policy and "window_days" not in policy and not has_rules
     if "redundancy" not in policy and not only_rule:
         return False
@@ -103,11 +107,13 @@ def _in_redundancy(number: int, backups: Mapping[int, Taken], policy: Policy, *,
     return _rank(max(firsts), backups, "is_first") <= policy["keep_differentials"]
 
 
-def _rank(number: int, backups: Mapping[int, Taken], kind: str) -> int:
-    return sum(getattr(backup, kind) for other, backup in backups.items() if other >= number)
+def _rank(number: int, backups: Mapping[int, ModelBackup], kind: str) -> int:
+    return sum(
+        getattr(backup, kind) for earlier_backup, backup in backups.items() if earlier_backup >= number
+    )
 
 
-def _why_obsolete(number: int, backups: Mapping[int, Taken], policy: Policy) -> str:
+def _why_obsolete(number: int, backups: Mapping[int, ModelBackup], policy: Policy) -> str:
     if any(f"keep_{rule}" in policy for rule in RULES):
         return "rules"
     if "window_days" not in policy:
@@ -118,21 +124,23 @@ def _why_obsolete(number: int, backups: Mapping[int, Taken], policy: Policy) -> 
     return "superseded" if backups[number].needs[0] >= max(fulls_before) else "window"
 
 
-def _taken(drawn: Sequence[tuple[str, int, bool, bool]]) -> tuple[dict[int, Taken], list[dict[str, Any]]]:
+def _random_backups(
+    drawn: Sequence[tuple[str, int, bool, bool]],
+) -> tuple[dict[int, ModelBackup], list[dict[str, Any]]]:
     """The backups of a source, and their rows. A differential (D) continues its full, an incremental (I) the
     backup before it."""
-    backups: dict[int, Taken] = {}
+    backups: dict[int, ModelBackup] = {}
     rows: list[dict[str, Any]] = []
     end_ts, damaged = 0, set()
-    for number, (kind, hours, is_damaged, held) in enumerate(drawn, 1):
+    for number, (kind, hours, is_damaged, is_held) in enumerate(drawn, 1):
         end_ts += hours * HOUR_MS
-        before = backups[number - 1].needs if number > 1 and kind != "F" else ()
-        needs = (*(before[:1] if kind == "D" else before), number)
+        earlier = backups[number - 1].needs if number > 1 and kind != "F" else ()
+        needs = (*(earlier[:1] if kind == "D" else earlier), number)
         if is_damaged:
             damaged.add(number)
-        backups[number] = Taken(end_ts, needs, not damaged & set(needs), held)
-        continued = {"base": str(needs[0]), "parent_place": needs[-2]} if before else {"kind": "full"}
-        rows.append({"number": number, "end_ts": end_ts, "damaged": is_damaged, "held": held, **continued})
+        backups[number] = ModelBackup(end_ts, needs, not damaged & set(needs), is_held)
+        continued = {"base": str(needs[0]), "parent_place": needs[-2]} if earlier else {"kind": "full"}
+        rows.append({"number": number, "end_ts": end_ts, "damaged": is_damaged, "held": is_held, **continued})
     return backups, rows
 
 
@@ -161,19 +169,19 @@ def test_the_views_judge_as_the_loop(drawn: list[tuple[Any, dict[str, int], int,
     expected = []
     for number, (chain, limits, minimum, hours) in enumerate(drawn):
         source = f"{number:02}"
-        backups, rows = _taken(chain)
+        backups, rows = _random_backups(chain)
         policy = {**limits, "min_redundancy": minimum}
         if "window_days" in limits:
             policy["window_from_ts"] = hours * HOUR_MS
         given_rows["in_force"].append({**policy, "source": source})
         for row in rows:
-            is_damaged, held = row.pop("damaged"), row.pop("held")
+            is_damaged, is_held = row.pop("damaged"), row.pop("held")
             own = {"source": source, "backup_id": f"{source}-{row['number']}"}
             base = {"base": f"{source}-{row['base']}"} if "base" in row else {}
             given_rows["backups"].append({**row, **own, **base})
             if is_damaged:
                 given_rows["checks"].append({**own, "path": own["backup_id"], "outcome": "damaged"})
-            if held:
+            if is_held:
                 given_rows["holds"].append(own)
         verdicts = judge(backups, policy)
         expected += [(source, n, *verdict) for n, verdict in enumerate(verdicts, 1)]

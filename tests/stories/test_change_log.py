@@ -30,23 +30,23 @@ def test_a_table_is_restored_at_two_moments(
     feed, feed_topic = ChangeFeed(), topic("changes", partitions=2)
     orders = feed.create_table("shop", "orders")
     with feed.begin() as transaction:
-        transaction.put(orders, b"1", b"paid")
-        transaction.put(orders, b"2", b"new")
-    noon = feed.now
+        transaction.put_row(orders, b"1", b"paid")
+        transaction.put_row(orders, b"2", b"new")
+    noon = feed.last_ts
     with feed.begin() as transaction:
-        transaction.put(orders, b"1", b"cancelled")
+        transaction.put_row(orders, b"1", b"cancelled")
         transaction.delete(orders, b"2")
     feed.resolve()
     feed.send(broker.bootstrap, feed_topic)
 
     server = f"--bootstrap-server {broker.bootstrap}"
     lakebackup(
-        f"log start shop {server} --pattern {feed_topic} --endts {feed.now} --flush-every 200ms --no-run"
+        f"log start shop {server} --pattern {feed_topic} --endts {feed.last_ts} --flush-every 200ms --no-run"
     )
     lakebackup("log run shop")
     lakebackup(f"restore point shop --endts {noon} --to delta:{tmp_path}/noon")
     lakebackup(f"restore point shop --to delta:{tmp_path}/newest")
 
-    for table, moment in (("noon", noon), ("newest", feed.now)):
+    for table, moment in (("noon", noon), ("newest", feed.last_ts)):
         rows = DeltaTable(str(tmp_path / table)).to_pyarrow_table(columns=["key", "value"]).to_pylist()
         assert {row["key"]: row["value"] for row in rows} == feed.rows(moment)["shop.orders"]

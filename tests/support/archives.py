@@ -54,7 +54,7 @@ def write_cbb(path: Path, docs: Iterable[Doc], version: int = 2015) -> Path:
 
 def write_backup(
     root: Path,
-    taken: str,
+    started_at: str,
     mode: str,
     docs: Iterable[Doc],
     *,
@@ -67,7 +67,7 @@ def write_backup(
 ) -> Path:
     """Write one backup of an archive; returns the node's folder. `meta_fields`: fields of its meta.json."""
     docs = list(docs)
-    backup = root / (chain or taken) / f"{taken}-{mode}"
+    backup = root / (chain or started_at) / f"{started_at}-{mode}"
     folder = backup / f"bucket-{quote_plus(bucket)}" / f"node-{quote_plus(node)}"
     write_cbb(folder / "data-0000.cbb", docs, version)
     last: dict[str, int] = {}
@@ -134,6 +134,6 @@ def _apply(docs: dict[tuple[int, bytes], tuple[Any, ...]], row: Mapping[int, Any
         docs.pop((vbucket, key), None)
 
 
-def touch(path: Path, at: float) -> None:
+def touch(path: Path, mtime: float) -> None:
     """Set the time of a file."""
-    os.utime(path, (at, at))
+    os.utime(path, (mtime, mtime))

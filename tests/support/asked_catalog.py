@@ -19,12 +19,12 @@ from lakebackup.rows.upkeep import Audit, Check, StorageObject
 PAGE = Path(__file__).parents[2] / "docs" / "questions.md"
 
 
-def at(hour: int, minute: int) -> int:
+def time_of_day_ms(hour: int, minute: int) -> int:
     """A time on the day that the page is about, in ms since 1970 UTC."""
     return int(datetime(2026, 1, 1, hour, minute, tzinfo=UTC).timestamp() * 1000)
 
 
-ENDS = [at(13, 30), at(13, 40), at(13, 50), at(14, 8)]
+ENDS = [time_of_day_ms(13, 30), time_of_day_ms(13, 40), time_of_day_ms(13, 50), time_of_day_ms(14, 8)]
 
 
 def questions() -> dict[str, str]:
@@ -50,7 +50,7 @@ def made_catalog(folder: Path) -> MadeBackups:
 
     for step, end_ts in enumerate(ENDS[:3]):
         backups.backup([records(p, 20 * step, end_ts) for p in (0, 1)], end_ts=end_ts)
-    records_ts = at(13, 59)
+    records_ts = time_of_day_ms(13, 59)
     last = backups.backup([records(0, 65, records_ts), records(1, 60, records_ts)], full=True, end_ts=ENDS[3])
     gap = Gap(
         backup_id=last, source="prod", scope="orders", epoch=EPOCH, region="0", from_position=60,
@@ -62,12 +62,14 @@ def made_catalog(folder: Path) -> MadeBackups:
         .read_all()["path"]
     )
     (backups.folder / lost_path.as_py()).unlink()
-    check_columns = {"check_id": "c", "at": 1000 * at(15, 0), "destination": backups.destination}
+    check_columns = {"check_id": "c", "at": 1000 * time_of_day_ms(15, 0), "destination": backups.destination}
     orphan = StorageObject(
         **check_columns, path="prod/left.data", bytes=10, modified_ms=ENDS[0] - 2 * 86_400_000
     )
     missing = Check(**check_columns, backup_id=None, path=lost_path, mode="hash", outcome="missing")
-    audit = Audit(at=1000 * at(15, 0), actor="me@here", action="prune", subject="prod", detail="{}")
+    audit = Audit(
+        at=1000 * time_of_day_ms(15, 0), actor="me@here", action="prune", subject="prod", detail="{}"
+    )
     backups.add(gap, missing, orphan, audit)
     _social(backups)
     backups.flush()
@@ -87,7 +89,9 @@ def _social(backups: MadeBackups) -> None:
             entries=5,
         )
         source_columns = {"source": "social", "source_kind": "queues", "destination": backups.destination}
-        backup = made_backup(number, [file], on=5, **source_columns, end_ts=at(14, number))
+        backup = made_backup(
+            number, [file], full_number=5, **source_columns, end_ts=time_of_day_ms(14, number)
+        )
         if number == 7:
             backup = replace(backup, parent=backup.base, parent_place=5)
         keys = {"source": "social", "backup_id": backup.backup_id}
@@ -103,7 +107,7 @@ def _social(backups: MadeBackups) -> None:
             filled(QueueSchema, **keys, version=1, from_tid=1, definition='{"name": "text"}'),
         )
     restore_columns = {"restore_id": "r", "backup_id": backup.base, "full_id": backup.base, "last_tid": 1400}
-    restored_at = 1000 * at(14, 6) + 30_000_000
+    restored_at = 1000 * time_of_day_ms(14, 6) + 30_000_000
     backups.add(
         filled(
             QueueRestore, **partition_columns, **restore_columns, at=restored_at, whole=True, end_position=5

@@ -24,9 +24,9 @@ from lakebackup.store.writer import CatalogWriter
 
 
 def made_backup(
-    number: int, rows: Sequence[DataFile] = (), *, on: int | None = None, **overrides: Any
+    number: int, rows: Sequence[DataFile] = (), *, full_number: int | None = None, **overrides: Any
 ) -> Backup:
-    """Backup `number` of these files: a full, or a differential in the chain of the full `on`.
+    """Backup `number` of these files: a full, or a differential in the chain of the full `full_number`.
 
     `overrides` replace columns.
     """
@@ -42,14 +42,14 @@ def made_backup(
         "codec": "zstandard",
         **totals,
     }
-    if on not in (None, number):
+    if full_number not in (None, number):
         columns |= {
             "kind": "differential",
             "level": 1,
             "parent": backup_id(number - 1),
-            "base": backup_id(on or 0),
+            "base": backup_id(full_number or 0),
         }
-        columns |= {"chain_position": number - (on or 0), "parent_place": number - 1}
+        columns |= {"chain_position": number - (full_number or 0), "parent_place": number - 1}
     return backup_row(number, **columns | {"finished_at": 1_000_000 * number} | overrides)
 
 
@@ -123,7 +123,7 @@ def manifest(
     backup = made_backup(
         number,
         rows,
-        on=base,
+        full_number=base,
         source=source,
         start_ts=None if number == base else 1000 * number,
         end_ts=end_ts,
@@ -147,19 +147,21 @@ def manifest(
 
 
 def publish(
-    storage: Storage, writer: CatalogWriter, made: tuple[sidecar.Manifest, list[list[DataFile]]]
+    storage: Storage, writer: CatalogWriter, manifest_and_parts: tuple[sidecar.Manifest, list[list[DataFile]]]
 ) -> sidecar.Manifest:
     """Publish a backup as a job does: write its parts, manifest, catalog rows and marker."""
-    stored_manifest = put_sidecar(storage, made)
-    writer.commit_backup(storage, stored_manifest, held=None)
+    stored_manifest = put_sidecar(storage, manifest_and_parts)
+    writer.commit_backup(storage, stored_manifest, source_lease=None)
     backup = stored_manifest.backup
     sidecar.mark(storage, layout.marker_path(backup.source, backup.backup_id, "complete"))
     return stored_manifest
 
 
-def put_sidecar(storage: Storage, made: tuple[sidecar.Manifest, list[list[DataFile]]]) -> sidecar.Manifest:
+def put_sidecar(
+    storage: Storage, manifest_and_parts: tuple[sidecar.Manifest, list[list[DataFile]]]
+) -> sidecar.Manifest:
     """Write the parts and the manifest of a backup, with the id of the destination in the rows."""
-    backup_manifest, parts = made
+    backup_manifest, parts = manifest_and_parts
     name = destination_id(storage)
     backup = backup_manifest.backup
     digest = Digest()

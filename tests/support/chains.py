@@ -11,7 +11,7 @@ from lakebackup.errors import Refused, UsageProblem
 
 PARTITIONS = 2
 Mode = Literal["auto", "full", "incr-diff", "incr-accu"]
-Held = list[list[tuple[int, "Record"]]]
+Records = list[list[tuple[int, "Record"]]]
 
 
 @dataclass
@@ -23,42 +23,43 @@ class Log:
 
 
 @dataclass(frozen=True)
-class Made:
-    """The backup that must be taken next; `ends` and `held` by partition.
+class ExpectedBackup:
+    """The backup that must be taken next; `ends` and `records` by partition.
 
-    `over`: it continues over a gap. `after`: for each new gap, the end_ts of the last backup before it.
+    `over`: it continues over a gap. `gap_start_ts`: for each new gap, the end_ts of the last backup before
+    it.
     """
 
     kind: str
     level: int
-    parent: Taken | None
+    parent: ModelBackup | None
     ends: list[int]
-    held: Held
+    records: Records
     entries: int
     over: bool
-    after: list[int]
+    gap_start_ts: list[int]
 
 
 @dataclass
-class Taken:
+class ModelBackup:
     """A backup that exists. `over`: it or one that it depends on continues over a gap."""
 
     backup_id: str
     number: int
-    place: int
+    position: int
     parent_place: int
     base: str
     level: int
     kind: str
     end_ts: int
     ends: list[int]
-    held: Held
+    records: Records
     over: bool
-    gone: bool = False
+    is_deleted: bool = False
 
     @property
     def link(self) -> tuple[int, int]:
-        return self.place, self.number
+        return self.position, self.number
 
 
 class Model:
@@ -66,64 +67,66 @@ class Model:
 
     def __init__(self) -> None:
         self.logs = [Log() for _ in range(PARTITIONS)]
-        self.taken: list[Taken] = []
+        self.backups: list[ModelBackup] = []
         self.holes: list[tuple[int, int]] = []
-        self.kept: set[str] = set()
+        self.held_ids: set[str] = set()
         self.leaving: set[str] = set()
         self.redundancy: int | None = None
 
-    def path(self, of: Taken) -> list[Taken] | None:
+    def path(self, of: ModelBackup) -> list[ModelBackup] | None:
         """The backups that a restore to `of` needs, in order; None if one of them is gone."""
-        if of.gone:
+        if of.is_deleted:
             return None
         if not of.parent_place:
             return [of]
         parents = [
-            t for t in self.taken if t.base == of.base and t.place == of.parent_place and t.link < of.link
+            t
+            for t in self.backups
+            if t.base == of.base and t.position == of.parent_place and t.link < of.link
         ]
         paths = (self.path(t) for t in sorted(parents, key=lambda t: t.number, reverse=True))
         prefix = next((p for p in paths if p), None)
         return [*prefix, of] if prefix else None
 
-    def points(self) -> list[Taken]:
+    def points(self) -> list[ModelBackup]:
         """The backups that can be restored, in order."""
-        return sorted((t for t in self.taken if self.path(t)), key=lambda t: t.link)
+        return sorted((t for t in self.backups if self.path(t)), key=lambda t: t.link)
 
-    def aside(self, of: Taken) -> bool:
+    def aside(self, of: ModelBackup) -> bool:
         """Whether a later backup of its chain continues from one before it."""
         return any(
-            t.base == of.base and t.link > of.link and t.parent_place < of.place and not t.gone
-            for t in self.taken
+            t.base == of.base and t.link > of.link and t.parent_place < of.position and not t.is_deleted
+            for t in self.backups
         )
 
-    def newest(self, level: int | None = None) -> Taken | None:
+    def newest(self, level: int | None = None) -> ModelBackup | None:
         """The newest backup that can be continued, of this level or below."""
         candidates = [t for t in self.points() if not self.aside(t) and (level is None or t.level <= level)]
         return candidates[-1] if candidates else None
 
     def next(
-        self, mode: Mode, level: int | None, asked: Taken | None, on_gap: str
-    ) -> Made | type[Refused] | type[UsageProblem]:
+        self, mode: Mode, level: int | None, parent_id: ModelBackup | None, on_gap: str
+    ) -> ExpectedBackup | type[Refused] | type[UsageProblem]:
         """The backup that a run takes now, or the error with which it is refused."""
         newest, new_level, kind = self.newest(), level or 1, "differential"
         parent = newest
         if newest and mode != "full":
             if mode == "incr-accu":
                 kind = "cumulative"
-            if asked:
-                if not self.path(asked) or self.aside(asked) or asked.backup_id in self.leaving:
+            if parent_id:
+                if not self.path(parent_id) or self.aside(parent_id) or parent_id.backup_id in self.leaving:
                     return Refused
-                lowest_level = max(1, asked.level + (kind == "cumulative"))
+                lowest_level = max(1, parent_id.level + (kind == "cumulative"))
                 if level is not None and level < lowest_level:
                     return UsageProblem
-                parent, new_level = asked, level or lowest_level
+                parent, new_level = parent_id, level or lowest_level
             else:
                 parent = self.newest(new_level - (kind == "cumulative")) or newest
             if (
                 any(end < log.low for end, log in zip(parent.ends, self.logs, strict=True))
                 and parent != newest
             ):
-                if asked:
+                if parent_id:
                     return Refused
                 parent, new_level, kind = newest, max(new_level, newest.level), "differential"
         points = sorted(self.points(), key=lambda t: (t.end_ts, t.number))
@@ -132,21 +135,21 @@ class Model:
         if mode == "full" or parent is None or (gaps and on_gap == "full"):
             parent, new_level, kind = None, 0, "full"
         starts = [max(log.low, parent.ends[p] if parent else 0) for p, log in enumerate(self.logs)]
-        new: Held = [
+        new: Records = [
             [(i, row) for i, row in enumerate(log.rows) if i >= starts[p]] for p, log in enumerate(self.logs)
         ]
-        return Made(
+        return ExpectedBackup(
             kind=kind,
             level=new_level,
             parent=parent,
             ends=[len(log.rows) for log in self.logs],
-            held=[[*(parent.held[p] if parent else []), *rows] for p, rows in enumerate(new)],
+            records=[[*(parent.records[p] if parent else []), *rows] for p, rows in enumerate(new)],
             entries=sum(map(len, new)),
             over=parent is not None and (parent.over or bool(gaps)),
-            after=[last.end_ts for _ in gaps if last],
+            gap_start_ts=[last.end_ts for _ in gaps if last],
         )
 
-    def merged(self, level: int, until: Taken | None) -> list[Taken] | type[Refused]:
+    def merged(self, level: int, until: ModelBackup | None) -> list[ModelBackup] | type[Refused]:
         """The backups that a merge replaces by one; empty if there are fewer than two."""
         tip = until or self.newest()
         path = self.path(tip) if tip else None
@@ -168,26 +171,26 @@ class Model:
         """The ids of backups whose whole contents are in a restorable merge."""
         ids: set[str] = set()
         for merge in self.points():
-            for last in self.points() if merge.number > merge.place else ():
-                if last.place == merge.place and last.number < merge.number:
-                    ids |= {t.backup_id for t in self.path(last) or () if t.place > merge.parent_place}
+            for last in self.points() if merge.number > merge.position else ():
+                if last.position == merge.position and last.number < merge.number:
+                    ids |= {t.backup_id for t in self.path(last) or () if t.position > merge.parent_place}
         return ids
 
     def staying(self, days: int | None) -> set[str]:
         """The ids of the backups that no prune may delete."""
         merged_ids, points = self.away(), self.points()
-        stay = [t for t in points if t.backup_id in self.kept or t is points[-1]]
+        stay = [t for t in points if t.backup_id in self.held_ids or t is points[-1]]
         usable = [t for t in points if t.backup_id not in merged_ids]
         fulls = [t for t in usable if t.kind == "full"]
         stay += fulls[-1:]
         if days is None:
             few = self.redundancy is None or len(fulls) < self.redundancy
-            least = 0 if few else fulls[-(self.redundancy or 1)].place
-            first = {t.base: min(o.place for o in self.taken if o.base == t.base) for t in usable}
+            least = 0 if few else fulls[-(self.redundancy or 1)].position
+            first = {t.base: min(o.position for o in self.backups if o.base == t.base) for t in usable}
             stay += [t for t in usable if first[t.base] >= least]
         return {needed.backup_id for t in stay for needed in self.path(t) or ()}
 
-    def at(self, to_ts: int | None) -> tuple[Held, bool] | None:
+    def restore_at(self, to_ts: int | None) -> tuple[Records, bool] | None:
         """The records that a restore to a time writes, and whether over a gap; None after the last backup."""
         candidates = [t for t in self.points() if to_ts is None or to_ts <= t.end_ts]
         if not candidates:
@@ -199,8 +202,8 @@ class Model:
         in_hole = to_ts is not None and any(
             hole_start < to_ts < hole_end for hole_start, hole_end in self.holes
         )
-        return until(backup.held, to_ts), backup.over or in_hole
+        return until(backup.records, to_ts), backup.over or in_hole
 
 
-def until(held: Held, to_ts: int | None) -> Held:
-    return [[row for row in rows if to_ts is None or row[1].timestamp <= to_ts] for rows in held]
+def until(records: Records, to_ts: int | None) -> Records:
+    return [[row for row in rows if to_ts is None or row[1].timestamp <= to_ts] for rows in records]

@@ -139,7 +139,7 @@ class Transaction:
         #: Keys that are locked: prewritten, not committed.
         self.open: dict[bytes, Change] = {}
 
-    def put(self, table_id: int, key: bytes, value: bytes) -> None:
+    def put_row(self, table_id: int, key: bytes, value: bytes) -> None:
         self._change(Change("P", table_id, row_key(table_id, key), value))
 
     def delete(self, table_id: int, key: bytes) -> None:
@@ -224,10 +224,12 @@ class Transaction:
 
 
 class ChangeFeed:
-    """The database, its regions and the feed's partitions. `now`: the newest timestamp."""
+    """The database, its regions and the feed's partitions. `first_ts`: the newest timestamp."""
 
-    def __init__(self, *, partitions: int = 2, regions: int = 2, stores: int = 2, now: int = 100) -> None:
-        self.now = now
+    def __init__(
+        self, *, partitions: int = 2, regions: int = 2, stores: int = 2, first_ts: int = 100
+    ) -> None:
+        self.last_ts = first_ts
         self.partitions = partitions
         self.stores = stores
         self.open: list[Transaction] = []
@@ -235,7 +237,7 @@ class ChangeFeed:
         self.history: list[tuple[int, int, bytes, Change]] = []
         # An id of a database or a table is used once.
         self._last_database_id = self._last_table_id = 0
-        self.sent: list[list[bytes]] = [[] for _ in range(partitions)]
+        self.delivered_events: list[list[bytes]] = [[] for _ in range(partitions)]
         self._read_counts = [0] * partitions
         self._emitted: list[tuple[bytes, str, dict[str, Any]]] = []
         self._next_id = 0
@@ -249,8 +251,8 @@ class ChangeFeed:
 
     def tick(self) -> int:
         """A new timestamp, greater than all earlier ones."""
-        self.now += 1
-        return self.now
+        self.last_ts += 1
+        return self.last_ts
 
     def _region(self, begin: bytes) -> Region:
         self._next_id += 1
@@ -263,13 +265,13 @@ class ChangeFeed:
     def resolved_ts(self, region: Region) -> int:
         """The region's promise: none of its later commits is at or below this ts."""
         limits = (txn.start_ts - 1 for txn in self.open if any(self.region_of(k) is region for k in txn.open))
-        return min(limits, default=self.now)
+        return min(limits, default=self.last_ts)
 
     def roll_call(self) -> None:
         """Send the list of regions, in the partition of the root region."""
         ids = [region.id for region in self.regions]
         event = encode("closed", ROOT_REGION, self.regions[0].store, resolved_ts=0, successors=ids)
-        self.sent[ROOT_REGION % self.partitions].append(event)
+        self.delivered_events[ROOT_REGION % self.partitions].append(event)
 
     def resolve(self, region: Region | None = None) -> None:
         """Send the resolved ts of a region; None: of all regions."""
@@ -311,10 +313,10 @@ class ChangeFeed:
             )
             self.deliver(region)
 
-    def emit(self, place: bytes, kind: str, **event: Any) -> None:
-        """Append an event to the queue of the region that contains the key `place`."""
-        self._emitted.append((place, kind, event))
-        region = self.region_of(place)
+    def emit(self, region_key: bytes, kind: str, **event: Any) -> None:
+        """Append an event to the queue of the region that contains the key `region_key`."""
+        self._emitted.append((region_key, kind, event))
+        region = self.region_of(region_key)
         region.queue.append(encode(kind, region.id, region.store, **event))
 
     def repeat(self, number: int) -> None:
@@ -328,9 +330,9 @@ class ChangeFeed:
     def begin(self) -> Transaction:
         return Transaction(self)
 
-    def collect_garbage(self, before: int) -> None:
-        """Delete the versions of keys, and their values, that no reader at or after `before` sees."""
-        newest = {k: ts for _, ts, k, change in self.history if ts <= before and change.letter in "PD"}
+    def collect_garbage(self, safe_ts: int) -> None:
+        """Delete the versions of keys, and their values, that no reader at or after `safe_ts` sees."""
+        newest = {k: ts for _, ts, k, change in self.history if ts <= safe_ts and change.letter in "PD"}
         for start_ts, ts, key, change in self.history:
             if change.letter in "PD" and ts < newest.get(key, 0):
                 common: dict[str, Any] = {"table_id": change.table_id, "key": change.key}
@@ -386,7 +388,7 @@ class ChangeFeed:
         txn.describe(b"mDB%d_Table%d" % (db, table_id), {"id": table_id, "name": name})
 
     def _database_and_name(self, table_id: int) -> tuple[int, str]:
-        for key, change in self._meta(self.now).items():
+        for key, change in self._meta(self.last_ts).items():
             db, _, table = key[3:].partition(b"_Table")
             if table == b"%d" % table_id:
                 return int(db), json.loads(change.value or b"")["name"]
@@ -433,12 +435,12 @@ class ChangeFeed:
     def deliver(self, region: Region | None = None, count: int | None = None) -> None:
         """Move a region's first `count` events to the topic; None: of all regions, all events."""
         for target in self.regions if region is None else [region]:
-            self.sent[target.partition].extend(target.queue[:count])
+            self.delivered_events[target.partition].extend(target.queue[:count])
             target.queue = [] if count is None else target.queue[count:]
 
-    def take(self) -> Iterator[tuple[int, bytes]]:
+    def unread_events(self) -> Iterator[tuple[int, bytes]]:
         """Partition and value of the events that reached the topic and were not yielded yet."""
-        for partition, events in enumerate(self.sent):
+        for partition, events in enumerate(self.delivered_events):
             for event in events[self._read_counts[partition] :]:
                 yield partition, event
             self._read_counts[partition] = len(events)
@@ -448,11 +450,11 @@ class ChangeFeed:
         ones."""
         if deliver:
             self.deliver()
-        return produce(bootstrap, topic, self.take())
+        return produce(bootstrap, topic, self.unread_events())
 
     def records(self, partition: int, start: int = 0, end: int | None = None) -> pa.RecordBatch:
         """Events [start, end) of a partition in the form that a decoder gets."""
-        return batch(self.sent[partition][start:end], start)
+        return batch(self.delivered_events[partition][start:end], start)
 
 
 def batch(events: Sequence[bytes], start: int = 0) -> pa.RecordBatch:

@@ -21,11 +21,11 @@ def tso(ms: float | None = None) -> int:
 
 
 def load(bootstrap: str, topic: str, *, events: int, partitions: int, **options: Any) -> int:
-    """Produce the events of `made`; returns their number. One processor makes 300,000 a second."""
-    return produce(bootstrap, topic, made(events, partitions, **options))
+    """Produce the events of `load_events`; returns their number. One processor makes 300,000 a second."""
+    return produce(bootstrap, topic, load_events(events, partitions, **options))
 
 
-def made(
+def load_events(
     events: int,
     partitions: int,
     rate: float | None = None,

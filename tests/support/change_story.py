@@ -60,7 +60,7 @@ class Story:
         self.feed.deliver()
 
     def _table(self, number: int) -> int | None:
-        live = sorted(self.feed.names(self.feed.now))
+        live = sorted(self.feed.names(self.feed.last_ts))
         return live[number % len(live)] if live else None
 
     def _txn(self, number: int) -> Transaction | None:
@@ -83,9 +83,9 @@ class Story:
             return
         self._locked_keys[txn.start_ts].add((table, key))
         if c == 0:
-            txn.put(table, key, b"a long value written at %d" % txn.start_ts)
+            txn.put_row(table, key, b"a long value written at %d" % txn.start_ts)
         elif c == 1:
-            txn.put(table, key, b"" if a % 4 == 0 else b"s%d" % txn.start_ts)
+            txn.put_row(table, key, b"" if a % 4 == 0 else b"s%d" % txn.start_ts)
         else:
             (txn.lock if a % 4 == 0 else txn.delete)(table, key)
 
@@ -128,11 +128,11 @@ class Story:
         )
 
     def _create(self, a: int, b: int, c: int) -> None:
-        self.feed.create_table(f"db{c}", f"t{self.feed.now}")
+        self.feed.create_table(f"db{c}", f"t{self.feed.last_ts}")
 
     def _rename(self, a: int, b: int, c: int) -> None:
         if (table := self._table(a)) is not None:
-            self.feed.rename_table(table, f"db{c}", f"t{self.feed.now}")
+            self.feed.rename_table(table, f"db{c}", f"t{self.feed.last_ts}")
 
     def _truncate(self, a: int, b: int, c: int) -> None:
         if (table := self._idle(a)) is not None:
@@ -143,7 +143,7 @@ class Story:
             self.feed.drop_table(table)
 
     def _drop_database(self, a: int, b: int, c: int) -> None:
-        dbs = sorted({name.partition(".")[0] for name in self.feed.names(self.feed.now).values()})
+        dbs = sorted({name.partition(".")[0] for name in self.feed.names(self.feed.last_ts).values()})
         if dbs and not any(self._locked_keys.values()) and c == 0:
             self.feed.drop_database(dbs[a % len(dbs)])
 
@@ -188,4 +188,4 @@ class Story:
         self.feed.repeat(a * 8 + b)
 
     def _collect(self, a: int, b: int, c: int) -> None:
-        self.feed.collect_garbage(self.feed.now - a)
+        self.feed.collect_garbage(self.feed.last_ts - a)

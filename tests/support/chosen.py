@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 
-def chosen(values: Collection[Any], always: Collection[Any]) -> list[Any]:
+def mark_long(values: Collection[Any], always: Collection[Any]) -> list[Any]:
     """For `parametrize`: all of `values`; those that are not in `always` are marked as long."""
     unknown = [value for value in always if value not in values]
     assert not unknown, f"none of them: {unknown}"

@@ -27,11 +27,11 @@ def quiet(err: io.StringIO | None = None) -> Reporter:
 class Stage:
     """A stage that a run reported, and how much of it was done at the end."""
 
-    what: str
+    title: str
     unit: str
     total: int | None
     total_bytes: int | None
-    done: int = 0
+    finished: int = 0
     done_bytes: int = 0
 
 
@@ -43,13 +43,13 @@ class Counting(Reporter):
         self.stages: list[Stage] = []
 
     def start(
-        self, total: int | None, total_bytes: int | None, what: str = "", unit: str = "records"
+        self, total: int | None, total_bytes: int | None, title: str = "", unit: str = "records"
     ) -> None:
-        self.stages.append(Stage(what, unit, total, total_bytes))
+        self.stages.append(Stage(title, unit, total, total_bytes))
 
-    def update(self, done: int, done_bytes: int) -> None:
+    def update(self, finished: int, done_bytes: int) -> None:
         stage = self.stages[-1]
-        stage.done, stage.done_bytes = max(stage.done, done), max(stage.done_bytes, done_bytes)
+        stage.finished, stage.done_bytes = max(stage.finished, finished), max(stage.done_bytes, done_bytes)
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Commands:
         assert exit_code == code, err
         return err
 
-    def out(self, *words: str | Path) -> str:
+    def output(self, *words: str | Path) -> str:
         """Run a command that must succeed; returns its output."""
         code, output, err = self.run(*words)
         assert code == 0, err
@@ -81,9 +81,9 @@ class Commands:
 
     def rows(self, *words: str | Path) -> list[dict[str, Any]]:
         """Run a command with --json, which prints an object a line; returns the objects."""
-        return [json.loads(line) for line in self.out(*words, "--json").splitlines()]
+        return [json.loads(line) for line in self.output(*words, "--json").splitlines()]
 
-    def told(self, *words: str | Path) -> dict[str, Any]:
+    def result(self, *words: str | Path) -> dict[str, Any]:
         """Run a job with --json; returns its result, which is the last line."""
         return self.rows(*words)[-1]
 
@@ -96,7 +96,7 @@ class Terminal:
 
     def __call__(self, line: str) -> str:
         """Run a line that must succeed; returns its output."""
-        return self.commands.out(*shlex.split(line))
+        return self.commands.output(*shlex.split(line))
 
     def rows(self, line: str) -> list[dict[str, Any]]:
         """Run a line with --json that must succeed; returns its rows. A job's result is the last of them."""
@@ -107,7 +107,7 @@ class Terminal:
         return self.commands.fails(code, *shlex.split(line))
 
 
-def said(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> list[dict[str, Any]]:
+def result_rows(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> list[dict[str, Any]]:
     """Run a command with --json that must end with `code`; returns its rows, or its error."""
     exit_code, output, err = Commands(capsys).run(*arguments, "--json")
     assert exit_code == code, err

@@ -22,7 +22,7 @@ CLEANED = {
 FILLER = b"filler"
 
 
-def put(bootstrap: str, topic: str, pairs: Iterable[tuple[int, bytes, bytes | None]]) -> None:
+def produce_pairs(bootstrap: str, topic: str, pairs: Iterable[tuple[int, bytes, bytes | None]]) -> None:
     """Write (partition, key, value) with the current time."""
     truth.produce(bootstrap, topic, [Record(p, key, value, (), now_ms()) for p, key, value in pairs])
 
@@ -39,8 +39,10 @@ def latest(records: Iterable[Record]) -> Latest:
     return values_by_key
 
 
-def clean(bootstrap: str, topic: str, partitions: int, gone: Callable[[Record], bool] | None = None) -> None:
-    """Wait until the broker has dropped all records that a later one replaces, and all that are `gone`.
+def clean(
+    bootstrap: str, topic: str, partitions: int, is_cleaned: Callable[[Record], bool] | None = None
+) -> None:
+    """Wait until the broker has dropped all records that a later one replaces, and all that are `is_cleaned`.
 
     Writes records with the key FILLER, since only appending ends a segment.
     """
@@ -49,10 +51,10 @@ def clean(bootstrap: str, topic: str, partitions: int, gone: Callable[[Record], 
         ends[record.partition] = max(ends[record.partition], offset + 1)
 
     def cleaned() -> bool:
-        put(bootstrap, topic, [(p, FILLER, b"%d" % now_ms()) for p in range(partitions)])
+        produce_pairs(bootstrap, topic, [(p, FILLER, b"%d" % now_ms()) for p in range(partitions)])
         keys: set[tuple[int, bytes | None]] = set()
         for offset, r in truth.read(bootstrap, topic):
-            if gone is not None and gone(r):
+            if is_cleaned is not None and is_cleaned(r):
                 return False
             if offset < ends[r.partition]:
                 if (r.partition, r.key) in keys:
@@ -63,6 +65,6 @@ def clean(bootstrap: str, topic: str, partitions: int, gone: Callable[[Record], 
     truth.until(cleaned, f"{topic} is compacted")
 
 
-def stored(folder: Path) -> Iterator[Record]:
+def restored_records(folder: Path) -> Iterator[Record]:
     """The records of one topic that a restore wrote into a folder, read by fastavro."""
     return (record for _, record in truth.records_below(folder))

@@ -9,11 +9,15 @@ from contextlib import contextmanager
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-Place = tuple[str, int]
+TopicPartitionKey = tuple[str, int]
 
 
 def commit(
-    bootstrap: str, group: str, offsets: Mapping[Place, int], metadata: str | None = None, **config: str
+    bootstrap: str,
+    group: str,
+    offsets: Mapping[TopicPartitionKey, int],
+    metadata: str | None = None,
+    **config: str,
 ) -> None:
     """Commit these offsets for a group without members."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, **config})
@@ -25,7 +29,7 @@ def commit(
         consumer.close()
 
 
-def committed(bootstrap: str, group: str) -> dict[Place, tuple[int, str | None]]:
+def committed(bootstrap: str, group: str) -> dict[TopicPartitionKey, tuple[int, str | None]]:
     """Offset and metadata of every partition for which a group has committed."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     futures = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])

@@ -32,10 +32,10 @@ def fill(file: Path, leave: int = 0) -> None:
             stream.write(bytes(4096))
 
 
-def flip(file: Path, place: int | None = None) -> None:
-    """Flip a bit of the byte at `place`, or of the one in the middle."""
+def flip(file: Path, offset: int | None = None) -> None:
+    """Flip a bit of the byte at `offset`, or of the one in the middle."""
     data = bytearray(file.read_bytes())
-    data[len(data) // 2 if place is None else place] ^= 1
+    data[len(data) // 2 if offset is None else offset] ^= 1
     file.write_bytes(data)
 
 

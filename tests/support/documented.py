@@ -26,7 +26,7 @@ class Step(NamedTuple):
 
     page: str
     command: str
-    shown: list[str]
+    output_lines: list[str]
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Orders:
     start_ms: int
 
     @classmethod
-    def on(cls, bootstrap: str) -> Orders:
+    def create(cls, bootstrap: str) -> Orders:
         """Create a topic with a consumer group and records of the last hour, which no retention deletes."""
         now_ns = time.time_ns()
         topic = cls(f"orders-{now_ns}", bootstrap, now_ns // 1_000_000 - 3_600_000)
@@ -70,5 +70,5 @@ class Orders:
 def check(step: Step, code: int, printed: str) -> None:
     """Check that a command ends with 0 (`status` may report a problem) and prints the lines of the page."""
     assert code == 0 or (code == 4 and step.command.startswith("lakebackup status")), (step, code, printed)
-    for line in step.shown:
+    for line in step.output_lines:
         assert line in printed, (step, printed)

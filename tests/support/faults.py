@@ -60,7 +60,7 @@ class Steps:
 
     `kill_at`: the step before which the run dies: its number, from 1, or its name, or "name #2" for the
     second step of that name (tasks take their steps in any order). `hold`: the run waits before the first
-    step whose name starts with it, until `go` is called. `patience`: seconds without an answer from the
+    step whose name starts with it, until `release` is called. `patience`: seconds without an answer from the
     broker after which the run gives up. `error`: the run does not die at the step `kill_at`, which raises
     this error instead (only in this process).
     """
@@ -81,23 +81,23 @@ class Steps:
         return (self.folder / "raised").exists()
 
     @property
-    def held(self) -> bool:
+    def is_waiting(self) -> bool:
         return (self.folder / "held").exists()
 
-    def go(self) -> None:
+    def release(self) -> None:
         (self.folder / "go").touch()
 
-    def taken(self) -> list[str]:
+    def names(self) -> list[str]:
         """Names of the steps so far, in order; if a step killed the run, it is the last one."""
         log = self.folder / "steps"
         return log.read_text().splitlines() if log.exists() else []
 
-    def _died_at(self, taken: list[str]) -> int | None:
+    def _died_at(self, steps: list[str]) -> int | None:
         """The number of the step among these that kills the run; None if none does."""
         if not isinstance(self.kill_at, str):
             return self.kill_at
         name, _, times = self.kill_at.partition(" #")
-        numbers = [number for number, step in enumerate(taken, 1) if step == name]
+        numbers = [number for number, step in enumerate(steps, 1) if step == name]
         return next(iter(numbers[int(times or 1) - 1 :]), None)
 
     def step(self, name: str) -> None:
@@ -275,14 +275,14 @@ def _steps_recorded(steps: Steps) -> Iterator[None]:
         yield
 
 
-def _with_step(steps: Steps, name: str, call: Any, after: str | None = None) -> Callable[..., Any]:
-    """A method that takes the step `name` before `call`, and `after` behind it."""
+def _with_step(steps: Steps, name: str, call: Any, next_step: str | None = None) -> Callable[..., Any]:
+    """A method that takes the step `name` before `call`, and `next_step` behind it."""
 
     def call_with_steps(instance: Any, *args: Any, **keywords: Any) -> Any:
         steps.step(name)
         result = call(instance, *args, **keywords)
-        if after:
-            steps.step(after)
+        if next_step:
+            steps.step(next_step)
         return result
 
     return call_with_steps
@@ -346,18 +346,18 @@ def rows_of(partitions: int, count: int, start: int = 0) -> list[Record]:
     ]
 
 
-def shown(lab: Lab) -> dict[str, list[dict[str, Any]]]:
+def catalog_rows(lab: Lab) -> dict[str, list[dict[str, Any]]]:
     """The rows of the catalog's relations about backups."""
     reader = CatalogReader.require(str(lab.folder))
     relations = ("backups", "files", "positions", "scopes", "gaps")
     return {name: reader.select(f"SELECT * FROM {name}").read_all().to_pylist() for name in relations}
 
 
-def stored(lab: Lab) -> dict[int, list[Record]]:
+def stored_records(lab: Lab) -> dict[int, list[Record]]:
     """The records of all files in the catalog, read by fastavro in the order of their offsets."""
     records: dict[int, list[Record]] = {}
     storage = open_storage(str(lab.folder))
-    for row in sorted(shown(lab)["files"], key=lambda f: (f["region"], f["start_position"])):
+    for row in sorted(catalog_rows(lab)["files"], key=lambda f: (f["region"], f["start_position"])):
         for _, record in records_in(storage.get(row["path"])):
             records.setdefault(record.partition, []).append(record)
     return records

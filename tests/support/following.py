@@ -8,19 +8,19 @@ from contextlib import contextmanager
 from typing import Any
 
 from tests.support import kafka_truth as truth
-from tests.support.faults import shown, stored
+from tests.support.faults import catalog_rows, stored_records
 from tests.support.runs import Lab
 
 from lakebackup_jobs.topics.follow import follow
 
 
 class Following:
-    """A follower on its own thread; `ended` has its result or its error."""
+    """A follower on its own thread; `outcomes` has its result or its error."""
 
     def __init__(self, lab: Lab, *topics: str, **changes: Any) -> None:
         lab.make_catalog()
         self.stop = threading.Event()
-        self.ended: list[dict[str, Any] | Exception] = []
+        self.outcomes: list[dict[str, Any] | Exception] = []
         self._request = lab.topics_request(topics, **changes)
         self._thread = threading.Thread(target=self._run, args=(lab,), name="follow")
         self._thread.start()
@@ -30,14 +30,14 @@ class Following:
             result = follow(
                 self._request, every_s=0.2, stop=self.stop, spark=lab.spark, reporter=lab.reporter
             )
-            self.ended.append(result)
+            self.outcomes.append(result)
         except Exception as error:  # noqa: BLE001 - the test checks it
-            self.ended.append(error)
+            self.outcomes.append(error)
 
     def join(self) -> dict[str, Any] | Exception:
         self._thread.join(240)
-        assert self.ended
-        return self.ended[0]
+        assert self.outcomes
+        return self.outcomes[0]
 
 
 @contextmanager
@@ -55,14 +55,14 @@ def until_stored(run: Following, lab: Lab, topic: str) -> None:
     expected = truth.contents(lab.bootstrap, topic)
 
     def all_stored() -> bool:
-        assert not run.ended, str(run.ended[0])
-        return stored(lab) == expected
+        assert not run.outcomes, str(run.outcomes[0])
+        return stored_records(lab) == expected
 
     truth.until(all_stored, f"{topic} is backed up")
 
 
 def kinds(lab: Lab) -> list[str]:
-    backups = sorted(shown(lab)["backups"], key=lambda b: b["number"])
+    backups = sorted(catalog_rows(lab)["backups"], key=lambda b: b["number"])
     assert [b["number"] for b in backups] == list(range(1, len(backups) + 1))
     assert [b["parent"] for b in backups[1:]] == [b["backup_id"] for b in backups[:-1]]
     return [b["kind"] for b in backups]

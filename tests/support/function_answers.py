@@ -136,16 +136,16 @@ def duckdb_answer(connection: duckdb.DuckDBPyConnection, select: str) -> Answer 
     return [spark_name(kind), plain(value)]
 
 
-def same(one: Answer | str, other: Answer | str) -> bool:
+def equal_answers(first: Answer | str, second: Answer | str) -> bool:
     """Whether two answers have the same type and value. The last digit of a DOUBLE may differ.
 
     A time that Python cannot hold equals None: Spark's answer could not be recorded in this case.
     """
-    if BEYOND_PYTHON in (one, other):
-        return one is None or other is None
-    if one is None or other is None or isinstance(one, str) or isinstance(other, str):
-        return one is other
-    return _kind(one[0]) == _kind(other[0]) and _equal(one[1], other[1])
+    if BEYOND_PYTHON in (first, second):
+        return first is None or second is None
+    if first is None or second is None or isinstance(first, str) or isinstance(second, str):
+        return first is second
+    return _kind(first[0]) == _kind(second[0]) and _equal(first[1], second[1])
 
 
 def plain(value: Any) -> Any:

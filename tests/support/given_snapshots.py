@@ -25,7 +25,7 @@ from lakebackup.store.writer import CatalogWriter
 
 
 @dataclass(frozen=True, kw_only=True)
-class Given:
+class FileContent:
     """A file of a snapshot. Files with the same `link` are hard links of each other."""
 
     scope: str = "t1"
@@ -70,7 +70,9 @@ class GivenSnapshots:
         """The rows of the newest backup's files."""
         return list(self._live.values())
 
-    def backup(self, files: Iterable[Given], *, pack_below: int = 0, packed: Collection[str] = ()) -> str:
+    def backup(
+        self, files: Iterable[FileContent], *, pack_below: int = 0, packed: Collection[str] = ()
+    ) -> str:
         """Take the next backup; a file is copied if its name, size or time differs from the previous
         backup's.
 
@@ -109,7 +111,7 @@ class GivenSnapshots:
         publish(self.storage, self.writer, (self._manifest(name, objects, len(rows)), [objects]))
         return name
 
-    def _copy(self, name: str, files: Sequence[Given], objects: list[DataFile]) -> list[SnapshotFile]:
+    def _copy(self, name: str, files: Sequence[FileContent], objects: list[DataFile]) -> list[SnapshotFile]:
         rows = []
         linked: dict[str, str] = {}
         for file in files:
@@ -124,7 +126,7 @@ class GivenSnapshots:
             rows.append(self._row(name, file, path, 0, links))
         return rows
 
-    def _pack(self, name: str, files: Sequence[Given], objects: list[DataFile]) -> list[SnapshotFile]:
+    def _pack(self, name: str, files: Sequence[FileContent], objects: list[DataFile]) -> list[SnapshotFile]:
         path = layout.pack_path(self.source, name, 0, 0, "0" * 8)
         if files:
             data = b"".join(file.data for file in files)
@@ -135,7 +137,7 @@ class GivenSnapshots:
             position += len(file.data)
         return rows
 
-    def _row(self, name: str, file: Given, path: str, position: int, links: int) -> SnapshotFile:
+    def _row(self, name: str, file: FileContent, path: str, position: int, links: int) -> SnapshotFile:
         return SnapshotFile(
             source=self.source,
             scope=file.scope,
@@ -189,7 +191,7 @@ class GivenSnapshots:
         ]
         chain = {"base": name, "chain_position": 0, "parent_place": None, "isolation": "-", "codec": "null"}
         source_columns = {"source_kind": SNAPSHOT, "destination": self.destination, "entries": entries}
-        backup = made_backup(self.number, objects, on=1, **keys, **chain, **source_columns)
+        backup = made_backup(self.number, objects, full_number=1, **keys, **chain, **source_columns)
         return sidecar.Manifest(backup=backup, positions=(), scopes=scopes, gaps=(), parts=1)
 
 
@@ -198,13 +200,14 @@ class MadeSnapshots(GivenSnapshots):
 
     def __init__(self, root: Path, writer: CatalogWriter, source: str = "tablets") -> None:
         super().__init__(root, source, writer)
-        self._files_by_name: dict[str, Given] = {}
+        self._files_by_name: dict[str, FileContent] = {}
 
-    def take(self, files: Mapping[str, bytes], *, packed: Collection[str] = ()) -> str:
+    def back_up(self, files: Mapping[str, bytes], *, packed: Collection[str] = ()) -> str:
         """Back up one snapshot; files with other contents than before are new. `packed` go into one pack."""
         mtime_ms = 1000 * (self.number + 1)
         new = {
-            name: Given(region="a", name=name, data=data, mtime_ms=mtime_ms) for name, data in files.items()
+            name: FileContent(region="a", name=name, data=data, mtime_ms=mtime_ms)
+            for name, data in files.items()
         }
         previous = self._files_by_name
         self._files_by_name = {

@@ -15,7 +15,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 from rocksdict import Checkpoint, Options, Rdict
-from tests.support.graph_writers import Files, Place, Queues, State
+from tests.support.graph_writers import Files, QueuePartition, Queues, State
 
 WATERMARK = "lakebackup-watermark"
 _META = "\x00"  # the prefix of the engine's own keys
@@ -42,11 +42,11 @@ class Engine:
         self.closed = False
         self.tid: int = self.db.get(f"{_META}tid") or 0
         self.open: dict[str, list[Message]] = {}
-        self.first: dict[Place, dict[str, int]] = {partition: {} for partition in queues.places}
-        self.position: dict[Place, int] = {}
-        self.waiting: dict[Place, list[Message]] = {partition: [] for partition in queues.places}
-        self.newest = dict.fromkeys(queues.places, 0)
-        self.ended: set[str] = set()
+        self.first: dict[QueuePartition, dict[str, int]] = {partition: {} for partition in queues.partitions}
+        self.position: dict[QueuePartition, int] = {}
+        self.waiting: dict[QueuePartition, list[Message]] = {partition: [] for partition in queues.partitions}
+        self.newest = dict.fromkeys(queues.partitions, 0)
+        self.ended_transactions: set[str] = set()
         self.watermark: dict[str, Any] | None = None
         self._begin()
 
@@ -82,12 +82,13 @@ class Engine:
             pass
         return self.state()
 
-    def snapshot(self, folder: Path, *, told: bool = True, name: str | None = "social") -> Path:
-        """Write a checkpoint of what is applied, and if `told`, snapshot.json beside it; returns its path."""
+    def snapshot(self, folder: Path, *, described: bool = True, name: str | None = "social") -> Path:
+        """Write a checkpoint of what is applied, and if `described`, snapshot.json beside it; returns its
+        path."""
         folder.mkdir(parents=True)
         self.db.flush()
         Checkpoint(self.db).create_checkpoint(str(folder / "snapshot"))
-        if told:
+        if described:
             queues = [
                 {
                     "topic": topic,
@@ -97,7 +98,7 @@ class Engine:
                         [self._applied((topic, partition)), *self.first[topic, partition].values()]
                     ),
                 }
-                for topic, partition in self.queues.places
+                for topic, partition in self.queues.partitions
             ]
             content = {"format": 1, "last_tid": self.tid, "queues": queues} | (
                 {"graph": name} if name else {}
@@ -105,15 +106,17 @@ class Engine:
             (folder / "snapshot.json").write_text(json.dumps(content))
         return folder / "snapshot"
 
-    def _applied(self, partition: Place) -> int:
+    def _applied(self, partition: QueuePartition) -> int:
         return min([self.position[partition], *(m.offset for m in self.waiting[partition])])
 
-    def _apply(self, partition: Place, message: Message) -> bool:
+    def _apply(self, partition: QueuePartition, message: Message) -> bool:
         """Apply a message; returns whether the state may have changed."""
         name = message.transaction
         if name is None or message.kind not in ("begin", "write"):
-            assert message.tid > self.tid or name in self.ended, f"{message} at {partition} is applied twice"
-        assert message.kind != "write" or name not in self.ended, (
+            assert message.tid > self.tid or name in self.ended_transactions, (
+                f"{message} at {partition} is applied twice"
+            )
+        assert message.kind != "write" or name not in self.ended_transactions, (
             f"{message} at {partition}: its transaction ended"
         )
         if message.tid > self.tid:
@@ -125,9 +128,9 @@ class Engine:
             self.first[partition].setdefault(name, message.offset)
             self.open.setdefault(name, []).append(message)
             return False
-        writes = [] if name in self.ended else self.open.pop(name, None)
+        writes = [] if name in self.ended_transactions else self.open.pop(name, None)
         assert writes is not None, f"{message} at {partition} ends what never began"
-        self.ended.add(name)
+        self.ended_transactions.add(name)
         for first_offsets in self.first.values():
             first_offsets.pop(name, None)
         for write in writes if message.kind == "commit" else ():
@@ -149,12 +152,12 @@ class Engine:
 
     def _begin(self) -> None:
         """Set each partition's position to after its newest watermark."""
-        start, watermarks = dict.fromkeys(self.queues.places, 0), {}
+        start, watermarks = dict.fromkeys(self.queues.partitions, 0), {}
         for partition, offset, _, value, headers in self._messages(start):
             if WATERMARK in headers:
                 start[partition], watermarks[partition] = offset + 1, json.loads(value)
         self.position = start
-        for partition in self.queues.places if watermarks else ():
+        for partition in self.queues.partitions if watermarks else ():
             self.watermark = watermarks[partition]
             assert self.watermark["last_tid"] == self.tid, "this snapshot is not the one of the watermark"
 
@@ -176,8 +179,8 @@ class Engine:
             self.waiting[partition].append(message)
 
     def _messages(
-        self, start: Mapping[Place, int]
-    ) -> Iterator[tuple[Place, int, str, bytes, dict[str, bytes]]]:
+        self, start: Mapping[QueuePartition, int]
+    ) -> Iterator[tuple[QueuePartition, int, str, bytes, dict[str, bytes]]]:
         """The messages from these offsets to the present ends; moves `position` to these ends."""
         consumer = Consumer(
             {

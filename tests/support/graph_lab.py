@@ -13,8 +13,18 @@ from uuid import uuid4
 from confluent_kafka import IsolationLevel, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 from tests.support.graph_engine import Engine
-from tests.support.graph_writers import Files, Op, Place, Queues, State, Writers, kept, open_at, state_at
-from tests.support.looks import seen
+from tests.support.graph_writers import (
+    Files,
+    Op,
+    QueuePartition,
+    Queues,
+    State,
+    Writers,
+    kept_ops,
+    open_at,
+    state_at,
+)
+from tests.support.looks import select_rows
 from tests.support.runs import now_ms
 
 from lakebackup.plan.queues.restore import QueueRestoreRequest
@@ -53,31 +63,31 @@ class GraphLab:
     folder: Path
     bootstrap: str
     empty_catalog: Path
-    made: list[Queues] = field(default_factory=list)
+    created_queues: list[Queues] = field(default_factory=list)
     engines: list[Engine] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.place = self.folder / "backups"
-        shutil.copytree(self.empty_catalog, self.place / "catalog")
-        self.said, self.warnings = io.StringIO(), io.StringIO()
-        self.reporter = Reporter(self.said, self.warnings)
+        self.repo = self.folder / "backups"
+        shutil.copytree(self.empty_catalog, self.repo / "catalog")
+        self.notes, self.warnings = io.StringIO(), io.StringIO()
+        self.reporter = Reporter(self.notes, self.warnings)
 
     def close(self) -> None:
         for engine in self.engines:
             engine.close()
-        for queues in self.made:
+        for queues in self.created_queues:
             queues.delete()
 
-    def queues(self, like: Queues | None = None) -> Queues:
-        """Queues with new names of topics, and as many partitions as those of `like`."""
+    def queues(self, template: Queues | None = None) -> Queues:
+        """Queues with new names of topics, and as many partitions as those of `template`."""
         mark = uuid4().hex[:8]
-        delta, journal = (like.delta, like.journal) if like else ({"": 2}, {"": 1})
+        delta, journal = (template.delta, template.journal) if template else ({"": 2}, {"": 1})
         new_queues = Queues(
             self.bootstrap,
             {f"delta.{mark}.{number}": count for number, count in enumerate(delta.values())},
             {f"journal.{mark}.{number}": count for number, count in enumerate(journal.values())},
         )
-        self.made.append(new_queues)
+        self.created_queues.append(new_queues)
         return new_queues
 
     def new_folder(self) -> Path:
@@ -102,7 +112,7 @@ class GraphLab:
         """The request of a backup of all queues of an engine."""
         return QueueRequest(
             **{
-                "destination": str(self.place),
+                "destination": str(self.repo),
                 "source": GRAPH,
                 "topics": tuple(graph.queues.topics),
                 "config": str(graph.files.config),
@@ -118,29 +128,37 @@ class GraphLab:
         return backup_queue.run(request, spark=None, reporter=self.reporter)
 
     def full(
-        self, graph: Graph, *, until: int | None = None, told: bool = True, mode: str = "full", **changes: Any
+        self,
+        graph: Graph,
+        *,
+        until: int | None = None,
+        described: bool = True,
+        mode: str = "full",
+        **changes: Any,
     ) -> dict[str, Any]:
         """Take a backup with a snapshot of what the engine has applied, up to a tid if one is given."""
         graph.writers.flush()
         graph.engine.run(until)
-        snapshot = graph.engine.snapshot(self.new_folder(), told=told)
+        snapshot = graph.engine.snapshot(self.new_folder(), described=described)
         return self.backup(graph, mode, snapshot=str(snapshot), **changes)
 
-    def wanted(self, into: Path, maps: dict[str, str] | None = None, **changes: Any) -> QueueRestoreRequest:
+    def restore_request(
+        self, folder: Path, maps: dict[str, str] | None = None, **changes: Any
+    ) -> QueueRestoreRequest:
         """The request of a restore into a folder of this machine and into this broker."""
         return QueueRestoreRequest(
             **{
-                "destination": str(self.place),
+                "destination": str(self.repo),
                 "source": GRAPH,
                 "target": f"kafka://{self.bootstrap}",
-                "folder": str(into),
+                "folder": str(folder),
                 "maps": maps or {},
                 **changes,
             }
         )
 
-    def restore(self, into: Path, maps: dict[str, str] | None = None, **changes: Any) -> dict[str, Any]:
-        request = self.wanted(into, maps, **changes)
+    def restore(self, folder: Path, maps: dict[str, str] | None = None, **changes: Any) -> dict[str, Any]:
+        request = self.restore_request(folder, maps, **changes)
         return restore_queue.run(request, spark=None, reporter=self.reporter)
 
     def drill(self, queues: Queues, **changes: Any) -> tuple[Path, Queues]:
@@ -156,7 +174,7 @@ class GraphLab:
         writers."""
         files = Files(folder)
         engine = self.opened(queues, folder)
-        history = kept(ops, tid, keep_open=keep_open)
+        history = kept_ops(ops, tid, keep_open=keep_open)
         first = engine.tid
         states: list[tuple[int, State]] = [(first, engine.state()), *engine.play()]
         for state_tid, state in states:
@@ -171,13 +189,13 @@ class GraphLab:
         return Graph(folder, queues, writers, engine)
 
     def rows(self, sql: str) -> list[dict[str, Any]]:
-        return seen(self.place, sql)
+        return select_rows(self.repo, sql)
 
-    def ends(self, queues: Queues, *, all_of_it: bool = False) -> dict[Place, int]:
+    def ends(self, queues: Queues, *, all_of_it: bool = False) -> dict[QueuePartition, int]:
         """The end of each partition for a reader of committed records, or for any reader."""
         level = IsolationLevel.READ_UNCOMMITTED if all_of_it else IsolationLevel.READ_COMMITTED
         admin = AdminClient({"bootstrap.servers": self.bootstrap})
-        requests = {TopicPartition(*partition): OffsetSpec.latest() for partition in queues.places}
+        requests = {TopicPartition(*partition): OffsetSpec.latest() for partition in queues.partitions}
         answers = admin.list_offsets(requests, isolation_level=level)
         return {
             (topic_partition.topic, topic_partition.partition): answer.result(30).offset

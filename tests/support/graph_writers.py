@@ -20,7 +20,7 @@ from confluent_kafka.admin import AdminClient
 from tests.support import kafka_truth as truth
 from tests.support.runs import now_ms
 
-Place = tuple[str, int]
+QueuePartition = tuple[str, int]
 State = dict[str, Any]
 COLUMNS = ("name", "age")
 
@@ -71,7 +71,7 @@ def open_at(ops: Iterable[Op], tid: int | None = None) -> set[str]:
     return open_transactions
 
 
-def kept(ops: Sequence[Op], tid: int, *, keep_open: bool = False) -> list[Op]:
+def kept_ops(ops: Sequence[Op], tid: int, *, keep_open: bool = False) -> list[Op]:
     """The operations that remain when an engine is restored to a tid."""
     open_transactions = set() if keep_open else open_at(ops, tid)
     return [op for op in ops if op.tid <= tid and op.transaction not in open_transactions]
@@ -102,10 +102,10 @@ class Queues:
         return {**self.delta, **self.journal}
 
     @property
-    def places(self) -> list[Place]:
+    def partitions(self) -> list[QueuePartition]:
         return [(name, p) for name, partitions in self.topics.items() for p in range(partitions)]
 
-    def place(self, key: str) -> Place:
+    def partition_of(self, key: str) -> QueuePartition:
         """The partition of a key: ids are in the journal queues, rows in the delta queues."""
         topics = self.journal if key.startswith("id:") else self.delta
         topic_partitions = [(name, p) for name, partitions in topics.items() for p in range(partitions)]
@@ -168,7 +168,7 @@ class Writers:
     def begin(self) -> str:
         """Begin a transaction. Its name contains its tid, so another history may use the name again."""
         name = f"t-{self.tid + 1}"
-        self._send("begin", [self.queues.place(f"v:{name}")], name)
+        self._send("begin", [self.queues.partition_of(f"v:{name}")], name)
         return name
 
     def write(self, key: str, change: Any, transaction: str | None = None) -> None:
@@ -176,14 +176,14 @@ class Writers:
         row = isinstance(change, dict)
         change = {name: change.get(name) for name in columns} if row else change
         value = [change[name] for name in columns] if row else change
-        self._send("write", [self.queues.place(key)], transaction, key, change, value)
+        self._send("write", [self.queues.partition_of(key)], transaction, key, change, value)
 
     def end(self, transaction: str, kind: str, *, everywhere: bool = False) -> None:
         """Commit or roll back, by a message in one partition or in each that the transaction has written
         to."""
         transaction_ops = (op for op in self.ops if op.transaction == transaction)
         partitions = list(
-            dict.fromkeys(self.queues.place(op.key or f"v:{transaction}") for op in transaction_ops)
+            dict.fromkeys(self.queues.partition_of(op.key or f"v:{transaction}") for op in transaction_ops)
         )
         self._send(kind, partitions if everywhere else partitions[-1:], transaction)
 
@@ -209,7 +209,7 @@ class Writers:
     def _send(
         self,
         kind: str,
-        topic_partitions: list[Place],
+        topic_partitions: list[QueuePartition],
         transaction: str | None,
         key: str = "",
         change: Any = None,

@@ -24,7 +24,7 @@ RELATIONS = {
 }
 AGGREGATES = frozenset(_SPARK.split("\n\n")[0].split())
 #: How a SELECT ended: with an answer, an error of lakebackup, another error, or the end of the process.
-ANSWER, OURS, FOREIGN, GIVEN_UP = "answer", "ours", "foreign", "given up"
+ANSWER, LAKEBACKUP_ERROR, FOREIGN, GIVEN_UP = "answer", "ours", "foreign", "given up"
 SECONDS = 5.0
 
 
@@ -101,7 +101,7 @@ def main(first: int) -> None:
                 for batch in streamed(run_checked(spark, checked), sql):
                     del batch
         except LakebackupError as error:
-            report(OURS, error)
+            report(LAKEBACKUP_ERROR, error)
         except Exception as error:  # noqa: BLE001 - the test looks for such errors
             report(FOREIGN, f"{type(error).__name__}: {error}")
         else:

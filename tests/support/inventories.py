@@ -21,7 +21,7 @@ QUESTIONS = [block for block in BLOCKS if not block.startswith("-- ")]
 
 
 def rows_of(table: str, file: str) -> list[dict[str, Any]]:
-    reading = ImportRows(table, tuple(import_files(table, file)), whole=False)
+    reading = ImportRows(table, tuple(import_files(table, file)), is_export=False)
     rows = list(reading.read(0))
     assert {row["row_problem"] for row in rows} <= {None}
     return rows
@@ -52,7 +52,13 @@ def import_rows(
     """Import backups of a program as the command does; returns the plan."""
     catalog_rows = {row["backup_id"]: row for row in catalog.reader().rows("every_backup")}
     plan = plan_backups(
-        rows, catalog_rows, whole=False, source_kind=program, listed=listed, compared=listed, mirror=mirror
+        rows,
+        catalog_rows,
+        is_export=False,
+        source_kind=program,
+        listed=listed,
+        compared=listed,
+        mirror=mirror,
     )
     assert not plan.wrong
     assert not plan.against

@@ -54,9 +54,9 @@ def delete_topic(bootstrap: str, name: str) -> None:
     until(lambda: name not in admin.list_topics(timeout=10).topics, f"topic {name} is gone")
 
 
-def delete_records(bootstrap: str, name: str, before: dict[int, int]) -> None:
+def delete_records(bootstrap: str, name: str, offsets: dict[int, int]) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    topic_partitions = [TopicPartition(name, partition, offset) for partition, offset in before.items()]
+    topic_partitions = [TopicPartition(name, partition, offset) for partition, offset in offsets.items()]
     for future in admin.delete_records(topic_partitions).values():
         future.result(30)
 
@@ -77,12 +77,12 @@ def settings(bootstrap: str, name: str) -> dict[str, str]:
     return {k: e.value for k, e in admin.describe_configs([resource])[resource].result(30).items()}
 
 
-def until(holds: Callable[[], bool], what: str, seconds: float = 240.0) -> None:
-    """Wait until a condition holds; after `seconds` raises AssertionError with `what`."""
+def until(holds: Callable[[], bool], description: str, seconds: float = 240.0) -> None:
+    """Wait until a condition holds; after `seconds` raises AssertionError with `description`."""
     deadline = time.monotonic() + seconds
     while not holds():
         if time.monotonic() > deadline:
-            raise AssertionError(f"waited {seconds} s, but never: {what}")
+            raise AssertionError(f"waited {seconds} s, but never: {description}")
         time.sleep(0.05)
 
 

@@ -11,10 +11,10 @@ from typing import Any, ClassVar
 
 from tests.support import kafka_truth as truth
 from tests.support.command_line import quiet
-from tests.support.faults import Killed, expire_leases, rows_of, stored, watched
+from tests.support.faults import Killed, expire_leases, rows_of, stored_records, watched
 from tests.support.line_source import Lines, LinesRequest
 from tests.support.line_source import run as back_up_lines
-from tests.support.looks import seen
+from tests.support.looks import select_rows
 from tests.support.made_backups import MadeBackups
 from tests.support.runs import Lab
 
@@ -40,7 +40,7 @@ class LifeCase(ABC):
     #: Steps after which an interrupted run leaves a distinct state, in their order.
     STATES: ClassVar[tuple[str, ...]] = ()
     #: Changes to the request with which a run does not resume an interrupted run of the usual request.
-    OTHER: ClassVar[dict[str, Any]] = {"note": "other"}
+    OTHER_REQUEST: ClassVar[dict[str, Any]] = {"note": "other"}
     #: A pattern of the paths of the copied data, below the destination.
     DATA: ClassVar[str]
     #: Further fixtures that the case needs.
@@ -59,7 +59,7 @@ class LifeCase(ABC):
         """The content of the newest backup, read from the destination."""
 
     @abstractmethod
-    def wanted(self) -> dict[str, bytes]:
+    def expected_contents(self) -> dict[str, bytes]:
         """The content that the source has now."""
 
     def killed(self, step: int | str, **changes: Any) -> list[str] | None:
@@ -73,27 +73,30 @@ class LifeCase(ABC):
         if not steps.dead:
             return None
         expire_leases(self.root)
-        return steps.taken()
+        return steps.names()
 
     def ids(self) -> list[str]:
         """The ids of the backups in the catalog, in order."""
-        return [row["backup_id"] for row in seen(self.root, "SELECT backup_id FROM backups ORDER BY number")]
+        return [
+            row["backup_id"]
+            for row in select_rows(self.root, "SELECT backup_id FROM backups ORDER BY number")
+        ]
 
     def data(self) -> dict[str, int]:
         """Paths of the copied data -> their modification times."""
         files = [path for path in self.root.glob(self.DATA) if path.is_file()]
         return {str(path.relative_to(self.root)): path.stat().st_mtime_ns for path in files}
 
-    def named(self) -> set[str]:
+    def catalog_paths(self) -> set[str]:
         """Paths of the data files in the catalog."""
-        return {row["path"] for row in seen(self.root, "SELECT path FROM files WHERE role = 'data'")}
+        return {row["path"] for row in select_rows(self.root, "SELECT path FROM files WHERE role = 'data'")}
 
     def assert_objects(self) -> None:
-        assert self.named() == set(self.data())
+        assert self.catalog_paths() == set(self.data())
 
-    def assert_whole(self, wanted: dict[str, bytes] | None = None) -> None:
+    def assert_whole(self, expected: dict[str, bytes] | None = None) -> None:
         """Everything is backed up once, every object is named, every backup is marked, no work is left."""
-        assert self.contents() == (wanted or self.wanted())
+        assert self.contents() == (expected or self.expected_contents())
         self.assert_objects()
         for name in self.ids():
             assert (self.root / layout.marker_path(self.NAME, name, "complete")).exists()
@@ -125,10 +128,10 @@ class LinesCase(LifeCase):
         return back_up_lines(LinesRequest(**{**defaults, **changes}), quiet(), self.spark)
 
     def contents(self) -> dict[str, bytes]:
-        rows = seen(self.root, "SELECT path, start_position FROM files")
+        rows = select_rows(self.root, "SELECT path, start_position FROM files")
         return {str(row["start_position"]): (self.root / row["path"]).read_bytes() for row in rows}
 
-    def wanted(self) -> dict[str, bytes]:
+    def expected_contents(self) -> dict[str, bytes]:
         return {str(number): line for number, line in enumerate(self.file.read_bytes().splitlines())}
 
 
@@ -156,17 +159,17 @@ class SnapshotCase(LifeCase):
         super().__init__(folder)
         self.tree = folder / "tree"
         for number, (snapshot, files) in enumerate(SNAPSHOTS.items()):
-            self.make(snapshot, files, at=1_600_000_000 + 100 * number)
+            self.make(snapshot, files, mtime=1_600_000_000 + 100 * number)
         os.utime(self.tree / "t-x" / "s2" / "a", (1_600_000_000, 1_600_000_000))
         self.run(snapshots=("s1",))
 
-    def make(self, snapshot: str, files: dict[str, bytes], *, at: int) -> None:
+    def make(self, snapshot: str, files: dict[str, bytes], *, mtime: int) -> None:
         folder = self.tree / "t-x" / snapshot
         folder.mkdir(parents=True)
         for name, content in files.items():
             (folder / name).write_bytes(content)
-            os.utime(folder / name, (at, at))
-        os.utime(folder, (at, at))
+            os.utime(folder / name, (mtime, mtime))
+        os.utime(folder, (mtime, mtime))
 
     def request(self, **changes: Any) -> SnapshotRequest:
         defaults = {
@@ -185,12 +188,12 @@ class SnapshotCase(LifeCase):
 
     def contents(self) -> dict[str, bytes]:
         storage = open_storage(str(self.root))
-        rows = seen(self.root, "SELECT * FROM snapshot_files WHERE gone_in IS NULL")
+        rows = select_rows(self.root, "SELECT * FROM snapshot_files WHERE gone_in IS NULL")
         return {
             row["name"]: storage.get(row["path"], start=row["position"], length=row["bytes"]) for row in rows
         }
 
-    def wanted(self) -> dict[str, bytes]:
+    def expected_contents(self) -> dict[str, bytes]:
         return SNAPSHOTS["s2"]
 
 
@@ -217,10 +220,10 @@ class ManifestCase(LifeCase):
             return nothing_new(error)
 
     def contents(self) -> dict[str, bytes]:
-        rows = seen(self.root, "SELECT name, path FROM snapshot_files")
+        rows = select_rows(self.root, "SELECT name, path FROM snapshot_files")
         return {row["name"]: (self.root / row["path"]).read_bytes() for row in rows}
 
-    def wanted(self) -> dict[str, bytes]:
+    def expected_contents(self) -> dict[str, bytes]:
         return {"one.sst": b"1" * 100}
 
     def assert_objects(self) -> None:
@@ -232,7 +235,7 @@ class TopicsCase(LifeCase):
 
     KIND, NAME, DATA = TopicsBackup, "lab", "lab/*/topics/*/*/*.data"
     STATES = ("put begun.json", "put data", "put part")
-    OTHER: ClassVar[dict[str, Any]] = {"mode": "incr-accu"}
+    OTHER_REQUEST: ClassVar[dict[str, Any]] = {"mode": "incr-accu"}
     NEEDS = ("spark", "broker", "topic", "empty_catalog", "monkeypatch")
     RUNNER: ClassVar[str] = "spark"
 
@@ -253,14 +256,14 @@ class TopicsCase(LifeCase):
         return self.lab.backup(self.topic, **{"parallelism": 4, "runner": self.RUNNER, **changes})
 
     def contents(self) -> Any:
-        return stored(self.lab)
+        return stored_records(self.lab)
 
-    def wanted(self) -> Any:
+    def expected_contents(self) -> Any:
         return truth.contents(self.lab.bootstrap, self.topic)
 
     def assert_objects(self) -> None:
         """Allows data without a row: a task that was killed leaves what it wrote before its part."""
-        assert self.named() <= set(self.data())
+        assert self.catalog_paths() <= set(self.data())
 
 
 class LocalTopicsCase(TopicsCase):

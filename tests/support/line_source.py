@@ -137,7 +137,7 @@ def run(request: LinesRequest, reporter: Reporter, spark: Any = None) -> dict[st
         work.writer().prepare()
         lines = Lines(work, request)
         life = Life(lines, lease)
-        if result := life.settle():
+        if result := life.finish_interrupted():
             return result
         draft = lines.plan()
-        return life.take(draft) if draft else None
+        return life.run(draft) if draft else None

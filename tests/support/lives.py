@@ -44,10 +44,10 @@ def read_draft(storage: Storage, name: str, source: type[Source[Any]]) -> Any:
 
 
 @contextmanager
-def dying(destination: Path, at: int | str | None) -> Iterator[Steps]:
-    """The block dies before the step `at`, if it gets there. Then its leases are made to expire."""
+def dying(destination: Path, step: int | str | None) -> Iterator[Steps]:
+    """The block dies before the step `step`, if it gets there. Then its leases are made to expire."""
     folder = Path(tempfile.mkdtemp(dir=destination.parent)) / "steps"
-    with watched(folder, kill_at=at) as steps, suppress(Killed):
+    with watched(folder, kill_at=step) as steps, suppress(Killed):
         try:
             yield steps
         except EnvironmentProblem:

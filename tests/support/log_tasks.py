@@ -22,7 +22,7 @@ from lakebackup.store.reader import CatalogReader
 from lakebackup.store.trust import Approvals
 from lakebackup_jobs.logs.capture.flush import LogRequest
 from lakebackup_jobs.logs.capture.job import run
-from lakebackup_jobs.logs.control.verbs import Place
+from lakebackup_jobs.logs.control.verbs import LogTasks
 from lakebackup_jobs.logs.feeds import Range
 from lakebackup_jobs.logs.feeds.br import BrFeed
 from lakebackup_jobs.logs.restore import job as restore
@@ -55,8 +55,8 @@ class LogTask:
             }
         )
         self.last_error = LastError()
-        self.place = Place(str(lab.folder), None, {})
-        self.ended: list[dict[str, Any] | BaseException] = []
+        self.catalog_place = LogTasks(str(lab.folder), None, {})
+        self.outcomes: list[dict[str, Any] | BaseException] = []
 
     def begin(self) -> None:
         """Record the task."""
@@ -75,17 +75,17 @@ class LogTask:
 
     @contextmanager
     def run(self) -> Iterator[LogTask]:
-        """Run the job until the block ends; then `ended` has its result or its error."""
+        """Run the job until the block ends; then `outcomes` has its result or its error."""
         stop = threading.Event()
 
         def work() -> None:
             job = {"stop": stop, "spark": self.lab.spark, "reporter": self.lab.reporter}
             try:
-                self.ended.append(run(self.request(), **job, last_error=self.last_error))
+                self.outcomes.append(run(self.request(), **job, last_error=self.last_error))
             except BaseException as error:  # noqa: BLE001 - the test checks it
-                self.ended.append(error)
+                self.outcomes.append(error)
 
-        self.ended = []
+        self.outcomes = []
         thread = threading.Thread(target=work, name="log")
         thread.start()
         try:
@@ -93,26 +93,26 @@ class LogTask:
         finally:
             stop.set()
             thread.join(240)
-        assert self.ended, "the job does not end"
+        assert self.outcomes, "the job does not end"
 
     def status(self) -> dict[str, Any]:
-        return self.place.status(self.name)
+        return self.catalog_place.status(self.name)
 
     def until(
-        self, done: Callable[[dict[str, Any]], bool], what: str, seconds: float = 240
+        self, is_reached: Callable[[dict[str, Any]], bool], description: str, seconds: float = 240
     ) -> dict[str, Any]:
-        """Wait until a status satisfies `done`; returns it. Fails if the job ends with an error."""
+        """Wait until a status satisfies `is_reached`; returns it. Fails if the job ends with an error."""
         statuses: list[dict[str, Any]] = []
 
         def reached() -> bool:
-            assert not [outcome for outcome in self.ended if isinstance(outcome, BaseException)], str(
-                self.ended
+            assert not [outcome for outcome in self.outcomes if isinstance(outcome, BaseException)], str(
+                self.outcomes
             )
             statuses[:] = [self.status()]
-            return done(statuses[0])
+            return is_reached(statuses[0])
 
         try:
-            truth.until(reached, what, seconds)
+            truth.until(reached, description, seconds)
         except AssertionError as error:
             raise AssertionError(f"{error}: {statuses}") from None
         return statuses[0]
@@ -148,7 +148,7 @@ def restored(lab: Lab, target: object, **options: Any) -> dict[str, dict[bytes, 
     return rows_by_table
 
 
-def sent(feed: ChangeFeed) -> list[Captured]:
+def sent_records(feed: ChangeFeed) -> list[Captured]:
     """The records that a log of everything a feed has sent must hold, sorted like `captured`."""
     records: list[Captured] = []
     for partition in range(feed.partitions):
@@ -166,8 +166,8 @@ def busy(feed: ChangeFeed, table: int, count: int, *, begin: int = 0) -> None:
     """Run `count` transactions of two keys each, with short and long values; every seventh rolls back."""
     for number in range(begin, begin + count):
         txn = feed.begin()
-        txn.put(table, b"%d" % (number % 50), b"v%d" % number)
-        txn.put(table, b"long %d" % (number % 30), b"a longer value %d" % number)
+        txn.put_row(table, b"%d" % (number % 50), b"v%d" % number)
+        txn.put_row(table, b"long %d" % (number % 30), b"a longer value %d" % number)
         if number % 7 == 3:
             txn.prewrite()
             txn.rollback()

@@ -9,7 +9,7 @@ from lakebackup.sql_engine.delta.table import open_table
 from lakebackup.store.reader import CatalogReader
 
 
-def seen(root: Path | str, sql: str) -> list[dict[str, Any]]:
+def select_rows(root: Path | str, sql: str) -> list[dict[str, Any]]:
     """The rows of a SELECT."""
     rows: list[dict[str, Any]] = CatalogReader.require(str(root)).select(sql).read_all().to_pylist()
     return rows

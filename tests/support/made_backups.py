@@ -134,7 +134,12 @@ class MadeBackups:
         self.add(
             *rows,
             made_backup(
-                number, rows, on=self._base, **source_columns, end_ts=end_ts, finished_at=1000 * end_ts
+                number,
+                rows,
+                full_number=self._base,
+                **source_columns,
+                end_ts=end_ts,
+                finished_at=1000 * end_ts,
             ),
             made_scope(**scope_columns, regions=8, generation=generation),
         )

@@ -31,7 +31,7 @@ from lakebackup.formats.logs.events import (
     DELETES,
     META_TABLE,
     PUT,
-    PUTS,
+    PUT_TYPE,
     TRUNCATES,
     WRITE,
     stored_schema,
@@ -82,9 +82,9 @@ class Change:
     sub: int = 0
 
 
-def put(table: int, key: bytes, commit_ts: int, value: bytes, start_ts: int | None = None) -> Change:
+def put_change(table: int, key: bytes, commit_ts: int, value: bytes, start_ts: int | None = None) -> Change:
     """A committed value that is stored in its write record."""
-    return Change(table, key, commit_ts if start_ts is None else start_ts, commit_ts, value, PUTS)
+    return Change(table, key, commit_ts if start_ts is None else start_ts, commit_ts, value, PUT_TYPE)
 
 
 def prewrite(table: int, key: bytes, start_ts: int, value: bytes) -> Change:
@@ -94,7 +94,7 @@ def prewrite(table: int, key: bytes, start_ts: int, value: bytes) -> Change:
 
 def commit(table: int, key: bytes, start_ts: int, commit_ts: int) -> Change:
     """A commit: the value that was prewritten at `start_ts` is valid from `commit_ts` on."""
-    return Change(table, key, start_ts, commit_ts, None, PUTS)
+    return Change(table, key, start_ts, commit_ts, None, PUT_TYPE)
 
 
 def delete(table: int, key: bytes, commit_ts: int) -> Change:
@@ -112,7 +112,7 @@ def truncated(table: int, commit_ts: int) -> Change:
     return Change(table, b"", commit_ts, commit_ts, None, TRUNCATES)
 
 
-def named(table: int, name: str, from_ts: int, action: str = "create", **fields: Any) -> LogTable:
+def table_name_row(table: int, name: str, from_ts: int, action: str = "create", **fields: Any) -> LogTable:
     """A table's name in the database `shop`. `flush` fills in the columns of its backup."""
     row = LogTable(
         backup_id="",
@@ -245,7 +245,7 @@ class MadeChanges:
                 }
             elif write.type == DELETES:
                 latest_by_key.pop((write.table_id, write.key), None)
-            elif write.type == PUTS and write.table_id != META_TABLE:
+            elif write.type == PUT_TYPE and write.table_id != META_TABLE:
                 value = (
                     write.value
                     if write.value is not None

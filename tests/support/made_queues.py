@@ -13,7 +13,7 @@ from typing import Any, Literal
 import yaml
 from tests.support.catalogs import EPOCH, backup_id, made_backup, made_position, made_scope, publish
 from tests.support.given_snapshots import MadeSnapshots
-from tests.support.queue_objects import Message, Place, QueueObjects
+from tests.support.queue_objects import Message, QueueObjects, QueuePartition
 
 from lakebackup.formats.queues.schema_history import parse
 from lakebackup.rows.backups import Gap
@@ -43,13 +43,13 @@ class Point:
     last_tid: int
     full: bool
     snapshot: str | None
-    ends: dict[Place, int]
-    open: dict[str, dict[Place, tuple[int, int, int]]]
+    ends: dict[QueuePartition, int]
+    open: dict[str, dict[QueuePartition, tuple[int, int, int]]]
 
-    def start(self, place: Place) -> int:
+    def start(self, partition: QueuePartition) -> int:
         """The position of a partition from which every open transaction is read completely."""
-        firsts = [partitions[place][0] for partitions in self.open.values() if place in partitions]
-        return min([*firsts, self.ends[place]])
+        firsts = [partitions[partition][0] for partitions in self.open.values() if partition in partitions]
+        return min([*firsts, self.ends[partition]])
 
 
 @dataclass
@@ -69,13 +69,13 @@ class MadeQueues:
         self.storage = open_storage(str(self.root))
         self.objects = QueueObjects(self.storage, destination_id(self.storage), self.source)
         self.snapshots = MadeSnapshots(self.root, self.writer, layout.snapshot_source(self.source))
-        self.places = [(topic, n) for topic, count in self.queues.items() for n in range(count)]
-        self.log: dict[Place, list[Message]] = {partition: [] for partition in self.places}
+        self.partitions = [(topic, n) for topic, count in self.queues.items() for n in range(count)]
+        self.log: dict[QueuePartition, list[Message]] = {partition: [] for partition in self.partitions}
         self.points: dict[str, Point] = {}
         self.newest: Point | None = None
         # After a restore: its id, the point that the next backup builds on, where that backup starts in each
         # partition, and its time in ms.
-        self.restore: tuple[str, Point, dict[Place, int], int] | None = None
+        self.restore: tuple[str, Point, dict[QueuePartition, int], int] | None = None
         self._restores = 0
 
     def send(self, *messages: Message) -> None:
@@ -90,7 +90,7 @@ class MadeQueues:
     def full(self, end_ts: int, files: Mapping[str, bytes] | None = None, *, gaps: Sequence[Gap] = ()) -> str:
         """Take a full of an engine that has applied everything in its queues; returns its id."""
         name = self._next()
-        snapshot = self.snapshots.take(files or {"a": b"a", "CURRENT": str(self.number).encode()})
+        snapshot = self.snapshots.back_up(files or {"a": b"a", "CURRENT": str(self.number).encode()})
         hold = f"the full {name} of {self.source} stands on it"
         hold_fields: dict[str, Any] = {"source": self.snapshots.source, "at": 1000 * end_ts, "actor": "test"}
         self.writer.record(Hold(backup_id=snapshot, reason=hold, **hold_fields))
@@ -106,7 +106,7 @@ class MadeQueues:
             full=True,
             snapshot=snapshot,
             ends=ends,
-            open=self._open({}, dict.fromkeys(self.places, 0), {}),
+            open=self._open({}, dict.fromkeys(self.partitions, 0), {}),
         )
         starts = dict(ends)
         self.restore = None
@@ -122,7 +122,9 @@ class MadeQueues:
         point = self.restore[1] if self.restore else self.newest
         return self._child(point, end_ts, "differential")
 
-    def restored(self, name: str, at: int, *, upto: int | None = None, epoch: str | None = None) -> str:
+    def restored(
+        self, name: str, instant_ms: int, *, upto: int | None = None, epoch: str | None = None
+    ) -> str:
         """Restore the engine to the end of a backup, or to a tid `upto` within it, at an instant (ms).
 
         Its queues continue, or new ones of another epoch begin. Returns the restore's id.
@@ -132,8 +134,8 @@ class MadeQueues:
         full, restore_id = self.points[point.base], backup_id(7200 + self._restores)
         messages = self._chain(point, upto)
         if epoch is not None:
-            self.epoch, self.log = epoch, {partition: [] for partition in self.places}
-        for partition in self.places:
+            self.epoch, self.log = epoch, {partition: [] for partition in self.partitions}
+        for partition in self.partitions:
             self.log[partition].append(Message(*partition, -1, kind="watermark"))
         bases = {partition: len(log) for partition, log in self.log.items()}
         self.send(*messages)
@@ -142,7 +144,7 @@ class MadeQueues:
             [
                 QueueRestore(
                     restore_id=restore_id,
-                    at=1000 * at,
+                    at=1000 * instant_ms,
                     actor="test",
                     source=self.source,
                     backup_id=name,
@@ -160,7 +162,7 @@ class MadeQueues:
         )
         ends = {partition: len(log) for partition, log in self.log.items()}
         parent = point if to_end else full
-        self.restore = (restore_id, parent, bases if parent.full else ends, at)
+        self.restore = (restore_id, parent, bases if parent.full else ends, instant_ms)
         return restore_id
 
     # --- the messages of a backup
@@ -186,10 +188,10 @@ class MadeQueues:
 
     def _open(
         self,
-        parent_open: Mapping[str, dict[Place, tuple[int, int, int]]],
-        starts: Mapping[Place, int],
-        own_starts: Mapping[Place, int],
-    ) -> dict[str, dict[Place, tuple[int, int, int]]]:
+        parent_open: Mapping[str, dict[QueuePartition, tuple[int, int, int]]],
+        starts: Mapping[QueuePartition, int],
+        own_starts: Mapping[QueuePartition, int],
+    ) -> dict[str, dict[QueuePartition, tuple[int, int, int]]]:
         open_transactions = {name: dict(partitions) for name, partitions in parent_open.items()}
         for partition, log in self.log.items():
             for position, message in enumerate(log):
@@ -222,7 +224,7 @@ class MadeQueues:
             start_ts, carried = restore[3], []
         else:
             own_starts = parent.ends
-            starts = {p: parent.start(p) for p in self.places} if parent.full else own_starts
+            starts = {p: parent.start(p) for p in self.partitions} if parent.full else own_starts
             parent_open, start_ts = parent.open, parent.end_ts
             carried = [
                 (partition, position, message)
@@ -272,8 +274,8 @@ class MadeQueues:
         self,
         point: Point,
         parent: Point | None,
-        starts: Mapping[Place, int],
-        messages: Sequence[tuple[Place, int, Message]],
+        starts: Mapping[QueuePartition, int],
+        messages: Sequence[tuple[QueuePartition, int, Message]],
         carried: int,
         *,
         kind: Literal["full", "cumulative", "differential"],
@@ -296,7 +298,7 @@ class MadeQueues:
                     if message_partition == partition
                 ],
             )
-            for partition in self.places
+            for partition in self.partitions
             if any(read_partition == partition for read_partition, _, _ in messages)
         ]
         history = yaml.safe_dump({"schemas": self.schemas}).encode()
@@ -318,7 +320,7 @@ class MadeQueues:
                     no_transaction_position=point.start(partition),
                     last_tid=max((message.tid for message in self.log[partition]), default=None),
                 )
-                for partition in self.places
+                for partition in self.partitions
             ),
             *(
                 QueueTransaction(
@@ -375,7 +377,7 @@ class MadeQueues:
                     **self._region(partition),
                     ts=point.end_ts,
                 )
-                for partition in self.places
+                for partition in self.partitions
             ],
             scopes=[
                 made_scope(**keys, scope=topic, epoch=self.epoch, regions=count, settings=SETTINGS)
@@ -387,7 +389,7 @@ class MadeQueues:
         publish(self.storage, self.writer, (manifest, [data, objects]))
         return name
 
-    def _region(self, partition: Place) -> dict[str, str]:
+    def _region(self, partition: QueuePartition) -> dict[str, str]:
         return {"scope": partition[0], "epoch": self.epoch, "region": str(partition[1])}
 
 

@@ -38,7 +38,7 @@ def declaration(table: str) -> str:
     return load(next(folder for folder in folders if table in names(folder)), table)
 
 
-def put(folder: Path, rows: Iterable[Row]) -> None:
+def write_catalog(folder: Path, rows: Iterable[Row]) -> None:
     """Write a catalog with these rows to `catalog/` in a folder."""
     storage = open_storage(str(folder / "catalog"))
     tables: dict[str, list[Row]] = {table: [] for table in ARROW_SCHEMAS}

@@ -50,20 +50,20 @@ _STATEMENTS = [
     ["UPDATE accounts SET balance = balance + 1 WHERE id %% 10 = %(writer)s"],
     ["UPDATE accounts SET tags = tags || 1, body = body || 'more' WHERE id = %(account)s"],
 ]
-# Writers hold this advisory lock shared, `take` holds it exclusively.
+# Writers hold this advisory lock shared, `record_moment` holds it exclusively.
 _GATE = 4711
 EACH = 15
 
 
 class Moments:
-    """A database with a load of writers inside the block. `take` records all of its contents, and lets the
-    writers begin another `EACH` transactions.
+    """A database with a load of writers inside the block. `record_moment` records all of its contents, and
+    lets the writers begin another `EACH` transactions.
 
-    `seen`: the committed contents at moments, in ms since 1970.
+    `contents_by_ms`: the committed contents at moments, in ms since 1970.
     """
 
     def __init__(self, postgres: Postgres, database: str, *, writers: int = 3, seed: int = 1) -> None:
-        self.seen: dict[int, Contents] = {}
+        self.contents_by_ms: dict[int, Contents] = {}
         self.transactions = 0
         self._connect: Callable[[], psycopg.Connection[Any]] = lambda: postgres.connect(database)
         self._stop = threading.Event()
@@ -89,12 +89,12 @@ class Moments:
         if self._failed:
             raise self._failed[0]
 
-    def take(self, *, before: str = "") -> int:
+    def record_moment(self, *, statement: str = "") -> int:
         """Record the present contents; returns the moment. Nothing is committed in its millisecond."""
         with self._connect() as connection:
             connection.execute("SELECT pg_advisory_lock(%s)", [_GATE])
-            if before:
-                connection.execute(before.encode())
+            if statement:
+                connection.execute(statement.encode())
                 connection.commit()
             moment = self._clock(connection) + 1
             contents: Contents = {}
@@ -106,7 +106,7 @@ class Moments:
             while self._clock(connection) <= moment:
                 pass
             connection.execute("SELECT pg_advisory_unlock(%s)", [_GATE])
-        self.seen[moment] = contents
+        self.contents_by_ms[moment] = contents
         self._permits.release(EACH)
         return moment
 

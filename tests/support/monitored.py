@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from tests.support.made_backups import MadeBackups, Record
-from tests.support.made_changes import MadeChanges, put
+from tests.support.made_changes import MadeChanges, put_change
 from tests.support.rows import filled
 
 from lakebackup.rows.upkeep import Check, Drill, Failure, Policy
@@ -41,7 +41,9 @@ def put_monitored(folder: Path) -> None:
     shop = MadeChanges(
         folder, CatalogWriter(None, str(folder)), domain="ms", start_ts=now_ms - 60_000, number=1
     )
-    shop.flush([put(1, b"a", now_ms - 50_000, b"1")], now_ms - 40_000, finished_at=1000 * (now_ms - 30_000))
+    shop.flush(
+        [put_change(1, b"a", now_ms - 50_000, b"1")], now_ms - 40_000, finished_at=1000 * (now_ms - 30_000)
+    )
     record(
         str(folder), None, "shop", "running", TaskSettings(feed="br", bootstrap="kafka:9092", topics=("t",))
     )

@@ -28,7 +28,7 @@ _KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
 
 
 @dataclass(slots=True)
-class Shown:
+class NotebookOutput:
     """The output of a notebook: the rows of its tables, its charts, the HTML of both; and its variables."""
 
     tables: list[list[dict[str, Any]]] = field(default_factory=list)
@@ -55,14 +55,14 @@ def as_ipynb(source: Path) -> str:
     return json.dumps(notebook_json, indent=1, ensure_ascii=False) + "\n"
 
 
-def run(source: Path, *, spark: SparkSession | None = None, **parameters: Any) -> Shown:
+def run(source: Path, *, spark: SparkSession | None = None, **parameters: Any) -> NotebookOutput:
     """Run all cells in order, as Jupyter's kernel does. The parameters are set after the cell with the tag
     `parameters`, as papermill does. `spark`: the session of a kernel that has one. Raises what a cell
     raises."""
     names = {} if spark is None else {"spark": spark}
     shell = InteractiveShell(config=Config({"HistoryManager": {"enabled": False}}), user_ns=names)
     shell.system = shell.system_raw
-    output = Shown()
+    output = NotebookOutput()
     try:
         for cell in jupytext.read(source, fmt="py:percent").cells:
             if cell.cell_type != "code":
@@ -81,7 +81,7 @@ def run(source: Path, *, spark: SparkSession | None = None, **parameters: Any) -
     return output
 
 
-def _add_output(output: Shown, value: Any) -> None:
+def _add_output(output: NotebookOutput, value: Any) -> None:
     if isinstance(value, Answer | Chart):
         output.pages.append(value._repr_html_())
     if isinstance(value, Answer):

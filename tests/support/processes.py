@@ -23,7 +23,7 @@ from tests.support import kafka_truth as truth
 MARK = "LAKEBACKUP_TESTED_RUN"
 
 
-class Place(Protocol):
+class HasFolder(Protocol):
     """An object with a folder; a run's output goes beside this folder."""
 
     @property
@@ -33,7 +33,7 @@ class Place(Protocol):
 class Run:
     """The command in its own process. Every process that it starts has a mark in its environment."""
 
-    def __init__(self, lab: Place, *arguments: str) -> None:
+    def __init__(self, lab: HasFolder, *arguments: str) -> None:
         self.mark = uuid4().hex
         self.log = lab.folder.parent / f"{self.mark}.log"
         command = [sys.executable, "-m", "lakebackup_jobs", *arguments, "--master", "local[2]"]
@@ -46,16 +46,16 @@ class Run:
                 start_new_session=True,
             )
 
-    def kill_when(self, reached: Callable[[], bool], what: str) -> None:
+    def kill_when(self, reached: Callable[[], bool], description: str) -> None:
         """Send SIGKILL as soon as a condition holds; fails if the command ends before."""
         deadline = time.monotonic() + 120
         try:
             while not reached():
                 exit_code = self.process.poll()
                 assert exit_code is None, (
-                    f"ended with {exit_code} before {what}: {self.log.read_text()[-2000:]}"
+                    f"ended with {exit_code} before {description}: {self.log.read_text()[-2000:]}"
                 )
-                assert time.monotonic() < deadline, f"never: {what}"
+                assert time.monotonic() < deadline, f"never: {description}"
                 time.sleep(0.001)
         finally:
             self.kill()
@@ -64,7 +64,11 @@ class Run:
         """Send SIGKILL, and wait until everything that the command started has ended."""
         self.process.send_signal(signal.SIGKILL)
         self.process.wait()
-        truth.until(lambda: not self.left(), f"the JVM and the workers end: {self.left()}", 120)
+        truth.until(
+            lambda: not self.running_processes(),
+            f"the JVM and the workers end: {self.running_processes()}",
+            120,
+        )
 
     def end(self, number: int, seconds: float = 60) -> int:
         """Send a signal, SIGINT as a terminal does; returns the exit code when the whole run has ended."""
@@ -73,10 +77,14 @@ class Run:
         else:
             self.process.send_signal(number)
         code = self.process.wait(seconds)
-        truth.until(lambda: not self.left(), f"the JVM and the workers end: {self.left()}", 120)
+        truth.until(
+            lambda: not self.running_processes(),
+            f"the JVM and the workers end: {self.running_processes()}",
+            120,
+        )
         return code
 
-    def left(self) -> list[str]:
+    def running_processes(self) -> list[str]:
         """The command lines of this run's processes that still run."""
         commands = []
         for process in psutil.process_iter():
@@ -87,11 +95,11 @@ class Run:
 
 
 class TerminalRun(Run):
-    """The command in the foreground of a terminal, as a person runs it; `shown` is the terminal's output."""
+    """The command in the foreground of a terminal, as a person runs it; `output` is the terminal's output."""
 
     def __init__(self, *arguments: str) -> None:
         self.mark = uuid4().hex
-        self.shown = b""
+        self.output = b""
         self._keys, terminal = pty.openpty()
         self.process = subprocess.Popen(
             [sys.executable, "-m", "lakebackup_jobs", *arguments],
@@ -112,12 +120,12 @@ class TerminalRun(Run):
             self.kill()
         os.close(self._keys)
 
-    def until(self, reached: Callable[[], bool], what: str, seconds: float = 120) -> None:
+    def until(self, reached: Callable[[], bool], description: str, seconds: float = 120) -> None:
         """Wait for a condition while reading the output; fails if the command ends first."""
         deadline = time.monotonic() + seconds
         while not reached():
-            assert self.process.poll() is None, f"ended before {what}: {self.shown.decode()[-2000:]}"
-            assert time.monotonic() < deadline, f"never: {what}: {self.shown.decode()[-2000:]}"
+            assert self.process.poll() is None, f"ended before {description}: {self.output.decode()[-2000:]}"
+            assert time.monotonic() < deadline, f"never: {description}: {self.output.decode()[-2000:]}"
             self._read()
 
     def type(self, text: str) -> None:
@@ -133,17 +141,21 @@ class TerminalRun(Run):
         """Press Ctrl-C: the terminal signals every process of its foreground group."""
         os.write(self._keys, b"\x03")
 
-    def ended(self, seconds: float = 15) -> int:
+    def exit_code(self, seconds: float = 15) -> int:
         """The exit code, once the command and all that it started have ended."""
         deadline = time.monotonic() + seconds
         while self.process.poll() is None:
-            assert time.monotonic() < deadline, f"still running: {self.shown.decode()[-2000:]}"
+            assert time.monotonic() < deadline, f"still running: {self.output.decode()[-2000:]}"
             self._read()
         self._read()
-        truth.until(lambda: not self.left(), f"the JVM and the workers end: {self.left()}", 10)
+        truth.until(
+            lambda: not self.running_processes(),
+            f"the JVM and the workers end: {self.running_processes()}",
+            10,
+        )
         return self.process.returncode
 
     def _read(self) -> None:
         with suppress(OSError):  # EIO: every process of the terminal has ended
             while select.select([self._keys], [], [], 0.05)[0]:
-                self.shown += os.read(self._keys, 65536)
+                self.output += os.read(self._keys, 65536)

@@ -40,7 +40,7 @@ class Prometheus:
     def __init__(self, url: str) -> None:
         self._api = httpx.Client(base_url=f"{url}/api/v1", timeout=60)
 
-    def get(self, path: str, **parameters: str) -> Any:
+    def request(self, path: str, **parameters: str) -> Any:
         """The answer's data. Fails if the answer is an error or has a warning."""
         answer = self._api.get(path, params=parameters).json()
         assert (answer["status"], answer.get("warnings")) == ("success", None), (parameters, answer)
@@ -48,12 +48,12 @@ class Prometheus:
 
     def ask(self, expression: str) -> list[Any]:
         """The series of an expression, now."""
-        result: list[Any] = self.get("query", query=expression)["result"]
+        result: list[Any] = self.request("query", query=expression)["result"]
         return result
 
     def down(self) -> dict[str, str]:
         """The jobs that are not up, each with the error of its last scrape."""
-        targets = self.get("targets")["activeTargets"]
+        targets = self.request("targets")["activeTargets"]
         return {
             target["labels"]["job"]: target["lastError"] for target in targets if target["health"] != "up"
         }
@@ -62,7 +62,7 @@ class Prometheus:
         """Name, source or task, and state of each alert that is firing or pending."""
         return {
             (labels["alertname"], labels.get("source", labels.get("task", "")), alert["state"])
-            for alert in self.get("alerts")["alerts"]
+            for alert in self.request("alerts")["alerts"]
             for labels in (alert["labels"],)
         }
 

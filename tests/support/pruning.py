@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.support.catalogs import data_file, manifest, publish
 from tests.support.command_line import quiet
-from tests.support.looks import seen
+from tests.support.looks import select_rows
 
 from lakebackup.storage import open_storage
 from lakebackup_jobs.upkeep import prune
@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 SETTINGS = json.dumps({"cleanup.policy": "delete", "retention.ms": "2000", "retention.bytes": "-1"})
 
 
-def put(root: Path, writer: CatalogWriter, number: int, *, settings: str = SETTINGS, **changes: Any) -> None:
+def write_backup(
+    root: Path, writer: CatalogWriter, number: int, *, settings: str = SETTINGS, **changes: Any
+) -> None:
     """Write backup `number`, whose records have timestamps from 1000 * number to 1000 * number + 900."""
     backup_manifest, parts = manifest(number, **changes)
     backup_manifest = replace(
@@ -51,7 +53,7 @@ def data(root: Path) -> set[str]:
 
 def listed(root: Path) -> set[str]:
     """Paths of the data files in the catalog."""
-    return {row["path"] for row in seen(root, "SELECT path FROM files")}
+    return {row["path"] for row in select_rows(root, "SELECT path FROM files")}
 
 
 def orders(*numbers: int, regions: int = 2) -> set[str]:

@@ -20,7 +20,7 @@ from lakebackup.store.delta_append import LISTED
 from lakebackup_jobs.queues.messages import read_messages
 
 #: Topic and partition.
-Place = tuple[str, int]
+QueuePartition = tuple[str, int]
 Kind = Literal["write", "begin", "commit", "rollback", "watermark"]
 
 
@@ -44,22 +44,27 @@ class QueueObjects:
     storage: Storage
     destination: str
     source: str
-    _seq: dict[Place, int] = field(default_factory=dict)
+    _seq: dict[QueuePartition, int] = field(default_factory=dict)
 
     def messages(
-        self, name: str, number: int, epoch: str, place: Place, found: Sequence[tuple[int, Message]]
+        self,
+        name: str,
+        number: int,
+        epoch: str,
+        queue_partition: QueuePartition,
+        positioned_messages: Sequence[tuple[int, Message]],
     ) -> DataFile:
         """Write a file of messages, each with its offset."""
-        topic, partition = place
+        topic, partition = queue_partition
         names, records = HeaderNames(), []
-        for position, message in found:
+        for position, message in positioned_messages:
             headers: list[tuple[str, bytes | None]] = [("tid", str(message.tid).encode())]
             headers += [("kind", message.kind.encode())]
             headers += [("transaction", message.transaction.encode())] if message.transaction else []
             records.append(Record(partition, position, message.ts, None, message.value, tuple(headers)))
         columns = block_of(topic, records)
         bounds = read_messages(columns, names, name).bounds
-        seq = self._seq[place] = self._seq.get(place, -1) + 1
+        seq = self._seq[queue_partition] = self._seq.get(queue_partition, -1) + 1
         path = layout.data_path(self.source, epoch, topic, partition, seq)
         file = put_data_file(self.storage, path, columns, metadata={NAMES: names.text})
         partition_columns = {

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.browser import Tab, browser
-from tests.support.made_up import DAY, put
+from tests.support.made_up import DAY, write_catalog
 from tests.support.rows import EPOCH, backup_row, file_row, filled
 
 from lakebackup.rows.backups import Position, Removal, Scope
@@ -29,7 +29,7 @@ from lakebackup_sql import names
 DOCS = Path(__file__).parents[2] / "docs" / "report"
 WIDTHS = (390, 820, 1280, 1920)
 HOUR = 3_600_000
-NOW = 1_795_269_900_000  # 2026-11-21T14:05:00Z
+NOW_MS = 1_795_269_900_000  # 2026-11-21T14:05:00Z
 # Each source: its topics, hours between runs, seconds and MB of a full, how many hours before NOW
 # the last run was, days of history.
 SOURCES: dict[str, tuple[tuple[str, ...], int, int, int, int, int]] = {
@@ -50,7 +50,7 @@ def rows() -> list[Row]:
     for source in SOURCES:
         catalog_rows += _source(source)
     for topic in ("logins", "sign-ups"):
-        catalog_rows.append(TopicSeen(source="sessions", at=(NOW - 10 * HOUR) * 1000, scope=topic))
+        catalog_rows.append(TopicSeen(source="sessions", at=(NOW_MS - 10 * HOUR) * 1000, scope=topic))
     return catalog_rows
 
 
@@ -58,8 +58,8 @@ def _source(source: str) -> Iterator[Row]:
     _, every_hours, seconds, _, age, days = SOURCES[source]
     base, number, expired = "", 0, set[str]()
     for step in range(days * 24 // every_hours - 1, -1, -1):
-        end_ts = NOW - (age + step * every_hours) * HOUR
-        age_days = (NOW - end_ts) / DAY
+        end_ts = NOW_MS - (age + step * every_hours) * HOUR
+        age_days = (NOW_MS - end_ts) / DAY
         if (source == "sessions" and 20 < age_days < 22.5) or (source == "orders" and 33.1 < age_days < 33.9):
             continue  # missed
         number += 1
@@ -71,7 +71,7 @@ def _source(source: str) -> Iterator[Row]:
         state = "unconfirmed" if failed else "deleted" if base in expired else "complete"
         yield from _backup(source, number, base, end_ts, state)
     yield Policy(
-        source=source, at=(NOW - (days - 1) * DAY) * 1000, actor="ops", full_schedule="weekly sun 02:00",
+        source=source, at=(NOW_MS - (days - 1) * DAY) * 1000, actor="ops", full_schedule="weekly sun 02:00",
         full_every_ms=7 * DAY,
         incremental_schedule="daily 03:00" if every_hours == 24 else f"every {every_hours}h",
         incremental_every_ms=every_hours * HOUR, window_days=50,
@@ -80,7 +80,7 @@ def _source(source: str) -> Iterator[Row]:
         yield filled(
             Drill,
             source=source,
-            at=(NOW - 31 * HOUR) * 1000,
+            at=(NOW_MS - 31 * HOUR) * 1000,
             predicted_ms=seconds * 2000,
             real_ms=seconds * 2100,
         )
@@ -126,7 +126,7 @@ def _backup(source: str, number: int, base: str, end_ts: int, state: State) -> I
             min_ts=end_ts - (7 * DAY if full else every_hours * HOUR),
         )  # fmt: skip
         if state == "deleted":
-            removed_at = min(end_ts + 58 * DAY, NOW - 12 * HOUR) * 1000
+            removed_at = min(end_ts + 58 * DAY, NOW_MS - 12 * HOUR) * 1000
             yield Removal(
                 **backup_columns,
                 **file,
@@ -137,7 +137,7 @@ def _backup(source: str, number: int, base: str, end_ts: int, state: State) -> I
                 bytes=topic_bytes,
             )
         elif state == "complete":
-            checked_at = (NOW - 10 * HOUR) * 1000
+            checked_at = (NOW_MS - 10 * HOUR) * 1000
             yield Check(**file, check_id="c1", at=checked_at, backup_id=name, mode="hash", outcome="ok")
 
 
@@ -148,8 +148,8 @@ def write(folder: Path) -> Path:
 
 def write_page(folder: Path, catalog: Iterable[Row]) -> Path:
     """Write the page of a catalog with these rows; returns its path."""
-    put(folder, catalog)
-    facts_text = json.dumps(facts(CatalogReader.require(str(folder)), NOW)).replace(
+    write_catalog(folder, catalog)
+    facts_text = json.dumps(facts(CatalogReader.require(str(folder)), NOW_MS)).replace(
         str(folder), "/srv/backups"
     )
     file = folder / "report.html"
@@ -157,7 +157,7 @@ def write_page(folder: Path, catalog: Iterable[Row]) -> Path:
     return file
 
 
-def take(tab: Tab, file: Path) -> None:
+def save_pictures(tab: Tab, file: Path) -> None:
     """Save every picture of the page beside it."""
     for width in WIDTHS:
         for dark in (False, True):
@@ -184,6 +184,6 @@ def take_for_docs(tab: Tab, file: Path) -> None:
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as scratch, browser(Path(scratch)) as tab:
         if sys.argv[1:]:
-            take(tab, write(Path(sys.argv[1])))
+            save_pictures(tab, write(Path(sys.argv[1])))
         else:
             take_for_docs(tab, write(Path(scratch)))

@@ -14,10 +14,10 @@ from tests.support import kafka_truth as truth
 from tests.support import translated
 from tests.support.archives import Doc, write_backup
 from tests.support.command_line import quiet
-from tests.support.given_snapshots import Given, GivenSnapshots
-from tests.support.looks import seen
+from tests.support.given_snapshots import FileContent, GivenSnapshots
+from tests.support.looks import select_rows
 from tests.support.made_backups import MadeBackups, Record
-from tests.support.made_changes import MadeChanges, delete, named, put
+from tests.support.made_changes import MadeChanges, delete, put_change, table_name_row
 from tests.support.made_queues import MadeQueues
 from tests.support.restore_life import RETENTION_MS, RestoreCase
 
@@ -97,11 +97,11 @@ class TopicsIntoKafka(TopicsCase):
         super().assert_restored()
         topic = f"{self.prefix}orders"
         rows, records = (
-            seen(self.root, "SELECT * FROM translations"),
-            translated.standing(self.bootstrap, topic),
+            select_rows(self.root, "SELECT * FROM translations"),
+            translated.records_by_offset(self.bootstrap, topic),
         )
         for record in RECORDS:
-            copy = records[translated.place(rows, record.partition, record.offset) or (-1, -1)]
+            copy = records[translated.target_of(rows, record.partition, record.offset) or (-1, -1)]
             assert (copy.key, copy.value) == (record.key, record.value)
         assert truth.settings(self.bootstrap, topic)["retention.ms"] == RETENTION_MS
         listing = AdminClient({"bootstrap.servers": self.bootstrap}).list_consumer_groups().result(30)
@@ -182,12 +182,12 @@ class LogCase(RestoreCase):
     ANOTHER_REQUEST: ClassVar[dict[str, Any]] = {"end_ts": 10}
     IS_IDEMPOTENT = True
     HAS_FULL: ClassVar[bool] = False
-    FIRST = (put(21, b"a", 5, b"1"), put(21, b"b", 6, b"2"))
-    SECOND = (put(21, b"a", 15, b"3"), delete(21, b"b", 16), put(21, b"c", 17, b"4"))
+    FIRST = (put_change(21, b"a", 5, b"1"), put_change(21, b"b", 6, b"2"))
+    SECOND = (put_change(21, b"a", 15, b"3"), delete(21, b"b", 16), put_change(21, b"c", 17, b"4"))
 
     def back_up(self) -> None:
         changes = MadeChanges(self.root, CatalogWriter(None, str(self.root)), domain="ms")
-        changes.flush(self.FIRST, 10, names=[named(21, "orders", 1)])
+        changes.flush(self.FIRST, 10, names=[table_name_row(21, "orders", 1)])
         if self.HAS_FULL:
             changes.full(10)
         changes.flush(self.SECOND, 20)
@@ -274,8 +274,10 @@ class SnapshotCase(RestoreCase):
 
     def back_up(self) -> None:
         snapshots = GivenSnapshots(self.root, self.SOURCE, CatalogWriter(None, str(self.root)))
-        snapshots.backup([Given(name="CURRENT", data=b"1", mtime_ms=1000)])
-        snapshots.backup([Given(name=name, data=data, mtime_ms=2000) for name, data in self.FILES.items()])
+        snapshots.backup([FileContent(name="CURRENT", data=b"1", mtime_ms=1000)])
+        snapshots.backup(
+            [FileContent(name=name, data=data, mtime_ms=2000) for name, data in self.FILES.items()]
+        )
 
     def request(self, **changes: Any) -> SnapshotRestoreRequest:
         return SnapshotRestoreRequest(**{"folder": str(self.target_path), **changes})
@@ -361,7 +363,7 @@ class QueuesCase(RestoreCase):
     def assert_restored(self) -> None:
         """Each partition has one row and one entry of the audit log."""
         super().assert_restored()
-        rows = seen(self.root, "SELECT scope, region, at FROM queue_restores ORDER BY at")
+        rows = select_rows(self.root, "SELECT scope, region, at FROM queue_restores ORDER BY at")
         assert len(rows) == len({(row["scope"], row["region"]) for row in rows}) == 3
         entries = [json.loads(path.read_bytes()) for path in self.root.glob("audit/*-queue-restore-*")]
         assert sorted(entry["at"] for entry in entries) == [row["at"] for row in rows]

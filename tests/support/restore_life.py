@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient
 from tests.support import kafka_truth as truth
 from tests.support.command_line import quiet
 from tests.support.faults import Killed, Steps, expire_leases, watched
-from tests.support.looks import seen
+from tests.support.looks import select_rows
 from tests.support.made_backups import MadeBackups
 from tests.support.rows import EPOCH
 
@@ -119,7 +119,7 @@ class RestoreCase(ABC):
         if not steps.dead:
             return None
         expire_leases(self.root)
-        return steps.taken()
+        return steps.names()
 
     def repeat(self) -> None:
         """Give the command again after the restore is complete: nothing is restored twice."""
@@ -150,7 +150,7 @@ class RestoreCase(ABC):
 
     def rows(self) -> list[dict[str, Any]]:
         """The rows of this source's restores, without those of partitions."""
-        return seen(
+        return select_rows(
             self.root,
             f"SELECT * FROM restores WHERE source = '{self.SOURCE}' AND scope IS NULL ORDER BY at",
         )

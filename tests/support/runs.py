@@ -7,7 +7,7 @@ import shutil
 import time
 from typing import TYPE_CHECKING, Any
 
-from tests.support.looks import seen
+from tests.support.looks import select_rows
 
 from lakebackup.plan.topics.request import RestoreRequest
 from lakebackup_jobs.lifecycle.progress import Reporter
@@ -40,7 +40,7 @@ class Lab:
 
     def sql(self, text: str) -> list[dict[str, Any]]:
         """The rows of a SELECT."""
-        return seen(self.folder, text)
+        return select_rows(self.folder, text)
 
     def topics_request(self, topics: tuple[str, ...], **changes: Any) -> BackupRequest:
         """The request of a backup of topics."""

@@ -61,14 +61,14 @@ class Fault:
     no answer ever comes. flipped: one bit of the body is flipped, in both directions. unconditional: the
     server (one without signatures) does not get If-None-Match. not implemented: 501 to requests that have
     it. nothing listed: an empty listing, whatever exists. slow: the answer's body stops half way and the
-    open. One of S3's error codes: the answer has it. `then` runs before the fault.
+    open. One of S3's error codes: the answer has it. `action` runs before the fault.
     """
 
     kind: Kind
     method: str
     part: str = ""
     times: int = 1
-    then: Callable[[], object] | None = None
+    action: Callable[[], object] | None = None
 
 
 @dataclass
@@ -94,16 +94,16 @@ class FaultProxy:
         method: str,
         part: str = "",
         times: int = 1,
-        then: Callable[[], object] | None = None,
+        action: Callable[[], object] | None = None,
     ) -> None:
         """Plan a fault."""
-        self.faults.append(Fault(kind, method, part, times, then))
+        self.faults.append(Fault(kind, method, part, times, action))
 
     def methods(self, part: str = "") -> list[str]:
         """The methods of the requests so far whose path and query contain `part`."""
         return [method for method, path, _ in list(self.requests) if part in path]
 
-    def take(self, method: str, path: str) -> Fault | None:
+    def next_fault(self, method: str, path: str) -> Fault | None:
         """The fault of a request; it counts as used once more."""
         with self._lock:
             for fault in self.faults:
@@ -157,9 +157,9 @@ class _Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         proxy = self.server.proxy
         proxy.requests.append((self.command, self.path, self.headers))
-        fault = proxy.take(self.command, self.path)
-        if fault and fault.then:
-            fault.then()
+        fault = proxy.next_fault(self.command, self.path)
+        if fault and fault.action:
+            fault.action()
         kind = fault.kind if fault else ""
         if kind == "not implemented":
             kind = "501" if self.headers.get("If-None-Match") else ""

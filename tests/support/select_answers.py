@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
-from tests.support.function_answers import duckdb_rows, plain, same, spark_name, write
+from tests.support.function_answers import duckdb_rows, equal_answers, plain, spark_name, write
 
 from lakebackup.sql_engine.guard.check import check_select
 from lakebackup.sql_engine.spark import streamed
@@ -66,18 +66,18 @@ def duckdb_answer(connection: duckdb.DuckDBPyConnection, select: str) -> Answer 
     return [[name, spark_name(kind)] for name, kind in columns], [plain(list(row)) for row in rows]
 
 
-def same_rows(select: str, one: Answer | str, other: Answer | str) -> bool:
+def same_rows(select: str, first: Answer | str, second: Answer | str) -> bool:
     """Whether two answers have the same columns and rows; in the same order if the SELECT has an ORDER BY."""
-    if one is None or other is None or isinstance(one, str) or isinstance(other, str):
-        return one is other
-    (columns, rows), (other_columns, other_rows) = one, other
+    if first is None or second is None or isinstance(first, str) or isinstance(second, str):
+        return first is second
+    (columns, rows), (other_columns, other_rows) = first, second
     if [name for name, _ in columns] != [name for name, _ in other_columns] or len(rows) != len(other_rows):
         return False
     if " ORDER BY " not in select.rpartition(")")[2]:
         rows, other_rows = (sorted(table, key=json.dumps) for table in (rows, other_rows))
     kinds = [[kind for _, kind in answer_columns] for answer_columns in (columns, other_columns)]
     return all(
-        same([kind, value], [other_kind, other_value])
+        equal_answers([kind, value], [other_kind, other_value])
         for row, other_row in zip(rows, other_rows, strict=True)
         for kind, other_kind, value, other_value in zip(*kinds, row, other_row, strict=True)
     )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 import fastavro
 import pytest
 from confluent_kafka import Producer
-from tests.support.looks import seen
+from tests.support.looks import select_rows
 
 from lakebackup.formats.queues.headers import HeaderNames
 from lakebackup.formats.queues.watermark import Watermark, headers_of
@@ -37,8 +37,8 @@ class Social:
 
     def __init__(self, bootstrap: str, folder: Path, empty_catalog: Path, delta: str, journal: str) -> None:
         self.bootstrap, self.folder, self.delta, self.journal = bootstrap, folder, delta, journal
-        self.place = folder / "backups"
-        shutil.copytree(empty_catalog, self.place / "catalog")
+        self.repo = folder / "backups"
+        shutil.copytree(empty_catalog, self.repo / "catalog")
         self.notes = io.StringIO()
         self.warnings = io.StringIO()
         self.producer = Producer({"bootstrap.servers": bootstrap})
@@ -68,7 +68,9 @@ class Social:
         self.producer.produce(topic, value, None, partition, headers=headers)
         self.producer.flush()
 
-    def tell(self, last_tid: int, places: dict[tuple[str, int], tuple[int, int]], **fields: Any) -> None:
+    def write_snapshot_json(
+        self, last_tid: int, positions: dict[tuple[str, int], tuple[int, int]], **fields: Any
+    ) -> None:
         """Write snapshot.json: (topic, partition) -> (position, max_no_transaction_pos)."""
         queues = [
             {
@@ -77,7 +79,7 @@ class Social:
                 "position": position,
                 "max_no_transaction_pos": no_transaction_position,
             }
-            for (t, p), (position, no_transaction_position) in places.items()
+            for (t, p), (position, no_transaction_position) in positions.items()
         ]
         content = {"format": 1, "graph": "social", "last_tid": last_tid, "queues": queues, **fields}
         (self.snapshot.parent / "snapshot.json").write_text(json.dumps(content))
@@ -85,7 +87,7 @@ class Social:
     def backup(self, mode: Any = "auto", spark: SparkSession | None = None, **changes: Any) -> dict[str, Any]:
         request = QueueRequest(
             **{
-                "destination": str(self.place),
+                "destination": str(self.repo),
                 "source": "social",
                 "topics": (self.delta, self.journal),
                 "kafka": {"bootstrap.servers": self.bootstrap},
@@ -102,9 +104,9 @@ class Social:
         return self.backup("full", snapshot=str(self.snapshot), **changes)
 
     def rows(self, sql: str) -> list[dict[str, Any]]:
-        return seen(self.place, sql)
+        return select_rows(self.repo, sql)
 
-    def stored(self, backup_id: str) -> list[Message]:
+    def stored_messages(self, backup_id: str) -> list[Message]:
         """The messages in the files of a backup, in the order of each partition."""
         messages: list[Message] = []
         files = self.rows(
@@ -112,7 +114,7 @@ class Social:
             "ORDER BY scope, CAST(region AS BIGINT), start_position"
         )
         for file in files:
-            with (self.place / file["path"]).open("rb") as data:
+            with (self.repo / file["path"]).open("rb") as data:
                 for row in cast("list[dict[str, Any]]", list(fastavro.reader(data))):
                     headers = {h["key"]: h["value"] for h in row["headers"]}
                     messages.append((file["scope"], int(file["region"]), int(headers["tid"])))
@@ -124,22 +126,22 @@ class Social:
 
     def tree(self) -> set[str]:
         """The paths of every object of the destination except leases."""
-        paths = (p for p in self.place.rglob("*") if p.is_file())
-        return {str(p.relative_to(self.place)) for p in paths if "leases" not in p.parts}
+        paths = (p for p in self.repo.rglob("*") if p.is_file())
+        return {str(p.relative_to(self.repo)) for p in paths if "leases" not in p.parts}
 
 
 def ordered(*messages: Message) -> list[Message]:
     return sorted(messages)
 
 
-def put_back(social: Social, into: str, **changes: Any) -> dict[str, Any]:
+def restore(social: Social, folder_name: str, **changes: Any) -> dict[str, Any]:
     """Restore the engine into its own queues, or into the queues that `maps` names."""
     request = QueueRestoreRequest(
         **{
-            "destination": str(social.place),
+            "destination": str(social.repo),
             "source": "social",
             "target": f"kafka://{social.bootstrap}",
-            "folder": str(social.folder / into),
+            "folder": str(social.folder / folder_name),
             "maps": {},
             "append": True,
             **changes,
@@ -153,13 +155,13 @@ class Cut(BaseException):
 
 
 @contextmanager
-def cut_off(monkeypatch: pytest.MonkeyPatch, where: Any, name: str) -> Iterator[None]:
-    """A run inside the block dies when it calls `name` of `where`."""
+def cut_off(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str) -> Iterator[None]:
+    """A run inside the block dies when it calls `name` of `owner`."""
 
     def cut(*_: Any, **__: Any) -> Any:
         raise Cut
 
     with monkeypatch.context() as patch:
-        patch.setattr(where, name, cut)
+        patch.setattr(owner, name, cut)
         with pytest.raises(Cut):
             yield

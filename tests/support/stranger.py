@@ -18,7 +18,7 @@ from deltalake import DeltaTable
 
 Rows = list[dict[str, Any]]
 DEEP = "[" * 200_000
-NOW = time.time_ns() // 1000
+NOW_US = time.time_ns() // 1000
 
 
 class Stranger:
@@ -55,7 +55,7 @@ class Stranger:
         version = 1 + max(int(file.stem) for file in folder.glob("*.json"))
         (folder / f"{version:020d}.json").write_text(text)
 
-    def put(self, path: str, content: bytes) -> Path:
+    def put_object(self, path: str, content: bytes) -> Path:
         """Write an object of the repository."""
         file = self.root / path
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -82,7 +82,7 @@ class Stranger:
         if replaced:
             files = pa.table(DeltaTable(folder).get_add_actions(flatten=True)).column("path").to_pylist()
             removed = [
-                {"remove": {"path": path, "deletionTimestamp": NOW // 1000, "dataChange": True}}
+                {"remove": {"path": path, "deletionTimestamp": NOW_US // 1000, "dataChange": True}}
                 for path in files
             ]
         self._log(table, [*removed, self._add(name, (folder / name).stat().st_size, len(rows))])
@@ -92,13 +92,13 @@ class Stranger:
         stats = json.dumps({"numRecords": rows})
         return {
             "add": {
-                "path": path, "partitionValues": {}, "size": size, "modificationTime": NOW // 1000,
+                "path": path, "partitionValues": {}, "size": size, "modificationTime": NOW_US // 1000,
                 "dataChange": True, "stats": stats,
             }
         }  # fmt: skip
 
     def _log(self, table: str, actions: list[Mapping[str, Any]]) -> None:
-        info = {"commitInfo": {"timestamp": NOW // 1000, "operation": "WRITE"}}
+        info = {"commitInfo": {"timestamp": NOW_US // 1000, "operation": "WRITE"}}
         self.log(table, "".join(f"{json.dumps(action)}\n" for action in [info, *actions]))
 
 
@@ -107,8 +107,8 @@ class World:
 
     SECRET = "TOP-SECRET-OF-THE-OPERATOR"
 
-    def __init__(self, folder: Path, other: Path, port: int) -> None:
-        self.private, self.other, self.port = folder / "private", other, port
+    def __init__(self, folder: Path, other_repository: Path, port: int) -> None:
+        self.private, self.other_repository, self.port = folder / "private", other_repository, port
         self.ran = folder / "ran"
         self.private.mkdir(parents=True)
         (self.private / "key.pem").write_text(self.SECRET)
@@ -121,9 +121,12 @@ def policy(*command: str, **values: Any) -> Forgery:
     """Adds a policy of a new source, whose command is due."""
 
     def forge(stranger: Stranger, world: World) -> None:
-        words = [word.format(private=world.private, other=world.other, ran=world.ran) for word in command]
+        words = [
+            word.format(private=world.private, other=world.other_repository, ran=world.ran)
+            for word in command
+        ]
         row = {
-            "source": "forged", "at": NOW, "actor": "root@vm:1", "full_schedule": "daily",
+            "source": "forged", "at": NOW_US, "actor": "root@vm:1", "full_schedule": "daily",
             "full_every_ms": 1, "incremental_kind": "differential", "level": 1, "min_redundancy": 1,
             "removed": False, "command": json.dumps(words) if words else None,
         }  # fmt: skip
@@ -138,7 +141,7 @@ def log_task(state: str = "running", **settings: Any) -> Forgery:
     def forge(stranger: Stranger, world: World) -> None:
         values = {"feed": "debezium", "bootstrap": f"127.0.0.1:{world.port}", "topics": ["orders"]}
         text = settings.get("text") or json.dumps(values | settings)
-        stranger.add("log_tasks", source="forged", at=NOW, actor="root@vm:1", state=state, settings=text)
+        stranger.add("log_tasks", source="forged", at=NOW_US, actor="root@vm:1", state=state, settings=text)
 
     return forge
 
@@ -148,11 +151,11 @@ def destination(name: str, uri: str) -> Forgery:
     there."""
 
     def forge(stranger: Stranger, world: World) -> None:
-        other_id = json.loads((world.other / "lakebackup.json").read_text())["destination"]
+        other_id = json.loads((world.other_repository / "lakebackup.json").read_text())["destination"]
         own_id = json.loads((stranger.root / "lakebackup.json").read_text())["destination"]
         ids = {"other": other_id, "own": own_id}
-        root_uri = uri.format(other=world.other, private=world.private)
-        stranger.add("destinations", destination=ids.get(name, name), uri=root_uri, created_at=NOW)
+        root_uri = uri.format(other=world.other_repository, private=world.private)
+        stranger.add("destinations", destination=ids.get(name, name), uri=root_uri, created_at=NOW_US)
         if name != "own":
             stranger.change("files", destination=ids.get(name, name))
 
@@ -166,7 +169,7 @@ def files(**values: Any) -> Forgery:
         stranger.change(
             "files",
             **{
-                name: value.format(private=world.private, other=world.other)
+                name: value.format(private=world.private, other=world.other_repository)
                 if isinstance(value, str)
                 else value
                 for name, value in values.items()
@@ -176,7 +179,7 @@ def files(**values: Any) -> Forgery:
     return forge
 
 
-def named(name: str) -> Forgery:
+def renamed_source(name: str) -> Forgery:
     """Renames the source of the backups, and adds a policy of it."""
 
     def forge(stranger: Stranger, world: World) -> None:
@@ -254,12 +257,12 @@ def _checkpoint_bomb(stranger: Stranger, _world: World) -> None:
 def _linked_log(stranger: Stranger, world: World) -> None:
     log = stranger.catalog / "holds" / "_delta_log"
     shutil.rmtree(log)
-    log.symlink_to(world.other / "catalog" / "holds" / "_delta_log")
+    log.symlink_to(world.other_repository / "catalog" / "holds" / "_delta_log")
 
 
 def _linked_catalog(stranger: Stranger, world: World) -> None:
     shutil.rmtree(stranger.catalog)
-    stranger.catalog.symlink_to(world.other / "catalog")
+    stranger.catalog.symlink_to(world.other_repository / "catalog")
 
 
 def _no_log(stranger: Stranger, _world: World) -> None:
@@ -292,7 +295,7 @@ def restore(**values: Any) -> Forgery:
 
     def forge(stranger: Stranger, world: World) -> None:
         row = {
-            "restore_id": "20260101T000000Z-000000aa", "at": NOW, "source": "src1", "state": "running",
+            "restore_id": "20260101T000000Z-000000aa", "at": NOW_US, "source": "src1", "state": "running",
             "target": f"dir:{world.private}/lakebackup-drill-x", "selection": "{}", "detail": "{}",
         }  # fmt: skip
         stranger.add("restores", **(row | values))
@@ -306,7 +309,7 @@ def removal(path: str) -> Forgery:
     def forge(stranger: Stranger, world: World) -> None:
         own_id = json.loads((stranger.root / "lakebackup.json").read_text())["destination"]
         stranger.add(
-            "removals", prune_id="20260101T000000Z-0000000a", at=NOW, source="src1", destination=own_id,
+            "removals", prune_id="20260101T000000Z-0000000a", at=NOW_US, source="src1", destination=own_id,
             path=path.format(private=world.private), backup_id="x", scope="-", epoch="-", region="-", bytes=1,
             reason="expired",
         )  # fmt: skip
@@ -331,7 +334,7 @@ def marker(content: bytes) -> Forgery:
     """Replaces the file that names the destination."""
 
     def forge(stranger: Stranger, _world: World) -> None:
-        stranger.put("lakebackup.json", content)
+        stranger.put_object("lakebackup.json", content)
 
     return forge
 
@@ -341,7 +344,7 @@ def patterns(text: str) -> Forgery:
 
     def forge(stranger: Stranger, world: World) -> None:
         policy(source="src1")(stranger, world)
-        stranger.add("policy_topics", source="src1", at=NOW, actor="x", patterns=text)
+        stranger.add("policy_topics", source="src1", at=NOW_US, actor="x", patterns=text)
 
     return forge
 
@@ -359,7 +362,7 @@ def _prune(stranger: Stranger, world: World) -> None:
     from lakebackup.rules import layout
 
     destination("other", "{other}")(stranger, world)
-    stranger.put(layout.prune_path("20260101T000000Z-0000000a"), b'{"format": 1}')
+    stranger.put_object(layout.prune_path("20260101T000000Z-0000000a"), b'{"format": 1}')
 
 
 FORGERIES: Mapping[str, Forgery] = {
@@ -397,15 +400,15 @@ FORGERIES: Mapping[str, Forgery] = {
     "a file is larger than it is": files(bytes=1 << 60),
     "a file has fewer than no bytes": files(bytes=-5),
     "a file's name leads out of the target": files(scope="../..", region="../../.."),
-    "a name has a command": named("prod$(touch {ran})"),
-    "a name has backquotes": named("`touch {ran}`"),
-    "a name is a flag": named("--config=x"),
-    "a name has escapes of a terminal": named("prod\x1b[2J\x1b]0;owned\x07"),
-    "a name has a line break": named("prod\nerror: all is well"),
-    "a name is a formula": named("=cmd|' /C calc'!A0"),
-    "a name leads out": named("../../etc"),
-    "a name is long": named("x" * 5_000),
-    "backups are of the future": backups(finished_at=NOW + 10**15),
+    "a name has a command": renamed_source("prod$(touch {ran})"),
+    "a name has backquotes": renamed_source("`touch {ran}`"),
+    "a name is a flag": renamed_source("--config=x"),
+    "a name has escapes of a terminal": renamed_source("prod\x1b[2J\x1b]0;owned\x07"),
+    "a name has a line break": renamed_source("prod\nerror: all is well"),
+    "a name is a formula": renamed_source("=cmd|' /C calc'!A0"),
+    "a name leads out": renamed_source("../../etc"),
+    "a name is long": renamed_source("x" * 5_000),
+    "backups are of the future": backups(finished_at=NOW_US + 10**15),
     "backups have no number": backups(number=-(2**62)),
     "backups are each other's parents": backups(parent=lambda row: row["backup_id"]),
     "a table's file lies above": table_file("../../../private/rows.parquet", _outside),

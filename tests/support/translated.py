@@ -14,7 +14,7 @@ from lakebackup.store.reader import CatalogReader
 Spot = tuple[int, int]
 
 
-def standing(bootstrap: str, topic: str) -> dict[Spot, Record]:
+def records_by_offset(bootstrap: str, topic: str) -> dict[Spot, Record]:
     """(partition, offset) -> record, for readers of committed records."""
     return {(record.partition, offset): record for offset, record in truth.read(bootstrap, topic)}
 
@@ -29,9 +29,9 @@ def rows(lab: Lab, topic: str, target: str) -> list[dict[str, Any]]:
     )
 
 
-def place(found: list[dict[str, Any]], partition: int, position: int) -> Spot | None:
+def target_of(translations: list[dict[str, Any]], partition: int, position: int) -> Spot | None:
     """The target position for a reader of `position`, by the newest row that covers it; None if none does."""
-    for row in sorted(found, key=lambda row: -row["at"]):
+    for row in sorted(translations, key=lambda row: -row["at"]):
         if int(row["region"]) == partition and row["from_position"] <= position < row["to_position"]:
             distance = max(0, position - row["first_position"])
             return int(row["target_region"]), row["target_position"] + distance
@@ -41,9 +41,12 @@ def place(found: list[dict[str, Any]], partition: int, position: int) -> Spot | 
 def assert_exact(lab: Lab, topic: str, target: str, bootstrap: str | None = None) -> int:
     """Check that the translations lead to each record of `topic`; returns the number of records."""
     translations = rows(lab, topic, target)
-    source, target_records = standing(lab.bootstrap, topic), standing(bootstrap or lab.bootstrap, target)
+    source, target_records = (
+        records_by_offset(lab.bootstrap, topic),
+        records_by_offset(bootstrap or lab.bootstrap, target),
+    )
     for (partition, offset), record in source.items():
-        assert target_records[place(translations, partition, offset) or (-1, -1)] == record, (
+        assert target_records[target_of(translations, partition, offset) or (-1, -1)] == record, (
             partition,
             offset,
         )

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.support.catalogs import backup_id, made_backup
 from tests.support.command_line import quiet
-from tests.support.looks import seen
+from tests.support.looks import select_rows
 from tests.support.made_backups import MadeBackups
-from tests.support.made_changes import MadeChanges, named, put
+from tests.support.made_changes import MadeChanges, put_change, table_name_row
 from tests.support.stream_metas import read_stream_meta
 
 from lakebackup.plan.logs.restore import LogRestoreRequest, plan_restore
@@ -100,12 +100,14 @@ def test_truncate_deletes_files_that_end_before_the_cut(
     log = MadeChanges(tmp_path, CatalogWriter(spark, str(tmp_path)))
     # File i, of table i + 1, covers [i, i + 2]; flush 0 has files 0 to 3, and so on.
     for first in range(0, 24, 4):
-        changes = [put(i + 1, b"k", ts, b"v") for i in range(first, first + 4) for ts in (i, i + 2)]
-        log.flush(changes, first + 5, names=[named(i + 1, f"t{i}", 0) for i in range(first, first + 4)])
+        changes = [put_change(i + 1, b"k", ts, b"v") for i in range(first, first + 4) for ts in (i, i + 2)]
+        log.flush(
+            changes, first + 5, names=[table_name_row(i + 1, f"t{i}", 0) for i in range(first, first + 4)]
+        )
     request = TruncateRequest(str(tmp_path), "shop", until=17, ranges_only=True, delete=True)
     result = run(request, spark=spark, reporter=quiet())
     assert (result["files"], result["of_files"]) == (15, 24)
-    rows = seen(tmp_path, "SELECT scope, min_ts, max_ts FROM files WHERE cf = 'write' ORDER BY min_ts")
+    rows = select_rows(tmp_path, "SELECT scope, min_ts, max_ts FROM files WHERE cf = 'write' ORDER BY min_ts")
     assert [(row["min_ts"], row["max_ts"]) for row in rows] == [(i, i + 2) for i in range(15, 24)]
     metas = sorted(path.relative_to(tmp_path) for path in (tmp_path / "shop" / "stream-metas").iterdir())
     assert [str(path)[-len(backup_id(1)) - 5 : -5] for path in metas] == [backup_id(n) for n in (4, 5, 6)]
@@ -113,4 +115,6 @@ def test_truncate_deletes_files_that_end_before_the_cut(
     listed = [info["path"] for info in read_stream_meta(log.storage, str(metas[0]))]
     assert [path for path in listed if (tmp_path / path).exists()] == listed[-1:]
     assert (rows[0]["scope"], rows[0]["max_ts"]) == ("16", 17)
-    assert [(row["from_ts"], row["to_ts"]) for row in seen(tmp_path, "SELECT * FROM coverage")] == [(17, 25)]
+    assert [(row["from_ts"], row["to_ts"]) for row in select_rows(tmp_path, "SELECT * FROM coverage")] == [
+        (17, 25)
+    ]

@@ -79,7 +79,7 @@ def test_every_panel_has_data_and_every_alert_its_state(prom: Prometheus) -> Non
         for target in panel["targets"]:
             expression = target["expr"].replace("$task", ".*").replace("$__rate_interval", "1m")
             until(lambda prom=prom, query=expression: prom.ask(query) != [], f"{expression} has a series")
-    for group in prom.get("rules")["groups"]:
+    for group in prom.request("rules")["groups"]:
         for rule in group["rules"]:
             assert (rule["health"], rule.get("lastError")) == ("ok", None), rule
             prom.ask(rule["query"])

@@ -130,7 +130,7 @@ def test_the_third_day_needs_the_first_and_the_second(graph_lab: GraphLab) -> No
             "JOIN queue_points AS p ON f.backup_id IN (p.backup_id, p.snapshot_id) "
             f"WHERE p.backup_id = '{name}' AND f.entries > 0"
         )
-        paths = [graph_lab.place / row["path"] for row in rows]
+        paths = [graph_lab.repo / row["path"] for row in rows]
         assert paths
         for path in paths:
             path.rename(f"{path}.away")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.support.command_line import quiet
-from tests.support.looks import seen
+from tests.support.looks import select_rows
 
 from lakebackup.rows.upkeep import Policy
 from lakebackup.store.writer import CatalogWriter
@@ -169,7 +169,7 @@ def test_prunes_free_the_files_of_old_snapshots(
     for path in manifests(to)[5:]:
         for name, file in json.loads(path.read_text())[TABLE][TABLET].items():
             assert (file["location"].split("/")[-4], name) in objects
-    assert len(seen(to, "SELECT path FROM files WHERE format = 'file'")) == len(objects) == 17
+    assert len(select_rows(to, "SELECT path FROM files WHERE format = 'file'")) == len(objects) == 17
 
 
 def stored_objects(to: Path) -> set[tuple[str, str]]:

@@ -35,7 +35,8 @@ _REASON_TEXTS = {
 class Choice:
     """The parent of the next backup (None: it is a full), and the kind, level and branch of the next backup.
 
-    `newest`: the latest backup that can be continued, of any level. `asked`: --parent named the parent.
+    `newest`: the latest backup that can be continued, of any level. `parent_named`: --parent named the
+    parent.
     """
 
     parent: Parent | None
@@ -43,7 +44,7 @@ class Choice:
     increment: Increment
     level: int
     branch: int = 0
-    asked: bool = False
+    parent_named: bool = False
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
@@ -56,7 +57,7 @@ class Choice:
         if self.parent is None or self.newest is None or self.newest == self.parent:
             return self
         reason = f"the source has deleted records that came after backup {self.parent.backup_id}"
-        if self.asked:
+        if self.parent_named:
             raise Refused(
                 f"{reason.capitalize()}; a backup that continues it would have a hole.",
                 hint=f"Leave --parent out to continue {self.newest.backup_id}, or take --mode full.",
@@ -107,7 +108,7 @@ def choose(
     named parent cannot be continued; or no backup can, and the mode is incremental).
     """
     check_asked(mode, level, parent)
-    newest_row = reader.one("latest_backup", source=source, level=None)
+    newest_row = reader.first_row("latest_backup", source=source, level=None)
     newest = pick(Parent, newest_row) if newest_row else None
     increment: Increment = "log" if log else "cumulative" if mode == "incr-accu" else "differential"
     new_level = level or 1
@@ -122,7 +123,7 @@ def choose(
         parent_backup, new_level = newest, max(new_level, newest.level)
     else:
         max_level = new_level if increment == "differential" else new_level - 1
-        older = reader.one("latest_backup", source=source, level=max_level)
+        older = reader.first_row("latest_backup", source=source, level=max_level)
         # There is always one: the base of the newest backup is of level 0.
         parent_backup = pick(Parent, older) if older else newest
     newest_branch = newest.branch if newest.base == parent_backup.base else 0
@@ -162,8 +163,8 @@ def region_ends(reader: CatalogReader, source: str, base: str, link: int) -> lis
 
 def falls_short(regions: Iterable[RegionState], covered: Iterable[Covered]) -> bool:
     """Whether the source has deleted records that follow those which the parent's chain covers."""
-    ends = {c.place: c.end_position for c in covered if c.in_chain}
-    return any(ends.get(r.place, r.low) < r.low for r in regions)
+    ends = {c.key: c.end_position for c in covered if c.in_chain}
+    return any(ends.get(r.key, r.low) < r.low for r in regions)
 
 
 def _named_parent(
@@ -174,7 +175,7 @@ def _named_parent(
     increment: Increment,
     level: int | None,
 ) -> Choice:
-    row = reader.one("parent_backup", backup_id=reader.resolve_backup(parent_id, source))
+    row = reader.first_row("parent_backup", backup_id=reader.resolve_backup(parent_id, source))
     if row is None or row["source"] != source:
         raise UsageProblem(
             f"Backup {parent_id} is one of {row['source'] if row else 'another source'}, not of {source}.",
@@ -195,7 +196,7 @@ def _named_parent(
         )
     # A backup that continues the last one of its chain begins no new branch.
     branch = row["last_branch"] + (1 if parent.link < row["last_link"] else 0)
-    return Choice(parent, newest, increment, level or min_level, branch, asked=True)
+    return Choice(parent, newest, increment, level or min_level, branch, parent_named=True)
 
 
 def _without_parent(

@@ -9,7 +9,7 @@ from lakebackup.rows.backups import Gap, Position, Scope
 from lakebackup.rules.topic_settings import TopicSettings
 
 #: Topic, epoch, partition.
-Place = tuple[str, str, str]
+PartitionKey = tuple[str, str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class Partition:
     region: str
 
     @property
-    def place(self) -> Place:
+    def key(self) -> PartitionKey:
         return self.scope, self.epoch, self.region
 
 
@@ -164,7 +164,7 @@ class BackupRows:
 
     def gap(
         self,
-        place: Place,
+        partition: PartitionKey,
         start: int,
         end: int | None,
         *,
@@ -176,7 +176,7 @@ class BackupRows:
 
         `end` None: the topic was recreated, and all records from `start` on were lost.
         """
-        scope, epoch, region = place
+        scope, epoch, region = partition
         return Gap(
             backup_id=self.backup_id,
             source=self.source,

@@ -28,7 +28,7 @@ _INSTANT = re.compile(r"\d{4}-\d\d-\d\d(?:[ T]\d\d:\d\d(?::\d\d(?:\.\d{1,6})?)?)
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 _BACKUP = re.compile(r"\d{8}(?:T\d{0,6}(?:(?<=T\d{6})Z(?:-[0-9a-f]{0,8})?)?)?")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-#: Columns whose comparisons bound a span of `Wanted`, and the name of that span.
+#: Columns whose comparisons bound a span of `RecordFilter`, and the name of that span.
 _SPANS = {"ts": "ts", "time": "ts", "kafka_offset": "offset", "partition": "partition"}
 _MIRROR = {"GT": "LT", "GTE": "LTE", "LT": "GT", "LTE": "GTE", "EQ": "EQ"}
 
@@ -40,7 +40,7 @@ class Span:
     least: int | None = None
     greatest: int | None = None
 
-    def within(self, least: int | None, greatest: int | None) -> Span:
+    def intersection(self, least: int | None, greatest: int | None) -> Span:
         """The intersection with another span."""
         leasts = [bound for bound in (self.least, least) if bound is not None]
         greatests = [bound for bound in (self.greatest, greatest) if bound is not None]
@@ -48,7 +48,7 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class RecordFilter:
     """The conditions that every record of the result meets. `ts` is in ms.
 
     `keys`: its key is one of these; None: any. `prefix`: its key starts with this. `no_key`: it has no key.
@@ -84,7 +84,7 @@ class Wanted:
         return (self.prefix.hex(), f"{self.prefix.hex()}g") if self.prefix else (None, None)
 
 
-def wanted(select: str, relation: str) -> Wanted:
+def pushed_filter(select: str, relation: str) -> RecordFilter:
     """The conditions that a SELECT sets for the records of `relation`, which it reads once.
 
     `select`: checked, in Spark's dialect.
@@ -93,10 +93,10 @@ def wanted(select: str, relation: str) -> Wanted:
     (table,) = (table for table in tree.find_all(exp.Table) if table.name == relation)
     query = table.find_ancestor(exp.Select)
     if query is None or not isinstance(table.parent, (exp.From, exp.Join)) or not _plain(query, table):
-        return Wanted()
+        return RecordFilter()
     where_clause = query.args.get("where")
     names = {table.alias_or_name.lower()} | (set() if query.args.get("joins") else {""})
-    record_filter = Wanted()
+    record_filter = RecordFilter()
     for condition in _conjuncts(where_clause.this) if where_clause else ():
         record_filter = _narrowed(record_filter, condition, names)
     return record_filter
@@ -119,7 +119,7 @@ def _conjuncts(condition: exp.Expr) -> Iterator[exp.Expr]:
             yield part
 
 
-def _narrowed(record_filter: Wanted, condition: exp.Expr, names: set[str]) -> Wanted:
+def _narrowed(record_filter: RecordFilter, condition: exp.Expr, names: set[str]) -> RecordFilter:
     """`record_filter`, narrowed by one condition if that is understood."""
     if condition.args.get("negate") or condition.args.get("symmetric"):  # NOT LIKE, BETWEEN SYMMETRIC
         return record_filter
@@ -147,7 +147,7 @@ def _narrowed(record_filter: Wanted, condition: exp.Expr, names: set[str]) -> Wa
     return record_filter
 
 
-def _bounded(record_filter: Wanted, column: str, kind: str, values: list[exp.Expr]) -> Wanted:
+def _bounded(record_filter: RecordFilter, column: str, kind: str, values: list[exp.Expr]) -> RecordFilter:
     read = _instant if column == "time" else _number
     numbers = [number for value in values if (number := read(value)) is not None]
     bounds = _bounds(kind, numbers) if len(numbers) == len(values) else None
@@ -160,7 +160,7 @@ def _bounded(record_filter: Wanted, column: str, kind: str, values: list[exp.Exp
         least = max(0, -(-least // 1000)) if least is not None else 0
         greatest = greatest // 1000 if greatest is not None else None
     name = _SPANS[column]
-    span: dict[str, Any] = {name: getattr(record_filter, name).within(least, greatest)}
+    span: dict[str, Any] = {name: getattr(record_filter, name).intersection(least, greatest)}
     return replace(record_filter, **span)
 
 
@@ -206,7 +206,7 @@ def _instant(value: exp.Expr) -> int | None:
         return None
 
 
-def _keys(record_filter: Wanted, column: str, kind: str, values: list[exp.Expr]) -> Wanted:
+def _keys(record_filter: RecordFilter, column: str, kind: str, values: list[exp.Expr]) -> RecordFilter:
     if kind == "Is":
         # The column key is NULL for a key that is not text, so only key_hex IS NULL means that there is none.
         no_key = column == "key_hex" and isinstance(values[0], exp.Null)
@@ -242,7 +242,7 @@ class RecordsPlan:
     scope: str
     to_ts: int | None
     backup_id: str | None
-    wanted: Wanted
+    record_filter: RecordFilter
     after_number: int | None = None
     paths: tuple[str | None, str | None] = (None, None)
 
@@ -256,7 +256,7 @@ class RecordsPlan:
             "after_number": self.after_number,
             "first_path": self.paths[0],
             "end_path": self.paths[1],
-            **self.wanted.parameters(),
+            **self.record_filter.parameters(),
         }
 
 
@@ -277,7 +277,7 @@ def plan_records(reader: CatalogReader, select: str, call: RecordsCall, *, now_m
                 f"{format_ts(to_ts)} is after the last backup: {scope} is covered until {format_ts(end_ts)}.",
                 hint="Take a backup first, or choose an earlier time.",
             )
-    return RecordsPlan(call, source, scope, to_ts, backup_id, wanted(select, call.relation))
+    return RecordsPlan(call, source, scope, to_ts, backup_id, pushed_filter(select, call.relation))
 
 
 def _topic(reader: CatalogReader, name: str) -> tuple[str, int, str]:

@@ -117,12 +117,12 @@ def import_spark_schema(table: str) -> StructType:
 class ImportRows(PerNumber):
     """Reads the rows of `files[number]`; all files are of one table.
 
-    `whole`: no column is optional. `backups`: the valid backup ids; None: any.
+    `is_export`: no column is optional. `backups`: the valid backup ids; None: any.
     """
 
     table: str
     files: tuple[ImportFile, ...]
-    whole: bool
+    is_export: bool
     backups: frozenset[str] | None = None
 
     def rows(self, number: int) -> Iterator[pa.RecordBatch]:
@@ -146,7 +146,7 @@ class ImportRows(PerNumber):
 
     @cached_property
     def _needed(self) -> Sequence[str]:
-        if self.whole:
+        if self.is_export:
             return [column.name for column in importable_columns(self.table) if not column.nullable]
         return REQUIRED[self.table]
 
@@ -180,19 +180,19 @@ class ImportRows(PerNumber):
             and row["backup_id"] not in self.backups
         ):
             return f"there is no backup {row['backup_id']!r:.80}: give its row too"
-        if not self.whole and row.get("path") is not None:
+        if not self.is_export and row.get("path") is not None:
             row["path"] = row["path"].lstrip("/")
         path = row.get("path")
         if path is not None and (path.startswith("/") or ".." in path or not path or "\0" in path):
             return f"path {path!r:.80} is not relative, or holds '..': escape it, such as %2E%2E"
-        if not self.whole and row.get("sha256") and not _SHA256.fullmatch(row["sha256"]):
+        if not self.is_export and row.get("sha256") and not _SHA256.fullmatch(row["sha256"]):
             return (
                 f"sha256 is {row['sha256']!r:.80}, 64 lower hex digits are expected; leave out other digests"
             )
         if self.table == MANIFESTS and not row["sha256"] and row["max_ts"] is None:
             return "sha256 or max_ts (the last change, ms) must be given, to detect later changes"
         start_ts = row.get("start_ts")
-        if not self.whole and start_ts is not None and row["end_ts"] < start_ts:
+        if not self.is_export and start_ts is not None and row["end_ts"] < start_ts:
             return f"end_ts {row['end_ts']} is before start_ts {start_ts}"
         return _out_of_bounds(row)
 

@@ -22,14 +22,14 @@ from lakebackup.rows.backups import Backup
 from lakebackup.rows.tables import ARROW_SCHEMAS, OF_BACKUPS, spark_columns
 from lakebackup.rules import layout
 from lakebackup.sql_engine.spark import SparkEngine
-from lakebackup.sql_engine.worker import PerNumber, in_chunks, settle, task_number
+from lakebackup.sql_engine.worker import PerNumber, in_chunks, task_number, trim_worker
 from lakebackup.storage import Storage, open_storage, working
 from lakebackup.store.delta_append import ROWS_PER_FILE
-from lakebackup.store.manifest import get_whole, read_record, write_record
+from lakebackup.store.manifest import get_verified, read_record, write_record
 from lakebackup.store.writer import CatalogWriter
 
 # The columns that a task reports for each object that it wrote.
-WRITTEN = "table STRING, path STRING, rows BIGINT, bytes BIGINT, sha256 STRING"
+OBJECT_COLUMNS = "table STRING, path STRING, rows BIGINT, bytes BIGINT, sha256 STRING"
 # Returns, for a task's name, a function that counts the rows and bytes that the task has processed.
 Counters: TypeAlias = "Callable[[str], Callable[[int, int], None]]"
 _ROWS_AT_ONCE = 10_000
@@ -53,9 +53,9 @@ class Import:
     chunks: tuple[RowsFile, ...]
 
 
-def write_import(storage: Storage, made: Import) -> None:
+def write_import(storage: Storage, record: Import) -> None:
     """Write `import.json`: now the import exists, and is resumed until its rows are in the catalog."""
-    write_record(storage, layout.import_path(made.import_id), made)
+    write_record(storage, layout.import_path(record.import_id), record)
 
 
 def read_import(storage: Storage, import_id: str) -> Import:
@@ -63,17 +63,17 @@ def read_import(storage: Storage, import_id: str) -> Import:
     return read_record(storage, layout.import_path(import_id), Import, _HINT)
 
 
-def sweep(storage: Storage, made: Import) -> None:
+def sweep(storage: Storage, record: Import) -> None:
     """Delete the objects of earlier runs of the same import that died before it existed."""
-    own_paths = {layout.import_path(made.import_id), *(chunk.path for chunk in made.chunks)}
-    paths = [item.path for item in storage.list(layout.import_folder(made.import_id))]
+    own_paths = {layout.import_path(record.import_id), *(chunk.path for chunk in record.chunks)}
+    paths = [item.path for item in storage.list(layout.import_folder(record.import_id))]
     working.delete(storage, (path for path in paths if path not in own_paths))
 
 
 def append(
     spark: SparkSession,
     writer: CatalogWriter,
-    made: Import,
+    record: Import,
     transaction: str,
     *,
     spare: Collection[str] = (),
@@ -85,8 +85,8 @@ def append(
     they have read with `counters`.
     """
     engine = SparkEngine(spark, writer.catalog_uri)
-    for table in sorted({chunk.table for chunk in made.chunks}):
-        chunks = tuple(chunk for chunk in made.chunks if chunk.table == table)
+    for table in sorted({chunk.table for chunk in record.chunks}):
+        chunks = tuple(chunk for chunk in record.chunks if chunk.table == table)
         reader = ChunkReader(writer.home.uri, chunks, counters)
         rows = reader.over(spark, range(len(chunks)), spark_columns(table))
         if table == "destinations":
@@ -102,12 +102,12 @@ def append(
 
 
 def rebuild(
-    spark: SparkSession, writer: CatalogWriter, run_id: str, known: Collection[str]
+    spark: SparkSession, writer: CatalogWriter, run_id: str, own_ids: Collection[str]
 ) -> tuple[list[Backup], list[str]]:
     """Append the rows of every import to a catalog that is being rebuilt.
 
     Returns the imported backups, whose rows the caller appends to make them visible, and the problems.
-    `known`: ids of the backups that the rebuild has from their own manifests.
+    `own_ids`: ids of the backups that the rebuild has from their own manifests.
     """
     backups: dict[str, Backup] = {}
     problems = []
@@ -117,7 +117,7 @@ def rebuild(
                 record = read_import(writer.home, import_id)
             except NotFound:  # the run died before it wrote import.json
                 continue
-            spare = {b.backup_id for b in record.backups} & {*known, *backups}
+            spare = {b.backup_id for b in record.backups} & {*own_ids, *backups}
             append(spark, writer, record, f"rebuild-{run_id}-{import_id}", spare=spare)
             backups |= {b.backup_id: b for b in record.backups if b.backup_id not in spare}
         except LakebackupError as error:
@@ -129,7 +129,7 @@ def write_rows(
     rows: DataFrame, table: str, storage: Storage, import_id: str, counters: Counters
 ) -> list[RowsFile]:
     """Write rows of a table as objects of an import. The driver receives one row for each object."""
-    objects = rows.mapInArrow(ChunkWriter(storage.uri, import_id, table, counters), WRITTEN)
+    objects = rows.mapInArrow(ChunkWriter(storage.uri, import_id, table, counters), OBJECT_COLUMNS)
     return [RowsFile(**row.asDict()) for row in objects.collect()]
 
 
@@ -148,7 +148,7 @@ class ChunkWriter:
             chunk = self._write(rows)
             count(chunk.rows, 0)
             yield pa.RecordBatch.from_pylist([asdict(chunk)])
-        settle()
+        trim_worker()
 
     def _write(self, rows: pa.Table) -> RowsFile:
         sink = pa.BufferOutputStream()
@@ -169,7 +169,7 @@ class ChunkReader(PerNumber):
 
     def rows(self, number: int) -> Iterator[pa.RecordBatch]:
         chunk = self.chunks[number]
-        data = get_whole(open_storage(self.destination_uri), chunk.path, chunk.sha256)
+        data = get_verified(open_storage(self.destination_uri), chunk.path, chunk.sha256)
         count = self.counters(f"{chunk.table}-{number:06d}")
         for batch in pq.read_table(pa.BufferReader(data)).to_batches(_ROWS_AT_ONCE):
             yield batch

@@ -38,7 +38,7 @@ from lakebackup.store.tombstones import RemovalReader, prune_ids, read_prune
 from lakebackup.store.writer import FOLDED, ROWS_IN_AUDIT, CatalogWriter
 
 #: The audit log's action for a backup that a rebuild had to leave out.
-LEFT_OUT = "rebuild left out"
+SKIPPED_ACTION = "rebuild left out"
 # This many manifests are read, checked and appended together.
 _BATCH = 200
 _READERS = 64
@@ -66,13 +66,13 @@ def rebuild(
     destination: str,
     catalog: str | None = None,
     derive: Derive | None = None,
-    told: Callable[[int, int], None] = lambda _count, _total: None,
+    progress: Callable[[int, int], None] = lambda _count, _total: None,
     sure: Callable[[], None] = lambda: None,
 ) -> Rebuilt:
     """Fill the empty or missing catalog of a destination from its sidecars and its audit log.
 
-    `derive` adds the rows that only the data files hold. `told` is called with the number of manifests that
-    are read, and their total. `sure` is called before the backups become visible, and raises an error if
+    `derive` adds the rows that only the data files hold. `progress` is called with the number of manifests
+    that are read, and their total. `sure` is called before the backups become visible, and raises an error if
     another process may have written to the catalog.
 
     A backup without the marker `complete` becomes `unconfirmed`, one with `deleted` becomes `deleted`. A
@@ -93,7 +93,7 @@ def rebuild(
     for table in _FILLED:
         if _rows(writer, table):  # rows of a rebuild that did not finish
             writer.clear(table)
-    return _Rebuild(spark, writer, derive, told, sure).run()
+    return _Rebuild(spark, writer, derive, progress, sure).run()
 
 
 def sources(storage: Storage) -> Iterator[str]:
@@ -160,7 +160,7 @@ class _Rebuild:
     def _acknowledged(self) -> list[Audit]:
         """A row of the audit log for each backup that is left out, so that the catalog knows of it."""
         entry = Audit(
-            at=time.time_ns() // 1000, actor="catalog rebuild", action=LEFT_OUT, subject="", detail=""
+            at=time.time_ns() // 1000, actor="catalog rebuild", action=SKIPPED_ACTION, subject="", detail=""
         )
         return [
             replace(entry, subject=backup_id, detail=json.dumps({"why": why}))

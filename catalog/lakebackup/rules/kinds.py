@@ -29,7 +29,7 @@ class Kind:
     holds: str
     hint: str
     listed: tuple[str, ...] = ()
-    whole: str | None = None
+    not_split_reason: str | None = None
     scheduled: str | None = None
 
 
@@ -39,7 +39,7 @@ KINDS: dict[str, Kind] = {
         holds="snapshots, which have no topics",
         hint="Use `lakebackup restore snapshot`, `backup snapshot`, `diff`.",
         listed=("snapshot_files", "snapshot_departures", "snapshot_folders"),
-        whole="holds snapshots, which have no topics",
+        not_split_reason="holds snapshots, which have no topics",
         scheduled="snapshot",
     ),
     CHANGES: Kind(
@@ -53,13 +53,13 @@ KINDS: dict[str, Kind] = {
         hint="Use `lakebackup backup queue`, `restore queue`, `prune`; the views queue_points and coverage "
         "show what can be restored.",
         listed=("queue_points", "queue_positions", "queue_transactions", "queue_schemas"),
-        whole="is an engine, whose messages go with the backups that need them, whatever topic they are of",
+        not_split_reason="is an engine, whose messages go with the backups that need them in every topic",
         scheduled="queue",
     ),
     ARCHIVE: Kind(
         holds="made by another program, and imported from an archive",
         hint="Use `lakebackup archive restore` or `archive export`.",
-        whole="was imported from an archive, which has no topics",
+        not_split_reason="was imported from an archive, which has no topics",
     ),
 }
 
@@ -72,18 +72,19 @@ def kind_of(name: str) -> Kind:
     )
 
 
-def require_kind(source: str, wanted: str, found: Iterable[str], *, hint: str | None = None) -> None:
-    """Raise Refused if any of the kinds `found` is not `wanted`. `hint` replaces that of the other kind."""
-    for other_kind in sorted(set(found) - {wanted}):
+def require_kind(source: str, expected_kind: str, kinds: Iterable[str], *, hint: str | None = None) -> None:
+    """Raise Refused if any of the kinds `kinds` is not `expected_kind`. `hint` replaces that of the other
+    kind."""
+    for other_kind in sorted(set(kinds) - {expected_kind}):
         kind = kind_of(other_kind)
         raise Refused(f"The backups of {source} are of another kind: {kind.holds}.", hint=hint or kind.hint)
 
 
-def require_source(backup_id: str, source: str, asked: str | None) -> None:
-    """Raise UsageProblem if a backup of `source` was requested with another source, `asked`."""
-    if asked not in (None, source):
+def require_source(backup_id: str, source: str, requested_source: str | None) -> None:
+    """Raise UsageProblem if a backup of `source` was requested with another source, `requested_source`."""
+    if requested_source not in (None, source):
         raise UsageProblem(
-            f"Backup {backup_id} is one of {source}, not of {asked}.",
+            f"Backup {backup_id} is one of {source}, not of {requested_source}.",
             hint="Leave --source out: the backup's own source is used.",
         )
 
@@ -109,10 +110,10 @@ class Rows(Protocol):
     def rows(self, name: str, **parameters: Any) -> list[dict[str, Any]]: ...
 
 
-def require_kind_of(catalog: Rows, source: str, wanted: str, *, hint: str | None = None) -> bool:
+def require_kind_of(catalog: Rows, source: str, expected_kind: str, *, hint: str | None = None) -> bool:
     """Like `require_kind`, for all backups of a source in the catalog. Returns whether there are any."""
     kinds = [str(row["source_kind"]) for row in catalog.rows("source_kinds", source=source)]
-    require_kind(source, wanted, kinds, hint=hint)
+    require_kind(source, expected_kind, kinds, hint=hint)
     return bool(kinds)
 
 

@@ -78,11 +78,11 @@ def check_backup_id(backup_id: str) -> str:
     return backup_id
 
 
-def new_backup_id(now: datetime) -> str:
-    """Create an id, `YYYYMMDDTHHMMSSZ-<8 random hex>`. Ids sort by time. `now` must have a time zone."""
-    if now.tzinfo is None:
+def new_backup_id(instant: datetime) -> str:
+    """Create an id, `YYYYMMDDTHHMMSSZ-<8 random hex>`. Ids sort by time. `instant` must have a time zone."""
+    if instant.tzinfo is None:
         raise ValueError("an instant without a time zone")
-    return f"{now.astimezone(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(4)}"
+    return f"{instant.astimezone(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(4)}"
 
 
 def encode_name(name: str, *, longest: int = _MAX_PART_BYTES) -> str:
@@ -303,9 +303,10 @@ def lease_path(name: str, generation: int) -> str:
     return f"{lease_folder(name)}{generation:012d}.json"
 
 
-def audit_path(at: int, audit_id: str) -> str:
-    """One line of the audit log. `at` is in microseconds since 1970 UTC, so that names sort by time."""
-    return f"{AUDIT_FOLDER}/{at:020d}-{audit_id}.json"
+def audit_path(timestamp_us: int, audit_id: str) -> str:
+    """One line of the audit log. `timestamp_us` is in microseconds since 1970 UTC, so that names sort by
+    time."""
+    return f"{AUDIT_FOLDER}/{timestamp_us:020d}-{audit_id}.json"
 
 
 def restore_folder(restore_id: str) -> str:

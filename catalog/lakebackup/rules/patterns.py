@@ -96,12 +96,14 @@ def parse_maps(maps: Sequence[str], *, kind: Kind = TOPIC) -> dict[str, str]:
     return new_names
 
 
-def target_names(chosen: Iterable[str], maps: Mapping[str, str], *, kind: Kind = TOPIC) -> dict[str, str]:
-    """The target name of each of `chosen`, by `maps` or unchanged.
+def target_names(
+    selected_names: Iterable[str], maps: Mapping[str, str], *, kind: Kind = TOPIC
+) -> dict[str, str]:
+    """The target name of each of `selected_names`, by `maps` or unchanged.
 
-    Raises UsageProblem if two would be equal, or if one of `maps` is not among `chosen`.
+    Raises UsageProblem if two would be equal, or if one of `maps` is not among `selected_names`.
     """
-    names = sorted(set(chosen))
+    names = sorted(set(selected_names))
     unused = sorted(set(maps) - set(names))
     if unused:
         raise UsageProblem(

@@ -68,8 +68,8 @@ class Rule:
         return self.cutoff_ts is None and self.keep_bytes is None and not self.compacted
 
 
-def rule(history: History, limits: Limits = AS_SET, *, now: int) -> Rule:
-    """The rule for a topic. `limits` override the topic's settings; `now` is in ms.
+def rule(history: History, limits: Limits = AS_SET, *, now_ms: int) -> Rule:
+    """The rule for a topic. `limits` override the topic's settings; `now_ms` is in ms.
 
     Time counts back from the topic's newest backup, so that nothing more expires when backups have stopped. A
     topic that is only compacted loses nothing by time or size, since an old record may be a key's latest.
@@ -83,18 +83,18 @@ def rule(history: History, limits: Limits = AS_SET, *, now: int) -> Rule:
     return Rule(
         **topic_fields,
         compacted="compact" in _policies(history.settings),
-        cutoff_ts=min(now, history.covered_to) - keep_ms if deletes and keep_ms is not None else None,
+        cutoff_ts=min(now_ms, history.covered_to) - keep_ms if deletes and keep_ms is not None else None,
         keep_bytes=keep_bytes if deletes else None,
     )
 
 
-def roll_ms(settings: Mapping[str, str], asked: int | None) -> int | None:
+def roll_ms(settings: Mapping[str, str], flag_ms: int | None) -> int | None:
     """The ms after which a data file of a topic is closed; None means never.
 
-    `asked` is the value of a flag, where 0 means never. Without it, the result is a tenth of the retention.
+    `flag_ms` is the value of a flag, where 0 means never. Without it, the result is a tenth of the retention.
     """
-    if asked is not None:
-        return asked or None
+    if flag_ms is not None:
+        return flag_ms or None
     retention_ms = _limit(settings, "retention.ms")
     return (
         max(1, retention_ms // ROLL_PART)

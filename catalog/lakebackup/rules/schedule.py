@@ -53,13 +53,13 @@ class Schedule:
     zone: tzinfo = UTC
     period_ms: int = 0
 
-    def next(self, after: int) -> int:
-        """The first instant later than `after`, both in ms since 1970 UTC."""
-        return next(self._later(after))
+    def next(self, after_ms: int) -> int:
+        """The first instant later than `after_ms`, both in ms since 1970 UTC."""
+        return next(self._later(after_ms))
 
-    def between(self, after: int, until: int) -> Iterator[int]:
-        """The instants later than `after` and not later than `until`, both in ms since 1970 UTC."""
-        return takewhile(until.__ge__, self._later(after))
+    def between(self, after_ms: int, until: int) -> Iterator[int]:
+        """The instants later than `after_ms` and not later than `until`, both in ms since 1970 UTC."""
+        return takewhile(until.__ge__, self._later(after_ms))
 
     def _later(self, after_ms: int) -> Iterator[int]:
         """All instants later than `after`."""

@@ -14,22 +14,22 @@ _MAX_COMPARED = 5_000
 _MAX_SUGGESTED = 3
 
 
-def similar_names(name: str, known: Iterable[str]) -> list[str]:
-    """Up to three of `known`: first names that begin with `name`, then names with a similar spelling.
+def similar_names(name: str, known_names: Iterable[str]) -> list[str]:
+    """Up to three of `known_names`: first names that begin with `name`, then names with a similar spelling.
 
     Case does not matter. Only the first 5,000 names are compared.
     """
     lower = name.lower()
-    spellings = {word.lower(): word for word, _ in zip(known, range(_MAX_COMPARED), strict=False)}
+    spellings = {word.lower(): word for word, _ in zip(known_names, range(_MAX_COMPARED), strict=False)}
     continuations = [word for word in sorted(spellings) if len(lower) > 1 and word.startswith(lower)]
     min_ratio = _MIN_RATIO if len(name) < _LONG_NAME else _LONG_MIN_RATIO
     close_matches = get_close_matches(lower, spellings, _MAX_SUGGESTED, min_ratio)
     return [spellings[word] for word in dict.fromkeys([*continuations, *close_matches])][:_MAX_SUGGESTED]
 
 
-def did_you_mean(name: str, known: Iterable[str], otherwise: str = "") -> str:
+def did_you_mean(name: str, known_names: Iterable[str], otherwise: str = "") -> str:
     """A hint with the known names that are similar to a wrong one; `otherwise` if none is similar."""
-    return suggestion(similar_names(name, known)) or otherwise
+    return suggestion(similar_names(name, known_names)) or otherwise
 
 
 def suggestion(names: Sequence[str]) -> str:

@@ -50,47 +50,48 @@ class LocalTime:
     days: int
     clock: time
 
-    def at(self, zone: tzinfo, now: int) -> int:
-        """The instant in a time zone, in ms since 1970 UTC. `now`, also in ms, gives today's date.
+    def to_ms(self, zone: tzinfo, now_ms: int) -> int:
+        """The instant in a time zone, in ms since 1970 UTC. `now_ms`, also in ms, gives today's date.
 
         In an hour that comes twice, it is the first of the two instants. Raises UsageProblem before 1970.
         """
-        today = (_EPOCH + now * _MILLISECOND).astimezone(zone).date()
+        today = (_EPOCH + now_ms * _MILLISECOND).astimezone(zone).date()
         moment = datetime.combine(today + timedelta(days=self.days), self.clock, zone)
         return _not_negative(_to_ms(moment), self.text)
 
 
-def read_time(text: str, now: int) -> int | LocalTime:
+def read_time(text: str, now_ms: int) -> int | LocalTime:
     """Parse an instant to ms since 1970 UTC, or to a LocalTime if it depends on a zone that `text` lacks.
 
     Accepts ISO 8601 (including RFC 3339) with or without a zone, a day or a time of day (`yesterday 14:05`,
-    `today`, `14:05`), a span before or after `now` (`-2h`, `90 min ago`, `in 30d`), and a number of
-    milliseconds. The name of a zone may follow: `14:05 Europe/Berlin`. `now` is in ms. Raises UsageProblem.
+    `today`, `14:05`), a span before or after `now_ms` (`-2h`, `90 min ago`, `in 30d`), and a number of
+    milliseconds. The name of a zone may follow: `14:05 Europe/Berlin`. `now_ms` is in ms. Raises
+    UsageProblem.
     """
     trimmed = text.strip()
     lower = trimmed.lower()
     if lower == "now":
-        return now
+        return now_ms
     if _DIGITS.fullmatch(trimmed):
         return _from_digits(trimmed)
     if lower.startswith("-") or lower.endswith("ago"):
         span = lower.removeprefix("-").removesuffix("ago").strip()
-        return _not_negative(now - parse_duration(span, of=text), text)
+        return _not_negative(now_ms - parse_duration(span, of=text), text)
     if lower.startswith(("+", "in ")):
-        return now + parse_duration(lower.removeprefix("+").removeprefix("in "), of=text)
+        return now_ms + parse_duration(lower.removeprefix("+").removeprefix("in "), of=text)
     zone_match = _TIME_WITH_ZONE.fullmatch(trimmed)
     zone = time_zone(zone_match["zone"]) if zone_match else None
     local = _parse_local(zone_match["time"] if zone_match else trimmed, text)
     if local is not None:
         zone = zone or local.clock.tzinfo
-        return local.at(zone, now) if zone else local
+        return local.to_ms(zone, now_ms) if zone else local
     return _not_negative(_to_ms(_from_iso(zone_match["time"] if zone_match else trimmed, text, zone)), text)
 
 
-def parse_time(text: str, now: int, zone: tzinfo = UTC) -> int:
+def parse_time(text: str, now_ms: int, zone: tzinfo = UTC) -> int:
     """Like `read_time`, but a day or a time of day is in `zone`."""
-    moment = read_time(text, now)
-    return moment.at(zone, now) if isinstance(moment, LocalTime) else moment
+    moment = read_time(text, now_ms)
+    return moment.to_ms(zone, now_ms) if isinstance(moment, LocalTime) else moment
 
 
 def time_zone(name: str | None) -> tzinfo:
@@ -140,13 +141,13 @@ def format_ts(ms: int) -> str:
         return str(ms)
 
 
-def format_age(ms: int, now: int) -> str:
-    """How long before `now` an instant was, such as `3 h ago`, in a form that `parse_time` accepts.
+def format_age(ms: int, now_ms: int) -> str:
+    """How long before `now_ms` an instant was, such as `3 h ago`, in a form that `parse_time` accepts.
 
     The result is the date after 100 days or more, and the instant itself if it is in the future. Both
     parameters are in ms since 1970 UTC.
     """
-    age_ms = now - ms
+    age_ms = now_ms - ms
     if age_ms < 0:
         return format_ts(ms)
     if age_ms >= 100 * _UNITS_MS["d"]:

@@ -29,10 +29,10 @@ EngineName = Literal["duckdb", "spark"]
 #: The engine that a person chooses; `auto`: see `lakebackup_jobs.lifecycle.planning`.
 EngineChoice = Literal["auto", "duckdb", "spark"]
 RAW = "raw_"
-NOW = "now_"
+NOW_PREFIX = "now_"
 #: Small views that other views read, or that take Spark long to plan. They are computed once, not at each
 #: use.
-KEPT = frozenset(
+MATERIALIZED_VIEWS = frozenset(
     {"backups", "coverage", "due_runs", "faults", "faulty_files", "chain_points", "retained_backups"}
 )
 #: Areas with this prefix hold views that only other views read; a person does not see them.
@@ -46,7 +46,7 @@ CLOCK = "clock"
 DUE, NEWEST = "due_runs", "newest_runs"
 
 
-class Asked(NamedTuple):
+class RecordedQuery(NamedTuple):
     """A query that an engine ran: its name (`select`: a person's own), its text for Spark, its values."""
 
     engine: EngineName
@@ -55,13 +55,13 @@ class Asked(NamedTuple):
     parameters: Mapping[str, Any]
 
 
-_RECORD: ContextVar[list[Asked] | None] = ContextVar("_RECORD", default=None)
+_RECORD: ContextVar[list[RecordedQuery] | None] = ContextVar("_RECORD", default=None)
 
 
 @contextmanager
-def recording() -> Iterator[list[Asked]]:
+def recording() -> Iterator[list[RecordedQuery]]:
     """Collect the queries of all engines that are created inside the block, in order, in one list."""
-    queries: list[Asked] = []
+    queries: list[RecordedQuery] = []
     token = _RECORD.set(queries)
     try:
         yield queries
@@ -69,7 +69,7 @@ def recording() -> Iterator[list[Asked]]:
         _RECORD.reset(token)
 
 
-def new_record() -> list[Asked]:
+def new_record() -> list[RecordedQuery]:
     """Return the list in which an engine records its queries: that of `recording`, or a new one."""
     record = _RECORD.get()
     return [] if record is None else record
@@ -98,7 +98,7 @@ class SqlEngine(Protocol):
     """
 
     name: EngineName
-    asked: list[Asked]
+    queries: list[RecordedQuery]
 
     def query(self, name: str, bindings: Bindings = NO_BINDINGS, /, **parameters: Any) -> Any:
         """Run a statement of `sql/queries`; returns its rows in the engine's own form: Arrow batches or a
@@ -179,7 +179,7 @@ def _steps_for(relations: frozenset[str], bound: frozenset[str]) -> tuple[str, .
     ordered_steps: dict[str, None] = {}
     views = names("views")
     for relation in sorted(relations):
-        name = relation.removeprefix(NOW)
+        name = relation.removeprefix(NOW_PREFIX)
         if relation not in bound:
             if name in views:
                 prefix = relation.removesuffix(name)
@@ -211,7 +211,11 @@ def shown_views() -> tuple[str, ...]:
 
 def view_text(relation: str) -> str:
     """Return the SELECT of a view, in Spark's dialect; that of `now_<view>` reads `now_` relations only."""
-    return _now_view_text(relation.removeprefix(NOW)) if relation.startswith(NOW) else load("views", relation)
+    return (
+        _now_view_text(relation.removeprefix(NOW_PREFIX))
+        if relation.startswith(NOW_PREFIX)
+        else load("views", relation)
+    )
 
 
 @cache
@@ -222,7 +226,7 @@ def _now_view_text(view: str) -> str:
         if table.name in relations:
             if not table.alias:
                 table.set("alias", exp.TableAlias(this=exp.to_identifier(table.name)))
-            table.set("this", exp.to_identifier(f"{NOW}{table.name}"))
+            table.set("this", exp.to_identifier(f"{NOW_PREFIX}{table.name}"))
     return tree.sql(dialect="spark", comments=False)
 
 

@@ -43,25 +43,25 @@ def python_values() -> Iterator[None]:
         ) from error
 
 
-def durations(schema: pa.Schema, whole: Collection[int] = ()) -> pa.Schema:
+def durations(schema: pa.Schema, bigint_columns: Collection[int] = ()) -> pa.Schema:
     """Return the schema of batches that `as_durations` returns: with durations in place of intervals, and
-    BIGINT for the columns whose numbers are in `whole`."""
+    BIGINT for the columns whose numbers are in `bigint_columns`."""
     for number, field in enumerate(schema):
-        if number in whole:
+        if number in bigint_columns:
             schema = schema.set(number, field.with_type(pa.int64()))
         if pa.types.is_interval(field.type):
             schema = schema.set(number, field.with_type(pa.duration("us")))
     return schema
 
 
-def as_durations(batch: pa.RecordBatch, whole: Collection[int] = ()) -> pa.RecordBatch:
+def as_durations(batch: pa.RecordBatch, bigint_columns: Collection[int] = ()) -> pa.RecordBatch:
     """Convert intervals to durations, which are all that pandas knows, and the columns whose numbers are in
-    `whole` to BIGINT.
+    `bigint_columns` to BIGINT.
 
     Raises ValueError for an interval of months, since months differ in length, and for a number that is too
     large.
     """
-    schema = durations(batch.schema, whole)
+    schema = durations(batch.schema, bigint_columns)
     if schema is batch.schema:
         return batch
 
@@ -74,7 +74,7 @@ def as_durations(batch: pa.RecordBatch, whole: Collection[int] = ()) -> pa.Recor
         pa.array(map(duration, values.to_pylist()), pa.duration("us"))
         if pa.types.is_interval(values.type)
         else values.cast(pa.int64())
-        if number in whole
+        if number in bigint_columns
         else values
         for number, values in enumerate(batch.columns)
     ]

@@ -29,14 +29,14 @@ from lakebackup.sql_engine import (
     CLOCK,
     DUE,
     FIRST,
-    KEPT,
+    MATERIALIZED_VIEWS,
     NEWEST,
     NO_BINDINGS,
-    NOW,
+    NOW_PREFIX,
     RAW,
-    Asked,
     Bindings,
     EngineName,
+    RecordedQuery,
     Relation,
     SqlEngine,
     clock_at,
@@ -74,7 +74,7 @@ _SETTINGS: dict[str, str | bool | int | float | list[str]] = {
 }
 # The views that become tables. Not those that can have a million rows, one a restore point: a statement needs
 # few of their columns, and often few topics.
-_MATERIALIZED = KEPT - {"coverage", "chain_points"}
+_MATERIALIZED = MATERIALIZED_VIEWS - {"coverage", "chain_points"}
 _COMPUTED = _MATERIALIZED | {DUE}
 # The numbers in the names of an engine's own relations.
 _numbers = count(1)
@@ -133,7 +133,7 @@ class DuckEngine(SqlEngine):
         self._visible: dict[str, str] = {}  # name -> the relation that a view of that name shows now
         self._computed: dict[tuple[str, frozenset[tuple[str, int]]], str] = {}
         self._unused: deque[tuple[int, str]] = deque()  # relations that no reader has any more
-        self.asked = new_record()
+        self.queries = new_record()
         # The relations are temporary: other connections do not see them, and they end with this connection.
         self._connection = database().cursor()
         self._spill_folder = _spill_folder()  # keeps the folder as long as the connection
@@ -145,7 +145,7 @@ class DuckEngine(SqlEngine):
         self, name: str, bindings: Bindings = NO_BINDINGS, /, **parameters: Any
     ) -> pa.RecordBatchReader:
         text = load("queries", name)
-        self.asked.append(Asked(self.name, name, text, parameters))
+        self.queries.append(RecordedQuery(self.name, name, text, parameters))
         return self.run(to_duckdb(text), relations_in(text), parameters, bindings=bindings)
 
     batches = query
@@ -155,7 +155,7 @@ class DuckEngine(SqlEngine):
 
     def select(self, checked: Checked, bindings: Bindings = NO_BINDINGS) -> pa.RecordBatchReader:
         """Run a person's checked SELECT; returns its rows, or the lines of its plan if it is an EXPLAIN."""
-        self.asked.append(Asked(self.name, "select", checked.spark, {}))
+        self.queries.append(RecordedQuery(self.name, "select", checked.spark, {}))
         text = checked.text("duckdb")
         _create_macros(text)
         rows = self.run(text, _relations(checked), {}, checked, bindings=bindings)
@@ -169,11 +169,11 @@ class DuckEngine(SqlEngine):
     def keep_query(
         self, label: str, text: str, bindings: Bindings = NO_BINDINGS, /, **parameters: Any
     ) -> Relation:
-        self.asked.append(Asked(self.name, label, text, parameters))
+        self.queries.append(RecordedQuery(self.name, label, text, parameters))
         return self._keep(to_duckdb(text), relations_in(text), parameters, bindings)
 
     def keep_select(self, label: str, checked: Checked, bindings: Bindings = NO_BINDINGS) -> Relation:
-        self.asked.append(Asked(self.name, label, checked.spark, {}))
+        self.queries.append(RecordedQuery(self.name, label, checked.spark, {}))
         text = checked.selected("duckdb")
         _create_macros(text)
         with Limits(self.interrupt).running():
@@ -248,7 +248,7 @@ class DuckEngine(SqlEngine):
             return 0
         return sum(number or 0 for number in files.column("num_records").to_pylist())
 
-    def behind(self) -> list[str]:
+    def tables_behind(self) -> list[str]:
         """Return the tables that lost commits: the log of `backups` records newer versions of them."""
         self.open(FIRST)
         recorded_versions = versions_then(self._uri)
@@ -258,7 +258,7 @@ class DuckEngine(SqlEngine):
         return [
             table
             for table, version in recorded_versions.items()
-            if newest_version(f"{self._uri}/{table}", known=True) < version
+            if newest_version(f"{self._uri}/{table}", cached=True) < version
         ]
 
     def run(
@@ -305,7 +305,7 @@ class DuckEngine(SqlEngine):
         for step in needs:
             if step in bindings:
                 self._show(step, bindings[step].rows)
-            elif (step.removeprefix(NOW) in _COMPUTED) and (bound := environment(step, bindings)):
+            elif (step.removeprefix(NOW_PREFIX) in _COMPUTED) and (bound := environment(step, bindings)):
                 self._show(step, self._computed.get((step, bound)) or self._compute(step, bound, bindings))
             else:
                 self._show(step, None)
@@ -350,7 +350,7 @@ class DuckEngine(SqlEngine):
 
     def _create(self, step: str, table: str, bindings: Bindings) -> None:
         """Create the relation `table` with the rows of a step, once those that it reads are shown."""
-        name = step.removeprefix(NOW)
+        name = step.removeprefix(NOW_PREFIX)
         if name.startswith(RAW):
             delta_table = self.open(step)
             uri = f"{self._uri}/{name.removeprefix(RAW)}"
@@ -388,14 +388,14 @@ class DuckEngine(SqlEngine):
         """Open the table of a step; None when there was none at `as_of`. It is opened once, so that all
         queries see one version of it."""
         if step not in self._opened:
-            table = step.removeprefix(NOW).removeprefix(RAW)
+            table = step.removeprefix(NOW_PREFIX).removeprefix(RAW)
             uri = f"{self._uri}/{table}"
             if step in self._versions:
                 version = self._versions[step]
                 self._opened[step] = None if version is None else open_version(uri, version)
             else:
-                as_of = None if step.startswith(NOW) else self._as_of
-                self._opened[step] = open_then(uri, as_of, known=table in self._prefetched)
+                as_of = None if step.startswith(NOW_PREFIX) else self._as_of
+                self._opened[step] = open_then(uri, as_of, cached=table in self._prefetched)
         return self._opened[step]
 
     def _batches(
@@ -430,7 +430,7 @@ class DuckEngine(SqlEngine):
             duckdb.NotImplementedException,
         ) as error:
             if checked is not None:
-                raise of_engine(checked.given, error, unbound=True) from error
+                raise of_engine(checked.select, error, unbound=True) from error
             raise UsageProblem(f"The query cannot run: {error}") from error
         except (duckdb.Error, OSError, ValueError) as error:  # pyarrow's errors are of the last two kinds
             text = str(error)
@@ -443,7 +443,7 @@ class DuckEngine(SqlEngine):
                 reason = text.splitlines()[0].partition(" Detail: Python exception")[0]
                 raise damaged_table(f"the catalog at {self._uri}", reason) from error
             if checked is not None:  # DuckDB's error for a later row arrives as one of pyarrow
-                raise of_engine(checked.given, text) from error
+                raise of_engine(checked.select, text) from error
             raise UsageProblem(f"The query failed: {text}") from error
 
 
@@ -495,10 +495,12 @@ def _plan_lines(rows: pa.RecordBatchReader) -> pa.RecordBatchReader:
 SPARK_NAMES = {"VARCHAR": "STRING", "INTEGER": "INT"}
 
 
-def view_columns(*, now: bool = False) -> Mapping[str, Sequence[str]]:
-    """Return the columns, in order, of each shown view, and of each `now_<view>` if `now`. Opens no
-    catalog."""
-    return _ViewColumns([*shown_views(), *(f"{NOW}{view}" for view in shown_views() if now)])
+def view_columns(*, with_now_views: bool = False) -> Mapping[str, Sequence[str]]:
+    """Return the columns, in order, of each shown view, and of each `now_<view>` if `with_now_views`. Opens
+    no catalog."""
+    return _ViewColumns(
+        [*shown_views(), *(f"{NOW_PREFIX}{view}" for view in shown_views() if with_now_views)]
+    )
 
 
 class _ViewColumns(Mapping[str, "Sequence[str]"]):
@@ -510,11 +512,11 @@ class _ViewColumns(Mapping[str, "Sequence[str]"]):
     def __getitem__(self, view: str) -> Sequence[str]:
         if view not in self._views:
             raise KeyError(view)
-        return tuple(view_types(view.removeprefix(NOW)))
+        return tuple(view_types(view.removeprefix(NOW_PREFIX)))
 
     def types(self, relation: str) -> Mapping[str, str]:
         """Return the columns of a view -> their DuckDB types."""
-        return view_types(relation.removeprefix(NOW))
+        return view_types(relation.removeprefix(NOW_PREFIX))
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._views)

@@ -117,11 +117,11 @@ def error_in(error: BaseException) -> LakebackupError | None:
     return kind(match[2])
 
 
-def damaged_table(where: str, what: object) -> LakebackupError:
-    """Return the error for a table of the catalog at `where` that is damaged or cannot be read. `what`: the
-    error that a reader raised, or the reason as text."""
-    own_error = error_in(what) if isinstance(what, BaseException) else None
-    return own_error or damaged_catalog(f"A table of {where} is damaged: {what}")
+def damaged_table(location: str, reason: object) -> LakebackupError:
+    """Return the error for a table of the catalog at `location` that is damaged or cannot be read. `reason`:
+    the error that a reader raised, or the reason as text."""
+    own_error = error_in(reason) if isinstance(reason, BaseException) else None
+    return own_error or damaged_catalog(f"A table of {location} is damaged: {reason}")
 
 
 def damaged_catalog(message: str) -> Damaged:

@@ -26,13 +26,13 @@ from lakebackup.rows.tables import ARROW_SCHEMAS, SPARK_TYPES, columns
 from lakebackup.sql_engine import (
     CLOCK,
     FIRST,
-    KEPT,
+    MATERIALIZED_VIEWS,
     NO_BINDINGS,
-    NOW,
+    NOW_PREFIX,
     RAW,
-    Asked,
     Bindings,
     EngineName,
+    RecordedQuery,
     Relation,
     SqlEngine,
     clock_at,
@@ -94,7 +94,7 @@ class SparkEngine(SqlEngine):
         # The tables that are part of plans: their versions (None: pinned) and rows.
         self._inlined_versions: dict[str, int | None] = {}
         self._inlined_rows: dict[str, pa.Table] = {}
-        self.asked = new_record()
+        self.queries = new_record()
 
     def query(self, name: str, bindings: Bindings = NO_BINDINGS, /, **parameters: Any) -> DataFrame:
         """Run a statement of `sql/queries`; Spark reads the rows when the DataFrame is used, not before."""
@@ -107,7 +107,9 @@ class SparkEngine(SqlEngine):
 
     def select(self, sql: str) -> DataFrame:
         """Run a person's SELECT over the views. Raises UsageProblem when the SQL is anything else."""
-        return self._run_select("select", check_select(sql, view_columns(now=self._as_of is not None)))
+        return self._run_select(
+            "select", check_select(sql, view_columns(with_now_views=self._as_of is not None))
+        )
 
     def keep_rows(self, rows: pa.Table | DataFrame) -> Relation:
         return self._new_relation(self._to_frame(rows) if _is_arrow(rows) else rows)
@@ -120,7 +122,7 @@ class SparkEngine(SqlEngine):
             return self._new_relation(self._run(label, text, parameters, bindings).localCheckpoint())
 
     def keep_select(self, label: str, checked: Checked, bindings: Bindings = NO_BINDINGS) -> Relation:
-        with Limits(self._spark.interruptAll, memory=False).running(), select_errors(checked.given):
+        with Limits(self._spark.interruptAll, memory=False).running(), select_errors(checked.select):
             checked.selected("spark")
             return self._new_relation(self._run_select(label, checked, bindings).localCheckpoint())
 
@@ -163,14 +165,14 @@ class SparkEngine(SqlEngine):
 
     def _is_live(self, step: str) -> bool:
         """Whether each query reads the newest version of a table."""
-        return self._open_pinned is None and (self._as_of is None or step.startswith(NOW))
+        return self._open_pinned is None and (self._as_of is None or step.startswith(NOW_PREFIX))
 
     def _open(self, step: str) -> DeltaTable | None:
         if self._open_pinned is not None:
             return self._open_pinned(step)
         if not self._is_live(step):
             return open_then(f"{self._uri}/{_table_of(step)}", self._as_of)
-        return open_then(f"{self._uri}/{_table_of(step)}", None, known=self._remote and step.startswith(RAW))
+        return open_then(f"{self._uri}/{_table_of(step)}", None, cached=self._remote and step.startswith(RAW))
 
     def _forget(self) -> None:
         self._frames.clear()
@@ -214,16 +216,16 @@ class SparkEngine(SqlEngine):
     def _frame(self, step: str, *, is_bound: bool) -> DataFrame:
         """Return the rows of a relation of the catalog, once those that it reads are shown. `is_bound`: some
         of these are not the catalog's."""
-        name = step.removeprefix(NOW)
+        name = step.removeprefix(NOW_PREFIX)
         if step == CLOCK and self._as_of is not None:
             return self._to_frame(clock_at(self._as_of // 1000))
         if name.startswith(RAW):
             small = self._small_table(step)
             return self._table(step) if small is None else small
-        if name in KEPT and not is_bound and self._is_small(step):
+        if name in MATERIALIZED_VIEWS and not is_bound and self._is_small(step):
             return self._computed_view(step)
         rows = self._spark.sql(view_text(step))
-        if name in KEPT and self._open_pinned is not None:
+        if name in MATERIALIZED_VIEWS and self._open_pinned is not None:
             # The tables that the view reads are pinned, so its rows do not change.
             with task_errors():
                 return rows.localCheckpoint()
@@ -236,7 +238,7 @@ class SparkEngine(SqlEngine):
         return tables <= set(self._inlined_versions) and (self._as_of is None or CLOCK not in reads)
 
     def _run_select(self, name: str, checked: Checked, bindings: Bindings = NO_BINDINGS) -> DataFrame:
-        self.asked.append(Asked(self.name, name, checked.spark, {}))
+        self.queries.append(RecordedQuery(self.name, name, checked.spark, {}))
         self._prepare(checked.relations, bindings)
         return run_checked(self._spark, checked)
 
@@ -285,7 +287,7 @@ class SparkEngine(SqlEngine):
     def _run(
         self, name: str, text: str, parameters: dict[str, Any], bindings: Bindings = NO_BINDINGS
     ) -> DataFrame:
-        self.asked.append(Asked(self.name, name, text, parameters))
+        self.queries.append(RecordedQuery(self.name, name, text, parameters))
         self._prepare(relations_in(text), bindings)
         return self._spark.sql(*in_lists(text, parameters))
 
@@ -321,13 +323,13 @@ def in_lists(text: str, parameters: dict[str, Any]) -> tuple[str, dict[str, Any]
 def run_checked(spark: SparkSession, checked: Checked) -> DataFrame:
     """Run a person's SELECT; returns its rows, or the lines of its plan if it is an EXPLAIN. Raises
     UsageProblem that shows the place which Spark rejects."""
-    with select_errors(checked.given):
+    with select_errors(checked.select):
         rows = spark.sql(checked.text("spark"))
         return rows.selectExpr(r"explode(split(plan, '\n')) AS plan") if checked.explained else rows
 
 
-def streamed(frame: DataFrame, given: str | None = None) -> pa.RecordBatchReader:
-    """Stream the rows of a DataFrame in batches. `given`: the text of the person's SELECT that the DataFrame
+def streamed(frame: DataFrame, select: str | None = None) -> pa.RecordBatchReader:
+    """Stream the rows of a DataFrame in batches. `select`: the text of the person's SELECT that the DataFrame
     runs; its errors are raised as `select_errors` says."""
     schema = to_arrow_schema(frame.schema)
     names = [f"c{number}" for number in range(len(schema))]  # several columns may have one name
@@ -342,7 +344,7 @@ def streamed(frame: DataFrame, given: str | None = None) -> pa.RecordBatchReader
     ]
 
     def batches() -> Iterator[pa.RecordBatch]:
-        with task_errors() if given is None else select_errors(given):
+        with task_errors() if select is None else select_errors(select):
             rows = frame.toDF(*names).select(columns).toLocalIterator()
             while chunk := [row.asDict(recursive=True) for row in islice(rows, _BATCH_ROWS)]:
                 batch = pa.RecordBatch.from_pylist(chunk, by_number)
@@ -356,4 +358,4 @@ def _is_arrow(rows: Any) -> bool:
 
 
 def _table_of(step: str) -> str:
-    return step.removeprefix(NOW).removeprefix(RAW)
+    return step.removeprefix(NOW_PREFIX).removeprefix(RAW)

@@ -47,15 +47,17 @@ class PerNumber(ABC):
         """Yield the rows of one number."""
 
     def over(
-        self, spark: SparkSession, numbers: range, columns: str | StructType, at_once: int | None = None
+        self, spark: SparkSession, numbers: range, columns: str | StructType, max_tasks: int | None = None
     ) -> DataFrame:
         """Return the rows of consecutive numbers as a DataFrame. Each number has a task of its own, or
-        `at_once` tasks share the numbers."""
-        job, at_once = self.within_limit(numbers, at_once)
-        return spark.range(numbers.start, numbers.stop, 1, _tasks(numbers, at_once)).mapInArrow(job, columns)
+        `max_tasks` tasks share the numbers."""
+        job, max_tasks = self.within_limit(numbers, max_tasks)
+        return spark.range(numbers.start, numbers.stop, 1, _tasks(numbers, max_tasks)).mapInArrow(
+            job, columns
+        )
 
     def reports(
-        self, cluster: Cluster, numbers: range, columns: str, at_once: int | None = None
+        self, cluster: Cluster, numbers: range, columns: str, max_tasks: int | None = None
     ) -> list[dict[str, Any]]:
         """Collect the same rows on the driver; there must be few.
 
@@ -65,19 +67,19 @@ class PerNumber(ABC):
         if isinstance(cluster, SparkSession):
             cluster = cluster.sparkContext
         if not isinstance(cluster, SparkContext):
-            return [row.asDict() for row in self.over(cluster, numbers, columns, at_once).collect()]
-        job, at_once = self.within_limit(numbers, at_once)
-        partitions = cluster.parallelize(numbers, _tasks(numbers, at_once))
+            return [row.asDict() for row in self.over(cluster, numbers, columns, max_tasks).collect()]
+        job, max_tasks = self.within_limit(numbers, max_tasks)
+        partitions = cluster.parallelize(numbers, _tasks(numbers, max_tasks))
         return partitions.mapPartitions(job.each).collect()
 
-    def within_limit(self, numbers: range, at_once: int | None) -> tuple[PerNumber, int | None]:
+    def within_limit(self, numbers: range, max_tasks: int | None) -> tuple[PerNumber, int | None]:
         """Return the job that keeps within the limit of bytes a second, and its number of tasks.
 
         Where there is a limit, no more tasks run than share it, however large the cluster is.
         """
         if not _bytes_per_second:
-            return self, at_once
-        count = _tasks(numbers, at_once or os.cpu_count())
+            return self, max_tasks
+        count = _tasks(numbers, max_tasks or os.cpu_count())
         return Paced(self, _bytes_per_second / count), count
 
     def each(self, numbers: Iterable[int]) -> Iterator[dict[str, Any]]:
@@ -85,13 +87,13 @@ class PerNumber(ABC):
         for number in numbers:
             for batch in self.rows(number):
                 yield from batch.to_pylist()
-        settle()
+        trim_worker()
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 yield from self.rows(number)
-        settle()
+        trim_worker()
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +163,7 @@ def _task_context() -> TaskContext | None:
     return module.TaskContext.get() if module else None
 
 
-def settle() -> None:
+def trim_worker() -> None:
     """Make Spark's Python worker cheaper between tasks. Call it at the end of each task; elsewhere it does
     nothing.
 

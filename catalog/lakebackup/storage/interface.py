@@ -151,8 +151,9 @@ class Storage(ABC):
             return hashlib.file_digest(cast("io.BufferedReader", stream), "sha256").hexdigest()
 
     @abstractmethod
-    def list(self, prefix: str = "", *, after: str = "") -> Iterator[ObjectStat]:
-        """Yield the objects whose path begins with `prefix`, sorted by path; only paths greater than `after`.
+    def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[ObjectStat]:
+        """Yield the objects whose path begins with `prefix`, sorted by path; only paths greater than
+        `start_after`.
 
         `prefix` is a folder, ending in `/`, or empty.
         """

@@ -136,7 +136,7 @@ class LocalStorage(Storage):
             self._require_file(path, status.st_mode)
         return ObjectStat(path, status.st_size, status.st_mtime_ns // 1_000_000)
 
-    def list(self, prefix: str = "", *, after: str = "") -> Iterator[ObjectStat]:
+    def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[ObjectStat]:
         folder = self._folder(prefix)
         with _translate_errors("list", prefix or str(self._root)):
             try:
@@ -147,9 +147,9 @@ class LocalStorage(Storage):
         for name in sorted(names):
             if name.endswith("/"):
                 # If a folder sorts before `after` and does not contain it, all paths in the folder do too.
-                if prefix + name > after or after.startswith(prefix + name):
-                    yield from self.list(prefix + name, after=after)
-            elif prefix + name > after:
+                if prefix + name > start_after or start_after.startswith(prefix + name):
+                    yield from self.list(prefix + name, start_after=start_after)
+            elif prefix + name > start_after:
                 try:
                     status = names[name].stat(follow_symlinks=False)
                 except FileNotFoundError:  # deleted since the scan

@@ -81,7 +81,7 @@ class S3Storage(Storage):
             )
             first_part = next(parts, b"")
             if len(first_part) < part_size:
-                sending.whole(first_part)
+                sending.send_whole(first_part)
                 return parts.size
             if if_absent and self.exists(path):  # fails early; the final request decides
                 raise AlreadyExists(f"{path} is there already, in {self.uri}.")
@@ -119,9 +119,9 @@ class S3Storage(Storage):
             raise
         return ObjectStat(path, answer["ContentLength"], _ms(answer["LastModified"]))
 
-    def list(self, prefix: str = "", *, after: str = "") -> Iterator[ObjectStat]:
+    def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[ObjectStat]:
         """As in every storage, with a request per thousand objects."""
-        arguments = {"StartAfter": self._prefix + after} if after else {}
+        arguments = {"StartAfter": self._prefix + start_after} if start_after else {}
         with self._translate_errors("list", prefix):
             for page in self._pages(prefix, **arguments):
                 for entry in page.get("Contents", ()):

@@ -134,30 +134,30 @@ def status_of(error: BaseException) -> int:
 
 
 @contextmanager
-def explained(action: str, path: str, where: str, options: S3Options) -> Iterator[None]:
-    """Turn the SDK's errors in the block into errors of lakebackup. `where` is the URI of the root."""
+def explained(action: str, path: str, root_uri: str, options: S3Options) -> Iterator[None]:
+    """Turn the SDK's errors in the block into errors of lakebackup. `root_uri` is the URI of the root."""
     try:
         yield
     except LakebackupError:
         raise
     except ClientError as error:
-        raise _error_of_answer(error, action, path, where, server_of(options)) from error
+        raise _error_of_answer(error, action, path, root_uri, server_of(options)) from error
     except ParamValidationError as error:
-        raise UsageProblem(f"S3 does not take this ({path} in {where}): {error}") from error
+        raise UsageProblem(f"S3 does not take this ({path} in {root_uri}): {error}") from error
     except NoCredentialsError as error:
-        raise no_credentials(where) from error
+        raise no_credentials(root_uri) from error
     except RecursionError as error:
         # If an answer has no region, the SDK requests the bucket's region, and gets the same answer again.
-        raise refusal("PermanentRedirect", "", action, path, where, server_of(options)) from error
+        raise refusal("PermanentRedirect", "", action, path, root_uri, server_of(options)) from error
     except FlexibleChecksumError as error:
         raise Damaged(
-            f"{path} in {where} did not arrive with the bytes its checksum was made of: {error}",
+            f"{path} in {root_uri} did not arrive with the bytes its checksum was made of: {error}",
             hint="`lakebackup verify` shows whether the stored object is damaged.",
         ) from error
     except BotoCoreError as error:
         is_tls = isinstance(error, SSLError)
         raise no_connection(
-            action, path, where, str(error), is_tls=is_tls, server=server_of(options)
+            action, path, root_uri, str(error), is_tls=is_tls, server=server_of(options)
         ) from error
     except OSError as error:
         if error.filename is None or error.filename != _token_file():
@@ -173,18 +173,18 @@ def _token_file() -> str | None:
     return file or botocore.session.Session().get_scoped_config().get("web_identity_token_file")
 
 
-def no_credentials(where: str) -> EnvironmentProblem:
+def no_credentials(root_uri: str) -> EnvironmentProblem:
     """The error when there are no credentials."""
-    return EnvironmentProblem(f"There are no credentials for {where}.", hint=_CREDENTIALS_HINT)
+    return EnvironmentProblem(f"There are no credentials for {root_uri}.", hint=_CREDENTIALS_HINT)
 
 
 def no_connection(
-    action: str, path: str, where: str, reason: str, *, is_tls: bool, server: str = ""
+    action: str, path: str, root_uri: str, reason: str, *, is_tls: bool, server: str = ""
 ) -> EnvironmentProblem:
     """The error when the server did not answer. `is_tls`: because its certificate is not trusted. Without
     `server`, the message names the server of this process's settings."""
     return EnvironmentProblem(
-        f"Cannot {action} {path or 'anything'} in {where} at {server or _configured_server()}: {reason}",
+        f"Cannot {action} {path or 'anything'} in {root_uri} at {server or _configured_server()}: {reason}",
         hint="Name the file of its certificate's authority: ca_bundle of [s3], or AWS_CA_BUNDLE."
         if is_tls
         else "Check the network and the endpoint, then run the same command again.",
@@ -218,13 +218,13 @@ def _error_of_answer(
 
 
 def refusal(
-    code: str, message: str, action: str, path: str, where: str, server: str = ""
+    code: str, message: str, action: str, path: str, root_uri: str, server: str = ""
 ) -> EnvironmentProblem:
     """The error for an answer with `code`, an error code or an HTTP status. `server` is as in
     `no_connection`."""
     server = server or _configured_server()
     if code == "NoSuchBucket":
-        bucket = where.removeprefix("s3://").partition("/")[0]
+        bucket = root_uri.removeprefix("s3://").partition("/")[0]
         return EnvironmentProblem(
             f"There is no bucket {bucket} at {server}: cannot {action} {path or 'anything'} there.",
             hint=_HINTS[code],
@@ -234,7 +234,7 @@ def refusal(
     reason = f"{code} ({message})" if has_text else code
     problem = NoPermission if code == "AccessDenied" else EnvironmentProblem
     return problem(
-        f"Cannot {action} {path or 'anything'} in {where}: {server} answers {reason}.",
+        f"Cannot {action} {path or 'anything'} in {root_uri}: {server} answers {reason}.",
         hint=_HINTS.get(
             code, "Run the same command again. The server must support conditional puts (If-None-Match: *)."
         ),

@@ -58,7 +58,7 @@ class Sending:
             **_protection(options, locked),
         }
 
-    def whole(self, data: bytes) -> None:
+    def send_whole(self, data: bytes) -> None:
         """Put `data` in one request. Raises BotoCoreError, ClientError (412: exists), AlreadyExists."""
         self._request_once(
             lambda: self._client.put_object(
@@ -69,7 +69,7 @@ class Sending:
     def parts(self, parts: Iterable[bytes]) -> None:
         """Put `parts` as one object. It is visible only when all parts arrived; otherwise they are deleted.
 
-        Raises what `whole` raises, and UsageProblem for too many parts.
+        Raises what `send_whole` raises, and UsageProblem for too many parts.
         """
         # The checksum is that of the whole object, so that a reader can compare it.
         settings: Any = self._client.meta.config

@@ -26,9 +26,9 @@ def folder_uri(folder: Path) -> str:
     return f"file://{folder}"
 
 
-def folder_of(rest: str) -> Path:
-    """The folder of a file URI. `rest` is the part after `file://`; a host before the path is ignored."""
-    return Path(rest if rest.startswith("/") else f"/{rest.partition('/')[2]}")
+def folder_of(uri_path: str) -> Path:
+    """The folder of a file URI. `uri_path` is the part after `file://`; a host before the path is ignored."""
+    return Path(uri_path if uri_path.startswith("/") else f"/{uri_path.partition('/')[2]}")
 
 
 def s3_uri(bucket: str, prefix: str) -> str:

@@ -44,12 +44,13 @@ def empty(storage: Storage, folder: str) -> int:
 
 
 def retire(storage: Storage, path: str) -> None:
-    """Delete a working object. If this account may not, replace it by the note, so that `get` finds none."""
+    """Delete a working object. If this account may not, replace it by the note, so that `read_latest` finds
+    none."""
     if not delete(storage, [path]) and storage.exists(path):
         storage.put(path, OVER)
 
 
-def get(storage: Storage, path: str) -> bytes:
+def read_latest(storage: Storage, path: str) -> bytes:
     """Read a working object. Raises NotFound if it does not exist, or if the note replaces it."""
     data = storage.get(path, length=MANY)
     if data == OVER:

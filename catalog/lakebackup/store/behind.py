@@ -78,7 +78,7 @@ def _lost_backup_ids(reader: CatalogReader) -> Iterator[str]:
         folder = layout.backups_folder(source)
         # `0` is the character after `/`, so the listing starts after the folder of the newest backup.
         skipped_prefix = f"{folder}{newest_ids[source]}0" if source in newest_ids else ""
-        for stored_object in reader.home.list(folder, after=skipped_prefix):
+        for stored_object in reader.home.list(folder, start_after=skipped_prefix):
             backup_id, _, name = stored_object.path.removeprefix(folder).partition("/")
             if name == "complete" and layout.is_backup_id(backup_id) and not _is_recorded(reader, backup_id):
                 yield backup_id

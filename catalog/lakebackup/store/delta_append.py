@@ -16,9 +16,9 @@ from lakebackup.rows.tables import ARROW_SCHEMAS, as_row
 from lakebackup.rules.kinds import KINDS
 from lakebackup.sql_engine.delta.log import opened
 from lakebackup.sql_engine.delta.table import write_rows
-from lakebackup.sql_engine.worker import PerNumber, in_chunks, settle
+from lakebackup.sql_engine.worker import PerNumber, in_chunks, trim_worker
 from lakebackup.storage import open_storage
-from lakebackup.store.manifest import get_whole, read_part
+from lakebackup.store.manifest import get_verified, read_part
 
 ADDED = "added STRING"
 # With many more rows in a file, readers can skip less; with many fewer, they open more files.
@@ -47,7 +47,7 @@ class FrameWriter:
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for added in self.write(self.source(batches) if self.source else batches):
             yield pa.RecordBatch.from_pydict({"added": [added]})
-        settle()
+        trim_worker()
 
     def write(self, rows: Iterable[pa.RecordBatch]) -> Iterator[str]:
         """Write rows, in any process. Returns a text for each file, which `commit` makes visible."""
@@ -114,7 +114,7 @@ class ListedRows(PerNumber):
         for path in self.paths[number]:
             for row in read_part(storage, path):
                 if row.format == LISTED[self.table]:
-                    data = pa.BufferReader(get_whole(storage, row.path, row.sha256))
+                    data = pa.BufferReader(get_verified(storage, row.path, row.sha256))
                     yield from pq.ParquetFile(data).iter_batches()
 
 
@@ -130,6 +130,6 @@ class TornListings(PerNumber):
         try:
             for row in read_part(storage, path):
                 if row.format in LISTED.values():
-                    get_whole(storage, row.path, row.sha256)
+                    get_verified(storage, row.path, row.sha256)
         except (NotFound, Damaged) as error:
             yield pa.RecordBatch.from_pydict({"path": [path], "problem": [error.message]})

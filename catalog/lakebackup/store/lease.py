@@ -282,7 +282,7 @@ def held_generation(storage: Storage, name: str) -> int | None:
     return _generation(current[0].path)
 
 
-def held(storage: Storage) -> list[tuple[str, int]]:
+def held_leases(storage: Storage) -> list[tuple[str, int]]:
     """Name and start (ms since 1970 UTC) of each lease that is held now."""
     names = filter(None, map(layout.decode_name, storage.folders(f"{layout.LEASES_FOLDER}/")))
     leases = [(name, _current(storage, name)) for name in names]

@@ -153,7 +153,7 @@ def get_sealed(storage: Storage, path: str) -> dict[str, Any]:
 
     Raises the same errors as `read_record`.
     """
-    sealed = working.get(storage, path)
+    sealed = working.read_latest(storage, path)
     body, seal = sealed[:-_SEAL_BYTES], _SEAL.fullmatch(sealed[-_SEAL_BYTES:])
     if not seal or hashlib.sha256(body).hexdigest().encode() != seal[1]:
         raise Damaged(f"{path}: its contents do not match the SHA-256 at its end.", hint=_RESTORE_HINT)
@@ -174,7 +174,7 @@ def get_sealed(storage: Storage, path: str) -> dict[str, Any]:
         raise Damaged(f"{path}: {error}.", hint=_RESTORE_HINT) from error
 
 
-def get_whole(storage: Storage, path: str, sha256: str) -> bytes:
+def get_verified(storage: Storage, path: str, sha256: str) -> bytes:
     """Read an object and check its SHA-256. Raises NotFound, and Damaged when the SHA-256 differs."""
     data = storage.get(path, length=MANY)
     if hashlib.sha256(data).hexdigest() != sha256:

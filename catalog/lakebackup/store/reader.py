@@ -17,7 +17,7 @@ from lakebackup.rows.base import State
 from lakebackup.rows.tables import TABLES
 from lakebackup.rules import layout
 from lakebackup.rules.suggestions import did_you_mean
-from lakebackup.sql_engine import FIRST, NO_BINDINGS, Asked, Bindings, EngineName, Relation, SqlEngine
+from lakebackup.sql_engine import FIRST, NO_BINDINGS, Bindings, EngineName, RecordedQuery, Relation, SqlEngine
 from lakebackup.sql_engine.delta.dataset import rows_of
 from lakebackup.sql_engine.duck import DuckEngine, view_columns
 from lakebackup.sql_engine.failures import task_errors
@@ -78,7 +78,7 @@ class Catalog:
 
 
 class CatalogReader(Catalog):
-    """Runs queries over the catalog's Delta tables, on DuckDB; see `on` for Spark.
+    """Runs queries over the catalog's Delta tables, on DuckDB; see `with_spark` for Spark.
 
     A table has the version that it had when it was first read here, or at the instant `as_of` (us since
     1970). `versions`: the versions of some tables, from `pinned` of another reader, to read the same as that
@@ -106,7 +106,7 @@ class CatalogReader(Catalog):
         if spark is not None:
             self._engine = SparkEngine(spark, self.catalog_uri, as_of=as_of, opened=self._duck.open)
 
-    def on(self, spark: SparkSession) -> CatalogReader:
+    def with_spark(self, spark: SparkSession) -> CatalogReader:
         """A reader of the same catalog and versions, whose statements run on Spark.
 
         A person's SELECT (`select`) still runs on DuckDB. Names that stand for other rows in this reader do
@@ -163,7 +163,7 @@ class CatalogReader(Catalog):
         return self._engine.batches(name, self._bindings, **parameters)
 
     def frame(self, name: str, **parameters: Any) -> DataFrame:
-        """Like `query`, but returns Spark's DataFrame. Only for a reader that `on` returned."""
+        """Like `query`, but returns Spark's DataFrame. Only for a reader that `with_spark` returned."""
         frame: DataFrame = self._engine.query(name, self._bindings, **parameters)
         return frame
 
@@ -171,7 +171,7 @@ class CatalogReader(Catalog):
         """The rows of a statement that returns few, each as column name -> value."""
         return self._engine.rows(name, self._bindings, **parameters)
 
-    def one(self, name: str, **parameters: Any) -> dict[str, Any] | None:
+    def first_row(self, name: str, **parameters: Any) -> dict[str, Any] | None:
         """The first row of a statement, or None when it returns none."""
         return next(iter(self.rows(name, **parameters)), None)
 
@@ -204,7 +204,7 @@ class CatalogReader(Catalog):
         UsageProblem when several ids match.
         """
         if beginning == LATEST:
-            newest = self.one("newest_id", source=source)
+            newest = self.first_row("newest_id", source=source)
             if newest is None:
                 raise NotFound("No backup can be restored.", hint="`lakebackup list` shows all.")
             return str(newest["backup_id"])
@@ -228,12 +228,12 @@ class CatalogReader(Catalog):
 
     def relations(self) -> Mapping[str, Sequence[str]]:
         """The views that a person's SELECT may read, with their columns."""
-        return view_columns(now=self._as_of is not None)
+        return view_columns(with_now_views=self._as_of is not None)
 
     @property
-    def asked(self) -> list[Asked]:
+    def queries(self) -> list[RecordedQuery]:
         """The statements that this reader has run so far, in order."""
-        return self._engine.asked
+        return self._engine.queries
 
     def versions(self) -> dict[str, int]:
         """The Delta version of each table as this reader sees it, without tables created after `as_of`."""
@@ -246,7 +246,7 @@ class CatalogReader(Catalog):
 
     def tables_behind(self) -> list[str]:
         """Tables that lost commits: they are behind the versions that the newest backup recorded."""
-        return self._duck.behind()
+        return self._duck.tables_behind()
 
     def count(self, *tables: str) -> int:
         """The number of rows in some tables, also rows that are no longer live. Reads only their logs."""

@@ -24,7 +24,7 @@ from lakebackup.rules import layout
 from lakebackup.rules.stored_json import NO_JSON
 from lakebackup.sql_engine.worker import PerNumber, in_chunks
 from lakebackup.storage import Storage, open_storage, working
-from lakebackup.store.manifest import from_json, get_whole, mark, read_record, write_record
+from lakebackup.store.manifest import from_json, get_verified, mark, read_record, write_record
 from lakebackup.store.plan_file import PlanFile
 from lakebackup.store.reader import CatalogReader
 
@@ -158,7 +158,7 @@ def finish(storage: Storage, prune_id: str) -> None:
 
 def read_removals(storage: Storage, chunk: Chunk) -> list[Removal]:
     """All rows of a chunk. Raises NotFound, Damaged (its SHA-256 differs)."""
-    data = get_whole(storage, chunk.path, chunk.sha256)
+    data = get_verified(storage, chunk.path, chunk.sha256)
     return [from_json(Removal, line) for line in data.splitlines()]
 
 
@@ -167,12 +167,12 @@ def removals_schema() -> pa.Schema:
     return pa.schema([field for field in ARROW_SCHEMAS["removals"] if field.name not in _OF_PRUNE])
 
 
-def write_removals(storage: Storage, prune_id: str, at: int, file: PlanFile) -> tuple[Chunk, ...]:
-    """Write planned removals as the chunks of a prune, in their order; `at` in us.
+def write_removals(storage: Storage, prune_id: str, time_us: int, file: PlanFile) -> tuple[Chunk, ...]:
+    """Write planned removals as the chunks of a prune, in their order; `time_us` in us.
 
     Memory holds the rows of one chunk at a time. Raises EnvironmentProblem.
     """
-    chunks, columns = [], {"prune_id": prune_id, "at": at}
+    chunks, columns = [], {"prune_id": prune_id, "at": time_us}
     encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
     for number, rows in enumerate(in_chunks(file.batches(), removals_schema(), CHUNK_ROWS)):
         data = "".join(f"{encode({**columns, **row})}\n" for row in rows.to_pylist()).encode()

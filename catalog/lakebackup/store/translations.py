@@ -141,7 +141,7 @@ def _positions(table: pa.Table) -> Rows:
 
 
 def _read(storage: Storage, path: str) -> pa.Table:
-    data = pa.BufferReader(working.get(storage, path))
+    data = pa.BufferReader(working.read_latest(storage, path))
     try:
         table = pq.read_table(data, page_checksum_verification=True)
         if not table.schema.equals(ARROW_SCHEMAS[_TABLE]):

@@ -62,7 +62,7 @@ class Claim:
     is_named: bool = False
 
     @property
-    def stored(self) -> Any:
+    def stored_value(self) -> Any:
         """The value in the form in which an approval stores it."""
         return json.loads(json.dumps(dict(self.value)))
 
@@ -85,7 +85,7 @@ class Approvals:
 
     def allows(self, claim: Claim) -> bool:
         """Whether the claim counts here."""
-        return claim.is_named or _covers(self.value(claim), claim.stored)
+        return claim.is_named or _covers(self.value(claim), claim.stored_value)
 
     def refusal(self, claim: Claim) -> Unapproved | None:
         """An error that says why the claim does not count here, or None when it does."""
@@ -107,7 +107,7 @@ class Approvals:
 
     def approve(self, claims: Iterable[Claim]) -> None:
         """Record that claims count here. Raises EnvironmentProblem when the record cannot be stored."""
-        new = [claim for claim in claims if self.value(claim) != claim.stored]
+        new = [claim for claim in claims if self.value(claim) != claim.stored_value]
         if not new:
             return
         if self._path is None:
@@ -118,7 +118,7 @@ class Approvals:
         with _locked(self._path):
             approved = self._read()
             for claim in new:
-                approved.setdefault(claim.kind, {})[claim.name] = claim.stored
+                approved.setdefault(claim.kind, {})[claim.name] = claim.stored_value
             _replace(self._path, {"catalog": self._catalog, "approved": approved})
         self._approved = approved
 

@@ -147,13 +147,13 @@ class CatalogWriter(Catalog):
         with self._lease():
             pass
 
-    def commit_backup(self, storage: Storage, manifest: Manifest, *, held: Lease | None) -> None:
+    def commit_backup(self, storage: Storage, manifest: Manifest, *, source_lease: Lease | None) -> None:
         """Publish a backup whose manifest and parts are in `storage`. Repeating it adds nothing.
 
-        `held` is the lease on the backup's source. Without it another run may take the objects for those of a
-        dead run and delete them. The lease is renewed just before the backup exists, since the steps before
-        may take long. Raises Busy (that lease was lost, or another process has the catalog's) and
-        UsageProblem (a row is invalid).
+        `source_lease` is the lease on the backup's source. Without it another run may take the objects for
+        those of a dead run and delete them. The lease is renewed just before the backup exists, since the
+        steps before may take long. Raises Busy (that lease was lost, or another process has the catalog's)
+        and UsageProblem (a row is invalid).
         """
         backup = manifest.backup
         with self._lease() as lease:
@@ -166,8 +166,8 @@ class CatalogWriter(Catalog):
                     for table_rows in rows_by_table
                 ),
             )
-            if held:
-                held.renew()
+            if source_lease:
+                source_lease.renew()
             lease.renew()
             append(self._storage, "backups", [backup], backup.backup_id)
 
@@ -223,14 +223,15 @@ class CatalogWriter(Catalog):
                 commit(self._storage, table, files, f"{transaction}-{table}")
 
     def append_read(
-        self, table: str, source: PerNumber, tasks: int, transaction: str, *, here: bool | None = None
+        self, table: str, source: PerNumber, tasks: int, transaction: str, *, in_process: bool | None = None
     ) -> None:
         """Append the rows that `source` returns for each task number, only once for each `transaction`.
 
-        `here`: whether this process does the work, without Spark. By default it does a single task's work.
+        `in_this_process`: whether this process does the work, without Spark. By default it does a single
+        task's work.
         """
         settings = settings_of(f"{self.catalog_uri}/{table}")
-        added = self._write_tasks(table, source, tasks, settings, in_this_process=here)
+        added = self._write_tasks(table, source, tasks, settings, in_this_process=in_process)
         with self._lease():
             commit(self._storage, table, added, transaction)
 

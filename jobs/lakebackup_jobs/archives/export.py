@@ -78,24 +78,24 @@ class Chain:
         ]
 
 
-def chain_of(reader: CatalogReader, what: str | None, to_ts: int | None = None) -> Chain:
+def chain_of(reader: CatalogReader, source_or_backup: str | None, to_ts: int | None = None) -> Chain:
     """Return the chain of a backup, or of a source's newest backup that ended by `to_ts` (ms).
 
     Raises NotFound, UsageProblem (several sources), Refused (the backup cannot be restored, ended after
     `to_ts`, or has files of another format).
     """
     # This query pins the reader to the current tables, so that a later prune is detected.
-    reader.one("latest_prune", source=what)
+    reader.first_row("latest_prune", source=source_or_backup)
     sources = sorted({row["source"] for row in reader.rows("every_backup")})
-    if what is None and len(sources) > 1:
+    if source_or_backup is None and len(sources) > 1:
         raise UsageProblem(
             f"The catalog holds several sources: {', '.join(sources)}.", hint="Name one of them."
         )
-    if what is None or what in sources:
+    if source_or_backup is None or source_or_backup in sources:
         if not sources:
             raise NotFound("The catalog holds no backup.", hint=_NO_BACKUP_HINT)
-        source = what or sources[0]
-        target = reader.one("archive_target", source=source, to_ts=to_ts)
+        source = source_or_backup or sources[0]
+        target = reader.first_row("archive_target", source=source, to_ts=to_ts)
         if target is None:
             when = "" if to_ts is None else f" that ended by {format_ts(to_ts)}"
             raise NotFound(
@@ -104,7 +104,7 @@ def chain_of(reader: CatalogReader, what: str | None, to_ts: int | None = None) 
             )
         backup_id = str(target["backup_id"])
     else:
-        backup_id = reader.resolve_backup(what)
+        backup_id = reader.resolve_backup(source_or_backup)
     backups = tuple(reader.rows("archive_path", backup_id=backup_id))
     if backups[-1]["state"] != "complete" or not backups[-1]["intact"]:
         raise Refused(
@@ -161,12 +161,12 @@ def run(
     return work.timed({**summary, **totals})
 
 
-def select_buckets(wanted: Sequence[str], existing: Sequence[str]) -> list[str]:
+def select_buckets(requested: Sequence[str], existing: Sequence[str]) -> list[str]:
     """Return the requested buckets, or all if none is requested. Raises NotFound."""
-    unknown = sorted(set(wanted) - set(existing))
+    unknown = sorted(set(requested) - set(existing))
     if unknown:
         raise NotFound(f"There is no bucket {', '.join(unknown)}.", hint=f"There is {', '.join(existing)}.")
-    return [name for name in existing if not wanted or name in wanted]
+    return [name for name in existing if not requested or name in requested]
 
 
 class _ImportedExport:

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from lakebackup.errors import Damaged, NotFound, UsageProblem
 from lakebackup.formats.archives import chain, tree
 from lakebackup.formats.archives.chain import ArchiveFile, PlannedBackup
-from lakebackup.formats.archives.tree import Found
+from lakebackup.formats.archives.tree import ArchiveBackup
 from lakebackup.requests import RunRequest
 from lakebackup.rows.base import ARCHIVE
 from lakebackup.rules import layout
@@ -75,15 +75,15 @@ def run(
     with work.running("import", ARCHIVE) as lease:
         work.writer().prepare()
         plans = _plan(source, work.destination, archive_backups, archive_files, folder, work.reader())
-        new_plans = [plan for plan in plans if not plan.known]
+        new_plans = [plan for plan in plans if not plan.in_catalog]
         for plan in plans:
-            if plan.known:  # a run may have died between the catalog's rows and the marker
+            if plan.in_catalog:  # a run may have died between the catalog's rows and the marker
                 mark_complete(work, plan.backup.backup_id)
         for plan in new_plans:
             _copy(work, folder, plan)
             lease.renew()
             publish(work, _manifest(work.storage, plan), lease)
-            reporter.note(f"{plan.backup.backup_id}: {plan.found.folder or 'the archive'}")
+            reporter.note(f"{plan.backup.backup_id}: {plan.archive_backup.folder or 'the archive'}")
         if new_plans:
             detail = {"folder": request.folder, "backups": [plan.backup.backup_id for plan in new_plans]}
             work.writer().append_audit(audit_entry("archive import", source, detail))
@@ -115,7 +115,7 @@ def _destination_id(storage: Storage) -> str:
 
 
 def _check(
-    cluster: Cluster | None, folder: Storage, archive_backups: Sequence[Found], reporter: Reporter
+    cluster: Cluster | None, folder: Storage, archive_backups: Sequence[ArchiveBackup], reporter: Reporter
 ) -> dict[str, ArchiveFile]:
     """Check every file of the archive, the data files in tasks, and return the files by path."""
     data = [stat for archive_backup in archive_backups for stat in archive_backup.data]
@@ -136,7 +136,7 @@ def _check(
 def _plan(
     source: str,
     destination: str,
-    archive_backups: Sequence[Found],
+    archive_backups: Sequence[ArchiveBackup],
     archive_files: Mapping[str, ArchiveFile],
     folder: Storage,
     reader: CatalogReader | None,
@@ -170,16 +170,16 @@ def _manifest(storage: Storage, plan: PlannedBackup) -> sidecar.Manifest:
 
 
 def _summary(source: str, plans: Sequence[PlannedBackup]) -> dict[str, Any]:
-    new = [plan.backup for plan in plans if not plan.known]
+    new = [plan.backup for plan in plans if not plan.in_catalog]
     counts = {name: sum(getattr(backup, name) for backup in new) for name in ("files", "bytes", "entries")}
     backups = [
         {
             "backup_id": p.backup.backup_id,
-            "folder": p.found.folder,
+            "folder": p.archive_backup.folder,
             **{name: getattr(p.backup, name) for name in ("kind", "level", "parent", "end_ts")},
-            "buckets": ", ".join(p.found.buckets),
+            "buckets": ", ".join(p.archive_backup.buckets),
             **{name: getattr(p.backup, name) for name in ("files", "bytes", "entries")},
-            "known": p.known,
+            "known": p.in_catalog,
         }
         for p in plans
     ]

@@ -191,10 +191,10 @@ def _write_on_spark(spark: SparkSession, read_job: ReadJob, write_job: Documents
     try:
         with task_errors():
             newest = spark.sql(load("queries", "archive_newest"))
-            written = newest.sortWithinPartitions(*_ORDER).mapInArrow(write_job, DOCUMENTS).collect()
+            document_rows = newest.sortWithinPartitions(*_ORDER).mapInArrow(write_job, DOCUMENTS).collect()
     finally:
         spark.catalog.dropTempView("archive_mutations")
-    return [row.asDict() for row in written]
+    return [row.asDict() for row in document_rows]
 
 
 def _design(row: Mapping[str, Any], roots: Roots, staged: Staged) -> None:

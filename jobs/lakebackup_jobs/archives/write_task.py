@@ -75,15 +75,17 @@ class Rows:
     """Yields the records of data files as rows of cbb_msg, once, and counts what the format cannot store.
 
     `keyless`, `headers`: the number of records without a key, and with headers. `last`: the last sequence
-    number of each vbucket. `tell` gets the records and bytes of each file that is done.
+    number of each vbucket. `on_file` gets the records and bytes of each file that is done.
     """
 
-    def __init__(self, files: Iterable[StoredFile], roots: Roots, tell: Callable[[int, int], None]) -> None:
-        self._files, self._roots, self._on_file = files, roots, tell
+    def __init__(
+        self, files: Iterable[StoredFile], roots: Roots, on_file: Callable[[int, int], None]
+    ) -> None:
+        self._files, self._roots, self._on_file = files, roots, on_file
         self.keyless = self.headers = 0
         self.last: dict[int, int] = {}
 
-    def __iter__(self) -> Iterator[cbb.Written]:
+    def __iter__(self) -> Iterator[cbb.NewRow]:
         for file in self._files:
             for block in open_verified(self._roots, file):
                 self.headers += int((block.rows[:, HEADER_COUNT] > 0).sum())

@@ -59,8 +59,8 @@ class Group(PlainHelp, TyperGroup):
         super().__init__(**{"rich_markup_mode": None, **attributes})
         self.panels = panels
         modules = {name: module for panel in panels.values() for name, module in panel.items()}
-        self.made = Commands(modules, unshown)
-        self.commands = self.made  # type: ignore[assignment]  # typer only reads it
+        self.commands_by_name = Commands(modules, unshown)
+        self.commands = self.commands_by_name  # type: ignore[assignment]  # typer only reads it
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if not args and not ctx.resilient_parsing:
@@ -70,11 +70,15 @@ class Group(PlainHelp, TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         word = args[0]
-        if word in self.made or word.startswith("-"):
+        if word in self.commands_by_name or word.startswith("-"):
             return super().resolve_command(ctx, args)
 
         names = [name for panel in self.panels.values() for name in panel]
-        groups = {name: group.made for name in names if isinstance(group := self.made.find(name), Group)}
+        groups = {
+            name: group.commands_by_name
+            for name in names
+            if isinstance(group := self.commands_by_name.find(name), Group)
+        }
         raise unknown_command(word, ctx.command_path, names, groups)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
@@ -83,7 +87,7 @@ class Group(PlainHelp, TyperGroup):
 
     def format_commands(self, _ctx: Any, formatter: Any) -> None:
         rows = [
-            (title, (name, (self.made.find(name).help or "").partition("\n\n")[0]))
+            (title, (name, (self.commands_by_name.find(name).help or "").partition("\n\n")[0]))
             for title, panel in self.panels.items()
             for name in panel
         ]

@@ -36,7 +36,7 @@ class AuditedCall(Protocol):
     @property
     def settings(self) -> Settings: ...
     @property
-    def where(self) -> Any: ...
+    def repository(self) -> Any: ...
     def warn(self, text: str) -> None: ...
 
 
@@ -67,7 +67,7 @@ def _append(call: AuditedCall, verb: str, error: Exception | None) -> None:
     sources = (call.outcome.get("source"), getattr(call.job_request, "source", None), call.own.get("source"))
     append_outcome(
         call.settings,
-        call.where,
+        call.repository,
         verb,
         next(filter(None, sources), None),
         request=call.job_request,

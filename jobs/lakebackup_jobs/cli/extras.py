@@ -12,7 +12,7 @@ _EXTRAS = {
     **dict.fromkeys(("boto3", "botocore", "s3transfer"), "s3"),
     **dict.fromkeys(("fastapi", "uvicorn", "starlette"), "server"),
 }
-_BRINGS = {
+_CONTENTS = {
     "spark": "Spark",
     "kafka": "the client of Kafka with its formats",
     "s3": "the client of S3",
@@ -30,6 +30,6 @@ def missing(error: ModuleNotFoundError) -> EnvironmentProblem | None:
     if extra is None:
         return None
     return EnvironmentProblem(
-        f"{library} is not installed: this command needs {_BRINGS[extra]}.",
+        f"{library} is not installed: this command needs {_CONTENTS[extra]}.",
         hint=f"pip install 'lakebackup[{extra}]', or 'lakebackup[all]' for every command.",
     )

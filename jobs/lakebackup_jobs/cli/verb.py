@@ -77,27 +77,28 @@ class Call:
     """One call of a verb.
 
     `flags`: the values of the shared flags, by name. `own`: the values of the verb's own flags, by parameter.
-    `given`: the spellings of its own flags, and the names of its arguments, that the user gave. `session`:
-    the caller's Spark session, if any. `command`: the verb with its group, such as `backup topics`.
+    `given_names`: the spellings of its own flags, and the names of its arguments, that the user gave.
+    `session`: the caller's Spark session, if any. `command`: the verb with its group, such as `backup
+    topics`.
     """
 
     def __init__(
         self,
-        taken: Sequence[options.Flag],
+        shared_flags: Sequence[options.Flag],
         flags: Mapping[str, Any],
         own: Mapping[str, Any],
-        given: Sequence[str],
+        given_names: Sequence[str],
         session: SparkSession | None,
         stack: ExitStack,
         command: str = "",
     ) -> None:
-        self.flags, self.own, self.given, self.session = flags, own, given, session
+        self.flags, self.own, self.given_names, self.session = flags, own, given_names, session
         self.command = command
         self.json: bool = flags["json"]
         self.wide: bool = flags["wide"]
         self.explain: bool = flags.get("explain", False)
         self.dry_run: bool = self.explain or flags.get("dry_run", False)
-        self._shared_flags, self._stack, self._overrides = taken, stack, dict[str, Any]()
+        self._shared_flags, self._stack, self._overrides = shared_flags, stack, dict[str, Any]()
         #: Whether a message to `[notify]` reports the end of the verb, and the result so far.
         self.notifies, self.outcome = False, dict[str, Any]()
         #: The last request that `request` returned.
@@ -131,7 +132,7 @@ class Call:
         return settings
 
     @property
-    def where(self) -> str:
+    def repository(self) -> str:
         """The URI of the repository. Raises UsageProblem when none is given, or when it names a file."""
         repository = required(
             self.settings.repo,
@@ -145,9 +146,9 @@ class Call:
         return repository
 
     @property
-    def places(self) -> tuple[str, str | None]:
+    def repository_and_catalog(self) -> tuple[str, str | None]:
         """The URIs of the repository and the catalog; None when the catalog is in the repository."""
-        return self.where, self.settings.catalog
+        return self.repository, self.settings.catalog
 
     @property
     def kafka(self) -> Properties:
@@ -184,7 +185,7 @@ class Call:
         """The values of shared flags and settings, under the names of the requests' fields."""
         settings, flags = self.settings, self.flags
         values: dict[str, Any] = {
-            "destination": self.where,
+            "destination": self.repository,
             "catalog": settings.catalog,
             "dry_run": self.dry_run,
             "keys_file": settings.log.keys_file,
@@ -324,7 +325,7 @@ class Call:
 
     def connection(self, **arguments: Any) -> Connection:
         """A connection to the backups, with the catalog as of --as-of. `arguments`: see `Connection`."""
-        self.where  # noqa: B018 - says which flag is missing
+        self.repository  # noqa: B018 - says which flag is missing
         return Connection(self.settings, as_of=self.as_of, warn=self.warn, **arguments)
 
     def reader(self) -> CatalogReader:
@@ -447,7 +448,7 @@ class Verb:
 
     name: str
     function: Callable[..., Any]
-    taken: Sequence[options.Flag]
+    shared_flags: Sequence[options.Flag]
     waits: str
 
     @property
@@ -489,7 +490,7 @@ class Verb:
         """The function that typer calls. Its signature has the verb's own flags, then the shared ones."""
 
         def run(context: typer.Context, **values: Any) -> Any:
-            shared = {flag.name: values.pop(flag.name) for flag in self.taken}
+            shared = {flag.name: values.pop(flag.name) for flag in self.shared_flags}
             spellings = {option.name: option.opts[0].strip("-") for option in context.command.params}
             given_names = [
                 spellings[parameter.name]
@@ -498,7 +499,7 @@ class Verb:
             ]
             with ExitStack() as stack:
                 path = context.command_path.partition(" ")[2]
-                call = Call(self.taken, shared, values, given_names, context.obj, stack, path)
+                call = Call(self.shared_flags, shared, values, given_names, context.obj, stack, path)
                 for name, value in values.items():
                     if isinstance(value, LocalTime):
                         values[name] = in_policy_zone(call, f"--{spellings[name]}", value)
@@ -508,7 +509,7 @@ class Verb:
 
         _, *own_parameters = signature(self.function, eval_str=True).parameters.values()
         context = Parameter("context", Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
-        parameters = [context, *own_parameters, *(flag.parameter for flag in self.taken)]
+        parameters = [context, *own_parameters, *(flag.parameter for flag in self.shared_flags)]
         run.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
         run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
         run.__doc__ = self.help

@@ -30,14 +30,14 @@ TOPICS = {"orders": 4, "payments": 2}
 RECORDS = 50_000
 GROUP = "billing"
 DAY_MS = 86_400_000
-out = Console(highlight=False)
+console = Console(highlight=False)
 
 
 def main() -> int:
     """Run the demo. Returns 0 when every restored record is identical to the lost one."""
     with tempfile.TemporaryDirectory(prefix="lakebackup-demo-") as name:
         folder = Path(name)
-        say("Starting Apache Kafka (one node, loopback) and Spark (this machine) ...")
+        print_step("Starting Apache Kafka (one node, loopback) and Spark (this machine) ...")
         with Broker(folder / "kafka") as broker:
             return _DemoRun(broker.bootstrap, folder / "backups").run()
 
@@ -47,19 +47,19 @@ class _DemoRun:
         self.servers, self.backups = servers, backups
         self.spark = spark_session(app="lakebackup-demo")
         self.random = random.Random(7)  # noqa: S311 - every run writes the same records
-        self.now = time.time_ns() // 1_000_000
+        self.clock_ms = time.time_ns() // 1_000_000
 
     def run(self) -> int:
         backup = "backup topics orders payments", "--bootstrap-server", self.servers, "--repo", self.backups
         repo_and_target = "--repo", self.backups, "--to", f"kafka://{self.servers}"
-        say(f"Writing {RECORDS:,} records to each of {', '.join(TOPICS)} ...")
+        print_step(f"Writing {RECORDS:,} records to each of {', '.join(TOPICS)} ...")
         self._create()
         for topic in TOPICS:
-            self._produce(topic, RECORDS, self.now - 3 * DAY_MS)
+            self._produce(topic, RECORDS, self.clock_ms - 3 * DAY_MS)
         self._lakebackup(*backup)
-        say("Business goes on: 5,000 more records, then the next backup reads only those.")
+        print_step("Business goes on: 5,000 more records, then the next backup reads only those.")
         for topic in TOPICS:
-            self._produce(topic, 5_000, self.now - DAY_MS)
+            self._produce(topic, 5_000, self.clock_ms - DAY_MS)
         self._commit()
         self._lakebackup(*backup)
         self._lakebackup("list", "--repo", self.backups)
@@ -72,9 +72,9 @@ class _DemoRun:
 
         rows_before = {topic: self._read_rows(topic) for topic in TOPICS}
         next_records = self._next_records()
-        say(f"Disaster: both topics are deleted, and with them the offsets of the group {GROUP}.")
+        print_step(f"Disaster: both topics are deleted, and with them the offsets of the group {GROUP}.")
         self._delete()
-        say("What would a restore do? The dry run shows the SELECT that chooses the files.")
+        print_step("What would a restore do? The dry run shows the SELECT that chooses the files.")
         self._lakebackup("restore topics orders payments", *repo_and_target, "--dry-run")
         self._lakebackup("restore topics orders payments", *repo_and_target)
         is_identical = all(
@@ -84,24 +84,24 @@ class _DemoRun:
         group_continues = self._next_records() == next_records
         is_identical &= group_continues
         verdict = "[green]at the same record[/]" if group_continues else "[red]SOMEWHERE ELSE[/]"
-        out.print(f"group {GROUP} goes on {verdict} in every partition of orders")
+        console.print(f"group {GROUP} goes on {verdict} in every partition of orders")
 
-        moment = self.now - 2 * DAY_MS
-        say(f"And as it was two days ago, at {format_ts(moment)}, under another name:")
+        moment = self.clock_ms - 2 * DAY_MS
+        print_step(f"And as it was two days ago, at {format_ts(moment)}, under another name:")
         options = "--map", "orders=orders-then", "--to-time", format_ts(moment)
         self._lakebackup("restore topics orders", *repo_and_target, *options)
         expected = {p: [row for row in rows if row[3] <= moment] for p, rows in rows_before["orders"].items()}
         is_identical &= self._compare("orders-then", expected, self._read_rows("orders-then"))
         self._lakebackup("verify", "--repo", self.backups, "--decode")
-        say("Everything is as it was." if is_identical else "THE RESTORED TOPICS DIFFER.")
+        print_step("Everything is as it was." if is_identical else "THE RESTORED TOPICS DIFFER.")
         return 0 if is_identical else 1
 
     def _lakebackup(self, verb: str, *arguments: str | Path) -> None:
         words = [*verb.split(), *(str(argument) for argument in arguments)]
-        out.print(f"\n[bold green]$[/] lakebackup {shlex.join(words)}", soft_wrap=True)
+        console.print(f"\n[bold green]$[/] lakebackup {shlex.join(words)}", soft_wrap=True)
         start_s = time.monotonic()
         code = lakebackup(words, spark=self.spark)
-        out.print(f"[dim]({time.monotonic() - start_s:.1f} s, exit code {code})[/]")
+        console.print(f"[dim]({time.monotonic() - start_s:.1f} s, exit code {code})[/]")
         if code:
             sys.exit(code)
 
@@ -195,12 +195,12 @@ class _DemoRun:
         is_identical = lost == restored
         count = sum(map(len, restored.values()))
         verdict = "[green]identical[/]" if is_identical else "[red]DIFFERENT[/]"
-        out.print(f"{topic}: {count:,} records in {len(restored)} partitions, {verdict} to what was lost")
+        console.print(f"{topic}: {count:,} records in {len(restored)} partitions, {verdict} to what was lost")
         return is_identical
 
 
-def say(text: str) -> None:
-    out.print(f"\n[bold]{text}[/]")
+def print_step(text: str) -> None:
+    console.print(f"\n[bold]{text}[/]")
 
 
 if __name__ == "__main__":

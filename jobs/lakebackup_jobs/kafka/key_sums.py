@@ -47,7 +47,7 @@ def intact(sealed: bytes, number: int, sha256: str) -> bool:
     return len(crc) == 4 and zlib.crc32(block, start) == int.from_bytes(crc, "little")
 
 
-def whole(sealed: bytes, sha256: str) -> bool:
+def is_undamaged(sealed: bytes, sha256: str) -> bool:
     """Whether `sealed` is the undamaged filter of the data file with this SHA-256."""
     try:
         return seal(words_of(sealed), sha256) == sealed

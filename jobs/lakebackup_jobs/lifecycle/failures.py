@@ -35,7 +35,7 @@ class FailingWork(Protocol):
 
     def reader(self) -> CatalogReader: ...
     def existing(self) -> CatalogReader | None: ...
-    def writer(self, *, here: bool = False) -> CatalogWriter: ...
+    def writer(self, *, in_process: bool = False) -> CatalogWriter: ...
 
 
 @contextmanager
@@ -132,6 +132,6 @@ def _append(
         actor=holder(),
         **outcome,
     )
-    writer = work.writer(here=True)
+    writer = work.writer(in_process=True)
     writer.migrate()
     writer.append([row], wait_s=_WAIT_S)

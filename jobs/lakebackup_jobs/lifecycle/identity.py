@@ -34,11 +34,11 @@ def micros(instant: datetime) -> int:
 
 
 def audit_entry(
-    action: str, subject: str, detail: object, *, at: int | None = None, outcome: str | None = None
+    action: str, subject: str, detail: object, *, time_us: int | None = None, outcome: str | None = None
 ) -> Audit:
-    """An entry of the audit log for an action of this process. `at`: us since 1970 UTC; None: now."""
+    """An entry of the audit log for an action of this process. `time_us`: us since 1970 UTC; None: now."""
     return Audit(
-        at=time.time_ns() // 1000 if at is None else at,
+        at=time.time_ns() // 1000 if time_us is None else time_us,
         actor=holder(),
         action=action,
         subject=subject,

@@ -26,8 +26,9 @@ def parts_of(work: Workspace, draft: Draft, level: int = 0, parent: Parent | Non
     }
 
 
-def run_tasks(workspace: Workspace, job: PartTask, tasks: range, *, at_once: int | None = None) -> Totals:
-    """Run tasks on the workspace's runner, at most `at_once` in parallel. Returns the totals of their files.
+def run_tasks(workspace: Workspace, job: PartTask, tasks: range, *, max_tasks: int | None = None) -> Totals:
+    """Run tasks on the workspace's runner, at most `max_tasks` in parallel. Returns the totals of their
+    files.
 
     Raises the first error that a task reported.
     """
@@ -37,7 +38,7 @@ def run_tasks(workspace: Workspace, job: PartTask, tasks: range, *, at_once: int
     with workspace.task_progress(job.folder).watched(reporter.update, reporter.warning):
         cluster = workspace.task_cluster
         processors = os.cpu_count() or 1
-        limit = at_once if cluster else min(at_once or processors, processors)
+        limit = max_tasks if cluster else min(max_tasks or processors, processors)
         sums.add(run_all(job, tasks, cluster, limit))
     reporter.update(sums.entries, sums.bytes)
     return sums

@@ -16,7 +16,7 @@ from lakebackup_jobs.runtime.session import spark_session
 T = TypeVar("T")
 
 
-class Asked(Protocol):
+class EngineOptions(Protocol):
     """The options of a request that choose the engine. `remote`: the Spark Connect server to use."""
 
     @property
@@ -27,7 +27,7 @@ class Asked(Protocol):
 
 def planned(
     reader: CatalogReader,
-    asked: Asked,
+    request: EngineOptions,
     spark: SparkSession | None,
     reporter: Reporter,
     plan: Callable[[CatalogReader], T],
@@ -41,16 +41,16 @@ def planned(
     def on_spark() -> T:
         if spark is None:
             reporter.wait("starting Spark")
-        session = spark or spark_session(remote=asked.remote)
+        session = spark or spark_session(remote=request.remote)
         reporter.wait("planning")
-        return plan(reader.on(session))
+        return plan(reader.with_spark(session))
 
-    if asked.engine == "spark":
+    if request.engine == "spark":
         return on_spark()
     try:
         return plan(reader)
     except TooLarge as full:
-        if asked.engine == "duckdb":
+        if request.engine == "duckdb":
             raise
         reporter.note(f"planning on Spark: {full.message}")
         return on_spark()

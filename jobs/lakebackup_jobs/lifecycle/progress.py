@@ -53,7 +53,7 @@ class ReporterOptions(TypedDict, total=False):
 
 
 class Reporter:
-    """The reports of a run, for pipes and logs: results go to `out`, warnings to `err`. If the work takes
+    """The reports of a run, for pipes and logs: results go to `stream`, warnings to `err`. If the work takes
     long, a line of progress goes to `err` every minute.
 
     Use it in a `with` block. Every count is a total so far, not a step. `wide`: results are shown in full.
@@ -63,33 +63,33 @@ class Reporter:
 
     def __init__(
         self,
-        out: TextIO,
+        stream: TextIO,
         err: TextIO,
         *,
         wide: bool = False,
         printer: ResultPrinter | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._output, self._err, self._wide, self._clock = out, err, wide, clock
+        self._output, self._err, self._wide, self._clock = stream, err, wide, clock
         self._print_result = printer or print_result
         self._progress = ProgressText(clock)
         self._line_due = 0.0
         self._stack = ExitStack()
 
-    def wait(self, what: str) -> None:
+    def wait(self, reason: str) -> None:
         """Show what the run waits for, until there is progress or output. Costs next to nothing."""
 
     def start(
-        self, total: int | None, total_bytes: int | None, what: str = "", unit: str = "records"
+        self, total: int | None, total_bytes: int | None, title: str = "", unit: str = "records"
     ) -> None:
-        """Begin a stage of the work. `total` and `total_bytes`: None if unknown. `what`: its name. `unit`:
+        """Begin a stage of the work. `total` and `total_bytes`: None if unknown. `stage`: its name. `unit`:
         what is counted beside bytes, in the plural; "" if only bytes are counted."""
-        self._progress.start(total, total_bytes, what, unit)
+        self._progress.start(total, total_bytes, title, unit)
         self._line_due = self._clock() + _LINE_INTERVAL_S
 
-    def update(self, done: int, done_bytes: int) -> None:
+    def update(self, finished: int, done_bytes: int) -> None:
         """Report how much of the stage is done."""
-        self._progress.update(done, done_bytes)
+        self._progress.update(finished, done_bytes)
         self._write_due_line()
 
     def download(self, state: Download | None) -> None:
@@ -133,21 +133,21 @@ class Reporter:
 
 
 class JsonReporter(Reporter):
-    """Writes JSON lines to `out`, each an object with `event`; progress at most once a second."""
+    """Writes JSON lines to `stream`, each an object with `event`; progress at most once a second."""
 
-    def __init__(self, out: TextIO, err: TextIO) -> None:
-        super().__init__(out, err)
+    def __init__(self, stream: TextIO, err: TextIO) -> None:
+        super().__init__(stream, err)
         self._stage = self._download = _JsonStage({}, 0.0)
 
     def start(
-        self, total: int | None, total_bytes: int | None, what: str = "", unit: str = "records"
+        self, total: int | None, total_bytes: int | None, title: str = "", unit: str = "records"
     ) -> None:
-        stage = {"stage": what, "unit": unit, "total": total, "total_bytes": total_bytes}
+        stage = {"stage": title, "unit": unit, "total": total, "total_bytes": total_bytes}
         self._stage = _JsonStage(stage, self._clock())
         self._emit("start", stage)
 
-    def update(self, done: int, done_bytes: int) -> None:
-        self._emit_due(self._stage, done, done_bytes)
+    def update(self, finished: int, done_bytes: int) -> None:
+        self._emit_due(self._stage, finished, done_bytes)
 
     def download(self, state: Download | None) -> None:
         if state is not None:
@@ -196,36 +196,36 @@ class TerminalReporter(Reporter):
     """Shows the progress as a line on the terminal `err`, which Rich draws. Rich is loaded for the first
     stage, download or long wait."""
 
-    def __init__(self, out: TextIO, err: TextIO, **options: Unpack[ReporterOptions]) -> None:
-        super().__init__(out, err, **options)
+    def __init__(self, stream: TextIO, err: TextIO, **options: Unpack[ReporterOptions]) -> None:
+        super().__init__(stream, err, **options)
         self._lock = threading.RLock()
         self._rich_console: Console | None = None
         self._live: Live | None = None
         self._timer: threading.Timer | None = None
 
-    def wait(self, what: str) -> None:
+    def wait(self, reason: str) -> None:
         with self._lock:
-            self._progress.wait(what)
+            self._progress.wait(reason)
             if self._live is not None:
                 self._live.refresh()
                 return
             self._erase()
             if os.environ.get("TERM") != "dumb":
-                self._err.write(f"\x1b[2m{visible(what)} …\x1b[0m")
+                self._err.write(f"\x1b[2m{visible(reason)} …\x1b[0m")
                 self._err.flush()
             self._timer = threading.Timer(_PATIENCE_S, self._still_waits)
             self._timer.daemon = True
             self._timer.start()
 
     def start(
-        self, total: int | None, total_bytes: int | None, what: str = "", unit: str = "records"
+        self, total: int | None, total_bytes: int | None, title: str = "", unit: str = "records"
     ) -> None:
         with self._lock:
-            super().start(total, total_bytes, what, unit)
+            super().start(total, total_bytes, title, unit)
             self._draw()
 
-    def update(self, done: int, done_bytes: int) -> None:
-        self._progress.update(done, done_bytes)  # Rich redraws the line several times a second
+    def update(self, finished: int, done_bytes: int) -> None:
+        self._progress.update(finished, done_bytes)  # Rich redraws the line several times a second
 
     def download(self, state: Download | None) -> None:
         with self._lock:
@@ -307,27 +307,27 @@ def reporter(
     *,
     as_json: bool,
     wide: bool = False,
-    out: TextIO | None = None,
+    stream: TextIO | None = None,
     err: TextIO | None = None,
     printer: ResultPrinter | None = None,
 ) -> Reporter:
     """The right reporter for these streams (by default standard output and error). `printer`: see
     `Reporter`."""
-    out, err = out or sys.stdout, err or sys.stderr
+    stream, err = stream or sys.stdout, err or sys.stderr
     if as_json:
-        return JsonReporter(out, err)
-    return (TerminalReporter if err.isatty() else Reporter)(out, err, wide=wide, printer=printer)
+        return JsonReporter(stream, err)
+    return (TerminalReporter if err.isatty() else Reporter)(stream, err, wide=wide, printer=printer)
 
 
 @contextmanager
-def reader_may_leave(out: TextIO | None = None) -> Iterator[None]:
+def reader_may_leave(stream: TextIO | None = None) -> Iterator[None]:
     """End the block without an error when the reader of the output (by default standard output) is gone."""
-    out = out or sys.stdout
+    stream = stream or sys.stdout
     try:
         yield
     except BrokenPipeError:
         # Python flushes the stream again at its exit; this must not fail a second time.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), out.fileno())
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def event_line(event: str, values: Mapping[str, Any]) -> str:
@@ -340,7 +340,7 @@ def human_bytes(size: int) -> str:
     return decimal(size)
 
 
-def print_result(values: Mapping[str, Any], out: TextIO, screen: Screen | None = None) -> None:
+def print_result(values: Mapping[str, Any], stream: TextIO, screen: Screen | None = None) -> None:
     """Print a result as text: one line for each scalar, and a table for each list of mappings that fits the
     `screen`."""
     present_ms = time.time_ns() // 1_000_000 if screen and screen.width is not None else None
@@ -357,11 +357,11 @@ def print_result(values: Mapping[str, Any], out: TextIO, screen: Screen | None =
         elif value is not None and value != []:
             text = display(name, value)
             scalars.append([_label(name), screen.state(text) if screen and is_state(name) else text])
-    out.writelines(table_lines(scalars, widths_of(scalars)))
+    stream.writelines(table_lines(scalars, widths_of(scalars)))
     for title, rows in tables.items():
-        out.write(f"{title}\n")
+        stream.write(f"{title}\n")
         texts = [[display(key, cell, present_ms) for key, cell in row.items()] for row in rows]
-        out.writelines(table([*map(visible, rows[0])], texts, screen=screen))
+        stream.writelines(table([*map(visible, rows[0])], texts, screen=screen))
 
 
 # As ms, values from here on are beyond any calendar. They are ts of a timestamp oracle, with the ms in the
@@ -369,10 +369,10 @@ def print_result(values: Mapping[str, Any], out: TextIO, screen: Screen | None =
 _ORACLE = 1 << 48
 
 
-def display(name: str, value: Any, now: int | None = None) -> str:
+def display(name: str, value: Any, now_ms: int | None = None) -> str:
     """One value as visible text. The ending of its name determines the unit (`bytes`, `_ts` ms, `_at` µs,
-    `_s`). With `now` (ms), times are shown as ages."""
-    return visible(_display(name, value, now))
+    `_s`). With `now_ms` (ms), times are shown as ages."""
+    return visible(_display(name, value, now_ms))
 
 
 def _display(name: str, value: Any, present_ms: int | None = None) -> str:

@@ -53,7 +53,7 @@ class _Phase:
     unit: str = ""
     total: int | None = None
     total_bytes: int | None = None
-    done: int = 0
+    count: int = 0
     done_bytes: int = 0
     samples: tuple[tuple[float, int], ...] = ()
 
@@ -63,7 +63,7 @@ class _Phase:
 
     @property
     def amount(self) -> int:
-        return self.done_bytes if self.by_bytes else self.done
+        return self.done_bytes if self.by_bytes else self.count
 
     @property
     def total_amount(self) -> int | None:
@@ -71,40 +71,40 @@ class _Phase:
         total = self.total_bytes if self.by_bytes else self.total
         return total if total and total >= self.amount else None
 
-    def update(self, done: int, done_bytes: int, now: float) -> None:
-        self.done, self.done_bytes = done, done_bytes
-        recent = [sample for sample in self.samples if sample[0] >= now - RATE_WINDOW_S]
-        self.samples = (*recent, (now, self.amount)) if self.amount else ((now, 0),)
+    def update(self, count: int, done_bytes: int, now_s: float) -> None:
+        self.count, self.done_bytes = count, done_bytes
+        recent = [sample for sample in self.samples if sample[0] >= now_s - RATE_WINDOW_S]
+        self.samples = (*recent, (now_s, self.amount)) if self.amount else ((now_s, 0),)
 
-    def rate(self, now: float) -> float | None:
+    def rate(self, now_s: float) -> float | None:
         """The amount per second; None while it is not known, and when nothing was done for some time."""
         if not self.samples:
             return None
         (first_time, first_amount), (_, latest) = self.samples[0], self.samples[-1]
-        is_known = now - first_time >= _LEAST_RATE_S and latest > first_amount
-        return (latest - first_amount) / (now - first_time) if is_known else None
+        is_known = now_s - first_time >= _LEAST_RATE_S and latest > first_amount
+        return (latest - first_amount) / (now_s - first_time) if is_known else None
 
-    def parts(self, now: float) -> dict[str, str]:
+    def parts(self, now_s: float) -> dict[str, str]:
         """The parts of the line after the label, by name."""
         parts: dict[str, str] = {}
-        total, rate = self.total_amount, self.rate(now)
+        total, rate = self.total_amount, self.rate(now_s)
         if self.amount or total:
             parts["amount"] = self._bytes(total) if self.by_bytes else self._count(total)
         if total:
             parts["share"] = f"{100 * self.amount // total}%"
-        if self.by_bytes and self.unit and self.done:
-            parts["extra"] = self._count(self.total if self.total and self.total >= self.done else None)
+        if self.by_bytes and self.unit and self.count:
+            parts["extra"] = self._count(self.total if self.total and self.total >= self.count else None)
         elif not self.by_bytes and self.done_bytes:
             parts["extra"] = _size(self.done_bytes)
         if rate:
             parts["rate"] = f"{_size(round(rate))}/s" if self.by_bytes else f"{rate:,.0f} {self.unit}/s"
-        parts["elapsed"] = f"{duration(now - self.since)} elapsed"
+        parts["elapsed"] = f"{duration(now_s - self.since)} elapsed"
         if rate and total and total > self.amount:
             parts["left"] = f"{duration((total - self.amount) / rate)} left"
         return parts
 
     def _count(self, total: int | None) -> str:
-        return f"{self.done:,}{f' of {total:,}' if total else ''} {self.unit}"
+        return f"{self.count:,}{f' of {total:,}' if total else ''} {self.unit}"
 
     def _bytes(self, total: int | None) -> str:
         amount_text = _size(self.done_bytes)
@@ -128,22 +128,22 @@ class ProgressText:
         self._waiting: _Phase | None = None
         self._download: _Phase | None = None
 
-    def start(self, total: int | None, total_bytes: int | None, what: str, unit: str) -> None:
+    def start(self, total: int | None, total_bytes: int | None, stage: str, unit: str) -> None:
         """Begin a stage; see `Reporter.start`."""
-        label = " ".join(word for word in (_PHASES.get(what, what), _OBJECTS.get(unit, unit)) if word)
+        label = " ".join(word for word in (_PHASES.get(stage, stage), _OBJECTS.get(unit, unit)) if word)
         self._stage = _Phase(label, self._clock(), unit, total, total_bytes)
         self._waiting = None
 
-    def update(self, done: int, done_bytes: int) -> None:
+    def update(self, count: int, done_bytes: int) -> None:
         """Set how much of the stage is done. The first amount ends a wait."""
         if self._stage is not None:
-            self._stage.update(done, done_bytes, self._clock())
-            if done or done_bytes:
+            self._stage.update(count, done_bytes, self._clock())
+            if count or done_bytes:
                 self._waiting = None
 
-    def wait(self, what: str) -> None:
-        """Begin to wait for something of unknown duration; `what` is the text."""
-        self._waiting = _Phase(what, self._clock())
+    def wait(self, reason: str) -> None:
+        """Begin to wait for something of unknown duration; `reason` is the text."""
+        self._waiting = _Phase(reason, self._clock())
 
     def download(self, state: Download | None) -> None:
         """Begin or continue a download, or end it (None)."""

@@ -103,8 +103,8 @@ class RestoreRun:
         self._subject, self._detail = subject, {"digest": self.key, **detail, "runner": work.runner}
         self._append("running")
         # A later prune sees the row, and does not delete what the restore reads.
-        newest_prune = work.reader().one("latest_prune", source=source)
-        if newest_prune != self.catalog.one("latest_prune", source=source):
+        newest_prune = work.reader().first_row("latest_prune", source=source)
+        if newest_prune != self.catalog.first_row("latest_prune", source=source):
             raise Busy(
                 f"A prune of {source} came in while this restore was being planned; nothing was restored.",
                 hint="Run the same command again.",

@@ -52,7 +52,7 @@ def publish(workspace: Workspace, manifest: Manifest, lease: Lease) -> None:
     storage, backup = workspace.storage, manifest.backup
     lease.renew()
     sidecar.write_record(storage, layout.manifest_path(backup.source, backup.backup_id), manifest)
-    workspace.writer().commit_backup(storage, manifest, held=lease)
+    workspace.writer().commit_backup(storage, manifest, source_lease=lease)
     mark_complete(workspace, backup.backup_id)
 
 
@@ -130,7 +130,7 @@ class Life(Generic[D]):
             working.retire(storage, path)
             return None
 
-    def settle(self) -> dict[str, Any] | None:
+    def finish_interrupted(self) -> dict[str, Any] | None:
         """Complete or discard what the last run left unfinished. Returns the result of the completed backup;
         None if there is none, or if the request is not for it."""
         interrupted = self.interrupted()
@@ -154,7 +154,7 @@ class Life(Generic[D]):
         )
         return None
 
-    def take(self, draft: D) -> dict[str, Any]:
+    def run(self, draft: D) -> dict[str, Any]:
         """Record a draft, run its tasks and publish the backup. Returns the result."""
         try:
             self.record(draft)

@@ -36,7 +36,7 @@ class _DiscardingWriter(CatalogWriter):
         """Discard the rows."""
 
     def append_read(
-        self, table: str, source: PerNumber, tasks: int, transaction: str, *, here: bool | None = None
+        self, table: str, source: PerNumber, tasks: int, transaction: str, *, in_process: bool | None = None
     ) -> None:
         """Discard the rows."""
 

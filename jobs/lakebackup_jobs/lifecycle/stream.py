@@ -99,7 +99,7 @@ class Stream(ABC, Generic[D]):
             raise InterruptedError("it stops here; the batch runs when the query is started again")
         try:
             with self.workspace.lease(wait_s=LEASE_WAIT_S) as lease:
-                self._take(rows, lease)
+                self._receive(rows, lease)
         except BaseException as error:
             self.error = error
             if isinstance(error, LakebackupError):
@@ -108,7 +108,7 @@ class Stream(ABC, Generic[D]):
         finally:
             self._batch_lock.release()
 
-    def _take(self, batch: DataFrame, lease: Lease) -> None:
+    def _receive(self, batch: DataFrame, lease: Lease) -> None:
         """Run the tasks and publish what they wrote."""
         with task_errors():
             rows = batch.collect()  # one row for each task

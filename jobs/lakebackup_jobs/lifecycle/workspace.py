@@ -173,10 +173,10 @@ class Workspace:
         """Whether the catalog is not in the destination."""
         return self.request.catalog is not None
 
-    def writer(self, *, here: bool = False) -> CatalogWriter:
+    def writer(self, *, in_process: bool = False) -> CatalogWriter:
         """The writer of the catalog. It creates a session if so much is written that Spark helps, unless
-        tasks run in this process. `here`: write in this process."""
-        spark = None if here or self._runner == "local" else self._spark or (lambda: self.cluster)
+        tasks run in this process. `in_process`: write in this process."""
+        spark = None if in_process or self._runner == "local" else self._spark or (lambda: self.cluster)
         return CatalogWriter(spark, self.request.destination, self.request.catalog)
 
     def lease(self, name: str | None = None, *, wait_s: float = 0.0) -> Lease:

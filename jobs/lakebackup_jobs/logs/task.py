@@ -55,11 +55,12 @@ class TaskSettings:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A task as of its last row in the catalog. `at`: when the row was recorded, in us since 1970 UTC."""
+    """A task as of its last row in the catalog. `recorded_us`: when the row was recorded, in us since 1970
+    UTC."""
 
     name: str
     state: State
-    at: int
+    recorded_us: int
     actor: str
     settings: TaskSettings
     detail: str | None
@@ -171,7 +172,7 @@ def task_of(row: dict[str, Any]) -> Task:
 
 def find(reader: CatalogReader | None, name: str) -> Task | None:
     """The task of that name, or None."""
-    row = reader.one("log_task", source=layout.check_source(name)) if reader else None
+    row = reader.first_row("log_task", source=layout.check_source(name)) if reader else None
     return task_of(row) if row else None
 
 
@@ -198,22 +199,22 @@ def record(
     settings: TaskSettings,
     detail: str | None = None,
     *,
-    asked: Task | None = None,
+    expected: Task | None = None,
 ) -> Task:
     """Record what a task is to do from now on; returns the task.
 
     The row becomes the task's last one, even if the clock that gave the previous row its time is ahead.
-    `asked`: the task as the caller read it. If the task has changed since, nothing is recorded, and the
+    `expected`: the task as the caller read it. If the task has changed since, nothing is recorded, and the
     current task is returned.
     """
     tasks: list[Task] = []
 
     def build_row() -> LogTask | None:
         last = find(CatalogReader.open(destination, catalog), name)
-        if asked and last and last.at != asked.at:
+        if expected and last and last.recorded_us != expected.recorded_us:
             tasks.append(last)
             return None
-        microseconds, actor = max(time.time_ns() // 1000, last.at + 1 if last else 0), holder()
+        microseconds, actor = max(time.time_ns() // 1000, last.recorded_us + 1 if last else 0), holder()
         tasks.append(Task(name, state, microseconds, actor, settings, detail))
         text = settings_text(settings)
         return LogTask(source=name, at=microseconds, actor=actor, state=state, settings=text, detail=detail)

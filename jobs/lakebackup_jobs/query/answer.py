@@ -36,15 +36,15 @@ _STYLE = re.compile(r"\x1b\[\d*m")
 class Reading:
     """What one `records(…)` has read so far.
 
-    `held`, `held_bytes`: the files of the topic in the backups, and their bytes; `chosen`: the files that the
-    catalog selected; `possible`: those that key filters did not rule out, None: not counted; `opened`,
-    `opened_bytes`: the files that were opened, and their bytes.
+    `stored_files`, `stored_bytes`: the files of the topic in the backups, and their bytes; `selected`: the
+    files that the catalog selected; `possible`: those that key filters did not rule out, None: not counted;
+    `opened`, `opened_bytes`: the files that were opened, and their bytes.
     """
 
     topic: str
-    held: int
-    held_bytes: int
-    chosen: int
+    stored_files: int
+    stored_bytes: int
+    selected: int
     possible: int | None = None
     opened: int = 0
     opened_bytes: int = 0
@@ -66,13 +66,13 @@ class _Preview:
     names: list[str]
     cells: list[list[str]]
     numbers: list[bool]
-    more: bool
+    has_more: bool
 
     @property
     def count(self) -> str:
         """The number of rows of the preview, as a sentence or a phrase."""
         rows = counted(len(self.cells), "row")
-        if self.more:
+        if self.has_more:
             return f"The first {'row' if len(self.cells) == 1 else rows}; there are more."
         return rows
 
@@ -209,7 +209,7 @@ class Answer:
                 pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
                 for kind in first.schema.types
             ],
-            more=first.num_rows > rows,
+            has_more=first.num_rows > rows,
         )
 
 

@@ -28,7 +28,7 @@ from lakebackup.sql_engine import shown_views
 from lakebackup.sql_engine.duck import SPARK_NAMES, view_columns, view_types
 from lakebackup.sql_engine.guard.check import Checked, check_select
 from lakebackup.sql_engine.guard.records import COLUMNS
-from lakebackup.sql_engine.worker import settle
+from lakebackup.sql_engine.worker import trim_worker
 from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.lifecycle.tasks.plan_shares import MOST_TASKS
 from lakebackup_jobs.query import record_query
@@ -94,7 +94,7 @@ class LakebackupReader(DataSourceReader):
         schema = to_arrow_schema(self._schema)
         for batch in record_query.select(reader, read.sql(), paths=partition.paths).rows:
             yield from pa.Table.from_batches([batch]).cast(schema).to_batches()
-        settle()
+        trim_worker()
 
 
 class PushingReader(LakebackupReader):
@@ -172,7 +172,9 @@ class Read:
     def checked(self) -> Checked:
         """Return the SELECT after checking that it only reads. Raises UsageProblem (option where)."""
         try:
-            checked = check_select(self.sql(), view_columns(now=self.instant() is not None), records=True)
+            checked = check_select(
+                self.sql(), view_columns(with_now_views=self.instant() is not None), records=True
+            )
         except UsageProblem as error:
             raise UsageProblem(f"Option where: {error.message}", hint=error.hint) from error
         if len(checked.records) > (self.topic is not None):

@@ -74,16 +74,16 @@ def translated(text: str) -> str:
     return translation + _FLAG.sub(_argument, text[end:])
 
 
-def require_known(arguments: Collection[str], known: Collection[str]) -> None:
-    """Raise UsageProblem for an argument that is not in `known`; it suggests the most similar one."""
+def require_known(arguments: Collection[str], valid_names: Collection[str]) -> None:
+    """Raise UsageProblem for an argument that is not in `valid_names`; it suggests the most similar one."""
     for name in arguments:
-        if name in known:
+        if name in valid_names:
             continue
         flags = {flag.strip("-").replace("-", "_"): name for flag, name in (ARGUMENTS | SWITCHES).items()}
-        names = [*known, *(flag for flag, argument in flags.items() if argument in known)]
+        names = [*valid_names, *(flag for flag, argument in flags.items() if argument in valid_names)]
         near = get_close_matches(name, names, 1)
         meant = f"; did you mean `{flags.get(near[0], near[0])}`?" if near else "."
-        raise UsageProblem(f"Unknown argument `{name}`{meant}", hint=f"Arguments: {', '.join(known)}.")
+        raise UsageProblem(f"Unknown argument `{name}`{meant}", hint=f"Arguments: {', '.join(valid_names)}.")
 
 
 def _argument(match: re.Match[str]) -> str:

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 from lakebackup.errors import Refused
 from lakebackup.plan.diff import DiffRequest
-from lakebackup.plan.records import RecordsPlan, Wanted
+from lakebackup.plan.records import RecordFilter, RecordsPlan
 from lakebackup.rows.base import TOPICS
 from lakebackup.rules.kinds import require_kind_of
 from lakebackup.sql_engine.guard.records import RecordsCall
@@ -113,7 +113,7 @@ def _topic(
         keys = engine.rows("record_keys", most=_MAX_KEYS + 1)
         if len(keys) <= _MAX_KEYS:
             changed_keys = frozenset(bytes.fromhex(row["key_hex"]) for row in keys)
-            old_plan = replace(old_plan, wanted=Wanted(keys=changed_keys))
+            old_plan = replace(old_plan, record_filter=RecordFilter(keys=changed_keys))
     old = old or Records(reader, old_plan)
     with own_errors([old]), _watched(reporter, old, tasks):
         engine = with_records(engine, old, counters=tasks).with_query("newest_a", "record_newest")
@@ -134,7 +134,7 @@ def _watched(reporter: Reporter, records: Records, tasks: TaskCounters | None) -
     """Report how much of the records' files this process has read, unless tasks read them."""
     if not tasks:
         reporter.start(records.files.count, records.files.bytes, "comparing", "files")
-        records.told = reporter.update
+        records.on_progress = reporter.update
     yield
 
 
@@ -156,7 +156,7 @@ def _watched_tasks(
 
 
 def _on_spark(request: DiffRequest, reader: CatalogReader, spark: SparkSession | None) -> CatalogReader:
-    return reader.on(spark or spark_session(remote=request.remote))
+    return reader.with_spark(spark or spark_session(remote=request.remote))
 
 
 def _continues(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
@@ -168,5 +168,5 @@ def _continues(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
 def _plan(scope: str, point: Mapping[str, Any] | None, *, nothing: bool) -> RecordsPlan:
     assert point is not None  # noqa: S101 (a topic is in one of the two)
     call = RecordsCall(_ROWS, scope, None, _COLUMNS)
-    record_filter = Wanted(keys=frozenset()) if nothing else Wanted()
+    record_filter = RecordFilter(keys=frozenset()) if nothing else RecordFilter()
     return RecordsPlan(call, point["source"], scope, None, point["backup_id"], record_filter)

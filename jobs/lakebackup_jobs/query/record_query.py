@@ -56,20 +56,20 @@ def select(
     sql: str,
     *,
     paths: tuple[str | None, str | None] = (None, None),
-    more: Mapping[str, pa.Table | ds.Dataset] = {},
+    extra_relations: Mapping[str, pa.Table | ds.Dataset] = {},
 ) -> Result:
     """Run a SELECT over the catalog's views and records('topic') with DuckDB, and return its rows.
 
-    `paths`: read only record files from the first path on and before the second one. `more`: relations
-    beside those of the catalog. Raises UsageProblem (it is not such a SELECT), NotFound (topic, backup),
-    Refused (a time that is not covered).
-    Reading the rows raises Damaged (a file is not what was backed up).
+    `paths`: read only record files from the first path on and before the second one. `extra_relations`:
+    relations beside those of the catalog. Raises UsageProblem (it is not such a SELECT), NotFound (topic,
+    backup), Refused (a time that is not covered). Reading the rows raises Damaged (a file is not what was
+    backed up).
     """
-    names = {name: rows.schema.names for name, rows in more.items()}
+    names = {name: rows.schema.names for name, rows in extra_relations.items()}
     catalog_relations = reader.relations()  # with types, which a copy lacks
     checked = check_select(sql, {**catalog_relations, **names} if names else catalog_relations, records=True)
     relations = [Records(reader, replace(plan, paths=paths)) for plan in plans(reader, checked)]
-    for name, rows in more.items():
+    for name, rows in extra_relations.items():
         reader = reader.with_rows(name, rows)
     with own_errors(relations):
         result_rows = with_records(reader, *relations).run_checked(checked)
@@ -127,7 +127,7 @@ def with_records(
             plan, read = records.plan, records.reading
             files = reader.frame("record_files", **plan.parameters())
             job = replace(records.job, counters=counters)
-            rows = _on_spark(files, plan, job, read.held, read.held_bytes)
+            rows = _on_spark(files, plan, job, read.stored_files, read.stored_bytes)
         else:
             rows = records.dataset()
         reader = reader.with_rows(records.plan.call.relation, rows)
@@ -178,12 +178,14 @@ def _job(reader: CatalogReader, plan: RecordsPlan) -> ReadRecords:
     decoder_columns = {"key_json", "value_json", "problem"} & set(plan.call.columns)
     schemas = reader.rows("value_schemas", source=plan.source) if decoder_columns else []
     decoder = Decoder(schema_ids(schemas)) if decoder_columns else None
-    return ReadRecords(plan.call.columns, plan.wanted, plan.to_ts, reader.destinations(), decoder, None)
+    return ReadRecords(
+        plan.call.columns, plan.record_filter, plan.to_ts, reader.destinations(), decoder, None
+    )
 
 
 def _stored_totals(reader: CatalogReader, plan: RecordsPlan) -> tuple[int, int]:
     """Return how many files of the topic the backups hold, and their bytes."""
-    row = reader.one("record_held", source=plan.source, scope=plan.scope) or {"files": 0, "bytes": 0}
+    row = reader.first_row("record_held", source=plan.source, scope=plan.scope) or {"files": 0, "bytes": 0}
     return int(row["files"]), int(row["bytes"])
 
 
@@ -192,7 +194,7 @@ class Records:
 
     def __init__(self, reader: CatalogReader, plan: RecordsPlan) -> None:
         #: Called with the number of files that were read or ruled out so far, and their bytes.
-        self.told: Callable[[int, int], None] | None = None
+        self.on_progress: Callable[[int, int], None] | None = None
         self._read_files = self._read_bytes = 0
         self.plan = plan  # not the reader: its DuckDB refers to this object
         self.error: LakebackupError | None = None
@@ -235,8 +237,8 @@ class Records:
     def _count_file(self, file: RecordFile) -> None:
         self._read_files += 1
         self._read_bytes += file.bytes
-        if self.told:
-            self.told(self._read_files, self._read_bytes)
+        if self.on_progress:
+            self.on_progress(self._read_files, self._read_bytes)
 
 
 class _Files:

@@ -25,7 +25,7 @@ from py4j.java_gateway import GatewayParameters, JavaGateway
 from py4j.protocol import Py4JError
 
 from lakebackup.errors import EnvironmentProblem, LakebackupError, Refused
-from lakebackup.sql_engine import KEPT, RAW, shown_views, steps_for
+from lakebackup.sql_engine import MATERIALIZED_VIEWS, RAW, shown_views, steps_for
 from lakebackup.sql_engine.delta.table import newest_version
 from lakebackup.sql_engine.duck import DuckEngine
 from lakebackup.sql_engine.spark import as_spark_reads
@@ -191,7 +191,7 @@ def _open_views(java: Any, catalog_uri: str, folder: Path, account: Account) -> 
         if step.startswith(RAW):
             table = f"{catalog_uri}/{step.removeprefix(RAW)}".replace("`", "``")
             spark.sql(f"CREATE VIEW `{step}` AS SELECT * FROM delta.`{table}`")  # noqa: S608 - our own names
-        elif step not in KEPT:
+        elif step not in MATERIALIZED_VIEWS:
             spark.sql(f"CREATE VIEW `{step}` AS {load('views', step)}")
     java.org.apache.spark.sql.hive.thriftserver.HiveThriftServer2.startWithContext(spark.sqlContext())
     return views
@@ -227,7 +227,7 @@ class SharedViews:
 
     def _newest_versions(self) -> dict[str, int]:
         """Return the newest versions of the tables that the views read."""
-        tables = (step.removeprefix(RAW) for step in steps_for(KEPT) if step.startswith(RAW))
+        tables = (step.removeprefix(RAW) for step in steps_for(MATERIALIZED_VIEWS) if step.startswith(RAW))
         return {table: newest_version(f"{self._uri}/{table}") for table in tables}
 
     def _compute(self) -> None:
@@ -241,7 +241,7 @@ class SharedViews:
             raise
         if self._account.switch:
             _change_owner(self._folder, self._account)
-        for view in KEPT:
+        for view in MATERIALIZED_VIEWS:
             files = f"parquet.`{folder / view}.parquet`"
             self._sql(f"CREATE OR REPLACE VIEW `{view}` AS SELECT * FROM {files}")  # noqa: S608 - our own names
         self._versions, self._computed = versions, time.monotonic()
@@ -252,7 +252,7 @@ class SharedViews:
 
     def _write(self, folder: Path) -> None:
         engine = DuckEngine(self._uri)
-        for view in KEPT:
+        for view in MATERIALIZED_VIEWS:
             rows = engine.run(f"FROM {view}", [view], {})
             with pq.ParquetWriter(folder / f"{view}.parquet", as_spark_reads(rows.schema)) as file:
                 for batch in rows:

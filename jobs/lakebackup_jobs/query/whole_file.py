@@ -9,10 +9,10 @@ from pathlib import Path
 from lakebackup.errors import EnvironmentProblem
 
 
-def write_whole(text: str, target: Path, what: str) -> None:
+def write_whole(text: str, target: Path, subject: str) -> None:
     """Replace a file by a text atomically: a reader sees the old content or the new one.
 
-    Raises EnvironmentProblem, which says that `what` cannot be written.
+    Raises EnvironmentProblem, which says that `subject` cannot be written.
     """
     draft = None
     try:
@@ -27,6 +27,6 @@ def write_whole(text: str, target: Path, what: str) -> None:
         if draft:
             draft.unlink(missing_ok=True)
         raise EnvironmentProblem(
-            f"{what} cannot be written to {target}: {os.strerror(error.errno or 0)}.",
+            f"{subject} cannot be written to {target}: {os.strerror(error.errno or 0)}.",
             hint="Name a file in a folder that exists and can be written.",
         ) from error

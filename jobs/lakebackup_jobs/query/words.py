@@ -33,6 +33,6 @@ def span(ms: int | None) -> str:
     return " ".join(parts[:2])
 
 
-def counted(number: int, what: str) -> str:
+def counted(number: int, noun: str) -> str:
     """Return a number with its noun: `1 topic`, `2 topics`."""
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

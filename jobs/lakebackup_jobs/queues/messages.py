@@ -20,7 +20,7 @@ from lakebackup.formats.queues.watermark import Watermark, read_watermark
 from lakebackup_jobs.kafka.format.arrow import binary
 from lakebackup_jobs.kafka.format.records import HEADER_COUNT, OFFSET, VALUE, VALUE_LENGTH, Columns
 from lakebackup_jobs.kafka.memory import Bytes, Longs, compiled, load8, load64
-from lakebackup_jobs.queues.transaction_ids import Chosen, members
+from lakebackup_jobs.queues.transaction_ids import RowMask, members
 
 _BEGIN, _COMMIT, _ROLLBACK, _WATERMARK = (
     int(kind) for kind in (Kind.BEGIN, Kind.COMMIT, Kind.ROLLBACK, Kind.WATERMARK)
@@ -49,7 +49,7 @@ class Messages:
     def __len__(self) -> int:
         return len(self.tids)
 
-    def take(self, rows: Chosen) -> Messages:
+    def select(self, rows: RowMask) -> Messages:
         """Return the messages that `rows` selects."""
         return self if rows.all() else Messages(self.tids[rows], self.kinds[rows], self.transactions[rows])
 
@@ -193,8 +193,8 @@ _KIND_ENDS: Longs = np.cumsum([len(word) for word in _KIND_WORDS]).astype(np.int
 _WATERMARK_NAME = _utf8(WATERMARK)
 
 
-def read_messages(columns: Columns, names: HeaderNames, where: str) -> Messages:
-    """Read the headers of records. `where`: topic and partition for error messages, such as `delta.1[0]`.
+def read_messages(columns: Columns, names: HeaderNames, location: str) -> Messages:
+    """Read the headers of records. `location`: topic and partition for error messages, such as `delta.1[0]`.
 
     A transaction header with a null or an empty value names no transaction. Raises Refused, which names the
     offset, for a message without a tid that is no watermark; for a tid, an id or a kind that cannot be read;
@@ -214,9 +214,9 @@ def read_messages(columns: Columns, names: HeaderNames, where: str) -> Messages:
         if state[_HEADER] >= 0 and headers[state[_HEADER], 3] >= 0:
             start, length = headers[state[_HEADER], 2:].tolist()
             value = columns.data[start : start + length].tobytes()
-        raise _refusal(int(state[_PROBLEM]), names, value, where, int(columns.rows[state[_ROW], OFFSET]))
+        raise _refusal(int(state[_PROBLEM]), names, value, location, int(columns.rows[state[_ROW], OFFSET]))
     if state[_NON_ASCII]:
-        _check_ids(columns, messages, names, where)
+        _check_ids(columns, messages, names, location)
     return messages
 
 
@@ -284,27 +284,27 @@ def watermarks(columns: Columns, messages: Messages) -> list[tuple[int, Watermar
     return marks
 
 
-def chosen(
+def select_messages(
     columns: Columns,
     messages: Messages,
     *,
     upto_tid: int | None = None,
     leave_out: Any = None,
     only: Any = None,
-    before: int | None = None,
-) -> Chosen:
+    own_from: int | None = None,
+) -> RowMask:
     """Select the messages with a tid up to `upto_tid` that belong to none of the transactions `leave_out`.
 
-    A message at an offset below `before` is selected only if its transaction is one of `only`. No watermark
+    A message at an offset below `own_from` is selected only if its transaction is one of `only`. No watermark
     is selected.
     """
-    selected: Chosen = messages.kinds != _WATERMARK
+    selected: RowMask = messages.kinds != _WATERMARK
     if upto_tid is not None:
         selected &= messages.tids <= upto_tid
     if leave_out is not None:
         selected &= ~members(columns.data, messages.transactions, leave_out)
-    if before is not None:
-        front = columns.rows[:, OFFSET] < before
+    if own_from is not None:
+        front = columns.rows[:, OFFSET] < own_from
         if front.any():
             selected &= (
                 ~front if only is None else ~front | members(columns.data, messages.transactions, only)
@@ -312,11 +312,11 @@ def chosen(
     return selected
 
 
-def taken(columns: Columns, rows: Chosen) -> Columns:
+def select_rows(columns: Columns, rows: RowMask) -> Columns:
     """Return the records that `rows` selects, over the same bytes."""
     return columns if rows.all() else replace(columns, rows=columns.rows[rows])
 
 
 def without(columns: Columns, offsets: Sequence[int]) -> Columns:
     """Return the records without those at `offsets`, over the same bytes."""
-    return taken(columns, ~np.isin(columns.rows[:, OFFSET], offsets))
+    return select_rows(columns, ~np.isin(columns.rows[:, OFFSET], offsets))

@@ -18,15 +18,15 @@ from lakebackup_jobs.kafka.format.arrow import binary
 from lakebackup_jobs.kafka.memory import Bytes, Longs
 from lakebackup_jobs.lifecycle.tasks.rows import write_query
 
-Chosen: TypeAlias = "npt.NDArray[np.bool_]"
+RowMask: TypeAlias = "npt.NDArray[np.bool_]"
 
 
-def members(block: Bytes, pieces: Longs, ids: Any) -> Chosen:
+def members(block: Bytes, pieces: Longs, ids: Any) -> RowMask:
     """Select the `pieces` of a block that are among `ids`.
 
     `pieces`: int64[n, 2] of position and length; length -1: there is no piece.
     """
-    selected: Chosen = pc.is_in(binary(block, pieces[:, 0], pieces[:, 1]), value_set=ids).to_numpy(False)
+    selected: RowMask = pc.is_in(binary(block, pieces[:, 0], pieces[:, 1]), value_set=ids).to_numpy(False)
     return selected
 
 

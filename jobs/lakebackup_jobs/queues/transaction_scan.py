@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 
 from lakebackup.errors import Damaged, NotFound
 from lakebackup.formats.queues.headers import Kind
-from lakebackup.plan.partitions import Partition, Place
+from lakebackup.plan.partitions import Partition, PartitionKey
 from lakebackup.rules import layout
 from lakebackup.sql_engine.worker import PerNumber
 from lakebackup.storage import ObjectWriter, Storage, open_storage
@@ -30,7 +30,7 @@ from lakebackup_jobs.kafka.format.records import OFFSET, Columns
 from lakebackup_jobs.kafka.memory import Longs
 from lakebackup_jobs.lifecycle.tasks.errors import arrow_schema
 from lakebackup_jobs.queues.messages import Messages
-from lakebackup_jobs.queues.transaction_ids import Chosen
+from lakebackup_jobs.queues.transaction_ids import RowMask
 
 #: `first_tid`: the tid of the message at `first_position`. `entries` is 0 when the task read only messages in
 #: front of its own range, which the previous backup has counted. `ended`: it read a commit or a rollback.
@@ -40,7 +40,7 @@ SCAN_COLUMNS = (
 )
 SCAN_SCHEMA = arrow_schema(SCAN_COLUMNS)
 #: The number of messages of transactions that are buffered before they are added up.
-HELD = 1 << 16
+BUFFERED_MESSAGES = 1 << 16
 #: These take a third of the time and half the bytes: each id and position is much like the previous one.
 _ENCODINGS = {
     "transaction_id": "DELTA_BYTE_ARRAY",
@@ -78,18 +78,18 @@ class TransactionScan:
     """
 
     def __init__(self, of: Partition, sink: Callable[[pa.RecordBatch], object]) -> None:
-        self._partition, self._sink = of.place, sink
+        self._partition, self._sink = of.key, sink
         self._batches: list[pa.RecordBatch] = []
         self._rows = self._entries = self._carried = 0
         self._first_tid: int | None = None
         self._last_tid: tuple[int, int] | None = None  # (tid, offset)
         self._watermark: tuple[int, str | None, int | None] | None = None
 
-    def add(self, columns: Columns, messages: Messages, chosen: Chosen, own_from: int = 0) -> None:
-        """Add the messages that `chosen` selects; those before `own_from` do not count as `entries`."""
+    def add(self, columns: Columns, messages: Messages, selected: RowMask, own_from: int = 0) -> None:
+        """Add the messages that `selected` selects; those before `own_from` do not count as `entries`."""
         offsets = columns.rows[:, OFFSET]
-        self._count(offsets[chosen], messages.tids[chosen], own_from)
-        in_transaction = chosen & (messages.transactions[:, 1] >= 0)
+        self._count(offsets[selected], messages.tids[selected], own_from)
+        in_transaction = selected & (messages.transactions[:, 1] >= 0)
         if not in_transaction.any():
             return
         ids, positions = messages.transactions[in_transaction], offsets[in_transaction]
@@ -103,7 +103,7 @@ class TransactionScan:
         names = ["transaction_id", *(name for name, _ in _AGGREGATES)]
         self._batches.append(pa.RecordBatch.from_arrays(arrays, names))
         self._rows += len(positions)
-        if self._rows >= HELD:
+        if self._rows >= BUFFERED_MESSAGES:
             self.flush()
 
     def forget(self, offset: int, restore_id: str | None, restored_tid: int | None) -> None:
@@ -136,7 +136,7 @@ class TransactionScan:
         partition = (pa.repeat(pa.scalar(name), len(sums)) for name in self._partition)
         figures = (sums[f"{name}_{function}"] for name, function in _AGGREGATES)
         rows = pa.table([sums["transaction_id"].cast(pa.string()), *partition, *figures], SCAN_SCHEMA)
-        for batch in rows.to_batches(max_chunksize=HELD):
+        for batch in rows.to_batches(max_chunksize=BUFFERED_MESSAGES):
             self._sink(batch)
         self._batches.clear()
         self._rows = 0
@@ -150,12 +150,12 @@ class TransactionScan:
         )  # fmt: skip
 
 
-def marks_of(ranges: Iterable[RangeScan]) -> dict[Place, int]:
+def marks_of(ranges: Iterable[RangeScan]) -> dict[PartitionKey, int]:
     """Return the offset of the last watermark of each partition, of those before which all was forgotten."""
-    marks: dict[Place, int] = {}
+    marks: dict[PartitionKey, int] = {}
     for scan in ranges:
         if scan.watermark is not None:
-            marks[scan.place] = max(marks.get(scan.place, 0), scan.watermark)
+            marks[scan.key] = max(marks.get(scan.key, 0), scan.watermark)
     return marks
 
 
@@ -164,8 +164,8 @@ def behind_marks(ranges: Sequence[RangeScan]) -> list[RangeScan]:
     marks = marks_of(ranges)
     return [
         scan
-        if scan.end > marks.get(scan.place, 0)
-        else RangeScan(*scan.place, scan.start, scan.end, 0, 0, None, None, None)
+        if scan.end > marks.get(scan.key, 0)
+        else RangeScan(*scan.key, scan.start, scan.end, 0, 0, None, None, None)
         for scan in ranges
     ]
 
@@ -259,7 +259,7 @@ class TaskScans(PerNumber):
     uri: str
     source: str
     backup_id: str
-    marks: Mapping[Place, int]
+    marks: Mapping[PartitionKey, int]
 
     def rows(self, number: int) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a task, with SCAN_COLUMNS. Raises NotFound, Damaged."""
@@ -292,7 +292,7 @@ def with_scans(
     return reader.with_rows(name, scans.over(spark, range(count), SCAN_COLUMNS))
 
 
-def _after_marks(batch: pa.RecordBatch, marks: Mapping[Place, int]) -> pa.RecordBatch:
+def _after_marks(batch: pa.RecordBatch, marks: Mapping[PartitionKey, int]) -> pa.RecordBatch:
     """Return the rows whose first message is after the watermark of its partition."""
     names = [batch.column(name) for name in ("scope", "epoch", "region")]
     codes: Longs = np.zeros(len(batch), np.int64)

@@ -38,17 +38,17 @@ def check_python(version: tuple[int, ...] = sys.version_info[:3]) -> None:
         ) from cause
 
 
-def digest(paths: list[Path], *more: str) -> str:
+def digest(paths: list[Path], *words: str) -> str:
     """Return one sha256 over files and words: the stamp of a step that depends on nothing else."""
     hasher = hashlib.sha256()
     for path in paths:
         hasher.update(hashlib.sha256(path.read_bytes()).digest())
-    for word in more:
+    for word in words:
         hasher.update(hashlib.sha256(word.encode()).digest())
     return hasher.hexdigest()
 
 
-def say(text: str) -> None:
+def print_step(text: str) -> None:
     """Print a line of progress."""
     print(f"==> {text}", flush=True)
 
@@ -60,22 +60,22 @@ def setup(root: Path = ROOT) -> None:
     venv, lock = root / ".venv", root / "requirements.lock"
     python = venv / "bin" / "python"
     version = ".".join(map(str, sys.version_info[:3]))
-    say(f"Python {version}, Java in {java}")
+    print_step(f"Python {version}, Java in {java}")
     packages, package = venv / ".packages", venv / ".package"
     pip = [str(python), "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
     venv_stamp = digest([], version, str(root))
     if not (python.exists() and _read(venv / ".python") == venv_stamp):
-        say(f"making {venv}")
+        print_step(f"making {venv}")
         _run(
             [sys.executable, "-m", "venv", "--clear", str(venv)], "The virtual environment could not be made."
         )
         (venv / ".python").write_text(venv_stamp, "utf-8")
     if _read(packages) != (stamp := digest([lock])):
-        say("installing the locked Python packages (some 700 MB: one to a few minutes)")
+        print_step("installing the locked Python packages (some 700 MB: one to a few minutes)")
         _run([*pip, "--require-hashes", "-r", str(lock)], "The Python packages could not be installed.")
         packages.write_text(stamp, "utf-8")
     if _read(package) != (stamp := digest([root / "pyproject.toml"])):
-        say("installing lakebackup itself, editable")
+        print_step("installing lakebackup itself, editable")
         arguments = ["--no-deps", "--no-build-isolation", "-e", str(root)]
         _run([*pip, *arguments], "lakebackup could not be installed.")
         package.write_text(stamp, "utf-8")
@@ -83,10 +83,10 @@ def setup(root: Path = ROOT) -> None:
     statements = [path for path in statements if "duckdb" not in path.parts]
     translator = root / "catalog/lakebackup/sql_engine/__init__.py"
     if _read(translations) != (stamp := digest([lock, translator, *statements])):
-        say("translating the SQL for DuckDB")
+        print_step("translating the SQL for DuckDB")
         _run([str(python), "-m", "lakebackup.sql_engine.translations"], "The SQL could not be translated.")
         translations.write_text(stamp, "utf-8")
-    say("checking the JVM libraries (fetched once, about 70 MB)")
+    print_step("checking the JVM libraries (fetched once, about 70 MB)")
     _run(
         [str(python), "-m", "lakebackup_jobs.runtime.java.jars", "spark", "kafka"],
         "The JVM libraries are not there.",
@@ -99,7 +99,7 @@ def setup(root: Path = ROOT) -> None:
         check=False,
         stderr=subprocess.DEVNULL,  # the JVM writes the archive when it ends; PySpark reports its end
     )
-    say("ready")
+    print_step("ready")
 
 
 def _read(path: Path) -> str:

@@ -68,7 +68,7 @@ def joined(*columns: pa.Array | str, between: str = "") -> pa.Array:
     return pc.binary_join_element_wise(*columns, between)
 
 
-def whole(lines: pa.Array) -> str:
+def joined_rows(lines: pa.Array) -> str:
     """Join all texts of a column into one."""
     text: str = pc.binary_join(pa.ListArray.from_arrays([0, len(lines)], lines), "")[0].as_py()
     return text

@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakebackup_jobs.runtime.column_text import NOT_PRINTABLE_ASCII, Form, joined, pieces, texts, whole
+from lakebackup_jobs.runtime.column_text import NOT_PRINTABLE_ASCII, Form, joined, joined_rows, pieces, texts
 
 _FORMULA = r"^[=+\-@\t\r]"
 _NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?")
@@ -41,20 +41,21 @@ def json_texts(
             text = pc.fill_null(values, "null") if name in raw else texts(values, form)
             parts += [f"{separator}{json_text(name)}: ", text]
             separator = ", "
-        yield whole(joined(*parts, "}\n"))
+        yield joined_rows(joined(*parts, "}\n"))
 
 
 def csv_texts(
     batches: Iterable[pa.RecordBatch],
     names: list[str],
     *,
-    shown: Callable[[str], str] = str,
+    convert: Callable[[str], str] = str,
     hard: str | None = None,
 ) -> Iterator[str]:
-    """Yield a header and the rows as CSV. `shown` converts texts that the regular expression `hard` finds."""
+    """Yield a header and the rows as CSV. `convert` converts texts that the regular expression `hard`
+    finds."""
 
     def field(value: Any) -> str:
-        return shown(_no_formula(value) if isinstance(value, str) else cell_text(value))
+        return convert(_no_formula(value) if isinstance(value, str) else cell_text(value))
 
     hard_pattern = f"{hard}|{_FORMULA}" if hard else _FORMULA
     form = Form(field, hard_pattern, lambda text: text, number=lambda text: text)
@@ -66,7 +67,7 @@ def csv_texts(
         if len(cells) == 1:
             quoted = pc.or_(quoted, pc.equal(cells[0], ""))  # an empty line would be no row
         cells = [_csv_field(text, pc.or_(quoted, pc.match_substring_regex(text, '[",\n]'))) for text in cells]
-        yield whole(joined(joined(*cells, between=","), "\n"))
+        yield joined_rows(joined(joined(*cells, between=","), "\n"))
 
 
 def cell_text(value: Any) -> str:

@@ -76,9 +76,9 @@ class Screen:
         return _styled(text, style) if self.colours else text
 
 
-def screen_of(out: TextIO, *, wide: bool = False) -> Screen | None:
-    """Return the terminal that `out` is, or None if it is none. `wide`: its lines may have any length."""
-    if not out.isatty():
+def screen_of(stream: TextIO, *, wide: bool = False) -> Screen | None:
+    """Return the terminal that `stream` is, or None if it is none. `wide`: its lines may have any length."""
+    if not stream.isatty():
         return None
     width = None if wide else shutil.get_terminal_size().columns
     return Screen(width, not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb")

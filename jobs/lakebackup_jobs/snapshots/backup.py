@@ -70,13 +70,13 @@ def run(request: SnapshotRequest, *, spark: Session = None, reporter: Reporter) 
         snapshots = job.choose(plan.newest_of(job.reader, source))
         job.next = snapshots[0] if snapshots else None
         life = Life(job, lease)
-        completed = life.settle()
+        completed = life.finish_interrupted()
         results = [completed] if completed else []
         for snapshot in snapshots[len(results) :]:
             job.next = snapshot
             if results:
                 job.reader = work.reader()  # sees the backup that was just taken
-            results.append(life.take(job.plan()))
+            results.append(life.run(job.plan()))
     return results[0] if len(results) == 1 else {"source": source, "backups": results}
 
 
@@ -140,7 +140,7 @@ class SnapshotBackup(Source[InProgress]):
             amount=plan.Amount({}, 0, 0, 0, 0, 0),
             tasks=0,
             pack_below=0,
-            asked=request.asked,
+            asked=request.identity,
         )
 
     def prepare(self, draft: InProgress) -> InProgress:
@@ -158,7 +158,7 @@ class SnapshotBackup(Source[InProgress]):
     def resume_blocker(self, draft: InProgress) -> str | None:
         reader, snapshot = self.reader, self.next
         return draft.blocker(
-            self.request.asked,
+            self.request.identity,
             snapshot,
             self._end_ts_of(snapshot) if snapshot else None,
             plan.newest_of(reader, self.workspace.source),
@@ -168,7 +168,9 @@ class SnapshotBackup(Source[InProgress]):
 
     def is_asked_for(self, draft: InProgress) -> bool:
         """Return whether this is the same command as the draft's, whose run reported no result."""
-        return self.next is not None and draft.same(self.request.asked, self.next, self._end_ts_of(self.next))
+        return self.next is not None and draft.is_requested(
+            self.request.identity, self.next, self._end_ts_of(self.next)
+        )
 
     def copy(self, draft: InProgress) -> Totals:
         request, work, amount = self.request, self.workspace, draft.amount
@@ -185,7 +187,9 @@ class SnapshotBackup(Source[InProgress]):
             pack_below=draft.pack_below,
         )
         work.reporter.start(amount.copies, amount.copy_bytes, "backup", "files")
-        totals = run_tasks(work, job, range(draft.tasks), at_once=max_parallel if request.bandwidth else None)
+        totals = run_tasks(
+            work, job, range(draft.tasks), max_tasks=max_parallel if request.bandwidth else None
+        )
         work.reporter.update(amount.copies, amount.copy_bytes)
         if totals.entries != amount.copies:
             raise Damaged(

@@ -21,12 +21,12 @@ from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.lifecycle.tasks.errors import arrow_schema
 from lakebackup_jobs.snapshots.request import SnapshotRequest
 from lakebackup_jobs.snapshots.source import FOLDER
-from lakebackup_jobs.snapshots.splits import ORDER, WRITTEN, SplitWriter
+from lakebackup_jobs.snapshots.splits import ORDER, SPLIT_COLUMNS, SplitWriter
 from lakebackup_jobs.snapshots.tasks.hash import HASHED, HashRows
 from lakebackup_jobs.snapshots.tasks.list import COLUMNS, ListRows, list_units
 
 # Above this number of files, Spark tasks list them and Spark compares them.
-HERE = 250_000
+MAX_LISTED_IN_PROCESS = 250_000
 # Above this number of bytes, Spark tasks hash the files. Below it, threads are done before Spark has started.
 _HASHED_HERE = 4 << 30
 _HASH_THREADS = min(8, os.cpu_count() or 2)
@@ -56,7 +56,13 @@ class Comparison:
             return rows.repartition(tasks, "task").sortWithinPartitions(*ORDER)
 
         self.compared.map(
-            writer, WRITTEN, "snapshot_shares", spread=spread, tasks=tasks, overhead=OVERHEAD, light=LIGHT
+            writer,
+            SPLIT_COLUMNS,
+            "snapshot_shares",
+            spread=spread,
+            tasks=tasks,
+            overhead=OVERHEAD,
+            light=LIGHT,
         )
 
 
@@ -83,17 +89,21 @@ def compare(
         hashing |= {"verify": False, "find_same": False, "trust_mtime": True}
     local_only = request.runner == "local"
     linked = layout_of(request.layout).has_snapshot
-    listed = list_few(snapshot.units, request.always, most=None if local_only else HERE, linked=linked)
+    listed = list_few(
+        snapshot.units, request.always, most=None if local_only else MAX_LISTED_IN_PROCESS, linked=linked
+    )
     if listed is not None:
-        here = reader.with_rows("snapshot_listed", listed)
-        rows = here.query("snapshot_to_hash", **hashing).read_all()
+        in_process = reader.with_rows("snapshot_listed", listed)
+        rows = in_process.query("snapshot_to_hash", **hashing).read_all()
         if local_only or sum(rows["bytes"].to_pylist()) <= _HASHED_HERE:
-            here = here.with_rows("snapshot_hashed", _hash_in_threads(request, rows))
-            comparison = _query_comparison(request, source, here)
-            if local_only or comparison.amount.rows <= HERE:  # more when the newest backup had far more files
+            in_process = in_process.with_rows("snapshot_hashed", _hash_in_threads(request, rows))
+            comparison = _query_comparison(request, source, in_process)
+            if (
+                local_only or comparison.amount.rows <= MAX_LISTED_IN_PROCESS
+            ):  # more when the newest backup had far more files
                 return comparison
     spark = session()
-    reader = reader.on(spark)
+    reader = reader.with_spark(spark)
     with task_errors():
         # Without a checkpoint, each query would list and hash the files again.
         files = _list_in_tasks(request, snapshot.units, spark).localCheckpoint()
@@ -119,7 +129,11 @@ def _query_comparison(request: SnapshotRequest, source: str, reader: CatalogRead
 
 
 def list_few(
-    units: Sequence[Unit], always: Sequence[str], *, most: int | None = HERE, linked: bool = False
+    units: Sequence[Unit],
+    always: Sequence[str],
+    *,
+    most: int | None = MAX_LISTED_IN_PROCESS,
+    linked: bool = False,
 ) -> pa.Table | None:
     """Return what is in some folders, as rows of `list_units`; None when there are more than `most`."""
     batches, count = [], 0
@@ -135,7 +149,7 @@ def counted(
     request: SnapshotRequest, units: Sequence[Unit], session: Callable[[], SparkSession]
 ) -> tuple[int, int]:
     """Return the number of files in some folders, and their bytes. Raises what `compare` raises."""
-    listed = list_few(units, (), most=None if request.runner == "local" else HERE)
+    listed = list_few(units, (), most=None if request.runner == "local" else MAX_LISTED_IN_PROCESS)
     if listed is not None:
         files = sum(role != FOLDER for role in listed.column("role").to_pylist())
         return files, sum(listed.column("bytes").to_pylist())

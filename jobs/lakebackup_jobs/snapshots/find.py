@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from lakebackup.errors import EnvironmentProblem, NotFound, Refused, UsageProblem
-from lakebackup.formats.snapshots.tree import WHOLE, Layout
+from lakebackup.formats.snapshots.tree import NO_TABLET, Layout
 from lakebackup.plan.snapshots.backup import Role, Snapshot, Unit, require_distinct, require_restorable
 
 # YugabyteDB creates a tablet's snapshot in the folder ID.tmp, and renames that to ID when it is complete.
@@ -55,7 +55,7 @@ def find(trees: Sequence[str], layout: Layout, sidecars: Sequence[tuple[Role, st
         for folder, fields in _matching(str(root), layout, 0, {}, unfinished):
             taken_ms, units = units_by_snapshot.get(fields.get("snapshot", ""), (0, []))
             taken_ms = max(taken_ms, os.stat(folder).st_mtime_ns // 1_000_000)  # noqa: PTH116
-            scope, region = fields.get("scope", root.name), fields.get("region", WHOLE)
+            scope, region = fields.get("scope", root.name), fields.get("region", NO_TABLET)
             has_parts = layout.parts or None
             new_units = [Unit(scope, region, folder)] if has_parts else list(_split(scope, folder))
             units_by_snapshot[fields.get("snapshot", "")] = (taken_ms, [*units, *new_units])
@@ -112,9 +112,9 @@ def _split(scope: str, folder: str) -> Iterator[Unit]:
     """Split a tree that is one region into a unit for each folder, so that several tasks can list it."""
     with reading(folder):
         names = sorted(entry.name for entry in os.scandir(folder) if entry.is_dir(follow_symlinks=False))
-    yield Unit(scope, WHOLE, folder, deep=False)
+    yield Unit(scope, NO_TABLET, folder, deep=False)
     for name in names:
-        yield Unit(scope, WHOLE, folder, prefix=f"{name}/")
+        yield Unit(scope, NO_TABLET, folder, prefix=f"{name}/")
 
 
 def _sidecar(role: Role, path: str) -> Unit:
@@ -123,7 +123,7 @@ def _sidecar(role: Role, path: str) -> Unit:
         raise NotFound(f"There is no file {path}.", hint="--sidecar takes ROLE=FILE.")
     if file.is_symlink():
         raise no_link(str(file))
-    return Unit(WHOLE, WHOLE, str(file.parent), role=role, file=file.name)
+    return Unit(NO_TABLET, NO_TABLET, str(file.parent), role=role, file=file.name)
 
 
 def no_link(path: str) -> Refused:

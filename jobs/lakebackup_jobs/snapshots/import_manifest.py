@@ -81,10 +81,10 @@ def run(request: ManifestRequest, *, spark: SparkSession | None = None, reporter
         work.writer().prepare()
         require_recorded(work.storage, source, work.reader())
         manifest = ManifestImport(work, request)
-        result = Life(manifest, lease).take(manifest.plan())
+        result = Life(manifest, lease).run(manifest.plan())
         detail = {"source": source, "file": str(request.file.absolute()), "files": manifest.files}
         work.writer().append_audit(
-            audit_entry("catalog import-manifest", result["backup_id"], detail, at=manifest.started_at),
+            audit_entry("catalog import-manifest", result["backup_id"], detail, time_us=manifest.started_at),
             result["backup_id"],
         )
     if manifest.unknown:

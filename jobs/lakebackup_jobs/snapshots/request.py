@@ -14,12 +14,12 @@ ALWAYS = ("CURRENT", "MANIFEST-*")
 PACK_BELOW = 1 << 20
 # Two requests are the same backup if these fields agree, and also all fields that are added to requests
 # later, except those in _ELSE.
-_SAME = (
+_COMPARED_FIELDS = (
     "layout", "mode", "pack_below", "verify_unchanged", "find_same", "taken_at", "note", "paths", "always",
     "sidecars",
 )  # fmt: skip
 # Fields that do not make it another backup: locations, speed, and which snapshots (each has its own backup).
-_ELSE = (
+_IGNORED_FIELDS = (
     "destination", "catalog", "source", "remote", "lease_ttl_s", "runner", "local_below", "parallelism",
     "dry_run", "snapshots", "everything",
 )  # fmt: skip
@@ -52,7 +52,7 @@ class SnapshotRequest(requests.RunRequest):
     parallelism: int = os.cpu_count() or 2
 
     @property
-    def asked(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, Any]:
         """The fields by which two requests are the same backup, as JSON values."""
-        fields = requests.asked(self, always=_SAME, never=_ELSE)
+        fields = requests.digest_fields(self, always=_COMPARED_FIELDS, never=_IGNORED_FIELDS)
         return {**fields, "paths": [str(root_of(path)) for path in self.paths]}

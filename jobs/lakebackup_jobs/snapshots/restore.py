@@ -43,7 +43,7 @@ from lakebackup_jobs.lifecycle.tasks.task import run_all
 from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.query.words import counted
 from lakebackup_jobs.snapshots.target import Target
-from lakebackup_jobs.snapshots.tasks.write import NAMED, Folder, RestoredFolder, WriteJob
+from lakebackup_jobs.snapshots.tasks.write import MAX_NAMES, Folder, RestoredFolder, WriteJob
 from lakebackup_sql import load
 
 _SHARE_BYTES = 128 << 20
@@ -69,7 +69,7 @@ def run(
     for note in plan.notes:
         reporter.warning(note)
     summary = _summary(plan, target, request.form)
-    refusal, key = target.taken(digest), key_of("snapshot", digest, str(target.folder))
+    refusal, key = target.refusal(digest), key_of("snapshot", digest, str(target.folder))
     subject = Subject(
         source=plan.source,
         target=f"dir:{target.folder}",
@@ -190,7 +190,7 @@ def _damage(rows: Sequence[Any], target: Target) -> Damaged | None:
     count = sum(row.damaged for row in rows)
     if not count:
         return None
-    names = list(islice(chain.from_iterable(json.loads(row.names) for row in rows), NAMED))
+    names = list(islice(chain.from_iterable(json.loads(row.names) for row in rows), MAX_NAMES))
     suffix = f"\n  and {count - len(names)} more" if count > len(names) else ""
     return Damaged(
         f"{counted(count, 'file')} could not be restored into {target.folder}; all others were. "

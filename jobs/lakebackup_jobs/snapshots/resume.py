@@ -39,13 +39,14 @@ class InProgress:
     def level(self) -> int:
         return 0 if self.kind == "full" else 1
 
-    def same(self, asked: dict[str, Any], snapshot: Snapshot, end_ts: int) -> bool:
-        """Return whether a request `asked` for this snapshot, as of `end_ts` (ms), asks for this backup."""
-        return (asked, snapshot.id, end_ts) == (self.asked, self.snapshot, self.end_ts)
+    def is_requested(self, request_fields: dict[str, Any], snapshot: Snapshot, end_ts: int) -> bool:
+        """Return whether a request `request_fields` for this snapshot, as of `end_ts` (ms), asks for this
+        backup."""
+        return (request_fields, snapshot.id, end_ts) == (self.asked, self.snapshot, self.end_ts)
 
     def blocker(
         self,
-        asked: dict[str, Any],
+        request_fields: dict[str, Any],
         next_one: Snapshot | None,
         end_ts: int | None,
         newest: Newest | None,
@@ -63,7 +64,7 @@ class InProgress:
             return "its layout names no snapshot, so the files may be others by now"
         if next_one is None or next_one.id != self.snapshot:
             return "another snapshot is asked for"
-        if asked != self.asked:
+        if request_fields != self.asked:
             return "it is asked for in another way"
         if (newest.backup_id if newest else None) != self.compared_with:
             return "another backup was taken since"

@@ -74,12 +74,12 @@ class Entry(NamedTuple):
 class SourceFile:
     """A file as a stream for `Storage.upload`. After it is read to its end, `sha256` covers all of it.
 
-    `tell` is called with the number of bytes of each read. Raises Refused (the file is not as it was listed),
-    EnvironmentProblem.
+    `on_read` is called with the number of bytes of each read. Raises Refused (the file is not as it was
+    listed), EnvironmentProblem.
     """
 
-    def __init__(self, listed: Listed, tell: Callable[[int], None]) -> None:
-        self._listed, self._on_read = listed, tell
+    def __init__(self, listed: Listed, on_read: Callable[[int], None]) -> None:
+        self._listed, self._on_read = listed, on_read
         self._hash = hashlib.sha256()
         self._count = 0
         with reading(listed.file):

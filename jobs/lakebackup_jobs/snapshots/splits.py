@@ -18,7 +18,7 @@ from lakebackup_jobs.lifecycle.tasks.errors import arrow_schema
 from lakebackup_jobs.lifecycle.tasks.rows import write_rows
 from lakebackup_jobs.snapshots.source import LISTED
 
-WRITTEN = "task INT, files BIGINT"
+SPLIT_COLUMNS = "task INT, files BIGINT"
 #: The order of rows in a split: all hard links of a file together, the name that is copied first.
 ORDER = ("task", "first_scope", "first_region", "first_name", "scope", "region", "name")
 #: Columns of the query snapshot_shares.
@@ -47,4 +47,4 @@ class SplitWriter:
         for task, group in groupby(runs(batches, "task"), itemgetter(0)):
             task_batches = (batch.select(schema.names).cast(schema) for _, batch in group)
             _, count, _ = write_rows(storage, split_path(self.folder, task), schema, task_batches)
-            yield pa.RecordBatch.from_pylist([{"task": task, "files": count}], arrow_schema(WRITTEN))
+            yield pa.RecordBatch.from_pylist([{"task": task, "files": count}], arrow_schema(SPLIT_COLUMNS))

@@ -64,7 +64,7 @@ class Target:
             fold=_folds(folder),
         )
 
-    def taken(self, digest: str) -> str | None:
+    def refusal(self, digest: str) -> str | None:
         """Return why the restore with this digest may not write here; None if it may."""
         if not self.folder.exists():
             return None
@@ -110,10 +110,10 @@ class Target:
         is_same = (status.st_size, status.st_mtime_ns // 1_000_000) == (size, mtime_ms)
         return stat.S_ISREG(status.st_mode) and is_same
 
-    def require_free(self, made: SnapshotRestorePlan, reader: CatalogReader, digest: str) -> None:
+    def require_free(self, plan: SnapshotRestorePlan, reader: CatalogReader, digest: str) -> None:
         """Raises Refused when the restore may not write here, EnvironmentProblem when the disk has not enough
         room."""
-        refusal = self.taken(digest)
+        refusal = self.refusal(digest)
         if refusal is not None:
             raise Refused(
                 f"{refusal}.",
@@ -123,8 +123,8 @@ class Target:
         room = shutil.disk_usage(folder).free
         if (
             self._read_state() is None
-            and room < made.bytes
-            and room < (needed := made.bytes - linked_bytes(made, reader))
+            and room < plan.bytes
+            and room < (needed := plan.bytes - linked_bytes(plan, reader))
         ):
             raise EnvironmentProblem(
                 f"{folder} has room for {room} bytes, and the files have {needed}.",
@@ -132,7 +132,7 @@ class Target:
             )
 
     @contextmanager
-    def locked(self, digest: str, made: SnapshotRestorePlan) -> Iterator[bool]:
+    def locked(self, digest: str, plan: SnapshotRestorePlan) -> Iterator[bool]:
         """Lock the folder for this process while the block runs; yields True if it resumes an earlier run.
 
         Raises Busy, EnvironmentProblem.
@@ -150,7 +150,7 @@ class Target:
                 for name in ("plan", UNFINISHED, "progress"):
                     shutil.rmtree(self._own_folder / name, ignore_errors=True)
                 (self._own_folder / UNFINISHED).mkdir()
-                state = {"digest": digest, "source": made.source, "backup_id": made.backup_id}
+                state = {"digest": digest, "source": plan.source, "backup_id": plan.backup_id}
                 self.storage.put(self._state_path.name, json.dumps(state).encode())
                 yield resumed
 

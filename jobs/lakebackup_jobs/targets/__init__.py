@@ -18,7 +18,7 @@ from lakebackup.plan.topics.restore import RestorePlan
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class RestoredSpan:
     """What a target holds: everything of `source` that was committed in `(from_ts, to_ts]`.
 
     `start_ts`: the ts from which the last restore brought changes. `filters`, `first_key` and `beyond_key`
@@ -34,12 +34,14 @@ class Held:
     beyond_key: str | None = None
 
     @classmethod
-    def after(cls, before: Held | None, plan: LogRestorePlan, request: LogRestoreRequest) -> Held:
-        """What a target that held `before` holds after a restore by `plan`."""
+    def after_restore(
+        cls, earlier: RestoredSpan | None, plan: LogRestorePlan, request: LogRestoreRequest
+    ) -> RestoredSpan:
+        """What a target that held `earlier` holds after a restore by `plan`."""
         start_ts = 0 if request.on_full else plan.start_ts
         return cls(
             source=plan.source,
-            from_ts=before.from_ts if before else start_ts,
+            from_ts=earlier.from_ts if earlier else start_ts,
             to_ts=plan.end_ts,
             start_ts=start_ts,
             filters=list(request.filters),
@@ -52,7 +54,7 @@ class Held:
         return json.dumps(asdict(self))
 
     @classmethod
-    def read(cls, text: str) -> Held | None:
+    def read(cls, text: str) -> RestoredSpan | None:
         """The inverse of `text`; None when the text is anything else."""
         try:
             fields = json.loads(text)
@@ -61,9 +63,9 @@ class Held:
             return None
 
 
-def require_same(before: Held, request: LogRestoreRequest) -> None:
+def require_same(restored: RestoredSpan, request: LogRestoreRequest) -> None:
     """Raise Refused unless a restore is of the same source, tables and keys as what the target holds."""
-    current_text = _selection_text(before.source, before.filters, before.first_key, before.beyond_key)
+    current_text = _selection_text(restored.source, restored.filters, restored.first_key, restored.beyond_key)
     requested_text = _selection_text(request.name, request.filters, request.first_key, request.beyond_key)
     if current_text != requested_text:
         raise Refused(
@@ -72,23 +74,23 @@ def require_same(before: Held, request: LogRestoreRequest) -> None:
         )
 
 
-def is_done(before: Held | None, after: Held, *, alone: bool = False) -> bool:
-    """Whether a target holds already what a restore would bring (`after`). Raises Refused when the restore
-    cannot continue what the target holds (`before`). `alone`: the restore starts from another table, and
-    continues nothing."""
-    if before is None:
+def is_done(restored: RestoredSpan | None, goal: RestoredSpan, *, from_full: bool = False) -> bool:
+    """Whether a target holds already what a restore would bring (`goal`). Raises Refused when the restore
+    cannot continue what the target holds (`restored`). `from_full`: the restore starts from another table,
+    and continues nothing."""
+    if restored is None:
         return False
-    same_start = before.from_ts == after.from_ts or not alone
-    if same_start and (before.start_ts, before.to_ts) == (after.start_ts, after.to_ts):
+    same_start = restored.from_ts == goal.from_ts or not from_full
+    if same_start and (restored.start_ts, restored.to_ts) == (goal.start_ts, goal.to_ts):
         return True
-    if before.to_ts == after.start_ts and not alone:
+    if restored.to_ts == goal.start_ts and not from_full:
         return False
     raise Refused(
-        f"The target holds what {before.source} had in ({before.from_ts}, {before.to_ts}], and this would "
-        f"bring ({after.start_ts}, {after.to_ts}].",
+        f"The target holds what {restored.source} had in ({restored.from_ts}, {restored.to_ts}], and this "
+        f"would bring ({goal.start_ts}, {goal.to_ts}].",
         hint="Give a place that is new."
-        if alone
-        else f"Continue with --startts {before.to_ts}, or restore into another place.",
+        if from_full
+        else f"Continue with --startts {restored.to_ts}, or restore into another place.",
     )
 
 
@@ -102,12 +104,12 @@ def _selection_text(
 
 
 class Target:
-    """Where a restore writes to. `place` is its canonical name, however a user writes it.
+    """Where a restore writes to. `name` is its canonical name, however a user writes it.
 
     Nothing is written before `prepare`, or before `write` where a restore does not prepare the target.
     """
 
-    place: str
+    name: str
     #: Whether this process writes the target, without Spark.
     is_local: ClassVar[bool] = False
 
@@ -115,7 +117,7 @@ class Target:
         """For a dry run: what would be created, and the reason for a refusal (`refused_because`)."""
         raise NotImplementedError
 
-    def held(self) -> Held | None:
+    def restored_span(self) -> RestoredSpan | None:
         """What earlier restores of a log brought; None: the target is empty. Raises Refused when it holds
         anything else."""
         raise NotImplementedError
@@ -124,7 +126,7 @@ class Target:
         """The rights that a restore of a log into this target lacks, each with its resource."""
         return []
 
-    def into(self, plan: RestorePlan) -> dict[str, Any]:
+    def target_ids(self, plan: RestorePlan) -> dict[str, Any]:
         """The ids of what the records go into; empty where names are all there is.
 
         For Kafka: `cluster` is the cluster's id, and `topics` maps a source topic to the id of its target
@@ -136,9 +138,9 @@ class Target:
         """Prepare the target. Raises Refused when it cannot take the restore. When the restore is resumed,
         the target holds what the interrupted run left."""
 
-    def require_unclaimed(self, after: Held) -> None:
+    def require_unclaimed(self, goal: RestoredSpan) -> None:
         """Raise Refused when the target holds a part of another restore of a log than the one after which it
-        holds `after`. Called before the restore is recorded."""
+        holds `goal`. Called before the restore is recorded."""
 
     def write(self, content: Any) -> Any:
         """Write a Content into the target, and return its summary. An interrupted attempt is completed or

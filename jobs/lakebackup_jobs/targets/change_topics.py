@@ -47,7 +47,7 @@ from lakebackup_jobs.kafka.format.records import (
 from lakebackup_jobs.kafka.format.schemas import FORMAT_V2
 from lakebackup_jobs.lifecycle.tasks.progress import TaskCounters
 from lakebackup_jobs.lifecycle.tasks.task import Task, run_all
-from lakebackup_jobs.targets import Held, Target
+from lakebackup_jobs.targets import RestoredSpan, Target
 from lakebackup_jobs.targets.replay_task import ANY, PARTITIONER, TRANSACTION_BYTES
 from lakebackup_jobs.targets.topics import Topics
 
@@ -71,18 +71,18 @@ class ChangeContent(Protocol):
     @property
     def shares(self) -> Any: ...
     @property
-    def before(self) -> Held | None: ...
+    def old_contents(self) -> RestoredSpan | None: ...
     @property
-    def after(self) -> Held: ...
+    def new_contents(self) -> RestoredSpan: ...
     def empties_tables(self) -> bool: ...
-    def write_files(self, path: str, *, whole: bool = True) -> dict[str, int]: ...
+    def write_files(self, path: str, *, with_truncates: bool = True) -> dict[str, int]: ...
 
 
 class ChangeTopics(Target):
     """Topics `<prefix><db>.<name>` of the cluster at `kafka://HOST:PORT[,…][?prefix=TEXT&partitions=N]`."""
 
-    def __init__(self, request: LogRestoreRequest, rest: str) -> None:
-        servers, _, query = rest.partition("?")
+    def __init__(self, request: LogRestoreRequest, location: str) -> None:
+        servers, _, query = location.partition("?")
         options = dict(parse_qsl(query, keep_blank_values=True))
         partitions = options.pop("partitions", "1")
         self._prefix = options.pop("prefix", "")
@@ -99,12 +99,12 @@ class ChangeTopics(Target):
         identity = f"{self._cluster.cluster_id()}\n{self._prefix}"
         name = f"topics-{hashlib.sha256(identity.encode()).hexdigest()[:32]}"
         self._state_path = f"{layout.restore_folder(name)}held.json"
-        self.place = f"kafka://{servers}" + (f"?prefix={self._prefix}" if self._prefix else "")
+        self.name = f"kafka://{servers}" + (f"?prefix={self._prefix}" if self._prefix else "")
 
-    def held(self) -> Held | None:
+    def restored_span(self) -> RestoredSpan | None:
         """What earlier restores from this destination brought under the prefix, if the topics still exist."""
         state = self._read_state()
-        restored = Held.read(json.dumps(state.get("held")))
+        restored = RestoredSpan.read(json.dumps(state.get("held")))
         if restored is None or not self._are_deleted(state.get("topics", {})):
             return restored
         if self._request.start_ts == restored.to_ts:
@@ -114,11 +114,11 @@ class ChangeTopics(Target):
             )
         return None
 
-    def require_unclaimed(self, after: Held) -> None:
+    def require_unclaimed(self, goal: RestoredSpan) -> None:
         in_progress = self._read_state().get("doing")
         if (
             in_progress
-            and in_progress["held"] != json.loads(after.text())
+            and in_progress["held"] != json.loads(goal.text())
             and not self._are_deleted(in_progress.get("topics", {}))
         ):
             span = in_progress["held"]
@@ -130,7 +130,7 @@ class ChangeTopics(Target):
 
     def write(self, content: ChangeContent) -> dict[str, int]:
         """Stage the changes once, and produce them from where an earlier attempt stopped."""
-        goal = content.after
+        goal = content.new_contents
         identity = json.dumps([self._state_path, goal.text()])
         name = hashlib.sha256(identity.encode()).hexdigest()[:32]
         folder, group = layout.restore_folder(f"log-{name}"), f"{OWN_NAMES}{name}"
@@ -154,7 +154,7 @@ class ChangeTopics(Target):
             self._update_state(doing=in_progress)
         # The staged files go before the restore is recorded as done, so a run that resumes it clears them.
         self._notes += self._clear_staged(folder, group, in_progress["files"])
-        earlier_ids = state.get("topics", {}) if content.before else {}
+        earlier_ids = state.get("topics", {}) if content.old_contents else {}
         # A restore that an older version began did not record the ids.
         ids = in_progress.get("topics") or self._ids(topics)
         self._update_state(held=goal_fields, topics={**earlier_ids, **ids}, doing=None)
@@ -197,7 +197,7 @@ class ChangeTopics(Target):
 
     def _check_topics(self, topics: Sequence[str], content: ChangeContent) -> None:
         """Raise Refused when the topics hold anything else, or keys that this restore could not delete."""
-        continued = content.before
+        continued = content.old_contents
         if continued and (content.plan.changed or content.empties_tables()):
             raise Refused(
                 "Tables were dropped, renamed or emptied within the span: their keys in the topics cannot be "
@@ -271,13 +271,13 @@ class ChangeTopics(Target):
 
     def _staged_files(self, folder: str) -> list[str] | None:
         try:
-            paths: list[str] = json.loads(working.get(self._storage, f"{folder}staged.json"))
+            paths: list[str] = json.loads(working.read_latest(self._storage, f"{folder}staged.json"))
         except NotFound:
             return None
         return paths
 
     def _stage(self, content: ChangeContent, folder: str) -> list[str]:
-        content.write_files(f"{self._storage.uri}/{folder}changes", whole=False)
+        content.write_files(f"{self._storage.uri}/{folder}changes", with_truncates=False)
         paths = [entry.path for entry in self._storage.list(f"{folder}changes/")]
         files = sorted(path for path in paths if path.endswith(".parquet"))
         rows = run_all(_NamelessJob(self._storage.uri, files), range(len(files)), content.cluster)

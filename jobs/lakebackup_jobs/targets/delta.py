@@ -16,7 +16,7 @@ from lakebackup.plan.topics.restore import RestorePlan
 from lakebackup.sql_engine.delta.log import FOLDER
 from lakebackup.sql_engine.failures import task_errors
 from lakebackup.storage import open_storage
-from lakebackup_jobs.targets import Held, Target, full_path
+from lakebackup_jobs.targets import RestoredSpan, Target, full_path
 from lakebackup_sql import load
 
 _METADATA = "spark.databricks.delta.commitInfo.userMetadata"
@@ -32,27 +32,28 @@ _ROW_PRESERVING_OPERATIONS = {
     "UPGRADE PROTOCOL",
 }
 
-Written = TypeVar("Written", covariant=True)
+Summary = TypeVar("Summary", covariant=True)
 
 
-class Content(Protocol[Written]):
-    """What a restore brings. `Written` is the type of its summary, which is the same for every target.
+class Content(Protocol[Summary]):
+    """What a restore brings. `Summary` is the type of its summary, which is the same for every target.
 
-    `spark`: the session to use. `before`: what the target holds and the restore continues from; None:
-    nothing. `after`: what the target then records that it holds; None: only the catalog records it.
-    `commit`: Spark's options for the commit to a table. `gone`: ids of tables that are dropped at the end.
+    `spark`: the session to use. `old_contents`: what the target holds and the restore continues from; None:
+    nothing. `new_contents`: what the target then records that it holds; None: only the catalog records it.
+    `commit`: Spark's options for the commit to a table. `dropped_ids`: ids of tables that are dropped at the
+    end.
     """
 
     @property
     def spark(self) -> SparkSession: ...
     @property
-    def before(self) -> Held | None: ...
+    def old_contents(self) -> RestoredSpan | None: ...
     @property
-    def after(self) -> Held | None: ...
+    def new_contents(self) -> RestoredSpan | None: ...
     @property
     def commit(self) -> Mapping[str, Any]: ...
     @property
-    def gone(self) -> Sequence[int]: ...
+    def dropped_ids(self) -> Sequence[int]: ...
 
     def rows(self) -> DataFrame | None:
         """All of the content, as the rows of a table; None: there is none."""
@@ -62,16 +63,16 @@ class Content(Protocol[Written]):
         """Create the table at a path without SQL, if the content is small enough; returns whether it did."""
         ...
 
-    def onto(self, held: DataFrame) -> DataFrame:
-        """The changes that turn the rows of the target (`held`) into those after the restore; see the
+    def changes_to(self, rows: DataFrame) -> DataFrame:
+        """The changes that turn the rows of the target (`rows`) into those after the restore; see the
         statement log_continue."""
         ...
 
-    def in_table(self, table: DeltaTarget) -> Written:
+    def in_table(self, table: DeltaTarget) -> Summary:
         """The summary, once the table has been written."""
         ...
 
-    def write_files(self, path: str) -> Written:
+    def write_files(self, path: str) -> Summary:
         """Write the content as files below a folder; replaces the files of an interrupted attempt."""
         ...
 
@@ -81,7 +82,7 @@ class DeltaTarget(Target):
 
     def __init__(self, path: str, *, append: bool = False) -> None:
         self._path, self._append = full_path(path), append
-        self.place = f"delta:{self._path}"
+        self.name = f"delta:{self._path}"
 
     def describe(self, plan: RestorePlan) -> dict[str, Any]:
         return {"target_table": self._path, "refused_because": self._existing_table()}
@@ -96,7 +97,7 @@ class DeltaTarget(Target):
             return None
         return f"there is a Delta table at {self._path} already"
 
-    def held(self, *, others_as_of: tuple[str, int | None] = ("", None)) -> Held | None:
+    def restored_span(self, *, others_as_of: tuple[str, int | None] = ("", None)) -> RestoredSpan | None:
         """What the newest commit of a restore records. Raises Refused for a table that no restore made, or
         that was changed since.
 
@@ -105,7 +106,7 @@ class DeltaTarget(Target):
         changed, has_commits = "", False
         for commit in self._commits():
             has_commits = True
-            if restored := Held.read(commit.get("userMetadata") or ""):
+            if restored := RestoredSpan.read(commit.get("userMetadata") or ""):
                 if changed:
                     raise Refused(
                         f"The table at {self._path} was changed ({changed}) since a restore brought what "
@@ -117,7 +118,7 @@ class DeltaTarget(Target):
                 changed = str(commit.get("operation"))
         source, ts = others_as_of
         if has_commits and ts is not None:
-            return Held(source=source, from_ts=ts, to_ts=ts, start_ts=ts)
+            return RestoredSpan(source=source, from_ts=ts, to_ts=ts, start_ts=ts)
         if has_commits:
             raise Refused(
                 f"There is a table at {self._path}, and no restore of a log made it.",
@@ -171,13 +172,13 @@ class DeltaTarget(Target):
         names = files.where("add IS NOT NULL").select(sf.substring_index("add.path", "/", -1).alias("file"))
         return snapshot.withColumn("file", sf.col("_metadata.file_name")).join(names, "file", "left_semi")
 
-    def write(self, content: Content[Written]) -> Written:
+    def write(self, content: Content[Summary]) -> Summary:
         """Write the content in one commit: create the table, append rows, or merge into it."""
-        if content.before is not None:
+        if content.old_contents is not None:
             self._merge(content)
         elif not content.create(self._path) and (rows := content.rows()) is not None:
             # A commit that records no span is identified by the restore's id, so Delta makes it only once.
-            mode = "append" if content.after is None else "errorifexists"
+            mode = "append" if content.new_contents is None else "errorifexists"
             with task_errors():
                 rows.write.format("delta").mode(mode).options(**content.commit).save(self._path)
         return content.in_table(self)
@@ -186,9 +187,9 @@ class DeltaTarget(Target):
         spark = content.spark
         with task_errors():
             rows = self.read(spark)
-            content.onto(rows).createOrReplaceTempView("log_changes")
+            content.changes_to(rows).createOrReplaceTempView("log_changes")
             rows.createOrReplaceTempView("log_target")
-            if self.held() != content.before:  # this run stalled and lost its lease
+            if self.restored_span() != content.old_contents:  # this run stalled and lost its lease
                 raise Busy(
                     f"Another restore has written to the table at {self._path} meanwhile.",
                     hint="Nothing of this one is in it. Run it again: it begins where the table is by then.",

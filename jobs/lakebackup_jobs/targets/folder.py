@@ -11,7 +11,7 @@ from lakebackup.errors import Refused
 from lakebackup.plan.topics.restore import RestorePlan
 from lakebackup.rules.layout import topic_folder
 from lakebackup.storage import open_storage
-from lakebackup_jobs.targets import Held, Target, full_path
+from lakebackup_jobs.targets import RestoredSpan, Target, full_path
 from lakebackup_jobs.targets.delta import Content
 
 _SPAN = re.compile(r"\d+-\d+/")
@@ -28,7 +28,7 @@ class FolderTarget(Target):
     def __init__(self, path: str) -> None:
         self._path = full_path(path)
         self._storage = open_storage(self._path, private=False)
-        self.place = f"dir:{self._path}"
+        self.name = f"dir:{self._path}"
 
     def describe(self, plan: RestorePlan) -> dict[str, Any]:
         path = self._occupied_path(plan)
@@ -47,9 +47,9 @@ class FolderTarget(Target):
                 return entry.path
         return None
 
-    def held(self) -> Held | None:
+    def restored_span(self) -> RestoredSpan | None:
         """What the newest span records. Raises Refused when the folder holds anything else."""
-        newest_span: Held | None = None
+        newest_span: RestoredSpan | None = None
         for entry in self._storage.list(""):
             if not _SPAN.match(entry.path):
                 raise Refused(
@@ -57,17 +57,17 @@ class FolderTarget(Target):
                     hint="Restore into another folder.",
                 )
             if entry.path.endswith(f"/{RANGE}"):
-                span = Held.read(json.dumps(json.loads(self._storage.get(entry.path))["held"]))
+                span = RestoredSpan.read(json.dumps(json.loads(self._storage.get(entry.path))["held"]))
                 if span and (newest_span is None or span.to_ts > newest_span.to_ts):
                     newest_span = span
         return newest_span
 
     def write(self, content: Content[Any]) -> Any:
         """Write the files; of a log, the object that makes the span count comes last."""
-        if (goal := content.after) is None:
+        if (goal := content.new_contents) is None:
             return content.write_files(self._path)
         name = f"{goal.start_ts}-{goal.to_ts}"
         summary = content.write_files(f"{self._path}/{name}")
-        record = {"held": asdict(goal), "gone": list(content.gone), "entries": summary["entries"]}
+        record = {"held": asdict(goal), "gone": list(content.dropped_ids), "entries": summary["entries"]}
         self._storage.put(f"{name}/{RANGE}", json.dumps(record).encode())
         return summary

@@ -70,7 +70,7 @@ class KafkaTarget(Target):
             raise UsageProblem(
                 "--partitions changes where records belong.", hint="Give --repartition too: by key."
             )
-        self.place = f"kafka://{servers}"
+        self.name = f"kafka://{servers}"
         self._request = request
         self._client = {**request.kafka, "bootstrap.servers": servers}
         self._cluster = Topics(self._client)
@@ -185,11 +185,11 @@ class KafkaTarget(Target):
             own = self._settings_by_topic.get(name)
             if own is not None:
                 with suppress(LakebackupError):  # then the settings stay recorded
-                    self._cluster.put_back(name, own)
+                    self._cluster.restore_own_settings(name, own)
                     self._settings_before.forget(state)
         for name in created:
             with suppress(LakebackupError):  # this user may not delete topics
-                if not self._cluster.held(name):
+                if not self._cluster.offset_count(name):
                     self._cluster.delete_topic(name)
 
     @cached_property
@@ -203,7 +203,7 @@ class KafkaTarget(Target):
     def _notes_of(self, topic: TopicPart, existing: Collection[str]) -> Sequence[str]:
         return () if topic.target in existing else self._cluster.notes(self._new(topic))
 
-    def into(self, plan: RestorePlan) -> dict[str, Any]:
+    def target_ids(self, plan: RestorePlan) -> dict[str, Any]:
         existing = set(self._cluster.topic_names())
         scopes_by_target = {t.target: t.scope for t in plan.topics if t.target in existing}
         return {
@@ -219,16 +219,16 @@ class KafkaTarget(Target):
             return why
         registry = topic.scope in self._registries.of(plan)
         if topic.target not in existing:
-            if registry and (why := self._registries.misfit(plan, topic, partitions=1, held=0)):
+            if registry and (why := self._registries.misfit(plan, topic, partitions=1, offsets=0)):
                 return why
             return self._name_collision(plan, topic) or self._cluster.refusal(self._new(topic))
         (state,) = self._cluster.describe([topic.target])
         partitions = self._request.partitions or (None if self._request.repartition else topic.regions)
         if partitions not in (None, state.regions):
             return f"topic {topic.target} has {state.regions} partitions, the backup {topic.regions}"
-        offsets = self._cluster.held(topic.target)
+        offsets = self._cluster.offset_count(topic.target)
         if registry:
-            return self._registries.misfit(plan, topic, partitions=state.regions, held=offsets)
+            return self._registries.misfit(plan, topic, partitions=state.regions, offsets=offsets)
         if (
             offsets
             and not self._request.append
@@ -250,7 +250,7 @@ class KafkaTarget(Target):
     def write(self, content: Records) -> list[RegionOutcome]:
         plan, shares, group = content.plan, content.shares, group_of(content.restore_id)
         has_holes = self._request.partial or (self._request.append and plan.from_ts is not None)
-        target_ids = self.into(plan)
+        target_ids = self.target_ids(plan)
         identities = {
             t.scope: Translation(
                 restore_id=content.restore_id,
@@ -279,7 +279,7 @@ class KafkaTarget(Target):
             **content.to_read,
             group=group,
             client=self._client,
-            into=target_ids["topics"],
+            target_ids=target_ids["topics"],
             empty=frozenset()
             if self._request.append or self._request.continued
             else frozenset(target_ids["topics"]) - self._registries.of(plan),
@@ -288,7 +288,7 @@ class KafkaTarget(Target):
             ends=plan.ends,
             zero_as_one=self._request.zero_as_one,
             by_key=self._request.repartition,
-            left_alone=self._registries.left_alone(plan, shares) if plan.files else {},
+            excluded_offsets=self._registries.excluded_offsets(plan, shares) if plan.files else {},
         )
         return content.run(job, threads=_THREADS)
 
@@ -339,7 +339,9 @@ class KafkaTarget(Target):
             settings = replace(settings, own={**settings.own, "cleanup.policy": "compact"})
         oldest = min((p.min_ts for p in topic.parts), default=None)
         largest = max((p.raw_bytes for p in topic.parts), default=0)
-        notes = self._cluster.settle(topic.target, settings, oldest, request.settings, largest=largest)
+        notes = self._cluster.finish_settings(
+            topic.target, settings, oldest, request.settings, largest=largest
+        )
         if own_before is None or request.settings == "suspended":
             return notes
         return [*notes, *self._cluster.changed(topic.target, own_before, notes)]

@@ -58,7 +58,7 @@ class RecordFile(Target):
         folder, _, self._name = self._path.rpartition("/")
         self._folder = folder or "/"
         self._storage = open_storage(self._folder, private=False)
-        self.place = f"{form}:{self._path}"
+        self.name = f"{form}:{self._path}"
         self._resumed = False
 
     def describe(self, plan: RestorePlan) -> dict[str, Any]:

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from lakebackup.rules.schema_ids import Part
 from lakebackup_jobs.kafka.format.arrow import RECORD, to_arrow
 from lakebackup_jobs.kafka.format.read_records import text_or_hex
-from lakebackup_jobs.kafka.format.records import Columns, within
+from lakebackup_jobs.kafka.format.records import Columns, select_records
 from lakebackup_jobs.kafka.format.values import Decoder
 
 _IDENTITY = [
@@ -69,7 +69,7 @@ class RowMaker:
 
     def rows(self, scope: str, block: Columns) -> pa.RecordBatch | None:
         """The rows of a block's records, in order; None when none of them is in the time span."""
-        in_time = within(block, self.from_ts, self.to_ts)
+        in_time = select_records(block, self.from_ts, self.to_ts)
         if not len(in_time.rows):
             return None
         records = to_arrow(in_time)

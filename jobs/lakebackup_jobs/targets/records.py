@@ -21,7 +21,7 @@ from lakebackup.storage import open_storage
 from lakebackup.store.roots import Roots
 from lakebackup_jobs.kafka.format.arrow import RECORD, to_arrow
 from lakebackup_jobs.kafka.format.container import FileWriter
-from lakebackup_jobs.kafka.format.records import within
+from lakebackup_jobs.kafka.format.records import select_records
 from lakebackup_jobs.kafka.format.stored import StoredFile, open_verified
 from lakebackup_jobs.lifecycle.tasks.errors import RESTORED
 from lakebackup_jobs.lifecycle.tasks.plan_shares import PlanShares
@@ -43,9 +43,9 @@ class Records:
     the URI of its root.
     """
 
-    before: ClassVar[None] = None
-    after: ClassVar[None] = None
-    gone: ClassVar[tuple[int, ...]] = ()
+    old_contents: ClassVar[None] = None
+    new_contents: ClassVar[None] = None
+    dropped_ids: ClassVar[tuple[int, ...]] = ()
 
     cluster: Cluster | None
     shares: PlanShares
@@ -73,7 +73,7 @@ class Records:
     def create(self, path: str) -> bool:
         return False
 
-    def onto(self, held: DataFrame) -> DataFrame:
+    def changes_to(self, rows: DataFrame) -> DataFrame:
         raise NotImplementedError  # a restore of records is not continued by another
 
     def in_table(self, table: DeltaTarget) -> list[RegionOutcome]:
@@ -144,7 +144,7 @@ class _DecodeJob(ReadJob, PerNumber):
         for _, files in self.shares.partition_files(number):
             for file in files:
                 for columns in open_verified(self.roots, file):
-                    in_time = within(columns, self.from_ts, self.to_ts)
+                    in_time = select_records(columns, self.from_ts, self.to_ts)
                     if len(in_time.rows):
                         yield _renamed(to_arrow(in_time), self.targets[file.scope])
 
@@ -178,7 +178,7 @@ class _RewriteJob(PartitionJob):
             writer = FileWriter(sink, codec=reader.codec, fmt=reader.fmt)
             entries = 0
             for columns in reader:
-                block = within(columns, self.from_ts, self.to_ts).packed()
+                block = select_records(columns, self.from_ts, self.to_ts).packed()
                 if block is not None:
                     writer.write_block(block)
                     entries += block.stats.entries

@@ -10,7 +10,7 @@ from typing import Any
 from lakebackup.errors import NotFound
 from lakebackup.plan.topics.request import RestoreRequest
 from lakebackup.plan.topics.restore import RestorePlan, TopicPart
-from lakebackup.plan.topics.schemas import RegistryRecord, conflicts, left_alone, readable
+from lakebackup.plan.topics.schemas import RegistryRecord, conflicts, positions_to_skip, readable
 from lakebackup.rules.schema_ids import SchemaIds, schema_ids
 from lakebackup.storage import open_storage
 from lakebackup.store.reader import CatalogReader
@@ -22,7 +22,7 @@ from lakebackup_jobs.lifecycle.tasks.plan_shares import PlanShares
 
 # Records are compared in memory. A topic with more than this is not taken for a registry.
 MOST_RECORDS = 1_000_000
-SHOWN = 10
+MOST_LISTED = 10
 
 
 class Registries:
@@ -36,26 +36,25 @@ class Registries:
         """The topics of a plan that are schema registries: their backups decoded schemas."""
         return frozenset(t.scope for t in plan.topics if t.scope in self._records(plan))
 
-    def misfit(self, plan: RestorePlan, topic: TopicPart, *, partitions: int, held: int) -> str | None:
-        """Why a registry's records may not go into a topic with `partitions` partitions and `held` offsets;
-        None: they may."""
+    def misfit(self, plan: RestorePlan, topic: TopicPart, *, partitions: int, offsets: int) -> str | None:
+        """Why a registry's records may not go into a topic with `partitions` partitions and `offsets`
+        offsets; None: they may."""
         if self._request.records is not None:
             return f"topic {topic.scope} is a schema registry's, restored whole, without --select-records"
         if (topic.regions, partitions) != (1, 1) or self._request.repartition:
             return f"topic {topic.target} is a schema registry's, which has one partition and no other"
-        if not held:
+        if not offsets:
             return None
-        if max(held, self._records(plan)[topic.scope]) > MOST_RECORDS:
-            return f"topic {topic.target} holds {held} offsets: too many to compare them with the backup"
+        if max(offsets, self._records(plan)[topic.scope]) > MOST_RECORDS:
+            return f"topic {topic.target} holds {offsets} offsets: too many to compare them with the backup"
         problems = conflicts(self._backup_records(plan, topic), self._target_records(topic.target))
         if not problems:
             return None
-        note = f"; and {len(problems) - SHOWN} more" if len(problems) > SHOWN else ""
-        return (
-            f"topic {topic.target} holds other schemas than the backup: {'; '.join(problems[:SHOWN])}{note}"
-        )
+        rest_note = f"; and {len(problems) - MOST_LISTED} more" if len(problems) > MOST_LISTED else ""
+        listed = "; ".join(problems[:MOST_LISTED])
+        return f"topic {topic.target} holds other schemas than the backup: {listed}{rest_note}"
 
-    def left_alone(self, plan: RestorePlan, shares: PlanShares) -> dict[str, frozenset[int]]:
+    def excluded_offsets(self, plan: RestorePlan, shares: PlanShares) -> dict[str, frozenset[int]]:
         """The offsets of each topic that are not restored, because the target has their schemas already.
 
         They are determined once for a restore and recorded; later on, the target holds restored records too.
@@ -67,7 +66,7 @@ class Registries:
             offsets_by_topic = {}
             for topic in plan.topics:
                 if topic.scope in self.of(plan) and (target_records := self._target_records(topic.target)):
-                    offsets_by_topic[topic.scope] = left_alone(
+                    offsets_by_topic[topic.scope] = positions_to_skip(
                         self._backup_records(plan, topic), target_records
                     )
             storage.put(path, json.dumps(offsets_by_topic).encode(), if_absent=False)

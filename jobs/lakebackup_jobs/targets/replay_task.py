@@ -19,7 +19,7 @@ from lakebackup.rows.topics import Translation
 from lakebackup.storage import Storage, open_storage
 from lakebackup_jobs.kafka.admin.committed import Progress
 from lakebackup_jobs.kafka.client.produce import RestoreProducer, outlasting
-from lakebackup_jobs.kafka.format.records import OFFSET, within
+from lakebackup_jobs.kafka.format.records import OFFSET, select_records
 from lakebackup_jobs.kafka.format.stored import StoredFile, open_verified
 from lakebackup_jobs.lifecycle.tasks.batched import batched
 from lakebackup_jobs.lifecycle.tasks.region_outcome import RegionOutcome
@@ -39,20 +39,20 @@ class ReplayJob(PartitionJob):
 
     `identities`: a translation without positions for each source topic whose offsets are translated. `begins`
     maps (topic, partition) to the source position where the restore begins; others begin with their first
-    record. `left_alone`: the source offsets of a topic that are not restored. `into`: the ids of the target
-    topics. `empty`: the source topics whose target topics were empty when the restore began.
+    record. `excluded_offsets`: the source offsets of a topic that are not restored. `target_ids`: the ids of
+    the target topics. `empty`: the source topics whose target topics were empty when the restore began.
     """
 
     group: str
     client: Mapping[str, str]
-    into: Mapping[str, str]
+    target_ids: Mapping[str, str]
     empty: frozenset[str]
     identities: Mapping[str, Translation]
     begins: Mapping[tuple[str, str], int]
     ends: Mapping[tuple[str, str], int]
     zero_as_one: bool
     by_key: bool
-    left_alone: Mapping[str, frozenset[int]]
+    excluded_offsets: Mapping[str, frozenset[int]]
 
     def restore(self, first: StoredFile, files: Iterable[StoredFile]) -> RegionOutcome:
         return outlasting(partial(self._resume, first, files))
@@ -77,7 +77,7 @@ class ReplayJob(PartitionJob):
             ends = None if self.by_key else partial(producer.ends, mark)
             storage = open_storage(self.shares.uri)
             ledger = Ledger(storage, identity, ends)
-            base_path = f"{self.shares.folder}plan/{self.into[first.scope]}/{first.region}/base"
+            base_path = f"{self.shares.folder}plan/{self.target_ids[first.scope]}/{first.region}/base"
             # By key, several tasks write into a partition, so an open transaction there may be another
             # task's.
             progress = producer.committed(*mark) if self.by_key else producer.resume(*mark)
@@ -105,7 +105,7 @@ class ReplayJob(PartitionJob):
                 if is_first:
                     storage.put(base_path, b"%d" % base)
                     is_first = False
-                ledger.settle(reached)
+                ledger.confirm(reached)
             ledger.end(reached, self.ends.get((first.scope, first.region), -1))
         return RegionOutcome(first.scope, first.region, reached.entries, reached.bytes, reached.position)
 
@@ -114,8 +114,8 @@ class ReplayJob(PartitionJob):
     ) -> None:
         partition = ANY if self.by_key else int(file.region)
         for columns in open_verified(self.roots, file):
-            records = within(columns, self.from_ts, self.to_ts, least)
-            if excluded := self.left_alone.get(file.scope):
+            records = select_records(columns, self.from_ts, self.to_ts, least)
+            if excluded := self.excluded_offsets.get(file.scope):
                 records = replace(
                     records, rows=records.rows[~np.isin(records.rows[:, OFFSET], list(excluded))]
                 )
@@ -136,7 +136,7 @@ def _unread_files(
             count(file.entries, file.bytes)
 
 
-def refuse_forgotten(storage: Storage, base_path: str, base: int, where: str) -> None:
+def refuse_forgotten(storage: Storage, base_path: str, base: int, partition: str) -> None:
     """Raise Refused when the restore has committed records, but the brokers have forgotten its progress: they
     keep the offsets of a group without members for a week (offsets.retention.minutes).
 
@@ -149,8 +149,8 @@ def refuse_forgotten(storage: Storage, base_path: str, base: int, where: str) ->
     except NotFound:
         return
     raise Refused(
-        f"{where}: this restore was interrupted, and the brokers have forgotten since how far it came (the "
-        "offsets of its consumer group are gone): its records would be there twice.",
+        f"{partition}: this restore was interrupted, and the brokers have forgotten since how far it came "
+        "(the offsets of its consumer group are gone): its records would be there twice.",
         hint="Delete the topic and run the same command again, or restore into another topic with --map.",
     )
 

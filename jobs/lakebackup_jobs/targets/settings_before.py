@@ -47,7 +47,7 @@ class SettingsBefore:
     def read(self, topic: TopicState) -> Mapping[str, str] | None:
         """The recorded settings of the topic; None: there is no record."""
         try:
-            settings: Mapping[str, str] = json.loads(working.get(self._storage, self._path(topic)))
+            settings: Mapping[str, str] = json.loads(working.read_latest(self._storage, self._path(topic)))
         except NotFound:
             return None
         return settings

@@ -54,7 +54,7 @@ class Topics(Cluster):
             return f"topic {topic} is the brokers' own; `lakebackup restore groups` brings groups back"
         return None
 
-    def held(self, topic: str) -> int:
+    def offset_count(self, topic: str) -> int:
         """The number of offsets between the topic's watermarks, over all partitions."""
         _, regions = self.positions(self.describe([topic]), "read_uncommitted")
         return sum(r.high - r.low for r in regions)
@@ -67,7 +67,7 @@ class Topics(Cluster):
                 self._create_or_check(topic, self.check_topic)
             else:
                 self._with_suspended(
-                    lambda changes: self.alter_settings(topic, put=changes, validate_only=True)
+                    lambda changes: self.alter_settings(topic, overrides=changes, validate_only=True)
                 )
         except Refused as error:
             return error.message.rstrip(".")
@@ -104,7 +104,7 @@ class Topics(Cluster):
 
     def suspend(self, topic: str) -> None:
         """Suspend the settings of an existing topic that would delete old records."""
-        self._with_suspended(lambda changes: self.alter_settings(topic, put=changes))
+        self._with_suspended(lambda changes: self.alter_settings(topic, overrides=changes))
 
     def _fit_to_cluster(self, new: NewTopic) -> tuple[int, Mapping[str, str], Sequence[str]]:
         """The replication and settings with which this cluster can write a new topic, and notes on them."""
@@ -135,7 +135,7 @@ class Topics(Cluster):
         except Refused:
             attempt({name: value for name, value in SUSPENDED.items() if name != LARGEST})
 
-    def settle(
+    def finish_settings(
         self, topic: str, saved: TopicSettings, oldest: int | None, mode: str, *, largest: int = 0
     ) -> Sequence[str]:
         """Put a topic's own saved settings back, retention last. In mode auto, a `retention.ms` or
@@ -161,7 +161,7 @@ class Topics(Cluster):
         self._restore_settings(topic, saved.own, retention)
         return [*notes, *_retention_changes(topic, saved, broker_retention or {}, retention)]
 
-    def put_back(self, topic: str, own: Mapping[str, str]) -> None:
+    def restore_own_settings(self, topic: str, own: Mapping[str, str]) -> None:
         """Give a topic back its own values of the settings that a restore suspended."""
         self._restore_settings(topic, own, list(SUSPENDED))
 
@@ -188,7 +188,7 @@ class Topics(Cluster):
     def _restore_settings(self, topic: str, own: Mapping[str, str], names: Collection[str]) -> None:
         self.alter_settings(
             topic,
-            put={k: own[k] for k in names if k in own},
+            overrides={k: own[k] for k in names if k in own},
             drop=[k for k in names if k not in own],
         )
 
@@ -226,7 +226,7 @@ class Topics(Cluster):
                 [(state.scope, partition) for state in states for partition in range(state.regions)]
             ).items()
         }
-        ends = self.seen(high)
+        ends = self.read_end_offsets(high)
         return [
             f"topic {topic}, partition {partition}: an open transaction of another producer hides records "
             f"from offset {ends[topic, partition].stable} on from readers of committed records until it ends"

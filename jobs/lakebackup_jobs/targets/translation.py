@@ -128,7 +128,7 @@ class Ledger:
             # A replaced task may have staged its rows after the other task's commit; they have another end.
             is_expected = int(aside[1][-1, 3]) == reached.end
             self._rows = aside[1] if is_expected else doubtful(aside[1])
-            self.settle(reached)
+            self.confirm(reached)
         if self._ends:
             self._start = self._ends().high
 
@@ -149,7 +149,7 @@ class Ledger:
         covered = int(runs[-1, 1]) if len(runs) else reached.covered
         return Reached(position, reached.entries + count, reached.bytes + size, covered, end)
 
-    def settle(self, reached: Reached) -> None:
+    def confirm(self, reached: Reached) -> None:
         """Make the rows of a transaction count. Call it when the commit that brought the restore to `reached`
         is visible."""
         is_confirmed = True

@@ -13,7 +13,7 @@ from lakebackup.errors import Damaged
 from lakebackup.plan.topics.restore import RestorePlan
 from lakebackup.rules.schema_ids import IdUse, Part, SchemaIds, mismatches, schema_ids
 from lakebackup.store.reader import CatalogReader
-from lakebackup_jobs.kafka.format.records import within
+from lakebackup_jobs.kafka.format.records import select_records
 from lakebackup_jobs.kafka.format.stored import StoredFile, open_verified
 from lakebackup_jobs.kafka.format.used_ids import used_ids
 from lakebackup_jobs.targets.registries import Registries
@@ -67,7 +67,7 @@ def _ids_by_topic(
                 raise
             return  # the restore reports the damage when it reads the file
         for columns in reader:
-            block = within(columns, plan.from_ts, plan.to_ts)
+            block = select_records(columns, plan.from_ts, plan.to_ts)
             for part in _PARTS:
                 numbers = ids.setdefault((file.scope, part), set())
                 if len(numbers) <= _MOST_IDS:

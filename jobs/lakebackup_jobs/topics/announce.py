@@ -104,15 +104,15 @@ def record_unprotected(
     writer: CatalogWriter,
     source: str,
     existing: Collection[str],
-    taken: Collection[str],
+    read_topics: Collection[str],
 ) -> list[str]:
     """Record the unprotected topics of a cluster, if they changed, and return them, sorted.
 
-    A topic is unprotected when neither this backup (`taken`) nor an earlier one has it, and no pattern of the
-    source's policy matches it. The view unprotected_topics shows them.
+    A topic is unprotected when neither this backup (`read_topics`) nor an earlier one has it, and no pattern
+    of the source's policy matches it. The view unprotected_topics shows them.
     """
     backed_up = {row["scope"] for row in reader.rows("held_topics", source=source)}
-    topics = set(existing) - set(taken) - backed_up
+    topics = set(existing) - set(read_topics) - backed_up
     return _record_seen(reader, writer, source, (topic for topic in topics if not is_internal(topic)))
 
 

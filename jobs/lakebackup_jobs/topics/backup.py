@@ -41,7 +41,7 @@ from lakebackup_jobs.topics.announce import (
 )
 from lakebackup_jobs.topics.planning import plan_next, prepare
 from lakebackup_jobs.topics.request import BackupRequest
-from lakebackup_jobs.topics.resume import InProgress, asked, blocker, different, discard_files
+from lakebackup_jobs.topics.resume import InProgress, blocker, different, discard_files, identity_of
 from lakebackup_jobs.topics.tasks import copy as copy_task
 from lakebackup_jobs.topics.tasks.decode import decode_backup
 
@@ -70,7 +70,7 @@ def run(request: BackupRequest, *, spark: Session = None, reporter: Reporter) ->
         reader = notice_lost_objects(work, writer.prepare())
         topics = TopicsBackup(work, request, cluster, reader)
         life = Life(topics, lease)
-        resumed = life.settle()
+        resumed = life.finish_interrupted()
         if resumed:
             topics.reader = work.reader()
             # Back up what came in since the positions of that backup; a cumulative one would read it again.
@@ -86,7 +86,7 @@ def run(request: BackupRequest, *, spark: Session = None, reporter: Reporter) ->
             forks.record(work.writer(), plan.fork)
         scopes = {scope.scope for scope in plan.scopes}
         unprotected = record_unprotected(topics.reader, work.writer(), source, cluster.topic_names(), scopes)
-        result = life.take(draft) | {"unprotected": len(unprotected)}
+        result = life.run(draft) | {"unprotected": len(unprotected)}
         if resumed:
             result["ended"] = resumed
         if plan.left_out:
@@ -119,10 +119,10 @@ class TopicsBackup(Source[InProgress]):
             tombstones.require_not_pruned(work.storage, work.source, parent)
         prepared = prepare(request, work.source, self.cluster, reader)
         plan = prepared.plan
-        files = newest_files(reader, work.source, plan.scopes, plan.places)
+        files = newest_files(reader, work.source, plan.scopes, plan.partitions_read)
         prepared = replace(prepared, plan=replace(plan, bytes=self._bytes(plan, files)))
         first = [(file.scope, file.region, file.next_sequence) for file in files]
-        return InProgress(prepared, asked(request), first)
+        return InProgress(prepared, identity_of(request), first)
 
     def _bytes(self, plan: BackupPlan, newest: Iterable[NewestFile]) -> int | None:
         """The number of bytes that a plan reads; None: unknown, or too many to count.

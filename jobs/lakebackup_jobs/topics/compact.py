@@ -76,8 +76,8 @@ def run(request: CompactRequest, *, spark: SparkSession | None = None, reporter:
         _report(plan, reporter)
         for batch in plan.batches:
             compaction = TopicsCompaction(work, request, batch)
-            Life(compaction, lease).take(compaction.plan())
-            backups += compaction.made
+            Life(compaction, lease).run(compaction.plan())
+            backups += compaction.backups
     kept_totals = {
         f"kept_{name}": sum(getattr(b, name) for b in backups) for name in ("files", "bytes", "entries")
     }
@@ -92,7 +92,7 @@ def _report(plan: CompactPlan, reporter: Reporter) -> None:
                 f"topic {topic.scope}: its backups were further apart than its delete.retention.ms, so a "
                 "deleted key may be in the result. A backup with --new-generation has no deleted keys"
             )
-    for scope, reason in plan.left_out.items():
+    for scope, reason in plan.skipped_topics.items():
         reporter.note(f"topic {scope} stays as it is: {reason}")
 
 
@@ -119,21 +119,23 @@ class TopicsCompaction(Source[Batch]):
         super().__init__(workspace)
         self.request, self.topics = request, topics
         self.reader = workspace.reader()
-        self.made: list[Backup] = []
+        self.backups: list[Backup] = []
         self.scopes = ",".join(topic.scope for topic in topics)
-        self.asked: dict[str, Any] = {"source": workspace.source, "scopes": self.scopes, "to_ts": None}
+        self.parameters: dict[str, Any] = {"source": workspace.source, "scopes": self.scopes, "to_ts": None}
 
     def plan(self) -> Batch:
         source = self.workspace.source
-        parent = self.reader.one("latest_backup", source=source, level=None)
+        parent = self.reader.first_row("latest_backup", source=source, level=None)
         if parent is None:
             raise NotFound("The chain of these backups is no longer complete.")
         self.parent = SimpleNamespace(**parent)
         return Batch(*next_backup(self.reader, source))
 
     def prepare(self, draft: Batch) -> Batch:
-        (bounds,) = self.reader.rows("restore_range", **self.asked)
-        reader = self.reader.with_query("selected", "restore_files", **self.asked, **bounds, from_ts=None)
+        (bounds,) = self.reader.rows("restore_range", **self.parameters)
+        reader = self.reader.with_query(
+            "selected", "restore_files", **self.parameters, **bounds, from_ts=None
+        )
         file = reader.plan_file("selected_files")
         shares = divide(all_rows(file, StoredFile))
         folder = layout.backup_folder(self.workspace.source, draft.backup_id)
@@ -159,7 +161,7 @@ class TopicsCompaction(Source[Batch]):
         )
         find_newest = compact_task.FindNewest(self.shares, roots)
         newest = (
-            find_newest.over(work.spark, range(count), compact_task.FOUND, MOST_TASKS)
+            find_newest.over(work.spark, range(count), compact_task.NEWEST_COLUMNS, MOST_TASKS)
             .groupBy("part", "key")
             # The pieces of a partition are numbered by offset: the last piece has the last offset.
             .agg(sf.max("piece").alias("piece"), sf.max("position").alias("position"))
@@ -201,7 +203,7 @@ class TopicsCompaction(Source[Batch]):
         )
         # The result has the gaps of the compacted backups.
         epochs = {topic.scope: topic.epoch for topic in topics}
-        gaps = self.reader.rows("restore_gaps", **self.asked)
+        gaps = self.reader.rows("restore_gaps", **self.parameters)
         return Manifest(
             backup=backup,
             positions=[Position(**identity, **row) for row in positions],
@@ -219,12 +221,12 @@ class TopicsCompaction(Source[Batch]):
         self.shares.clear()
 
     def result(self, draft: Batch, backup: Backup) -> dict[str, Any]:  # noqa: ARG002
-        self.made.append(backup)
+        self.backups.append(backup)
         return {"backup_id": backup.backup_id}
 
 
 def _plan(request: CompactRequest, reader: CatalogReader, source: str) -> CompactPlan:
-    latest = reader.one("latest_backup", source=source, level=None)
+    latest = reader.first_row("latest_backup", source=source, level=None)
     return plan_compaction(
         reader.rows("compact_points", source=source),
         read_generations(reader, source, pick(Parent, latest) if latest else None),
@@ -251,5 +253,5 @@ def _summary(plan: CompactPlan) -> dict[str, Any]:
             }
             for topic in plan.topics
         ],
-        "left_out": [{"topic": scope, "because": reason} for scope, reason in plan.left_out.items()],
+        "left_out": [{"topic": scope, "because": reason} for scope, reason in plan.skipped_topics.items()],
     }

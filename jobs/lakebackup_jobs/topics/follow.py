@@ -75,9 +75,10 @@ def follow(
             raise
         stream.finish()
         result = work.timed({"source": source, **stream.totals, "last_backup": stream.last})
-        if stream.left_out:
+        if stream.reported_warnings:
             raise Incomplete(
-                f"The last batch was taken without what could not be read: {len(stream.left_out)} in all.",
+                "The last batch was taken without what could not be read: "
+                f"{len(stream.reported_warnings)} in all.",
                 hint="Give this user the rights that the warnings name.",
             ).with_result(result)
         return result
@@ -110,7 +111,7 @@ class TopicsPlanner(Planner[Prepared]):
         if latest_number(reader, self._source) + 1 != draft.number:
             return None
         plan = draft.plan
-        sequences = next_sequences(reader, self._source, plan.scopes, plan.places)
+        sequences = next_sequences(reader, self._source, plan.scopes, plan.partitions_read)
         return copy_job(self._request, work, draft, sequences, report=False), len(draft.plan.tasks)
 
     def _work(self) -> Workspace:
@@ -124,7 +125,7 @@ class _Following(Stream[Prepared]):
         self.request = request
         self.totals = {"backups": 0, "files": 0, "bytes": 0, "entries": 0}
         self.last: str | None = None
-        self.left_out: set[str] = set()
+        self.reported_warnings: set[str] = set()
         self.long_open: set[tuple[str, str, int]] = set()
         self._failed = False
         super().__init__(
@@ -150,9 +151,9 @@ class _Following(Stream[Prepared]):
     ) -> None:
         work, plan = self.workspace, draft.plan
         self._failed = False
-        for warning in set(plan.left_out) - self.left_out:
+        for warning in set(plan.left_out) - self.reported_warnings:
             work.reporter.warning(warning)
-        self.left_out = set(plan.left_out)
+        self.reported_warnings = set(plan.left_out)
         reported = {(p.scope, p.region, p.end_position) for p in plan.long_open}
         announce(plan, work.reporter, reported=self.long_open)
         self.long_open = reported

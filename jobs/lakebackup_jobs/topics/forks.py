@@ -30,7 +30,7 @@ from lakebackup.plan.topics.forks import (
 )
 from lakebackup.store.reader import CatalogReader
 from lakebackup.store.writer import CatalogWriter
-from lakebackup_jobs.kafka.client.epochs import Logs, Place
+from lakebackup_jobs.kafka.client.epochs import LogEnd, Logs
 from lakebackup_jobs.lifecycle.identity import holder
 
 OnFork = Literal["branch", "fail"]
@@ -52,7 +52,7 @@ def find(
     `contents`: compare the last record of each partition, as every run does. Otherwise only partitions are
     compared whose end, or whose leader's epoch, contradicts the backup.
     """
-    newest = reader.one("latest_backup", source=source, level=None)
+    newest = reader.first_row("latest_backup", source=source, level=None)
     if newest is None:
         return None
     ends = region_ends(reader, source, newest["base"], newest["link"])
@@ -61,7 +61,7 @@ def find(
         for r in ends
         if r["in_chain"]
     ]
-    region_states = {r.place: r for r in regions}
+    region_states = {r.key: r for r in regions}
     compared_ends = comparable(regions, backup_ends)
     if not contents:
         compared_ends = suspects(compared_ends, region_states)
@@ -74,12 +74,12 @@ def find(
         cut |= earlier_lost(_earlier_ends(reader, source, unmatched_ends), region_states, logs)
     if not cut:
         return None
-    by_epoch = {s.where for s, verdict in verdicts.items() if verdict == "cut"}
+    by_epoch = {s.partition for s, verdict in verdicts.items() if verdict == "cut"}
     first = first_lost(_history(reader, source, cut), region_states, logs, by_epoch=by_epoch)
     fork_place = min(end.place for end in first.values())
     backups = tuple(row["backup_id"] for row in reader.rows("fork_backups", source=source, place=fork_place))
     fork = Fork(None, backups, tuple(sorted((s.scope, s.region, s.position) for s in cut)))
-    parent = without(reader, fork).one("latest_backup", source=source, level=None)
+    parent = without(reader, fork).first_row("latest_backup", source=source, level=None)
     return Fork(parent["backup_id"] if parent else None, backups, fork.regions)
 
 
@@ -102,9 +102,9 @@ def check(fork: Fork, on_fork: OnFork) -> None:
 def branch(reader: CatalogReader, choice: Choice) -> int:
     """The number of the next backup's branch: a new one if later backups of the chain are out of sync."""
     newest = choice.newest
-    if choice.asked or newest is None or choice.parent is None or choice.parent.base != newest.base:
+    if choice.parent_named or newest is None or choice.parent is None or choice.parent.base != newest.base:
         return choice.branch
-    row = reader.one("next_branch", backup_id=newest.backup_id)
+    row = reader.first_row("next_branch", backup_id=newest.backup_id)
     return int(row["branch"]) if row and row["branch"] is not None else choice.branch
 
 
@@ -139,7 +139,7 @@ def _earlier_ends(
 ) -> dict[tuple[str, str, str], list[BackupEnd]]:
     """The ends of earlier backups by partition, each position once, the latest first."""
     ends_by_region: dict[tuple[str, str, str], dict[int, BackupEnd]] = {
-        s.where: {s.position: s} for s in newest_ends
+        s.partition: {s.position: s} for s in newest_ends
     }
     for region, ends in _history(reader, source, newest_ends, last=_EARLIER_BACKUPS).items():
         for end in reversed(ends):
@@ -154,17 +154,17 @@ def _history(
     history: dict[tuple[str, str, str], list[BackupEnd]] = {}
     for row in reader.rows("fork_history", source=source, last=last):
         end = BackupEnd(**row)
-        history.setdefault(end.where, []).append(end)
+        history.setdefault(end.partition, []).append(end)
     return history
 
 
-def _files(reader: CatalogReader, source: str, backup_ends: Collection[BackupEnd]) -> dict[BackupEnd, Place]:
+def _files(reader: CatalogReader, source: str, backup_ends: Collection[BackupEnd]) -> dict[BackupEnd, LogEnd]:
     reader = reader.with_rows("suspected", _table(backup_ends))
     roots = reader.destinations()
     files_by_end, names = {}, [field.name for field in fields(BackupEnd)]
     for row in reader.rows("fork_files", source=source):
         with suppress(Refused):  # a destination that is not mounted says nothing about the source's history
-            file = Place(roots.open(row["destination"]), row["path"], row["bytes"], row["end_position"])
+            file = LogEnd(roots.open(row["destination"]), row["path"], row["bytes"], row["end_position"])
             files_by_end[BackupEnd(**{name: row[name] for name in names})] = file
     return files_by_end
 

@@ -70,12 +70,13 @@ def move(request: GroupsRequest, reporter: Reporter) -> tuple[dict[str, Any], Gr
     _warn_of_unsaved(request, reader, source, reporter)
     plan = _plan(request, reader, source, target)
     missing = Rights(client).of_groups(
-        {move.target_group for move, _ in plan.put}, {landing.scope for _, landing in plan.put}
+        {move.target_group for move, _ in plan.offsets_to_set},
+        {landing.scope for _, landing in plan.offsets_to_set},
     )
     if missing and request.dry_run:
         return _result(request, plan) | {"refused_because": lacks(missing)}, plan
     require(missing, outcome="No offset is committed")
-    if not request.dry_run and plan.put:
+    if not request.dry_run and plan.offsets_to_set:
         plan = _commit_offsets(plan, target)
         _audit(request, plan, reporter)
     return _result(request, plan), plan
@@ -135,10 +136,10 @@ def _plan(request: GroupsRequest, reader: CatalogReader, source: str, target: Gr
 def _commit_offsets(plan: GroupPlan, target: Groups) -> GroupPlan:
     """Commit the planned offsets. Groups that got members meanwhile do not change; the plan says so."""
     offsets: dict[str, list[Committed]] = {}
-    for m, landing in plan.put:
+    for m, landing in plan.offsets_to_set:
         offsets.setdefault(m.target_group, []).append(landing)
     active = target.alter(offsets)
-    blocked = {m for m, _ in plan.put if m.target_group in active}
+    blocked = {m for m, _ in plan.offsets_to_set if m.target_group in active}
     return GroupPlan(tuple(replace(m, outcome="active") if m in blocked else m for m in plan.moves))
 
 
@@ -146,7 +147,7 @@ def _audit(request: GroupsRequest, plan: GroupPlan, reporter: Reporter) -> None:
     # The audit log is written without Spark: to start a JVM would take longer than the whole command.
     writer = CatalogWriter(cast("SparkSession", None), request.destination, request.catalog)
     by_group: dict[str, list[str]] = {}
-    for m, landing in plan.put:
+    for m, landing in plan.offsets_to_set:
         by_group.setdefault(m.target_group, []).append(
             f"{m.scope}[{m.region}] {m.position} -> {landing.scope}[{landing.region}] {landing.position}"
         )

@@ -98,11 +98,11 @@ def run(request: MergeRequest, *, spark: Session = None, reporter: Reporter) -> 
     with work.running("merge") as lease:
         topics = TopicsMerge(work, request)
         life = Life(topics, lease)
-        result = life.settle()
+        result = life.finish_interrupted()
         if result is not None:
             result["resumed"] = True
         elif draft := topics.plan():
-            result = life.take(draft) | {"resumed": False}
+            result = life.run(draft) | {"resumed": False}
         else:
             result = {"backup_id": None, **_summary(request, source, None)}
     return work.timed(result)
@@ -116,7 +116,7 @@ class TopicsMerge(Source[InProgress]):
     DISCARD_WHEN_REFUSED = True
 
     #: The backups to merge; set by `plan`, if there are any.
-    chosen: MergePlan
+    merge_plan: MergePlan
     #: The files that each task copies, and the number of its first new file in that file's partition.
     shares: PlanShares
     ranks: Sequence[int]
@@ -136,13 +136,13 @@ class TopicsMerge(Source[InProgress]):
         plan = _plan(self.request, self.reader, work.source)
         if plan is None:
             return None
-        self.chosen = plan
+        self.merge_plan = plan
         if self.request.until and plan.parent:
             tombstones.require_not_pruned(work.storage, work.source, plan.parent.backup_id)
         return InProgress(*next_backup(self.reader, work.source), None, self._fingerprint(plan))
 
     def prepare(self, draft: InProgress) -> InProgress:
-        file = with_members(self.reader, self.chosen).plan_file("merge_files", **self._parameters)
+        file = with_members(self.reader, self.merge_plan).plan_file("merge_files", **self._parameters)
         groups = group_files(all_rows(file, MergedFile), self.request.target_bytes, self._rolls())
         shares, self.ranks = divide(groups)
         folder = layout.backup_folder(self.workspace.source, draft.backup_id)
@@ -174,15 +174,15 @@ class TopicsMerge(Source[InProgress]):
 
     def _rolls(self) -> dict[str, int | None]:
         """The time (ms) that a file's records may span, by topic; None: any."""
-        topics = self.chosen.topics
+        topics = self.merge_plan.topics
         return {topic.scope: roll_ms(topic_settings.in_force(topic.settings), None) for topic in topics}
 
     @property
     def _parameters(self) -> dict[str, Any]:
-        return {"source": self.workspace.source, "last": self.chosen.last.backup_id}
+        return {"source": self.workspace.source, "last": self.merge_plan.last.backup_id}
 
     def copy(self, draft: InProgress) -> Totals:
-        work, plan = self.workspace, self.chosen
+        work, plan = self.workspace, self.merge_plan
         if plan.without:
             work.reporter.warning(
                 f"topics left out, since the last backup does not have them: {', '.join(plan.without)}"
@@ -200,7 +200,7 @@ class TopicsMerge(Source[InProgress]):
         size = sum(topic.bytes for topic in plan.topics)
         work.choose_runner(self.request, of_files(size))
         work.reporter.start(expected, size, "merge")
-        totals = run_tasks(work, job, range(draft.tasks or 0), at_once=MOST_TASKS)
+        totals = run_tasks(work, job, range(draft.tasks or 0), max_tasks=MOST_TASKS)
         if draft.tasks and totals.entries != expected:
             raise Refused(
                 f"What was merged holds {totals.entries} records, its backups hold {expected}: they changed "
@@ -211,7 +211,7 @@ class TopicsMerge(Source[InProgress]):
 
     def manifest(self, draft: InProgress, totals: Totals) -> Manifest:
         self._decode(draft)
-        plan, source = self.chosen, self.workspace.source
+        plan, source = self.merge_plan, self.workspace.source
         identity: dict[str, Any] = {"backup_id": draft.backup_id, "source": source}
         scopes = ",".join(topic.scope for topic in plan.topics)
         reader = with_members(self.reader, plan)
@@ -233,11 +233,11 @@ class TopicsMerge(Source[InProgress]):
         part_paths = [
             layout.parts_path(work.source, draft.backup_id, task) for task in range(draft.tasks or 0)
         ]
-        parts = {topic.scope: part_paths for topic in self.chosen.topics}
+        parts = {topic.scope: part_paths for topic in self.merge_plan.topics}
         decode_backup(work, draft.backup_id, parts, self.request.schema_topics)
 
     def _backup(self, draft: InProgress, totals: Totals) -> Backup:
-        plan = self.chosen
+        plan = self.merge_plan
         first, last, parent = plan.members[0], plan.last, plan.parent
         default_note = f"merge of {len(plan.members)} backups, {first.backup_id} to {last.backup_id}"
         return backup_row(
@@ -270,7 +270,7 @@ class TopicsMerge(Source[InProgress]):
     def result(self, draft: InProgress, backup: Backup) -> dict[str, Any]:  # noqa: ARG002
         return {
             "backup_id": backup.backup_id,
-            **_summary(self.request, self.workspace.source, self.chosen),
+            **_summary(self.request, self.workspace.source, self.merge_plan),
             "made_files": backup.files,
             "made_bytes": backup.bytes,
         }
@@ -280,7 +280,7 @@ def _plan(request: MergeRequest, reader: CatalogReader, source: str) -> MergePla
     """Plan the merge; None when there is nothing to merge."""
     require_kind_of(reader, source, TOPICS)
     if request.until is None:
-        newest = reader.one("latest_backup", source=source, level=None)
+        newest = reader.first_row("latest_backup", source=source, level=None)
         tip = newest["backup_id"] if newest else ""
     else:
         tip = reader.resolve_backup(request.until, source)
@@ -318,7 +318,7 @@ def _require_in_line(backup_id: str, level: int, reader: CatalogReader) -> None:
 
     A merge replaces its members for all later backups, also for one that depends on only some of them.
     """
-    parent = reader.one("parent_backup", backup_id=backup_id)
+    parent = reader.first_row("parent_backup", backup_id=backup_id)
     if level > 1 and parent and parent["reason"] == "aside":
         raise Refused(
             f"Later backups of its chain do not depend on backup {backup_id}, but on an earlier one in its "

@@ -81,7 +81,7 @@ def plan_next(
         increment=choice.increment,
         level=choice.level,
         branch=choice.branch,
-        held=read_generations(reader, source, choice.parent, topics) if reader else (),
+        histories=read_generations(reader, source, choice.parent, topics) if reader else (),
         new_generation=request.new_generation,
         growth=request.growth,
     )

@@ -77,7 +77,7 @@ def run(request: RestoreRequest, *, spark: SparkSession | None = None, reporter:
     saved_plan = saved.read(Path(request.plan)) if request.plan else None
     if saved_plan:
         saved.require_same_catalog(saved_plan, reader)
-        request = saved_plan.asked(request)
+        request = saved_plan.request_for(request)
     plan = replace(planned(reader, request, spark, reporter, partial(plan_restore, request)), at=started_at)
     target = target_of(request, reader)
     digest = request.digest(plan.source)
@@ -86,16 +86,16 @@ def run(request: RestoreRequest, *, spark: SparkSession | None = None, reporter:
         saved.require_holds(saved_plan, plan, request, reader)
     whole_plan = plan
     if request.continued:
-        target_ids = target.into(plan)
+        target_ids = target.target_ids(plan)
         resumed_id = unfinished(reader, digest)
         plan = plan_rest(plan, reader, target_ids["cluster"], target_ids["topics"], resumed_id)
-    elif request.append and (target_ids := target.into(plan)):
+    elif request.append and (target_ids := target.target_ids(plan)):
         resumed_id = unfinished(reader, digest)
         refuse_unfinished(plan, reader, target_ids["cluster"], target_ids["topics"], resumed_id)
     if request.dry_run:
         return {
             "dry_run": True,
-            "target": target.place,
+            "target": target.name,
             **_summary(plan),
             **(
                 _preview(request, plan, work, reader)
@@ -152,7 +152,7 @@ def _carry_out(
     target.prepare(plan, run.restore_id, resumed=run.resumed)
     _record_accepted(request, plan, run)
     subject = Subject(plan.source, request.target, plan.selection, plan.from_ts, plan.to_ts)
-    run.begin(subject, into=target.into(plan))
+    run.begin(subject, into=target.target_ids(plan))
     if request.records:
         plan = select.stage(run.storage, run.restore_id) if select else plan
         roots = roots.including(destination_id(run.storage), run.storage.uri)
@@ -175,7 +175,7 @@ def _carry_out(
         "restore_id": run.restore_id,
         "resumed": run.resumed,
         "runner": work.runner,
-        "target": target.place,
+        "target": target.name,
         **_summary(plan),
         **groups,
         "entries": sum(outcome.entries for outcome in outcomes),
@@ -347,6 +347,6 @@ def _save(request: RestoreRequest, plan: RestorePlan, reader: CatalogReader) -> 
         return {}
     tool = f"lakebackup {version('lakebackup')}"
     require_outside(request, request.save_plan, is_file=True)
-    saved_plan = saved.make(request, plan, reader, now=micros(datetime.now(UTC)), tool=tool)
+    saved_plan = saved.make(request, plan, reader, now_us=micros(datetime.now(UTC)), tool=tool)
     saved.write(Path(request.save_plan), saved_plan)
     return {"plan": request.save_plan, "digest": saved_plan.digest}

@@ -27,11 +27,11 @@ from lakebackup_jobs.topics.tasks.copy import BACKUP_ID
 
 # Two requests are for the same backup if these fields are equal. Fields that are added to requests later are
 # compared too, unless they are in _ELSE.
-_SAME = ("topics", "patterns", "isolation", "groups", "mode", "level", "parent", "new_generation")
+_COMPARED_FIELDS = ("topics", "patterns", "isolation", "groups", "mode", "level", "parent", "new_generation")
 # A resumed backup is completed with the values with which it was started, as in its files and its row.
-_KEPT = ("codec", "compression_level", "target_bytes", "roll_ms", "note")
+_FROZEN_FIELDS = ("codec", "compression_level", "target_bytes", "roll_ms", "note")
 # Ignored in the comparison: places, credentials, speed, and what is decided before a backup is started.
-_ELSE = (
+_IGNORED_FIELDS = (
     "destination", "catalog", "source", "kafka", "remote", "lease_ttl_s", "runner", "local_below",
     "parallelism", "dry_run", "log",
     "on_gap", "on_fork", "growth", "schema_topics",
@@ -40,7 +40,7 @@ _ELSE = (
 
 @dataclass(frozen=True, slots=True)
 class InProgress:
-    """A backup in progress, and the fields of its request (`asked`).
+    """A backup in progress, and the fields of its request (`identity_of`).
 
     `first`: (topic, partition, number of its first new file) for partitions with files in the catalog.
     """
@@ -63,12 +63,14 @@ class InProgress:
 
     def completing(self, request: BackupRequest) -> BackupRequest:
         """`request` with the options for files and the note with which the backup was started."""
-        return replace(request, **{name: self.asked[name] for name in _KEPT})
+        return replace(request, **{name: self.asked[name] for name in _FROZEN_FIELDS})
 
 
-def asked(request: BackupRequest) -> dict[str, Any]:
+def identity_of(request: BackupRequest) -> dict[str, Any]:
     """The fields of a request that a draft records."""
-    fields = requests.asked(request, always=(*_SAME, *_KEPT), never=_ELSE)
+    fields = requests.digest_fields(
+        request, always=(*_COMPARED_FIELDS, *_FROZEN_FIELDS), never=_IGNORED_FIELDS
+    )
     # Both names mean the same mode.
     mode = "incr-diff" if request.mode == "auto" else request.mode
     lists = {name: sorted(fields[name]) for name in ("topics", "patterns")}
@@ -77,8 +79,8 @@ def asked(request: BackupRequest) -> dict[str, Any]:
 
 def different(draft: InProgress, request: BackupRequest) -> list[str]:
     """The options of `request` that differ from those of the backup in progress."""
-    request_fields = asked(request)
-    names = [name for name in {**request_fields, **draft.asked} if name not in _KEPT]
+    request_fields = identity_of(request)
+    names = [name for name in {**request_fields, **draft.asked} if name not in _FROZEN_FIELDS]
     return [name for name in names if request_fields.get(name) != draft.asked.get(name)]
 
 
@@ -89,7 +91,7 @@ def blocker(draft: InProgress, request: BackupRequest, work: Workspace, cluster:
         return "a full backup starts over"
     if latest_number(reader, work.source) + 1 != draft.number:
         return "another backup was taken since"
-    parent = reader.one("parent_backup", backup_id=plan.parent.backup_id)
+    parent = reader.first_row("parent_backup", backup_id=plan.parent.backup_id)
     if parent is None or parent["reason"]:
         return f"backup {plan.parent.backup_id}, which it depends on, cannot be used any more"
     if options := different(draft, request):
@@ -127,11 +129,11 @@ def tasks_done(work: Workspace, backup_id: str) -> set[int]:
     return {int(name) for name in names if name.isdigit()}
 
 
-def unread(rest: Iterable[Range], regions: Iterable[RegionState]) -> str | None:
+def unread(ranges: Iterable[Range], regions: Iterable[RegionState]) -> str | None:
     """Why ranges can no longer be read from the partitions as they are now; None: they can."""
-    region_states = {r.place: r for r in regions}
-    for span in rest:
-        state = region_states.get(span.place)
+    region_states = {r.key: r for r in regions}
+    for span in ranges:
+        state = region_states.get(span.key)
         if state is None:
             return f"topic {span.scope} was recreated"
         if state.low > span.start or state.high < span.end:
@@ -142,7 +144,7 @@ def unread(rest: Iterable[Range], regions: Iterable[RegionState]) -> str | None:
 def discard_files(
     work: Workspace,
     backup_id: str,
-    places: Iterable[tuple[str, str, str]],
+    partitions: Iterable[tuple[str, str, str]],
     first: Iterable[tuple[str, str, int]],
 ) -> int:
     """Delete the data files of a backup in partitions (epoch, topic, partition). Returns how many.
@@ -153,7 +155,7 @@ def discard_files(
     """
     first_numbers = {(topic, region): number for topic, region, number in first}
     count = 0
-    for epoch, topic, region in sorted(places):
+    for epoch, topic, region in sorted(partitions):
         folder = layout.partition_folder(work.source, epoch, topic, int(region))
         for entry in work.storage.list(folder):
             seq = layout.parse_seq(entry.path.removeprefix(folder), topic, int(region))

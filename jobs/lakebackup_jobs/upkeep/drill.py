@@ -202,7 +202,7 @@ class _Drill:
 
     def _predict(self, trial: Trial) -> Drill:
         amount = trial.amount
-        speed = self.reader.one("drill_speed", source=self.drill.source, bytes=amount.bytes)
+        speed = self.reader.first_row("drill_speed", source=self.drill.source, bytes=amount.bytes)
         predicted = speed["predicted_ms"] if speed else None
         return replace(self.drill, **asdict(amount), predicted_ms=predicted)
 
@@ -216,7 +216,9 @@ class _Drill:
             return None
         reader = trial.reader
         with Limits(reader.interrupt, seconds=_CHECK_LIMIT_S).running():
-            result = record_query.select(reader, self.request.check, more={"restored": trial.relation()})
+            result = record_query.select(
+                reader, self.request.check, extra_relations={"restored": trial.relation()}
+            )
             rows = list(islice(chain.from_iterable(b.to_pylist() for b in result.rows), MOST_ROWS + 1))
         check_rows += [{"source": self.drill.source, "row": row} for row in rows[:MOST_ROWS]]
         if not rows:

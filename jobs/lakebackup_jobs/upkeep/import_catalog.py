@@ -48,13 +48,13 @@ from lakebackup_jobs.upkeep.import_rows import SHOWN_ROWS, Resolver
 class ImportRequest(Request):
     """What to import: the folder of an export, or files of rows.
 
-    `given`: the paths of the files by what they hold: `backups` (required), `files`, `departures` and
+    `input_paths`: the paths of the files by what they hold: `backups` (required), `files`, `departures` and
     `manifests`. `mirror`: the list of backups is complete, so others of its sources count as deleted.
     `trust_roots`: URIs of other catalogs' destinations that may be imported from an export.
     """
 
     folder: str | None = None
-    given: Mapping[str, str] = field(default_factory=dict)
+    input_paths: Mapping[str, str] = field(default_factory=dict)
     source_kind: str = "imported"
     mirror: bool = False
     trust_roots: tuple[str, ...] = ()
@@ -77,7 +77,7 @@ def run(request: ImportRequest, *, spark: SparkSession | None = None, reporter: 
 
 
 def _files(request: ImportRequest) -> dict[str, tuple[ImportFile, ...]]:
-    if bool(request.folder) == bool(request.given):
+    if bool(request.folder) == bool(request.input_paths):
         raise UsageProblem(
             "Give the folder of an export, or name what to import with --backups and --files or --manifests."
         )
@@ -96,13 +96,13 @@ def _files(request: ImportRequest) -> dict[str, tuple[ImportFile, ...]]:
             for table in EXCHANGED
             if any(file.table == table for file in index.files)
         }
-    if "backups" not in request.given:
+    if "backups" not in request.input_paths:
         raise UsageProblem("Files belong to backups.", hint="Name their rows with --backups FILE.")
-    if "files" in request.given and MANIFESTS in request.given:
+    if "files" in request.input_paths and MANIFESTS in request.input_paths:
         raise UsageProblem(
             "--files and --manifests exclude each other: both list the files.", hint="Give one of them."
         )
-    return {table: tuple(import_files(table, path)) for table, path in request.given.items()}
+    return {table: tuple(import_files(table, path)) for table, path in request.input_paths.items()}
 
 
 def _identity(request: ImportRequest, files: Mapping[str, tuple[ImportFile, ...]]) -> str:
@@ -321,7 +321,7 @@ class _Run:
             self.work.reader().catalog_uri,
             self.files,
             {row["backup_id"]: row for row in backups},
-            whole=self.request.folder is not None,
+            is_export=self.request.folder is not None,
             source_kind=self.request.source_kind,
             mirror=self.request.mirror,
             counters=TaskCounters(self.work.storage.uri, folder) if folder else None,

@@ -62,8 +62,9 @@ class _CountingStream(io.RawIOBase):
 class Resolver:
     """The rows of one import.
 
-    `held`: the catalog's backups by id. `whole`: the files are those of an export. `counters`: with these,
-    tasks count the bytes that they have read. Frames are persisted on Spark's disks until `close`.
+    `catalog_backups`: the catalog's backups by id. `is_export`: the files are those of an export. `counters`:
+    with these, tasks count the bytes that they have read. Frames are persisted on Spark's disks until
+    `close`.
     """
 
     def __init__(
@@ -71,16 +72,16 @@ class Resolver:
         spark: SparkSession,
         catalog_uri: str,
         files: Mapping[str, tuple[ImportFile, ...]],
-        held: Mapping[str, Mapping[str, Any]],
+        catalog_backups: Mapping[str, Mapping[str, Any]],
         *,
-        whole: bool,
+        is_export: bool,
         source_kind: str,
         mirror: bool,
         counters: TaskCounters | None = None,
     ) -> None:
-        self._spark, self._files, self._catalog_backups = spark, files, held
+        self._spark, self._files, self._catalog_backups = spark, files, catalog_backups
         self._engine = SparkEngine(spark, catalog_uri)
-        self._is_export, self._source_kind, self._mirror = whole, source_kind, mirror
+        self._is_export, self._source_kind, self._mirror = is_export, source_kind, mirror
         self._persisted: list[DataFrame] = []
         self._counters = counters
 
@@ -112,7 +113,7 @@ class Resolver:
         plan = plan_backups(
             (row for row in rows if row["row_problem"] is None),
             self._catalog_backups,
-            whole=self._is_export,
+            is_export=self._is_export,
             source_kind=self._source_kind,
             listed=MANIFESTS in self._files,
             compared=MANIFESTS in self._files or "departures" in self._files,
@@ -150,9 +151,9 @@ class Resolver:
                 self._raise_problems(table, duplicates, UsageProblem)
 
     def _require_no_conflict(self, plan: BackupsPlan, frames: Mapping[str, DataFrame]) -> None:
-        if "files" not in frames or not plan.known:
+        if "files" not in frames or not plan.known_ids:
             return
-        known_ids = sorted(plan.known)
+        known_ids = sorted(plan.known_ids)
         self._engine.table("files").where(_is_in("backup_id", known_ids)).createOrReplaceTempView(
             "known_files"
         )

@@ -9,21 +9,21 @@ from lakebackup.rules.times import format_ts
 from lakebackup.store.reader import CatalogReader
 
 
-def next_run(reader: CatalogReader, source: str | None, now: int) -> dict[str, Any] | None:
-    """Return the first run that is due after `now` (ms), of a source or (None) of all.
+def next_run(reader: CatalogReader, source: str | None, now_ms: int) -> dict[str, Any] | None:
+    """Return the first run that is due after `now_ms` (ms), of a source or (None) of all.
 
     The row has the source, the kind of run, `due_ts` and `now_ts`. None if no policy schedules a run.
     """
     runs = [
         row
         for row in reader.rows("policy_runs", source=source)
-        if row["due_ts"] is not None and row["due_ts"] > now
+        if row["due_ts"] is not None and row["due_ts"] > now_ms
     ]
     if not runs:
         return None
     first = min(runs, key=lambda row: row["due_ts"])
     run = "full" if first["run"] == "incremental" and first["backup_id"] is None else first["run"]
-    return {"source": first["source"], "run": run, "due_ts": first["due_ts"], "now_ts": now}
+    return {"source": first["source"], "run": run, "due_ts": first["due_ts"], "now_ts": now_ms}
 
 
 def from_future(reader: CatalogReader, source: str | None) -> list[str]:

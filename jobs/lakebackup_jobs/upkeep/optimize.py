@@ -12,7 +12,7 @@ from lakebackup.requests import Request
 from lakebackup.rows.tables import TABLES
 from lakebackup.sql_engine.delta.table import open_table
 from lakebackup.storage import Storage, open_storage
-from lakebackup.store.lease import held
+from lakebackup.store.lease import held_leases
 from lakebackup.store.reader import CatalogReader
 from lakebackup.store.writer import FOLDED
 from lakebackup_jobs.lifecycle import leftovers
@@ -20,7 +20,7 @@ from lakebackup_jobs.lifecycle.progress import Reporter
 from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.logs.restore import job as restore_log
 
-Held = dict[str, int]
+TableSize = dict[str, int]
 DAY_MS = 86_400_000
 # A job of this age is dead, even if no row says that it ended.
 LONGEST_JOB_MS = 90 * DAY_MS
@@ -75,7 +75,7 @@ def _retention_ms(retain_ms: int, reader: CatalogReader, storage: Storage) -> in
             hint="Give --retain 7d or more.",
         )
     now_ms = time.time_ns() // 1_000_000
-    start_times = [start_ms for name, start_ms in held(storage) if not name.startswith("follow-")]
+    start_times = [start_ms for name, start_ms in held_leases(storage) if not name.startswith("follow-")]
     start_times += [row["at"] // 1000 for row in reader.rows("open_restores")]
     oldest_age_ms = max(
         (now_ms - start_ms for start_ms in start_times if now_ms - start_ms < LONGEST_JOB_MS), default=0
@@ -83,7 +83,7 @@ def _retention_ms(retain_ms: int, reader: CatalogReader, storage: Storage) -> in
     return max(retain_ms, oldest_age_ms)
 
 
-def _table_size(catalog_uri: str, table: str) -> Held:
+def _table_size(catalog_uri: str, table: str) -> TableSize:
     """Return the files and bytes of the table's newest version, and those in its folder."""
     uri = f"{catalog_uri}/{table}"
     log = f"{table}/_delta_log/"
@@ -100,7 +100,7 @@ def _table_size(catalog_uri: str, table: str) -> Held:
     }
 
 
-def _summary(sizes_before: Mapping[str, Held], sizes_after: Mapping[str, Held]) -> dict[str, Any]:
+def _summary(sizes_before: Mapping[str, TableSize], sizes_after: Mapping[str, TableSize]) -> dict[str, Any]:
     def change(tables: Iterable[str], *names: str) -> dict[str, int]:
         totals = {}
         for name in names:

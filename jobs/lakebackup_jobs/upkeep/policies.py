@@ -201,7 +201,9 @@ def approve_topics(reader: CatalogReader, source: str) -> None:
         *approved["topics"],
         *(row["scope"] for row in reader.rows("newest_topics", source=source)),
     }
-    if {**approved, "topics": 0} == {**claim.stored, "topics": 0} and topics >= set(claim.value["topics"]):
+    if {**approved, "topics": 0} == {**claim.stored_value, "topics": 0} and topics >= set(
+        claim.value["topics"]
+    ):
         approvals.approve([claim])
 
 
@@ -306,10 +308,10 @@ class Due:
 def due(
     reader: CatalogReader,
     source: str | None,
-    now: int,
+    now_ms: int,
     unreadable: Callable[[UsageProblem], None] | None = None,
 ) -> list[Due]:
-    """Return what is due at `now` (ms), of one source or (None) of all: backups, then drills.
+    """Return what is due at `now_ms` (ms), of one source or (None) of all: backups, then drills.
 
     A source has at most one due backup, since a full also counts as an incremental. `unreadable` is called
     with the error of each stored schedule that cannot be read; the others are still returned. Without
@@ -329,7 +331,7 @@ def due(
                 raise problem
             unreadable(problem)
             continue
-        if row["due_ts"] > now or (run != "drill" and name in backups):
+        if row["due_ts"] > now_ms or (run != "drill" and name in backups):
             continue
         if run == "incremental" and row["backup_id"] is None:
             run = "full"
@@ -351,7 +353,7 @@ def due(
             run=run,
             schedule=row["schedule"],
             due_ts=row["due_ts"],
-            missed=1 + (now - row["due_ts"]) // row["every_ms"],
+            missed=1 + (now_ms - row["due_ts"]) // row["every_ms"],
             lag_ms=row["lag_ms"],
             command=command,
             unapproved=None if refusal is None else refusal.message,
@@ -461,7 +463,7 @@ def _source(reader: CatalogReader, name: str, *, new: bool = False) -> str:
 
 def _policy(reader: CatalogReader, source: str) -> Policy:
     """Return the policy in force; without one, an empty policy with `at` 0."""
-    row = reader.one("policy_in_force", source=source)
+    row = reader.first_row("policy_in_force", source=source)
     if row is None:
         return Policy(source=source, at=0, actor="")
     return Policy(**{name: row[name] for name in Policy.__slots__ if name in row})

@@ -27,7 +27,7 @@ from lakebackup.errors import Busy, Refused, UsageProblem
 from lakebackup.plan.topics.request import only_source
 from lakebackup.plan.upkeep.prune import (
     Cut,
-    Held,
+    HeldPartition,
     ImportedPrune,
     Leaving,
     Portion,
@@ -66,7 +66,7 @@ HOLD_MS = 7 * 86_400_000
 # If the clocks of storage and machine differ by more than this, ages cannot be judged.
 SKEW_MS = 60_000
 # Kinds of which only whole backups can be deleted, and why.
-_WHOLE_ONLY_REASONS = {name: kind.whole for name, kind in KINDS.items() if kind.whole}
+_WHOLE_ONLY_REASONS = {name: kind.not_split_reason for name, kind in KINDS.items() if kind.not_split_reason}
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,9 @@ def run(request: PruneRequest, *, spark: SparkSession | None = None, reporter: R
         _require_clocks(work.storage, source)
 
         def spared() -> frozenset[tuple[str, str, str]]:
-            return frozenset((region.scope, region.epoch, region.region) for region in _held(work))
+            return frozenset(
+                (region.scope, region.epoch, region.region) for region in _partitions_in_use(work)
+            )
 
         deletion = Deletion(work, "prune", lease, spared)
         return deletion.run(lambda: _record(request, deletion))
@@ -183,7 +185,7 @@ def _require_clocks(storage: Storage, source: str) -> None:
 
 
 def _planned(request: PruneRequest, work: Workspace, spark: SparkSession | None) -> PrunePlan:
-    source, regions_in_use = work.source, _held(work)
+    source, regions_in_use = work.source, _partitions_in_use(work)
 
     def plan(reader: CatalogReader) -> PrunePlan:
         backups, protected_ids = judged(request, source, reader)
@@ -207,8 +209,8 @@ def judged(
     Raises Refused if nothing could be restored without the backups from the future.
     """
     if request.days is not None:
-        policy = reader.one("policy_in_force", source=source)
-        window = window_of(source, now=time.time_ns() // 1_000_000, days=request.days, policy=policy)
+        policy = reader.first_row("policy_in_force", source=source)
+        window = window_of(source, now_ms=time.time_ns() // 1_000_000, days=request.days, policy=policy)
         reader = reader.with_rows("policies", window)
     kept_ids = tuple(row["backup_id"] for row in reader.rows("prune_kept", source=source))
     if request.future:
@@ -239,15 +241,15 @@ def _judge_future(source: str, reader: CatalogReader) -> tuple[Leaving, ...]:
 def plan_for(
     request: PruneRequest,
     source: str,
-    held: Sequence[Held],
+    regions_in_use: Sequence[HeldPartition],
     reader: CatalogReader,
     backups: Sequence[Leaving] = (),
-    kept: Sequence[str] = (),
+    kept_ids: Sequence[str] = (),
 ) -> PrunePlan:
     """Plan what can be deleted of a source now, by its kind.
 
-    `held`: the partitions that unfinished restores read. `backups`: those to delete whole. `kept`: the ids of
-    backups that are kept for their own restore points.
+    `regions_in_use`: the partitions that unfinished restores read. `backups`: those to delete whole.
+    `kept_ids`: the ids of backups that are kept for their own restore points.
     """
     kinds = _kinds(reader, source)
     if kinds == {SNAPSHOT}:
@@ -260,20 +262,20 @@ def plan_for(
         reader,
         source,
         backups=backups,
-        kept=kept,
+        protected_ids=kept_ids,
         names=request.topics,
         expressions=request.patterns,
-        now=time.time_ns() // 1_000_000,
+        now_ms=time.time_ns() // 1_000_000,
         limits=request.limits,
-        held=held,
+        held_partitions=regions_in_use,
         backups_only=request.future,
     )
 
 
-def _held(work: Workspace) -> list[Held]:
+def _partitions_in_use(work: Workspace) -> list[HeldPartition]:
     """Return the partitions that unfinished restores read. Raises Busy while one is still writing its
     plan."""
-    held_regions: list[Held] = []
+    held_regions: list[HeldPartition] = []
     storage = work.storage
     for row in work.reader().rows("prune_restores", source=work.source):
         digest = object_of(row["detail"]).get("digest")
@@ -287,7 +289,7 @@ def _held(work: Workspace) -> list[Held]:
                 "which files it needs is not known.",
                 hint="Run the prune again when it is done.",
             )
-        held_regions += [Held(*region, row["restore_id"]) for region in regions or ()]
+        held_regions += [HeldPartition(*region, row["restore_id"]) for region in regions or ()]
     return held_regions
 
 
@@ -319,9 +321,9 @@ def _topics_summary(plan: TopicsPrune) -> dict[str, Any]:
     return {
         "topics": [_topic_row(rules[key], group) for key, group in portions.items()],
         "partitions": [_partition_row(cut, portions[topic(cut)]) for cut in plan.cuts[:_MAX_ROWS]],
-        "held": [asdict(region) for region in plan.held],
+        "held": [asdict(region) for region in plan.held_partitions],
         "bound": len(plan.bound),
-        "left_alone": [{"topic": scope, "reason": reason} for scope, reason in plan.left_alone],
+        "left_alone": [{"topic": scope, "reason": reason} for scope, reason in plan.skipped_topics],
     }
 
 

@@ -48,7 +48,12 @@ from lakebackup_jobs.snapshots import restore as snapshots
 from lakebackup_jobs.snapshots.restore import store_shares
 from lakebackup_jobs.topics import restore as topics
 from lakebackup_jobs.topics.restore import store_partitions
-from lakebackup_jobs.upkeep.trial_task import CompareRecords, CompareRestoredFiles, named, restored_records
+from lakebackup_jobs.upkeep.trial_task import (
+    CompareRecords,
+    CompareRestoredFiles,
+    join_differences,
+    restored_records,
+)
 
 _BATCH = 1_000
 
@@ -64,19 +69,19 @@ class Amount:
 
 @dataclass(frozen=True, slots=True)
 class Means:
-    """What a trial needs to run. `asked`: the request that it is part of; `keys_file`: the file with the keys
-    of encrypted log files."""
+    """What a trial needs to run. `request`: the request that it is part of; `keys_file`: the file with the
+    keys of encrypted log files."""
 
-    asked: RunRequest
+    request: RunRequest
     keys_file: str | None
     spark: SparkSession | None
     reporter: Reporter
 
     @property
-    def given(self) -> dict[str, Any]:
-        """The arguments that every restore request takes from `asked`."""
+    def request_arguments(self) -> dict[str, Any]:
+        """The arguments that every restore request takes from `request`."""
         names = ("destination", "catalog", "remote", "bandwidth", "runner", "local_below")
-        return {name: getattr(self.asked, name) for name in names}
+        return {name: getattr(self.request, name) for name in names}
 
 
 class Trial(ABC):
@@ -143,7 +148,7 @@ class _Topics(Trial):
     @cached_property
     def request(self) -> RestoreRequest:
         return RestoreRequest(
-            **self.means.given,
+            **self.means.request_arguments,
             source=self.row["source"],
             topics=tuple(self.row["scopes"].split(",")),
             to_ts=self.row["to_ts"],
@@ -177,7 +182,7 @@ class _Topics(Trial):
         self.means.reporter.wait("comparing")
         self.work.choose_runner(self.request, self.plan.bytes)
         rows = run_all(job, shares.numbers, self.work.task_cluster)
-        return named([row.different for row in rows], "partitions")
+        return join_differences([row.different for row in rows], "partitions")
 
     def relation(self) -> ds.Dataset:
         return restored_records(self.reader, self.row["source"], f"{self.restored}/topics")
@@ -186,7 +191,9 @@ class _Topics(Trial):
 class _Snapshot(Trial):
     @cached_property
     def request(self) -> SnapshotRestoreRequest:
-        return SnapshotRestoreRequest(**self.means.given, folder=self.restored, backup=self.row["backup_id"])
+        return SnapshotRestoreRequest(
+            **self.means.request_arguments, folder=self.restored, backup=self.row["backup_id"]
+        )
 
     @cached_property
     def plan(self) -> SnapshotRestorePlan:
@@ -212,7 +219,7 @@ class _Snapshot(Trial):
         difference = (
             None if file_count == self.plan.files else f"{file_count} files are there, not {self.plan.files}"
         )
-        return named([difference, *(row.different for row in rows)], "of them")
+        return join_differences([difference, *(row.different for row in rows)], "of them")
 
     def relation(self) -> ds.Dataset:
         return _list_files(self.restored)
@@ -228,7 +235,7 @@ class _Log(Trial):
     @cached_property
     def request(self) -> LogRestoreRequest:
         return LogRestoreRequest(
-            **self.means.given,
+            **self.means.request_arguments,
             name=self.row["source"],
             end_ts=self.row["to_ts"],
             on_full=self.row["kind"] == "full",
@@ -274,7 +281,7 @@ class _Log(Trial):
         return None if row_count == self._entries else f"{row_count} rows are there, not {self._entries}"
 
     def _count(self, rows: str, tables: Mapping[str, pa.Table | ds.Dataset]) -> int:
-        answer = select(self.reader, f"SELECT COUNT(*) AS n FROM ({rows}) AS r", more=tables)  # noqa: S608
+        answer = select(self.reader, f"SELECT COUNT(*) AS n FROM ({rows}) AS r", extra_relations=tables)  # noqa: S608
         return int(answer.rows.read_all()["n"][0].as_py())
 
     def relation(self) -> pa.Table | ds.Dataset:
@@ -287,7 +294,7 @@ class _Queues(Trial):
     @cached_property
     def request(self) -> QueueRestoreRequest:
         return QueueRestoreRequest(
-            **self.means.given,
+            **self.means.request_arguments,
             source=self.row["source"],
             target="",
             folder=self.restored,

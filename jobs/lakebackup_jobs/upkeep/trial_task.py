@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from lakebackup.errors import Damaged
-from lakebackup.plan.records import Wanted
+from lakebackup.plan.records import RecordFilter
 from lakebackup.rules.layout import topic_folder
 from lakebackup.rules.schema_ids import schema_ids
 from lakebackup.sql_engine.guard.records import COLUMNS
@@ -23,7 +23,7 @@ from lakebackup.sql_engine.lazy_dataset import LazyDataset
 from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.kafka.format.container import FileReader
 from lakebackup_jobs.kafka.format.read_records import ReadRecords, RecordFile, schema_of
-from lakebackup_jobs.kafka.format.records import Columns, within
+from lakebackup_jobs.kafka.format.records import Columns, select_records
 from lakebackup_jobs.kafka.format.stored import StoredFile, open_verified
 from lakebackup_jobs.kafka.format.values import Decoder
 from lakebackup_jobs.lifecycle.tasks.plan_shares import PlanShares
@@ -37,15 +37,15 @@ _NO_END = 2**63 - 1
 _MAX_DIFFERENCES = 5
 
 
-def named(differences: Sequence[str | None], what: str) -> str | None:
+def join_differences(differences: Sequence[str | None], noun: str) -> str | None:
     """Join differences into one text, which names the first of them; None if there are none.
 
-    `what`: what the text calls the others.
+    `noun`: what the text calls the others.
     """
     texts = [text for text in differences if text]
     if not texts:
         return None
-    suffix = f"; and {len(texts) - _MAX_DIFFERENCES} more {what}" if len(texts) > _MAX_DIFFERENCES else ""
+    suffix = f"; and {len(texts) - _MAX_DIFFERENCES} more {noun}" if len(texts) > _MAX_DIFFERENCES else ""
     return "; ".join(texts[:_MAX_DIFFERENCES]) + suffix
 
 
@@ -86,7 +86,7 @@ class CompareRecords(ReadJob, Task):
     def _backed_up_blocks(self, files: Iterable[StoredFile]) -> Iterator[Columns]:
         for file in files:
             for block in open_verified(self.roots, file):
-                yield within(block, self.from_ts, self.to_ts)
+                yield select_records(block, self.from_ts, self.to_ts)
 
 
 def _digest(blocks: Iterable[Columns]) -> tuple[int, str]:
@@ -116,7 +116,7 @@ class CompareRestoredFiles(Task):
     folder: str
 
     def run(self, number: int) -> Mapping[str, Any]:
-        return {"different": named(list(self._differences(number)), "files")}
+        return {"different": join_differences(list(self._differences(number)), "files")}
 
     def _differences(self, number: int) -> Iterator[str]:
         for batch in self.shares.batches(number, ["target", "bytes", "sha256"]):
@@ -146,7 +146,7 @@ def restored_records(reader: CatalogReader, source: str, folder: str) -> ds.Data
     `folder` has a folder for each topic.
     """
     decoder = Decoder(schema_ids(reader.rows("value_schemas", source=source)))
-    job = ReadRecords(tuple(COLUMNS), Wanted(), None, reader.destinations(), decoder, None)
+    job = ReadRecords(tuple(COLUMNS), RecordFilter(), None, reader.destinations(), decoder, None)
 
     def scan(_columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         for partition in sorted(Path(folder).glob("*/partition=*")):

@@ -93,7 +93,7 @@ def run(request: VerifyRequest, *, spark: SparkSession | None = None, reporter: 
     work = Workspace(request, "", reporter, spark)
     reader = work.current()
     ids = ",".join(_with_snapshots(reader, [reader.resolve_backup(part) for part in request.backup_ids]))
-    if not reader.one("backups_to_check", backup_ids=ids):
+    if not reader.first_row("backups_to_check", backup_ids=ids):
         raise NotFound(
             f"There is nothing to verify: no backup in {reader.home.uri} counts.",
             hint="`lakebackup list` shows what there is, and the state of each.",

@@ -36,7 +36,7 @@ from lakebackup.store.plan_file import PlanFile
 from lakebackup.store.roots import Roots
 from lakebackup_jobs.kafka.format.container import FileReader
 from lakebackup_jobs.kafka.format.records import BlockStats, Columns
-from lakebackup_jobs.kafka.key_sums import SEALED_BYTES, whole
+from lakebackup_jobs.kafka.key_sums import SEALED_BYTES, is_undamaged
 from lakebackup_jobs.lifecycle.tasks.plan_shares import Share
 from lakebackup_jobs.lifecycle.tasks.progress import TaskProgress
 from lakebackup_jobs.lifecycle.tasks.task import Task
@@ -56,7 +56,7 @@ _BATCH = 1_000
 class Look(ABC):
     """A kind of check: a function from batches of rows to check, to batches of findings.
 
-    `at`: when the whole check started, in us.
+    `start_us`: when the whole check started, in us.
     """
 
     #: The table of the findings.
@@ -71,7 +71,7 @@ class Look(ABC):
     COST: ClassVar[int] = OPEN_COST
 
     check_id: str
-    at: int
+    start_us: int
     roots: Roots
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -86,7 +86,7 @@ class Look(ABC):
         """Return the row of a finding about `path`; `row` has its backup and its destination."""
         return Check(
             check_id=self.check_id,
-            at=self.at,
+            at=self.start_us,
             backup_id=row["backup_id"],
             destination=row["destination"],
             path=path,
@@ -258,7 +258,9 @@ class CheckKeys(Look):
             start, length = file["keys_start"], file["keys_blocks"] * SEALED_BYTES
             if start + length > size:
                 return "changed", f"{size} bytes, of which a filter takes those to {start + length}"
-            if self.hashed and not whole(storage.get(path, start=start, length=length), file["sha256"]):
+            if self.hashed and not is_undamaged(
+                storage.get(path, start=start, length=length), file["sha256"]
+            ):
                 return "changed", f"the filter at byte {start} is not as it was written"
         return OK
 
@@ -384,7 +386,7 @@ class ListObjects(Look):
             for entry in self.roots.open(row["destination"]).list(row["folder"]):
                 yield StorageObject(
                     check_id=self.check_id,
-                    at=self.at,
+                    at=self.start_us,
                     destination=row["destination"],
                     path=entry.path,
                     bytes=entry.bytes,

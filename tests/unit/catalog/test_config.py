@@ -155,7 +155,7 @@ def test_secrets_are_recognized_by_name(name: str) -> None:
 def test_other_properties_are_shown() -> None:
     for name in ("bootstrap.servers", "sasl.username", "security.protocol", "ssl.key.location"):
         assert not is_secret(name)
-        assert Properties({name: "shown"}).shown() == {name: "shown"}
+        assert Properties({name: "shown"}).masked() == {name: "shown"}
 
 
 def test_a_secret_is_usable_and_never_shown(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,7 +164,7 @@ def test_a_secret_is_usable_and_never_shown(folder: Path, monkeypatch: pytest.Mo
     settings = load({})
     assert dict(settings.kafka) == {"sasl.password": SECRET, "ssl.key.password": SECRET}
     assert pickle.loads(pickle.dumps(settings.kafka))["sasl.password"] == SECRET
-    texts = (repr(settings), f"{settings.kafka}", str(settings.shown()), settings.model_dump_json())
+    texts = (repr(settings), f"{settings.kafka}", str(settings.masked()), settings.model_dump_json())
     for text in (*texts, str(settings)):
         assert SECRET not in text
         assert "****" in text

@@ -33,7 +33,7 @@ class LaterRequest(EarlierRequest):
 
 
 def recorded(request: EarlierRequest) -> dict[str, Any]:
-    return requests.asked(request, always=("topics",), never=("destination",))
+    return requests.digest_fields(request, always=("topics",), never=("destination",))
 
 
 def test_an_added_field_counts_and_earlier_records_stay_valid() -> None:
@@ -54,11 +54,11 @@ def test_an_added_field_counts_and_earlier_records_stay_valid() -> None:
 @pytest.mark.parametrize(
     ("kind", "compared", "ignored"),
     [
-        (BackupRequest, (*resume._SAME, *resume._KEPT), resume._ELSE),
-        (SnapshotRequest, snapshot_request._SAME, snapshot_request._ELSE),
-        (QueueRequest, backup_queue._SAME, backup_queue._ELSE),
-        (RestoreRequest, restore_request._SAME, restore_request._ELSE),
-        (QueueRestoreRequest, restore_queue._SAME, restore_queue._ELSE),
+        (BackupRequest, (*resume._COMPARED_FIELDS, *resume._FROZEN_FIELDS), resume._IGNORED_FIELDS),
+        (SnapshotRequest, snapshot_request._COMPARED_FIELDS, snapshot_request._IGNORED_FIELDS),
+        (QueueRequest, backup_queue._COMPARED_FIELDS, backup_queue._IGNORED_FIELDS),
+        (RestoreRequest, restore_request._IDENTITY_FIELDS, restore_request._IGNORED_FIELDS),
+        (QueueRestoreRequest, restore_queue._IDENTITY_FIELDS, restore_queue._IGNORED_FIELDS),
     ],
 )
 def test_the_named_fields_exist(kind: Any, compared: tuple[str, ...], ignored: tuple[str, ...]) -> None:
@@ -89,17 +89,17 @@ def test_restores_of_an_earlier_version_are_recognized() -> None:
 
 def test_backups_of_an_earlier_version_are_recognized() -> None:
     """The records are those that the earlier version wrote."""
-    assert resume.asked(BackupRequest("d", ("b", "a"), {}, note="n")) == {
+    assert resume.identity_of(BackupRequest("d", ("b", "a"), {}, note="n")) == {
         "topics": ["a", "b"], "patterns": [], "isolation": "read_committed", "groups": "all",
         "mode": "incr-diff", "level": 1, "parent": None, "new_generation": False, "codec": "zstandard",
         "compression_level": None, "target_bytes": 128 << 20, "roll_ms": None, "note": "n",
     }  # fmt: skip
-    assert SnapshotRequest("d", ("/tmp",), sidecars=(("meta", "f"),)).asked == {
+    assert SnapshotRequest("d", ("/tmp",), sidecars=(("meta", "f"),)).identity == {
         "layout": "plain", "mode": "auto", "pack_below": 1 << 20, "verify_unchanged": False,
         "find_same": False, "taken_at": None, "note": None, "paths": ["/tmp"],
         "always": ["CURRENT", "MANIFEST-*"], "sidecars": [["meta", "f"]],
     }  # fmt: skip
-    assert QueueRequest("d", "s", ("b", "a"), {}).asked == {
+    assert QueueRequest("d", "s", ("b", "a"), {}).identity == {
         "mode": "auto", "snapshot": None, "positions": None, "config": None, "schema": None,
         "codec": "zstandard", "compression_level": None, "note": None, "topics": ["a", "b"],
         "names": {"tid": "tid", "transaction": "transaction", "kind": "kind", "tid_format": "text"},

@@ -201,10 +201,10 @@ def mutations(path: Path, name: str) -> Iterator[Mutation]:
 
 
 #: One row to write: key, vbucket, cas, metadata, value (None for a deletion), sequence number.
-Written = tuple["bytes | memoryview", int, int, bytes, "bytes | memoryview | None", int]
+NewRow = tuple["bytes | memoryview", int, int, bytes, "bytes | memoryview | None", int]
 
 
-def write(path: Path, rows: Iterable[Written]) -> int:
+def write(path: Path, rows: Iterable[NewRow]) -> int:
     """Write a new file of the newest version at `path` and return its number of rows."""
     columns = COLUMNS[NEWEST]
     column_definitions = ", ".join(f"{column} {_AFFINITY.get(column, 'integer')}" for column in columns)

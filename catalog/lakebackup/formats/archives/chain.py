@@ -20,7 +20,7 @@ from typing import Any, Literal
 from lakebackup.errors import Damaged, Refused
 from lakebackup.formats.archives import meta, tree
 from lakebackup.formats.archives.cbb import Summary
-from lakebackup.formats.archives.tree import Found
+from lakebackup.formats.archives.tree import ArchiveBackup
 from lakebackup.rows.backups import Backup, DataFile, Position
 from lakebackup.rows.base import ARCHIVE
 from lakebackup.rows.digest import Digest
@@ -47,13 +47,13 @@ class ArchiveFile:
 
 @dataclass(slots=True)
 class PlannedBackup:
-    """The rows of one backup of an archive. `known` tells whether the catalog has them already."""
+    """The rows of one backup of an archive. `in_catalog` tells whether the catalog has them already."""
 
-    found: Found
+    archive_backup: ArchiveBackup
     backup: Backup
     files: list[DataFile]
     positions: list[Position]
-    known: bool = False
+    in_catalog: bool = False
 
 
 @dataclass(slots=True)
@@ -71,9 +71,9 @@ class _ChainEnds:
     branches: dict[str, Branches]
 
 
-def backup_id(source: str, folder: str, taken: datetime) -> str:
+def backup_id(source: str, folder: str, backup_time: datetime) -> str:
     """The id of an archive's backup. The same folder, source and time always give the same id."""
-    return f"{taken:%Y%m%dT%H%M%SZ}-{_suffix(source, folder)}"
+    return f"{backup_time:%Y%m%dT%H%M%SZ}-{_suffix(source, folder)}"
 
 
 def _suffix(source: str, folder: str) -> str:
@@ -83,58 +83,59 @@ def _suffix(source: str, folder: str) -> str:
 def plan(
     source: str,
     destination: str,
-    found: Sequence[Found],
+    archive_backups: Sequence[ArchiveBackup],
     copied: Mapping[str, ArchiveFile],
-    get: Callable[[str], bytes],
-    held: Sequence[Mapping[str, Any]],
+    read_file: Callable[[str], bytes],
+    catalog_rows: Sequence[Mapping[str, Any]],
 ) -> list[PlannedBackup]:
     """Return the rows of every backup of an archive.
 
-    `found` are its backups, `copied` its checked files by path, `get` reads a file, and `held` are the
-    source's rows of `backups` in order of number. Raises Damaged for files that contradict each other.
-    Raises Refused for a backup that cannot be restored, for one that the catalog has with other contents or
-    in a state other than complete, and for a new one that is older than the catalog's newest.
+    `archive_backups` are its backups, `copied` its checked files by path, `read_file` reads a file, and
+    `catalog_rows` are the source's rows of `backups` in order of number. Raises Damaged for files that
+    contradict each other. Raises Refused for a backup that cannot be restored, for one that the catalog has
+    with other contents or in a state other than complete, and for a new one that is older than the catalog's
+    newest.
     """
-    kinds = [row["source_kind"] for row in held]
+    kinds = [row["source_kind"] for row in catalog_rows]
     require_kind(source, ARCHIVE, kinds, hint="Give another name with --source.")
-    backups_by_folder = {archive_backup.folder: archive_backup for archive_backup in found}
-    rows_by_suffix = {row["backup_id"].rpartition("-")[2]: row for row in held}
-    number = max((row["number"] for row in held), default=0)
-    newest_ts = max((row["end_ts"] for row in held), default=-1)
+    backups_by_folder = {archive_backup.folder: archive_backup for archive_backup in archive_backups}
+    rows_by_suffix = {row["backup_id"].rpartition("-")[2]: row for row in catalog_rows}
+    number = max((row["number"] for row in catalog_rows), default=0)
+    newest_ts = max((row["end_ts"] for row in catalog_rows), default=-1)
     chains: dict[str, _ChainEnds] = {}
     planned_backups: list[PlannedBackup] = []
-    for archive_backup in found:
+    for archive_backup in archive_backups:
         catalog_row = rows_by_suffix.get(_suffix(source, archive_backup.folder))
         if catalog_row is None:
             number += 1
-        metas = meta.read_meta(archive_backup, get)
+        metas = meta.read_meta(archive_backup, read_file)
         parent = _parent(archive_backup, metas, backups_by_folder, chains, planned_backups)
-        backup_time = archive_backup.taken or _last_modified(archive_backup)
+        backup_time = archive_backup.backup_time or _last_modified(archive_backup)
         backup_number = number if catalog_row is None else catalog_row["number"]
         ts, own_id = (
             int(backup_time.timestamp()) * 1000,
             backup_id(source, archive_backup.folder, backup_time),
         )
         # A backup without a time of its own: the modification times of its files may have changed since.
-        if catalog_row is not None and archive_backup.taken is None:
+        if catalog_row is not None and archive_backup.backup_time is None:
             ts, own_id = catalog_row["end_ts"], catalog_row["backup_id"]
         builder = _BackupRows(source, destination, archive_backup, parent, backup_number, ts, own_id)
-        branches = meta.read_branches(archive_backup, get)
-        planned = builder.make(metas, copied, meta.read_seqnos(archive_backup, get), branches, chains)
-        planned.known = catalog_row is not None
+        branches = meta.read_branches(archive_backup, read_file)
+        planned = builder.make(metas, copied, meta.read_seqnos(archive_backup, read_file), branches, chains)
+        planned.in_catalog = catalog_row is not None
         _require_importable(planned, catalog_row, newest_ts)
         planned_backups.append(planned)
     return planned_backups
 
 
-def _last_modified(archive_backup: Found) -> datetime:
+def _last_modified(archive_backup: ArchiveBackup) -> datetime:
     return datetime.fromtimestamp(max(stat.modified_ms for stat in archive_backup.data) // 1000, UTC)
 
 
 def _require_importable(
     planned: PlannedBackup, catalog_row: Mapping[str, Any] | None, newest_ts: int
 ) -> None:
-    backup, name = planned.backup, planned.found.folder or "the archive"
+    backup, name = planned.backup, planned.archive_backup.folder or "the archive"
     if catalog_row is None:
         if backup.end_ts < newest_ts:
             raise Refused(
@@ -154,9 +155,9 @@ def _require_importable(
 
 
 def _parent(
-    archive_backup: Found,
+    archive_backup: ArchiveBackup,
     metas: Mapping[tuple[str, str], Mapping[str, Any]],
-    backups_by_folder: Mapping[str, Found],
+    backups_by_folder: Mapping[str, ArchiveBackup],
     chains: Mapping[str, _ChainEnds],
     planned_backups: Sequence[PlannedBackup],
 ) -> Backup | None:
@@ -174,7 +175,7 @@ def _parent(
             "which can only be restored alone.",
             hint=f"Take {archive_backup.folder} out of the archive.",
         )
-    named_parents = [plan.backup for plan in planned_backups if plan.found.folder in folders]
+    named_parents = [plan.backup for plan in planned_backups if plan.archive_backup.folder in folders]
     if named_parents:
         parent = max(named_parents, key=lambda backup: backup.number)
         if parent.base != chain.full.backup_id:
@@ -192,7 +193,7 @@ class _BackupRows:
 
     source: str
     destination: str
-    one: Found
+    archive_backup: ArchiveBackup
     parent: Backup | None
     number: int
     ts: int
@@ -206,7 +207,7 @@ class _BackupRows:
         branches: Branches,
         chains: dict[str, _ChainEnds],
     ) -> PlannedBackup:
-        archive_backup, parent = self.one, self.parent
+        archive_backup, parent = self.archive_backup, self.parent
         root = archive_backup.folder.partition("/")[0]
         parent_ends = chains[root].ends[parent.backup_id] if parent else {}
         parent_branches = chains[root].branches[parent.backup_id] if parent else {}
@@ -285,7 +286,7 @@ class _BackupRows:
         """
         data_spans: Spans = {}
         stated_ends: dict[tuple[str, int], int] = {}
-        for (bucket, name), node in self.one.nodes.items():
+        for (bucket, name), node in self.archive_backup.nodes.items():
             summaries = [(stat.path, copied[stat.path].summary) for stat in node.data]
             node_seqnos = seqnos.get((bucket, name))
             for path, summary in summaries:
@@ -311,7 +312,7 @@ class _BackupRows:
             start, end = min(start, low), max(high, stated_ends.get(vbucket_key, 0)) + 1
             if end < start:
                 raise Damaged(
-                    f"{self.one.folder}: by {tree.SEQNO}, vbucket {vbucket_key[1]} "
+                    f"{self.archive_backup.folder}: by {tree.SEQNO}, vbucket {vbucket_key[1]} "
                     f"of bucket {vbucket_key[0]} ends at {end - 1}; "
                     f"the backup it depends on ended at {start - 1}.",
                     hint="The file was changed, or the backup is of another bucket of that name.",
@@ -320,11 +321,11 @@ class _BackupRows:
         return spans
 
     def _sequenced(self, copied: Mapping[str, ArchiveFile]) -> bool:
-        summaries = [copied[stat.path].summary for stat in self.one.data]
+        summaries = [copied[stat.path].summary for stat in self.archive_backup.data]
         return all(summary is not None and summary.sequenced for summary in summaries)
 
     def _require_full(self, path: str) -> None:
-        if self.one.kind != "full":
+        if self.archive_backup.kind != "full":
             raise Refused(
                 f"{path} has no sequence numbers, so it cannot be incremental.",
                 hint="Only full backups may lack them.",
@@ -333,10 +334,12 @@ class _BackupRows:
     def _files(self) -> dict[str, tuple[str, str, Role]]:
         """The path of each file of the backup, in order, with its bucket, node and role."""
         roles_by_path: dict[str, tuple[str, str, Role]] = {}
-        for (bucket, name), node in sorted(self.one.nodes.items()):
+        for (bucket, name), node in sorted(self.archive_backup.nodes.items()):
             roles_by_path |= {stat.path: (bucket, name, "data") for stat in node.data}
             roles_by_path |= dict.fromkeys(node.beside.values(), (bucket, name, "meta"))
-        return roles_by_path | {path: (bucket or "", "", "schema") for path, bucket in self.one.designs}
+        return roles_by_path | {
+            path: (bucket or "", "", "schema") for path, bucket in self.archive_backup.designs
+        }
 
     def _file(self, bucket: str, node: str, role: Role, copied: ArchiveFile) -> DataFile:
         summary = copied.summary

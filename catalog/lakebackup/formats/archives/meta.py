@@ -13,7 +13,7 @@ from typing import Any
 
 from lakebackup.errors import Damaged, Refused
 from lakebackup.formats.archives.cbb import ELSEWHERE, MOST_VBUCKETS
-from lakebackup.formats.archives.tree import FAILOVER, META, SEQNO, Found
+from lakebackup.formats.archives.tree import FAILOVER, META, SEQNO, ArchiveBackup
 
 _MAX_BYTES = 16 << 20
 _BASELINE_KEYS = ("pred", "baselines")
@@ -37,14 +37,16 @@ def read_object(data: bytes, path: str) -> dict[str, Any]:
     return content
 
 
-def read_meta(found: Found, get: Callable[[str], bytes]) -> dict[tuple[str, str], dict[str, Any]]:
+def read_meta(
+    archive_backup: ArchiveBackup, read_file: Callable[[str], bytes]
+) -> dict[tuple[str, str], dict[str, Any]]:
     """The meta.json of each (bucket, node) that has one. Raises Damaged when a value has the wrong type."""
     metas = {}
-    for node_key, node in found.nodes.items():
+    for node_key, node in archive_backup.nodes.items():
         path = node.beside.get(META)
         if path is None:
             continue
-        meta = read_object(get(path), path)
+        meta = read_object(read_file(path), path)
         for name in _BASELINE_KEYS:
             is_wrong = meta.get(name) is not None and not (
                 isinstance(meta[name], list) and all(isinstance(path_text, str) for path_text in meta[name])
@@ -86,7 +88,9 @@ def baselines(meta: Mapping[str, Any], path: str) -> list[str]:
     return folders
 
 
-def require_baselines(one: Found, folders: Iterable[str], every: Mapping[str, Found]) -> None:
+def require_baselines(
+    archive_backup: ArchiveBackup, folders: Iterable[str], every: Mapping[str, ArchiveBackup]
+) -> None:
     """Raise Refused unless every baseline is in the archive and was taken before the backup.
 
     `folders` are the baselines, `every` has all backups of the archive by folder.
@@ -95,27 +99,33 @@ def require_baselines(one: Found, folders: Iterable[str], every: Mapping[str, Fo
         baseline = every.get(folder)
         if baseline is None:
             raise Refused(
-                f"{one.folder} depends on {folder}, which is not in the archive.",
+                f"{archive_backup.folder} depends on {folder}, which is not in the archive.",
                 hint="Bring that folder back, or take the backups that need it out.",
             )
-        if baseline.taken is None or one.taken is None or baseline.taken >= one.taken:
+        if (
+            baseline.backup_time is None
+            or archive_backup.backup_time is None
+            or baseline.backup_time >= archive_backup.backup_time
+        ):
             raise Refused(
-                f"{one.folder} names {folder} as what it depends on, which was not taken before it.",
+                f"{archive_backup.folder} depends on {folder}, which was not taken before it.",
                 hint="Its meta.json is not the tool's: a backup depends on earlier ones.",
             )
 
 
-def read_seqnos(found: Found, get: Callable[[str], bytes]) -> dict[tuple[str, str], dict[int, int]]:
+def read_seqnos(
+    archive_backup: ArchiveBackup, read_file: Callable[[str], bytes]
+) -> dict[tuple[str, str], dict[int, int]]:
     """The seqno.json of each (bucket, node) that has one: vbucket -> last sequence number, without zeros.
 
     Raises Damaged.
     """
     seqnos = {}
-    for node_key, node in found.nodes.items():
+    for node_key, node in archive_backup.nodes.items():
         path = node.beside.get(SEQNO)
         if path is None:
             continue
-        rows = read_object(get(path), path)
+        rows = read_object(read_file(path), path)
         for name, last in rows.items():
             if not _is_vbucket(name) or type(last) is not int or not 0 <= last <= _MAX_SEQNO:
                 raise Damaged(
@@ -130,13 +140,15 @@ def _is_vbucket(name: str) -> bool:
     return name.isascii() and name.isdecimal() and len(name) <= 5 and int(name) < MOST_VBUCKETS
 
 
-def read_branches(found: Found, get: Callable[[str], bytes]) -> dict[tuple[str, int], dict[int, int]]:
+def read_branches(
+    archive_backup: ArchiveBackup, read_file: Callable[[str], bytes]
+) -> dict[tuple[str, int], dict[int, int]]:
     """The branches in the failover.json files: (bucket, vbucket) -> uuid of a branch -> last sequence number
     of the branch before it. Entries of another form are skipped. Raises Damaged."""
     branches: dict[tuple[str, int], dict[int, int]] = {}
-    for (bucket, _), node in found.nodes.items():
+    for (bucket, _), node in archive_backup.nodes.items():
         path = node.beside.get(FAILOVER)
-        for name, entries in read_object(get(path), path).items() if path else ():
+        for name, entries in read_object(read_file(path), path).items() if path else ():
             if not (_is_vbucket(name) and isinstance(entries, list)):
                 continue
             pairs = (entry for entry in entries if isinstance(entry, list) and len(entry) == 2)

@@ -45,15 +45,15 @@ class Node:
 
 
 @dataclass(slots=True)
-class Found:
-    """One backup of an archive. In the older layout `folder` is empty and `taken` is None (not known).
+class ArchiveBackup:
+    """One backup of an archive. In the older layout `folder` is empty and `backup_time` is None (not known).
 
     `designs` has the files that define buckets, as (path, bucket); None stands for all buckets.
     """
 
     folder: str
     kind: Kind
-    taken: datetime | None
+    backup_time: datetime | None
     nodes: dict[tuple[str, str], Node] = field(default_factory=dict)
     designs: list[tuple[str, str | None]] = field(default_factory=list)
 
@@ -76,14 +76,14 @@ def node_folder(bucket: str, node: str) -> str:
     return f"bucket-{quote_plus(bucket)}/node-{quote_plus(node)}/"
 
 
-def find(stats: Iterable[ObjectStat]) -> tuple[list[Found], list[str]]:
+def find(stats: Iterable[ObjectStat]) -> tuple[list[ArchiveBackup], list[str]]:
     """Return the backups of an archive, oldest first, and the paths of files that are not part of it.
 
     Raises NotFound when there is no archive. Raises Damaged for a database file that was not closed, for
     a gap in the numbers of a node's files, and for a malformed name. Raises Refused for an archive in both
     layouts, for a backup without its full, and for a node with two folders.
     """
-    backups_by_folder: dict[str, Found] = {}
+    backups_by_folder: dict[str, ArchiveBackup] = {}
     other_paths = []
     for stat in stats:
         folder, parts = _split_path(stat.path)
@@ -91,14 +91,14 @@ def find(stats: Iterable[ObjectStat]) -> tuple[list[Found], list[str]]:
             other_paths.append(stat.path)
     backups = sorted(
         backups_by_folder.values(),
-        key=lambda backup: (backup.taken or datetime.min.replace(tzinfo=UTC), backup.folder),
+        key=lambda backup: (backup.backup_time or datetime.min.replace(tzinfo=UTC), backup.folder),
     )
     if not any(backup.data for backup in backups):
         raise NotFound(
             "This folder is no archive: it has no data-<number>.cbb.",
             hint="Give the folder that holds bucket-…, or folders named like 2014-01-31T134511Z.",
         )
-    if len(backups) > 1 and backups[0].taken is None:
+    if len(backups) > 1 and backups[0].backup_time is None:
         raise Refused(
             f"The folder has a backup of the older layout and {len(backups) - 1} of the newer one.",
             hint="Move them apart and import each as a source of its own.",
@@ -110,11 +110,11 @@ def find(stats: Iterable[ObjectStat]) -> tuple[list[Found], list[str]]:
     return backups, other_paths
 
 
-def _require_full(backup: Found, backups: list[Found]) -> None:
+def _require_full(backup: ArchiveBackup, backups: list[ArchiveBackup]) -> None:
     root = backup.folder.partition("/")[0]
     if backup.kind != "full" and not any(
-        earlier.kind == "full" and earlier.folder.startswith(f"{root}/") and earlier.taken and backup.taken
-        and earlier.taken < backup.taken
+        earlier.kind == "full" and earlier.folder.startswith(f"{root}/")
+        and earlier.backup_time and backup.backup_time and earlier.backup_time < backup.backup_time
         for earlier in backups
     ):  # fmt: skip
         raise Refused(
@@ -150,7 +150,9 @@ def _split_path(path: str) -> tuple[str, list[str] | None]:
     return "", None
 
 
-def _add_file(backups_by_folder: dict[str, Found], folder: str, parts: list[str], stat: ObjectStat) -> bool:
+def _add_file(
+    backups_by_folder: dict[str, ArchiveBackup], folder: str, parts: list[str], stat: ObjectStat
+) -> bool:
     """Add a file to its backup, or return False when the format has no such file. Raises Damaged, Refused."""
     *folders, name = parts
     if _NOT_CLOSED.fullmatch(name):
@@ -178,11 +180,13 @@ def _add_file(backups_by_folder: dict[str, Found], folder: str, parts: list[str]
     return False
 
 
-def _get_backup(backups_by_folder: dict[str, Found], folder: str) -> Found:
+def _get_backup(backups_by_folder: dict[str, ArchiveBackup], folder: str) -> ArchiveBackup:
     if folder not in backups_by_folder:
         match = _NAME.fullmatch(folder.rpartition("/")[2])
         kind: Kind = KINDS[match["mode"]] if match else "full"
-        backups_by_folder[folder] = Found(folder, kind, _parse_time(match["time"], folder) if match else None)
+        backups_by_folder[folder] = ArchiveBackup(
+            folder, kind, _parse_time(match["time"], folder) if match else None
+        )
     return backups_by_folder[folder]
 
 
@@ -199,7 +203,7 @@ def _parse_time(text: str, folder: str) -> datetime:
     )
 
 
-def _node(backup: Found, bucket_folder: str, node_name: str, stat: ObjectStat) -> Node:
+def _node(backup: ArchiveBackup, bucket_folder: str, node_name: str, stat: ObjectStat) -> Node:
     bucket, name = _decode_name(bucket_folder, "bucket-", stat), _decode_name(node_name, "node-", stat)
     folder = stat.path.rpartition("/")[0] + "/"
     node = backup.nodes.setdefault((bucket, name), Node(bucket, name, folder))
@@ -221,7 +225,7 @@ def _decode_name(folder: str, prefix: str, stat: ObjectStat) -> str:
     return name
 
 
-def later(instant: datetime, before: datetime | None) -> datetime:
-    """The instant in whole seconds, or one second after `before` if that is later, so that names differ."""
+def later(instant: datetime, previous: datetime | None) -> datetime:
+    """The instant in whole seconds, or one second after `previous` if that is later, so that names differ."""
     whole_seconds = instant.astimezone(UTC).replace(microsecond=0)
-    return whole_seconds if before is None or whole_seconds > before else before + timedelta(seconds=1)
+    return whole_seconds if previous is None or whole_seconds > previous else previous + timedelta(seconds=1)

@@ -20,7 +20,7 @@ PUT, DELETE = "put", "delete"
 
 #: The type of a write: it sets a value, deletes the key, only locked the key, was rolled back, or deletes all
 #: rows of the table (then its key is empty). Locks and rollbacks change no value.
-PUTS, DELETES, LOCKS, ROLLBACK, TRUNCATES = "P", "D", "L", "R", "T"
+PUT_TYPE, DELETES, LOCKS, ROLLBACK, TRUNCATES = "P", "D", "L", "R", "T"
 
 #: Prefix of meta keys, which describe databases and tables. They are in log files of their own.
 META_PREFIX = b"m"

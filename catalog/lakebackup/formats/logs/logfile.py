@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from lakebackup.errors import Damaged, EnvironmentProblem
 from lakebackup.formats.logs import cipher
 from lakebackup.formats.logs.cipher import Cipher, LogKeys
-from lakebackup.formats.logs.events import DEFAULT, DELETES, META_TABLE, PUT, PUTS, WRITE, stored_schema
+from lakebackup.formats.logs.events import DEFAULT, DELETES, META_TABLE, PUT, PUT_TYPE, WRITE, stored_schema
 from lakebackup.rules import layout
 from lakebackup.storage import AlreadyExists, Storage
 
@@ -131,8 +131,8 @@ class LogPlace:
 class LogFileWriter:
     """Writes one log file. Its frames are in `scratch` until `publish`, so memory holds no records."""
 
-    def __init__(self, place: LogPlace, scratch: Scratch, codec: str = "zstd") -> None:
-        self.place = place
+    def __init__(self, file_key: LogPlace, scratch: Scratch, codec: str = "zstd") -> None:
+        self.file_key = file_key
         self.entries = self.raw_bytes = 0
         self._scratch, self._codec = scratch, codec
         self._frames: list[tuple[int, int]] = []
@@ -167,8 +167,8 @@ class LogFileWriter:
             try:
                 return self._upload(storage, cipher)
             except AlreadyExists:
-                store = f"{self.place.store}-{secrets.token_hex(4)}"
-                self.place = replace(self.place, store=store)
+                store = f"{self.file_key.store}-{secrets.token_hex(4)}"
+                self.file_key = replace(self.file_key, store=store)
 
     def _upload(self, storage: Storage, cipher: Cipher | None) -> dict[str, Any]:
         path = self._path(cipher)
@@ -176,7 +176,7 @@ class LogFileWriter:
         source = _Stream(pieces if cipher is None else iter([cipher.seal(b"".join(pieces), path)]))
         size = storage.upload(path, source, size_hint=sum(length for _, length in self._frames))
         return {
-            **self.place.columns(),
+            **self.file_key.columns(),
             "path": path,
             "format": FORMAT,
             "codec": self._codec,
@@ -195,7 +195,7 @@ class LogFileWriter:
         }
 
     def _path(self, cipher: Cipher | None) -> str:
-        file_key = self.place
+        file_key = self.file_key
         return layout.log_path(
             file_key.source,
             file_key.backup_id,
@@ -214,7 +214,7 @@ class LogFileWriter:
         self._frames.append(self._scratch.append(_compressed(data, self._codec)))
 
     def _count(self, batch: pa.RecordBatch) -> None:
-        file_key = self.place
+        file_key = self.file_key
         ts = batch["start_ts" if file_key.cf == DEFAULT else "commit_ts"]
         if ts.null_count:
             raise Damaged(
@@ -225,7 +225,7 @@ class LogFileWriter:
         self._keys = _min_and_max([*self._keys, *_bounds(batch["key"])])
         if file_key.cf == WRITE and file_key.op == PUT:
             valueless = pc.and_(
-                pc.or_(pc.equal(batch["type"], PUTS), pc.equal(batch["type"], DELETES)),
+                pc.or_(pc.equal(batch["type"], PUT_TYPE), pc.equal(batch["type"], DELETES)),
                 pc.is_null(batch["value"]),
             )
             first_start_ts = pc.min(batch["start_ts"].filter(valueless)).as_py()

@@ -55,9 +55,9 @@ class _Table:
 class Names:
     """The current names of databases and tables. `apply` brings them up to date with later writes."""
 
-    def __init__(self, before: Iterable[Naming] = ()) -> None:
-        """Start from the last Naming of each id, in `before`."""
-        namings = list(before)
+    def __init__(self, previous_namings: Iterable[Naming] = ()) -> None:
+        """Start from the last Naming of each id, in `previous_namings`."""
+        namings = list(previous_namings)
         self._dbs = {-n.table_id: n.db for n in namings if n.table_id < 0 and n.action != "drop"}
         ids = {name: number for number, name in self._dbs.items()}
         self._tables = {

@@ -33,7 +33,7 @@ class TableFilter:
     def __post_init__(self) -> None:
         object.__setattr__(self, "_parsed", [_parse(rule) for rule in self.rules])
 
-    def takes(self, db: str, name: str) -> bool:
+    def matches(self, db: str, name: str) -> bool:
         """Whether the rules select the table. `db` is a database, a schema, or both: two `quoted` parts with
         a dot between them."""
         database, schema = _split(db)
@@ -44,15 +44,15 @@ class TableFilter:
         )
         for rule in reversed(self._parsed):
             if any(rule.db.match(own_db) and rule.name.match(own_name) for own_db, own_name in names):
-                return rule.takes
-        return not any(rule.takes for rule in self._parsed)
+                return rule.includes
+        return not any(rule.includes for rule in self._parsed)
 
 
 @dataclass(frozen=True)
 class _Rule:
-    """A parsed rule. `takes`: whether it selects the tables that it matches, or excludes them."""
+    """A parsed rule. `includes`: whether it selects the tables that it matches, or excludes them."""
 
-    takes: bool
+    includes: bool
     db: re.Pattern[str]
     name: re.Pattern[str]
 

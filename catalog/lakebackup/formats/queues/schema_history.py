@@ -35,12 +35,12 @@ class Version:
     schema: str | None
 
 
-def parse(text: str | bytes, where: str = NAME) -> tuple[Version, ...]:
-    """Return the versions in the content of the file `where`, in order. Raises UsageProblem, which says what
-    is wrong."""
+def parse(text: str | bytes, file_name: str = NAME) -> tuple[Version, ...]:
+    """Return the versions in the content of the file `file_name`, in order. Raises UsageProblem, which says
+    what is wrong."""
     versions: list[Version] = []
-    for number, entry in enumerate(_entries(_load(text, where), where), 1):
-        entry_name = f"{where}, entry {number} of schemas"
+    for number, entry in enumerate(_entries(_load(text, file_name), file_name), 1):
+        entry_name = f"{file_name}, entry {number} of schemas"
         if not isinstance(entry, dict) or not {"version", "tid"} <= entry.keys() <= _FIELDS:
             raise UsageProblem(f"{entry_name}: version and tid are needed; change and schema may be there.")
         version, tid = entry["version"], entry["tid"]
@@ -58,23 +58,23 @@ def parse(text: str | bytes, where: str = NAME) -> tuple[Version, ...]:
     return tuple(versions)
 
 
-def cut(text: bytes, upto_tid: int, where: str = NAME) -> bytes:
+def cut(text: bytes, upto_tid: int, file_name: str = NAME) -> bytes:
     """The file without the versions that became valid after `upto_tid`. Unchanged bytes if there are none."""
-    versions = parse(text, where)
+    versions = parse(text, file_name)
     valid_count = sum(version.tid <= upto_tid for version in versions)
     if valid_count == len(versions):
         return text
-    content = _load(text, where)
+    content = _load(text, file_name)
     content["schemas"] = content["schemas"][:valid_count]
     # As ASCII, because PyYAML would write some Unicode line breaks (U+0085) so that they are read as a space.
     new_text: str = yaml.safe_dump(content, sort_keys=False)
     return new_text.encode()
 
 
-def unlike(versions: Iterable[Version], before: Iterable[tuple[int, int]]) -> tuple[int, int] | None:
+def unlike(versions: Iterable[Version], earlier: Iterable[tuple[int, int]]) -> tuple[int, int] | None:
     """The first (version, tid) of an earlier history that `versions` lacks; None if it has all of them."""
     pairs = {(version.version, version.tid) for version in versions}
-    return next((pair for pair in before if pair not in pairs), None)
+    return next((pair for pair in earlier if pair not in pairs), None)
 
 
 def _load(text: str | bytes, file_name: str) -> Any:

@@ -60,16 +60,16 @@ class SnapshotJson(BaseModel):
     open_transactions: tuple[str, ...] | None = None
 
 
-def parse(data: bytes, where: str) -> SnapshotJson:
-    """Parse the content of the file `where`. Raises UsageProblem."""
+def parse(data: bytes, file_name: str) -> SnapshotJson:
+    """Parse the content of the file `file_name`. Raises UsageProblem."""
     try:
         content = json.loads(data)
     except ValueError as error:
-        raise UsageProblem(f"{where} is not JSON: {error}.") from None
+        raise UsageProblem(f"{file_name} is not JSON: {error}.") from None
     version = content.get("format") if isinstance(content, dict) else None
     if type(version) is int and version > FORMAT:
         raise UsageProblem(
-            f"{where} has format version {version}; versions up to {FORMAT} are known.",
+            f"{file_name} has format version {version}; versions up to {FORMAT} are known.",
             hint="Use a newer version of lakebackup.",
         )
     try:
@@ -80,39 +80,40 @@ def parse(data: bytes, where: str) -> SnapshotJson:
             location = ".".join(map(str, detail["loc"])) or "the file"
             problems.append(f"{location}: {detail['msg'][:1].lower()}{detail['msg'][1:]}")
         raise UsageProblem(
-            f"{where} is not a valid snapshot.json: {'; '.join(problems)}.",
+            f"{file_name} is not a valid snapshot.json: {'; '.join(problems)}.",
             hint='Write {"format": 1, "last_tid": N, "queues": [{"topic": "…", "partition": N, '
             '"position": N, "max_no_transaction_pos": N}, …]}.',
         ) from None
 
 
-def require_positions(found: SnapshotJson, where: str, graph: str, regions: Sequence[_Region]) -> None:
+def require_positions(snapshot: SnapshotJson, file_name: str, graph: str, regions: Sequence[_Region]) -> None:
     """Check a snapshot.json against the queues of the engine `graph`.
 
     Raises UsageProblem when it is of another engine, and when a partition is missing, unknown or named twice.
     Raises Refused for a position after the end of its partition, or below its max_no_transaction_pos.
     """
-    if found.graph is not None and found.graph != graph:
+    if snapshot.graph is not None and snapshot.graph != graph:
         raise UsageProblem(
-            f"{where} is of {found.graph}, not of {graph}.", hint="Give an engine and its own snapshot."
+            f"{file_name} is of {snapshot.graph}, not of {graph}.",
+            hint="Give an engine and its own snapshot.",
         )
     regions_by_partition = {(r.scope, int(r.region)): r for r in regions}
     named_partitions: set[tuple[str, int]] = set()
-    for queue in found.queues:
+    for queue in snapshot.queues:
         topic_partition = (queue.topic, queue.partition)
         if topic_partition in named_partitions:
-            raise UsageProblem(f"{where} names topic {queue.topic}, partition {queue.partition} twice.")
+            raise UsageProblem(f"{file_name} names topic {queue.topic}, partition {queue.partition} twice.")
         named_partitions.add(topic_partition)
         region = regions_by_partition.get(topic_partition)
         if region is None:
             raise UsageProblem(
-                f"{where} names topic {queue.topic}, partition {queue.partition}, which is not among the "
+                f"{file_name} names topic {queue.topic}, partition {queue.partition}, which is not among the "
                 "queues that are backed up.",
                 hint="Name all queues of the engine with --pattern.",
             )
         if not queue.max_no_transaction_pos <= queue.position <= region.end:
             raise Refused(
-                f"{where} cannot be right: topic {queue.topic}, partition {queue.partition} ends at "
+                f"{file_name} cannot be right: topic {queue.topic}, partition {queue.partition} ends at "
                 f"{region.end}, and the snapshot has position {queue.position} and max_no_transaction_pos "
                 f"{queue.max_no_transaction_pos}.",
                 hint="The positions are those of another cluster, or of queues that were reset since.",
@@ -121,22 +122,22 @@ def require_positions(found: SnapshotJson, where: str, graph: str, regions: Sequ
     if missing:
         topic, partition = missing[0]
         raise UsageProblem(
-            f"{where} does not name topic {topic}, partition {partition}.",
+            f"{file_name} does not name topic {topic}, partition {partition}.",
             hint="It must name every partition of every queue that is backed up.",
         )
 
 
 def require_last_tid(
-    last_tid: int, where: str, seen_tid: int | None, place: str, position: int | None
+    last_tid: int, file_name: str, seen_tid: int | None, partition: str, position: int | None
 ) -> None:
     """Raise Refused if `seen_tid`, the greatest tid before a snapshot's positions, is above `last_tid`.
 
-    That tid is at the offset `position` of `place`; `where` names the snapshot.json.
+    That tid is at the offset `position` of `partition`; `file_name` names the snapshot.json.
     """
     if seen_tid is not None and seen_tid > last_tid:
         raise Refused(
-            f"{where} has last_tid {last_tid}, and {place} has a message before its position, at offset "
-            f"{position}, with tid {seen_tid}.",
+            f"{file_name} has last_tid {last_tid}, and {partition} has a message before its position, at "
+            f"offset {position}, with tid {seen_tid}.",
             hint="Either last_tid or a position is wrong: restores would lose or repeat messages. "
             "Messages of open transactions count too.",
         )

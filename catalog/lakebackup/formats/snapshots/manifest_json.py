@@ -84,7 +84,7 @@ def manifest_json(reader: CatalogReader, backup_id: str) -> Iterator[str]:
 
 
 def _snapshot_backup(reader: CatalogReader, backup_id: str) -> Mapping[str, object]:
-    backup = reader.one("show_backup", backup_id=backup_id)
+    backup = reader.first_row("show_backup", backup_id=backup_id)
     if backup is None or backup["state"] == "deleted":
         raise NotFound(
             f"Backup {backup_id} {'was deleted' if backup else 'does not exist'}.",

@@ -54,21 +54,21 @@ def unsafe(target: str, limits: Limits) -> str | None:
     return f"a part of it has more than {limits.name} bytes" if longest_part > limits.name else None
 
 
-def clash(before: str, after: str, *, fold: bool) -> str | None:
+def clash(first: str, second: str, *, fold: bool) -> str | None:
     """Why two files cannot both exist, or None if they can.
 
     They clash if they have one name, if one needs a folder where the other is a file, or if `fold` is set and
     their names differ only in case.
     """
-    if before == after:
+    if first == second:
         return "it comes twice"
-    for before_part, after_part in zip_longest(before.split("/"), after.split("/")):
+    for before_part, after_part in zip_longest(first.split("/"), second.split("/")):
         if before_part == after_part:
             continue
         if before_part is None or after_part is None:
             return "it is a file and a folder"
         if fold and before_part.casefold() == after_part.casefold():
-            return f"it differs from {before!r} in upper and lower case alone"
+            return f"it differs from {first!r} in upper and lower case alone"
         return None
     return None
 

@@ -16,7 +16,7 @@ from lakebackup.errors import UsageProblem
 #: Layouts by name. `yugabyte` is the layout below `rocksdb` in the data folders of YugabyteDB.
 LAYOUTS = {"yugabyte": "table-{scope}/tablet-{region}.snapshots/{snapshot}/{name}", "plain": "{name}"}
 #: The region of a table without tablets, and the scope and region of files that belong to no table.
-WHOLE = "-"
+NO_TABLET = "-"
 
 _FIELD = re.compile(r"\{([^{}]*)\}")
 _FIELDS = frozenset({"scope", "region", "snapshot"})

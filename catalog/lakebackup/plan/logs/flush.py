@@ -13,7 +13,7 @@ from typing import Any
 
 from lakebackup.errors import Refused
 from lakebackup.plan import splits
-from lakebackup.plan.partitions import BackupRows, Place, RegionState
+from lakebackup.plan.partitions import BackupRows, PartitionKey, RegionState
 from lakebackup.rows.backups import Gap, Position, Scope
 from lakebackup.rules.times import format_ts
 
@@ -69,47 +69,47 @@ class Flush:
         return self.newest.checkpoint if self.newest else self.floor
 
 
-def due_in(last: tuple[int, int] | None, every_s: float, now: float) -> float:
+def due_in(last: tuple[int, int] | None, every_s: float, now_s: float) -> float:
     """Seconds until the next flush must start, to end `every_s` after the start of the last one.
 
     Assumes that both take equally long. `last`: start and end of the last one (us), by a clock that may be
-    ahead of that of `now` (s).
+    ahead of that of `now_s` (s).
     """
     if last is None:
         return 0.0
     started, finished = (timestamp / 1e6 for timestamp in last)
     due = started + every_s - min(max(finished - started, 0.0), every_s / 2)
-    return min(max(due - now, 0.0), every_s)
+    return min(max(due - now_s, 0.0), every_s)
 
 
-def waiting(regions: Sequence[RegionState], known: Mapping[Place, int]) -> int:
-    """How many offsets are not read yet. `known`: partition -> the end of its last read."""
-    return sum(region.end - begins(region, known) for region in regions)
+def waiting(regions: Sequence[RegionState], read_ends: Mapping[PartitionKey, int]) -> int:
+    """How many offsets are not read yet. `read_ends`: partition -> the end of its last read."""
+    return sum(region.end - begins(region, read_ends) for region in regions)
 
 
-def begins(region: RegionState, known: Mapping[Place, int]) -> int:
+def begins(region: RegionState, read_ends: Mapping[PartitionKey, int]) -> int:
     """The first offset to read of a partition: where the last read ended, or its low watermark."""
-    return min(max(known.get(region.place, 0), region.low), region.end)
+    return min(max(read_ends.get(region.key, 0), region.low), region.end)
 
 
 def positions(
     rows: BackupRows,
     regions: Sequence[RegionState],
-    known: Mapping[Place, int],
+    read_ends: Mapping[PartitionKey, int],
     most: int,
-    cuts: Collection[Place] = (),
+    cuts: Collection[PartitionKey] = (),
 ) -> tuple[Position, ...]:
     """The offsets that a flush reads, about `most` in all: an equal share of each partition's unread ones.
 
-    `cuts`: partitions whose offset in `known` was set back, which is recorded even if there is nothing to
+    `cuts`: partitions whose offset in `read_ends` was set back, which is recorded even if there is nothing to
     read.
     """
-    share = min(1.0, most / max(1, waiting(regions, known)))
+    share = min(1.0, most / max(1, waiting(regions, read_ends)))
     flush_positions = []
     for region in regions:
-        start = begins(region, known)
+        start = begins(region, read_ends)
         end = min(region.end, start + ceil((region.end - start) * share))
-        if end > start or region.place not in known or region.place in cuts:
+        if end > start or region.key not in read_ends or region.key in cuts:
             flush_positions.append(rows.position(region, start, end))
     return tuple(flush_positions)
 
@@ -117,11 +117,11 @@ def positions(
 def gaps(
     rows: BackupRows,
     regions: Sequence[RegionState],
-    known: Mapping[Place, int],
+    read_ends: Mapping[PartitionKey, int],
     newest: Newest | None,
     *,
     allowed: bool,
-    cuts: Mapping[Place, int] = MappingProxyType({}),
+    cuts: Mapping[PartitionKey, int] = MappingProxyType({}),
 ) -> tuple[Gap, ...]:
     """Events that were lost unread: Kafka deleted them, the topic was recreated, or the partition was
     truncated (its leader was elected uncleanly) at the offset in `cuts`, or at its end.
@@ -129,23 +129,23 @@ def gaps(
     Raises Refused unless `allowed`. `to_ts` is set when the flush is published. A partition that was added
     after the task started must be read from offset 0.
     """
-    last = {(scope, region): (epoch, end) for (scope, epoch, region), end in known.items()}
+    last = {(scope, region): (epoch, end) for (scope, epoch, region), end in read_ends.items()}
     times = (newest.end_ts, newest.end_ts) if newest else (0, rows.ts)
     lost = []
     for state in regions:
-        known_end = known.get(state.place)
+        known_end = read_ends.get(state.key)
         previous = (
             (state.epoch, known_end) if known_end is not None else last.get((state.scope, state.region))
         )
         if previous is None and newest is None:
             continue
         epoch, end = previous or (state.epoch, 0)
-        cut = state.place in cuts or (epoch == state.epoch and end > state.end)
+        cut = state.key in cuts or (epoch == state.epoch and end > state.end)
         if epoch == state.epoch and state.low <= end and not cut:
             continue
         purged = epoch == state.epoch and not cut
         partition = state.scope, epoch, state.region
-        start, stop = cuts.get(state.place, state.end) if cut else end, state.low if purged else None
+        start, stop = cuts.get(state.key, state.end) if cut else end, state.low if purged else None
         lost.append(rows.gap(partition, start, stop, from_ts=times[0], to_ts=times[1], bridged=True))
     if lost and not allowed:
         first = lost[0]

@@ -181,7 +181,7 @@ def plan_restore(
         **span,
         domain=log.domain,
         full=full,
-        tables=tables.named,
+        tables=tables.named_tables,
         only=tables.only,
         without=tables.without,
         changed=tables.changed,
@@ -226,9 +226,9 @@ def gap_note(plan: LogRestorePlan) -> str | None:
 
 
 class _Tables(NamedTuple):
-    """The fields of LogRestorePlan with these names (`named`: `tables`), and notes."""
+    """The fields of LogRestorePlan with these names (`named_tables`: `tables`), and notes."""
 
-    named: tuple[NamedTable, ...]
+    named_tables: tuple[NamedTable, ...]
     only: tuple[int, ...] | None
     without: tuple[int, ...]
     changed: tuple[int, ...]
@@ -379,7 +379,7 @@ class _Log:
                 hint="A rule is like shop.* or *.orders. The view log_tables has all names.",
             )
         return _Tables(
-            named=tuple(named_tables),
+            named_tables=tuple(named_tables),
             only=tuple(table.table_id for table in named_tables) if request.filters else None,
             without=tuple(without),
             changed=tuple(changed),
@@ -387,7 +387,7 @@ class _Log:
         )
 
     def _matches(self, row: Mapping[str, Any]) -> bool:
-        return self.filter.takes(row["db"], row["name"])
+        return self.filter.matches(row["db"], row["name"])
 
     def _names(self, end_ts: int, start_ts: int | None = None) -> dict[int, dict[str, Any]]:
         """Table id -> row of log_restore_tables: its name at `end_ts`, its changes since `start_ts`."""
@@ -440,7 +440,7 @@ class _Log:
                     texts.append(f"{name} had no name")
             elif start_row["gone"]:
                 texts.append(f"{name} was dropped")
-            elif not base.takes(start_row["db"], start_row["name"]):
+            elif not base.matches(start_row["db"], start_row["name"]):
                 texts.append(f"{_full_name(start_row)} is {name} by now")
         if texts:
             raise Refused(

@@ -32,7 +32,7 @@ class Full:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class Retention:
     """What a policy and holds keep of a log. `window_from_ts`: the beginning of the recovery window, ms since
     1970 UTC; `held_ts`: the end of the earliest flush on hold, in the feed's domain."""
 
@@ -116,7 +116,7 @@ def cut_of(
     *,
     until: int,
     ranges_only: bool = False,
-    kept: Kept = Kept(),
+    retention: Retention = Retention(),
 ) -> LogCut:
     """Plan a cut at the newest undamaged full at or before `until`. `state`: a row of log_truncate_state.
 
@@ -155,7 +155,7 @@ def cut_of(
                 "what was committed from then on, with --ranges-only.",
             )
     cut = base_full.end_ts if base_full else until
-    _require_policy(source, domain, cut, floor, ordered, kept)
+    _require_policy(source, domain, cut, floor, ordered, retention)
     cut = max(cut, floor)
     if base_full is None:
         return LogCut(source, domain, cut, floor, None, ())
@@ -164,7 +164,7 @@ def cut_of(
 
 
 def _require_policy(
-    source: str, domain: Domain, cut: int, floor: int, fulls: Sequence[Full], retention: Kept
+    source: str, domain: Domain, cut: int, floor: int, fulls: Sequence[Full], retention: Retention
 ) -> None:
     """Raise Refused when a cut deletes what a policy or a hold keeps. `fulls`: the newest first."""
     for limit, keeper in _limits(
@@ -182,7 +182,9 @@ def _require_policy(
             )
 
 
-def _limits(domain: Domain, floor: int, ends: Sequence[int], retention: Kept) -> Iterator[tuple[int, str]]:
+def _limits(
+    domain: Domain, floor: int, ends: Sequence[int], retention: Retention
+) -> Iterator[tuple[int, str]]:
     """Up to where each promise allows a cut, and its name. `ends`: of undamaged fulls, the newest first."""
 
     def last_end_by(ts: int) -> int:

@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 from lakebackup.errors import NeedsFull, Refused
 from lakebackup.formats.queues.snapshot_json import SnapshotJson
 from lakebackup.plan import splits
-from lakebackup.plan.partitions import BackupRows, Place, Range, RegionState, TopicState
+from lakebackup.plan.partitions import BackupRows, PartitionKey, Range, RegionState, TopicState
 from lakebackup.plan.queues.history import TAKE_FULL, Continuation, Start
 from lakebackup.plan.topics.backup import Parent
 from lakebackup.rows.backups import Gap, Position, Scope
@@ -89,11 +89,10 @@ def offsets_of(tasks: Iterable[Iterable[QueueRange]]) -> int:
     return sum(r.end - r.start for task in tasks for r in task)
 
 
-def from_lows(tasks: Tasks, lows: Mapping[Place, int]) -> Tasks:
+def from_lows(tasks: Tasks, lows: Mapping[PartitionKey, int]) -> Tasks:
     """The same tasks, without offsets below the low watermarks `lows` of their partitions."""
     return tuple(
-        tuple(replace(r, start=min(max(r.start, lows.get(r.place, 0)), r.end)) for r in task)
-        for task in tasks
+        tuple(replace(r, start=min(max(r.start, lows.get(r.key, 0)), r.end)) for r in task) for task in tasks
     )
 
 
@@ -135,11 +134,11 @@ class Queues:
         looks_back = parent.level == 0 and continuation.open_at is not None
         parts = []
         for region in self.regions:
-            start = starts.get(region.place)
+            start = starts.get(region.key)
             own = start.own_from if start else 0
             look = min(start.open_from, own) if start and looks_back else own
             parts.append(_Part(region, look, own, region.end))
-        own_starts = {p.region.place: p.own for p in parts}
+        own_starts = {p.region.key: p.own for p in parts}
         return self._plan(
             parts,
             kind="cumulative" if mode == "differential" else "differential",
@@ -156,11 +155,9 @@ class Queues:
             # A message may reach its partition, or be read there, after its transaction's end elsewhere.
             look_back=self._look_back((p.region, p.own) for p in parts),
             watermarks=tuple(
-                (*w.place, w.restore_id)
-                for w in continuation.watermarks
-                if w.base <= own_starts.get(w.place, -1)
+                (*w.key, w.restore_id) for w in continuation.watermarks if w.base <= own_starts.get(w.key, -1)
             ),
-            new_regions=sum(region.place not in starts for region in self.regions),
+            new_regions=sum(region.key not in starts for region in self.regions),
             notes=continuation.notes,
         )
 
@@ -187,11 +184,11 @@ class Queues:
                     )
                 parts.append(_Part(region, own, own, queue.position))
             else:
-                start = starts.get(region.place)
+                start = starts.get(region.key)
                 own = max(start.own_from if start else 0, region.low)
                 look = max(min(start.open_from, own), region.low) if start and continuation.open_at else own
                 parts.append(_Part(region, look, min(own, region.end), region.end))
-        region_starts = [(region, starts[region.place]) for region in self.regions if region.place in starts]
+        region_starts = [(region, starts[region.key]) for region in self.regions if region.key in starts]
         # After a restore no message is missing.
         continues = continuation.parent is not None and continuation.restored is None
         looks_back = snapshot is not None and snapshot.open_transactions is None
@@ -227,8 +224,8 @@ class Queues:
                     hint="A queue must keep every message until it is backed up: set cleanup.policy=delete.",
                 )
 
-    def _starts(self) -> dict[Place, Start]:
-        return {start.place: start for start in self.continuation.starts}
+    def _starts(self) -> dict[PartitionKey, Start]:
+        return {start.key: start for start in self.continuation.starts}
 
     def _plan(self, parts: Sequence[_Part], **values: Any) -> QueuePlan:
         return QueuePlan(
@@ -243,7 +240,7 @@ class Queues:
         return tuple(
             tuple(
                 QueueRange(
-                    *parts[piece.of].region.place, piece.start, piece.end, piece.rank, parts[piece.of].own
+                    *parts[piece.of].region.key, piece.start, piece.end, piece.rank, parts[piece.of].own
                 )
                 for piece in task
             )
@@ -254,7 +251,7 @@ class Queues:
         """Tasks that read partitions from the start of their history up to a position each."""
         parts = []
         for region, end in ends:
-            low = max(region.low, self.continuation.history_start(region.place, end))
+            low = max(region.low, self.continuation.history_start(region.key, end))
             parts.append(_Part(region, min(low, end), end, end))
         return self._tasks(parts)
 
@@ -263,17 +260,17 @@ class Queues:
         starts, rows = self._starts(), self._rows
         from_ts = min(self.continuation.start_ts or 0, rows.ts)
         for region, offset in first_offsets:
-            start = starts.pop(region.place, None)
+            start = starts.pop(region.key, None)
             if region.low > offset:
-                yield rows.gap(region.place, offset, region.low, from_ts=from_ts)
+                yield rows.gap(region.key, offset, region.low, from_ts=from_ts)
             elif start and region.end < start.own_from:
-                yield rows.gap(region.place, start.own_from, None, from_ts=from_ts)
+                yield rows.gap(region.key, start.own_from, None, from_ts=from_ts)
         for partition, start in starts.items():
             yield rows.gap(partition, start.own_from, None, from_ts=from_ts)
 
 
 def _tids(starts: Iterable[Start]) -> tuple[tuple[str, str, str, int], ...]:
-    return tuple((*s.place, s.last_tid) for s in starts if s.last_tid is not None)
+    return tuple((*s.key, s.last_tid) for s in starts if s.last_tid is not None)
 
 
 def needs_full(lost: Sequence[Gap]) -> NeedsFull:

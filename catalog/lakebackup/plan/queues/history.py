@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from lakebackup.errors import NeedsFull, UsageProblem
-from lakebackup.plan.partitions import Partition, Place, TopicState
+from lakebackup.plan.partitions import Partition, PartitionKey, TopicState
 from lakebackup.plan.topics.backup import Parent
 from lakebackup.rows.base import pick
 from lakebackup.rules.times import MAX_SKEW_MS
@@ -115,12 +115,12 @@ class Continuation:
         """The restore that the next backup continues."""
         return self.restored.restore_id if self.restored else None
 
-    def history_start(self, place: Place, position: int) -> int:
+    def history_start(self, partition: PartitionKey, position: int) -> int:
         """Where the history of a position starts: at the last reset by a restore before it, or at 0.
 
-        `place`: the partition.
+        `partition`: the partition.
         """
-        return max((w.base for w in self.watermarks if w.place == place and w.base <= position), default=0)
+        return max((w.base for w in self.watermarks if w.key == partition and w.base <= position), default=0)
 
 
 def choose_history(histories: Iterable[History], topics: Sequence[TopicState], mode: Mode) -> History | None:
@@ -181,7 +181,7 @@ def find_continuation(
     backup_id = history and (history.full_id if mode == "differential" else history.backup_id)
     if backup_id is None:
         return Continuation()
-    row = reader.one("queue_parent", backup_id=backup_id)
+    row = reader.first_row("queue_parent", backup_id=backup_id)
     if row is None or row["reason"]:
         raise NeedsFull(f"Backup {backup_id} cannot be continued{_reason(row)}.", hint=TAKE_FULL)
     return Continuation(
@@ -210,14 +210,14 @@ def _continue_restore(reader: CatalogReader, restored: History, mode: Mode) -> C
     notes: tuple[str, ...] = ()
     row = None
     if restored.whole and mode != "differential":
-        row = reader.one("queue_parent", backup_id=restored.restored_id)
+        row = reader.first_row("queue_parent", backup_id=restored.restored_id)
     if row and (row["reason"] or (row["open_transactions"] and row["kind"] != "full")):
         # The restore left out the transactions that were open at the end of the backup. A backup that
         # continues it could not distinguish them from newer ones that reuse their ids.
         reason = _reason(row) or ", at the end of which transactions were open"
         notes = (f"this backup continues the full {full_id}, not {restored.restored_id}{reason}",)
         row = None
-    row = row or reader.one("queue_parent", backup_id=full_id)
+    row = row or reader.first_row("queue_parent", backup_id=full_id)
     if row is None or row["reason"]:
         raise NeedsFull(
             f"The queues were restored from the full {full_id}, which cannot be continued{_reason(row)}.",

@@ -51,11 +51,11 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class RestorePath:
-    """`links`: a full and the backups applied on top of it. `at`: the index of the first one that covers the
-    point."""
+    """`links`: a full and the backups applied on top of it. `reached_index`: the index of the first one that
+    covers the point."""
 
     links: tuple[Point, ...]
-    at: int
+    reached_index: int
 
     @property
     def full(self) -> Point:
@@ -69,11 +69,11 @@ class RestorePath:
     def backup_ids(self) -> tuple[str, ...]:
         return tuple(link.backup_id for link in self.links)
 
-    def is_within(self, other: RestorePath) -> bool:
+    def is_within(self, path: RestorePath) -> bool:
         """Whether another path begins with this one and continues it."""
-        return len(self.links) < len(other.links) and self.links == other.links[: len(self.links)]
+        return len(self.links) < len(path.links) and self.links == path.links[: len(self.links)]
 
-    def done_by(self, upto_tid: int | None) -> int:
+    def last_index_by(self, upto_tid: int | None) -> int:
         """The index of the last backup whose last tid is at most `upto_tid` (None: any), or 0.
 
         The transactions open at its end are known.

@@ -26,9 +26,9 @@ from lakebackup_sql import load
 _MAX_SHOWN = 10
 # Two requests are the same restore if these fields are equal. The digest takes them in this order, then the
 # fields that are added to requests later, and none of _ELSE.
-_SAME = ("source", "target", "folder", "backup", "to_tid", "to_ts", "maps", "append", "keep_open")
+_IDENTITY_FIELDS = ("source", "target", "folder", "backup", "to_tid", "to_ts", "maps", "append", "keep_open")
 # Locations, credentials, waiting times, how messages are read, and what happens after they are written.
-_ELSE = (
+_IGNORED_FIELDS = (
     "destination", "catalog", "kafka", "remote", "lease_ttl_s", "dry_run", "names", "settings", "zero_as_one",
     "engine", "runner", "local_below",
 )  # fmt: skip
@@ -56,8 +56,10 @@ class QueueRestoreRequest(requests.RunRequest):
 
     def digest(self) -> str:
         """The same digest for two requests that are the same restore: of all fields but those in _ELSE."""
-        values = requests.asked(self, always=_SAME, never=_ELSE)
-        return requests.digest("queue", {**values, "maps": sorted(self.maps.items())}, always=_SAME)
+        values = requests.digest_fields(self, always=_IDENTITY_FIELDS, never=_IGNORED_FIELDS)
+        return requests.digest(
+            "queue", {**values, "maps": sorted(self.maps.items())}, always=_IDENTITY_FIELDS
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,7 +285,9 @@ def _shortened(restore_path: RestorePath, files: CatalogReader) -> RestorePath:
     """The path without the backups at its end that have no file to read."""
     (reach,) = files.rows("queue_restore_reach")
     indexes = [index for index, link in enumerate(restore_path.links) if link.link <= (reach["link"] or 0)]
-    return RestorePath(restore_path.links[: max([restore_path.at, *indexes]) + 1], restore_path.at)
+    return RestorePath(
+        restore_path.links[: max([restore_path.reached_index, *indexes]) + 1], restore_path.reached_index
+    )
 
 
 def _queues(request: QueueRestoreRequest, files: CatalogReader, last: Point) -> tuple[Queue, ...]:

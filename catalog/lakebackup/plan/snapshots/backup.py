@@ -164,7 +164,7 @@ def require_past(name: str, taken_ms: int, now_ms: int) -> None:
 
 def newest_of(reader: CatalogReader, source: str) -> Newest | None:
     """The newest backup of a source; None: it has none. Raises Refused when it is not of a snapshot."""
-    row = reader.one("snapshot_newest", source=source)
+    row = reader.first_row("snapshot_newest", source=source)
     if row is None:
         return None
     require_kind(

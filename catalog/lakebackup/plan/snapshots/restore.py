@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from lakebackup.errors import NotFound, Refused, UsageProblem
 from lakebackup.formats.snapshots.names import Limits, require_safe
-from lakebackup.formats.snapshots.tree import WHOLE
+from lakebackup.formats.snapshots.tree import NO_TABLET
 from lakebackup.requests import RunRequest
 from lakebackup.rows.base import SNAPSHOT
 from lakebackup.rules.kinds import no_source, only_one, require_kind_of, require_source
@@ -73,7 +73,7 @@ class TablePart:
     @property
     def is_plain(self) -> bool:
         """Whether it is a folder of files, without tablets."""
-        return self.regions == 1 and self.region == WHOLE
+        return self.regions == 1 and self.region == NO_TABLET
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,7 @@ class SnapshotRestorePlan:
 def folder_of_table(form: Form, scope: str) -> str:
     """The folder of a table's files below the target, as `restore_snapshot_files` names it; empty for the
     target itself."""
-    if scope == WHOLE or form == "flat":
+    if scope == NO_TABLET or form == "flat":
         return ""
     return f"table-{scope}" if form == "yugabyte" else scope
 
@@ -137,8 +137,8 @@ def plan_restore(request: SnapshotRestoreRequest, reader: CatalogReader) -> Snap
         plan = SnapshotRestorePlan(sources[0], None, None, tables, file)
     else:
         backup, notes = _find_backup(request, reader)
-        chosen = reader.with_rows("snapshot_chosen", chosen_schema().empty_table())
-        file = _files_of(request, chosen, source=backup["source"], number=backup["number"])
+        selection = reader.with_rows("snapshot_chosen", chosen_schema().empty_table())
+        file = _files_of(request, selection, source=backup["source"], number=backup["number"])
         files = _with_files(reader, file)
         tables = _table_parts(files)
         _refuse_unknown(request, backup, tables, files)
@@ -215,7 +215,7 @@ def _find_backup(
     if request.backup:
         own = _find_source(reader, request.source) if request.backup == LATEST else None
         backup_id = reader.resolve_backup(request.backup, own)
-        backup_row = reader.one("parent_backup", backup_id=backup_id) or {}
+        backup_row = reader.first_row("parent_backup", backup_id=backup_id) or {}
         source = _find_source(reader, str(backup_row.get("source")))
         require_source(backup_id, source, request.source)
         (backup,) = reader.rows("restore_snapshot_backups", source=source, backup_id=backup_id, to_ts=None)
@@ -336,7 +336,7 @@ def _refuse_pruned(plan: SnapshotRestorePlan) -> None:
 
 
 def _require_one_tablet(plan: SnapshotRestorePlan) -> None:
-    parts = [table for table in plan.tables if table.scope != WHOLE]
+    parts = [table for table in plan.tables if table.scope != NO_TABLET]
     if len(parts) > 1 or any(part.regions > 1 for part in parts):
         raise Refused(
             f"The files of {sum(part.regions for part in parts)} tablets cannot be restored into one folder.",

@@ -15,9 +15,9 @@ from typing import Literal
 
 from lakebackup.errors import Refused
 from lakebackup.plan import splits
-from lakebackup.plan.partitions import BackupRows, Partition, Place, Range, RegionState, TopicState
+from lakebackup.plan.partitions import BackupRows, Partition, PartitionKey, Range, RegionState, TopicState
 from lakebackup.plan.topics.forks import Fork
-from lakebackup.plan.topics.generations import GROWTH, Generation, Held, choose
+from lakebackup.plan.topics.generations import GROWTH, Generation, GenerationHistory, choose
 from lakebackup.rows.backups import Gap, Position, Scope
 from lakebackup.rows.topics import Group
 
@@ -134,14 +134,16 @@ class BackupPlan:
         ]
 
     @property
-    def places(self) -> set[tuple[str, str]]:
+    def partitions_read(self) -> set[tuple[str, str]]:
         """The partitions that its tasks read, as (topic, partition)."""
         return {(split.scope, split.region) for task in self.tasks for split in task}
 
-    def missed_tombstones(self, now: int) -> list[str]:
-        """Topics of which the broker may have deleted a tombstone before reading ended, at `now` (ms)."""
+    def missed_tombstones(self, now_ms: int) -> list[str]:
+        """Topics of which the broker may have deleted a tombstone before reading ended, at `now_ms` (ms)."""
         return sorted(
-            scope for scope, g in self.generations.items() if g.safe_until is not None and now >= g.safe_until
+            scope
+            for scope, g in self.generations.items()
+            if g.safe_until is not None and now_ms >= g.safe_until
         )
 
     @property
@@ -182,7 +184,7 @@ def plan_backup(
     increment: Increment = "differential",
     level: int = 1,
     branch: int = 0,
-    held: Iterable[Held] = (),
+    histories: Iterable[GenerationHistory] = (),
     new_generation: bool = False,
     growth: float = GROWTH,
 ) -> BackupPlan:
@@ -193,19 +195,19 @@ def plan_backup(
     Refused. The caller has checked that the topics were not truncated (see `forks`).
 
     A gap starts where the last backup of the partition in any chain ends; an incremental starts where its own
-    chain ends. A compacted topic may start a new generation (see `generations`; `held`: the catalog's).
+    chain ends. A compacted topic may start a new generation (see `generations`; `histories`: the catalog's).
     Its partitions are then read from their low watermarks, and records purged earlier are no gap in it.
     """
     asked_full = full or parent is None
     # By position, not by number: a merge has a greater number than backups that end later. Nor by time: a
     # clock may have been wrong.
     ordered = sorted(covered, key=lambda c: (c.end_position, c.number)) if parent else []
-    last_covered = {c.place: c for c in ordered}
-    chain = {c.place: c for c in ordered if c.in_chain}
+    last_covered = {c.key: c for c in ordered}
+    chain = {c.key: c for c in ordered if c.in_chain}
     purged = {
-        r.place: (previous, r.low)
+        r.key: (previous, r.low)
         for r in regions
-        if (previous := last_covered.get(r.place)) and previous.end_position < r.low
+        if (previous := last_covered.get(r.key)) and previous.end_position < r.low
     }
     if purged and on_gap == "fail":
         lost = [
@@ -218,7 +220,7 @@ def plan_backup(
             "continue to leave the gap.",
         )
     choose_generations = partial(
-        choose, topics, list(held), asked=new_generation, growth=growth, end_ts=end_ts
+        choose, topics, list(histories), requested=new_generation, growth=growth, end_ts=end_ts
     )
     generations = choose_generations(full=asked_full)
     continued = {partition for partition in purged if not generations[partition[:2]].anew}
@@ -236,7 +238,7 @@ def plan_backup(
     by_topic: dict[str, list[RegionState]] = {t.scope: [] for t in topics}
     for r in regions:
         by_topic[r.scope].append(r)
-    starts = [max(r.low, chain[r.place].end_position) if r.place in chain else r.low for r in regions]
+    starts = [max(r.low, chain[r.key].end_position) if r.key in chain else r.low for r in regions]
     positions = tuple(
         rows.position(r, start, max(start, r.end)) for r, start in zip(regions, starts, strict=True)
     )
@@ -260,9 +262,9 @@ def plan_backup(
             tuple(_split(positions[piece.of], piece, generations) for piece in task)
             for task in splits.split([(p.start_position, p.end_position) for p in positions], parallelism)
         ),
-        new_regions=sum(r.place not in chain for r in regions),
+        new_regions=sum(r.key not in chain for r in regions),
         newly_open=sum(
-            _open_for_long(r.open_since, end_ts) and not _reported(last_covered.get(r.place), r.end)
+            _open_for_long(r.open_since, end_ts) and not _reported(last_covered.get(r.key), r.end)
             for r in regions
         ),
         generations={scope: generation for (scope, _), generation in generations.items()},
@@ -302,7 +304,7 @@ def increment_bytes(plan: BackupPlan, newest: Iterable[NewestFile]) -> tuple[int
 
 
 def _recreated(
-    rows: BackupRows, topics: Sequence[TopicState], last_covered: Mapping[Place, Covered]
+    rows: BackupRows, topics: Sequence[TopicState], last_covered: Mapping[PartitionKey, Covered]
 ) -> Iterator[Gap]:
     """Gaps for the records of recreated topics that no backup read."""
     epochs = {t.scope: t.epoch for t in topics}
@@ -310,7 +312,7 @@ def _recreated(
     for c in last_covered.values():
         # Only the first backup after the recreation adds the gap. Afterwards the last epoch is the new one.
         if c.scope in epochs and last_epochs[c.scope] == c.epoch != epochs[c.scope]:
-            yield rows.gap(c.place, c.end_position, None, from_ts=c.covers_to)
+            yield rows.gap(c.key, c.end_position, None, from_ts=c.covers_to)
 
 
 def _split(p: Position, piece: splits.Piece, generations: Mapping[tuple[str, str], Generation]) -> Split:

@@ -49,8 +49,8 @@ class BackupSet:
     least: tuple[str, ...] = ()
 
 
-def on_path(steps: Iterable[Step], place: int) -> list[Step]:
-    """Those of `steps` (in the order of their places) that lie on a path to `place`."""
+def on_path(steps: Iterable[Step], end: int) -> list[Step]:
+    """Those of `steps` (in the order of their places) that lie on a path to `end`."""
     ordered = list(steps)
     reached = {0}
     reachable = []
@@ -58,7 +58,7 @@ def on_path(steps: Iterable[Step], place: int) -> list[Step]:
         if step.start in reached:
             reached.add(step.place)
             reachable.append(step)
-    needed, path = {place}, []
+    needed, path = {end}, []
     for step in reversed(reachable):
         if step.place in needed:
             needed.add(step.start)
@@ -66,7 +66,7 @@ def on_path(steps: Iterable[Step], place: int) -> list[Step]:
     return path[::-1]
 
 
-def other_sets(steps: Sequence[Step], place: int, costs: Mapping[str, Cost]) -> list[BackupSet]:
+def other_sets(steps: Sequence[Step], end: int, costs: Mapping[str, Cost]) -> list[BackupSet]:
     """The default set, the sets that have less of something, and the one of the most backups, each once.
 
     `steps`: as `on_path` returns them.
@@ -81,7 +81,7 @@ def other_sets(steps: Sequence[Step], place: int, costs: Mapping[str, Cost]) -> 
     default_steps = [step for step in steps if step.used]
     sets[tuple(step.backup_id for step in default_steps)] = default_steps, []
     for name, weight in weights.items():
-        path = _lightest(steps, place, weight)
+        path = _lightest(steps, end, weight)
         # If no other set has less, the default one counts as the least.
         if sum(map(weight, path)) == sum(map(weight, default_steps)):
             path = default_steps

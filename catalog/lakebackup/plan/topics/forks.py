@@ -42,7 +42,7 @@ class BackupEnd:
     leader_epoch: int | None
 
     @property
-    def where(self) -> Region:
+    def partition(self) -> Region:
         """The partition."""
         return (self.scope, self.epoch, self.region)
 
@@ -58,12 +58,12 @@ class EpochEnd:
 class Log(Protocol):
     """The present log of a source. Each call is one round of requests."""
 
-    def ends(self, asked: Collection[BackupEnd]) -> Mapping[BackupEnd, EpochEnd]:
+    def ends(self, backup_ends: Collection[BackupEnd]) -> Mapping[BackupEnd, EpochEnd]:
         """For each end: where the records of its leader's epoch end. Ends that the log does not know are
         left out."""
         ...
 
-    def compared(self, asked: Collection[BackupEnd]) -> Mapping[BackupEnd, bool | None]:
+    def compared(self, backup_ends: Collection[BackupEnd]) -> Mapping[BackupEnd, bool | None]:
         """For each end: whether the log still has the last record that was backed up; None: the log has none
         there. Ends whose last record is in no file are left out."""
         ...
@@ -92,44 +92,48 @@ class Fork:
 
 def comparable(regions: Iterable[RegionState], backup_ends: Iterable[BackupEnd]) -> list[BackupEnd]:
     """The ends in partitions that still hold records before the backup's end."""
-    low = {r.place: r.low for r in regions}
-    return [s for s in backup_ends if s.position > low.get(s.where, s.position)]
+    low = {r.key: r.low for r in regions}
+    return [s for s in backup_ends if s.position > low.get(s.partition, s.position)]
 
 
-def suspects(backup_ends: Iterable[BackupEnd], now: Mapping[Region, RegionState]) -> list[BackupEnd]:
+def suspects(backup_ends: Iterable[BackupEnd], regions: Mapping[Region, RegionState]) -> list[BackupEnd]:
     """The ends that the log's end or its leader's epoch makes doubtful."""
-    return [s for s in backup_ends if s.position > now[s.where].high or _other_epoch(s, now[s.where])]
+    return [
+        s
+        for s in backup_ends
+        if s.position > regions[s.partition].high or _other_epoch(s, regions[s.partition])
+    ]
 
 
 def cut_back(
-    backup_ends: Iterable[BackupEnd], now: Mapping[Region, RegionState], log: Log
+    backup_ends: Iterable[BackupEnd], regions: Mapping[Region, RegionState], log: Log
 ) -> dict[Region, int]:
     """The truncated partitions, each with the offset at which it was truncated, or with its present end where
     the log's epochs do not show that offset."""
-    doubtful = suspects(backup_ends, now)
+    doubtful = suspects(backup_ends, regions)
     with_epoch = [s for s in doubtful if s.leader_epoch is not None]
     ends = log.ends(with_epoch) if with_epoch else {}
     cuts = {}
     for s in doubtful:
-        end = min(ends[s].position, now[s.where].high) if s in ends else now[s.where].high
+        end = min(ends[s].position, regions[s.partition].high) if s in ends else regions[s.partition].high
         if end < s.position:
-            cuts[s.where] = end
+            cuts[s.partition] = end
     return cuts
 
 
 def judge(
-    backup_ends: Collection[BackupEnd], now: Mapping[Region, RegionState], log: Log
+    backup_ends: Collection[BackupEnd], regions: Mapping[Region, RegionState], log: Log
 ) -> dict[BackupEnd, Verdict]:
-    """Whether each backup's end is in the log. `now`: the present state of its partitions.
+    """Whether each backup's end is in the log. `regions`: the present state of its partitions.
 
     If a cluster was restored to an older state, other records may have been written under the same epoch. So
     the ends that epochs do not prove to be cut are compared by their records.
     """
-    with_epoch = [s for s in suspects(backup_ends, now) if s.leader_epoch is not None]
+    with_epoch = [s for s in suspects(backup_ends, regions) if s.leader_epoch is not None]
     ends = log.ends(with_epoch) if with_epoch else {}
     verdicts: dict[BackupEnd, Verdict] = {}
     for s in backup_ends:
-        high = now[s.where].high
+        high = regions[s.partition].high
         end = ends.get(s)
         if end and end.position < min(s.position, high):
             verdicts[s] = "cut"
@@ -143,13 +147,13 @@ def judge(
     return verdicts
 
 
-def lost(found: Mapping[BackupEnd, Verdict]) -> set[BackupEnd]:
+def lost(verdicts: Mapping[BackupEnd, Verdict]) -> set[BackupEnd]:
     """The ends that hold records which are no longer in the log's history."""
-    return {s for s, verdict in found.items() if verdict in LOST}
+    return {s for s, verdict in verdicts.items() if verdict in LOST}
 
 
 def earlier_lost(
-    earlier: Mapping[Region, Sequence[BackupEnd]], now: Mapping[Region, RegionState], log: Log
+    earlier: Mapping[Region, Sequence[BackupEnd]], regions: Mapping[Region, RegionState], log: Log
 ) -> set[BackupEnd]:
     """For partitions whose newest record is gone from the log, the newest backup whose record differs.
 
@@ -159,16 +163,16 @@ def earlier_lost(
     lost_ends: set[BackupEnd] = set()
     remaining = {region: list(ends) for region, ends in earlier.items() if ends}
     while remaining:
-        verdicts = judge([ends.pop(0) for ends in remaining.values()], now, log)
+        verdicts = judge([ends.pop(0) for ends in remaining.values()], regions, log)
         lost_ends |= lost(verdicts)
-        undecided = {s.where for s, verdict in verdicts.items() if verdict == "gone"}
+        undecided = {s.partition for s, verdict in verdicts.items() if verdict == "gone"}
         remaining = {region: ends for region, ends in remaining.items() if ends and region in undecided}
     return lost_ends
 
 
 def first_lost(
     history: Mapping[Region, Sequence[BackupEnd]],
-    now: Mapping[Region, RegionState],
+    regions: Mapping[Region, RegionState],
     log: Log,
     *,
     by_epoch: Collection[Region] = (),
@@ -183,7 +187,7 @@ def first_lost(
     high = {region: len(ends) - 1 for region, ends in history.items()}
     probes = {region: high[region] // 2 for region in history}
     while unresolved := [region for region in history if low[region] < high[region]]:
-        verdicts = judge([history[region][probes[region]] for region in unresolved], now, log)
+        verdicts = judge([history[region][probes[region]] for region in unresolved], regions, log)
         for region in unresolved:
             verdict = verdicts[history[region][probes[region]]]
             if verdict in LOST:

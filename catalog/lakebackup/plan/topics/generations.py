@@ -33,7 +33,7 @@ TOMBSTONES_STAY_MS = 86_400_000
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class GenerationHistory:
     """The generations of a topic in the catalog: a row of the query generations.
 
     `last`: the highest number so far. `generation`: the chain's present one, None when the chain does not
@@ -78,7 +78,7 @@ def read_generations(
     source: str,
     last: ChainEnd | None,
     topics: Sequence[TopicState] | None = None,
-) -> list[Held]:
+) -> list[GenerationHistory]:
     """The generations of a source's topics in the catalog; the chain is the one that ends with `last`.
 
     `topics`: the topics to back up. Only the sizes of compacted topics matter, so the query does not read the
@@ -87,7 +87,7 @@ def read_generations(
     base, link = (last.base, last.link) if last else (None, None)
     sized = None if topics is None else ",".join(t.scope for t in topics if is_compacted(t.effective))
     rows = reader.rows("generations", source=source, base=base, link=link, sized=sized)
-    return [Held(**row) for row in rows]
+    return [GenerationHistory(**row) for row in rows]
 
 
 def is_compacted(settings: Mapping[str, str]) -> bool:
@@ -102,10 +102,10 @@ def tombstones_stay_ms(settings: Mapping[str, str]) -> int:
 
 def choose(
     topics: Sequence[TopicState],
-    held: Iterable[Held],
+    history_rows: Iterable[GenerationHistory],
     *,
     full: bool,
-    asked: bool,
+    requested: bool,
     growth: float,
     end_ts: int,
     purged: Collection[tuple[str, str]] = (),
@@ -115,7 +115,7 @@ def choose(
     `purged`: topics (scope, epoch) of which the source deleted the records that the chain would read next:
     they start a new one, compacted or not. Numbers count up across all chains.
     """
-    histories = {(h.scope, h.epoch): h for h in held}
+    histories = {(h.scope, h.epoch): h for h in history_rows}
     generations: dict[tuple[str, str], Generation] = {}
     for topic in topics:
         topic_key = topic.scope, topic.epoch
@@ -129,7 +129,7 @@ def choose(
                 generations[topic_key] = Generation(max(last, 0) if present is None else present, None, None)
             continue
         stay = tombstones_stay_ms(topic.effective)
-        reason = _reason(history, full, asked, growth, end_ts, stay) or (
+        reason = _reason(history, full, requested, growth, end_ts, stay) or (
             "purged" if topic_key in purged else None
         )
         if history and present is not None and reason is None:
@@ -140,7 +140,7 @@ def choose(
 
 
 def _reason(
-    history: Held | None, full: bool, requested: bool, growth: float, end_ts: int, stay: int
+    history: GenerationHistory | None, full: bool, requested: bool, growth: float, end_ts: int, stay: int
 ) -> Reason | None:
     if history is None:
         return "first"
@@ -174,10 +174,10 @@ class CompactTopic(StoredTopic):
 
 @dataclass(frozen=True, slots=True)
 class CompactPlan:
-    """`left_out`: topics that are not compacted, and why."""
+    """`skipped_topics`: topics that are not compacted, and why."""
 
     topics: tuple[CompactTopic, ...]
-    left_out: Mapping[str, str]
+    skipped_topics: Mapping[str, str]
 
     @property
     def batches(self) -> list[tuple[CompactTopic, ...]]:
@@ -188,7 +188,7 @@ class CompactPlan:
 
 def plan_compaction(
     points: Iterable[Mapping[str, Any]],
-    held: Iterable[Held],
+    history_rows: Iterable[GenerationHistory],
     *,
     names: Sequence[str] = (),
     expressions: Sequence[str] = (),
@@ -205,7 +205,7 @@ def plan_compaction(
         scopes = patterns.select(names, expressions, rows)
     else:
         scopes = sorted(scope for scope in rows if not patterns.is_internal(scope))
-    histories = {(h.scope, h.epoch): h for h in held}
+    histories = {(h.scope, h.epoch): h for h in history_rows}
     topics, skipped = [], {}
     for scope in scopes:
         row = rows[scope]
@@ -237,7 +237,7 @@ def _skip_reason(row: Mapping[str, Any], all_keyed: bool) -> str | None:
     return None if row["files"] else "its backups hold no records"
 
 
-def _topic(row: Mapping[str, Any], history: Held) -> CompactTopic:
+def _topic(row: Mapping[str, Any], history: GenerationHistory) -> CompactTopic:
     settings = topic_settings.in_force(row["settings"])
     stay = tombstones_stay_ms(settings)
     values = {

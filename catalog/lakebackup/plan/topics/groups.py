@@ -26,7 +26,7 @@ MEANINGS: Mapping[str, str] = {
     "topic_deleted": "its topic was deleted in the source: left alone; --to-time before that restores it",
 }
 #: Outcomes that set an offset, and those that make the run Incomplete.
-PUT = frozenset({"moved", "at_end", "in_gap"})
+SETTING_OUTCOMES = frozenset({"moved", "at_end", "in_gap"})
 FAILED = frozenset({"active", "unknown"})
 
 
@@ -79,9 +79,9 @@ class GroupPlan:
     moves: tuple[Move, ...]
 
     @property
-    def put(self) -> tuple[tuple[Move, Committed], ...]:
+    def offsets_to_set(self) -> tuple[tuple[Move, Committed], ...]:
         """The moves that set an offset, each with that offset."""
-        return tuple((m, m.landing) for m in self.moves if m.outcome in PUT and m.landing)
+        return tuple((m, m.landing) for m in self.moves if m.outcome in SETTING_OUTCOMES and m.landing)
 
     @property
     def failed(self) -> tuple[Move, ...]:
@@ -94,17 +94,18 @@ class GroupPlan:
 
 
 def choose_targets(
-    restored: Iterable[Mapping[str, Any]], there: Mapping[str, str], maps: Mapping[str, str]
+    restored: Iterable[Mapping[str, Any]], target_topics: Mapping[str, str], maps: Mapping[str, str]
 ) -> tuple[dict[str, str], dict[str, LakebackupError]]:
     """Source topic -> id of its topic in the target; and for each unclear topic, the error for its groups:
     UsageProblem (several topics), NotFound (a map to a topic into which nothing was restored).
 
-    `restored`: rows of the query restored_into; `there`: name -> id of the target's present topics. Without a
-    map, the target topic is the only one that the source topic was restored into, or the one of its own name.
+    `restored`: rows of the query restored_into; `target_topics`: name -> id of the target's present topics.
+    Without a map, the target topic is the only one that the source topic was restored into, or the one of its
+    own name.
     """
     targets_by_scope: dict[str, dict[str, str]] = {}
     for row in restored:
-        if there.get(row["target_scope"]) == row["target_epoch"]:
+        if target_topics.get(row["target_scope"]) == row["target_epoch"]:
             targets_by_scope.setdefault(row["scope"], {})[row["target_scope"]] = row["target_epoch"]
     target_ids: dict[str, str] = {}
     unclear: dict[str, LakebackupError] = {}
@@ -129,21 +130,23 @@ def choose_targets(
 def plan_groups(
     rows: Iterable[Mapping[str, Any]],
     names: Mapping[str, str],
-    there: Mapping[str, GroupState],
+    target_groups: Mapping[str, GroupState],
     *,
     force: bool = False,
 ) -> GroupPlan:
     """Plan a move for each row of the query group_moves.
 
-    `names`: group -> its name in the target; other groups are skipped. `there`: the target's groups by name.
-    A group with members is left alone, and so is one that has read further, unless `force` is set.
+    `names`: group -> its name in the target; other groups are skipped. `target_groups`: the target's groups
+    by name. A group with members is left alone, and so is one that has read further, unless `force` is set.
     """
     selected = [row for row in rows if row["group_id"] in names]
     # A recreated topic has rows of its deleted epoch too: skip those when others can be moved.
     movable = {_key(row) for row in selected if row["outcome"] != "topic_deleted"}
-    target_offsets = {(g.group_id, c.scope, c.region): c.position for g in there.values() for c in g.offsets}
+    target_offsets = {
+        (g.group_id, c.scope, c.region): c.position for g in target_groups.values() for c in g.offsets
+    }
     moves = [
-        _move(row, names[row["group_id"]], there, target_offsets, force=force)
+        _move(row, names[row["group_id"]], target_groups, target_offsets, force=force)
         for row in selected
         if row["outcome"] != "topic_deleted" or _key(row) not in movable
     ]
@@ -160,7 +163,7 @@ def _move(
 ) -> Move:
     outcome: Outcome = row["outcome"]
     landing = None
-    if outcome in PUT:
+    if outcome in SETTING_OUTCOMES:
         landing = Committed(
             row["target_scope"], row["target_region"], row["target_position"], metadata=row["metadata"]
         )

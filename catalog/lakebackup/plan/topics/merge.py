@@ -12,7 +12,7 @@ from typing import Any, Literal, Protocol, TypeVar
 
 from lakebackup.errors import Refused, UsageProblem
 from lakebackup.plan.partitions import StoredTopic
-from lakebackup.plan.topics.generations import Held, is_compacted, tombstones_stay_ms
+from lakebackup.plan.topics.generations import GenerationHistory, is_compacted, tombstones_stay_ms
 from lakebackup.rules import topic_settings
 
 
@@ -22,7 +22,7 @@ class MergeFile(Protocol):
     @property
     def scope(self) -> str: ...
     @property
-    def place(self) -> tuple[str, ...]: ...
+    def key(self) -> tuple[str, ...]: ...
     @property
     def format(self) -> str: ...
     @property
@@ -115,7 +115,7 @@ def choose(level: int, path: Sequence[Member], to_ts: int | None = None) -> Merg
 def add_topics(
     plan: MergePlan,
     scopes: Iterable[Mapping[str, Any]],
-    held: Iterable[Held],
+    history_rows: Iterable[GenerationHistory],
     *,
     drop_gone: bool = False,
 ) -> MergePlan:
@@ -124,7 +124,7 @@ def add_topics(
     Raises Refused when the last backup lacks topics of others (`drop_gone` leaves them out), or when a
     compacted topic may lack tombstones, which the merged backup would no longer show.
     """
-    histories = {(h.scope, h.epoch): h for h in held}
+    histories = {(h.scope, h.epoch): h for h in history_rows}
     topics, missing_scopes, older = [], set(), 0
     for row in scopes:
         if row["settings"] is None:
@@ -176,7 +176,7 @@ def group_files(
             or (span is not None and low >= 0 and high - low > span)
         ):
             yield rank, group
-            rank = rank + 1 if group[0].place == file.place else 0
+            rank = rank + 1 if group[0].key == file.key else 0
             group, size, low, high = [], 0, file.min_ts, file.max_ts
         group.append(file)
         size += file.bytes
@@ -185,4 +185,4 @@ def group_files(
 
 
 def _group_key(file: MergeFile) -> tuple[str, ...]:
-    return *file.place, file.format, file.codec
+    return *file.key, file.format, file.codec

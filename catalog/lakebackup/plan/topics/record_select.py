@@ -32,12 +32,13 @@ _HINT = (
 Order = Literal["source", "query", "kafka_offset", "unknown"]
 
 
-def require_columns(found: Mapping[str, str], *, by_key: bool) -> None:
-    """Raise UsageProblem for a SELECT whose columns `found` (name -> Spark's type) are not those of records.
+def require_columns(column_types: Mapping[str, str], *, by_key: bool) -> None:
+    """Raise UsageProblem for a SELECT whose columns `column_types` (name -> Spark's type) are not those of
+    records.
 
     `by_key`: each record goes to the partition of its key, so the column partition is not needed.
     """
-    names = [name.lower() for name in found]
+    names = [name.lower() for name in column_types]
     duplicates = sorted({name for name in names if names.count(name) > 1})
     unknown = [name for name in names if name not in COLUMNS]
     missing = [name for name in _NEEDED if name not in names and not (by_key and name == "partition")]
@@ -52,7 +53,7 @@ def require_columns(found: Mapping[str, str], *, by_key: bool) -> None:
                 "Add partition to the SELECT, or give --repartition: each record goes where its key belongs."
             )
         raise UsageProblem(f"--select-records does not return {', '.join(missing)}.", hint=hint)
-    for name, kind in found.items():
+    for name, kind in column_types.items():
         allowed = COLUMNS[name.lower()]
         if kind not in allowed:
             raise UsageProblem(

@@ -41,12 +41,12 @@ from lakebackup_sql import load
 
 # Two requests are the same restore if these fields are equal. The digest takes them in this order, then the
 # fields that are added to requests later, and none of _ELSE.
-_SAME = (
+_IDENTITY_FIELDS = (
     "target", "topics", "patterns", "maps", "to_ts", "from_ts", "select", "partial", "append", "allow_gaps",
     "continued", "repartition", "partitions", "backup",
 )  # fmt: skip
 # Locations, credentials, waiting times, and what happens after the records are written.
-_ELSE = (
+_IGNORED_FIELDS = (
     "destination", "catalog", "source", "kafka", "remote", "lease_ttl_s", "dry_run", "save_plan", "plan",
     "groups", "settings", "zero_as_one", "engine", "strict_schemas", "schema_topics", "runner", "local_below",
 )  # fmt: skip
@@ -102,9 +102,11 @@ class RestoreRequest(requests.RunRequest):
 
     def digest(self, source: str) -> str:
         """The same digest for two requests that are the same restore: of all fields but those in _ELSE."""
-        values = requests.asked(self, always=_SAME, never=_ELSE)
+        values = requests.digest_fields(self, always=_IDENTITY_FIELDS, never=_IGNORED_FIELDS)
         lists = {name: sorted(values[name]) for name in ("topics", "patterns")}
-        return requests.digest(source, {**values, **lists, "maps": sorted(self.maps.items())}, always=_SAME)
+        return requests.digest(
+            source, {**values, **lists, "maps": sorted(self.maps.items())}, always=_IDENTITY_FIELDS
+        )
 
 
 def plan_restore(request: RestoreRequest, reader: CatalogReader) -> RestorePlan:
@@ -178,7 +180,7 @@ def _plan_records(request: RestoreRequest, select: str, reader: CatalogReader) -
 
 
 def _latest(source: str, reader: CatalogReader) -> Cover | None:
-    row = reader.one("latest_backup", source=source, level=None)
+    row = reader.first_row("latest_backup", source=source, level=None)
     return Cover(row["end_ts"], row["place"], row["backup_id"]) if row else None
 
 
@@ -221,7 +223,7 @@ def _source_of(backup_id: str, request: RestoreRequest, reader: CatalogReader) -
 
     Raises Refused when the backup is no restore point.
     """
-    row = reader.one("parent_backup", backup_id=backup_id)
+    row = reader.first_row("parent_backup", backup_id=backup_id)
     source = only_source(reader, row["source"] if row else None)
     require_source(backup_id, source, request.source)
     if not reader.rows("restore_coverage", source=source):
@@ -346,16 +348,16 @@ def _hole(detail: str) -> Obstacle:
     return Obstacle("", "", "partial", f"{detail}; --partial restores the others all the same")
 
 
-def only_source(reader: CatalogReader, asked: str | None = None) -> str:
+def only_source(reader: CatalogReader, requested_source: str | None = None) -> str:
     """The given source, or else the only one that has restorable backups of topics.
 
     Raises NotFound (no source, or one that the catalog does not know), UsageProblem (several sources),
     Refused (another program made the source's backups).
     """
-    if asked:
-        if not require_kind_of(reader, asked, TOPICS):
-            require_known(reader, asked)
-        return asked
+    if requested_source:
+        if not require_kind_of(reader, requested_source, TOPICS):
+            require_known(reader, requested_source)
+        return requested_source
     kinds: dict[str, str] = {row["source"]: row["source_kind"] for row in reader.rows("list_sources")}
     sources = [source for source, kind in kinds.items() if kind == TOPICS]
     return only_source(reader, only_one(sources or [*kinds], "restorable backup"))
@@ -448,28 +450,28 @@ def _break(row: Mapping[str, Any]) -> Obstacle:
 
 
 def plan_rest(
-    made: RestorePlan,
+    plan: RestorePlan,
     reader: CatalogReader,
     cluster: str,
-    into: Mapping[str, str],
+    target_ids: Mapping[str, str],
     restore_id: str | None,
 ) -> RestorePlan:
-    """The part of the plan `made` that earlier restores into the same topics did not write.
+    """The part of the plan `plan` that earlier restores into the same topics did not write.
 
-    `into`: source topic -> id of its target topic in `cluster`, of the target topics that exist.
+    `target_ids`: source topic -> id of its target topic in `cluster`, of the target topics that exist.
     `restore_id`: the run that this one resumes, which does not count as an earlier restore.
 
     Raises Refused when an earlier restore did not end, left records out, or wrote another history of the
     topic, or one that was truncated since; or when the remaining records may lack deletions, or --from-time
     would leave some of them out.
     """
-    names = {topic.scope: topic.target for topic in made.topics}
-    refuse_unfinished(made, reader, cluster, into, restore_id)
-    reader = _with_points_of(made.backup_id, reader)
+    names = {topic.scope: topic.target for topic in plan.topics}
+    refuse_unfinished(plan, reader, cluster, target_ids, restore_id)
+    reader = _with_points_of(plan.backup_id, reader)
     parameters: dict[str, Any] = {
-        "source": made.source,
+        "source": plan.source,
         "cluster": cluster,
-        "targets": target_list(into),
+        "targets": target_list(target_ids),
         "restore_id": restore_id,
     }
     for row in reader.rows("restored_forks", **parameters):
@@ -478,7 +480,7 @@ def plan_rest(
             f"history of topic {row['scope']} since: backup {row['backup_id']} is out of sync.",
             hint="Restore into another topic with --map.",
         )
-    epochs = {topic.scope: topic.epoch for topic in made.topics}
+    epochs = {topic.scope: topic.epoch for topic in plan.topics}
     until: dict[tuple[str, str], int] = {}
     for row in reader.rows("restored_until", **parameters):
         scope = row["scope"]
@@ -498,17 +500,17 @@ def plan_rest(
                 "inserted any more.",
                 hint="Restore into another topic with --map.",
             )
-        if made.from_ts is not None:
+        if plan.from_ts is not None:
             raise Refused(
                 f"--from-time would leave out what lies between it and what topic {names[scope]} holds.",
                 hint="Leave it out: --continue begins where earlier restores ended.",
             )
         until[scope, row["region"]] = row["position"]
-    _refuse_lost_deletions(made, reader, parameters)
-    file = reader.with_rows("selected", made.file).plan_file("selected_rest", **parameters)
+    _refuse_lost_deletions(plan, reader, parameters)
+    file = reader.with_rows("selected", plan.file).plan_file("selected_rest", **parameters)
     parts = read_parts(reader.with_rows("selected", file))
-    topics = tuple(replace(t, parts=tuple(p for p in parts if p.scope == t.scope)) for t in made.topics)
-    return replace(made, file=file, topics=topics, until=until)
+    topics = tuple(replace(t, parts=tuple(p for p in parts if p.scope == t.scope)) for t in plan.topics)
+    return replace(plan, file=file, topics=topics, until=until)
 
 
 def _refuse_lost_deletions(plan: RestorePlan, reader: CatalogReader, parameters: Mapping[str, Any]) -> None:
@@ -530,23 +532,23 @@ def _refuse_lost_deletions(plan: RestorePlan, reader: CatalogReader, parameters:
             )
 
 
-def target_list(into: Mapping[str, str]) -> str:
-    """`into` as the text that the queries take as a parameter."""
-    return ",".join(f"{scope}={epoch}" for scope, epoch in sorted(into.items()))
+def target_list(target_ids: Mapping[str, str]) -> str:
+    """`target_ids` as the text that the queries take as a parameter."""
+    return ",".join(f"{scope}={epoch}" for scope, epoch in sorted(target_ids.items()))
 
 
 def refuse_unfinished(
-    made: RestorePlan,
+    plan: RestorePlan,
     reader: CatalogReader,
     cluster: str,
-    into: Mapping[str, str],
+    target_ids: Mapping[str, str],
     restore_id: str | None,
 ) -> None:
     """Raise Refused when another restore into the same topics did not end; arguments as for `plan_rest`.
 
     Its command, run again, resumes it. A different restore that may add records would write them twice.
     """
-    names = {topic.scope: topic.target for topic in made.topics}
+    names = {topic.scope: topic.target for topic in plan.topics}
     for row in reader.rows("open_restores"):
         target = object_of(row["detail"]).get("into")
         if (
@@ -555,9 +557,9 @@ def refuse_unfinished(
             or target.get("cluster") != cluster
         ):
             continue
-        shared = sorted(set(target["topics"].values()) & set(into.values()))
+        shared = sorted(set(target["topics"].values()) & set(target_ids.values()))
         if shared:
-            topic = next(names[scope] for scope, epoch in into.items() if epoch in shared)
+            topic = next(names[scope] for scope, epoch in target_ids.items() if epoch in shared)
             raise Refused(
                 f"Restore {row['restore_id']} into topic {topic} did not end: "
                 "it is not known yet what it restored.",

@@ -323,16 +323,17 @@ def refusal(plan: RestorePlan, accepted: Collection[str]) -> Refused | None:
 
 @dataclass(frozen=True, slots=True)
 class Cover:
-    """Until when (ms) backups cover a topic or a source, and the last of these backups with its `place`."""
+    """Until when (ms) backups cover a topic or a source, and the last of these backups with its
+    `sequence`."""
 
     end_ts: int
-    place: int
+    sequence: int
     backup_id: str = ""
 
 
 def refuse_outside(
     source: str,
-    wanted: Sequence[str],
+    topics: Sequence[str],
     to_ts: int | None,
     newest: Mapping[str, Cover],
     latest: Callable[[], Cover | None],
@@ -342,22 +343,22 @@ def refuse_outside(
     `newest`: the cover of each topic; `latest`: reads the source's last backup, which may no longer hold a
     topic.
     """
-    unknown = sorted(set(wanted) - set(newest))
+    unknown = sorted(set(topics) - set(newest))
     if unknown:
         raise NotFound(
             f"No backup of source {source} holds {', '.join(unknown)}.",
             hint="`lakebackup sql 'SELECT DISTINCT source, scope FROM restore_points'` lists what can be.",
         )
-    if to_ts is None or all(newest[scope].end_ts >= to_ts for scope in wanted):
+    if to_ts is None or all(newest[scope].end_ts >= to_ts for scope in topics):
         return
     last = latest()
     late, hint = [], "Take a backup first, or choose an earlier --to-time."
-    for scope in wanted:
+    for scope in topics:
         cover = newest[scope]
         if cover.end_ts >= to_ts:
             continue
         sentence = f"{scope} is covered until {format_ts(cover.end_ts)}"
-        if last and last.place > cover.place:
+        if last and last.sequence > cover.sequence:
             hint = "Choose an earlier --to-time."
             sentence += (
                 f", and the backup of {format_ts(last.end_ts)}, {last.backup_id}, does not hold it any more: "

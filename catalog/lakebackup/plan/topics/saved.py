@@ -50,7 +50,7 @@ class SavedPlan:
     digest: str
     obstacles: tuple[str, ...]
 
-    def asked(self, run: RestoreRequest) -> RestoreRequest:
+    def request_for(self, run: RestoreRequest) -> RestoreRequest:
         """The plan's request, with the locations and credentials of the run that applies it."""
         run_values: dict[str, Any] = {name: getattr(run, name) for name in _RUN_FIELDS}
         values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in self.request.items()}
@@ -58,14 +58,14 @@ class SavedPlan:
 
 
 def make(
-    request: RestoreRequest, plan: RestorePlan, reader: CatalogReader, *, now: int, tool: str
+    request: RestoreRequest, plan: RestorePlan, reader: CatalogReader, *, now_us: int, tool: str
 ) -> SavedPlan:
-    """The content to save of a plan of the catalog that `reader` reads; `now` in us since 1970 UTC."""
+    """The content to save of a plan of the catalog that `reader` reads; `now_us` in us since 1970 UTC."""
     request_values = {
         k: v for k, v in asdict(replace(request, source=plan.source)).items() if k not in _RUN_FIELDS
     }
     return SavedPlan(
-        made_at=now,
+        made_at=now_us,
         tool=tool,
         catalog=catalog_id(reader),
         versions=reader.versions(),
@@ -121,16 +121,16 @@ def read(path: Path) -> SavedPlan:
 
 
 def require_holds(
-    saved: SavedPlan, made: RestorePlan, request: RestoreRequest, reader: CatalogReader
+    saved: SavedPlan, plan: RestorePlan, request: RestoreRequest, reader: CatalogReader
 ) -> None:
-    """Raise Refused when the plan, computed again as `made`, differs from the saved one; it says how."""
-    new_obstacles = [str(o) for o in made.obstacles if str(o) not in saved.obstacles]
-    if digest_of(made.file) == saved.digest and not new_obstacles:
+    """Raise Refused when the plan, computed again as `plan`, differs from the saved one; it says how."""
+    new_obstacles = [str(o) for o in plan.obstacles if str(o) not in saved.obstacles]
+    if digest_of(plan.file) == saved.digest and not new_obstacles:
         return
-    lines = [*_changes(saved, request, made.file, reader), *new_obstacles]
+    lines = [*_changes(saved, request, plan.file, reader), *new_obstacles]
     if not lines:
         lines = [
-            f"it was {saved.files} files of {saved.bytes} bytes, now {made.files} files of {made.bytes} bytes"
+            f"it was {saved.files} files of {saved.bytes} bytes, now {plan.files} files of {plan.bytes} bytes"
         ]
     raise Refused(
         f"The plan of {format_ts(saved.made_at // 1000)} does not hold any more:\n"

@@ -43,10 +43,12 @@ class RegistryRecord:
         return self.schema_type, compact(self.schema_text or ""), compact(self.schema_references or "[]")
 
 
-def conflicts(ours: Iterable[RegistryRecord], theirs: Iterable[RegistryRecord]) -> list[str]:
+def conflicts(
+    backup_records: Iterable[RegistryRecord], target_records: Iterable[RegistryRecord]
+) -> list[str]:
     """A text for each version whose id or schema differs in the target, and for each id with another schema
-    there. `ours`: the backup's records; `theirs`: the target's."""
-    backup_schemas, target_schemas = _latest_schemas(ours), _latest_schemas(theirs)
+    there. `backup_records`: the backup's records; `target_records`: the target's."""
+    backup_schemas, target_schemas = _latest_schemas(backup_records), _latest_schemas(target_records)
     texts = []
     for key, record in backup_schemas.items():
         target_record = target_schemas.get(key)
@@ -74,17 +76,19 @@ def conflicts(ours: Iterable[RegistryRecord], theirs: Iterable[RegistryRecord]) 
     return texts
 
 
-def left_alone(ours: Iterable[RegistryRecord], theirs: Iterable[RegistryRecord]) -> list[int]:
+def positions_to_skip(
+    backup_records: Iterable[RegistryRecord], target_records: Iterable[RegistryRecord]
+) -> list[int]:
     """The positions of the records not to restore: those that cannot be decoded, those whose key the target
     has, and deletions of subjects whose schemas the target has."""
     keys, subjects = set(), set()
-    for record in theirs:
+    for record in target_records:
         keys.add(record.key)
         if record.kind == "schema":
             subjects.add(record.key[1])
     return [
         record.position
-        for record in ours
+        for record in backup_records
         if record.problem is not None
         or record.key in keys
         or (record.kind in _DELETIONS and record.key[1] in subjects)

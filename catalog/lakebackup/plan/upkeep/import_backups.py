@@ -26,8 +26,8 @@ _CHAIN = ("kind", "level", "parent", "base", "chain_position", "place", "parent_
 
 @dataclass(slots=True)
 class BackupsPlan:
-    """A planned import. `new`: the new backups in the order of their numbers, source by source. `known`: the
-    ids of those that the catalog has.
+    """A planned import. `new`: the new backups in the order of their numbers, source by source. `known_ids`:
+    the ids of those that the catalog has.
 
     `states`: state -> id -> source, of the backups that get another state. `wrong`, `against`: (file, line,
     text) of the rows that are invalid, and of those that the catalog contradicts. `orphans`: the same of
@@ -35,7 +35,7 @@ class BackupsPlan:
     """
 
     new: list[Backup] = field(default_factory=list)
-    known: set[str] = field(default_factory=set)
+    known_ids: set[str] = field(default_factory=set)
     states: dict[State, dict[str, str]] = field(default_factory=dict)
     wrong: list[tuple[int, int, str]] = field(default_factory=list)
     against: list[tuple[int, int, str]] = field(default_factory=list)
@@ -44,32 +44,32 @@ class BackupsPlan:
 
 def plan_backups(
     rows: Iterable[Mapping[str, Any]],
-    held: Mapping[str, Mapping[str, Any]],
+    catalog: Mapping[str, Mapping[str, Any]],
     *,
-    whole: bool,
+    is_export: bool,
     source_kind: str,
     listed: bool,
     compared: bool,
     mirror: bool = False,
 ) -> BackupsPlan:
-    """Plan the import of `rows`, which ImportRows read without a problem. `held`: the catalog's, by id.
+    """Plan the import of `rows`, which ImportRows read without a problem. `catalog`: the catalog's, by id.
 
-    `whole`: they are rows of an export. `listed`: their files come as manifests. `compared`: their files come
-    as lifetimes, so a backup without a parent is complete, and was compared with the one before it.
+    `is_export`: they are rows of an export. `listed`: their files come as manifests. `compared`: their files
+    come as lifetimes, so a backup without a parent is complete, and was compared with the one before it.
     `mirror`: the rows are all backups of their sources.
     """
     plan = BackupsPlan()
     rows_by_id: dict[str, Mapping[str, Any]] = {}
     for row in rows:
         backup_id = row["backup_id"]
-        problem = _find_problem(row, rows_by_id, is_export=whole, source_kind=source_kind, listed=listed)
+        problem = _find_problem(row, rows_by_id, is_export=is_export, source_kind=source_kind, listed=listed)
         if problem:
             plan.wrong.append(_located(row, problem))
             continue
         rows_by_id[backup_id] = row
-        if backup_id in held:
-            plan.known.add(backup_id)
-            catalog_row = held[backup_id]
+        if backup_id in catalog:
+            plan.known_ids.add(backup_id)
+            catalog_row = catalog[backup_id]
             differing = [
                 k
                 for k, v in _columns(row).items()
@@ -78,15 +78,15 @@ def plan_backups(
             if differing:
                 problem = f"the catalog has backup {backup_id} with another {', '.join(differing)}"
                 plan.against.append(_located(row, problem))
-    new_rows = [row for row in rows_by_id.values() if row["backup_id"] not in held]
-    if whole:
-        _add_export(plan, new_rows, held)
+    new_rows = [row for row in rows_by_id.values() if row["backup_id"] not in catalog]
+    if is_export:
+        _add_export(plan, new_rows, catalog)
     else:
         for source in sorted({row["source"] for row in new_rows}):
             own = [row for row in new_rows if row["source"] == source]
-            _add_source(plan, source, own, {**held, **rows_by_id}, held, source_kind, compared)
-        _compare_states(plan, rows_by_id, held, mirror=mirror)
-        _leave_branches(plan, {row["source"] for row in rows_by_id.values()}, held)
+            _add_source(plan, source, own, {**catalog, **rows_by_id}, catalog, source_kind, compared)
+        _compare_states(plan, rows_by_id, catalog, mirror=mirror)
+        _leave_branches(plan, {row["source"] for row in rows_by_id.values()}, catalog)
     return plan
 
 

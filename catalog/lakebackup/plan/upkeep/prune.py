@@ -43,7 +43,7 @@ Q = TypeVar("Q", bound=Questions)
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldPartition:
     """A partition that an unfinished restore reads."""
 
     scope: str
@@ -129,17 +129,17 @@ class PrunePlan:
         return not self.backups
 
     @property
-    def gone(self) -> Sequence[Portion | Leaving | Expired]:
+    def deleted_portions(self) -> Sequence[Portion | Leaving | Expired]:
         """All that is deleted, each part with its files and bytes."""
         return self.backups
 
     @property
     def gone_files(self) -> int:
-        return sum(portion.files for portion in self.gone)
+        return sum(portion.files for portion in self.deleted_portions)
 
     @property
     def gone_bytes(self) -> int:
-        return sum(portion.bytes for portion in self.gone)
+        return sum(portion.bytes for portion in self.deleted_portions)
 
     @property
     def whole_backups(self) -> tuple[tuple[str, str], ...]:
@@ -151,22 +151,22 @@ class PrunePlan:
         to delete as the relation `doomed`."""
         raise NotImplementedError
 
-    def floors(self, prune_id: str, at: int) -> list[Floor]:  # noqa: ARG002
-        """The rows that record from which position partitions can be restored afterwards; `at` in us."""
+    def floors(self, prune_id: str, time_us: int) -> list[Floor]:  # noqa: ARG002
+        """The rows that record from which position partitions can be restored afterwards; `time_us` in us."""
         return []
 
 
 @dataclass(frozen=True, slots=True)
 class TopicsPrune(PrunePlan):
     """A prune of topics, also of those of archives. `files`, `bytes`: what the topics with a rule and the
-    deleted backups hold now. `left_alone`: topics without a rule, and why. `bound`: each (topic, partition)
-    of which restore points that stay need more than the topic's retention keeps."""
+    deleted backups hold now. `skipped_topics`: topics without a rule, and why. `bound`: each (topic,
+    partition) of which restore points that stay need more than the topic's retention keeps."""
 
     rules: tuple[Rule, ...]
     cuts: tuple[Cut, ...]
     portions: tuple[Portion, ...]
-    held: tuple[Held, ...]
-    left_alone: tuple[tuple[str, str], ...]
+    held_partitions: tuple[HeldPartition, ...]
+    skipped_topics: tuple[tuple[str, str], ...]
     bound: tuple[tuple[str, str], ...]
 
     @property
@@ -175,7 +175,7 @@ class TopicsPrune(PrunePlan):
         return not self.backups and not self.cuts
 
     @property
-    def gone(self) -> Sequence[Portion | Leaving | Expired]:
+    def deleted_portions(self) -> Sequence[Portion | Leaving | Expired]:
         """Parts of partitions, and backups."""
         return (*self.portions, *self.backups)
 
@@ -187,7 +187,7 @@ class TopicsPrune(PrunePlan):
             questions.rows("prune_chains", source=self.source),
         )
 
-    def floors(self, prune_id: str, at: int) -> list[Floor]:
+    def floors(self, prune_id: str, time_us: int) -> list[Floor]:
         """A row for each cut."""
         reasons: dict[tuple[str, str, str], set[str]] = {}
         for p in self.portions:
@@ -195,7 +195,7 @@ class TopicsPrune(PrunePlan):
         return [
             Floor(
                 prune_id=prune_id,
-                at=at,
+                at=time_us,
                 source=c.source,
                 scope=c.scope,
                 epoch=c.epoch,
@@ -215,7 +215,7 @@ class SnapshotsPrune(PrunePlan):
     expired: tuple[Expired, ...]
 
     @property
-    def gone(self) -> Sequence[Portion | Leaving | Expired]:
+    def deleted_portions(self) -> Sequence[Portion | Leaving | Expired]:
         """Objects of tables, and backups."""
         return (*self.backups, *self.expired)
 
@@ -245,14 +245,15 @@ class QueuesPrune(PrunePlan):
         )
 
 
-def window_of(source: str, *, now: int, days: int, policy: Mapping[str, Any] | None = None) -> pa.Table:
-    """A relation to use instead of the view `policies`, with a recovery window of `days` days. `now` in ms.
+def window_of(source: str, *, now_ms: int, days: int, policy: Mapping[str, Any] | None = None) -> pa.Table:
+    """A relation to use instead of the view `policies`, with a recovery window of `days` days. `now_ms` in
+    ms.
 
     The window replaces the policy's window and redundancy. The policy's other rules are promises of their own
     and hold whatever the window.
     """
     row = {**(policy or {"min_redundancy": 1}), "source": source}
-    row |= {"window_days": days, "window_from_ts": now - days * DAY_MS, "redundancy": None}
+    row |= {"window_days": days, "window_from_ts": now_ms - days * DAY_MS, "redundancy": None}
     return pa.Table.from_pylist([row], in_force_schema())
 
 
@@ -261,19 +262,19 @@ def plan_prune(
     source: str,
     *,
     backups: Sequence[Leaving] = (),
-    kept: Sequence[str] = (),
+    protected_ids: Sequence[str] = (),
     names: Sequence[str] = (),
     expressions: Sequence[str] = (),
-    now: int,
+    now_ms: int,
     limits: Limits = AS_SET,
-    held: Sequence[Held] = (),
+    held_partitions: Sequence[HeldPartition] = (),
     backups_only: bool = False,
 ) -> TopicsPrune:
     """Plan a prune of a source's topics (all, or those named or matching), and of `backups`, which it deletes
-    whole. Writes nothing; `now` in ms.
+    whole. Writes nothing; `now_ms` in ms.
 
-    `kept`: ids of the backups whose restore points no topic's retention may cut. `held`: what unfinished
-    restores read. `backups_only`: delete nothing of topics.
+    `protected_ids`: ids of the backups whose restore points no topic's retention may cut. `held_partitions`:
+    what unfinished restores read. `backups_only`: delete nothing of topics.
 
     Topics that the newest backup does not hold, and earlier topics of the same name, are only deleted when
     they are named. Raises NotFound (no such topic; no restorable backup, and none to delete).
@@ -293,7 +294,7 @@ def plan_prune(
     for history in histories:
         if history.scope not in selected:
             continue
-        topic_rule = rule(history, limits, now=now)
+        topic_rule = rule(history, limits, now_ms=now_ms)
         if not history.present and history.scope not in names:
             skipped.append((history.scope, "the newest backup does not hold it: name it to prune it"))
         elif topic_rule.idle:
@@ -302,8 +303,10 @@ def plan_prune(
             rules.append(topic_rule)
     questions = with_leaving(questions, backups)
     going = _with_totals(questions, backups)
-    questions = questions.with_rows("rules", relation(Rule, rules)).with_rows("held", relation(Held, held))
-    rows = questions.with_rows("kept", backup_ids(kept)).rows("prune_cuts")
+    questions = questions.with_rows("rules", relation(Rule, rules)).with_rows(
+        "held", relation(HeldPartition, held_partitions)
+    )
+    rows = questions.with_rows("kept", backup_ids(protected_ids)).rows("prune_cuts")
     cuts = tuple(
         Cut(
             source=row["source"],
@@ -326,8 +329,8 @@ def plan_prune(
         rules=tuple(rules),
         cuts=tuple(c for c in cuts if (c.scope, c.epoch, c.region) in touched),
         portions=portions,
-        held=tuple(h for h in held if h.scope in selected),
-        left_alone=tuple(skipped),
+        held_partitions=tuple(h for h in held_partitions if h.scope in selected),
+        skipped_topics=tuple(skipped),
         files=sum(row["files"] for row in rows) + sum(b.files for b in going),
         bytes=sum(row["bytes"] for row in rows) + sum(b.bytes for b in going),
         file=questions.plan_file("prune_removals") if backups or cuts else EMPTY,
@@ -486,13 +489,13 @@ def in_force_schema() -> pa.Schema:
     )
 
 
-def columns_of(kind: type[Rule | Held | Cut]) -> pa.Schema:
+def columns_of(kind: type[Rule | HeldPartition | Cut]) -> pa.Schema:
     """The columns of the relation whose rows are objects of a class: rules, held or cuts."""
     types = {"str": pa.string(), "int": pa.int64(), "bool": pa.bool_(), "int | None": pa.int64()}
     return pa.schema([pa.field(f.name, types[str(f.type)]) for f in fields(kind)])
 
 
-def relation(kind: type[Rule | Held | Cut], rows: Iterable[Rule | Held | Cut]) -> pa.Table:
+def relation(kind: type[Rule | HeldPartition | Cut], rows: Iterable[Rule | HeldPartition | Cut]) -> pa.Table:
     """Rows of one of these classes as the relation that queries read."""
     schema = columns_of(kind)
     return pa.Table.from_pylist([{n: getattr(row, n) for n in schema.names} for row in rows], schema)

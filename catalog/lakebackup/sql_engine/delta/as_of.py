@@ -15,8 +15,8 @@ from lakebackup.storage import open_storage
 from lakebackup_sql import names
 
 
-def open_then(uri: str, as_of: int | None, *, known: bool = False) -> DeltaTable | None:
-    """Open a table as it was at the instant `as_of` (us since 1970); None: as it is now (`known`: see
+def open_then(uri: str, as_of: int | None, *, cached: bool = False) -> DeltaTable | None:
+    """Open a table as it was at the instant `as_of` (us since 1970); None: as it is now (`cached`: see
     `open_table`). Returns None when the table did not exist yet, or its catalog has not gone through the
     migration that creates it.
 
@@ -24,7 +24,7 @@ def open_then(uri: str, as_of: int | None, *, known: bool = False) -> DeltaTable
     that instant were cleaned up.
     """
     try:
-        return open_table(uri, known=known) if as_of is None else _open_as_of(uri, as_of)
+        return open_table(uri, cached=cached) if as_of is None else _open_as_of(uri, as_of)
     except NotFound:
         if _is_not_migrated(uri):
             return None

@@ -59,30 +59,30 @@ def folder_of(uri: str) -> Path | None:
     return Path(path) if scheme == "file" else None
 
 
-def per_process(made: Callable[P, T]) -> Callable[P, T]:
+def per_process(function: Callable[P, T]) -> Callable[P, T]:
     """Like functools.cache, but the cache is empty after a fork, which threads and locks do not survive."""
-    cached = cache(made)
+    cached = cache(function)
     os.register_at_fork(after_in_child=cached.cache_clear)
     return cast("Callable[P, T]", cached)
 
 
-def until_fork(made: Callable[P, T]) -> Callable[P, T]:
+def until_fork(function: Callable[P, T]) -> Callable[P, T]:
     """Like functools.cache, for a database: it is dropped before a fork and at the end of the process.
 
     A forked process has none of the database's threads and cannot close it. DuckDB reports a leak when a
     process ends with an open database.
     """
-    cached = cache(made)
+    cached = cache(function)
     os.register_at_fork(before=cached.cache_clear)
     atexit.register(cached.cache_clear)
     return cast("Callable[P, T]", cached)
 
 
 @contextmanager
-def local_log(uri: str, *, history: bool = False, known: bool = False) -> Iterator[str]:
+def local_log(uri: str, *, history: bool = False, cached: bool = False) -> Iterator[str]:
     """Provide a folder in which delta-rs can open the table at `uri`, as it is now, while the block runs.
 
-    `history`: with all entries of the log. `known`: the entries that this process has read are new enough.
+    `history`: with all entries of the log. `cached`: the entries that this process has read are new enough.
     Raises NotFound when there is no such table in object storage, Damaged when an entry of its log there is
     empty.
     """
@@ -90,7 +90,7 @@ def local_log(uri: str, *, history: bool = False, known: bool = False) -> Iterat
     if folder:
         yield str(folder)
         return
-    with _copied(remote_log(uri).entries(history=history, known=known)) as copy:
+    with _copied(remote_log(uri).entries(history=history, cached=cached)) as copy:
         yield copy
 
 
@@ -268,11 +268,11 @@ class RemoteLog:
         with self._lock:
             return self._newest_version()
 
-    def entries(self, *, history: bool = False, known: bool = False) -> dict[str, bytes]:
-        """Return the entries from which the table is read (`history`: all): name -> bytes. `known`: those
+    def entries(self, *, history: bool = False, cached: bool = False) -> dict[str, bytes]:
+        """Return the entries from which the table is read (`history`: all): name -> bytes. `cached`: those
         that this process has read are new enough."""
         with self._lock:
-            if not (known and self._entries):
+            if not (cached and self._entries):
                 self._update()
             if history:
                 names = [name for name in self._list("") if name not in self._entries]
@@ -330,7 +330,7 @@ class RemoteLog:
 
     def _list(self, start: str) -> dict[str, ObjectStat]:
         folder = f"{self._table}/{FOLDER}/"
-        objects = self._storage.list(folder, after=folder + start if start else "")
+        objects = self._storage.list(folder, start_after=folder + start if start else "")
         objects_by_name = {entry.path.removeprefix(folder): entry for entry in objects}
         return {name: entry for name, entry in objects_by_name.items() if _ENTRY.fullmatch(name)}
 

@@ -67,10 +67,10 @@ _VERSION_OF = "version of "
 _OUTSIDE_PATH = re.compile(r"^(/|%2f)|^[a-z][a-z0-9+.-]*:|(^|/|%2f)(\.|%2e){2}(/|%2f|$)", re.IGNORECASE)
 
 
-def open_table(uri: str, *, known: bool = False) -> DeltaTable:
-    """Open the newest version of the Delta table at a URI (`known`: the newest that this process has read).
+def open_table(uri: str, *, cached: bool = False) -> DeltaTable:
+    """Open the newest version of the Delta table at a URI (`cached`: the newest that this process has read).
     Raises NotFound, and Damaged when its log is damaged."""
-    with local_log(uri, known=known) as folder:
+    with local_log(uri, cached=cached) as folder:
         return open_folder(uri, folder)
 
 
@@ -129,15 +129,15 @@ def open_to_write(uri: str) -> Iterator[Writable]:
         yield Writable(_open_delta(uri, copy), copy)
 
 
-def newest_version(uri: str, *, known: bool = False) -> int:
+def newest_version(uri: str, *, cached: bool = False) -> int:
     """Return the version of the newest commit of the table at a URI, from the names in its log alone; -1:
     none.
 
-    `known`: the newest that this process has read.
+    `cached`: the newest that this process has read.
     """
     folder = folder_of(uri)
     if folder is None:
-        return remote_log(uri).newest if known else remote_log(uri).refresh()
+        return remote_log(uri).newest if cached else remote_log(uri).refresh()
     try:
         names = os.listdir(folder / FOLDER)  # noqa: PTH208 - fast
     except (FileNotFoundError, NotADirectoryError):
@@ -150,7 +150,7 @@ def versions_then(catalog_uri: str) -> dict[str, int]:
     """Return the versions that tables had when rows were last committed to `backups`: table -> version,
     without the tables for which none is recorded."""
     uri = f"{catalog_uri}/backups"
-    with local_log(uri, known=True) as folder:  # transaction versions are read from the log on demand
+    with local_log(uri, cached=True) as folder:  # transaction versions are read from the log on demand
         backups = open_folder(uri, folder)
         versions = {table: backups.transaction_version(_VERSION_OF + table) for table in _COMMITTED_BEFORE}
     return {table: version for table, version in versions.items() if version is not None}
@@ -173,7 +173,7 @@ def append(storage: Storage, table: str, rows: Sequence[Row], transaction: str) 
 
 def settings_of(uri: str) -> dict[str, str]:
     """Return the properties of the table at a URI."""
-    return open_table(uri, known=True).metadata().configuration
+    return open_table(uri, cached=True).metadata().configuration
 
 
 def append_files(
@@ -254,15 +254,15 @@ def outrun(uri: str) -> Busy:
     )
 
 
-def add_actions(added: Sequence[str], now: int, *, data_change: bool = True) -> list[AddAction]:
-    """Return the actions of a commit that adds files which `write_rows` wrote; `now` in ms since 1970.
+def add_actions(added: Sequence[str], now_ms: int, *, data_change: bool = True) -> list[AddAction]:
+    """Return the actions of a commit that adds files which `write_rows` wrote; `now_ms` in ms since 1970.
     `data_change`: see `commit_once`."""
     return [
         AddAction(
             path=file["path"],
             size=file["size"],
             partition_values={},
-            modification_time=now,
+            modification_time=now_ms,
             data_change=data_change,
             stats=file["stats"],
         )
@@ -286,7 +286,7 @@ def commit_once(
     delta_table, now_ms = opened.table, int(time.time() * 1000)
     transactions = [] if transaction is None else [Transaction(transaction, 1)]
     if table == "backups":
-        versions = {name: newest_version(f"{storage.uri}/{name}", known=True) for name in _COMMITTED_BEFORE}
+        versions = {name: newest_version(f"{storage.uri}/{name}", cached=True) for name in _COMMITTED_BEFORE}
         transactions += [
             Transaction(_VERSION_OF + name, version) for name, version in versions.items() if version > 0
         ]

@@ -112,7 +112,7 @@ _WORDS = """
 WORDS = frozenset(_WORDS.split()) | {"grouping sets"}
 
 #: Functions that are called without parentheses.
-BARE = frozenset(
+UNPARENTHESIZED = frozenset(
     {"current_user", "session_user", "user", "current_role", "current_catalog", "current_schema"}
 )
 

@@ -14,7 +14,7 @@ from sqlglot.errors import UnsupportedError
 from sqlglot.optimizer.annotate_types import annotate_types
 
 from lakebackup.sql_engine.guard.calls import ending, macro
-from lakebackup.sql_engine.guard.macros import OTHER
+from lakebackup.sql_engine.guard.macros import PREFIX
 
 _TYPES = exp.DataType.Type
 _BIGGEST = 2**63 - 1
@@ -44,7 +44,7 @@ _MACROS_TEXT = """
     bit_count by_decimal ceil dividend divide epoch_seconds factorial floored minus mod months round seconds
     shiftleft shiftright sign try_divide wide
 """
-_NUMERIC_MACROS = frozenset(f"{OTHER}{name}{end}" for name in _MACROS_TEXT.split() for end in ("", "_of"))
+_NUMERIC_MACROS = frozenset(f"{PREFIX}{name}{end}" for name in _MACROS_TEXT.split() for end in ("", "_of"))
 _MONTHS = frozenset({"MONTH", "QUARTER", "YEAR"})
 
 
@@ -93,14 +93,14 @@ def _check_interval(node: exp.Expr) -> None:
         raise UnsupportedError
 
 
-def with_scale(node: exp.Expr, made: exp.Expr | None = None) -> exp.Expr | None:
+def with_scale(node: exp.Expr, replacement: exp.Expr | None = None) -> exp.Expr | None:
     """Let a sum, difference or product fail where it is a DECIMAL of more than 38 digits, which Spark cuts.
-    Returns `made`, the node's replacement so far, if its operands cannot be DECIMALs.
+    Returns `replacement`, the node's replacement so far, if its operands cannot be DECIMALs.
     """
     sides = (node.this, node.expression)
     if not (all(map(_is_leaf, sides)) and any(map(_may_be_decimal, sides))):
-        return made
-    return macro("wide", made or exp.paren(node.copy()))
+        return replacement
+    return macro("wide", replacement or exp.paren(node.copy()))
 
 
 def _is_leaf(node: exp.Expr) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from sqlglot import exp
 from sqlglot.errors import UnsupportedError
 
-from lakebackup.sql_engine.guard.macros import OTHER
+from lakebackup.sql_engine.guard.macros import PREFIX
 from lakebackup.sql_engine.guard.patterns import re2, replacement, time_format
 
 _TRUNCATION_UNITS_TEXT = """
@@ -26,18 +26,18 @@ _MONTHS = {"MONTH": 1, "QUARTER": 3, "YEAR": 12}
 _FIXED_UNITS = frozenset({"MICROSECOND", "MILLISECOND", "SECOND", "MINUTE", "HOUR", "DAY", "WEEK"})
 
 
-def call(name: str, given: Sequence[exp.Expr]) -> exp.Expr | None:
+def call(name: str, arguments: Sequence[exp.Expr]) -> exp.Expr | None:
     """Return a call with the same meaning on DuckDB; None for functions that are not rewritten here.
 
-    `name`: Spark's name in lower case. `given`: the arguments. Raises UnsupportedError.
+    `name`: Spark's name in lower case. `arguments`: the arguments. Raises UnsupportedError.
     """
     make = _CALLS.get(name)
-    return make(list(given)) if make else None
+    return make(list(arguments)) if make else None
 
 
 def macro(name: str, *arguments: exp.Expr) -> exp.Expr:
     """Return a call of the macro `spark_<name>`."""
-    return exp.func(f"{OTHER}{name}", *arguments)
+    return exp.func(f"{PREFIX}{name}", *arguments)
 
 
 def ending(node: exp.Expr) -> str:

@@ -33,8 +33,8 @@ from lakebackup.sql_engine.guard.allowed import (
     UNITS,
 )
 from lakebackup.sql_engine.guard.characters import NAME, check_characters
-from lakebackup.sql_engine.guard.dialect import Asked, without_limit_all
-from lakebackup.sql_engine.guard.place import ON_SPARK, place_of, span_of, whole, word, wrong
+from lakebackup.sql_engine.guard.dialect import SelectDialect, without_limit_all
+from lakebackup.sql_engine.guard.place import ON_SPARK, place_of, span_of, statement_span, word, wrong
 from lakebackup.sql_engine.guard.records import COLUMNS, USAGE, RecordsCall, arguments, is_call, take_calls
 from lakebackup.sql_engine.guard.texts import texts
 
@@ -55,7 +55,7 @@ class Checked:
     """A SELECT that may run: its texts for Spark and for DuckDB, and the relations that it reads, sorted.
 
     `records`: its calls of records(…); the caller must supply the rows of their relations. `explained`: the
-    SELECT's plan is wanted, not its rows. `given`: the person's own text. `foreign`: engine -> a function in
+    SELECT's plan is wanted, not its rows. `select`: the person's own text. `foreign`: engine -> a function in
     it that the engine lacks, or words for other SQL.
     """
 
@@ -64,7 +64,7 @@ class Checked:
     relations: tuple[str, ...]
     records: tuple[RecordsCall, ...] = ()
     explained: bool = False
-    given: str = field(default="", compare=False)
+    select: str = field(default="", compare=False)
     foreign: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     def text(self, engine: Literal["spark", "duckdb"]) -> str:
@@ -80,12 +80,12 @@ class Checked:
 
     def _runnable(self, engine: Literal["spark", "duckdb"]) -> str:
         if name := self.foreign.get(engine):
-            span = word(self.given, name)
+            span = word(self.select, name)
             subject = f"The function {name}" if NAME.fullmatch(name) else name
             if engine == "spark":
                 message = f"{subject} runs on DuckDB only."
-                raise wrong(self.given, span, message, "Use --engine duckdb.")
-            raise wrong(self.given, span, f"{subject} runs on Spark only.", ON_SPARK, kind=NeedsSpark)
+                raise wrong(self.select, span, message, "Use --engine duckdb.")
+            raise wrong(self.select, span, f"{subject} runs on Spark only.", ON_SPARK, kind=NeedsSpark)
         return self.spark if engine == "spark" else self.duckdb
 
 
@@ -116,12 +116,12 @@ def check_select(sql: str, relations: Mapping[str, Sequence[str]], *, records: b
         try:
             _Check(_parse(spark, spark), columns_by_relation, spark).run()
         except UsageProblem as error:  # it quotes the text for Spark, not the person's
-            raise wrong(sql, whole(sql), error.message.partition("\n")[0], error.hint) from error
+            raise wrong(sql, statement_span(sql), error.message.partition("\n")[0], error.hint) from error
     except SqlglotError as error:
         raise _syntax_problem(text, sql, error) from error
     except RecursionError as error:
         raise wrong(
-            sql, whole(sql), "The SQL is nested too deeply.", "Use IN, a CTE or a join instead."
+            sql, statement_span(sql), "The SQL is nested too deeply.", "Use IN, a CTE or a join instead."
         ) from error
     return Checked(spark, duckdb, tuple(sorted(read_relations)), calls, explained is not None, sql, foreign)
 
@@ -157,8 +157,12 @@ def _near_hint(name: str, names: Iterable[str]) -> str:
 def _syntax_problem(text: str, sql: str, error: SqlglotError) -> UsageProblem:
     if not isinstance(error, ParseError) or not error.errors:
         if isinstance(error, UnsupportedError):
-            return wrong(sql, whole(sql), "The SQL holds what only one engine knows, and cannot be run.")
-        return wrong(sql, whole(sql), "The SQL cannot be read.", "A text, a name or a comment is not closed.")
+            return wrong(
+                sql, statement_span(sql), "The SQL holds what only one engine knows, and cannot be run."
+            )
+        return wrong(
+            sql, statement_span(sql), "The SQL cannot be read.", "A text, a name or a comment is not closed."
+        )
     details = error.errors[0]
     context = str(details.get("start_context") or "")
     end = text.find(context) + len(context) if context else 0
@@ -222,7 +226,7 @@ def _parse(text: str, sql: str) -> exp.Expr:
     # sqlglot logs warnings about syntax that it does not know, which is refused below.
     logging.getLogger("sqlglot").setLevel(logging.ERROR)
 
-    all_tokens = sqlglot.tokenize(text, dialect=Asked)
+    all_tokens = sqlglot.tokenize(text, dialect=SelectDialect)
     tokens = list(all_tokens)
     while tokens and tokens[-1].token_type is TokenType.SEMICOLON:
         tokens.pop()
@@ -250,11 +254,11 @@ def _parse(text: str, sql: str) -> exp.Expr:
         hint = "Or SHOW TABLES, DESCRIBE a table, EXPLAIN a SELECT. Nothing else, and no second statement."
         raise wrong(sql, span, "Only one SELECT can be run here.", hint)
     try:
-        statements = Asked().parser(error_level=ErrorLevel.IMMEDIATE).parse(all_tokens, text)
+        statements = SelectDialect().parser(error_level=ErrorLevel.IMMEDIATE).parse(all_tokens, text)
     except (SqlglotError, RecursionError):
         raise
     except Exception as error:  # the parser crashes on some wrong SQL
-        raise wrong(sql, whole(sql), "The SQL cannot be read.", "Write it as Spark SQL.") from error
+        raise wrong(sql, statement_span(sql), "The SQL cannot be read.", "Write it as Spark SQL.") from error
     # A comment after the last semicolon is one more, empty statement.
     (tree,) = (
         statement for statement in statements if statement and not isinstance(statement, exp.Semicolon)
@@ -349,9 +353,9 @@ class _Check:
         count = len(list(node.iter_expressions()))
         counts = ARGUMENTS.get(name)
         if counts and count not in counts:
-            more = " or more" if len(counts) > 1 else ""
+            suffix = " or more" if len(counts) > 1 else ""
             message = f"The function {name} has too few or too many arguments: {count}."
-            raise wrong(self.sql, place_of(self.sql, node), message, f"On Spark it has {counts[0]}{more}.")
+            raise wrong(self.sql, place_of(self.sql, node), message, f"On Spark it has {counts[0]}{suffix}.")
 
     def _size(self, node: exp.Func, name: str) -> None:
         """Refuse calls with a large size: a few words must not create gigabytes."""

@@ -21,7 +21,7 @@ from lakebackup.sql_engine.guard.aggregates import CHOICES, aggregate
 from lakebackup.sql_engine.guard.arithmetic import COMPARED, number, with_scale, without_sign
 from lakebackup.sql_engine.guard.calls import NAMES, ending, macro, units_between
 from lakebackup.sql_engine.guard.calls import call as emulated
-from lakebackup.sql_engine.guard.macros import MACROS, OTHER
+from lakebackup.sql_engine.guard.macros import MACROS, PREFIX
 
 _BY_NAME_TEXT = """
     DATE_ADD DATEDIFF DATE_DIFF TO_UTC_TIMESTAMP SOUNDEX TO_CHAR PARSE_URL TO_NUMBER ARRAY_DISTINCT
@@ -95,7 +95,7 @@ _DIRECTIVE = re.compile(r"%-?[A-Za-z](?:strict)?|[^A-Za-z']")
 _AGGREGATES: dict[type[exp.Expr], str] = {
     exp.ApproxQuantile: "quantile_disc",
     exp.Quantile: "quantile_cont",
-    exp.Skewness: f"{OTHER}skewness",
+    exp.Skewness: f"{PREFIX}skewness",
     exp.Kurtosis: "kurtosis_pop",
 }
 # Functions and subqueries whose result may be a date as well as a number.
@@ -106,7 +106,7 @@ _ANY_TYPE = (
 _MACRO_NAMES = frozenset(macro.partition("(")[0] for macro in MACROS)
 
 
-class Asked(Spark):
+class SelectDialect(Spark):
     """Spark's dialect as people may write it."""
 
     class Parser(SparkParser):
@@ -133,7 +133,7 @@ def without_limit_all(tree: exp.Expr) -> None:
             limit.pop()
 
 
-def named(tree: exp.Expr) -> None:
+def name_columns(tree: exp.Expr) -> None:
     """Name the columns that have no name after their own words: sum_bytes for sum(bytes).
 
     Otherwise each engine would invent its own name. A name that the SELECT uses already gets an underscore at
@@ -145,7 +145,9 @@ def named(tree: exp.Expr) -> None:
         for column in select.expressions:
             if isinstance(column, _NAMING) or column.is_star or column.find(*_MULTI_COLUMN):
                 continue
-            words = re.sub(r"\W+", "_", column.sql(dialect=Asked, comments=False).lower(), flags=re.ASCII)
+            words = re.sub(
+                r"\W+", "_", column.sql(dialect=SelectDialect, comments=False).lower(), flags=re.ASCII
+            )
             name = words[:_LONGEST_NAME].strip("_") or "value"
             name = f"_{name}" if name[0].isdigit() else name
             while name in used_names:
@@ -309,10 +311,10 @@ def _rewrite_value(node: exp.Expr) -> exp.Expr | None:
         return exp.func(name, *list(node.iter_expressions())[:2])
     if isinstance(node, (exp.Ln, exp.Log)):  # on Spark NULL for 0 and negative numbers
         for number in [operand for operand in node.iter_expressions() if not _is_number(operand)]:
-            number.replace(exp.func(f"{OTHER}logged", number.copy()))
+            number.replace(exp.func(f"{PREFIX}logged", number.copy()))
     if isinstance(node, (exp.Left, exp.Right, exp.Substring)):
         arguments = [operand for key in ("expression", "start", "length") if (operand := node.args.get(key))]
-        name = f"{OTHER}{type(node).__name__.lower()}"
+        name = f"{PREFIX}{type(node).__name__.lower()}"
         return None if all(map(_is_number, arguments)) else exp.func(name, node.this, *arguments)
     if isinstance(node, _TIME_READERS) and _DIRECTIVE.sub("", node.text("format")):
         raise UnsupportedError
@@ -328,7 +330,7 @@ def _on_duckdb(node: exp.Expr) -> exp.Expr | None:  # noqa: C901 - one line a ki
         valid = macro("readable", node.this.copy())
         return exp.Case(ifs=[exp.If(this=valid, true=node.copy())])
     if isinstance(node, exp.TsOrDsAdd) and not node.args.get("unit"):
-        return exp.func(f"{OTHER}date_add", node.this, node.expression)
+        return exp.func(f"{PREFIX}date_add", node.this, node.expression)
     if isinstance(node, exp.TimestampDiff) or (isinstance(node, exp.DateDiff) and node.args.get("unit")):
         return units_between(node.args["unit"].name, node.expression, node.this)
     if isinstance(node, (exp.RegexpLike, exp.RegexpILike)):
@@ -422,7 +424,7 @@ def _convert_operand(node: exp.Cast) -> None:
     prefix = "try_" if isinstance(node, exp.TryCast) else ""
     operand = node.this.this if isinstance(node.this, exp.Neg) else node.this
     if node.to.is_type(*_INTEGERS) and not (isinstance(operand, exp.Literal) and operand.name.isdigit()):
-        node.set("this", exp.func(f"{OTHER}whole{ending(node.this)}", node.this.copy()))
+        node.set("this", exp.func(f"{PREFIX}whole{ending(node.this)}", node.this.copy()))
     elif node.to.is_type(*_TEXTS):
         if not _is_text(node.this):
             node.set("this", macro("text", node.this.copy()))
@@ -512,7 +514,7 @@ def _instant(node: exp.Literal) -> exp.Expr | None:
         and node.name[:4].isdigit()
     ):
         return exp.cast(node.copy(), "timestamptz")
-    return exp.func(f"{OTHER}instant{ending(operand)}", operand.copy(), node.copy())
+    return exp.func(f"{PREFIX}instant{ending(operand)}", operand.copy(), node.copy())
 
 
 def _is_number(node: exp.Expr) -> bool:
@@ -552,7 +554,7 @@ def _is_date(node: exp.Expr) -> bool:
     if isinstance(node, (exp.Max, exp.Min)):
         return _is_date(node.this)
     if isinstance(node, exp.Anonymous):
-        return node.name.lower().removeprefix(OTHER) in _DATES_BY_NAME
+        return node.name.lower().removeprefix(PREFIX) in _DATES_BY_NAME
     return isinstance(node, _DATES) or (isinstance(node, exp.Cast) and node.to.is_type(_TYPES.DATE))
 
 
@@ -570,15 +572,15 @@ def _by_name(node: exp.Anonymous) -> exp.Expr | None:
     name = {"lcase": "lower", "ucase": "upper", "dateadd": "date_add"}.get(name, name)
     if name == "to_json" and len(arguments) > 1:
         raise UnsupportedError
-    if f"{OTHER}{name}" in _MACRO_NAMES:
-        node.set("this", f"{OTHER}{name}")
+    if f"{PREFIX}{name}" in _MACRO_NAMES:
+        node.set("this", f"{PREFIX}{name}")
         return None
     if name in ("any", "some", "every") and len(arguments) == 1:
         return exp.func("bool_and" if name == "every" else "bool_or", *arguments)
     if name in ("exists", "forall") and len(arguments) == 2:
         # Where the condition is NULL, the element may or may not meet it; `array_contains` heeds that.
         contains_call = exp.func(
-            f"{OTHER}array_contains", exp.func("list_transform", *arguments), exp.convert(name == "exists")
+            f"{PREFIX}array_contains", exp.func("list_transform", *arguments), exp.convert(name == "exists")
         )
         return contains_call if name == "exists" else exp.paren(exp.not_(contains_call))
     if name in ("bigint", "tinyint", "smallint") and len(arguments) == 1:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 
 # The prefix of macros whose names DuckDB uses itself, with another meaning.
-OTHER = "spark_"
+PREFIX = "spark_"
 #: The message with which a macro fails when only Spark has the right answer for a value.
 FOR_SPARK = "runs on Spark only"
 
@@ -346,7 +346,7 @@ def _bound_once(macro: str) -> str:
         return macro
     parameters = head["parameters"].split(", ")
     names = [parameter.removesuffix(" once") for parameter in parameters if parameter.endswith(" once")]
-    element = f"{macro.partition('(')[0].removeprefix(OTHER)}_arguments"
+    element = f"{macro.partition('(')[0].removeprefix(PREFIX)}_arguments"
     if len(names) == 1:
         argument, replacements = names[0], {names[0]: element}
     else:
@@ -365,18 +365,18 @@ OF_CATALOG = tuple(macro for macro in MACROS if macro.startswith(("timestamp_mil
 _BY_NAME = {macro.partition("(")[0]: macro for macro in MACROS}
 
 
-def needed_macros(text: str, made: set[str]) -> list[str]:
+def needed_macros(text: str, existing: set[str]) -> list[str]:
     """Return the macros that a text in DuckDB's SQL uses, and those that these use, in the order to create
     them.
 
-    Macros whose names are in `made` are left out; the names of the others are added to it.
+    Macros whose names are in `existing` are left out; the names of the others are added to it.
     """
-    names = [name for name in re.findall(r"\w+", text.lower()) if name in _BY_NAME and name not in made]
+    names = [name for name in re.findall(r"\w+", text.lower()) if name in _BY_NAME and name not in existing]
     macros: list[str] = []
     for name in dict.fromkeys(names):
-        if name not in made:
-            made.add(name)
-            macros += [*needed_macros(_BY_NAME[name].partition(" AS ")[2], made), _BY_NAME[name]]
+        if name not in existing:
+            existing.add(name)
+            macros += [*needed_macros(_BY_NAME[name].partition(" AS ")[2], existing), _BY_NAME[name]]
     return macros
 
 

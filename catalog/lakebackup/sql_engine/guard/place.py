@@ -11,7 +11,7 @@ from itertools import chain
 from sqlglot import exp
 
 from lakebackup.errors import NeedsSpark, UsageProblem
-from lakebackup.sql_engine.guard.macros import FOR_SPARK, OTHER
+from lakebackup.sql_engine.guard.macros import FOR_SPARK, PREFIX
 
 #: What to do about a SELECT that DuckDB cannot answer.
 ON_SPARK = "Use --engine spark."
@@ -45,10 +45,10 @@ def wrong(
     kind: type[UsageProblem] = UsageProblem,
 ) -> UsageProblem:
     """Return the error for a span of `sql`, which the message shows; None: show no place."""
-    return kind(message + (shown(sql, span) if span else ""), hint=hint)
+    return kind(message + (marked_line(sql, span) if span else ""), hint=hint)
 
 
-def shown(sql: str, span: tuple[int, int]) -> str:
+def marked_line(sql: str, span: tuple[int, int]) -> str:
     """Return the line of `sql` with a span, and carets below the span."""
     start, end = max(0, min(span[0], len(sql))), span[1]
     first = max(sql.rfind("\n", 0, start), sql.rfind("\r", 0, start)) + 1
@@ -85,10 +85,10 @@ def place_of(sql: str, node: exp.Expr) -> tuple[int, int]:
         start = sql.lower().rfind(node_text.lower())
         if node_text and start >= 0:
             return start, start + len(node_text) - 1
-    return place_of(sql, node.parent) if node.parent else whole(sql)
+    return place_of(sql, node.parent) if node.parent else statement_span(sql)
 
 
-def whole(sql: str) -> tuple[int, int]:
+def statement_span(sql: str) -> tuple[int, int]:
     """Return the span of the whole statement, for errors without a smaller place."""
     return len(sql) - len(sql.lstrip()), len(sql.rstrip()) - 1
 
@@ -109,7 +109,7 @@ def of_engine(sql: str, error: object, *, unbound: bool = False) -> UsageProblem
 
     `unbound`: DuckDB cannot run the SELECT at all, but Spark may.
     """
-    text = str(error).replace(OTHER, "")
+    text = str(error).replace(PREFIX, "")
     message = _TAIL.sub("", _HEAD.sub("", text.strip()))[:400]
     if macro_error := _MACRO_ERROR.match(message):  # the message of a macro's `spark_fails`
         message = macro_error[1]
@@ -119,7 +119,7 @@ def of_engine(sql: str, error: object, *, unbound: bool = False) -> UsageProblem
     span = next((name_span for name in chain(*mentions) if name and (name_span := word(sql, name))), None)
     if span is None and "convert" in message and (cast := _CAST.search(sql)):
         span = cast.start(), cast.end() - 1
-    span = span or whole(sql)
+    span = span or statement_span(sql)
     if unbound or runs_on_spark(message):
         message = message.replace(FOR_SPARK, "it needs Spark")
         return wrong(sql, span, f"The query cannot run on DuckDB: {message}", ON_SPARK, kind=NeedsSpark)

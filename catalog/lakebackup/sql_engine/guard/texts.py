@@ -14,9 +14,9 @@ from sqlglot.errors import ErrorLevel, UnsupportedError
 from sqlglot.tokenizer_core import Token
 
 from lakebackup.rules.suggestions import did_you_mean
-from lakebackup.sql_engine.guard.allowed import BARE, ONLY_SPARK, SPARK, WORDS, refused
+from lakebackup.sql_engine.guard.allowed import ONLY_SPARK, SPARK, UNPARENTHESIZED, WORDS, refused
 from lakebackup.sql_engine.guard.characters import NAME
-from lakebackup.sql_engine.guard.dialect import Asked, for_duckdb, for_spark, is_explode, named
+from lakebackup.sql_engine.guard.dialect import SelectDialect, for_duckdb, for_spark, is_explode, name_columns
 from lakebackup.sql_engine.guard.place import span_of, word, wrong
 
 
@@ -29,8 +29,8 @@ def texts(tree: exp.Expr, sql: str) -> tuple[str, str, dict[str, str]]:
     """
     _strict_casts(tree)
     _tuples_by_element(tree)
-    named(tree)
-    spark, duckdb = _write(for_spark(tree), Asked), ""
+    name_columns(tree)
+    spark, duckdb = _write(for_spark(tree), SelectDialect), ""
     foreign = {}
     try:
         duckdb = _write(for_duckdb(tree), "duckdb")
@@ -42,7 +42,7 @@ def texts(tree: exp.Expr, sql: str) -> tuple[str, str, dict[str, str]]:
         _called_functions(sqlglot.tokenize(spark, dialect="spark")),
         _called_functions(tokens),
     )
-    for name in sorted(spark_calls | duckdb_calls | sql_calls | _unquoted_words(tokens) & BARE):
+    for name in sorted(spark_calls | duckdb_calls | sql_calls | _unquoted_words(tokens) & UNPARENTHESIZED):
         if refused(name):
             raise wrong(
                 sql, word(sql, name), f"The function {name[:60]} is not allowed here.", _near_function(name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lakebackup_jobs.archives.export import TARGET_BYTES, ArchiveExportRequest, run
-from lakebackup_jobs.cli.archive.what import BUCKET, FOLDER, WHAT
+from lakebackup_jobs.cli.archive.what import BACKUP_OR_SOURCE, BUCKET, FOLDER
 from lakebackup_jobs.cli.flags import options
 from lakebackup_jobs.cli.flags.options import option
 from lakebackup_jobs.cli.flags.values import check_folder, size
@@ -13,7 +13,7 @@ from lakebackup_jobs.cli.verb import Call, verb
 @verb(options.REPO, options.BANDWIDTH, options.ANY_RUNNER, options.DRY_RUN)
 def export(
     call: Call,
-    what: str | None = WHAT,
+    what: str | None = BACKUP_OR_SOURCE,
     to: str = FOLDER,
     buckets: list[str] | None = BUCKET,
     target_size: str = option(

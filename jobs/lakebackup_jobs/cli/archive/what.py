@@ -5,7 +5,7 @@ from __future__ import annotations
 from lakebackup_jobs.cli.flags import completion
 from lakebackup_jobs.cli.flags.options import argument, option
 
-WHAT = argument(
+BACKUP_OR_SOURCE = argument(
     "ID|SOURCE",
     "A backup's id, the beginning of one, or latest. Or a source: its newest.",
     autocompletion=completion.backups_and_sources,

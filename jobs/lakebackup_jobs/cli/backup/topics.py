@@ -84,7 +84,7 @@ def topics(
         "--roll SPAN",
         "Close a data file when its records span this long: 6h; never.",
         show_default="a tenth of the topic's retention.ms",
-        panel=options.STORED,
+        panel=options.DATA_FILES_PANEL,
     ),
     follow: bool = switch("--follow", "Keep running and back up new records continuously."),
     every: str = option("--every SPAN", "With --follow: how often to look for new records.", "10s"),
@@ -131,7 +131,7 @@ def topics(
 def _approve_topics(call: Call, source: str) -> None:
     """Approve the source's new topics: due backups here include topics that a person backed up here."""
     try:
-        approve_topics(CatalogReader.require(*call.places), source)
+        approve_topics(CatalogReader.require(*call.repository_and_catalog), source)
     except LakebackupError as problem:  # the backup itself succeeded
         call.warn(f"`due --run` will not take further topics here: {problem.message} {problem.hint or ''}")
 

@@ -25,9 +25,9 @@ def break_lease(
     Examples:
         lakebackup catalog break-lease source-prod --reason 'its machine is gone'
     """
-    repo = call.where
+    repo = call.repository
     broken = lease.break_lease(open_storage(repo), name, reason)
     detail = {"reason": reason, "holder": broken.holder, "since_ms": broken.since_ms}
     entry = audit_entry("break_lease", name, detail, outcome=OK)
-    CatalogWriter(None, *call.places).append_audit(entry)
+    CatalogWriter(None, *call.repository_and_catalog).append_audit(entry)
     call.report.result({"lease": name, "holder": broken.holder, "reason": reason})

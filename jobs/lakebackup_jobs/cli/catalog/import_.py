@@ -47,4 +47,4 @@ def import_(
     input_paths = {
         name: path if "://" in path else str(Path(path).absolute()) for name, path in paths.items() if path
     }
-    call.run(run, call.request(ImportRequest, given=input_paths))
+    call.run(run, call.request(ImportRequest, input_paths=input_paths))

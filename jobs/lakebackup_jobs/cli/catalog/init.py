@@ -14,7 +14,7 @@ def init(call: Call) -> None:
     Examples:
         lakebackup catalog init --repo ./backups
     """
-    repo, catalog = call.where, call.settings.catalog
+    repo, catalog = call.repository, call.settings.catalog
 
-    CatalogWriter(None, *call.places).migrate()
+    CatalogWriter(None, *call.repository_and_catalog).migrate()
     call.report.result({"catalog": catalog or f"{repo}/catalog"})

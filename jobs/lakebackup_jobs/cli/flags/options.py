@@ -21,7 +21,7 @@ from lakebackup_jobs.cli.flags import completion
 from lakebackup_jobs.cli.flags.values import naming
 
 SETTINGS, KAFKA, SPARK, OUTPUT = "Settings", "Kafka", "Spark", "Output"
-COPYING, STORED = "Copying", "Data files"
+COPYING, DATA_FILES_PANEL = "Copying", "Data files"
 TIMES = (
     "2026-11-21T14:05Z, 'yesterday 14:05', '14:05' (today), -2h, '90 min ago', ms since 1970. A date without "
     "a zone is UTC; a day or a time alone is in the time zone of the source's policy, or UTC."
@@ -142,16 +142,18 @@ def _setting(panel: str, spelled: str, help_: str, kind: Any = str, **arguments:
 
 
 CODEC = _setting(
-    STORED,
+    DATA_FILES_PANEL,
     "--codec CODEC",
     "Codec of data files. null, deflate, snappy or zstandard.",
     CodecName,
     default="zstandard",
 )
 COMPRESSION_LEVEL = _setting(
-    STORED, "--compression-level N", "Compression level of the codec.", int, default="the codec's"
+    DATA_FILES_PANEL, "--compression-level N", "Compression level of the codec.", int, default="the codec's"
 )
-TARGET_SIZE = _setting(STORED, "--target-size SIZE", "Close a data file at this size.", default="128MiB")
+TARGET_SIZE = _setting(
+    DATA_FILES_PANEL, "--target-size SIZE", "Close a data file at this size.", default="128MiB"
+)
 NOTE = _flag(None, "--note TEXT", "A note to store with it.")
 DRY_RUN = _flag(None, "--dry-run", "Show the plan; write nothing.")
 EXPLAIN = _flag(None, "--explain", "Print the SQL behind the plan, with its parameters; change nothing.")

@@ -46,7 +46,7 @@ class SourceCall(Protocol):
     @property
     def settings(self) -> Settings: ...
     @property
-    def places(self) -> Any: ...
+    def repository_and_catalog(self) -> Any: ...
     def note(self, text: str) -> None: ...
 
 
@@ -56,7 +56,7 @@ def in_policy_zone(call: SourceCall, flag: str, moment: LocalTime) -> int:
     It is read in the time zone of the source's policy, or in UTC. A note on standard error names the zone.
     """
     zone, zone_origin = _policy_zone(call)
-    instant_ms = moment.at(time_zone(zone), now_ms())
+    instant_ms = moment.to_ms(time_zone(zone), now_ms())
     call.note(f"{flag} {moment.text!r} is {format_ts(instant_ms)}: read in {zone or 'UTC'}{zone_origin}.")
     return instant_ms
 
@@ -66,7 +66,7 @@ def _policy_zone(call: SourceCall) -> tuple[str | None, str]:
 
     If the call names no source, it is the zone in which all policies agree. None means no zone.
     """
-    reader = CatalogReader.open(*call.places) if call.settings.repo else None
+    reader = CatalogReader.open(*call.repository_and_catalog) if call.settings.repo else None
     rows = reader.rows("list_policies", source=None) if reader else []
     zones = {str(row["source"]): row["time_zone"] for row in rows}
     own_values = (call.own.get(name) for name in ("name", "source", "graph"))

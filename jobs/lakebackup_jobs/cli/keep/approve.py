@@ -33,7 +33,7 @@ def approve(
         lakebackup approve prod --repo ./backups
         lakebackup approve --yes --json
     """
-    reader = CatalogReader.require(*call.places)
+    reader = CatalogReader.require(*call.repository_and_catalog)
     approvals = Approvals(reader.catalog_uri)
     claims = unapproved(reader, names or (), lambda error: call.warn(error.message))
     rows = rows_of(claims, approvals)

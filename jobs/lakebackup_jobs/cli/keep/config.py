@@ -20,7 +20,7 @@ def config(call: Call) -> None:
         lakebackup config
         LAKEBACKUP_CODEC=snappy lakebackup config --json
     """
-    settings = call.settings.shown()
+    settings = call.settings.masked()
     if call.json:
         typer.echo(dumps(settings))
         return

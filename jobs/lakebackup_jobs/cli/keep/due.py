@@ -36,8 +36,11 @@ def due(call: Call, run: bool = switch("--run", "Run the backups that are due, o
         */5 * * * *  /usr/local/bin/lakebackup due --run --config /etc/lakebackup.toml >/dev/null   # for cron
     """
     call.notifies = run
-    repo, source = call.where, call.flags["source"]  # not from the settings, which would hide other policies
-    reader = CatalogReader.require(*call.places)
+    repo, source = (
+        call.repository,
+        call.flags["source"],
+    )  # not from the settings, which would hide other policies
+    reader = CatalogReader.require(*call.repository_and_catalog)
     unreadable: list[UsageProblem] = []
     now_ms = time.time_ns() // 1_000_000
     backups = policies.due(reader, source, now_ms, unreadable.append)

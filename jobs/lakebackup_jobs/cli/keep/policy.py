@@ -166,7 +166,7 @@ def set_(
         raise UsageProblem(
             "Nothing to change: no flag of the policy is given.", hint="See: lakebackup policy set --help"
         )
-    policy = set_policy(*call.places, name, change)
+    policy = set_policy(*call.repository_and_catalog, name, change)
     call.report.result(policy)
     _approve(call, policy["source"])
 
@@ -196,7 +196,7 @@ def remove(call: Call, name: str = NAME) -> None:
     Examples:
         lakebackup policy remove prod --repo ./backups
     """
-    call.report.result(remove_policy(*call.places, name))
+    call.report.result(remove_policy(*call.repository_and_catalog, name))
 
 
 @verb(options.REPO)
@@ -224,14 +224,16 @@ def hold(
     )
 
     call.report.result(
-        policies.hold(*call.places, backup_id, reason=reason, until_ts=until_ts, release=release)
+        policies.hold(
+            *call.repository_and_catalog, backup_id, reason=reason, until_ts=until_ts, release=release
+        )
     )
 
 
 def _approve(call: Call, source: str) -> None:
     """Approve the policy on this machine, because the user who set it here agrees to its runs."""
     try:
-        policies.approve(CatalogReader.require(*call.places), source)
+        policies.approve(CatalogReader.require(*call.repository_and_catalog), source)
     except EnvironmentProblem as problem:
         call.warn(f"`due --run` will not take its backups here: {problem.message} {problem.hint}")
 

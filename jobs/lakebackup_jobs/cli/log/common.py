@@ -11,7 +11,7 @@ from lakebackup_jobs.cli.flags.options import PORTS, argument, option, switch
 from lakebackup_jobs.cli.verb import Call
 from lakebackup_jobs.lifecycle.progress import event_line
 from lakebackup_jobs.logs.control.status import lines
-from lakebackup_jobs.logs.control.verbs import Failed, Place
+from lakebackup_jobs.logs.control.verbs import Failed, LogTasks
 from lakebackup_jobs.runtime.terminal_text import visible_lines
 
 NAME = argument("NAME", "The task.", ..., autocompletion=completion.sources)
@@ -19,7 +19,7 @@ NO_RUN = switch("--no-run", "Do not start the job here; run `lakebackup log run`
 METRICS_PORT = option("--metrics-port PORT", "Serve Prometheus metrics on this port.", **PORTS)
 
 
-def place_of(call: Call, *, run: bool = False, metrics_port: int | None = None) -> Place:
+def place_of(call: Call, *, run: bool = False, metrics_port: int | None = None) -> LogTasks:
     """How this machine reaches the log tasks of the repository.
 
     `run`: a job may start on this machine. It gets this command's flags.
@@ -28,8 +28,12 @@ def place_of(call: Call, *, run: bool = False, metrics_port: int | None = None) 
     # `launch` adds the destination; the job's output goes to its log file.
     options = call.passed_on("repo", "catalog", "bootstrap_server", "json", "wide", "debug")
     options += [] if metrics_port is None else ["--metrics-port", str(metrics_port)]
-    return Place(
-        call.where, settings.catalog, dict(settings.kafka), options if run else None, settings.log.keys_file
+    return LogTasks(
+        call.repository,
+        settings.catalog,
+        dict(settings.kafka),
+        options if run else None,
+        settings.log.keys_file,
     )
 
 
@@ -40,9 +44,12 @@ def line(text: str) -> None:
 
 
 def progress(
-    message: str, as_json: bool, work: Callable[[], dict[str, Any]], ended: Callable[[Mapping[str, Any]], str]
+    message: str,
+    as_json: bool,
+    work: Callable[[], dict[str, Any]],
+    outcome_text: Callable[[Mapping[str, Any]], str],
 ) -> None:
-    """Do the work, and print `message`, a line for each store, and the text of `ended`.
+    """Do the work, and print `message`, a line for each store, and the text of `outcome_text`.
 
     With `as_json`, prints the result as one JSON object instead. When the work raises Failed, prints the
     error's stores and raises it again.
@@ -53,13 +60,13 @@ def progress(
         status = work()
     except Failed as error:
         if not as_json:
-            stores("\n".join(lines(error.found)))
+            stores("\n".join(lines(error.status)))
         raise
     if as_json:
         line(event_line("result", status))
         return
     stores("\n".join(lines(status)))
-    line(ended(status))
+    line(outcome_text(status))
 
 
 def stores(text: str) -> None:

@@ -21,10 +21,10 @@ def pause(call: Call, name: str = common.NAME) -> None:
         lakebackup log pause prod --repo ./backups
     """
     environment = common.place_of(call)
-    common.progress(f"Pausing task {name}...", call.json, lambda: control.pause(environment, name), _ended)
+    common.progress(f"Pausing task {name}...", call.json, lambda: control.pause(environment, name), _outcome)
 
 
-def _ended(status: Mapping[str, Any]) -> str:
+def _outcome(status: Mapping[str, Any]) -> str:
     ts = status["checkpoint_ts"]
     suffix = "; no checkpoint is known yet" if ts is None else f" at {ts}"
     flush_note = "" if status["at_work"] else " No job of it was at work: nothing was flushed."

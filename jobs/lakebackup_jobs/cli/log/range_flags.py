@@ -30,7 +30,7 @@ def end_of(call: Call, name: str, end_ts: int | None, to_ms: int | None) -> int 
     Raises UsageProblem when both flags are given, and NotFound.
     """
     check_end(end_ts, to_ms)
-    return end_ts if to_ms is None else ts_of(*call.places, name, to_ms)
+    return end_ts if to_ms is None else ts_of(*call.repository_and_catalog, name, to_ms)
 
 
 def check_end(end_ts: int | None, to_ms: int | None) -> None:

@@ -37,7 +37,7 @@ def run(
         lakebackup log run prod --repo ./backups
         lakebackup log run prod --repo s3://bucket/log --master spark://host:7077 --metrics-port 9464
     """
-    repo, settings = call.where, call.settings
+    repo, settings = call.repository, call.settings
     reader = CatalogReader.require(repo, settings.catalog)
     task = require(reader, name)
     request = call.request(

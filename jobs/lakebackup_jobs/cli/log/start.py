@@ -64,7 +64,7 @@ def start(
         lakebackup log start shop --bootstrap-server localhost:9092 --feed debezium
             --pattern 'shop\..*' --repo s3://b/log -f 'public.*' -f '!public.tmp_*' --encrypt
     """
-    repo, bootstrap = call.where, call.kafka["bootstrap.servers"]
+    repo, bootstrap = call.repository, call.kafka["bootstrap.servers"]
     topics = required(pattern, "--pattern", "in which topics is the feed?", hint="Give --pattern REGEX.")
     task = call.request(
         TaskSettings,
@@ -75,7 +75,7 @@ def start(
     )
     CatalogWriter(None, repo, call.settings.catalog).migrate()
     environment = common.place_of(call, run=not no_run, metrics_port=metrics_port)
-    newest = environment.reader().one("log_newest", source=name)
+    newest = environment.reader().first_row("log_newest", source=name)
     start_ts = newest["end_ts"] if newest else lastbackupts
     beginning = "the start of the feed" if start_ts is None else f"ts={start_ts}"
 

@@ -28,7 +28,7 @@ def status(
         lakebackup log status --repo ./backups
         lakebackup log status prod --repo ./backups --json
     """
-    repo, settings = call.where, call.settings
+    repo, settings = call.repository, call.settings
     reader = CatalogReader.require(repo, settings.catalog)
     if name and not call.json:
         common.line(f"Checking status of {name}...\n")

@@ -21,10 +21,10 @@ def stop(call: Call, name: str = common.NAME) -> None:
         lakebackup log stop prod --repo ./backups
     """
     environment = common.place_of(call)
-    common.progress(f"Stopping task {name}...", call.json, lambda: control.stop(environment, name), _ended)
+    common.progress(f"Stopping task {name}...", call.json, lambda: control.stop(environment, name), _outcome)
 
 
-def _ended(status: Mapping[str, Any]) -> str:
+def _outcome(status: Mapping[str, Any]) -> str:
     lost_by_topic = status["lost"]
     if lost_by_topic is None:
         flush_note = "The number of events that are not flushed is unknown: Kafka does not report it here."

@@ -46,7 +46,7 @@ def thrift(
         lakebackup serve thrift --repo ./backups
         beeline -u jdbc:hive2://127.0.0.1:10000 -e "SELECT * FROM restore_points"
     """
-    reader = CatalogReader.require(*call.places)
+    reader = CatalogReader.require(*call.repository_and_catalog)
     roots = sorted(set(reader.destinations().readable.values()))
     run_as = find_account(account)
     _warn_if_open(call, host)
@@ -101,9 +101,9 @@ def metrics(
         lakebackup serve metrics --repo ./backups
         curl http://127.0.0.1:9464/metrics
     """
-    CatalogReader.require(*call.places)
+    CatalogReader.require(*call.repository_and_catalog)
     _warn_if_open(call, host)
-    with serve(of_destination(*call.places), host, port) as listening:
+    with serve(of_destination(*call.repository_and_catalog), host, port) as listening:
         _print_ready(call, f"{url_of(host, listening)}/metrics")
         _until_stopped(lambda: True)
 
@@ -128,7 +128,7 @@ def http(
         lakebackup serve http --repo ./backups --host 0.0.0.0 --token-file /run/secrets/lakebackup-token
     """
     token = _token(token_file or call.settings.log.token_file, host)
-    CatalogReader.require(*call.places)
+    CatalogReader.require(*call.repository_and_catalog)
     environment = place_of(call, run=True)
     with serving(app_of(environment, token), host, port) as (url, runs):
         _print_ready(call, url)

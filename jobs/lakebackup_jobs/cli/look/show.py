@@ -63,7 +63,7 @@ def show(
         rows = reader.rows("show_log_tables", backup_id=backup_id)
     else:
         rows = reader.rows("show_scopes", backup_id=backup_id)
-    if backup["source_kind"] == QUEUES and (queue_row := reader.one("show_queue", backup_id=backup_id)):
+    if backup["source_kind"] == QUEUES and (queue_row := reader.first_row("show_queue", backup_id=backup_id)):
         backup |= queue_row
         backup["open"] = reader.rows("show_open", backup_id=backup_id, rows=_OPEN_TRANSACTIONS)
     if call.json:

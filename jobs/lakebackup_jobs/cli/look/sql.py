@@ -106,7 +106,7 @@ def _shell(call: Call, connection: Connection, timeout: str) -> None:
     interactive = sys.stdin.isatty() and sys.stdout.isatty()
     connection.catalog()  # raises NotFound before the prompt if there is none
     call.report.clear()
-    with Shell(connection, timeout=timeout, mode=mode, interactive=interactive, said=_note) as shell:
+    with Shell(connection, timeout=timeout, mode=mode, interactive=interactive, on_answer=_note) as shell:
         if interactive:
             interact(shell)
         else:
@@ -129,12 +129,12 @@ def _explain(call: Call, text: str) -> None:
     call.explained(lambda: readings.extend(ask.explain(call.reader(), text)))
     for reading in readings:
         if call.json:
-            figures = {"held": reading.held, "chosen": reading.chosen, "possible": reading.possible}
+            figures = {"held": reading.stored_files, "chosen": reading.selected, "possible": reading.possible}
             typer.echo(json.dumps({"v": JSON_VERSION, "records": reading.topic, "files": figures}))
         else:
             typer.echo(
-                f"-- records({reading.topic!r}): of {reading.held} files {reading.chosen} are chosen by "
-                f"record_files, and {reading.possible} are left by their key filters."
+                f"-- records({reading.topic!r}): of {reading.stored_files} files {reading.selected} "
+                f"are chosen by record_files, and {reading.possible} are left by their key filters."
             )
 
 
@@ -142,7 +142,7 @@ def _note(answer: Answer) -> None:
     """Print on standard error how many files and bytes a query of records read."""
     for reading in answer.readings:
         typer.echo(
-            f"records({reading.topic!r}): {reading.opened} of {reading.held} files opened, "
-            f"{display('bytes', reading.opened_bytes)} of {display('bytes', reading.held_bytes)}.",
+            f"records({reading.topic!r}): {reading.opened} of {reading.stored_files} files opened, "
+            f"{display('bytes', reading.opened_bytes)} of {display('bytes', reading.stored_bytes)}.",
             err=True,
         )

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from lakebackup.sql_engine import RAW, Asked, recording, relations_in
+from lakebackup.sql_engine import RAW, RecordedQuery, recording, relations_in
 from lakebackup_jobs.lifecycle.progress import JSON_VERSION
 from lakebackup_jobs.runtime.terminal_text import visible
 from lakebackup_sql import names
@@ -26,7 +26,7 @@ def explain(plan: Callable[[], Any], clear: Callable[[], None], *, as_json: bool
             write(queries, as_json=as_json)
 
 
-def write(asked: Sequence[Asked], *, as_json: bool) -> None:
+def write(queries: Sequence[RecordedQuery], *, as_json: bool) -> None:
     """Write each statement once, in order.
 
     The text is Spark SQL. Comments above it name the parameters, the inputs, and the engine if it changed.
@@ -34,7 +34,7 @@ def write(asked: Sequence[Asked], *, as_json: bool) -> None:
     written_keys: set[str] = set()
     defined_names: set[str] = set()
     last_engine: str | None = None
-    for engine, name, text, parameters in asked:
+    for engine, name, text, parameters in queries:
         values = {key: parameters[key] for key in sorted(parameters)}
         query_key = json.dumps([engine, name, text, values], default=str)
         if query_key in written_keys:

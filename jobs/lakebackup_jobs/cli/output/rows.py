@@ -19,7 +19,7 @@ from lakebackup.errors import UsageProblem
 from lakebackup.sql_engine.arrow import python_values
 from lakebackup_jobs.cli.output.pager import paged
 from lakebackup_jobs.lifecycle.progress import display, reader_may_leave
-from lakebackup_jobs.runtime.column_text import NOT_PRINTABLE_ASCII, Form, joined, pieces, texts, whole
+from lakebackup_jobs.runtime.column_text import NOT_PRINTABLE_ASCII, Form, joined, joined_rows, pieces, texts
 from lakebackup_jobs.runtime.row_text import cell_text, csv_texts, json_text, json_texts
 from lakebackup_jobs.runtime.terminal_table import (
     FIRST_ROWS,
@@ -79,7 +79,7 @@ def write(
         elif as_csv:
             # A program gets the text unchanged. A terminal must not interpret control characters in it.
             text_of, unsafe_pattern = (visible, NOT_PRINTABLE_ASCII) if screen else (str, None)
-            sys.stdout.writelines(csv_texts(rows, rows.schema.names, shown=text_of, hard=unsafe_pattern))
+            sys.stdout.writelines(csv_texts(rows, rows.schema.names, convert=text_of, hard=unsafe_pattern))
         elif vertical:
             _vertical(rows.schema.names, _rows(rows), screen)
         elif brief and screen and not wide:
@@ -180,7 +180,7 @@ def _aligned(
     for batch in chain(first_batches, batches):
         cells = [texts(values, column_form) for values, column_form in zip(batch.columns, forms, strict=True)]
         line = pc.utf8_rtrim_whitespace(joined(*cells, between=" " * GAP))
-        sys.stdout.write(whole(joined(line, "\n")))
+        sys.stdout.write(joined_rows(joined(line, "\n")))
 
 
 def _brief(rows: pa.RecordBatchReader, brief: Brief, screen: Screen) -> None:

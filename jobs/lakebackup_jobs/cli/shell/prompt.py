@@ -26,7 +26,7 @@ from lakebackup.sql_engine.duck import view_types
 from lakebackup.sql_engine.guard.allowed import SPARK
 from lakebackup.storage.private import state_folder
 from lakebackup_jobs.cli.output.errors import report
-from lakebackup_jobs.cli.shell.shell import COMMANDS, Left, Mode, Shell
+from lakebackup_jobs.cli.shell.shell import COMMANDS, Mode, Quit, Shell
 from lakebackup_jobs.cli.shell.statements import is_command, is_whole
 from lakebackup_jobs.connection import Connection
 
@@ -63,7 +63,7 @@ def interact(shell: Shell) -> None:
                 shell.run(prompt.prompt(handle_sigint=False))
             except KeyboardInterrupt:
                 typer.secho("Cancelled.", dim=True, err=True)
-            except (EOFError, Left):
+            except (EOFError, Quit):
                 return
             except LakebackupError as error:
                 report(error, as_json=False)

@@ -45,14 +45,14 @@ Ctrl-C stops the statement that runs. Tab completes names, functions and ids of 
 COMMANDS = tuple(line.split()[0].rstrip(",") for line in HELP.splitlines() if line.startswith("  ."))
 
 
-class Left(Exception):
+class Quit(Exception):
     """The user leaves the shell."""
 
 
 class Shell:
     """Runs statements one after another on a connection.
 
-    `said` is called with each answer after its rows were written.
+    `on_answer` is called with each answer after its rows were written.
     """
 
     def __init__(
@@ -62,10 +62,10 @@ class Shell:
         timeout: str,
         mode: Mode = "table",
         interactive: bool = False,
-        said: Callable[[Answer], object] = lambda _: None,
+        on_answer: Callable[[Answer], object] = lambda _: None,
     ) -> None:
         self.connection, self.mode = connection, mode
-        self._timeout, self._on_answer = timeout, said
+        self._timeout, self._on_answer = timeout, on_answer
         self.timing = self.pager = interactive
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="statement")
         self._output: TextIO | None = None
@@ -91,7 +91,7 @@ class Shell:
 
         The last statement needs no semicolon. The first error ends the run and is raised.
         """
-        with suppress(Left):
+        with suppress(Quit):
             self._run_lines(lines)
 
     def _run_lines(self, lines: Iterable[str]) -> None:
@@ -274,7 +274,7 @@ class Shell:
         typer.echo(HELP)
 
     def _quit(self) -> None:
-        raise Left
+        raise Quit
 
 
 def _words(command: str) -> list[str]:

@@ -35,7 +35,7 @@ from tenacity import (
 from lakebackup.errors import EnvironmentProblem, NotFound, Refused, UsageProblem
 from lakebackup.plan.partitions import RegionState, TopicState
 from lakebackup.rules.kafka_properties import require_usable
-from lakebackup_jobs.kafka.admin.committed import Ends, Place
+from lakebackup_jobs.kafka.admin.committed import Ends, Partition
 from lakebackup_jobs.kafka.admin.problems import Unanswered, fatal_event, problem
 from lakebackup_jobs.kafka.admin.tls import tls_problem
 from lakebackup_jobs.kafka.format.offsets_log import isolation_of
@@ -346,29 +346,29 @@ class Cluster:
         )
         return [int(offsets[partition].offset) for partition in partitions]
 
-    def ends(self, places: Collection[Place]) -> dict[Place, Ends]:
+    def ends(self, partitions: Collection[Partition]) -> dict[Partition, Ends]:
         """Both ends of each partition. `stable` is read first: all below it was written before `high`."""
-        topic_partitions = {partition: TopicPartition(*partition) for partition in places}
+        topic_partitions = {partition: TopicPartition(*partition) for partition in partitions}
         (stable,) = self._offsets(topic_partitions.values(), STABLE)
         (high,) = self._offsets(topic_partitions.values(), HIGH)
         return {
             partition: Ends(stable[tp].offset, high[tp].offset) for partition, tp in topic_partitions.items()
         }
 
-    def seen(self, wanted: Mapping[Place, int]) -> dict[Place, Ends]:
+    def read_end_offsets(self, end_offsets: Mapping[Partition, int]) -> dict[Partition, Ends]:
         """Wait at most MARKERS_S until readers of committed records see each partition up to its offset.
 
         Returns the ends at that time. A caller compares them to learn whether the wait succeeded.
         """
         retrying = Retrying(
             retry=retry_if_result(
-                lambda ends: any(ends[partition].stable < offset for partition, offset in wanted.items())
+                lambda ends: any(ends[partition].stable < offset for partition, offset in end_offsets.items())
             ),
             wait=wait_exponential(multiplier=0.001, max=0.1),
             stop=stop_after_delay(MARKERS_S),
             retry_error_callback=lambda state: state.outcome.result() if state.outcome else {},
         )
-        return retrying(self.ends, wanted.keys())
+        return retrying(self.ends, end_offsets.keys())
 
     def create_topic(self, name: str, partitions: int, replication: int, settings: Mapping[str, str]) -> None:
         """Create a topic, and return when brokers serve it. Raises the same errors as `check_topic`."""
@@ -459,16 +459,17 @@ class Cluster:
         self,
         name: str,
         *,
-        put: Mapping[str, str],
+        overrides: Mapping[str, str],
         drop: Collection[str] = (),
         validate_only: bool = False,
     ) -> None:
-        """Set the overrides in `put` and remove those in `drop`. Others stay as they are.
+        """Set the overrides in `overrides` and remove those in `drop`. Others stay as they are.
 
         Raises Refused when the cluster does not accept them. `validate_only` only checks that.
         """
         changes = [
-            ConfigEntry(k, v, incremental_operation=AlterConfigOpType.SET) for k, v in sorted(put.items())
+            ConfigEntry(k, v, incremental_operation=AlterConfigOpType.SET)
+            for k, v in sorted(overrides.items())
         ]
         changes += [ConfigEntry(k, "", incremental_operation=AlterConfigOpType.DELETE) for k in sorted(drop)]
         if not changes:

@@ -37,7 +37,7 @@ from lakebackup_jobs.kafka.admin.problems import (
 )
 
 T = TypeVar("T")
-Place = tuple[str, int]
+Partition = tuple[str, int]
 
 # How long to wait for an offset that a transaction has not released. The client retries silently while the
 # transaction is open, but markers take only milliseconds.
@@ -56,7 +56,7 @@ class Progress(NamedTuple):
 class Base(NamedTuple):
     """The start of a transaction: the progress before it, and an offset at or before its first record."""
 
-    before: Progress
+    progress_before: Progress
     offset: int
 
 
@@ -70,7 +70,7 @@ class CommitNote:
 
     def note(self) -> str:
         """The metadata of the offset commit."""
-        base = [*self.base.before, self.base.offset] if self.base else None
+        base = [*self.base.progress_before, self.base.offset] if self.base else None
         return json.dumps([self.progress.note, base, self.repairing], separators=(",", ":"))
 
     @staticmethod
@@ -106,28 +106,28 @@ class Target:
         self._stable.close()
         self._all.close()
 
-    def ends(self, place: Place) -> Ends:
+    def ends(self, partition: Partition) -> Ends:
         """The ends of a partition."""
-        return Ends(self._watermark(self._stable, place, 1), self._watermark(self._all, place, 1))
+        return Ends(self._watermark(self._stable, partition, 1), self._watermark(self._all, partition, 1))
 
-    def begin(self, place: Place) -> int:
+    def begin(self, partition: Partition) -> int:
         """The first offset of a partition."""
-        return self._watermark(self._all, place, 0)
+        return self._watermark(self._all, partition, 0)
 
-    def committed(self, place: Place) -> CommitNote | None:
+    def committed(self, partition: Partition) -> CommitNote | None:
         """The note of the last transaction whose marker is written; None when there is none."""
-        return self._committed(self._all, place, self._patience)
+        return self._committed(self._all, partition, self._patience)
 
-    def offsets_pending(self, place: Place) -> bool:
+    def offsets_pending(self, partition: Partition) -> bool:
         """Whether an offset commit of this group waits for its transaction's marker."""
         try:
-            self._committed(self._stable, place, min(_MARKER_S, self._patience))
+            self._committed(self._stable, partition, min(_MARKER_S, self._patience))
         except EnvironmentProblem:
-            self.committed(place)  # raises when the broker does not answer at all
+            self.committed(partition)  # raises when the broker does not answer at all
             return True
         return False
 
-    def wait(self, place: Place, *, high: int) -> None:
+    def wait(self, partition: Partition, *, high: int) -> None:
         """Wait until no offset commit is pending and readers of committed records see all below `high`.
 
         Raises EnvironmentProblem after `patience` seconds.
@@ -138,16 +138,16 @@ class Target:
             stop=stop_after_delay(self._patience),
         )
         try:
-            retrying(lambda: self.ends(place).stable >= high and not self.offsets_pending(place))
+            retrying(lambda: self.ends(partition).stable >= high and not self.offsets_pending(partition))
         except RetryError:
             raise EnvironmentProblem(
-                f"{place[0]}[{place[1]}]: Kafka accepted the records, but after {self._patience:g} s readers "
-                f"of committed records still do not see all below offset {high}.",
+                f"{partition[0]}[{partition[1]}]: Kafka accepted the records, but after {self._patience:g} s "
+                f"readers of committed records still do not see all below offset {high}.",
                 hint="Another application's transaction is open there, or the brokers lost the end of ours. "
                 "Run the same restore again: it resumes, and repairs what was lost.",
             ) from None
 
-    def _watermark(self, client: Consumer, partition: Place, index: int) -> int:
+    def _watermark(self, client: Consumer, partition: Partition, index: int) -> int:
         topic_partition = TopicPartition(*partition)
         return int(
             self._with_retries(
@@ -157,7 +157,7 @@ class Target:
             )[index]
         )
 
-    def _committed(self, client: Consumer, partition: Place, seconds: float) -> CommitNote | None:
+    def _committed(self, client: Consumer, partition: Partition, seconds: float) -> CommitNote | None:
         topic_partitions = [TopicPartition(*partition)]
 
         def read_offset(timeout_s: float) -> TopicPartition:
@@ -169,7 +169,7 @@ class Target:
         committed = self._with_retries(partition, seconds, read_offset)
         return None if committed.offset < 0 else CommitNote.parse(committed.offset, committed.metadata)
 
-    def _with_retries(self, topic_partition: Place, seconds: float, request: Callable[[float], T]) -> T:
+    def _with_retries(self, topic_partition: Partition, seconds: float, request: Callable[[float], T]) -> T:
         topic, partition = topic_partition
 
         def is_passing(error: BaseException) -> bool:

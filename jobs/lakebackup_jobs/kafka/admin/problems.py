@@ -90,14 +90,14 @@ def fatal_event(code: int) -> bool:
     return code in _AUTHENTICATION
 
 
-def problem(code: int, text: str, where: str) -> LakebackupError:
-    """The error to raise for a librdkafka code. `where` names topic, partition and offset."""
+def problem(code: int, text: str, location: str) -> LakebackupError:
+    """The error to raise for a librdkafka code. `location` names topic, partition and offset."""
     reason = f"{text.rstrip('.')} (code {code})"
     for codes, kind, meaning, hint in _MEANINGS:
         if code in codes:
-            return kind(f"{where}: {meaning}{reason}.", hint=hint)
+            return kind(f"{location}: {meaning}{reason}.", hint=hint)
     kind = Unanswered if code in PASSING | COORDINATOR else EnvironmentProblem
-    return kind(f"{where}: {reason}.")
+    return kind(f"{location}: {reason}.")
 
 
 def partition_missing(config: Mapping[str, str], topic: str, partition: int) -> bool:
@@ -124,17 +124,17 @@ def partition_missing(config: Mapping[str, str], topic: str, partition: int) -> 
 
 
 def stalled(
-    seconds: float, last: tuple[int, str] | None, where: str, delays: Collection[str] = ()
+    seconds: float, last: tuple[int, str] | None, location: str, delays: Collection[str] = ()
 ) -> LakebackupError:
     """The error to raise after `seconds` without a record, an end or a change.
 
     `last`: code and text of the client's last report. `delays`: texts on what is known to delay the reader.
     """
     if last and (last[0] in UNKNOWN_TOPIC or last[0] not in PASSING | {PARTITION_EOF}):
-        return problem(*last, where)
+        return problem(*last, location)
     details = f" The client's last word: {last[1]}." if last else ""
     details += "".join(f" Meanwhile, {text}." for text in delays)
     return Unanswered(
-        f"{where}: nothing came for {seconds:g} s.{details}",
+        f"{location}: nothing came for {seconds:g} s.{details}",
         hint="Is the broker up and can this machine reach the address it advertises?",
     )

@@ -76,7 +76,7 @@ class Roll:
         self.due = True
         self.youngest = LATEST if self._rolls > MOST_ROLLS else min(LATEST, ts + (self._span_ms or 0))
 
-    def take(self) -> bool:
+    def take_due(self) -> bool:
         """Return whether the next block begins a file. Call it once for each block: it resets `due`."""
         due, self.due = self.due, False
         return due
@@ -134,10 +134,10 @@ class Reader:
         self._last_error = None
         with self._consuming(topic, partition, start) as queue:
             try:
-                while state[n.WHY] != n.ENDED:
+                while state[n.WHY] != n.RANGE_END:
                     queue_length = rd.rd_kafka_queue_length(queue)
                     limit, wait_ms = (min(batch_size, queue_length), 0) if queue_length else (1, 100)
-                    state[n.TAKEN], state[n.WHY] = 0, n.USED_UP
+                    state[n.MESSAGE], state[n.WHY] = 0, n.USED_UP
                     count = rd.rd_kafka_consume_batch_queue(queue, wait_ms, messages.ctypes.data, limit)
                     if count <= 0:
                         count = 0
@@ -168,10 +168,10 @@ class Reader:
                         reason = int(state[n.WHY])
                         if reason == n.FAILED:
                             self._handle_error(
-                                int(messages[state[n.TAKEN]]), topic, partition, int(state[n.NEXT])
+                                int(messages[state[n.MESSAGE]]), topic, partition, int(state[n.NEXT])
                             )
-                            n.destroy(messages, state[n.TAKEN], state[n.TAKEN] + 1)
-                            state[n.TAKEN] += 1
+                            n.destroy(messages, state[n.MESSAGE], state[n.MESSAGE] + 1)
+                            state[n.MESSAGE] += 1
                         elif reason == n.BLOCK_SMALL:
                             block = np.empty(int(state[n.NEED]), np.uint8)
                         elif reason == n.BLOCK_FULL or (reason == n.TOO_YOUNG and state[n.POSITION]):
@@ -181,7 +181,7 @@ class Reader:
                                 batch_bytes + int(state[n.POSITION]),
                             )
                             key_hashes = hashes[: stats.entries - stats.null_keys]
-                            yield Block(block[: state[n.POSITION]], stats, roll.take(), key_hashes)
+                            yield Block(block[: state[n.POSITION]], stats, roll.take_due(), key_hashes)
                             block, counts = np.empty(BLOCK_BYTES, np.uint8), Tally()
                             hashes = np.empty(len(hashes), np.int64)
                             state[n.POSITION] = 0
@@ -204,9 +204,9 @@ class Reader:
                 last_stats = counts.stats()
                 if last_stats is not None:
                     key_hashes = hashes[: last_stats.entries - last_stats.null_keys]
-                    yield Block(block[: state[n.POSITION]], last_stats, roll.take(), key_hashes)
+                    yield Block(block[: state[n.POSITION]], last_stats, roll.take_due(), key_hashes)
             finally:
-                n.destroy(messages, state[n.TAKEN], count)
+                n.destroy(messages, state[n.MESSAGE], count)
 
     @contextmanager
     def _consuming(self, topic: str, partition: int, start: int) -> Iterator[int]:

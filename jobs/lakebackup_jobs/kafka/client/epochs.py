@@ -49,7 +49,7 @@ _TAIL = 1 << 17
 _HEADER = 1 << 16
 
 
-class Place(NamedTuple):
+class LogEnd(NamedTuple):
     """The last data file of a backup in a partition. `end` is the offset after its last record."""
 
     storage: Storage
@@ -67,11 +67,11 @@ class Logs:
     def __init__(
         self,
         config: Mapping[str, str],
-        files: Callable[[Collection[BackupEnd]], Mapping[BackupEnd, Place]],
+        files: Callable[[Collection[BackupEnd]], Mapping[BackupEnd, LogEnd]],
     ) -> None:
         self._config, self._files = config, files
 
-    def ends(self, asked: Collection[BackupEnd]) -> Mapping[BackupEnd, EpochEnd]:
+    def ends(self, backup_ends: Collection[BackupEnd]) -> Mapping[BackupEnd, EpochEnd]:
         """Return where the records of each backup end's leader epoch end.
 
         Ends that the log does not know are left out. Raises EnvironmentProblem when a leader does not answer.
@@ -85,17 +85,17 @@ class Logs:
                 epoch_ends[backup_end] = EpochEnd(leader_epoch=int(end[2]), position=int(end[1]))
 
         self._first_messages(
-            {backup_end: (BEYOND, backup_end.leader_epoch or 0) for backup_end in asked}, store_end
+            {backup_end: (BEYOND, backup_end.leader_epoch or 0) for backup_end in backup_ends}, store_end
         )
         return epoch_ends
 
-    def compared(self, asked: Collection[BackupEnd]) -> Mapping[BackupEnd, bool | None]:
+    def compared(self, backup_ends: Collection[BackupEnd]) -> Mapping[BackupEnd, bool | None]:
         """Return whether the last record of each backup end's data file is the log's record at its offset.
 
         None: the log lacks the record, which was compacted or deleted since. Backup ends without a readable
         file are left out. Raises EnvironmentProblem when a leader does not answer.
         """
-        files = self._files(asked)
+        files = self._files(backup_ends)
         matches: dict[BackupEnd, bool | None] = dict.fromkeys(files)
         with ThreadPoolExecutor(_READERS) as readers:
             comparisons: dict[BackupEnd, Future[bool | None]] = {}
@@ -197,7 +197,7 @@ def _consume_first(
             )
 
 
-def _ends_with(file: Place, message: Any) -> bool | None:
+def _ends_with(file: LogEnd, message: Any) -> bool | None:
     """Return whether a message is in the last block of a data file; None if the file cannot be read.
 
     Encodes the message as in the file, without its headers, and searches the block's bytes for it. So no
@@ -225,6 +225,8 @@ def _ends_with(file: Place, message: Any) -> bool | None:
             reader.fmt, message.topic(), message.partition(), message.offset(), ts if kind else -1, kind,
             message.key(), message.value(),
         )  # fmt: skip
-        return any(record in decompress(reader.codec, block).tobytes() for _, _, block in reader.stored())
+        return any(
+            record in decompress(reader.codec, block).tobytes() for _, _, block in reader.compressed_blocks()
+        )
     except LakebackupError:
         return None  # `verify` reports damaged files; they prove nothing about the source's history

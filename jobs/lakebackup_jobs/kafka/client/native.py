@@ -40,11 +40,11 @@ _PAYLOAD, _LENGTH, _KEY, _KEY_LENGTH, _OFFSET = (
     getattr(librdkafka.Message, name).offset for name in ("payload", "len", "key", "key_len", "offset")
 )
 #: Why `encode` stopped.
-USED_UP, BLOCK_FULL, BLOCK_SMALL, ENDED, FAILED, TOO_YOUNG, NOT_TEXT = range(7)
+USED_UP, BLOCK_FULL, BLOCK_SMALL, RANGE_END, FAILED, TOO_YOUNG, NOT_TEXT = range(7)
 #: Slots of `encode`'s state: bytes in the block; next offset; end of the range; why it stopped; bytes needed,
 #: or the timestamp that is too young, or the offset of a record with a header whose name is not text; first
 #: unread message; the youngest timestamp that the file may contain.
-POSITION, NEXT, STOP, WHY, NEED, TAKEN, YOUNGEST, STATE = range(8)
+POSITION, NEXT, STOP, WHY, NEED, MESSAGE, YOUNGEST, STATE = range(8)
 #: At least the bytes that a record needs beside its topic, key, value and headers.
 _ROOM = 128
 _HEADER_ROOM = 24
@@ -124,7 +124,7 @@ def encode(  # noqa: C901 (one pass over each message)
     position = state[POSITION]
     results = scratch.ctypes.data
     reason = USED_UP
-    i = state[TAKEN]
+    i = state[MESSAGE]
     while i < count:
         message = messages[i]
         offset = load64(message + _OFFSET)
@@ -134,13 +134,13 @@ def encode(  # noqa: C901 (one pass over each message)
                 reason = FAILED
                 break
             if offset >= state[STOP]:
-                reason = ENDED
+                reason = RANGE_END
                 break
             _destroy(message)
             i += 1
             continue
         if offset >= state[STOP]:
-            reason = ENDED
+            reason = RANGE_END
             break
         if offset < state[NEXT]:
             _destroy(message)
@@ -207,7 +207,7 @@ def encode(  # noqa: C901 (one pass over each message)
         _destroy(message)
         i += 1
     state[POSITION] = position
-    state[TAKEN] = i
+    state[MESSAGE] = i
     state[WHY] = reason
 
 
@@ -233,11 +233,11 @@ def send(
     rows: Longs,
     headers: Longs,
     arguments: Longs,
-    place: Longs,
+    cursor: Longs,
 ) -> int:
-    """Queue the records `rows[place[0]:]`; `place[1]` is the number of headers of the records before them.
+    """Queue the records `rows[place[0]:]`; `cursor[1]` is the number of headers of the records before them.
 
-    Returns 0 when all are queued. Otherwise returns the error's address, and `place` is where to continue.
+    Returns 0 when all are queued. Otherwise returns the error's address, and `cursor` is where to continue.
     """
     base = block.ctypes.data
     a = arguments
@@ -247,7 +247,7 @@ def send(
     a[3 * _WIDE] = _V_KEY
     a[4 * _WIDE], a[4 * _WIDE + 1] = _V_FLAGS, _COPY
     a[5 * _WIDE] = _V_TIMESTAMP
-    for i in range(place[0], rows.shape[0]):
+    for i in range(cursor[0], rows.shape[0]):
         row = rows[i]
         a[2 * _WIDE + 1] = base + row[VALUE] if row[VALUE_LENGTH] >= 0 else 0
         a[2 * _WIDE + 2] = max(row[VALUE_LENGTH], 0)
@@ -262,7 +262,7 @@ def send(
         record_headers = 0
         if header_count > 0:
             record_headers = _headers_new(header_count)
-            for j in range(place[1], place[1] + header_count):
+            for j in range(cursor[1], cursor[1] + header_count):
                 length = headers[j, 3]
                 _header_add(
                     record_headers,
@@ -279,6 +279,6 @@ def send(
             if record_headers != 0:
                 _headers_destroy(record_headers)
             return int(error)
-        place[0] = i + 1
-        place[1] += header_count
+        cursor[0] = i + 1
+        cursor[1] += header_count
     return 0

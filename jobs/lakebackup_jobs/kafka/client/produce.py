@@ -25,7 +25,7 @@ import numpy as np
 from tenacity import RetryCallState, Retrying, retry_if_exception_type
 
 from lakebackup.errors import EnvironmentProblem, LakebackupError, Refused
-from lakebackup_jobs.kafka.admin.committed import Base, CommitNote, Ends, Place, Progress, Target
+from lakebackup_jobs.kafka.admin.committed import Base, CommitNote, Ends, Partition, Progress, Target
 from lakebackup_jobs.kafka.admin.problems import (
     CONSEQUENCES,
     PASSING,
@@ -134,7 +134,7 @@ class Engine:
         if self._failure:
             raise problem(*self._failure, self._label)
 
-    def commit(self, group: str, progress: Mapping[Place, Progress]) -> None:
+    def commit(self, group: str, progress: Mapping[Partition, Progress]) -> None:
         self.flush()  # before the commit, whose time is limited
         rd = self._library
         notes = [ctypes.create_string_buffer(entry.note.encode()) for entry in progress.values()]
@@ -243,10 +243,10 @@ class RestoreProducer:
 
     Creating it fences every earlier producer with the same `transactional_id`, and ends their open
     transactions. `group`: the group whose committed offsets are the progress. `config`: librdkafka
-    properties. `sent`: the partitions that received records since the last transaction began. `patience`:
-    seconds without progress before EnvironmentProblem. `zero_as_one`: librdkafka replaces timestamp 0 (the
-    start of 1970) by the present time; without this flag such records are refused, with it they get timestamp
-    1 ms. `wait` is called repeatedly while this waits for the brokers; it may raise.
+    properties. `transaction_targets`: the partitions that received records since the last transaction began.
+    `patience`: seconds without progress before EnvironmentProblem. `zero_as_one`: librdkafka replaces
+    timestamp 0 (the start of 1970) by the present time; without this flag such records are refused, with it
+    they get timestamp 1 ms. `wait` is called repeatedly while this waits for the brokers; it may raise.
     """
 
     def __init__(
@@ -262,9 +262,9 @@ class RestoreProducer:
         self._config, self._group, self._patience = config, group, patience
         self._zero_as_one = zero_as_one
         self._open = False
-        self._bases: dict[Place, Base] = {}
-        self._existing_shapes: dict[Place, Longs] = {}
-        self.sent: set[Place] = set()
+        self._bases: dict[Partition, Base] = {}
+        self._existing_shapes: dict[Partition, Longs] = {}
+        self.transaction_targets: set[Partition] = set()
         try:
             self._engine = Engine(config, transactional_id, patience, wait)
         except TransactionTooLong:
@@ -294,7 +294,7 @@ class RestoreProducer:
         """Begin a transaction."""
         self._engine.begin()
         self._open = True
-        self.sent = set()
+        self.transaction_targets = set()
 
     def produce_block(self, topic: str, partition: int, columns: Columns) -> int:
         """Produce the block's records in order; returns their number.
@@ -316,10 +316,10 @@ class RestoreProducer:
         missing = replace(columns, rows=rows[self._count_existing(target, rows) :])
         if len(missing.rows):
             self._engine.send(topic, partition, missing)
-        self.sent.add(target)
+        self.transaction_targets.add(target)
         return len(rows)
 
-    def commit(self, progress: Mapping[Place, Progress]) -> None:
+    def commit(self, progress: Mapping[Partition, Progress]) -> None:
         """Commit the records together with `progress`. Returns when readers of committed records see them."""
         try:
             self._commit_offsets(
@@ -340,30 +340,30 @@ class RestoreProducer:
         self._open = False
         self._engine.abort()
 
-    def ends(self, place: Place) -> Ends:
+    def ends(self, target: Partition) -> Ends:
         """Return where readers of committed records stop in a target partition, and where it ends."""
-        return self._target.ends(place)
+        return self._target.ends(target)
 
-    def base(self, place: Place) -> int:
+    def base(self, target: Partition) -> int:
         """Return an offset of a target partition, once resumed, that no record sent later lies before."""
-        return self._bases[place].offset
+        return self._bases[target].offset
 
-    def holds(self, place: Place) -> bool:
+    def holds(self, target: Partition) -> bool:
         """Return whether readers of committed records find any before the base of a partition."""
-        low, end = self._target.begin(place), min(self.base(place), self._target.ends(place).stable)
+        low, end = self._target.begin(target), min(self.base(target), self._target.ends(target).stable)
         if low >= end:
             return False
-        with closing(reader(self._config).blocks(*place, low, end, patience=self._patience)) as blocks:
+        with closing(reader(self._config).blocks(*target, low, end, patience=self._patience)) as blocks:
             return next(blocks, None) is not None
 
-    def begins(self, place: Place) -> int:
+    def begins(self, target: Partition) -> int:
         """Return an offset of a target partition, once resumed, that no record produced next lies before.
 
         That includes the records that are in the partition already and are not sent again.
         """
-        if len(self._existing_shapes.get(place, ())):
-            return self._bases[place].offset
-        return self._target.ends(place).high
+        if len(self._existing_shapes.get(target, ())):
+            return self._bases[target].offset
+        return self._target.ends(target).high
 
     def committed(self, topic: str, partition: int) -> Progress | None:
         """Return the progress that was committed last for this target partition; None when there was none.
@@ -393,7 +393,7 @@ class RestoreProducer:
         base = (last and last.base) or Base(last.progress if last else Progress(0, ""), ends.high)
         # The base is committed first: after the abort the last progress may be too far.
         self._engine.begin()
-        self._commit_offsets({target: CommitNote(base.before, base, repairing=True)})
+        self._commit_offsets({target: CommitNote(base.progress_before, base, repairing=True)})
         self._target.wait(target, high=0)
         if ends.stable < ends.high:
             self._abort_open(target)
@@ -402,15 +402,15 @@ class RestoreProducer:
             self._target.wait(target, high=high)
             self._existing_shapes[target] = self._read_shapes(target, base.offset, high)
         self._bases[target] = base
-        return base.before if last else None
+        return base.progress_before if last else None
 
-    def _commit_offsets(self, notes: Mapping[Place, CommitNote]) -> None:
+    def _commit_offsets(self, notes: Mapping[Partition, CommitNote]) -> None:
         self._engine.commit(
             self._group,
             {target: Progress(entry.progress.position, entry.note()) for target, entry in notes.items()},
         )
 
-    def _abort_open(self, target: Place) -> None:
+    def _abort_open(self, target: Partition) -> None:
         """Abort open transactions in a partition: a marker ends all that its producer id began there."""
         record = encode_record(*target, 0, int(time.time() * 1000), 0, b"", b"", [])
         self._engine.begin()
@@ -418,7 +418,7 @@ class RestoreProducer:
         self._engine.flush()  # only partitions whose broker has a record get the marker
         self._engine.abort()
 
-    def _read_shapes(self, target: Place, start: int, end: int) -> Longs:
+    def _read_shapes(self, target: Partition, start: int, end: int) -> Longs:
         """Return timestamp and lengths of key and value of the committed records in [start, end)."""
         shapes = [
             block.columns().rows[:, SHAPE]
@@ -426,7 +426,7 @@ class RestoreProducer:
         ]
         return np.concatenate(shapes) if shapes else np.empty((0, len(SHAPE)), np.int64)
 
-    def _count_existing(self, target: Place, rows: Longs) -> int:
+    def _count_existing(self, target: Partition, rows: Longs) -> int:
         """Return how many of the records to send are in the partition already.
 
         Raises Refused when other records are there instead.

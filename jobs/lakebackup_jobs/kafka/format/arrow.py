@@ -52,18 +52,21 @@ def _gather(block: Bytes, positions: Longs, ends: Longs, target: Bytes) -> None:
         start = end
 
 
-def binary(block: Bytes, at: Longs, lengths: Longs) -> Any:
-    """Return a pa.binary() array of the pieces of `block` at the positions `at`; a length of -1 is null.
+def binary(block: Bytes, positions: Longs, lengths: Longs) -> Any:
+    """Return a pa.binary() array of the pieces of `block` at the positions `positions`; a length of -1 is
+    null.
 
     A block is below 2 GiB, so 32-bit offsets are enough.
     """
     ends = np.cumsum(np.maximum(lengths, 0))
     data: Bytes = np.empty(int(ends[-1]) if len(ends) else 0, np.uint8)
-    _gather(block, np.ascontiguousarray(at), ends, data)
-    offsets = np.zeros(len(at) + 1, np.int32)
+    _gather(block, np.ascontiguousarray(positions), ends, data)
+    offsets = np.zeros(len(positions) + 1, np.int32)
     offsets[1:] = ends
     valid = pa.array(lengths >= 0).buffers()[1] if (lengths < 0).any() else None
-    return pa.Array.from_buffers(pa.binary(), len(at), [valid, pa.py_buffer(offsets), pa.py_buffer(data)])
+    return pa.Array.from_buffers(
+        pa.binary(), len(positions), [valid, pa.py_buffer(offsets), pa.py_buffer(data)]
+    )
 
 
 def keys(columns: Columns) -> Any:
@@ -124,9 +127,9 @@ def to_arrow(columns: Columns) -> pa.RecordBatch:
     )
 
 
-def records_of(block: Block, where: str) -> pa.RecordBatch:
-    """Return the block's records in order: offset, timestamp (ms), key, value. `where` is for errors."""
-    rows = block.columns(where).rows
+def records_of(block: Block, location: str) -> pa.RecordBatch:
+    """Return the block's records in order: offset, timestamp (ms), key, value. `location` is for errors."""
+    rows = block.columns(location).rows
     return pa.RecordBatch.from_pydict(
         {
             "offset": np.ascontiguousarray(rows[:, OFFSET]),

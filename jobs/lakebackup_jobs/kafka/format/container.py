@@ -38,7 +38,7 @@ _LEVELS: Final = {"deflate": (6, 0, 9), "zstandard": (1, -5, 22)}
 #: Kafka's largest message is below 10**9 bytes; no block this project writes or reads is larger than this.
 MAX_BLOCK: Final = (1 << 30) + (1 << 26)
 # An alias, since inside FileWriter `bytes` is a property.
-Stored = bytes
+CompressedBytes = bytes
 
 
 def compressor(codec: str, level: int | None = None) -> Callable[[Bytes], bytes]:
@@ -69,28 +69,28 @@ def _snappy(raw: Bytes) -> bytes:
     return bytes(cramjam.snappy.compress_raw(raw.data)) + zlib.crc32(raw.data).to_bytes(4, "big")
 
 
-def decompress(codec: str, stored: bytes, limit: int = MAX_BLOCK) -> Bytes:
+def decompress(codec: str, content: bytes, limit: int = MAX_BLOCK) -> Bytes:
     """Decompress a block, to at most `limit` bytes. Raises Damaged when it is damaged or larger than that."""
     try:
         if codec == "null":
-            raw: bytes = stored
+            raw: bytes = content
         elif codec == "deflate":
             inflater = zlib.decompressobj(-15)
-            raw = inflater.decompress(stored, limit)
+            raw = inflater.decompress(content, limit)
             # Some writers (fastavro) append part of zlib's checksum.
             checksum = zlib.adler32(raw).to_bytes(4, "big")
             _check_end(
                 inflater.eof, b"" if checksum.startswith(inflater.unused_data) else inflater.unused_data
             )
         elif codec == "snappy":
-            if len(stored) < 5 or cramjam.snappy.decompress_raw_len(stored[:-4]) > limit:
+            if len(content) < 5 or cramjam.snappy.decompress_raw_len(content[:-4]) > limit:
                 raise ValueError("its declared size cannot be")
-            raw = bytes(cramjam.snappy.decompress_raw(stored[:-4]))
-            if zlib.crc32(raw) != int.from_bytes(stored[-4:], "big"):
+            raw = bytes(cramjam.snappy.decompress_raw(content[:-4]))
+            if zlib.crc32(raw) != int.from_bytes(content[-4:], "big"):
                 raise ValueError("its CRC-32 is another")
         elif codec == "zstandard":
             expander = zstd.ZstdDecompressor()
-            raw = expander.decompress(stored, limit)
+            raw = expander.decompress(content, limit)
             _check_end(expander.eof, expander.unused_data)
         else:
             raise Damaged(f"there is no codec {codec!r}.")
@@ -172,11 +172,11 @@ class Frame:
         pairs = b"".join(_sized(name.encode()) + _sized(value.encode()) for name, value in entries.items())
         self._header = MAGIC + _long(len(entries)) + pairs + b"\0" + self._sync
 
-    def write(self, entries: int, stored: bytes) -> None:
+    def write(self, entries: int, content: bytes) -> None:
         """Write a block of `entries` records, compressed with the file's codec."""
-        head = _long(entries) + _long(len(stored))
+        head = _long(entries) + _long(len(content))
         self._append(head if self.bytes else self._header + head)
-        self._append(stored)
+        self._append(content)
         self._append(self._sync)
 
     @property
@@ -217,10 +217,10 @@ class FileWriter:
         """Compress a block and write it."""
         self.write_compressed(block, self._compress(block.data))
 
-    def write_compressed(self, block: Block, stored: Stored) -> None:
+    def write_compressed(self, block: Block, content: CompressedBytes) -> None:
         """Write a block that was compressed elsewhere with this file's codec."""
         stats = block.stats
-        self._frame.write(stats.entries, stored)
+        self._frame.write(stats.entries, content)
         self._stats = stats if self._stats is None else self._stats + stats
         self._raw += block.data.shape[0]
         if block.hashes is None:
@@ -269,10 +269,10 @@ class FileReader:
             raise Damaged(f"{name}: its codec {self.codec[:40]!r} is not one of {', '.join(CODECS)}.")
 
     def __iter__(self) -> Iterator[Columns]:
-        for location, count, content in self.stored():
+        for location, count, content in self.compressed_blocks():
             yield self.decode(location, count, content)
 
-    def stored(self) -> Iterator[tuple[str, int, bytes]]:
+    def compressed_blocks(self) -> Iterator[tuple[str, int, bytes]]:
         """Yield each block as stored: what errors call it, its number of records, its compressed bytes."""
         record_count = 0
         while first_byte := self._stream.read(1):
@@ -289,13 +289,13 @@ class FileReader:
         if self._entries not in (None, record_count):
             raise Damaged(f"{self.name} holds {record_count} records, its manifest says {self._entries}.")
 
-    def decode(self, where: str, count: int, stored: bytes) -> Columns:
-        """Return the records of a block that `stored` yielded."""
+    def decode(self, location: str, count: int, content: bytes) -> Columns:
+        """Return the records of a block that `compressed_blocks` yielded."""
         try:
-            data = decompress(self.codec, stored)
+            data = decompress(self.codec, content)
         except Damaged as problem:
-            raise Damaged(f"{where}: {problem.message}") from None
-        return decode_block(data, count, self.fmt, where)
+            raise Damaged(f"{location}: {problem.message}") from None
+        return decode_block(data, count, self.fmt, location)
 
     def _exactly(self, size: int, limit: int = _PIECE) -> bytes:
         """Read exactly `size` bytes, in pieces: a wrong size allocates no memory ahead of the bytes."""

@@ -24,7 +24,7 @@ from lakebackup.errors import LakebackupError
 from lakebackup.rules import layout
 from lakebackup.storage import ObjectWriter, Storage
 from lakebackup_jobs.kafka.format.records import KEY, KEY_LENGTH, Columns
-from lakebackup_jobs.kafka.key_sums import BLOCK_WORDS, SEALED_BYTES, intact, seal, whole, words_of
+from lakebackup_jobs.kafka.key_sums import BLOCK_WORDS, SEALED_BYTES, intact, is_undamaged, seal, words_of
 from lakebackup_jobs.kafka.memory import Bytes, Longs, compiled, load8, load32, load64
 
 Words = npt.NDArray[np.uint32]
@@ -190,7 +190,7 @@ class KeyFilter:
         """
         words: Words = np.zeros((1, BLOCK_WORDS), np.uint32)
         for sealed, sha256 in filters:
-            if not sealed or not whole(sealed, sha256):
+            if not sealed or not is_undamaged(sealed, sha256):
                 return None
             blocks = words_of(sealed)
             # Repeating a block is the inverse of folding: a larger filter has several blocks for its keys.

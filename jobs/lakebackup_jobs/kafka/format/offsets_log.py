@@ -20,13 +20,13 @@ GROUP_KEY = 2
 NEWEST_VALUE = _FLEXIBLE = 4
 
 
-def isolation_of(topic: str, asked: str) -> str:
+def isolation_of(topic: str, isolation: str) -> str:
     """Return the isolation with which a topic is read.
 
     It is read_committed for the offsets topic: a group never had the offsets of an aborted transaction. For
-    all other topics it is `asked`.
+    all other topics it is `isolation`.
     """
-    return "read_committed" if topic == OFFSETS_TOPIC else asked
+    return "read_committed" if topic == OFFSETS_TOPIC else isolation
 
 
 class _Malformed(Exception):

@@ -17,11 +17,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebackup.errors import EnvironmentProblem
-from lakebackup.plan.records import Span, Wanted
+from lakebackup.plan.records import RecordFilter, Span
 from lakebackup.rules.schema_ids import Part
 from lakebackup.rules.times import LAST_MS
 from lakebackup.sql_engine.guard.records import COLUMNS
-from lakebackup.sql_engine.worker import settle
+from lakebackup.sql_engine.worker import trim_worker
 from lakebackup.store.roots import Roots
 from lakebackup_jobs.kafka.format import arrow, key_filter
 from lakebackup_jobs.kafka.format.container import FileReader
@@ -76,7 +76,7 @@ def schema_of(columns: Iterable[str], zone: str | None = None) -> pa.Schema:
 
 @dataclass(frozen=True, slots=True)
 class ReadRecords:
-    """Reads the records that match `wanted`, with `columns`: a function for `mapInArrow` over record_files.
+    """Reads the records that match `criteria`, with `columns`: a function for `mapInArrow` over record_files.
 
     `to_ts`: later records (ms) are left out. `exact`: key and value are texts of all their bytes, also of
     those that are not UTF-8, which Spark does not change. `counters`: returns, for a task's name, the
@@ -85,7 +85,7 @@ class ReadRecords:
     """
 
     columns: tuple[str, ...]
-    wanted: Wanted
+    criteria: RecordFilter
     to_ts: int | None
     roots: Roots
     decoder: Decoder | None = None
@@ -105,13 +105,13 @@ class ReadRecords:
                     yield from self.read(file, reader)
                 if count:
                     count(1, file.bytes)
-        settle()
+        trim_worker()
 
     def may_hold(self, file: RecordFile) -> bool:
         """Return whether a file can contain a matching record, by its bounds of keys and its key filter."""
-        if self.wanted.keys is None:
+        if self.criteria.keys is None:
             return True
-        keys = [key for key in self.wanted.keys if _is_in_key_range(file, key.hex())]
+        keys = [key for key in self.criteria.keys if _is_in_key_range(file, key.hex())]
         return bool(keys) and key_filter.may_hold(self.roots.open(file.destination), file, keys)
 
     def open(self, file: RecordFile) -> FileReader | None:
@@ -131,7 +131,7 @@ class ReadRecords:
 
     def _matching_rows(self, file: RecordFile, block: Columns) -> Longs:
         """Return the rows of a block's matching records."""
-        criteria, rows = self.wanted, block.rows
+        criteria, rows = self.criteria, block.rows
         mask = rows[:, OFFSET] < file.to_position
         if self.to_ts is not None:
             mask &= rows[:, TIMESTAMP] <= self.to_ts

@@ -41,46 +41,46 @@ Filter = bytes
 
 
 @compiled
-def put_long(block: Bytes, at: int, value: int) -> int:
-    """Write a zigzag varint at position `at`; returns the position after it."""
+def put_long(block: Bytes, position: int, value: int) -> int:
+    """Write a zigzag varint at position `position`; returns the position after it."""
     zigzag = (value << 1) ^ (value >> 63)
     while zigzag & ~0x7F:
-        block[at] = (zigzag & 0x7F) | 0x80
-        at += 1
+        block[position] = (zigzag & 0x7F) | 0x80
+        position += 1
         zigzag = (zigzag >> 7) & 0x01FFFFFFFFFFFFFF
-    block[at] = zigzag
-    return at + 1
+    block[position] = zigzag
+    return position + 1
 
 
 @compiled
-def put_bytes(block: Bytes, base: int, at: int, source: int, length: int) -> int:
+def put_bytes(block: Bytes, base: int, position: int, source: int, length: int) -> int:
     """Write a length, and as many bytes from the address `source`; returns the position after them.
 
     `base`: the block's address.
     """
-    at = put_long(block, at, length)
-    copy_bytes(base + at, source, length)
-    return at + length
+    position = put_long(block, position, length)
+    copy_bytes(base + position, source, length)
+    return position + length
 
 
 @compiled
-def put_nullable(block: Bytes, base: int, at: int, source: int, length: int) -> int:
+def put_nullable(block: Bytes, base: int, position: int, source: int, length: int) -> int:
     """Like put_bytes, for Avro's union ["null", "bytes"]; the address 0 is null."""
     if source == 0:
-        block[at] = 0
-        return at + 1
-    block[at] = 2
-    return put_bytes(block, base, at + 1, source, length)
+        block[position] = 0
+        return position + 1
+    block[position] = 2
+    return put_bytes(block, base, position + 1, source, length)
 
 
 # --- counting
 
 
 @compiled
-def compare(kept: Bytes, length: int, key: int, key_length: int) -> int:
-    """Compare the key in `kept` with the one at the address `key` by bytes: negative, 0 or positive."""
+def compare(prefix: Bytes, length: int, key: int, key_length: int) -> int:
+    """Compare the key in `prefix` with the one at the address `key` by bytes: negative, 0 or positive."""
     for i in range(min(length, key_length)):
-        difference = np.int64(kept[i]) - (load8(key + i) & 0xFF)
+        difference = np.int64(prefix[i]) - (load8(key + i) & 0xFF)
         if difference != 0:
             return int(difference)
     return length - key_length
@@ -219,100 +219,100 @@ class Tally:
 
 
 @compiled
-def take_long(block: Bytes, at: int, end: int) -> tuple[int, int]:
+def take_long(block: Bytes, position: int, end: int) -> tuple[int, int]:
     """Read a zigzag varint; returns it and the position after it, or -1 if it is cut off or too long."""
     # In this form it is inlined into its callers. One-byte numbers come first, since they are frequent.
-    if at >= end:
+    if position >= end:
         return 0, -1
-    byte = int(block[at])
-    at += 1
+    byte = int(block[position])
+    position += 1
     if byte < 0x80:
-        return (byte >> 1) ^ -(byte & 1), at
+        return (byte >> 1) ^ -(byte & 1), position
     result = byte & 0x7F
     shift = 7
     while byte >= 0x80:
-        if at >= end:
+        if position >= end:
             return 0, -1
-        byte = int(block[at])
-        at += 1
+        byte = int(block[position])
+        position += 1
         if shift == 63 and byte > 1:
             return 0, -1
         result |= (byte & 0x7F) << shift
         shift += 7
-    return ((result >> 1) & 0x7FFFFFFFFFFFFFFF) ^ -(result & 1), at
+    return ((result >> 1) & 0x7FFFFFFFFFFFFFFF) ^ -(result & 1), position
 
 
 @compiled
-def take_bytes(block: Bytes, at: int, end: int) -> tuple[int, int]:
-    """Return length and position of the bytes or string at `at`; position -1 if they exceed the end."""
-    length, at = take_long(block, at, end)
-    if at < 0 or length < 0 or length > end - at:
+def take_bytes(block: Bytes, position: int, end: int) -> tuple[int, int]:
+    """Return length and position of the bytes or string at `position`; position -1 if they exceed the end."""
+    length, position = take_long(block, position, end)
+    if position < 0 or length < 0 or length > end - position:
         return 0, -1
-    return length, at
+    return length, position
 
 
 @compiled
-def take_optional(block: Bytes, at: int, end: int, null: int) -> tuple[int, int, int]:
+def take_optional(block: Bytes, position: int, end: int, null: int) -> tuple[int, int, int]:
     """Read a union of bytes and null, whose branch has the number `null`.
 
     Returns the length (-1: null), the position and the position after; the latter two are -1 if it is wrong.
     """
-    branch, at = take_long(block, at, end)
-    if at < 0 or branch < 0 or branch > 1:
+    branch, position = take_long(block, position, end)
+    if position < 0 or branch < 0 or branch > 1:
         return 0, -1, -1
     if branch == null:
-        return -1, at, at
-    length, at = take_bytes(block, at, end)
-    if at < 0:
+        return -1, position, position
+    length, position = take_bytes(block, position, end)
+    if position < 0:
         return 0, -1, -1
-    return length, at, at + length
+    return length, position, position + length
 
 
 @compiled
 def take_headers(  # noqa: C901 (calls between compiled functions cost)
-    block: Bytes, at: int, end: int, v1: bool, found: Longs, row: int
+    block: Bytes, position: int, end: int, v1: bool, headers: Longs, row: int
 ) -> tuple[int, int]:
     """Read one record's headers; returns their number and the position after them, -1 if they are wrong.
 
-    Fills `found[row:]` (key position, key length, value position, value length) unless it has no rows.
+    Fills `headers[row:]` (key position, key length, value position, value length) unless it has no rows.
     """
     total = 0
     if v1:
-        branch, at = take_long(block, at, end)
-        if at < 0 or branch < 0 or branch > 1:
+        branch, position = take_long(block, position, end)
+        if position < 0 or branch < 0 or branch > 1:
             return 0, -1
         if branch == 1:
-            return 0, at
+            return 0, position
     while True:
-        items, at = take_long(block, at, end)
-        if at < 0:
+        items, position = take_long(block, position, end)
+        if position < 0:
             return 0, -1
         if items == 0:
-            return total, at
+            return total, position
         if items < 0:
             items = -items
-            size, at = take_long(block, at, end)
-            if at < 0 or size < 0:
+            size, position = take_long(block, position, end)
+            if position < 0 or size < 0:
                 return 0, -1
-        if items < 0 or items > end - at:
+        if items < 0 or items > end - position:
             return 0, -1
         for _ in range(items):
-            key_length, key = take_bytes(block, at, end)
+            key_length, key = take_bytes(block, position, end)
             if key < 0:
                 return 0, -1
-            at = key + key_length
+            position = key + key_length
             if v1:
-                value_length, value = take_bytes(block, at, end)
-                at = value + value_length
+                value_length, value = take_bytes(block, position, end)
+                position = value + value_length
             else:
-                value_length, value, at = take_optional(block, at, end, 0)
+                value_length, value, position = take_optional(block, position, end, 0)
             if value < 0:
                 return 0, -1
-            if found.shape[0] > 0:
-                found[row + total, 0] = key
-                found[row + total, 1] = key_length
-                found[row + total, 2] = value
-                found[row + total, 3] = value_length
+            if headers.shape[0] > 0:
+                headers[row + total, 0] = key
+                headers[row + total, 1] = key_length
+                headers[row + total, 2] = value
+                headers[row + total, 3] = value_length
             total += 1
 
 
@@ -367,22 +367,22 @@ def decode(block: Bytes, v1: bool, rows: Longs, nothing: Longs) -> int:
 
 
 @compiled
-def find_headers(block: Bytes, v1: bool, rows: Longs, found: Longs) -> None:
-    """Fill `found` with the headers of every record in order, as `take_headers` does."""
+def find_headers(block: Bytes, v1: bool, rows: Longs, headers: Longs) -> None:
+    """Fill `headers` with the headers of every record in order, as `take_headers` does."""
     total = 0
     for i in range(rows.shape[0]):
-        count, _ = take_headers(block, rows[i, HEADERS], block.shape[0], v1, found, total)
+        count, _ = take_headers(block, rows[i, HEADERS], block.shape[0], v1, headers, total)
         total += count
 
 
 @compiled
-def pack(block: Bytes, rows: Longs, out: Bytes, sums: Longs, low: Bytes, high: Bytes) -> int:
-    """Count the records, and copy them to `out` unless it is empty.
+def pack(block: Bytes, rows: Longs, destination: Bytes, sums: Longs, low: Bytes, high: Bytes) -> int:
+    """Count the records, and copy them to `destination` unless it is empty.
 
     Adjacent records are copied together. Returns the number of bytes copied.
     """
     base = block.ctypes.data
-    target = out.ctypes.data
+    target = destination.ctypes.data
     size = 0
     run_start = -1
     run_end = -1
@@ -390,7 +390,7 @@ def pack(block: Bytes, rows: Longs, out: Bytes, sums: Longs, low: Bytes, high: B
         row = rows[i]
         key_length, value_length = row[KEY_LENGTH], row[VALUE_LENGTH]
         tally(sums, low, high, row[OFFSET], row[TIMESTAMP], base + row[KEY], key_length, value_length)
-        if out.shape[0] > 0:
+        if destination.shape[0] > 0:
             if run_end != row[START]:
                 if run_start >= 0:
                     copy_bytes(target + size, base + run_start, run_end - run_start)
@@ -415,9 +415,9 @@ class Block:
     opens: bool = False
     hashes: Longs | None = None
 
-    def columns(self, where: str = "block") -> Columns:
+    def columns(self, location: str = "block") -> Columns:
         """The records of a version 2 block, which is what a `Reader` yields; see decode_block."""
-        return decode_block(self.data, self.stats.entries, FORMAT_V2, where)
+        return decode_block(self.data, self.stats.entries, FORMAT_V2, location)
 
 
 @dataclass(frozen=True, slots=True)
@@ -457,28 +457,30 @@ class Columns:
 
 
 def decode_block(
-    data: bytes | bytearray | memoryview | Bytes, count: int, fmt: str = FORMAT_V2, where: str = "block"
+    data: bytes | bytearray | memoryview | Bytes, count: int, fmt: str = FORMAT_V2, location: str = "block"
 ) -> Columns:
     """Find the parts of the `count` records in `data`.
 
-    Raises Damaged, which names `where` and the byte, when `data` is not exactly that many records.
+    Raises Damaged, which names `location` and the byte, when `data` is not exactly that many records.
     """
     block: Bytes = np.frombuffer(data, np.uint8) if not isinstance(data, np.ndarray) else data
     if count < 0 or count * SMALLEST_RECORD > block.shape[0]:
-        raise Damaged(f"{where}: {count} records cannot be in {block.shape[0]} bytes.")
+        raise Damaged(f"{location}: {count} records cannot be in {block.shape[0]} bytes.")
     rows: Longs = np.empty((count, WIDTH), np.int64)
     position = decode(block, fmt == FORMAT_V1, rows, np.empty((0, 4), np.int64))
     if position >= 0:
-        raise Damaged(f"{where}: byte {position} of this block of {count} records is not a record of {fmt}.")
+        raise Damaged(
+            f"{location}: byte {position} of this block of {count} records is not a record of {fmt}."
+        )
     return Columns(block, rows, fmt)
 
 
-def within(columns: Columns, after: int | None, until: int | None, least: int = 0) -> Columns:
+def select_records(columns: Columns, after_ts: int | None, until: int | None, least: int = 0) -> Columns:
     """Return the records with timestamp (ms) in (after, until] and offset >= least. They share the bytes."""
     rows = columns.rows
     mask = rows[:, OFFSET] >= least
-    if after is not None:
-        mask &= rows[:, TIMESTAMP] > after
+    if after_ts is not None:
+        mask &= rows[:, TIMESTAMP] > after_ts
     if until is not None:
         mask &= rows[:, TIMESTAMP] <= until
     return columns if mask.all() else replace(columns, rows=rows[mask])

@@ -87,19 +87,19 @@ def _shape(schema: Any) -> Any:
 _SHAPES = {fmt: _shape(json.loads(text)) for fmt, text in ((FORMAT_V1, SCHEMA_V1), (FORMAT_V2, SCHEMA_V2))}
 
 
-def format_of(schema: str | bytes, where: str) -> str:
+def format_of(schema: str | bytes, location: str) -> str:
     """Return FORMAT_V1 or FORMAT_V2 for a file's `avro.schema`.
 
-    Raises Damaged, which names `where`, for any other schema.
+    Raises Damaged, which names `location`, for any other schema.
     """
     try:
         shape = _shape(json.loads(schema))
     except (ValueError, LookupError, TypeError, RecursionError) as error:
-        raise Damaged(f"{where}: its Avro schema cannot be read: {error}.") from None
+        raise Damaged(f"{location}: its Avro schema cannot be read: {error}.") from None
     for fmt, format_shape in _SHAPES.items():
         if shape == format_shape:
             return fmt
     raise Damaged(
-        f"{where}: its Avro schema is neither version of the Kafka record.",
+        f"{location}: its Avro schema is neither version of the Kafka record.",
         hint="Was this file written by another program?",
     )

@@ -56,7 +56,7 @@ def is_large(reader: CatalogReader) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
+class Remaining:
     """The objects that remain for a later run: `spared` for restores that read them, or `failed` to be
     deleted; `first` is the first error."""
 
@@ -64,8 +64,8 @@ class Left:
     failed: int = 0
     first: str = ""
 
-    def __add__(self, other: Left) -> Left:
-        return Left(self.spared + other.spared, self.failed + other.failed, self.first or other.first)
+    def __add__(self, other: Remaining) -> Remaining:
+        return Remaining(self.spared + other.spared, self.failed + other.failed, self.first or other.first)
 
     def require_none(self, result: dict[str, Any]) -> None:
         """Raise Incomplete, with the result, when any object remains."""
@@ -135,7 +135,7 @@ class Deletion:
     @cached_property
     def writer(self) -> CatalogWriter:
         """The writer of the catalog."""
-        return self.workspace.writer(here=self.spark is None)
+        return self.workspace.writer(in_process=self.spark is None)
 
     def run(self, record: Callable[[], tuple[dict[str, Any], Prune | None]]) -> dict[str, Any]:
         """Complete interrupted deletions, then carry out the prune that `record` records. Returns the plan's
@@ -165,11 +165,11 @@ class Deletion:
                 hint="Use an account that may delete.",
             ) from error
 
-    def resume(self) -> tuple[int, Left]:
+    def resume(self) -> tuple[int, Remaining]:
         """Complete interrupted deletions. Returns their number, and the objects that remain. Objects of
         deletions without `prune.json` are deleted."""
         storage, source = self.workspace.storage, self.workspace.source
-        remaining, resumed = Left(), 0
+        remaining, resumed = Remaining(), 0
         tombstones.discard_unrecorded(storage, source)
         for name in tombstones.incomplete(storage):
             prune = tombstones.read_prune(storage, name)
@@ -182,7 +182,7 @@ class Deletion:
     def reader(self) -> CatalogReader:
         """The catalog as it is now, on the engine that deletes."""
         reader = self.workspace.reader()
-        return reader.on(self.spark) if self.spark else reader
+        return reader.with_spark(self.spark) if self.spark else reader
 
     def record(self, plan: DeletionPlan, request: Mapping[str, Any], *leases: Lease) -> Prune | None:
         """Write the removals, prove that what stays can be restored, and write `prune.json`.
@@ -227,7 +227,7 @@ class Deletion:
         batches = [rows.select(columns) for number in range(len(chunks)) for rows in removals.rows(number)]
         return reader.with_rows("doomed", pa.Table.from_batches(batches, schema))
 
-    def carry_out(self, prune: Prune) -> Left:
+    def carry_out(self, prune: Prune) -> Remaining:
         """Take all steps after `prune.json`, each of which may have been taken before. Returns the objects
         that remain.
 
@@ -313,7 +313,7 @@ class Deletion:
                 f"backup {backup_id} of {row.source} is no longer held: no full of {prune.source} needs it"
             )
 
-    def _delete(self, prune: Prune, spared: frozenset[tuple[str, str, str]]) -> Left:
+    def _delete(self, prune: Prune, spared: frozenset[tuple[str, str, str]]) -> Remaining:
         reader, work = self.reader(), self.workspace
         roots = reader.destinations()
         folder = layout.prune_folder(prune.prune_id)
@@ -333,4 +333,4 @@ class Deletion:
                 f"{count} files were not deleted: they are in other repositories, where this machine may not "
                 "delete. To allow it, name them as delete_in under [approved] in lakebackup.toml."
             )
-        return sum((Left(row.spared, row.failed, row.first or "") for row in rows), Left())
+        return sum((Remaining(row.spared, row.failed, row.first or "") for row in rows), Remaining())

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from lakebackup import errors
 from lakebackup.errors import LakebackupError
-from lakebackup.sql_engine.worker import settle
+from lakebackup.sql_engine.worker import trim_worker
 
 # The columns of the row that a task of a restore reports for each partition.
 RESTORED = "scope STRING, region STRING, entries BIGINT, bytes BIGINT, position BIGINT, error STRING"
@@ -37,7 +37,7 @@ def guarded(columns: str, work: Callable[[], Mapping[str, Any]]) -> pa.RecordBat
     except LakebackupError as error:
         row = {"error": encode_error(error)}
     finally:
-        settle()
+        trim_worker()
     return pa.RecordBatch.from_pylist([{name: row.get(name) for name in schema.names}], schema)
 
 

@@ -34,17 +34,17 @@ def newest_files(
     reader: CatalogReader,
     source: str,
     topics: Iterable[Scope | StoredTopic],
-    places: Set[tuple[str, str]] | None = None,
+    partitions: Set[tuple[str, str]] | None = None,
 ) -> list[NewestFile]:
     """The newest data file of each partition that has one.
 
-    `places`: the (topic, partition) pairs that matter; None: all. Most of them have a file in one of the last
-    backups, so that the rows of older ones need not be read. The result may have other partitions too.
+    `partitions`: the (topic, partition) pairs that matter; None: all. Most of them have a file in one of the
+    last backups, so that the rows of older ones need not be read. The result may have other partitions too.
     """
     epochs = {topic.scope: topic.epoch for topic in topics}
-    if places is None:
+    if partitions is None:
         return _newest_files(reader, source, epochs, since=0)
-    last_number, missing = latest_number(reader, source), set(places)
+    last_number, missing = latest_number(reader, source), set(partitions)
     files: dict[tuple[str, str], NewestFile] = {}
     for recent in (*_RECENT_BACKUPS, last_number):
         scopes = ",".join(sorted({scope for scope, _ in missing}))
@@ -73,9 +73,9 @@ def next_sequences(
     reader: CatalogReader,
     source: str,
     topics: Iterable[Scope | StoredTopic],
-    places: Set[tuple[str, str]] | None = None,
+    partitions: Set[tuple[str, str]] | None = None,
 ) -> dict[tuple[str, str], int]:
     """The first file number that is free in the catalog, by topic and partition; partitions without files are
-    left out. `places`: see `newest_files`."""
-    files = newest_files(reader, source, topics, places)
+    left out. `partitions`: see `newest_files`."""
+    files = newest_files(reader, source, topics, partitions)
     return {(file.scope, file.region): file.next_sequence for file in files}

@@ -36,7 +36,7 @@ class OldPlan(NamedTuple):
 def read_old_plan(storage: Storage, folder: str) -> OldPlan | None:
     """The plan of the old form below the folder of a restore; None if there is none, or not all of it."""
     try:
-        tasks = json.loads(working.get(storage, f"{folder}{_INDEX}"))
+        tasks = json.loads(working.read_latest(storage, f"{folder}{_INDEX}"))
         paths = [path for paths in zip_longest(*tasks) for path in paths if path]
         partitions = [_lines(storage, path) for path in paths]
     except NotFound:

@@ -39,7 +39,7 @@ class Parts:
         """The folder of the backup's manifest."""
         return layout.backup_folder(self.source, self.backup_id)
 
-    def once(self, storage: Storage, task: int, write: Callable[[], list[DataFile]]) -> list[DataFile]:
+    def write_once(self, storage: Storage, task: int, write: Callable[[], list[DataFile]]) -> list[DataFile]:
         """The rows of a task's part. If no attempt has written the part yet, `write` writes the files and
         returns their rows, which become the part."""
         part = layout.parts_path(self.source, self.backup_id, task)
@@ -99,7 +99,7 @@ class PartTask(Parts, Task):
 
     def run(self, number: int) -> dict[str, Any]:
         storage = open_storage(self.uri)
-        return totals(number, self.once(storage, number, lambda: self.write(storage, number)))
+        return totals(number, self.write_once(storage, number, lambda: self.write(storage, number)))
 
     @abstractmethod
     def write(self, storage: Storage, task: int) -> list[DataFile]:

@@ -158,7 +158,7 @@ def regions_of(storage: Storage, folder: str) -> list[tuple[str, str, str]] | No
 
 def _read(storage: Storage, folder: str) -> tuple[PlanShares, Mapping[str, Any]] | None:
     try:
-        content = json.loads(working.get(storage, f"{folder}{_PLAN}"))
+        content = json.loads(working.read_latest(storage, f"{folder}{_PLAN}"))
     except NotFound:
         return None
     file = PlanFile(storage.uri, tuple(PlanObject(*fields) for fields in content.pop("objects")))

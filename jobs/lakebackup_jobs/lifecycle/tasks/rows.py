@@ -16,7 +16,7 @@ from lakebackup.store.reader import CatalogReader
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class RowObject:
     """An object in the destination that holds `rows` rows."""
 
     path: str
@@ -72,7 +72,7 @@ class _QueryWriter:
 
 def write_query(
     reader: CatalogReader, uri: str, path: str, schema: pa.Schema, query: str, **parameters: Any
-) -> Written:
+) -> RowObject:
     """Write the rows of a query as one object, whichever engine runs the query."""
     summaries = reader.map(
         _QueryWriter(uri, path, schema),
@@ -82,4 +82,4 @@ def write_query(
         **parameters,
     )
     # Spark does not run a task that it knows to have no row.
-    return Written(path, **summaries[0]) if summaries else Written(path, 0, 0, "")
+    return RowObject(path, **summaries[0]) if summaries else RowObject(path, 0, 0, "")

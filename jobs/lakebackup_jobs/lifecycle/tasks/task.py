@@ -45,8 +45,8 @@ class Task(PerNumber):
             yield guarded(self.COLUMNS, work)
 
 
-def run_all(job: Task, numbers: range, cluster: Cluster | None, at_once: int | None = None) -> list[Any]:
-    """Run tasks, at most `at_once` in parallel. Returns the rows that they report, with COLUMNS as
+def run_all(job: Task, numbers: range, cluster: Cluster | None, max_tasks: int | None = None) -> list[Any]:
+    """Run tasks, at most `max_tasks` in parallel. Returns the rows that they report, with COLUMNS as
     attributes.
 
     Without a cluster, threads of this process run the tasks; an error or Ctrl-C stops them when they next
@@ -56,9 +56,11 @@ def run_all(job: Task, numbers: range, cluster: Cluster | None, at_once: int | N
         return []
     if cluster is None:
         processors = os.cpu_count() or 1
-        return _run_in_process(job, numbers, min(at_once or processors, _THREADS_PER_PROCESSOR * processors))
+        return _run_in_process(
+            job, numbers, min(max_tasks or processors, _THREADS_PER_PROCESSOR * processors)
+        )
     with task_errors():
-        rows = [SimpleNamespace(**row) for row in job.reports(cluster, numbers, job.COLUMNS, at_once)]
+        rows = [SimpleNamespace(**row) for row in job.reports(cluster, numbers, job.COLUMNS, max_tasks)]
     raise_first(row.error for row in rows)
     return rows
 

@@ -51,12 +51,12 @@ class Totals:
             self.entries += row.entries
             self.digest.add_lanes([row.lane0, row.lane1, row.lane2, row.lane3])
 
-    def merge(self, other: Totals) -> None:
+    def merge(self, totals: Totals) -> None:
         """Add the sums of other tasks of the same backup."""
-        self.files += other.files
-        self.bytes += other.bytes
-        self.entries += other.entries
-        self.digest.add_lanes(list(other.digest.lanes))
+        self.files += totals.files
+        self.bytes += totals.bytes
+        self.entries += totals.entries
+        self.digest.add_lanes(list(totals.digest.lanes))
 
     def columns(self) -> dict[str, Any]:
         """The columns of the row of a backup that ends now: its totals, when it ended, who wrote it, and the

@@ -19,7 +19,7 @@ from lakebackup.formats.logs.table_filter import TableFilter
 from lakebackup.plan.logs import flush as log_flush
 from lakebackup.plan.logs.flush import FIRST_BYTES, Flush, Newest
 from lakebackup.plan.logs.restore import NEVER
-from lakebackup.plan.partitions import BackupRows, Place, RegionState, TopicState
+from lakebackup.plan.partitions import BackupRows, PartitionKey, RegionState, TopicState
 from lakebackup.plan.topics.forks import BackupEnd, cut_back
 from lakebackup.requests import Request
 from lakebackup.rows.backups import Gap, Position
@@ -77,39 +77,41 @@ class Planner:
         self._idle = False
         self._first_ends: dict[tuple[str, str, str], int] | None = None
         self._newest: Newest | None = None
-        self._end_offsets: dict[Place, int] = {}
-        self._epochs: dict[Place, int | None] = {}  # leader's epoch at the end offset
-        self._uncut_ends: set[tuple[Place, int, int | None]] = set()
+        self._end_offsets: dict[PartitionKey, int] = {}
+        self._epochs: dict[PartitionKey, int | None] = {}  # leader's epoch at the end offset
+        self._uncut_ends: set[tuple[PartitionKey, int, int | None]] = set()
         self._mean_bytes: float = FIRST_BYTES
         self._last_backup_id: str | None = None
 
-    def plan(self, *, now: bool = False) -> Flush | None:
+    def plan(self, *, immediate: bool = False) -> Flush | None:
         """The next flush, or None when it is not due or there are no new events.
 
-        With `now`, flushes follow each other whether they are due or not, until all events that existed at
-        the first call are flushed. Raises Refused (Kafka lost events), NotFound (no topic) and
+        With `immediate`, flushes follow each other whether they are due or not, until all events that existed
+        at the first call are flushed. Raises Refused (Kafka lost events), NotFound (no topic) and
         EnvironmentProblem.
         """
         if self._stale:
             self._read_catalog()
         settings = self._request.settings
-        if not now and time.monotonic() - self._topics_time < _TOPICS_S and self._topics:
+        if not immediate and time.monotonic() - self._topics_time < _TOPICS_S and self._topics:
             topics = self._topics
         else:
             topics = self._describe_topics()
         instant, regions = self._cluster.positions(topics, ISOLATION)
         cuts = self._find_cuts(regions)
-        regions = self._limit_to_first_ends(regions) if now else regions
+        regions = self._limit_to_first_ends(regions) if immediate else regions
         waiting_count = log_flush.waiting(regions, {**self._end_offsets, **cuts})
-        is_immediate = (now or waiting_count * self._mean_bytes >= settings.flush_bytes) and not self._idle
+        is_immediate = (
+            immediate or waiting_count * self._mean_bytes >= settings.flush_bytes
+        ) and not self._idle
         # A cut cannot wait: once the partition grows again, new events have the offsets of old ones.
-        if cuts or (waiting_count and (is_immediate or (not now and time.monotonic() >= self._due))):
+        if cuts or (waiting_count and (is_immediate or (not immediate and time.monotonic() >= self._due))):
             return self._new_flush(topics, regions, instant, cuts)
         return None
 
-    def _find_cuts(self, regions: Sequence[RegionState]) -> dict[Place, int]:
+    def _find_cuts(self, regions: Sequence[RegionState]) -> dict[PartitionKey, int]:
         """The partitions whose log was cut back behind what was read of them, and the offset of the cut."""
-        current_regions = {region.place: region for region in regions}
+        current_regions = {region.key: region for region in regions}
         ends = [
             BackupEnd(0, *partition, end, self._epochs[partition])
             for partition, end in self._end_offsets.items()
@@ -122,7 +124,9 @@ class Planner:
         cuts = cut_back(ends, current_regions, Logs(self._request.kafka, lambda _: {}))
         # The log of a partition with a new leader is asked only once.
         self._uncut_ends |= {
-            (e.where, e.position, current_regions[e.where].leader_epoch) for e in ends if e.where not in cuts
+            (e.partition, e.position, current_regions[e.partition].leader_epoch)
+            for e in ends
+            if e.partition not in cuts
         }
         return cuts
 
@@ -155,7 +159,7 @@ class Planner:
         topics: Sequence[TopicState],
         regions: Sequence[RegionState],
         instant: int,
-        cuts: Mapping[Place, int],
+        cuts: Mapping[PartitionKey, int],
     ) -> Flush:
         request, settings, source = self._request, self._request.settings, self._request.name
         start_time = datetime.now(UTC)
@@ -190,7 +194,7 @@ class Planner:
             scopes=tuple(rows.scope(topic, settings=settings_text(settings)) for topic in topics),
             gaps=gaps,
             tasks=log_flush.tasks(positions, request.parallelism),
-            left_out=left_out(request, reader, backup_id),
+            left_out=write_excluded_tables(request, reader, backup_id),
             context=context,
         )
 
@@ -234,7 +238,7 @@ class Planner:
     def _read_catalog(self) -> None:
         """Read from the catalog up to which offsets the log reaches, and when the next flush is due."""
         reader, source = self._reader(), self._request.name
-        row = reader.one("log_newest", source=source)
+        row = reader.first_row("log_newest", source=source)
         self._newest = Newest(**row) if row else None
         rows = {
             (row["scope"], row["epoch"], row["region"]): row
@@ -243,7 +247,7 @@ class Planner:
         self._end_offsets = {partition: row["end_position"] for partition, row in rows.items()}
         self._epochs = {partition: row["leader_epoch"] for partition, row in rows.items()}
         self._uncut_ends = {e for e in self._uncut_ends if self._end_offsets.get(e[0]) == e[1]}
-        last_flush = reader.one("log_read", source=source)
+        last_flush = reader.first_row("log_read", source=source)
         self._last_backup_id = last_flush["backup_id"] if last_flush else None
         last_times = (last_flush["started_at"], last_flush["finished_at"]) if last_flush else None
         if last_flush and last_flush["offsets"]:
@@ -262,7 +266,7 @@ class Planner:
         return CatalogReader(self._request.destination, self._request.catalog)
 
 
-def left_out(request: LogRequest, reader: CatalogReader, backup_id: str) -> str | None:
+def write_excluded_tables(request: LogRequest, reader: CatalogReader, backup_id: str) -> str | None:
     """Write the ids of the tables that never had a name in the filter; returns the object's path, if any."""
     filters = request.settings.filters
     if not filters:
@@ -280,7 +284,7 @@ def left_out(request: LogRequest, reader: CatalogReader, backup_id: str) -> str 
 def chosen_tables(filters: Sequence[str], names: Sequence[Mapping[str, Any]]) -> set[int]:
     """The ids of the tables that have or had a name in the filter. `names`: rows of log_names."""
     tables = TableFilter(filters)
-    return {row["table_id"] for row in names if tables.takes(row["db"], row["name"])}
+    return {row["table_id"] for row in names if tables.matches(row["db"], row["name"])}
 
 
 def is_wanted(request: LogRequest, flush: Flush) -> bool:
@@ -304,7 +308,7 @@ def capture_job(request: LogRequest, flush: Flush) -> CaptureJob:
         tasks=tuple(tuple(ranges[number] for number in task) for task in flush.tasks),
         codec=settings.codec,
         cipher=keys_of(request.name, request.keys_file).cipher if settings.encrypt else None,
-        left_out=flush.left_out,
+        excluded_tables_path=flush.left_out,
         after_ts=flush.since,
         until_ts=settings.endts,
         scratch=request.scratch,

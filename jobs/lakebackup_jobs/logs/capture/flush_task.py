@@ -70,7 +70,7 @@ class CaptureJob(Parts, Task):
     tasks: tuple[tuple[Range, ...], ...]
     codec: str = "zstd"
     cipher: Cipher | None = None
-    left_out: str | None = None
+    excluded_tables_path: str | None = None
     after_ts: int | None = None
     until_ts: int | None = None
     scratch: str | None = None
@@ -84,9 +84,9 @@ class CaptureJob(Parts, Task):
         """
         storage = open_storage(self.uri)
         attempt = _Attempt(self, storage, number)
-        rows = self.once(storage, number, attempt.capture)
+        rows = self.write_once(storage, number, attempt.capture)
         attempt.discard({row.path for row in rows})
-        _, report = region_marks.get(storage, self.source, self.backup_id, number)
+        _, report = region_marks.read_report(storage, self.source, self.backup_id, number)
         return totals(number, rows) | {"ends": json.dumps(report["ends"])}
 
 
@@ -95,7 +95,7 @@ class _Attempt:
 
     def __init__(self, job: CaptureJob, storage: Storage, task: int) -> None:
         self._job, self._storage, self._task = job, storage, task
-        self._excluded_ids = _ids(storage, job.left_out) if job.left_out else None
+        self._excluded_ids = _ids(storage, job.excluded_tables_path) if job.excluded_tables_path else None
         self._marks = region_marks.Marks()
         self._files: list[dict[str, Any]] = []
         self._finished: list[Mapping[str, Any]] = []
@@ -182,7 +182,7 @@ class _Attempt:
         """The rows of the files, with the resolved ts of their regions; writes the report for the fold."""
         job, marks = self._job, self._marks.table()
         report = {"ends": self._ends, "left_ts": self._max_excluded_ts, "finished": self._finished}
-        region_marks.put(self._storage, job.source, job.backup_id, self._task, marks, report)
+        region_marks.write_report(self._storage, job.source, job.backup_id, self._task, marks, report)
         resolved_by_region = region_marks.resolved(marks)
         return [
             job.row(

@@ -69,7 +69,7 @@ class FoldJob(Parts, Task):
         (keys).
         """
         storage = open_storage(self.uri)
-        rows = self.once(storage, self.tasks, lambda: _Fold(self, storage).listings())
+        rows = self.write_once(storage, self.tasks, lambda: _Fold(self, storage).listings())
         # Read from the listing of regions, because a part that exists is not folded again.
         checkpoint = next(row.resolved_ts for row in rows if row.format == LISTED["log_regions"])
         return totals(self.tasks, rows) | {"checkpoint": checkpoint}
@@ -82,7 +82,7 @@ class _Fold:
         self._job, self._storage = job, storage
         self._catalog = CatalogReader(job.uri, job.catalog)
         self._attempt = secrets.token_hex(4)
-        seen_row = self._catalog.one("log_seen", source=job.source)
+        seen_row = self._catalog.first_row("log_seen", source=job.source)
         self._seen_ts: int = (seen_row or {}).get("seen_ts") or 0
         self._old_seen_ts = self._seen_ts
 
@@ -117,7 +117,7 @@ class _Fold:
         """The reports of the capture tasks, and the newest mark of each of their regions."""
         job, reports, marks = self._job, [], [region_marks.SCHEMA.empty_table()]
         for task in range(job.tasks):
-            rows, report = region_marks.get(self._storage, job.source, job.backup_id, task)
+            rows, report = region_marks.read_report(self._storage, job.source, job.backup_id, task)
             marks.append(rows)
             reports.append(report)
             self._note_ts(report["left_ts"])
@@ -175,7 +175,7 @@ class _Fold:
             if (
                 row["covered_from"] == NEVER
                 and row["action"] != "drop"
-                and table_filter.takes(row["db"], row["name"])
+                and table_filter.matches(row["db"], row["name"])
             ):
                 row["covered_from"] = max(self._seen_ts, row["from_ts"])
                 yield LogTable(backup_id=job.backup_id, source=job.source, **row)
@@ -198,7 +198,7 @@ class _Fold:
             namings,
             source=job.source,
             backup_id=job.backup_id,
-            after=job.resolved_ts,
+            old_checkpoint=job.resolved_ts,
             until=checkpoint,
             tables=TableFilter(job.filters),
         )
@@ -238,7 +238,7 @@ class _Fold:
                 first_ts = min(ts, new_tables[table_id][2]) if table_id in new_tables else ts
                 new_tables[table_id] = (db, name, first_ts)
         for table_id, (db, name, ts) in sorted(new_tables.items()):
-            covered_from = min(job.resolved_ts or 0, ts) if table_filter.takes(db, name) else NEVER
+            covered_from = min(job.resolved_ts or 0, ts) if table_filter.matches(db, name) else NEVER
             yield LogTable(
                 backup_id=job.backup_id,
                 source=job.source,

@@ -120,11 +120,11 @@ class LogJob:
 
     def capture(self, spark: SparkSession, started: Task) -> None:
         """Flush repeatedly until the task changes."""
-        capture = Capture(self.request, spark, self, now=False)
+        capture = Capture(self.request, spark, self, immediate=False)
         try:
             while capture.runs and not self.stop.wait(_POLL_S):
                 self.lease.check()
-                if self.watched_task().at != started.at:
+                if self.watched_task().recorded_us != started.recorded_us:
                     break
         except BaseException:
             capture.abandon()
@@ -139,11 +139,11 @@ class LogJob:
         if paused_task.state != "paused":
             return
         try:
-            Capture(self.request, spark, self, now=True).drain()
+            Capture(self.request, spark, self, immediate=True).drain()
         except LakebackupError as error:
             self.pause(error)
         else:
-            self.record("paused", asked=paused_task)  # It may have been resumed meanwhile.
+            self.record("paused", expected=paused_task)  # It may have been resumed meanwhile.
 
     def sleep(self) -> None:
         """Wait until the task is no longer paused."""
@@ -184,15 +184,16 @@ class LogJob:
             f"--skip {message.text} (audited; restores over it then need --allow-gaps)."
         )
 
-    def flushed(self, done: Mapping[str, Any]) -> None:
-        """Count a committed flush; `done`: its summary. Runs on a Spark thread, as `failed_before` does."""
-        self.failures, self.last_error.text, self.last = 0, None, done["backup_id"]
+    def flushed(self, flush_summary: Mapping[str, Any]) -> None:
+        """Count a committed flush; `flush_summary`: its summary. Runs on a Spark thread, as `failed_before`
+        does."""
+        self.failures, self.last_error.text, self.last = 0, None, flush_summary["backup_id"]
         self.totals["flushes"] += 1
         for name in ("files", "bytes", "entries"):
-            self.totals[name] += done[name]
+            self.totals[name] += flush_summary[name]
         self.reporter.update(self.totals["entries"], self.totals["bytes"])
-        summary = f"{done['entries']} records in {done['seconds']} s"
-        self.reporter.note(f"flush {self.last}: {summary}, checkpoint {done['end_ts']}")
+        summary = f"{flush_summary['entries']} records in {flush_summary['seconds']} s"
+        self.reporter.note(f"flush {self.last}: {summary}, checkpoint {flush_summary['end_ts']}")
 
     def failed_before(self, backup_id: str) -> bool:
         """Whether this flush has failed before; records that it failed."""
@@ -240,10 +241,10 @@ class LogJob:
         )
         return retrying(self.watch.look)
 
-    def record(self, state: State, detail: str | None = None, *, asked: Task | None = None) -> None:
-        """Record the state of the task, unless it has ended or was changed since `asked`."""
+    def record(self, state: State, detail: str | None = None, *, expected: Task | None = None) -> None:
+        """Record the state of the task, unless it has ended or was changed since `expected`."""
         current_task, request = self.recorded_task(), self.request
         if not current_task.over:
             location = (request.destination, request.catalog, current_task.name)
-            task.record(*location, state, current_task.settings, detail, asked=asked or current_task)
+            task.record(*location, state, current_task.settings, detail, expected=expected or current_task)
             self.watch.forget()

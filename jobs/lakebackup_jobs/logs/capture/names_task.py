@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from lakebackup.errors import Damaged
-from lakebackup.formats.logs.events import DELETES, PUTS, WRITE
+from lakebackup.formats.logs.events import DELETES, PUT_TYPE, WRITE
 from lakebackup.formats.logs.meta_keys import MetaWrite, Names, Naming
 from lakebackup.formats.logs.table_filter import TableFilter
 from lakebackup.plan.logs.restore import NEVER
@@ -17,35 +17,36 @@ from lakebackup.rows.logs import LogTable
 
 def names_of(
     records: Iterable[tuple[str, pa.RecordBatch]],
-    before: Iterable[Mapping[str, Any]],
+    old_namings: Iterable[Mapping[str, Any]],
     *,
     source: str,
     backup_id: str,
-    after: int | None,
+    old_checkpoint: int | None,
     until: int | None,
     tables: TableFilter,
 ) -> list[LogTable]:
     """The rows of log_tables for meta keys that were committed in (after, until].
 
-    Up to the checkpoint `until` every transaction is complete. While nothing has a name (`before` is empty),
-    the span has no lower bound: a feed describes its tables first, even before the ts at which a log begins.
+    Up to the checkpoint `until` every transaction is complete. While nothing has a name (`old_namings` is
+    empty), the span has no lower bound: a feed describes its tables first, even before the ts at which a log
+    begins.
 
     `records`: column family and batch (columns of events.stored_schema()) of put meta keys, in any order.
     They hold the writes of the span, also those that an earlier flush read ahead of its checkpoint, and the
-    values that these writes name. `before`: rows of the query log_namings. `after`, `until`: the previous
-    checkpoint and the new one. `after` None: from the beginning; `until` None: no transaction is complete
-    yet. A table that enters the filter is captured from the next flush on, which records since when it is
-    covered.
+    values that these writes name. `old_namings`: rows of the query log_namings. `old_checkpoint`, `until`:
+    the previous checkpoint and the new one. `old_checkpoint` None: from the beginning; `until` None: no
+    transaction is complete yet. A table that enters the filter is captured from the next flush on, which
+    records since when it is covered.
 
     Raises Damaged for a value without a name, and for a missing value unless the log begins after it.
     """
-    last_namings = list(before)
-    if until is None or until == after:
+    last_namings = list(old_namings)
+    if until is None or until == old_checkpoint:
         return []
-    log_start_ts = until if after is None else after
+    log_start_ts = until if old_checkpoint is None else old_checkpoint
     names = Names(_naming(row) for row in last_namings)
     covered_from: dict[int, int] = {row["table_id"]: row["covered_from"] for row in last_namings}
-    namings = list(names.apply(_writes(records, since(last_namings, after), until, log_start_ts)))
+    namings = list(names.apply(_writes(records, since(last_namings, old_checkpoint), until, log_start_ts)))
     for new_naming in namings:
         table_id = new_naming.table_id
         if table_id not in covered_from:
@@ -62,13 +63,13 @@ def names_of(
     ]
 
 
-def since(before: Sequence[Any], after: int | None) -> int:
+def since(old_namings: Sequence[Any], old_checkpoint: int | None) -> int:
     """The ts after which writes of meta keys count, as `names_of` describes it."""
-    return -1 if after is None or not before else after
+    return -1 if old_checkpoint is None or not old_namings else old_checkpoint
 
 
 def _is_in_filter(naming: Naming, table_filter: TableFilter) -> bool:
-    return naming.action != "drop" and table_filter.takes(naming.db, naming.name)
+    return naming.action != "drop" and table_filter.matches(naming.db, naming.name)
 
 
 def _naming(row: Mapping[str, Any]) -> Naming:
@@ -84,11 +85,11 @@ def _writes(
         for row in batch.to_pylist():
             if family != WRITE:
                 values[row["key"], row["start_ts"]] = row["value"]
-            elif row["type"] in (PUTS, DELETES) and after_ts < row["commit_ts"] <= until_ts:
+            elif row["type"] in (PUT_TYPE, DELETES) and after_ts < row["commit_ts"] <= until_ts:
                 writes.append(row)
     for row in writes:
         value = row["value"]
-        if row["type"] == PUTS and value is None:
+        if row["type"] == PUT_TYPE and value is None:
             value = values.get((row["key"], row["start_ts"]))
             if value is None and row["commit_ts"] <= log_start_ts:
                 continue  # The feed no longer holds the value.

@@ -87,7 +87,7 @@ def resolved(rows: pa.Table) -> dict[int, int]:
     return dict(zip(rows["region"].to_pylist(), rows["resolved_ts"].to_pylist(), strict=True))
 
 
-def put(
+def write_report(
     storage: Storage, source: str, backup_id: str, task: int, rows: pa.Table, report: Mapping[str, Any]
 ) -> None:
     """Write the marks of a capture task, and its report (JSON values)."""
@@ -95,8 +95,9 @@ def put(
     write_rows(storage, layout.marks_path(source, backup_id, task), schema, rows.to_batches())
 
 
-def get(storage: Storage, source: str, backup_id: str, task: int) -> tuple[pa.Table, dict[str, Any]]:
-    """The marks and the report that `put` wrote. Raises Damaged when the object is missing or torn."""
+def read_report(storage: Storage, source: str, backup_id: str, task: int) -> tuple[pa.Table, dict[str, Any]]:
+    """The marks and the report that `write_report` wrote. Raises Damaged when the object is missing or
+    torn."""
     path = layout.marks_path(source, backup_id, task)
     try:
         rows = read_table(storage, path)
@@ -110,7 +111,8 @@ def get(storage: Storage, source: str, backup_id: str, task: int) -> tuple[pa.Ta
 
 
 def clear(storage: Storage, source: str, backup_id: str) -> None:
-    """Delete the objects of a backup that `put` wrote. Nothing reads them once the backup is committed."""
+    """Delete the objects of a backup that `write_report` wrote. Nothing reads them once the backup is
+    committed."""
     working.empty(storage, layout.marks_folder(source, backup_id))
 
 

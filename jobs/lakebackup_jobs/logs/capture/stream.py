@@ -28,18 +28,18 @@ from lakebackup_jobs.logs.capture.flush_task import CAPTURED
 
 
 class FlushPlanner(Planner[Flush]):
-    """Plans the flushes of one task. `now`: flush what has arrived, whether a flush is due or not."""
+    """Plans the flushes of one task. `immediate`: flush what has arrived, whether a flush is due or not."""
 
     DRAFT = TypeAdapter(Flush)
     COLUMNS = CAPTURED
 
-    def __init__(self, request: LogRequest, now: bool) -> None:
-        self._request, self._immediate = request, now
+    def __init__(self, request: LogRequest, immediate: bool) -> None:
+        self._request, self._immediate = request, immediate
         self._planner: flushes.Planner | None = None
 
     def plan(self) -> Flush | None:
         self._planner = self._planner or flushes.Planner(self._request)
-        return self._planner.plan(now=self._immediate)
+        return self._planner.plan(immediate=self._immediate)
 
     def job(self, draft: Flush) -> tuple[Job, int] | None:
         request = self._request
@@ -54,8 +54,8 @@ class FlushReports(Protocol):
 
     reporter: Reporter
 
-    def flushed(self, done: Mapping[str, Any]) -> None:
-        """A flush was published; `done` is its result."""
+    def flushed(self, flush_summary: Mapping[str, Any]) -> None:
+        """A flush was published; `flush_summary` is its result."""
         ...
 
     def failed_before(self, backup_id: str) -> bool:
@@ -66,13 +66,18 @@ class FlushReports(Protocol):
 class Capture(Stream[Flush]):
     """Runs the flushes of one task and publishes each as a backup.
 
-    `now`: flush what has arrived, whether due or not. `over`: the checkpoint has reached the task's `endts`.
+    `immediate`: flush what has arrived, whether due or not. `over`: the checkpoint has reached the task's
+    `endts`.
     """
 
-    def __init__(self, request: LogRequest, spark: SparkSession, job: FlushReports, *, now: bool) -> None:
+    def __init__(
+        self, request: LogRequest, spark: SparkSession, job: FlushReports, *, immediate: bool
+    ) -> None:
         self._request, self._job = request, job
         work = Workspace(request, request.name, job.reporter, spark)
-        super().__init__(work, f"lakebackup_log_{request.name}", FlushPlanner(request, now), every_ms=1_000)
+        super().__init__(
+            work, f"lakebackup_log_{request.name}", FlushPlanner(request, immediate), every_ms=1_000
+        )
 
     def failed(self, draft: Flush, error: LakebackupError) -> None:
         # A flush that failed once runs again and keeps its finished tasks. After a second failure another

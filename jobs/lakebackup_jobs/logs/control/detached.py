@@ -19,19 +19,19 @@ _children: list[subprocess.Popen[bytes]] = []
 
 @dataclass(frozen=True)
 class Launched:
-    """A job that was started. It appends its output to `log`, which had `before` bytes at the start."""
+    """A job that was started. It appends its output to `log`, which had `log_start` bytes at the start."""
 
     process: subprocess.Popen[bytes]
     log: Path
-    before: int
+    log_start: int
 
-    def ended(self) -> bool:
+    def has_ended(self) -> bool:
         """Whether the job has ended."""
         return self.process.poll() is not None
 
     def output(self) -> str:
         """The last lines that the job printed."""
-        return tail(self.log, since=self.before)
+        return tail(self.log, since=self.log_start)
 
 
 def launch(destination: str, catalog: str | None, name: str, options: Sequence[str]) -> Launched:

@@ -22,7 +22,7 @@ from lakebackup_jobs.logs.control import verbs as control
 from lakebackup_jobs.logs.control.http_gate import Gate, answer_errors
 from lakebackup_jobs.logs.control.metrics import of_destination, url_of
 from lakebackup_jobs.logs.control.status import statuses
-from lakebackup_jobs.logs.control.verbs import Place
+from lakebackup_jobs.logs.control.verbs import LogTasks
 from lakebackup_jobs.logs.task import TaskSettings
 
 # Requests are short, so a request and its body arrive at once.
@@ -32,7 +32,7 @@ _MOST_CONNECTIONS = 100
 
 @with_config(ConfigDict(extra="forbid"))
 @dataclass(frozen=True, slots=True)
-class Asked(TaskSettings):
+class StartSettings(TaskSettings):
     """Settings in a request, where an unknown one is an error."""
 
 
@@ -40,7 +40,7 @@ class Start(BaseModel, extra="forbid"):
     """A task to start: its name and its settings, as `lakebackup log start` takes them."""
 
     name: str = Field(description="name of the task")
-    settings: Asked
+    settings: StartSettings
 
 
 class Resume(BaseModel, extra="forbid"):
@@ -49,20 +49,20 @@ class Resume(BaseModel, extra="forbid"):
     skip: list[str] = Field([], description="messages that are left out for good, as TOPIC:PARTITION:OFFSET")
 
 
-def app_of(place: Place, token: str | None) -> FastAPI:
+def app_of(log_tasks: LogTasks, token: str | None) -> FastAPI:
     """The API for the tasks of a place. `token`: the bearer token that requests must send; None: no token.
 
     Errors are {"error", "message", "hint"}. Where the state of a task is the reason, `task` has its status.
     """
     app = FastAPI(title="lakebackup", docs_url=None, redoc_url=None)
     # The dependency only describes the token in OpenAPI. Gate checks it.
-    app.include_router(_tasks(place), dependencies=[Depends(HTTPBearer(auto_error=False))])
+    app.include_router(_tasks(log_tasks), dependencies=[Depends(HTTPBearer(auto_error=False))])
     app.add_middleware(Gate, token=token)
     answer_errors(app)
     return app
 
 
-def _tasks(log_tasks: Place) -> APIRouter:
+def _tasks(log_tasks: LogTasks) -> APIRouter:
     routes = APIRouter()
 
     @routes.get("/log/tasks")
@@ -71,10 +71,10 @@ def _tasks(log_tasks: Place) -> APIRouter:
         return statuses(log_tasks.reader(), open_storage(log_tasks.destination))
 
     @routes.post("/log/tasks", status_code=201)
-    def start(wanted: Start) -> dict[str, Any]:
+    def start(request: Start) -> dict[str, Any]:
         """Start a task, or resume one that was stopped; its job is started on this machine."""
-        _check_servers(log_tasks, wanted.settings)
-        return control.start(log_tasks, wanted.name, wanted.settings)
+        _check_servers(log_tasks, request.settings)
+        return control.start(log_tasks, request.name, request.settings)
 
     @routes.get("/log/tasks/{name}")
     def task(name: str) -> dict[str, Any]:
@@ -106,7 +106,7 @@ def _tasks(log_tasks: Place) -> APIRouter:
     return routes
 
 
-def _check_servers(log_tasks: Place, settings: TaskSettings) -> None:
+def _check_servers(log_tasks: LogTasks, settings: TaskSettings) -> None:
     """Raise UsageProblem if a task would send the passwords of this server's settings to other brokers."""
     own_servers = log_tasks.kafka.get("bootstrap.servers")
     if settings.bootstrap != own_servers and len(log_tasks.kafka) > ("bootstrap.servers" in log_tasks.kafka):

@@ -103,9 +103,9 @@ def _capped(receive: Receive) -> Receive:
     return capped
 
 
-def answer(status: int, error: str, message: str, hint: str = "", **more: Any) -> JSONResponse:
-    """The response to an error, as JSON with `error`, `message`, `hint` and the fields of `more`."""
-    return JSONResponse({"error": error, "message": message, "hint": hint, **more}, status)
+def answer(status: int, error: str, message: str, hint: str = "", **fields: Any) -> JSONResponse:
+    """The response to an error, as JSON with `error`, `message`, `hint` and the fields of `fields`."""
+    return JSONResponse({"error": error, "message": message, "hint": hint, **fields}, status)
 
 
 def answer_errors(app: FastAPI) -> None:
@@ -114,7 +114,7 @@ def answer_errors(app: FastAPI) -> None:
     @app.exception_handler(LakebackupError)
     def expected(_request: Request, error: LakebackupError) -> Response:
         code = next((code for kind, code in _STATUS.items() if isinstance(error, kind)), 500)
-        extra = {"task": dict(error.found)} if isinstance(error, Failed) else {}
+        extra = {"task": dict(error.status)} if isinstance(error, Failed) else {}
         return answer(code, type(error).__name__, error.message, error.hint, **extra)
 
     @app.exception_handler(RequestValidationError)

@@ -16,7 +16,7 @@ from lakebackup_jobs.logs import task
 from lakebackup_jobs.logs.capture.flush import LogRequest, Planner
 from lakebackup_jobs.logs.task import Task
 
-GONE = "task completed or not found"
+COMPLETED_OR_MISSING = "task completed or not found"
 
 
 def status_of(reader: CatalogReader, storage: Storage, row: Mapping[str, Any]) -> dict[str, Any]:
@@ -67,13 +67,13 @@ def status_of(reader: CatalogReader, storage: Storage, row: Mapping[str, Any]) -
     return status
 
 
-def problem(found: Mapping[str, Any]) -> str | None:
+def problem(status: Mapping[str, Any]) -> str | None:
     """What is wrong with all stores of a task, by the task's status; None when nothing is."""
-    if found["state"] in ("stopped", "complete"):
-        return GONE
-    if found["detail"]:
-        return f"task paused itself: {str(found['detail']).splitlines()[0]}"
-    if not found["at_work"]:
+    if status["state"] in ("stopped", "complete"):
+        return COMPLETED_OR_MISSING
+    if status["detail"]:
+        return f"task paused itself: {str(status['detail']).splitlines()[0]}"
+    if not status["at_work"]:
         return "no job of the task is at work"
     return None
 
@@ -86,7 +86,7 @@ def statuses(reader: CatalogReader, storage: Storage, name: str | None = None) -
 
 
 def waiting(
-    destination: str, catalog: str | None, found: Task, kafka: Mapping[str, str]
+    destination: str, catalog: str | None, log_task: Task, kafka: Mapping[str, str]
 ) -> dict[str, int] | None:
     """The number of events of each topic that are not flushed.
 
@@ -94,18 +94,18 @@ def waiting(
     """
     uri = Catalog(destination, catalog).catalog_uri
     try:
-        client = task.client_of(uri, found.name, found.settings, kafka)
-        request = LogRequest(destination, found.name, found.settings, client, catalog=catalog)
+        client = task.client_of(uri, log_task.name, log_task.settings, kafka)
+        request = LogRequest(destination, log_task.name, log_task.settings, client, catalog=catalog)
         return Planner(request).waits_by_topic()
     except LakebackupError:
         return None
 
 
-def lines(found: Mapping[str, Any]) -> list[str]:
+def lines(status: Mapping[str, Any]) -> list[str]:
     """A line for each store, in the form of TiDB's log backup."""
     return [
         f"Store {store['store']}: ok (next_backup_ts ={store['next_backup_ts']})."
         if store["ok"]
         else f"Store {store['store']}: error, {store['error']}."
-        for store in found["stores"]
+        for store in status["stores"]
     ]

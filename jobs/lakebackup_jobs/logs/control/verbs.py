@@ -43,7 +43,7 @@ _ASK_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class LogTasks:
     """The tasks of a destination, and how this machine reads Kafka for them and starts their jobs.
 
     `kafka`: librdkafka properties; those with secrets are only for its own servers. `options`: flags of
@@ -69,9 +69,9 @@ class Place:
         """The status of a task. Raises NotFound."""
         return statuses(self.reader(), open_storage(self.destination), name)[0]
 
-    def client(self, found: Task) -> dict[str, str]:
+    def client(self, log_task: Task) -> dict[str, str]:
         """See task.client_of. Raises Refused."""
-        return task.client_of(self.reader().catalog_uri, found.name, found.settings, self.kafka)
+        return task.client_of(self.reader().catalog_uri, log_task.name, log_task.settings, self.kafka)
 
     def lease(self, name: str) -> int | None:
         """See task.lease_of."""
@@ -87,19 +87,19 @@ class Place:
 
 
 class Failed(Refused):
-    """A verb that does not fit the task's state. `found`: the status of the task."""
+    """A verb that does not fit the task's state. `status`: the status of the task."""
 
-    found: Mapping[str, Any]
+    status: Mapping[str, Any]
 
-    def __init__(self, message: str, found: Mapping[str, Any], *, hint: str = "") -> None:
+    def __init__(self, message: str, status: Mapping[str, Any], *, hint: str = "") -> None:
         super().__init__(message, hint=hint)
-        self.found = found
+        self.status = status
 
     def __reduce__(self) -> tuple[object, ...]:
-        return partial(Failed, hint=self.hint), (self.message, self.found)
+        return partial(Failed, hint=self.hint), (self.message, self.status)
 
 
-def start(place: Place, name: str, settings: TaskSettings) -> dict[str, Any]:
+def start(tasks: LogTasks, name: str, settings: TaskSettings) -> dict[str, Any]:
     """Start a task, or resume a stopped one where it ended; returns its status.
 
     `log` of the status: path of the output of the job that was started here, None when none was.
@@ -110,23 +110,23 @@ def start(place: Place, name: str, settings: TaskSettings) -> dict[str, Any]:
     EnvironmentProblem (the job ended).
     """
     TableFilter(settings.filters)  # raises for a wrong rule
-    if settings.encrypt and place.options is not None:
-        task.keys_of(name, place.keys_file)
-    reader = place.reader()
+    if settings.encrypt and tasks.options is not None:
+        task.keys_of(name, tasks.keys_file)
+    reader = tasks.reader()
     last_task = task.find(reader, name)
     require_kind_of(reader, name, CHANGES, hint="Choose another name for the task.")
-    if last_task and not last_task.over and (last_task.state == "paused" or place.at_work(name)):
+    if last_task and not last_task.over and (last_task.state == "paused" or tasks.at_work(name)):
         state_text = "runs already" if last_task.state == "running" else "is paused"
         raise Failed(
             f"Failed to start the task: it {state_text}.",
-            place.status(name),
+            tasks.status(name),
             hint=_KILLED if last_task.state == "running" else f"See: lakebackup log resume {quote(name)}",
         )
-    newest = reader.one("log_newest", source=name)
+    newest = reader.first_row("log_newest", source=name)
     if last_task and last_task.state == "complete":
         raise Failed(
             f"Failed to start the task: it is complete up to {last_task.settings.endts}.",
-            place.status(name),
+            tasks.status(name),
             hint="Its log ends there. Start a task with another name.",
         )
     # Messages that were skipped stay skipped, as the flags of a start do not name them.
@@ -135,7 +135,7 @@ def start(place: Place, name: str, settings: TaskSettings) -> dict[str, Any]:
         # An imported log may have no row with its first settings.
         last_settings = last_task.settings if last_task else replace(settings, lastbackupts=None)
         _check_continues(name, last_settings, settings, newest, reader.rows("log_names", source=name))
-    client = {**place.kafka, "bootstrap.servers": settings.bootstrap}
+    client = {**tasks.kafka, "bootstrap.servers": settings.bootstrap}
     cluster = Cluster(client)
     topics = feed_of(settings, client).topics(cluster.topic_names())
     if not topics:
@@ -148,49 +148,52 @@ def start(place: Place, name: str, settings: TaskSettings) -> dict[str, Any]:
     approved = Approvals(reader.catalog_uri)
     with suppress(EnvironmentProblem):  # No approval can be recorded: the settings have to name the servers.
         approved.approve([task.claim_of(name, settings, approved)])
-    generation = place.lease(name)
-    place.record(name, "running", settings)
-    return _launched(place, name, generation) | {"topics_now": topics}
+    generation = tasks.lease(name)
+    tasks.record(name, "running", settings)
+    return _launched(tasks, name, generation) | {"topics_now": topics}
 
 
-def pause(place: Place, name: str) -> dict[str, Any]:
+def pause(tasks: LogTasks, name: str) -> dict[str, Any]:
     """Have a task flush what has arrived, then sleep; returns its status.
 
     Raises NotFound, Failed (it does not run) and EnvironmentProblem.
     """
-    current_task = place.task(name)
+    current_task = tasks.task(name)
     if current_task.state != "running":
-        raise Failed(f"Failed to pause the task: it is {current_task.state}.", place.status(name))
-    at_work = place.at_work(name)
-    paused_task = place.record(name, "paused", current_task.settings)
+        raise Failed(f"Failed to pause the task: it is {current_task.state}.", tasks.status(name))
+    at_work = tasks.at_work(name)
+    paused_task = tasks.record(name, "paused", current_task.settings)
     if at_work:
         # The job records the state again, after its last flush.
-        _until(lambda: place.task(name).at > paused_task.at or not place.at_work(name), f"{name} sleeps")
-    return place.status(name)
+        _until(
+            lambda: tasks.task(name).recorded_us > paused_task.recorded_us or not tasks.at_work(name),
+            f"{name} sleeps",
+        )
+    return tasks.status(name)
 
 
-def resume(place: Place, name: str, skip: Sequence[str] = ()) -> dict[str, Any]:
+def resume(tasks: LogTasks, name: str, skip: Sequence[str] = ()) -> dict[str, Any]:
     """Resume a task where it ended, with what has arrived since; returns its status, with `log` as `start`.
 
     `skip`: messages to skip from now on, as `skips.parse` reads them. Each is audited, and becomes a gap of
     the log once a flush passes it. Raises NotFound, Failed (it is not paused, or its job runs), UsageProblem,
     Refused (a message of no topic of the task, or one that was captured) and EnvironmentProblem.
     """
-    current_task = place.task(name)
-    if current_task.state != "paused" and not (current_task.state == "running" and not place.at_work(name)):
+    current_task = tasks.task(name)
+    if current_task.state != "paused" and not (current_task.state == "running" and not tasks.at_work(name)):
         hint = _KILLED if current_task.state == "running" else ""
-        raise Failed(f"Failed to resume the task: it is {current_task.state}.", place.status(name), hint=hint)
+        raise Failed(f"Failed to resume the task: it is {current_task.state}.", tasks.status(name), hint=hint)
     settings = current_task.settings
-    client = place.client(current_task)
+    client = tasks.client(current_task)
     if skip:
-        settings = _add_skips(place, current_task, client, [skips.parse(text) for text in skip])
-    generation = place.lease(name)
-    place.record(name, "running", settings)
-    return _launched(place, name, generation)
+        settings = _add_skips(tasks, current_task, client, [skips.parse(text) for text in skip])
+    generation = tasks.lease(name)
+    tasks.record(name, "running", settings)
+    return _launched(tasks, name, generation)
 
 
 def _add_skips(
-    tasks: Place, last_task: Task, client: Mapping[str, str], messages: Sequence[Message]
+    tasks: LogTasks, last_task: Task, client: Mapping[str, str], messages: Sequence[Message]
 ) -> TaskSettings:
     """The settings of a task with more messages to skip; writes an audit entry for each new one."""
     settings = last_task.settings
@@ -220,24 +223,24 @@ def _add_skips(
     return replace(settings, skip=(*settings.skip, *new_texts))
 
 
-def stop(place: Place, name: str) -> dict[str, Any]:
+def stop(tasks: LogTasks, name: str) -> dict[str, Any]:
     """Stop a task; returns its status, in which the stores are as they were before.
 
     `lost` of the status: number of events of each topic that are not flushed (None: Kafka cannot be read).
     Raises NotFound, Failed (it has ended already) and EnvironmentProblem.
     """
-    current_task = place.task(name)
+    current_task = tasks.task(name)
     if current_task.over:
         raise Failed(
             "Failed to stop the task, maybe it is already stopped.",
-            place.status(name),
+            tasks.status(name),
             hint=f"See: lakebackup log status {quote(name)}",
         )
-    status_before = place.status(name)  # A stopped task reports an error for each store.
-    place.record(name, "stopped", current_task.settings)
-    _until(lambda: not place.at_work(name), f"the job of {name} ends")
-    lost = waiting(place.destination, place.catalog, current_task, place.kafka)
-    status_after = place.status(name)
+    status_before = tasks.status(name)  # A stopped task reports an error for each store.
+    tasks.record(name, "stopped", current_task.settings)
+    _until(lambda: not tasks.at_work(name), f"the job of {name} ends")
+    lost = waiting(tasks.destination, tasks.catalog, current_task, tasks.kafka)
+    status_after = tasks.status(name)
     stores = [
         {**store, "ok": previous["ok"], "error": previous["error"]}
         for previous, store in zip(status_before["stores"], status_after["stores"], strict=False)
@@ -290,7 +293,7 @@ def _check_continues(
         )
 
 
-def _launched(tasks: Place, name: str, old_generation: int | None) -> dict[str, Any]:
+def _launched(tasks: LogTasks, name: str, old_generation: int | None) -> dict[str, Any]:
     """Wait until a job runs; returns the status. Starts a job here if none runs and `tasks` starts jobs.
 
     `old_generation`: the lease's before the task was changed. A killed job's lease keeps it until it ends.
@@ -301,19 +304,19 @@ def _launched(tasks: Place, name: str, old_generation: int | None) -> dict[str, 
     if tasks.options is not None and not tasks.at_work(name):
         job = launch(tasks.destination, tasks.catalog, name, tasks.options)
         log = str(job.log)
-        _until(lambda: tasks.at_work(name) or job.ended(), f"the job of {name} is at work")
+        _until(lambda: tasks.at_work(name) or job.has_ended(), f"the job of {name} is at work")
         if not tasks.at_work(name):
             raise EnvironmentProblem(f"The job of {name} ended:\n{job.output()}", hint=f"Its log: {log}")
         deadline = time.monotonic() + PATIENCE_S
         _until(
-            lambda: _first_flush_is_over(tasks, name) or job.ended() or time.monotonic() > deadline,
+            lambda: _first_flush_is_over(tasks, name) or job.has_ended() or time.monotonic() > deadline,
             "the first flush",
             look_s=_ASK_S,
         )
     return tasks.status(name) | {"log": log}
 
 
-def _first_flush_is_over(tasks: Place, name: str) -> bool:
+def _first_flush_is_over(tasks: LogTasks, name: str) -> bool:
     """Whether a task has stores from its first flush, has no events to flush yet, or is not running."""
     status = tasks.status(name)
     if status["stores"] or status["state"] != "running":

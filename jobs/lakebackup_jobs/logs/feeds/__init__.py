@@ -76,7 +76,7 @@ class Feed(Protocol):
         """The messages that a person told the task to skip."""
         ...
 
-    def topics(self, known: Sequence[str]) -> list[str]:
+    def topics(self, topic_names: Sequence[str]) -> list[str]:
         """The topics, of all those of the cluster, that hold events. `prepare` reads any others itself."""
         ...
 
@@ -85,13 +85,13 @@ class Feed(Protocol):
         ...
 
     def prepare(
-        self, storage: Storage, folder: str, before: str | None, resolved_ts: int | None
+        self, storage: Storage, folder: str, last_folder: str | None, resolved_ts: int | None
     ) -> Mapping[str, Any]:
         """Prepare a flush; returns what else its decoders must know (JSON).
 
         Called before a flush is planned and after the ends of its partitions were read. `folder`: of this
-        flush's backup, for objects of the feed. `before`: the folder of the last flush, None for the first
-        one. `resolved_ts`: the previous checkpoint. The answer is small: long data goes into objects.
+        flush's backup, for objects of the feed. `last_folder`: the folder of the last flush, None for the
+        first one. `resolved_ts`: the previous checkpoint. The answer is small: long data goes into objects.
         """
         ...
 

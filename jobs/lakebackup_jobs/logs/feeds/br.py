@@ -169,12 +169,12 @@ class BrFeed:
     domain: Domain = "tso"
     skipped: Skipped = field(default_factory=dict)
 
-    def topics(self, known: Sequence[str]) -> list[str]:
+    def topics(self, topic_names: Sequence[str]) -> list[str]:
         """The topics that `names` match. Internal topics match only by their full name."""
         patterns = [compile_pattern(name) for name in self.names]
         return sorted(
             topic
-            for topic in known
+            for topic in topic_names
             if topic in self.names
             or (not is_internal(topic) and any(pattern.fullmatch(topic) for pattern in patterns))
         )
@@ -184,7 +184,7 @@ class BrFeed:
         return []
 
     def prepare(
-        self, storage: Storage, folder: str, before: str | None, resolved_ts: int | None
+        self, storage: Storage, folder: str, last_folder: str | None, resolved_ts: int | None
     ) -> Mapping[str, Any]:
         """Returns an empty context, as events are complete in themselves."""
         return {}

@@ -17,7 +17,7 @@ from lakebackup_jobs.kafka.memory import Bytes, Longs, compiled
 #: Columns of the table that `read_events` fills, with one row for each event. Positions are in the batch's
 #: bytes. A length of -1 and a number MISSING mean null. LETTER: a write's type, 0: none.
 KIND, REGION, TABLE, CF, LETTER, START_TS, COMMIT_TS, RESOLVED_TS = range(8)
-STORE, STORE_LENGTH, KEY, KEY_LENGTH, VALUE, VALUE_LENGTH, AFTER, AFTER_COUNT, WIDTH = range(8, 17)
+STORE, STORE_LENGTH, KEY, KEY_LENGTH, VALUE, VALUE_LENGTH, SUCCESSORS, AFTER_COUNT, WIDTH = range(8, 17)
 MISSING = -(2**63)
 
 PUT_KIND, DELETE_KIND, RESOLVED, CLOSED = range(len(KINDS))
@@ -118,7 +118,7 @@ def _read_event(data: Bytes, position: int, end: int, row: Longs, nothing: Longs
     row[RESOLVED_TS], position = _optional_long(data, position, end)
     if position < 0:
         return _AVRO
-    row[AFTER] = position
+    row[SUCCESSORS] = position
     row[AFTER_COUNT], position = _longs(data, position, end, nothing, 0)
     return 0 if position == end else _AVRO
 
@@ -196,8 +196,8 @@ def read_events(data: Bytes, ends: Longs, rows: Longs, nothing: Longs) -> tuple[
 
 
 @compiled
-def find_successors(data: Bytes, ends: Longs, rows: Longs, chosen: Longs, found: Longs) -> None:
+def find_successors(data: Bytes, ends: Longs, rows: Longs, indices: Longs, successors: Longs) -> None:
     total = 0
-    for i in chosen:
-        count, _ = _longs(data, rows[i, AFTER], ends[i + 1], found, total)
+    for i in indices:
+        count, _ = _longs(data, rows[i, SUCCESSORS], ends[i + 1], successors, total)
         total += count

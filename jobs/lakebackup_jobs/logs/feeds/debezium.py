@@ -75,37 +75,37 @@ def view_of(uri: str, path: str) -> View:
 class DebeziumFeed:
     """The change feed of all tables of one connector.
 
-    `client`: librdkafka's settings. `chosen`: the connector's topic.prefix, or patterns of its topics.
+    `client`: librdkafka's settings. `patterns`: the connector's topic.prefix, or patterns of its topics.
     `skipped`: the messages that a person told the task to skip. `placeholder`: the connector's
     unavailable.value.placeholder.
     """
 
     client: Mapping[str, str] = field(repr=False)
-    chosen: tuple[str, ...]
+    patterns: tuple[str, ...]
     domain: Domain = "ms"
     skipped: Skipped = field(default_factory=dict)
     placeholder: Placeholder = field(default_factory=Placeholder)
 
-    def topics(self, known: Sequence[str]) -> list[str]:
+    def topics(self, topic_names: Sequence[str]) -> list[str]:
         """Every topic of the connector that no pattern excludes: transactions count events in all of them.
 
         Raises Refused without transaction metadata, UsageProblem for several connectors.
         """
-        return list(connector_of(self.chosen, known).topics)
+        return list(connector_of(self.patterns, topic_names).topics)
 
     def own_topics(self, names: Sequence[str]) -> list[str]:
         """The topic of the connector's transactions. Raises as `topics`."""
-        return [connector_of(self.chosen, names).prefix + TRANSACTIONS]
+        return [connector_of(self.patterns, names).prefix + TRANSACTIONS]
 
     def prepare(
-        self, storage: Storage, folder: str, before: str | None, resolved_ts: int | None
+        self, storage: Storage, folder: str, last_folder: str | None, resolved_ts: int | None
     ) -> Mapping[str, Any]:
         """See Feed. Reads the transactions that ended since the last flush. Raises Refused and Damaged."""
         cluster = Cluster(self.client)
         names = cluster.topic_names()
-        if before is None:
+        if last_folder is None:
             self._check_begins(cluster, names)
-        connector = connector_of(self.chosen, names)
+        connector = connector_of(self.patterns, names)
         topic = connector.prefix + TRANSACTIONS
         _, topic_ends = cluster.positions(cluster.describe([topic]), ISOLATION)
         [topic_end, *extra] = topic_ends
@@ -115,7 +115,9 @@ class DebeziumFeed:
                 hint="The connector creates it with one; start with a new topic.prefix.",
             )
         transactions = (
-            Transactions.read(storage, carried(before)) if before else Transactions.none(topic_end.epoch)
+            Transactions.read(storage, carried(last_folder))
+            if last_folder
+            else Transactions.none(topic_end.epoch)
         )
         if transactions.epoch != topic_end.epoch or transactions.next < topic_end.low:
             raise Refused(
@@ -123,16 +125,16 @@ class DebeziumFeed:
                 hint="Its retention.ms must be -1. Start a new task, after a new snapshot of the connector.",
             )
         self._check_cut(transactions, topic_end)
-        if before:
-            tidy(storage, before)
+        if last_folder:
+            tidy(storage, last_folder)
         earlier_rows = transactions.rows
         transactions, ends = self._read_ends(
             replace(transactions, leader_epoch=topic_end.leader_epoch), topic, topic_end.end
         )
         path = prepared(folder)
         transactions.write(storage, path)
-        promised_ts = resolved_ts if before else None
-        changes = self._schema_changes(storage, cluster, connector, before, earlier_rows)
+        promised_ts = resolved_ts if last_folder else None
+        changes = self._schema_changes(storage, cluster, connector, last_folder, earlier_rows)
         changes = changes.placed(transactions, as_sent(earlier_rows, ends), connector.prefix, promised_ts)
         _, regions = cluster.positions(cluster.describe(connector.topics), ISOLATION)
         outlook = Outlook(
@@ -140,7 +142,7 @@ class DebeziumFeed:
             changes.first_sent,
             promised_ts,
             {f"{region.scope}/{region.region}": region.end for region in regions},
-            changes.settled if changes.settled or before is None else None,
+            changes.settled if changes.settled or last_folder is None else None,
             changes.tables,
         )
         view_path = f"{path.removesuffix('.parquet')}.json"
@@ -195,8 +197,8 @@ class DebeziumFeed:
             )
 
     def _check_cut(self, transactions: Transactions, topic_end: RegionState) -> None:
-        backup_end = BackupEnd(0, *topic_end.place, transactions.next, transactions.leader_epoch)
-        cuts = cut_back([backup_end], {backup_end.where: topic_end}, Logs(self.client, lambda _: {}))
+        backup_end = BackupEnd(0, *topic_end.key, transactions.next, transactions.leader_epoch)
+        cuts = cut_back([backup_end], {backup_end.partition: topic_end}, Logs(self.client, lambda _: {}))
         if cuts or transactions.next > topic_end.end:
             raise Refused(
                 f"{topic_end.scope} was cut back behind offset {transactions.next}, up to which it was read, "
@@ -260,6 +262,6 @@ class DebeziumFeed:
             waits += [change.ts for change in changes.waiting if change.ts is not None]
         events = [report for report in reports if "place" in report]
         transactions = Transactions.read(storage, context["transactions"]).counted(events, storage)
-        transactions.kept().write(storage, carried(context["folder"]))
+        transactions.needed_later().write(storage, carried(context["folder"]))
         checkpoint = transactions.checkpoint(waits)
         return resolved_ts if checkpoint is None else max(checkpoint, resolved_ts or 0)

@@ -23,7 +23,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebackup.errors import Damaged, EnvironmentProblem, Refused
-from lakebackup.formats.logs.events import DELETES, PUT, PUTS, TRUNCATES, WRITE, captured_schema, marks_schema
+from lakebackup.formats.logs.events import (
+    DELETES,
+    PUT,
+    PUT_TYPE,
+    TRUNCATES,
+    WRITE,
+    captured_schema,
+    marks_schema,
+)
 from lakebackup.storage import Storage
 from lakebackup_jobs.logs.feeds import Decoded, Range
 from lakebackup_jobs.logs.feeds.debezium_checks import check_form, check_rows
@@ -31,12 +39,12 @@ from lakebackup_jobs.logs.feeds.debezium_json import DIGESTS, EVENTS, ask, key_s
 from lakebackup_jobs.logs.feeds.debezium_tables import CapturedTable, TableName, Tables, key_form
 from lakebackup_jobs.logs.feeds.debezium_topics import Connector, own_changes
 from lakebackup_jobs.logs.feeds.moments import Moments
-from lakebackup_jobs.logs.feeds.transactions import SEEN, Transactions, put_seen
+from lakebackup_jobs.logs.feeds.transactions import RUNS, Transactions, write_runs
 from lakebackup_jobs.logs.feeds.unavailable import Placeholder
 
 #: The least `sub` of events without a transaction, above all numbers of a transaction's events. So rows of a
 #: snapshot follow the change before them.
-BEHIND = 1 << 30
+UNTIED_SUB = 1 << 30
 _FEW_RUNS = 500
 
 
@@ -64,7 +72,7 @@ _NO_OUTLOOK, _DEFAULT_PLACEHOLDER = Outlook(), Placeholder()
 class DebeziumDecoder:
     """Decodes one partition's change events; see Decoder.
 
-    `known`, `index`: what `transactions.indexed` returns. `folder`: of the flush, for long reports.
+    `transactions`, `index`: what `transactions.indexed` returns. `folder`: of the flush, for long reports.
     """
 
     def __init__(
@@ -72,30 +80,33 @@ class DebeziumDecoder:
         storage: Storage,
         of: Range,
         folder: str,
-        known: Transactions,
+        transactions: Transactions,
         index: Mapping[str, int],
         outlook: Outlook = _NO_OUTLOOK,
         placeholder: Placeholder = _DEFAULT_PLACEHOLDER,
     ) -> None:
-        self._storage, self._folder, self._begin = storage, folder, known.begin
+        self._storage, self._folder, self._begin = storage, folder, transactions.begin
         self._connector = outlook.connector
-        self._moments = Moments(known.rows, known.begin, outlook.first_sent, outlook.resolved_ts)
+        self._moments = Moments(
+            transactions.rows, transactions.begin, outlook.first_sent, outlook.resolved_ts
+        )
         self._unread = of.end < outlook.ends.get(f"{of.topic}/{of.partition}", of.end)
         self._last_sent: int | None = None
         self._topic = of.topic
         self._origin, self._partition = f"{of.topic}[{of.partition}]", f"{of.topic}/{of.partition}"
         self._region = region_of(of.topic, of.partition)
-        self._ends = known.rows
+        self._ends = transactions.rows
         self._index = index
-        last = known.places.get(self._partition)
-        self._last_version: tuple[int, int, int] = tuple(last) if last else (known.begin or 0, 0, BEHIND)  # type: ignore[assignment]
+        last = transactions.places.get(self._partition)
+        first_version = (transactions.begin or 0, 0, UNTIED_SUB)
+        self._last_version: tuple[int, int, int] = tuple(last) if last else first_version  # type: ignore[assignment]
         # Whether the partition had changes, or rows of the first snapshot.
         self._settled = last is not None and (outlook.settled is None or self._partition in outlook.settled)
         self._runs: list[pa.Table] = []
         # The highest event number of the last transaction. Numbers start again at 1 when the connector
         # restarts; later events must still get greater ones.
         self._highest = (
-            {self._last_version[1]: self._last_version[2]} if self._last_version[2] < BEHIND else {}
+            {self._last_version[1]: self._last_version[2]} if self._last_version[2] < UNTIED_SUB else {}
         )
         self._beyond: set[int] = set()
         self._known_tables = outlook.tables
@@ -161,7 +172,7 @@ class DebeziumDecoder:
             self._waits_ms = least_ts if self._waits_ms is None else min(self._waits_ms, least_ts)
         if not self._has_events and self._waits_ms is None:
             return None
-        runs = pa.concat_tables([SEEN.empty_table(), *self._runs])
+        runs = pa.concat_tables([RUNS.empty_table(), *self._runs])
         report: dict[str, Any] = {
             "place": self._partition,
             "last": list(self._last_version),
@@ -172,7 +183,7 @@ class DebeziumDecoder:
             [number, list(table.name), table.key] for number, table in self._flush_tables.items()
         ]
         if len(runs) > _FEW_RUNS:
-            report["path"] = put_seen(self._storage, self._folder, runs)
+            report["path"] = write_runs(self._storage, self._folder, runs)
         else:
             report["runs"] = [list(row.values()) for row in runs.to_pylist()]
         return report | {"tables": [[table, *fields] for table, fields in sorted(self._tables.items())]}
@@ -244,7 +255,7 @@ class DebeziumDecoder:
                 column[by_time] = np.maximum(column, located)[by_time]
         for column in (ts, order):
             column[~has_seq] = np.maximum.accumulate(column[~has_seq])
-        untied_sub = BEHIND + 1 + events["offset"].to_numpy() % (BEHIND - 2)
+        untied_sub = UNTIED_SUB + 1 + events["offset"].to_numpy() % (UNTIED_SUB - 2)
         number = self._ascending(seq, pc.fill_null(events["number"], 0).to_numpy(), has_seq)
         sub = np.where(has_seq, number, untied_sub)
         if len(seq):
@@ -280,7 +291,9 @@ class DebeziumDecoder:
         initial = rows & ~by_time
         settled = _any_before(has_seq | initial, self._settled)
         deletable = np.where(by_time, settled, _any_before(has_seq, self._last_version[1] > 0))
-        starts = pc.starts_with(kind, "first").to_numpy() & _any_before(rows, self._last_version[2] > BEHIND)
+        starts = pc.starts_with(kind, "first").to_numpy() & _any_before(
+            rows, self._last_version[2] > UNTIED_SUB
+        )
         refused = np.flatnonzero(rows & (deletable | starts))
         if len(refused):
             raise Refused(
@@ -305,7 +318,7 @@ class DebeziumDecoder:
         starts = np.flatnonzero(np.concatenate([[True], (seq[1:] != seq[:-1]) | (sub[1:] != sub[:-1] + 1)]))
         ends = np.concatenate([starts[1:], [len(seq)]]) - 1
         self._runs.append(
-            pa.table([pa.array(seq[starts]), pa.array(sub[starts]), pa.array(sub[ends])], schema=SEEN)
+            pa.table([pa.array(seq[starts]), pa.array(sub[starts]), pa.array(sub[ends])], schema=RUNS)
         )
 
     def _with_digests(self, events: pa.Table, messages: pa.RecordBatch) -> pa.Table:
@@ -322,7 +335,7 @@ class DebeziumDecoder:
     def _records(self, events: pa.Table) -> pa.RecordBatch:
         n, op = len(events), events["op"]
         truncates = pc.equal(op, "t")
-        kind = pc.if_else(truncates, TRUNCATES, pc.if_else(pc.equal(op, "d"), DELETES, PUTS))
+        kind = pc.if_else(truncates, TRUNCATES, pc.if_else(pc.equal(op, "d"), DELETES, PUT_TYPE))
         # Rows without a key can only be added, so each gets a key of its own. It holds a digest because a
         # connector that was killed sends some events again, and may give the numbers of earlier events to
         # others.
@@ -332,7 +345,7 @@ class DebeziumDecoder:
             events["transaction"].is_valid(), numbered, pc.binary_join_element_wise("#", order, sub, ".")
         )
         key = pc.if_else(truncates, "", pc.coalesce(events["key"].cast(pa.string()), own))
-        value = pc.if_else(pc.equal(kind, PUTS), events["after"], pa.scalar(None, pa.string()))
+        value = pc.if_else(pc.equal(kind, PUT_TYPE), events["after"], pa.scalar(None, pa.string()))
         columns = {
             "store": events["store"],
             "region": pa.array(np.full(n, self._region)),

@@ -119,20 +119,20 @@ def key_form(structure: str | None) -> Any:
     return KEYLESS if structure is None else _form(structure)
 
 
-def common_form(left: Any, right: Any) -> Any:
+def common_form(form: Any, right: Any) -> Any:
     """The form that keys of both forms have, None when they differ. An unknown type matches every type."""
-    if left is None or left == _UNKNOWN:
+    if form is None or form == _UNKNOWN:
         return right
     if right is None or right == _UNKNOWN:
-        return left
-    if isinstance(left, dict) and isinstance(right, dict):
-        if list(left) != list(right):  # The text of a key depends on the order of its columns.
+        return form
+    if isinstance(form, dict) and isinstance(right, dict):
+        if list(form) != list(right):  # The text of a key depends on the order of its columns.
             return None
-        merged = {name: common_form(left[name], right[name]) for name in left}
+        merged = {name: common_form(form[name], right[name]) for name in form}
         return None if None in merged.values() else merged
-    if isinstance(left, list) and isinstance(right, list):
-        return left or right if not (left and right) else [common_form(left[0], right[0])]
-    return left if left == right else None
+    if isinstance(form, list) and isinstance(right, list):
+        return form or right if not (form and right) else [common_form(form[0], right[0])]
+    return form if form == right else None
 
 
 def _without_sizes(structure: Any) -> Any:

@@ -58,7 +58,7 @@ SCHEMA = pa.schema(
     ]
 )
 #: Runs of event numbers that a partition held of a transaction.
-SEEN = pa.schema([pa.field(name, pa.int64(), nullable=False) for name in ("seq", "first", "last")])
+RUNS = pa.schema([pa.field(name, pa.int64(), nullable=False) for name in ("seq", "first", "last")])
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +87,8 @@ class Transactions:
     def none(cls, epoch: str) -> Transactions:
         return cls(SCHEMA.empty_table(), epoch)
 
-    def with_ends(self, found: pa.Table, next_offset: int) -> Transactions:
-        """Add the transactions that ended since. `found`: the answer to debezium_json.ENDS.
+    def with_ends(self, messages: pa.Table, next_offset: int) -> Transactions:
+        """Add the transactions that ended since. `messages`: the answer to debezium_json.ENDS.
 
         A transaction that ends twice counts once, at its first end. The time of PostgreSQL's begin is used,
         as it is the commit time too: a connector that was killed before it sent the end sends it with the
@@ -103,7 +103,7 @@ class Transactions:
             key for key, count in zip(keys, counts, strict=True) if count and _DATABASE not in key
         }
         fresh, times, again_ms = [], [], []
-        columns = (found[name].to_pylist() for name in ("status", "key", "own", "ts", "sent"))
+        columns = (messages[name].to_pylist() for name in ("status", "key", "own", "ts", "sent"))
         for status, key, own, ts, sent_ms in zip(*columns, strict=True):
             if status == "BEGIN":
                 if key in begin_ts and key not in ended_keys:
@@ -114,7 +114,7 @@ class Transactions:
             ended_keys.add(key)
             times.append(begin_ts.get(key) or ts if own else ts)
             again_ms.append(restarted.get(key))
-        ends = found.filter(pc.equal(found["status"], "END"))
+        ends = messages.filter(pc.equal(messages["status"], "END"))
         keep = pa.array(fresh, pa.bool_())
         repeated_ends = ends.filter(pc.invert(keep))
         ends, own_ts = ends.filter(keep), pa.array(times, pa.int64()).filter(keep).to_numpy()
@@ -168,7 +168,7 @@ class Transactions:
         last_places = {**self.places, **{r["place"]: r["last"] for r in reports}}
         seqs, counts = self.rows["seq"].to_numpy(), self.rows["count"].to_numpy()
         runs = pa.concat_tables(
-            [SEEN.empty_table(), *(_report_runs(r, storage) for r in reports), *self._earlier_runs()]
+            [RUNS.empty_table(), *(_report_runs(r, storage) for r in reports), *self._earlier_runs()]
         )
         index = np.searchsorted(seqs, runs["seq"].to_numpy())
         # All transactions share one number line: the numbers of each are shifted beyond those of the
@@ -215,7 +215,7 @@ class Transactions:
         index = int(open_rows[0]) if len(open_rows) else len(is_done) - 1
         return min([int(self.rows["ts"][index].as_py()), *waits]) - 1
 
-    def kept(self) -> Transactions:
+    def needed_later(self) -> Transactions:
         """Only the transactions that the next flush must know."""
         if not len(self.rows):
             return self
@@ -271,7 +271,7 @@ def tidy(storage: Storage, folder: str) -> None:
     )
 
 
-def put_seen(storage: Storage, folder: str, runs: pa.Table) -> str:
+def write_runs(storage: Storage, folder: str, runs: pa.Table) -> str:
     """Write runs (SEEN) to an object of their own; returns its path."""
     path = f"{folder}seen-{uuid4().hex[:12]}.parquet"
     write_rows(storage, path, runs.schema, runs.to_batches())
@@ -296,7 +296,7 @@ def _report_runs(report: Mapping[str, Any], storage: Storage) -> pa.Table:
 
 def _runs(rows: Sequence[Sequence[int]]) -> pa.Table:
     columns = np.array(rows, np.int64).reshape(-1, 3)
-    return pa.table([pa.array(columns[:, i]) for i in range(3)], schema=SEEN)
+    return pa.table([pa.array(columns[:, i]) for i in range(3)], schema=RUNS)
 
 
 def _joined(index: Any, first: Any, reach_before: Any, reach: Any, is_done: Any) -> dict[int, list[int]]:

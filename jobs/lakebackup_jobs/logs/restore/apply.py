@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
-from lakebackup.formats.logs.events import DEFAULT, DELETES, PUTS, TRUNCATES, WRITE
+from lakebackup.formats.logs.events import DEFAULT, DELETES, PUT_TYPE, TRUNCATES, WRITE
 from lakebackup.sql_engine.failures import task_errors
 from lakebackup.sql_engine.worker import Cluster, session_on
 from lakebackup_jobs.logs.restore.content import LogContent, pieces
@@ -73,7 +73,7 @@ class Changes(LogContent):
             self.shares.frame(self.spark, WRITE).repartition(task_count, *KEY).mapInArrow(Latest(), WRITES)
         )
         latest = _behind_ends(latest, self.emptied())
-        is_missing = (sf.col("type") == PUTS) & sf.col("value").isNull()
+        is_missing = (sf.col("type") == PUT_TYPE) & sf.col("value").isNull()
         value = sf.col("value")
         if self.shares.shares.get(DEFAULT):
             values = (
@@ -102,7 +102,7 @@ class Changes(LogContent):
     def rows(self) -> DataFrame:
         """The latest committed value of each key at the end of the span: COLUMNS."""
         latest = self.latest()
-        rows = latest.where(sf.col("type") == PUTS).drop("type")
+        rows = latest.where(sf.col("type") == PUT_TYPE).drop("type")
         if self.full is not None:
             below = (
                 self._selected_rows(self.full)
@@ -112,18 +112,18 @@ class Changes(LogContent):
             rows = _behind_ends(below, self.emptied()).unionByName(rows)
         return self._with_names(rows)
 
-    def onto(self, held: DataFrame) -> DataFrame:
-        """The changes that bring `held`, the rows at the start of the span, to its end.
+    def changes_to(self, rows: DataFrame) -> DataFrame:
+        """The changes that bring `rows`, the rows at the start of the span, to its end.
 
         Columns: COLUMNS and `type`: PUTS (replaces the row of the key) or DELETES.
         """
         latest, is_excluded = self.latest(), self._is_excluded()
         changes = self._with_names(latest)
-        touched = held.where(is_excluded | sf.col("table_id").isin(list(self.plan.changed)))
-        touched = touched.withColumn("type", sf.when(is_excluded, DELETES).otherwise(PUTS))
+        touched = rows.where(is_excluded | sf.col("table_id").isin(list(self.plan.changed)))
+        touched = touched.withColumn("type", sf.when(is_excluded, DELETES).otherwise(PUT_TYPE))
         emptied = self.emptied()
         if emptied is not None:
-            emptied_rows = held.join(sf.broadcast(emptied), "table_id", "left_semi")
+            emptied_rows = rows.join(sf.broadcast(emptied), "table_id", "left_semi")
             touched = touched.join(sf.broadcast(emptied), "table_id", "left_anti")
             touched = emptied_rows.withColumn("type", sf.lit(DELETES)).unionByName(touched)
         elif not self.plan.changed:
@@ -138,12 +138,12 @@ class Changes(LogContent):
         emptied = self.emptied()
         return emptied is not None and emptied.limit(1).count() > 0
 
-    def write_files(self, path: str, *, whole: bool = True) -> dict[str, int]:
+    def write_files(self, path: str, *, with_truncates: bool = True) -> dict[str, int]:
         if self.full is not None:
-            rows = self.rows().withColumn("type", sf.lit(PUTS))
+            rows = self.rows().withColumn("type", sf.lit(PUT_TYPE))
         else:
             rows = self._with_names(self.latest())
-            emptied = self.emptied() if whole else None
+            emptied = self.emptied() if with_truncates else None
             if emptied is not None:
                 last = emptied.select(
                     "table_id",

@@ -9,7 +9,7 @@ from typing import Any
 from lakebackup.plan.logs.restore import LogRestorePlan
 from lakebackup.sql_engine.worker import Cluster
 from lakebackup_jobs.logs.restore.shares import LogShares
-from lakebackup_jobs.targets import Held
+from lakebackup_jobs.targets import RestoredSpan
 from lakebackup_jobs.targets.delta import DeltaTarget
 
 # Uncompressed bytes that a task of a shuffle reads, and may hold in memory. Logs of more than 12 TiB have
@@ -41,23 +41,23 @@ def is_small(plan: LogRestorePlan) -> bool:
 class LogContent:
     """A log's changes within a span.
 
-    `cluster`: what runs the tasks; None: threads of this process. `before`: what the target already holds,
-    `after`: what it holds after the restore.
+    `cluster`: what runs the tasks; None: threads of this process. `old_contents`: what the target already
+    holds, `new_contents`: what it holds after the restore.
     """
 
     cluster: Cluster | None
     shares: LogShares
     plan: LogRestorePlan
-    before: Held | None
-    after: Held
+    old_contents: RestoredSpan | None
+    new_contents: RestoredSpan
 
     @property
     def commit(self) -> Mapping[str, Any]:
         """Options of the commit, in which it records what the table holds."""
-        return {"userMetadata": self.after.text()}
+        return {"userMetadata": self.new_contents.text()}
 
     @property
-    def gone(self) -> list[int]:
+    def dropped_ids(self) -> list[int]:
         """The ids of the tables that were dropped within the span."""
         return [table for table in self.plan.without if table in self.plan.changed]
 
@@ -65,18 +65,18 @@ class LogContent:
         """The summary of the last commit to a table: `entries`, and the counts of _METRICS that it has."""
         metrics = table.metrics()
         counts = {name: int(metrics[metric]) for name, metric in _METRICS.items() if metric in metrics}
-        entries = int(metrics.get("numOutputRows", 0)) if self.before is None else sum(counts.values())
+        entries = int(metrics.get("numOutputRows", 0)) if self.old_contents is None else sum(counts.values())
         return {"entries": entries, **counts}
 
     def empties_tables(self) -> bool:
         """Whether a table was truncated in the span."""
         raise NotImplementedError
 
-    def write_files(self, path: str, *, whole: bool = True) -> dict[str, int]:
+    def write_files(self, path: str, *, with_truncates: bool = True) -> dict[str, int]:
         """Write the latest change of each key as Parquet files of CHANGES, which replace those in the folder.
 
         `type`: P, D (the value is null), or T (the key is empty). T says that the table was truncated, so its
-        keys without a change have no value any more. Without `whole` there are no rows T. Returns the
-        summary: `entries`, the number of rows.
+        keys without a change have no value any more. Without `with_truncates` there are no rows T. Returns
+        the summary: `entries`, the number of rows.
         """
         raise NotImplementedError

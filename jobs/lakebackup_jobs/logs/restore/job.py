@@ -35,7 +35,7 @@ from lakebackup_jobs.logs.restore import apply
 from lakebackup_jobs.logs.restore.content import LogContent, is_small
 from lakebackup_jobs.logs.restore.shares import RESULT, LogShares, store_shares
 from lakebackup_jobs.logs.restore.small import SmallChanges
-from lakebackup_jobs.targets import Held, Target, is_done, require_same
+from lakebackup_jobs.targets import RestoredSpan, Target, is_done, require_same
 from lakebackup_jobs.targets.change_topics import ChangeTopics
 from lakebackup_jobs.targets.delta import DeltaTarget
 from lakebackup_jobs.targets.opening import open_target
@@ -58,7 +58,7 @@ def run(
     work = Workspace(request, "", reporter, spark)
     reader = work.current()
     target = open_target(request, request.target, partial(_change_topics, request))
-    old_contents = target.held()
+    old_contents = target.restored_span()
     if base_contents := _base_contents(request):
         request = replace(
             request,
@@ -77,14 +77,14 @@ def run(
         base=(start_contents.to_ts, start_contents.filters) if start_contents else None,
     )
     plan = planned(reader, request, spark, reporter, make_plan)
-    new_contents = Held.after(start_contents, plan, request)
-    summary = {**summary_of(plan), "target": target.place}
+    new_contents = RestoredSpan.after_restore(start_contents, plan, request)
+    summary = {**summary_of(plan), "target": target.name}
     for note in plan.notes:
         reporter.note(note)
     has_base = base_contents is not None
-    key = key_of("log", target.place, new_contents.text())
-    name = f"{_NAME_PREFIX}{hashlib.sha256(target.place.encode()).hexdigest()[:32]}"
-    if is_done(old_contents, new_contents, alone=has_base):
+    key = key_of("log", target.name, new_contents.text())
+    name = f"{_NAME_PREFIX}{hashlib.sha256(target.name.encode()).hexdigest()[:32]}"
+    if is_done(old_contents, new_contents, from_full=has_base):
         if not request.dry_run:
             _finish_interrupted(work, reader, key, _subject(plan, target), name)
         return {"done_before": True, **summary}
@@ -101,13 +101,15 @@ def run(
         work.choose_runner(request, plan.bytes + (plan.full.bytes if plan.full else 0))
     with open_scratch(work, name):
         # Read again under the lease, as another restore may have finished meanwhile.
-        old_contents = target.held()
-        if is_done(old_contents, new_contents, alone=has_base):
+        old_contents = target.restored_span()
+        if is_done(old_contents, new_contents, from_full=has_base):
             return {"done_before": True, **summary}
         target.require_unclaimed(new_contents)
         # A restore that is killed leaves its plan there, until the next restore into the target.
         folder = layout.restore_folder(name)
-        target_counts = bring(request, work, reader, plan, target, old_contents, new_contents, folder, key)
+        target_counts = write_target(
+            request, work, reader, plan, target, old_contents, new_contents, folder, key
+        )
     for note in target.forget():
         reporter.warning(note)
     return work.timed({"runner": work.runner, **summary, **target_counts})
@@ -127,59 +129,64 @@ def _change_topics(request: LogRestoreRequest, address: str) -> ChangeTopics:
     return ChangeTopics(request, address)
 
 
-def bring(
+def write_target(
     request: LogRestoreRequest,
     work: Workspace,
     reader: CatalogReader,
-    made: LogRestorePlan,
+    plan: LogRestorePlan,
     target: Target,
-    before: Held | None,
-    after: Held,
+    old_contents: RestoredSpan | None,
+    new_contents: RestoredSpan,
     folder: str,
     key: str | None = None,
 ) -> dict[str, int]:
     """Read the planned files, which no prune deletes meanwhile, and write the target; returns its summary.
 
-    `made`: the plan of the restore. `before`, `after`: what the target holds before and after it. `folder`:
-    where the plan is recorded; no other run may use it meanwhile. `key`: that of the restore; None: an
-    interrupted one is not continued. Raises as `run`.
+    `plan`: the plan of the restore. `old_contents`, `new_contents`: what the target holds before and after
+    it. `folder`: where the plan is recorded; no other run may use it meanwhile. `key`: that of the restore;
+    None: an interrupted one is not continued. Raises as `run`.
     """
     reporter = work.reporter
     keys = LogKeys.load(request.keys_file) if request.keys_file else None
     with restoring(work, reader, key) as run:
-        run.begin(_subject(made, target))
-        if made.gaps:
-            detail = {"target": target.place, "gaps": list(made.gaps)}
-            run.audit("restore with gaps", detail, subject=made.source)
+        run.begin(_subject(plan, target))
+        if plan.gaps:
+            detail = {"target": target.name, "gaps": list(plan.gaps)}
+            run.audit("restore with gaps", detail, subject=plan.source)
         _clear(run.storage, folder)
         shares = store_shares(
-            run.storage, made, folder, roots=reader.destinations(), keys=keys, checksum=request.checksum
+            run.storage, plan, folder, roots=reader.destinations(), keys=keys, checksum=request.checksum
         )
-        reporter.start(made.entries, made.bytes, "restore", "events")
+        reporter.start(plan.entries, plan.bytes, "restore", "events")
         try:
             watched = shares.task_progress().watched(reporter.update, reporter.warning)
-            with watched, _content(request, work, shares, target, made, before, after) as content:
+            with (
+                watched,
+                _content(request, work, shares, target, plan, old_contents, new_contents) as content,
+            ):
                 target_counts: dict[str, int] = target.write(content)
         finally:
             shares.clear()
-        reporter.update(made.entries, made.bytes)
-        run.complete(entries=target_counts["entries"], size=made.bytes)
+        reporter.update(plan.entries, plan.bytes)
+        run.complete(entries=target_counts["entries"], size=plan.bytes)
     return target_counts
 
 
 def _subject(plan: LogRestorePlan, target: Target) -> Subject:
     return Subject(
         source=plan.source,
-        target=target.place,
+        target=target.name,
         selection=load("queries", "log_restore_files"),
         from_ts=plan.start_ts,
         to_ts=plan.end_ts,
     )
 
 
-def _needs_sql(plan: LogRestorePlan, request: LogRestoreRequest, target: Target, before: Held | None) -> bool:
+def _needs_sql(
+    plan: LogRestorePlan, request: LogRestoreRequest, target: Target, old_contents: RestoredSpan | None
+) -> bool:
     """Whether only Spark's SQL can restore the log: it is large, or its rows are joined with others."""
-    merges = before is not None and isinstance(target, DeltaTarget)
+    merges = old_contents is not None and isinstance(target, DeltaTarget)
     return merges or request.upon is not None or not is_small(plan)
 
 
@@ -190,17 +197,17 @@ def _content(
     shares: LogShares,
     target: Target,
     plan: LogRestorePlan,
-    before: Held | None,
-    after: Held,
+    old_contents: RestoredSpan | None,
+    new_contents: RestoredSpan,
 ) -> Iterator[LogContent]:
     """What the target gets, found by one task or by Spark's SQL."""
-    if not _needs_sql(plan, request, target, before):
-        yield SmallChanges(work.task_cluster, shares, plan, before, after)
+    if not _needs_sql(plan, request, target, old_contents):
+        yield SmallChanges(work.task_cluster, shares, plan, old_contents, new_contents)
         return
 
     with apply.sized(work.cluster, plan.raw_bytes):
         full = _full(work, shares, request)
-        yield apply.Changes(work.cluster, shares, plan, before, after, full)
+        yield apply.Changes(work.cluster, shares, plan, old_contents, new_contents, full)
 
 
 def sweep(work: Workspace) -> None:
@@ -216,11 +223,11 @@ def _clear(storage: Storage, folder: str) -> None:
     TaskProgress(storage, folder).clear()
 
 
-def _base_contents(request: LogRestoreRequest) -> Held | None:
+def _base_contents(request: LogRestoreRequest) -> RestoredSpan | None:
     """What the table holds on which the restore is based, None without one. Raises Refused and NotFound."""
     if request.upon is None:
         return None
-    contents = DeltaTarget(request.upon).held(others_as_of=(request.name, request.start_ts))
+    contents = DeltaTarget(request.upon).restored_span(others_as_of=(request.name, request.start_ts))
     if contents is None:
         raise NotFound(f"There is no table at {request.upon}.", hint="Check --read-snapshot-storage.")
     if contents.source != request.name or request.start_ts not in (None, contents.to_ts):
@@ -243,20 +250,20 @@ def _full(work: Workspace, shares: LogShares, request: LogRestoreRequest) -> Dat
     return work.spark.read.format("delta").load(shares.full) if shares.full else None
 
 
-def summary_of(made: LogRestorePlan) -> dict[str, Any]:
-    """The summary of a restore by its plan `made`."""
+def summary_of(plan: LogRestorePlan) -> dict[str, Any]:
+    """The summary of a restore by its plan `plan`."""
     return {
-        "source": made.source,
-        "from_ts": shown_ts(made.start_ts, made.domain),
-        "to_ts": shown_ts(made.end_ts, made.domain),
-        "full": made.full.backup_id if made.full else None,
-        "tables": [f"{table.db}.{table.name}" for table in made.tables[:_TABLES_SHOWN]],
-        "of_tables": len(made.tables),
-        "files": made.writes.files + made.values.files,
-        "bytes": made.bytes,
-        "raw_bytes": made.raw_bytes,
-        "entries_in_files": made.entries,
-        "writes": asdict(made.writes),
-        "values": asdict(made.values),
-        "obstacles": [*made.obstacles, *made.gaps],
+        "source": plan.source,
+        "from_ts": shown_ts(plan.start_ts, plan.domain),
+        "to_ts": shown_ts(plan.end_ts, plan.domain),
+        "full": plan.full.backup_id if plan.full else None,
+        "tables": [f"{table.db}.{table.name}" for table in plan.tables[:_TABLES_SHOWN]],
+        "of_tables": len(plan.tables),
+        "files": plan.writes.files + plan.values.files,
+        "bytes": plan.bytes,
+        "raw_bytes": plan.raw_bytes,
+        "entries_in_files": plan.entries,
+        "writes": asdict(plan.writes),
+        "values": asdict(plan.values),
+        "obstacles": [*plan.obstacles, *plan.gaps],
     }

@@ -16,11 +16,11 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 
 from lakebackup.formats.logs.cipher import LogKeys
-from lakebackup.formats.logs.events import DEFAULT, DELETES, PUTS, TRUNCATES, WRITE
+from lakebackup.formats.logs.events import DEFAULT, DELETES, PUT_TYPE, TRUNCATES, WRITE
 from lakebackup.formats.logs.logfile import read_log_file
 from lakebackup.plan.logs.restore import LogRestorePlan
 from lakebackup.rules import layout
-from lakebackup.sql_engine.worker import PerNumber, settle
+from lakebackup.sql_engine.worker import PerNumber, trim_worker
 from lakebackup.storage import Storage, open_storage
 from lakebackup.store.plan_file import PlanFile
 from lakebackup.store.roots import Roots
@@ -162,7 +162,7 @@ class ReadJob(PerNumber):
         names = [column.split()[0] for column in (VALUES if self.kind == DEFAULT else WRITES).split(", ")]
         batches = []
         for batch in read_log_file(storage, file, shares.keys, checksum=shares.checksum):
-            selected = batch.filter(self._wanted(batch))
+            selected = batch.filter(self._mask(batch))
             if len(selected):
                 table = pa.repeat(pa.scalar(int(row["scope"]), pa.int64()), len(selected))
                 columns = [table if name == "table_id" else selected[name] for name in names]
@@ -170,14 +170,14 @@ class ReadJob(PerNumber):
         # Only here, because the whole file has been checked now.
         yield from latest_of(batches) if self.kind == WRITE else batches
 
-    def _wanted(self, batch: pa.RecordBatch) -> pa.Array:
+    def _mask(self, batch: pa.RecordBatch) -> pa.Array:
         shares = self.shares
         if self.kind == DEFAULT:
             ts, low = batch["start_ts"], (shares.begin_ts or 0) - 1
             kinds: tuple[str, ...] | None = None
         else:
             ts, low = batch["commit_ts"], shares.start_ts
-            kinds = (TRUNCATES,) if self.kind == ENDS else (PUTS, DELETES)
+            kinds = (TRUNCATES,) if self.kind == ENDS else (PUT_TYPE, DELETES)
         mask = pc.and_(pc.greater(ts, low), pc.less_equal(ts, shares.end_ts))
         if kinds is not None:
             mask = pc.and_(mask, pc.is_in(batch["type"], pa.array(kinds)))
@@ -203,7 +203,7 @@ class Latest:
                 size = sum(b.nbytes for b in pending)
                 limit = max(_MOST_BYTES, 2 * size)
         yield from latest_of(pending)
-        settle()
+        trim_worker()
 
 
 def latest_of(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 
 from lakebackup.errors import Damaged
-from lakebackup.formats.logs.events import DEFAULT, DELETES, PUTS, WRITE
+from lakebackup.formats.logs.events import DEFAULT, DELETES, PUT_TYPE, WRITE
 from lakebackup.plan.logs.restore import LogRestorePlan, NamedTable
 from lakebackup.sql_engine.delta.dataset import rows_of
 from lakebackup.sql_engine.delta.new_table import create_table
@@ -55,16 +55,17 @@ class _SmallRestore(Task):
     def final_rows(self) -> pa.Table:
         """The rows at the end of the span (RESULT)."""
         changes = self.changes()
-        rows = changes.filter(pc.equal(changes["type"], PUTS)).select(arrow_schema(RESULT).names)
+        rows = changes.filter(pc.equal(changes["type"], PUT_TYPE)).select(arrow_schema(RESULT).names)
         if self.shares.full is None:
             return rows
         ends = last_of_tables(_table(self._read(ENDS), WRITES))
         below = behind_ends(full_rows(self.shares.full, self.plan), ends)
         below = below.join(changes.select([*KEY]), [*KEY], join_type="left anti")
-        return pa.concat_tables([named(below, self.plan.tables, RESULT), rows])
+        return pa.concat_tables([with_names(below, self.plan.tables, RESULT), rows])
 
-    def changes(self, *, whole: bool = False) -> pa.Table:
-        """The latest change of each key (CHANGES). With `whole`, also the last truncation of each table.
+    def changes(self, *, with_truncates: bool = False) -> pa.Table:
+        """The latest change of each key (CHANGES). With `with_truncates`, also the last truncation of each
+        table.
 
         Raises Damaged when a committed value is missing from the log.
         """
@@ -72,7 +73,9 @@ class _SmallRestore(Task):
         ends = last_of_tables(_table(self._read(ENDS), WRITES))
         values = _table(self._read(DEFAULT), VALUES)
         changes = with_values(behind_ends(writes, ends), values)
-        return named(pa.concat_tables([changes, ends]) if whole else changes, self.plan.tables, CHANGES)
+        return with_names(
+            pa.concat_tables([changes, ends]) if with_truncates else changes, self.plan.tables, CHANGES
+        )
 
     def has_ends(self) -> bool:
         """Whether a table was truncated in the span."""
@@ -103,14 +106,14 @@ class WriteChanges(_SmallRestore):
 
     COLUMNS = "entries BIGINT, error STRING"
 
-    whole: bool
+    with_truncates: bool
 
     def run(self, number: int) -> Mapping[str, Any]:  # noqa: ARG002
         if self.shares.full is None:
-            rows = self.changes(whole=self.whole)
+            rows = self.changes(with_truncates=self.with_truncates)
         else:
             rows = self.final_rows()
-            rows = rows.append_column("type", pa.repeat(pa.scalar(PUTS), len(rows)))
+            rows = rows.append_column("type", pa.repeat(pa.scalar(PUT_TYPE), len(rows)))
         rows = rows.sort_by(_in_order("db", "name", "key"))
         write_rows(open_storage(self.uri, private=False), FILE, rows.schema, rows.to_batches())
         return {"entries": len(rows)}
@@ -127,7 +130,7 @@ class SmallChanges(LogContent):
     def rows(self) -> DataFrame:
         raise NotImplementedError
 
-    def onto(self, held: DataFrame) -> DataFrame:
+    def changes_to(self, rows: DataFrame) -> DataFrame:
         raise NotImplementedError
 
     def create(self, path: str) -> bool:
@@ -139,11 +142,11 @@ class SmallChanges(LogContent):
     def empties_tables(self) -> bool:
         return _SmallRestore(self.shares, self.plan, "").has_ends()
 
-    def write_files(self, path: str, *, whole: bool = True) -> dict[str, int]:
+    def write_files(self, path: str, *, with_truncates: bool = True) -> dict[str, int]:
         storage = open_storage(path)
         for entry in list(storage.list("")):
             storage.delete(entry.path)
-        job = WriteChanges(self.shares, self.plan, path, whole)
+        job = WriteChanges(self.shares, self.plan, path, with_truncates)
         (result,) = run_all(job, range(1), self.cluster)
         return {"entries": result.entries}
 
@@ -183,7 +186,7 @@ def with_values(rows: pa.Table, values: pa.Table) -> pa.Table:
     columns = arrow_schema(WRITES).names
     value = pc.if_else(pc.equal(rows["type"], DELETES), pa.scalar(None, pa.binary()), value)
     rows = rows.select(columns).set_column(columns.index("value"), "value", value)
-    missing = rows.filter(pc.and_(pc.equal(rows["type"], PUTS), pc.is_null(value)))
+    missing = rows.filter(pc.and_(pc.equal(rows["type"], PUT_TYPE), pc.is_null(value)))
     for row in missing.slice(0, 1).to_pylist():
         raise Damaged(LOST % (row["key"].hex(), row["table_id"], row["start_ts"], row["commit_ts"]))
     return rows
@@ -203,7 +206,7 @@ def full_rows(uri: str, plan: LogRestorePlan) -> pa.Table:
     return rows.filter(mask)
 
 
-def named(rows: pa.Table, tables: Sequence[NamedTable], columns: str) -> pa.Table:
+def with_names(rows: pa.Table, tables: Sequence[NamedTable], columns: str) -> pa.Table:
     """Add the names of the rows' tables; returns `columns` (RESULT or CHANGES). Null: the log has no name."""
     indices = pc.index_in(rows["table_id"], pa.array([table.table_id for table in tables], pa.int64()))
     for name in ("db", "name"):

@@ -91,11 +91,11 @@ def run(
     with work.running("compact", lease=keep_lease(request.name)) as lease:
         log = LogCompaction(work, request)
         life = Life(log, lease)
-        life.settle()
+        life.finish_interrupted()
         draft = log.plan()
         if draft is None:
-            return {"source": request.name, **log.chosen.totals, "backup_id": None}
-        return work.timed(life.take(draft))
+            return {"source": request.name, **log.compact_plan.totals, "backup_id": None}
+        return work.timed(life.run(draft))
 
 
 class LogCompaction(Derived):
@@ -105,7 +105,7 @@ class LogCompaction(Derived):
     WORD = "compaction"
 
     #: The files that are compacted; set by `plan`.
-    chosen: LogCompactPlan
+    compact_plan: LogCompactPlan
     #: The same files as the tasks read them; set by `prepare`.
     shares: PlanShares
 
@@ -119,24 +119,24 @@ class LogCompaction(Derived):
         return layout.compact_path(self.workspace.source)
 
     def plan(self) -> InProgress | None:
-        self.chosen = _plan(self.request, self.workspace.reader())
-        return InProgress.begin() if self.chosen.file.rows else None
+        self.compact_plan = _plan(self.request, self.workspace.reader())
+        return InProgress.begin() if self.compact_plan.file.rows else None
 
     def prepare(self, draft: InProgress) -> InProgress:
-        work, file = self.workspace, self.chosen.file
-        size = max(self.request.most_raw, self.chosen.totals["raw_bytes"] // _MOST_TASKS)
+        work, file = self.workspace, self.compact_plan.file
+        size = max(self.request.most_raw, self.compact_plan.totals["raw_bytes"] // _MOST_TASKS)
         shares = weighed(file.batches(), size, weight="raw_bytes")
         folder = layout.backup_folder(work.source, draft.backup_id)
         self.shares = store_plan(work.storage, folder, file, shares, most_tasks=_MOST_TASKS)
         return draft
 
     def copy(self, draft: InProgress) -> Totals:
-        work, request, planned = self.workspace, self.request, self.chosen.totals
+        work, request, planned = self.workspace, self.request, self.compact_plan.totals
         encrypted = bool(planned["encrypted"]) if request.encrypt is None else request.encrypt
         count = len(self.shares.numbers)
         write = WriteLog(
             **parts_of(self.workspace, draft),
-            ts_domain=self.chosen.ts_domain,
+            ts_domain=self.compact_plan.ts_domain,
             codec=request.codec,
             cipher=keys_of(work.source, request.keys_file).cipher if encrypted else None,
             most_raw=request.most_raw,
@@ -157,7 +157,7 @@ class LogCompaction(Derived):
     def manifest(self, draft: InProgress, totals: Totals) -> Manifest:  # noqa: ARG002
         """Give the backup its number, and list the files that leave the log when it is published."""
         work, file = self.workspace, self.shares.file
-        newest = work.reader().one("log_newest", source=work.source)
+        newest = work.reader().first_row("log_newest", source=work.source)
         if newest is None:
             raise NotFound(f"The catalog holds no log of {work.source} any more.")
         draft, parts, new_totals = self.numbered(draft)
@@ -173,7 +173,7 @@ class LogCompaction(Derived):
             SimpleNamespace(**newest),
             kind="log",
             level=1,
-            ts_domain=self.chosen.ts_domain,
+            ts_domain=self.compact_plan.ts_domain,
             # While the log has no checkpoint, neither has its compaction.
             start_ts=None if newest["start_ts"] is None else newest["end_ts"],
             end_ts=newest["end_ts"],
@@ -195,7 +195,7 @@ class LogCompaction(Derived):
     def result(self, draft: InProgress, backup: Backup) -> dict[str, Any]:
         return {
             "source": self.workspace.source,
-            **self.chosen.totals,
+            **self.compact_plan.totals,
             "backup_id": draft.backup_id,
             "kept_files": backup.files,
             "kept_bytes": backup.bytes,
@@ -218,7 +218,7 @@ def _plan(request: CompactLogRequest, reader: CatalogReader) -> LogCompactPlan:
 
 def _domain(source: str, reader: CatalogReader) -> str:
     """The unit of the ts of a log. Raises NotFound when there is no such log."""
-    state = reader.one("log_truncate_state", source=source)
+    state = reader.first_row("log_truncate_state", source=source)
     if state is None:
         raise NotFound(
             f"The catalog holds no log of {source}.", hint="`lakebackup log status` shows the tasks."

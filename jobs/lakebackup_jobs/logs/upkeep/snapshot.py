@@ -36,9 +36,9 @@ from lakebackup_jobs.lifecycle.run import Life, mark_complete
 from lakebackup_jobs.lifecycle.tasks.task import Task, run_all
 from lakebackup_jobs.lifecycle.tasks.totals import Totals
 from lakebackup_jobs.lifecycle.workspace import Workspace
-from lakebackup_jobs.logs.restore.job import bring, summary_of
+from lakebackup_jobs.logs.restore.job import summary_of, write_target
 from lakebackup_jobs.logs.upkeep.derived import Derived, InProgress, WithoutNumber
-from lakebackup_jobs.targets import Held
+from lakebackup_jobs.targets import RestoredSpan
 from lakebackup_jobs.targets.delta import DeltaTarget
 
 FORMAT = "delta"
@@ -70,7 +70,7 @@ def run(
         _check(request, plan, plain=plain)
         work.start_spark()
         sweep(work)
-        result = Life(LogFull(work, request, catalog, plan), lease).take(full)
+        result = Life(LogFull(work, request, catalog, plan), lease).run(full)
     return work.timed({**_summary(full, plan), **result})
 
 
@@ -130,18 +130,18 @@ class LogFull(Derived):
         self, workspace: Workspace, request: LogRestoreRequest, catalog: CatalogReader, plan: LogRestorePlan
     ) -> None:
         super().__init__(workspace)
-        self.request, self.catalog, self.made = request, catalog, plan
+        self.request, self.catalog, self.restore_plan = request, catalog, plan
 
     def plan(self) -> InProgress:
         raise NotImplementedError("a full is planned by `run`")
 
     def copy(self, draft: InProgress) -> Totals:
-        work, plan = self.workspace, self.made
+        work, plan = self.workspace, self.restore_plan
         folder = layout.full_folder(work.source, draft.backup_id)
         target = DeltaTarget(f"{work.storage.uri}/{folder}".rstrip("/"))
-        contents = Held.after(None, plan, self.request)
+        contents = RestoredSpan.after_restore(None, plan, self.request)
         plan_folder = layout.backup_folder(work.source, draft.backup_id)  # `sweep` empties it
-        counts = bring(self.request, work, self.catalog, plan, target, None, contents, plan_folder)
+        counts = write_target(self.request, work, self.catalog, plan, target, None, contents, plan_folder)
         self._describe(draft, folder)
         totals = Totals()
         totals.entries = counts["entries"]
@@ -149,7 +149,7 @@ class LogFull(Derived):
 
     def _describe(self, draft: InProgress, folder: str) -> None:
         """Store the rows of the full's objects until the full has a number."""
-        plan, work = self.made, self.workspace
+        plan, work = self.restore_plan, self.workspace
         job = _Describe(
             **parts_of(work, draft),
             domain=plan.domain,
@@ -168,10 +168,10 @@ class LogFull(Derived):
             None,
             kind="full",
             level=0,
-            ts_domain=self.made.domain,
-            end_ts=self.made.end_ts,
+            ts_domain=self.restore_plan.domain,
+            end_ts=self.restore_plan.end_ts,
             codec="none",
-            note=gap_note(self.made),
+            note=gap_note(self.restore_plan),
         )
 
     def discard(self, draft: InProgress) -> int:
@@ -209,7 +209,7 @@ class _Describe(WithoutNumber, Task):
 
     def run(self, number: int) -> Mapping[str, Any]:
         storage = open_storage(self.uri)
-        entries = islice(storage.list(self.objects, after=self.shares[number]), _EACH)
+        entries = islice(storage.list(self.objects, start_after=self.shares[number]), _EACH)
         self.keep_apart(
             storage, number, [self._row(entry.path, storage.get(entry.path)) for entry in entries]
         )

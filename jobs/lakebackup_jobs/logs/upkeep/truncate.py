@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 from lakebackup.errors import Busy
 from lakebackup.plan.logs.flush import physical_ms, shown_ts, ts_at
-from lakebackup.plan.logs.truncate import OF_THE_LOG, OLDER, Full, Kept, TruncatePlan, cut_of
+from lakebackup.plan.logs.truncate import OF_THE_LOG, OLDER, Full, Retention, TruncatePlan, cut_of
 from lakebackup.plan.upkeep.prune import leaving
 from lakebackup.requests import Request
 from lakebackup.rows.base import pick
@@ -63,7 +63,7 @@ def ts_of(destination: str, catalog: str | None, name: str, ms: int) -> int:
     Raises NotFound (no catalog).
     """
     reader = CatalogReader.require(destination, catalog)
-    state = reader.one("log_truncate_state", source=layout.check_source(name))
+    state = reader.first_row("log_truncate_state", source=layout.check_source(name))
     return ts_at(ms, state["ts_domain"]) if state else ms
 
 
@@ -100,11 +100,11 @@ def _plan(request: TruncateRequest, reader: CatalogReader) -> TruncatePlan:
     """Plan the truncate; writes nothing to the repository. Raises NotFound and Refused."""
     cut = cut_of(
         request.name,
-        reader.one("log_truncate_state", source=request.name),
+        reader.first_row("log_truncate_state", source=request.name),
         [pick(Full, row) for row in reader.rows("log_fulls", source=request.name, to_ts=None)],
         until=request.until,
         ranges_only=request.ranges_only,
-        kept=Kept(**(reader.one("log_truncate_kept", source=request.name) or {})),
+        retention=Retention(**(reader.first_row("log_truncate_kept", source=request.name) or {})),
     )
     parameters: dict[str, Any] = {"source": cut.source, "cut": cut.cut}
     reader = reader.with_rows("leaving", leaving(cut.whole_backups))

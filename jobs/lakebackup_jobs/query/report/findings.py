@@ -57,18 +57,18 @@ def state_words(row: Mapping[str, Any]) -> str:
     return "" if row["status"] == "OK" or late else _trouble(row)[1]
 
 
-def findings(found: Mapping[str, Any], where: Sequence[str]) -> list[dict[str, Any]]:
+def findings(facts: Mapping[str, Any], flags: Sequence[str]) -> list[dict[str, Any]]:
     """Return rows of kind (bad or note), source (None: several), text and command, the bad ones first.
 
-    `found`: the values that `facts` collects; `where`: the flags that name the repository.
+    `facts`: the values that `facts` collects; `flags`: the flags that name the repository.
     """
-    rows = [*_of_sources(found), *_of_faults(found), *_of_gaps(found), *_of_checks(found)]
+    rows = [*_of_sources(facts), *_of_faults(facts), *_of_gaps(facts), *_of_checks(facts)]
     entries = [
         {
             "kind": kind,
             "source": source,
             "text": f"{text} Replace FOLDER with the folder of its data." if "FOLDER" in words else text,
-            "command": _command(words, where),
+            "command": _command(words, flags),
         }
         for kind, source, text, words in rows
     ]

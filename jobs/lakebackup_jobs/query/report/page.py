@@ -29,28 +29,28 @@ FINDINGS, ROWS = 20, 100
 """The most findings in the list, and rows of the table behind a chart; the page counts the others."""
 
 
-def page(found: Mapping[str, Any]) -> str:
-    """Return the report as one HTML page. `found`: the values that `facts` returned."""
-    now_ms, found = found["generated_ts"], all_visible(found)
-    missing = {(row["source"], row["scope"]) for row in found["intervals"] if row["status"] == "gap"}
+def page(facts: Mapping[str, Any]) -> str:
+    """Return the report as one HTML page. `facts`: the values that `facts` returned."""
+    now_ms, facts = facts["generated_ts"], all_visible(facts)
+    missing = {(row["source"], row["scope"]) for row in facts["intervals"] if row["status"] == "gap"}
     lines = [
         {**row, "line": f"{row['source']} / {row['scope']}"}
-        for row in found["intervals"]
+        for row in facts["intervals"]
         if (row["source"], row["scope"]) in missing
     ]
     all_charts = {
-        "calendar": charts.calendar(found["runs"], now_ms, DAYS),
-        "restorable": charts.coverage(found["spans"]),
+        "calendar": charts.calendar(facts["runs"], now_ms, DAYS),
+        "restorable": charts.coverage(facts["spans"]),
         "topics-with-gaps": charts.coverage(lines, "line"),
-        "durations": charts.durations(found["runs"], now_ms, DAYS),
-        "growth": charts.growth([row for row in found["growth"] if row["from_ts"] <= now_ms]),
+        "durations": charts.durations(facts["runs"], now_ms, DAYS),
+        "growth": charts.growth([row for row in facts["growth"] if row["from_ts"] <= now_ms]),
     }
     page_charts = {name: chart for name, chart in all_charts.items() if chart}
     scripts = [charts.script(), _file("page.js")] if page_charts else [_file("page.js")]
-    topics = {source: list(rows) for source, rows in groupby(found["topics"], key=lambda row: row["source"])}
-    newest = sorted(found["runs"], key=lambda row: (-row["day_ts"], row["source"]))
+    topics = {source: list(rows) for source, rows in groupby(facts["topics"], key=lambda row: row["source"])}
+    newest = sorted(facts["runs"], key=lambda row: (-row["day_ts"], row["source"]))
     return _template().render(
-        **{**found, "topics": topics},
+        **{**facts, "topics": topics},
         charts=page_charts,
         config=charts.CONFIG,
         heights={name: chart["layout"]["height"] for name, chart in page_charts.items()},

@@ -22,9 +22,16 @@ from lakebackup_jobs.kafka.admin.cluster import Cluster
 from lakebackup_jobs.kafka.client.consume import Progress, reader
 from lakebackup_jobs.kafka.format.key_filter import KeyFilters, hashes_of
 from lakebackup_jobs.kafka.format.records import OFFSET, Block, Columns
-from lakebackup_jobs.queues.backup.skipped import Place, by_partition
-from lakebackup_jobs.queues.messages import Messages, chosen, read_messages, taken, watermarks, without
-from lakebackup_jobs.queues.transaction_ids import Chosen, read_ids
+from lakebackup_jobs.queues.backup.skipped import MessageOffset, by_partition
+from lakebackup_jobs.queues.messages import (
+    Messages,
+    read_messages,
+    select_messages,
+    select_rows,
+    watermarks,
+    without,
+)
+from lakebackup_jobs.queues.transaction_ids import RowMask, read_ids
 from lakebackup_jobs.queues.transaction_scan import RangeScan, ScanWriter, TransactionScan
 from lakebackup_jobs.topics.tasks.copy import OffsetsTask
 
@@ -45,7 +52,7 @@ class QueueCopyJob(OffsetsTask):
     carried: str | None = None
     keep: bool = True
     watermarks: frozenset[tuple[str, str, str, str]] = frozenset()
-    skipped: frozenset[Place] = frozenset()
+    skipped: frozenset[MessageOffset] = frozenset()
 
     def write(self, storage: Storage, task: int) -> list[DataFile]:
         """See PartTask. `read_ranges` and TaskScans read what the task records of its transactions."""
@@ -61,7 +68,7 @@ class QueueCopyJob(OffsetsTask):
         ):
             for span in self.tasks[task]:
                 scan = TransactionScan(span, writer.sink)
-                look = _Look(self, span, scan, skipped.get(span.place, ()), read)
+                look = _Look(self, span, scan, skipped.get(span.key, ()), read)
                 if self.keep:
                     rows += self.copy(storage, span, keys, progress, metadata=metadata, look=look)
                 else:
@@ -107,18 +114,18 @@ class _Look:
         columns = without(all_columns, self.skipped)
         messages = read_messages(columns, job.names, self.location)
         in_front = block.stats.start_position < span.own_from
-        selected = chosen(
+        selected = select_messages(
             columns,
             messages,
             only=self.read(job.carried) if in_front and job.carried else None,
-            before=span.own_from if in_front else None,
+            own_from=span.own_from if in_front else None,
         )
         self._mark(columns, messages, selected)
         self.scan.add(columns, messages, selected, span.own_from)
         if selected.all() and columns is all_columns:
             stored_block: Block | None = block
         else:
-            columns, messages = taken(columns, selected), messages.take(selected)
+            columns, messages = select_rows(columns, selected), messages.select(selected)
             stored_block = columns.packed()
         bounds = messages.bounds
         if stored_block is None or bounds is None:
@@ -127,7 +134,7 @@ class _Look:
         hashes = block.hashes if stored_block is block else hashes_of(columns)
         return Block(stored_block.data, stats, block.opens, hashes)
 
-    def _mark(self, columns: Columns, messages: Messages, selected: Chosen) -> None:
+    def _mark(self, columns: Columns, messages: Messages, selected: RowMask) -> None:
         """Raise Refused at the watermark of a restore that the backup does not continue, since the messages
         after it are copies of older ones. Without `keep`, forget the messages before each watermark."""
         for row, watermark in watermarks(columns, messages):
@@ -135,7 +142,7 @@ class _Look:
             if not self.job.keep:
                 self.scan.forget(offset, restore_id, watermark.to_tid if watermark else None)
                 selected[:row] = False
-            elif offset >= self.span.own_from and (*self.span.place, restore_id) not in self.job.watermarks:
+            elif offset >= self.span.own_from and (*self.span.key, restore_id) not in self.job.watermarks:
                 restore = f"restore {restore_id}" if watermark else "a restore whose watermark cannot be read"
                 raise Refused(
                     f"{self.location} at offset {offset}: what follows was written by {restore}, and "

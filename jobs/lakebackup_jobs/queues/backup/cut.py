@@ -19,7 +19,7 @@ from lakebackup.plan.partitions import RegionState
 from lakebackup_jobs.kafka.client.consume import reader
 from lakebackup_jobs.kafka.format.records import OFFSET
 from lakebackup_jobs.kafka.memory import Longs
-from lakebackup_jobs.queues.backup.skipped import Place, by_partition
+from lakebackup_jobs.queues.backup.skipped import MessageOffset, by_partition
 from lakebackup_jobs.queues.messages import read_messages, without
 
 #: The greatest tid of a partition is looked for in so many offsets before its end; some hold no message.
@@ -33,18 +33,19 @@ class Tails:
     client: Mapping[str, str]
     isolation: str
     names: HeaderNames
-    skipped: frozenset[Place] = frozenset()
+    skipped: frozenset[MessageOffset] = frozenset()
 
     def settled(
-        self, regions: Sequence[RegionState], again: Callable[[], Sequence[RegionState]]
+        self, regions: Sequence[RegionState], read_regions: Callable[[], Sequence[RegionState]]
     ) -> list[RegionState]:
-        """Return the partitions with consistent ends; `again` returns the partitions as they are now."""
-        current = again()
+        """Return the partitions with consistent ends; `read_regions` returns the partitions as they are
+        now."""
+        current = read_regions()
         if not any(_grown(region, later) for region, later in zip(regions, current, strict=True)):
             return list(regions)
         ends = [self._tids(r, max(r.low, r.end - _LAST), r.end)[1] for r in regions]
         greatest_tid = max((int(tids.max()) for tids in ends if len(tids)), default=-1)
-        pairs = list(zip(regions, again(), strict=True))
+        pairs = list(zip(regions, read_regions(), strict=True))
         tails = [self._tail(region, later) if _grown(region, later) else None for region, later in pairs]
         counts = [0] * len(pairs)
         while True:

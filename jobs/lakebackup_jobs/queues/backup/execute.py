@@ -87,17 +87,17 @@ class QueueBackup(Source[InProgress]):
             number=latest_number(reader, work.source) + 1 if reader else 1,
             started_at=micros(started_at),
             plan=plan,
-            asked=self.planner.asked(plan),
+            asked=self.planner.request_identity(plan),
             first=[(topic, region, number) for (topic, region), number in sequences.items()],
         )
 
     def resume_blocker(self, draft: InProgress) -> str | None:
         work, plan, reader = self.workspace, draft.plan, self.reader
-        if plan.kind == "full" and self.snapshots.found(draft, reader) is None:
+        if plan.kind == "full" and self.snapshots.find_backup(draft, reader) is None:
             return "its snapshot was not backed up yet"
         if latest_number(reader, work.source) + 1 != draft.number:
             return "another backup was taken since"
-        identity = self.planner.asked(plan)
+        identity = self.planner.request_identity(plan)
         if identity.get("snapshot_is") != draft.asked.get("snapshot_is"):
             return "the engine's snapshot is another one now"
         if identity != draft.asked:
@@ -118,7 +118,7 @@ class QueueBackup(Source[InProgress]):
         return unread(remaining_spans, self.planner.regions)
 
     def is_asked_for(self, draft: InProgress) -> bool:
-        return draft.asked == self.planner.asked(draft.plan)
+        return draft.asked == self.planner.request_identity(draft.plan)
 
     def copy(self, draft: InProgress) -> Totals:
         """Run the tasks that are not done, and write the rows beside those of the messages.
@@ -133,11 +133,11 @@ class QueueBackup(Source[InProgress]):
         self._warn(transactions, files.versions)
         snapshot_id = None
         if plan.kind == "full":
-            snapshot_id = self.snapshots.take(draft, reader)
+            snapshot_id = self.snapshots.take_backup(draft, reader)
             self.lease.renew()
         point = transactions.point(snapshot_id)
         parts = Parts(**parts_of(work, draft, draft.plan.level, draft.plan.parent))
-        rows = parts.once(
+        rows = parts.write_once(
             work.storage, transactions.tasks, lambda: self._list(parts, transactions, point, files)
         )
         task_totals.add([SimpleNamespace(**totals(transactions.tasks, rows), error=None)])
@@ -166,7 +166,7 @@ class QueueBackup(Source[InProgress]):
 
     def discard(self, draft: InProgress) -> int:
         work = self.workspace
-        if snapshot_id := self.snapshots.found(draft, work.reader()):
+        if snapshot_id := self.snapshots.find_backup(draft, work.reader()):
             # The hold is released first: once the draft is gone, nothing shows that it is of no use.
             self.snapshots.release(snapshot_id, draft)
         partitions = {(s.epoch, s.scope, s.region) for task in draft.plan.tasks for s in task}
@@ -214,7 +214,7 @@ class QueueBackup(Source[InProgress]):
         rows = reader.rows("queue_open_since", source=self.workspace.source, tid=oldest)
         lows = {(r["scope"], r["epoch"], r["region"]): int(r["end_position"]) for r in rows}
         for region in self.planner.cluster.positions(self.planner.topics, ISOLATION)[1]:
-            lows[region.place] = max(lows.get(region.place, 0), region.low)
+            lows[region.key] = max(lows.get(region.key, 0), region.low)
         return planning.from_lows(plan.look_back, lows)
 
     def _run_tasks(
@@ -242,7 +242,7 @@ class QueueBackup(Source[InProgress]):
 
     def _require_last_tid(self, tid: int, transactions: Open) -> None:
         """Raise Refused when the queues contradict snapshot.json."""
-        path = self.planner.report.where
+        path = self.planner.report.path
         for scan in transactions.ranges:
             partition = f"topic {scan.scope}, partition {scan.region}"
             snapshot_json.require_last_tid(tid, path, scan.last_tid, partition, scan.last_tid_position)
@@ -280,8 +280,8 @@ class QueueBackup(Source[InProgress]):
         """Write the objects beside the messages and return their rows."""
         source, backup_id = parts.source, parts.backup_id
         listing = Listing(self.workspace.storage, parts, transactions.plan.end_ts)
-        listing.put("queue_points", [point])
-        listing.put("queue_positions", transactions.positions())
+        listing.write_rows("queue_points", [point])
+        listing.write_rows("queue_positions", transactions.positions())
         if transactions.count:
             listing.add("queue_transactions", transactions.write(listing.path("queue_transactions")))
         if files.versions:
@@ -296,7 +296,7 @@ class QueueBackup(Source[InProgress]):
                 )
                 for version in files.versions
             ]
-            listing.put("queue_schemas", versions)
+            listing.write_rows("queue_schemas", versions)
         listing.file(layout.queue_file_path(source, backup_id, CONFIG), "config", files.config)
         listing.file(layout.queue_file_path(source, backup_id, SCHEMA), "schema", files.schema)
         return listing.rows

@@ -25,13 +25,13 @@ class FullSnapshot:
         self._request, self._work, self._source = request, workspace, workspace.source
         self._folder = self._identity()
 
-    def take(self, draft: InProgress, reader: CatalogReader) -> str:
+    def take_backup(self, draft: InProgress, reader: CatalogReader) -> str:
         """Back up the snapshot, hold the backup, since the full depends on it, and return its id.
 
         Raises Busy (a prune is at work on the snapshots), Refused (an interrupted prune deletes the backup;
         or the engine has replaced the snapshot, so the positions of the full are not those of the new one).
         """
-        snapshot_id = self.found(draft, reader)
+        snapshot_id = self.find_backup(draft, reader)
         while snapshot_id is None or not self._hold(snapshot_id, draft):
             # A prune may delete the backup before it is held; then it is taken again.
             request = self.request(draft.note)
@@ -81,10 +81,10 @@ class FullSnapshot:
             bandwidth=request.bandwidth,
         )
 
-    def found(self, draft: InProgress, reader: CatalogReader) -> str | None:
+    def find_backup(self, draft: InProgress, reader: CatalogReader) -> str | None:
         """Return the id of the snapshot backup that was taken for a full; None: there is none."""
         source = layout.snapshot_source(self._source)
-        row = reader.one("queue_snapshot", source=source, note=draft.note)
+        row = reader.first_row("queue_snapshot", source=source, note=draft.note)
         return str(row["backup_id"]) if row else None
 
     def release(self, backup_id: str, draft: InProgress) -> None:
@@ -100,7 +100,7 @@ class FullSnapshot:
         source = layout.snapshot_source(self._source)
         # The lease excludes a prune, which may have read the holds already.
         with self._work.lease(f"source-{source}", wait_s=self._request.lease_ttl_s):
-            if self.found(draft, self._work.reader()) != backup_id:
+            if self.find_backup(draft, self._work.reader()) != backup_id:
                 return False
             tombstones.require_not_pruned(self._work.storage, source, backup_id)
             self._record_hold(backup_id, self._reason(draft))

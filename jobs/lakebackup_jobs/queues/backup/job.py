@@ -49,7 +49,7 @@ def run(request: QueueRequest, *, spark: Session = None, reporter: Reporter) -> 
         queues = QueueBackup(work, planner)
         life = Life(queues, lease)
         planner.record_skipped()
-        completed = life.settle()
+        completed = life.finish_interrupted()
         if completed and completed["kind"] == "full":
             return completed
         if completed:
@@ -57,7 +57,7 @@ def run(request: QueueRequest, *, spark: Session = None, reporter: Reporter) -> 
         if completed and request.mode == "differential":
             # Only the messages since that backup are missing: another differential would read all again.
             planner.request = replace(request, mode="incremental")
-        result = life.take(queues.plan())
+        result = life.run(queues.plan())
     return {**result, "ended": completed} if completed else result
 
 

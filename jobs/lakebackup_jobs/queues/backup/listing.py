@@ -17,7 +17,7 @@ from lakebackup.rows.tables import ARROW_SCHEMAS, as_row
 from lakebackup.storage import Storage
 from lakebackup.store.delta_append import LISTED
 from lakebackup_jobs.lifecycle.tasks.part import Parts
-from lakebackup_jobs.lifecycle.tasks.rows import Written, write_rows
+from lakebackup_jobs.lifecycle.tasks.rows import RowObject, write_rows
 
 Table = Literal["queue_points", "queue_positions", "queue_transactions", "queue_schemas"]
 
@@ -35,16 +35,18 @@ class Listing:
         """Return a new path for an object with rows of a table."""
         return f"{self.parts.folder}listing/{LISTED[table]}-{secrets.token_hex(4)}.parquet"
 
-    def put(self, table: Table, rows: Sequence[QueuePoint | QueuePosition | QueueSchema]) -> None:
+    def write_rows(self, table: Table, rows: Sequence[QueuePoint | QueuePosition | QueueSchema]) -> None:
         """Write rows of a table, which must be few, as an object."""
         schema, path = ARROW_SCHEMAS[table], self.path(table)
         batch = pa.RecordBatch.from_pylist([as_row(row) for row in rows], schema)
-        self.add(table, Written(path, *write_rows(self.storage, path, schema, [batch])))
+        self.add(table, RowObject(path, *write_rows(self.storage, path, schema, [batch])))
 
-    def add(self, table: Table, put: Written) -> None:
+    def add(self, table: Table, written_object: RowObject) -> None:
         """Add the row of an object that was written, unless the object is empty."""
-        if put.rows:
-            self.rows.append(self.parts.listing(table, put.path, put.bytes, put.sha256))
+        if written_object.rows:
+            self.rows.append(
+                self.parts.listing(table, written_object.path, written_object.bytes, written_object.sha256)
+            )
 
     def file(self, path: str, role: Literal["config", "schema"], data: bytes | None) -> None:
         """Add the row of one of the engine's files; `data` None: there is no such file."""

@@ -16,7 +16,7 @@ from lakebackup.plan.queues.backup import QueuePlan, Tasks
 from lakebackup.rows.queues import QueuePoint, QueuePosition
 from lakebackup.rows.tables import ARROW_SCHEMAS
 from lakebackup.store.reader import CatalogReader
-from lakebackup_jobs.lifecycle.tasks.rows import Written, write_query
+from lakebackup_jobs.lifecycle.tasks.rows import RowObject, write_query
 from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.queues.backup.draft import InProgress
 from lakebackup_jobs.queues.transaction_ids import write_ids
@@ -44,7 +44,7 @@ class Open:
         self.plan, self.tasks, self._uri = plan, count, work.storage.uri
         self._backup_columns = {"backup_id": draft.backup_id, "source": work.source}
         spark = work.task_session
-        self._reader = reader if spark is None else reader.on(spark)
+        self._reader = reader if spark is None else reader.with_spark(spark)
         task_ranges = [
             read_ranges(work.storage, work.source, draft.backup_id, task)[0] for task in range(count)
         ]
@@ -102,7 +102,7 @@ class Open:
             return None
         return int(self._reader.rows("queue_open_oldest", parent=self._parent)[0]["tid"])
 
-    def write(self, path: str) -> Written:
+    def write(self, path: str) -> RowObject:
         """Write the catalog rows of the open transactions as a Parquet object."""
         schema = ARROW_SCHEMAS["queue_transactions"]
         return write_query(self._reader, self._uri, path, schema, "queue_open_rows", **self._backup_columns)
@@ -117,7 +117,7 @@ class Open:
             tids.pop(partition, None)
         for scan in self.ranges:
             if scan.last_tid is not None:
-                tids[scan.place] = max(tids.get(scan.place, 0), scan.last_tid)
+                tids[scan.key] = max(tids.get(scan.key, 0), scan.last_tid)
         ends = [((p.scope, p.epoch, p.region), p.end_position) for p in self.plan.positions]
         return [
             QueuePosition(

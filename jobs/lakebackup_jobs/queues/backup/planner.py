@@ -10,7 +10,7 @@ from typing import Any
 
 from lakebackup.errors import Busy, NeedsFull, Refused, UsageProblem
 from lakebackup.formats.queues import schema_history, snapshot_json
-from lakebackup.plan.partitions import Place, RegionState, TopicState
+from lakebackup.plan.partitions import PartitionKey, RegionState, TopicState
 from lakebackup.plan.queues import backup as planning
 from lakebackup.plan.queues.backup import QueuePlan, Queues
 from lakebackup.plan.queues.history import (
@@ -59,7 +59,7 @@ class QueuePlanner:
         self._end_ts, regions = self.cluster.positions(self.topics, ISOLATION)
         self.catalog = catalog()
         recorded = skipped.recorded(self.catalog, workspace.source)
-        self._skip = skipped.asked(request.skip, self.topics) - recorded
+        self._skip = skipped.parse_messages(request.skip, self.topics) - recorded
         self.skipped = self._skip | recorded
         tails = Tails(dict(request.kafka), ISOLATION, request.names, self.skipped)
         self.regions = tails.settled(regions, lambda: self.cluster.positions(self.topics, ISOLATION)[1])
@@ -67,9 +67,9 @@ class QueuePlanner:
         # uses it is written.
         self.files = files_of(request)
 
-    def asked(self, plan: QueuePlan) -> dict[str, Any]:
+    def request_identity(self, plan: QueuePlan) -> dict[str, Any]:
         """Return the options that make two requests the same backup; a full also needs the same snapshot."""
-        return {**self.request.asked, **({"snapshot_is": self.report.mark} if plan.kind == "full" else {})}
+        return {**self.request.identity, **({"snapshot_is": self.report.mark} if plan.kind == "full" else {})}
 
     def record_skipped(self) -> None:
         """Record in the audit log which messages are left out from now on, with a warning for each."""
@@ -118,9 +118,9 @@ class QueuePlanner:
                 )
             snapshot = self.report.read
             if snapshot:
-                snapshot_json.require_positions(snapshot, self.report.where, self._work.source, self.regions)
+                snapshot_json.require_positions(snapshot, self.report.path, self._work.source, self.regions)
             return queues.full(snapshot)
-        queues = replace(queues, regions=self._whole(continuation.starts))
+        queues = replace(queues, regions=self._uncut_regions(continuation.starts))
         plan = queues.child("differential" if mode == "differential" else "incremental")
         if self.catalog:
             if mode == "differential" and plan.lost:
@@ -128,21 +128,21 @@ class QueuePlanner:
             self._compare_files(self.catalog, continuation)
         return plan
 
-    def _whole(self, starts: Iterable[Start]) -> list[RegionState]:
+    def _uncut_regions(self, starts: Iterable[Start]) -> list[RegionState]:
         """Return the partitions, each up to where it still agrees with what was backed up of it.
 
         A partition that an unclean leader election has cut back may have grown beyond that point again.
         """
-        cuts = self.cuts(BackupEnd(0, *s.place, s.own_from, s.leader_epoch) for s in starts)
+        cuts = self.cuts(BackupEnd(0, *s.key, s.own_from, s.leader_epoch) for s in starts)
         return [
-            replace(region, end=min(region.end, cuts[region.place])) if region.place in cuts else region
+            replace(region, end=min(region.end, cuts[region.key])) if region.key in cuts else region
             for region in self.regions
         ]
 
-    def cuts(self, ends: Iterable[BackupEnd]) -> dict[Place, int]:
+    def cuts(self, ends: Iterable[BackupEnd]) -> dict[PartitionKey, int]:
         """Return the partitions that were cut back below these ends, each with its new end."""
-        regions = {region.place: region for region in self.regions}
-        existing_ends = [end for end in ends if end.where in regions]
+        regions = {region.key: region for region in self.regions}
+        existing_ends = [end for end in ends if end.partition in regions]
         return cut_back(existing_ends, regions, Logs(self.request.kafka, lambda _: {}))
 
     def _require_not_in_others(self, plan: QueuePlan, reader: CatalogReader, queues: Queues) -> None:

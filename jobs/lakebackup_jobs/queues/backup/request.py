@@ -24,13 +24,13 @@ CONFIG: Literal["config.yaml"] = "config.yaml"
 SCHEMA: Literal["delta_schema_history.yaml"] = "delta_schema_history.yaml"
 # Two requests mean the same backup if they agree in these fields, which every draft records, and in all
 # fields that are neither here nor in _ELSE.
-_SAME = (
+_COMPARED_FIELDS = (
     "mode", "snapshot", "positions", "config", "schema", "codec", "compression_level", "note", "topics",
     "names",
 )  # fmt: skip
 # These fields may differ: locations, credentials, the way to run, and messages to leave out, which have
 # records of their own.
-_ELSE = (
+_IGNORED_FIELDS = (
     "destination", "catalog", "source", "kafka", "remote", "lease_ttl_s", "runner", "local_below",
     "parallelism", "dry_run", "target_bytes", "skip",
 )  # fmt: skip
@@ -63,9 +63,12 @@ class QueueRequest(requests.RunRequest):
     parallelism: int = os.cpu_count() or 2
 
     @property
-    def asked(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, Any]:
         """The options that make two requests the same backup."""
-        return {**requests.asked(self, always=_SAME, never=_ELSE), "topics": sorted(self.topics)}
+        return {
+            **requests.digest_fields(self, always=_COMPARED_FIELDS, never=_IGNORED_FIELDS),
+            "topics": sorted(self.topics),
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +82,12 @@ class Files:
 
 @dataclass(frozen=True, slots=True)
 class EngineReport:
-    """What an engine reports of its snapshot: the bytes of snapshot.json at `where`; None: there is none.
+    """What an engine reports of its snapshot: the bytes of snapshot.json at `path`; None: there is none.
 
     `mark` distinguishes this snapshot from another one at the same path; None: it cannot be read from here.
     """
 
-    where: str
+    path: str
     data: bytes | None
     problem: NotFound | None
     mark: str | None
@@ -95,7 +98,7 @@ class EngineReport:
         a valid one."""
         if self.problem:
             raise self.problem
-        return None if self.data is None else snapshot_json.parse(self.data, self.where)
+        return None if self.data is None else snapshot_json.parse(self.data, self.path)
 
 
 def files_of(request: QueueRequest) -> Files:

@@ -20,11 +20,11 @@ from lakebackup_jobs.lifecycle.identity import holder
 
 ACTION = "skip message"
 #: (topic, topic id, partition, offset)
-Place = tuple[str, str, str, int]
+MessageOffset = tuple[str, str, str, int]
 _TEXT = re.compile(r"(?P<topic>[^\[\]]+)\[(?P<region>[0-9]{1,9})\]@(?P<offset>[0-9]{1,18})")
 
 
-def asked(texts: Iterable[str], topics: Sequence[TopicState]) -> frozenset[Place]:
+def parse_messages(texts: Iterable[str], topics: Sequence[TopicState]) -> frozenset[MessageOffset]:
     """Return the messages that texts such as `delta.1[0]@4711` name, in the topics as they are now.
 
     Raises UsageProblem (the text does not name a message), NotFound (no such topic or partition).
@@ -48,7 +48,7 @@ def asked(texts: Iterable[str], topics: Sequence[TopicState]) -> frozenset[Place
     return frozenset(messages)
 
 
-def recorded(reader: CatalogReader | None, source: str) -> frozenset[Place]:
+def recorded(reader: CatalogReader | None, source: str) -> frozenset[MessageOffset]:
     """Return the messages that the audit log records as left out."""
     if reader is None:
         return frozenset()
@@ -56,17 +56,19 @@ def recorded(reader: CatalogReader | None, source: str) -> frozenset[Place]:
     return frozenset((d["scope"], d["epoch"], d["region"], d["position"]) for d in details)
 
 
-def record(writer: CatalogWriter, source: str, places: Iterable[Place], at: int) -> None:
-    """Record messages in the audit log as left out; `at` in microseconds."""
-    for scope, epoch, region, position in sorted(places):
+def record(writer: CatalogWriter, source: str, messages: Iterable[MessageOffset], recorded_at: int) -> None:
+    """Record messages in the audit log as left out; `recorded_at` in microseconds."""
+    for scope, epoch, region, position in sorted(messages):
         detail = {"scope": scope, "epoch": epoch, "region": region, "position": position}
-        entry = Audit(at=at, actor=holder(), action=ACTION, subject=source, detail=json.dumps(detail))
+        entry = Audit(
+            at=recorded_at, actor=holder(), action=ACTION, subject=source, detail=json.dumps(detail)
+        )
         writer.append_audit(entry)
 
 
-def by_partition(places: Iterable[Place]) -> Mapping[tuple[str, str, str], list[int]]:
+def by_partition(messages: Iterable[MessageOffset]) -> Mapping[tuple[str, str, str], list[int]]:
     """Return the offsets of the messages by (topic, topic id, partition)."""
     offsets: dict[tuple[str, str, str], Any] = {}
-    for scope, epoch, region, position in places:
+    for scope, epoch, region, position in messages:
         offsets.setdefault((scope, epoch, region), []).append(position)
     return offsets

@@ -26,7 +26,7 @@ class EngineFolder:
     def __init__(self, folder: str) -> None:
         self.folder = local_folder(folder, hint="Give --into FOLDER.")
 
-    def taken(self, restore_id: str | None = None) -> str | None:
+    def blocker(self, restore_id: str | None = None) -> str | None:
         """Return why a restore may not start here; None when it may, or has started here already."""
         if not self.folder.exists() or (restore_id and self.is_own(restore_id)):
             return None
@@ -41,14 +41,15 @@ class EngineFolder:
         name = next((path.name for path in self.folder.iterdir() if path.name != _MARK), None)
         return None if name is None else f"{self.folder} holds {name!r} already"
 
-    def begin(self, restore_id: str, asked: str = "") -> None:
+    def begin(self, restore_id: str, options: str = "") -> None:
         """Claim the folder for a restore. Raises Refused when another restore has it, EnvironmentProblem.
 
-        `asked`: the command's options whose meaning depends on the time of day, for messages to a later run.
+        `options`: the command's options whose meaning depends on the time of day, for messages to a later
+        run.
         """
         with writing_to(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
-            content = json.dumps({"restore": restore_id, "asked": asked})
+            content = json.dumps({"restore": restore_id, "asked": options})
             try:
                 with (self.folder / _MARK).open("x") as mark:
                     mark.write(content)
@@ -62,7 +63,7 @@ class EngineFolder:
         """Return the error for a folder that the restore may not start in."""
         resume = ", or run the same command as that restore to resume it" if self._mark() else ""
         return Refused(
-            f"{self.taken(restore_id)}.", hint=f"Give --into a folder that is empty or not there{resume}."
+            f"{self.blocker(restore_id)}.", hint=f"Give --into a folder that is empty or not there{resume}."
         )
 
     def is_own(self, restore_id: str) -> bool:
@@ -113,7 +114,7 @@ class EngineFolder:
                 (self.folder / name).unlink(missing_ok=True)
             (self.folder / _MARK).unlink(missing_ok=True)
 
-    def put(self, name: str, content: bytes) -> None:
+    def write_file(self, name: str, content: bytes) -> None:
         """Write a file atomically; it replaces an older one."""
         temporary = self.folder / f".{name}"
         with writing_to(self.folder):

@@ -45,7 +45,7 @@ from lakebackup_jobs.queues.restore import summary
 from lakebackup_jobs.queues.restore.engine_folder import EngineFolder
 from lakebackup_jobs.queues.restore.prepare import ends_of, prepare
 from lakebackup_jobs.queues.restore.replay_task import QueueReplayJob
-from lakebackup_jobs.queues.restore.restore_state import Done, Prepared, RestoreState
+from lakebackup_jobs.queues.restore.restore_state import CompletedRestore, Prepared, RestoreState
 from lakebackup_jobs.queues.restore.scan_task import tid_at
 from lakebackup_jobs.queues.restore.shares import run_shares
 from lakebackup_jobs.snapshots import restore as restore_snapshot
@@ -92,7 +92,7 @@ class _Run:
         plan = self._plan()
         existing = set(self._topics.topic_names())
         missing = self._missing_rights(plan.queues)
-        reasons = [self._folder.taken(), rights.lacks(missing) if missing else None]
+        reasons = [self._folder.blocker(), rights.lacks(missing) if missing else None]
         return {
             "dry_run": True,
             **summary.summary(plan),
@@ -178,7 +178,7 @@ class _Run:
             return state, None
         existing = set(self._topics.topic_names()) & prepared.epochs.keys()
         epochs = {topic.scope: topic.epoch for topic in self._topics.describe(existing)}
-        completed = state.read(Done)
+        completed = state.read(CompletedRestore)
         if epochs == prepared.epochs:
             if self._folder.is_own(restore_id) or completed:
                 self.reporter.note(f"resuming restore {restore_id}, which did not finish")
@@ -213,7 +213,7 @@ class _Run:
         require_restorable(plan)
         for file in plan.config:
             self._content(file, plan.upto_tid)
-        if self._folder.taken(restore_id):
+        if self._folder.blocker(restore_id):
             raise self._folder.refusal(restore_id)
         existing = set(self._topics.topic_names())
         if misfits := [misfit for queue in plan.queues if (misfit := self._misfit(queue, existing))]:
@@ -233,7 +233,7 @@ class _Run:
         (state,) = self._topics.describe([topic])
         if state.regions < queue.regions or (state.regions > queue.regions and not self.request.append):
             return f"topic {topic} has {state.regions} partitions, the backup {queue.regions}"
-        offsets = 0 if self.request.append else self._topics.held(topic)
+        offsets = 0 if self.request.append else self._topics.offset_count(topic)
         return f"topic {topic} holds messages already ({offsets} offsets)" if offsets else None
 
     def _prepare(self, state: RestoreState, plan: QueueRestorePlan) -> Prepared:
@@ -249,13 +249,13 @@ class _Run:
 
     def _restore(
         self, state: RestoreState, prepared: Prepared
-    ) -> tuple[list[RegionOutcome], Done, list[str]]:
+    ) -> tuple[list[RegionOutcome], CompletedRestore, list[str]]:
         self._snapshot(state.restore_id, prepared)
         for file in prepared.config:
-            self._folder.put(file.name, self._content(file, prepared.upto_tid))
+            self._folder.write_file(file.name, self._content(file, prepared.upto_tid))
         rows = self._replay(state, prepared)
         notes = self._give_final_settings(prepared)
-        completed = state.read(Done)
+        completed = state.read(CompletedRestore)
         if completed is None:
             completed = summary.done_of(rows, prepared)
             state.write(completed)
@@ -278,7 +278,7 @@ class _Run:
         notes = [
             note
             for queue in prepared.queues
-            for note in self._topics.settle(
+            for note in self._topics.finish_settings(
                 queue.target,
                 TopicSettings(prepared.settings[queue.target]),
                 queue.min_ts,
@@ -318,13 +318,13 @@ class _Run:
         return content
 
     def _replay(self, state: RestoreState, prepared: Prepared) -> list[Any]:
-        stored = stored_plan(state.storage, state.folder)
-        if stored is None:
+        stored_shares = stored_plan(state.storage, state.folder)
+        if stored_shares is None:
             raise Damaged(
                 f"The plan of restore {state.restore_id} is gone from {state.storage.uri}.",
                 hint="Restore into other topics and another folder.",
             )
-        shares, _ = stored
+        shares, _ = stored_shares
         watermark = Watermark(
             prepared.source,
             prepared.full_id,

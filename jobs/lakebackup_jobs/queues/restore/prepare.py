@@ -11,7 +11,7 @@ from lakebackup.plan.queues.restore import EngineState, QueueRestorePlan, QueueR
 from lakebackup.storage import working
 from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.lifecycle.workspace import Workspace
-from lakebackup_jobs.queues.restore.restore_state import Before, Prepared, RestoreState, TopicsBefore
+from lakebackup_jobs.queues.restore.restore_state import FormerTopic, Prepared, RestoreState, TopicsBefore
 from lakebackup_jobs.queues.restore.scan_task import first_ids, write_open
 from lakebackup_jobs.queues.restore.shares import Partition, names_in, store_partitions
 from lakebackup_jobs.queues.transaction_ids import write_ids
@@ -86,13 +86,15 @@ def _settings(topics: Topics, state: RestoreState, targets: Sequence[str]) -> di
     existing = set(topics.topic_names()) & {*targets}
     current_topics = {description.scope: description for description in topics.describe(existing)}
     recorded = (state.read(TopicsBefore) or TopicsBefore()).topics
-    former_topics: dict[str, Before] = {}
+    former_topics: dict[str, FormerTopic] = {}
     for topic in targets:
         current, record = current_topics.get(topic), recorded.get(topic)
         if record and (record.epoch is None or (current and record.epoch == current.epoch)):
             former_topics[topic] = record
         else:
-            former_topics[topic] = Before(current.epoch, dict(current.settings)) if current else Before()
+            former_topics[topic] = (
+                FormerTopic(current.epoch, dict(current.settings)) if current else FormerTopic()
+            )
     state.write(TopicsBefore(former_topics))
     return {topic: former.settings for topic, former in former_topics.items() if former.epoch is not None}
 

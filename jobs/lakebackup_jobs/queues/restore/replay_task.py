@@ -25,7 +25,7 @@ from lakebackup_jobs.kafka.format.stored import open_verified
 from lakebackup_jobs.lifecycle.tasks.errors import RESTORED
 from lakebackup_jobs.lifecycle.tasks.plan_shares import PlanShares
 from lakebackup_jobs.lifecycle.tasks.task import Task, Work
-from lakebackup_jobs.queues.messages import chosen, read_messages, taken
+from lakebackup_jobs.queues.messages import read_messages, select_messages, select_rows
 from lakebackup_jobs.queues.restore.shares import Partition, QueueFile, partitions
 from lakebackup_jobs.queues.transaction_ids import read_ids
 from lakebackup_jobs.targets.replay_task import TRANSACTION_BYTES, producer_of, refuse_forgotten
@@ -159,7 +159,9 @@ class QueueReplayJob(Task):
             rows = columns
             if self.upto_tid is not None or path:
                 messages = read_messages(columns, names, location)
-                rows = taken(columns, chosen(columns, messages, upto_tid=self.upto_tid, leave_out=ids))
+                rows = select_rows(
+                    columns, select_messages(columns, messages, upto_tid=self.upto_tid, leave_out=ids)
+                )
             count += producer.produce_block(*topic_partition, rows)
         return count
 
@@ -192,6 +194,6 @@ def _commit(
     producer: RestoreProducer, topic_partition: tuple[str, int], progress: _PartitionProgress
 ) -> _PartitionProgress:
     # A transaction leaves a marker only in partitions that it has sent messages to.
-    progress = replace(progress, markers=progress.markers + (topic_partition in producer.sent))
+    progress = replace(progress, markers=progress.markers + (topic_partition in producer.transaction_targets))
     producer.commit({topic_partition: progress.progress()})
     return progress

@@ -43,22 +43,22 @@ class Prepared(EngineState):
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class CompletedRestore:
     """Where the messages of a completed restore are.
 
     For each target topic and partition: `bases`: the least offset that the watermark can have; `ends`: the
-    end when all messages had been written; `others`: how many offsets between these are not the restore's.
-    `at`: the time of the restore's rows in the catalog, in us; None: they are not published yet.
+    end when all messages had been written; `foreign_offsets`: how many offsets between these are not the
+    restore's. `at`: the time of the restore's rows in the catalog, in us; None: they are not published yet.
     """
 
     bases: dict[str, list[int]]
     ends: dict[str, list[int]]
-    others: dict[str, list[int]]
+    foreign_offsets: dict[str, list[int]]
     at: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Before:
+class FormerTopic:
     """A target topic before the restore: its topic id and its settings; `epoch` None: it did not exist."""
 
     epoch: str | None = None
@@ -69,12 +69,12 @@ class Before:
 class TopicsBefore:
     """The target topics before the restore, recorded before some of their settings are suspended."""
 
-    topics: dict[str, Before] = field(default_factory=dict)
+    topics: dict[str, FormerTopic] = field(default_factory=dict)
 
 
-Record = TypeVar("Record", Prepared, Done, TopicsBefore)
-# `Prepared` is written when all else is prepared, `Done` before the rows of the catalog.
-_NAMES = {Prepared: "queue", Done: "done", TopicsBefore: "settings"}
+Record = TypeVar("Record", Prepared, CompletedRestore, TopicsBefore)
+# `Prepared` is written when all else is prepared, `CompletedRestore` before the rows of the catalog.
+_NAMES = {Prepared: "queue", CompletedRestore: "done", TopicsBefore: "settings"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ class RestoreState:
         """The consumer group whose committed offsets carry the restore's progress."""
         return group_of(self.restore_id)
 
-    def write(self, record: Prepared | Done | TopicsBefore) -> None:
+    def write(self, record: Prepared | CompletedRestore | TopicsBefore) -> None:
         """Write a record."""
         write_record(self.storage, self._path(type(record)), record)
 
@@ -110,7 +110,7 @@ class RestoreState:
         `keep_settings`: it starts again, so the record of the topics before it stays. The records that lead
         to the other objects are deleted last.
         """
-        last = [self._path(Done), self._path(Prepared)]
+        last = [self._path(CompletedRestore), self._path(Prepared)]
         kept_paths = [*last, *([self._path(TopicsBefore)] if keep_settings else [])]
         paths = [entry.path for entry in self.storage.list(self.folder) if entry.path not in kept_paths]
         if not keep_settings:
@@ -119,5 +119,5 @@ class RestoreState:
         for path in last:
             working.retire(self.storage, path)
 
-    def _path(self, kind: type[Prepared | Done | TopicsBefore]) -> str:
+    def _path(self, kind: type[Prepared | CompletedRestore | TopicsBefore]) -> str:
         return f"{self.folder}{_NAMES[kind]}.json"

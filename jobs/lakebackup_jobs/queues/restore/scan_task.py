@@ -152,11 +152,11 @@ def write_open(
     many they are. Leaves temporary objects below `folder`. `spark` None: this process does all the work."""
     links, segments = plan.restore_path.links, plan.restore_path.segments()
     # The last backup that ends before the tid. No transaction stays open across a restore of the engine.
-    position = max(plan.restore_path.done_by(plan.upto_tid), segments.index(segments[-1]) - 1)
+    position = max(plan.restore_path.last_index_by(plan.upto_tid), segments.index(segments[-1]) - 1)
     last_backup = links[position]
     parent = last_backup.backup_id if segments[position] == segments[-1] else None
     if spark is not None:
-        reader = reader.on(spark)
+        reader = reader.with_spark(spark)
 
     def with_scanned(reader: CatalogReader, name: str, file: PlanFile, upto_tid: int) -> CatalogReader:
         """Scan the files of the backups after the last one; `name` stands for their transactions."""

@@ -15,11 +15,20 @@ from lakebackup.storage import working
 from lakebackup.store.reader import CatalogReader
 from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.lifecycle.identity import holder, micros
-from lakebackup_jobs.queues.restore.restore_state import Done, Prepared, RestoreState, TopicsBefore
+from lakebackup_jobs.queues.restore.restore_state import (
+    CompletedRestore,
+    Prepared,
+    RestoreState,
+    TopicsBefore,
+)
 
 
 def publish(
-    reader: CatalogReader, writer: CatalogWriter, state: RestoreState, made: Prepared, done: Done
+    reader: CatalogReader,
+    writer: CatalogWriter,
+    state: RestoreState,
+    prepared: Prepared,
+    completed: CompletedRestore,
 ) -> None:
     """Record once in the catalog where the messages are.
 
@@ -35,31 +44,31 @@ def publish(
             restore_id=state.restore_id,
             at=published_at,
             actor=holder(),
-            source=made.source,
-            backup_id=made.backup_id,
-            full_id=made.full_id,
-            whole=is_whole(made, done),
-            last_tid=made.to_tid,
-            cluster=made.cluster,
+            source=prepared.source,
+            backup_id=prepared.backup_id,
+            full_id=prepared.full_id,
+            whole=is_whole(prepared, completed),
+            last_tid=prepared.to_tid,
+            cluster=prepared.cluster,
             scope=topic,
-            epoch=made.epochs[topic],
+            epoch=prepared.epochs[topic],
             region=str(partition),
             base_position=base,
-            end_position=done.ends[topic][partition],
+            end_position=completed.ends[topic][partition],
         )
-        for topic, bases in done.bases.items()
+        for topic, bases in completed.bases.items()
         for partition, base in enumerate(bases)
     ]
-    if done.at is not None:
-        audits = [layout.audit_path(done.at, f"{name}-{number:06d}") for number in range(len(rows))]
+    if completed.at is not None:
+        audits = [layout.audit_path(completed.at, f"{name}-{number:06d}") for number in range(len(rows))]
         working.delete(state.storage, audits)
-    state.write(replace(done, at=published_at))
+    state.write(replace(completed, at=published_at))
     writer.record_once(rows, name)
 
 
-def warnings_of(done: Done) -> Iterator[str]:
+def warnings_of(completed: CompletedRestore) -> Iterator[str]:
     """Yield a warning for each partition with offsets that are not the restore's."""
-    for topic, counts in done.others.items():
+    for topic, counts in completed.foreign_offsets.items():
         for partition, count in enumerate(counts):
             if count:
                 yield (
@@ -69,25 +78,25 @@ def warnings_of(done: Done) -> Iterator[str]:
                 )
 
 
-def is_whole(made: Prepared, done: Done) -> bool:
+def is_whole(prepared: Prepared, completed: CompletedRestore) -> bool:
     """Return whether backups may continue from the restored backup where the restored messages end.
 
     They may not when messages of another writer are among these, since the backups would lack them.
     """
-    return made.whole and not any(map(any, done.others.values()))
+    return prepared.whole and not any(map(any, completed.foreign_offsets.values()))
 
 
-def done_of(rows: Iterable[Any], made: Prepared) -> Done:
+def done_of(rows: Iterable[Any], prepared: Prepared) -> CompletedRestore:
     """Return what is recorded of a completed restore, from the rows (REPLAYED) of its tasks."""
     rows_by_partition = {(row.scope, int(row.region)): row for row in rows}
 
     def column(name: str) -> dict[str, list[int]]:
         return {
             topic: [getattr(rows_by_partition[topic, partition], name) for partition in range(len(bases))]
-            for topic, bases in made.bases.items()
+            for topic, bases in prepared.bases.items()
         }
 
-    return Done(column("base"), column("position"), column("others"))
+    return CompletedRestore(column("base"), column("position"), column("others"))
 
 
 def suspended(state: RestoreState) -> str:
@@ -106,23 +115,23 @@ def suspended(state: RestoreState) -> str:
     )
 
 
-def summary(made: QueueRestorePlan) -> dict[str, Any]:
+def summary(plan: QueueRestorePlan) -> dict[str, Any]:
     return {
-        **_state(made, backups=list(made.restore_path.backup_ids)),
-        "files": made.files,
-        "bytes": made.bytes,
-        "entries_in_files": made.entries,
-        "config": [file.name for file in made.config],
+        **_state(plan, backups=list(plan.restore_path.backup_ids)),
+        "files": plan.files,
+        "bytes": plan.bytes,
+        "entries_in_files": plan.entries,
+        "config": [file.name for file in plan.config],
     }
 
 
-def result(made: Prepared) -> dict[str, Any]:
+def result(prepared: Prepared) -> dict[str, Any]:
     return {
-        **_state(made),
-        "open_transactions": made.open_transactions,
-        "open_ids": made.open_ids,
-        "bytes": made.bytes,
-        "queues": [of_queue(queue) for queue in made.queues],
+        **_state(prepared),
+        "open_transactions": prepared.open_transactions,
+        "open_ids": prepared.open_ids,
+        "bytes": prepared.bytes,
+        "queues": [of_queue(queue) for queue in prepared.queues],
     }
 
 

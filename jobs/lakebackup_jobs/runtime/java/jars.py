@@ -68,18 +68,18 @@ def _sha256(path: Path, _size: int, _mtime_ns: int) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def pinned(which: JarSet) -> list[Jar]:
+def pinned(jar_set: JarSet) -> list[Jar]:
     """Return the libraries of one set, as jars.toml lists them."""
     jars = []
-    for coordinates, sha256 in _pinned_sets()[which].items():
+    for coordinates, sha256 in _pinned_sets()[jar_set].items():
         group, name, version, *classifier = coordinates.split(":")
         jars.append(Jar(group, name, version, sha256, *classifier))
     return jars
 
 
-def pinned_bytes(which: JarSet) -> int | None:
+def pinned_bytes(jar_set: JarSet) -> int | None:
     """Return the total size of one set's libraries in bytes; None if jars.toml does not contain it."""
-    size: int | None = _pinned_sets()["bytes"].get(which)
+    size: int | None = _pinned_sets()["bytes"].get(jar_set)
     return size
 
 
@@ -134,18 +134,18 @@ def _unwritable(folder: Path, reason: object) -> EnvironmentProblem:
     )
 
 
-def class_path(which: JarSet) -> str:
+def class_path(jar_set: JarSet) -> str:
     """Return the paths of the set's jars joined by ':'. Fetches those that are missing or damaged.
 
     Raises EnvironmentProblem when one cannot be fetched, or does not have the pinned sha256.
     """
-    folder = cache_folder() / "jars" / which
-    jars = pinned(which)
+    folder = cache_folder() / "jars" / jar_set
+    jars = pinned(jar_set)
     if not all(jar.is_good(folder) for jar in jars):
         with _locked(folder):  # while this process waits, another one may fetch them
             missing = [jar for jar in jars if not jar.is_good(folder)]
             if missing:
-                total_bytes = pinned_bytes(which) if len(missing) == len(jars) else None
+                total_bytes = pinned_bytes(jar_set) if len(missing) == len(jars) else None
                 _fetch(missing, folder, total_bytes)
     return os.pathsep.join(str(folder / jar.file) for jar in jars)
 

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from lakebackup.sql_engine.pace import Throttle
-from lakebackup.sql_engine.worker import settle
+from lakebackup.sql_engine.worker import trim_worker
 from lakebackup_jobs.lifecycle.tasks.errors import arrow_schema
 from lakebackup_jobs.snapshots.source import Listed, SourceFile
 
@@ -27,7 +27,7 @@ class HashRows:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from self.rows(batches)
-        settle()
+        trim_worker()
 
     def rows(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Hash the files of the rows, in any process.

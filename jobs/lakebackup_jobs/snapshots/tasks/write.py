@@ -33,11 +33,11 @@ from lakebackup_jobs.lifecycle.tasks.task import Task
 from lakebackup_jobs.snapshots.ranges import Ranges
 
 #: What a task reports of its split: the files, how many of them existed already, and the damaged ones.
-WRITTEN = (
+REPORT_COLUMNS = (
     "share BIGINT, entries BIGINT, bytes BIGINT, kept BIGINT, damaged BIGINT, names STRING, error STRING"
 )
 #: How many damaged files are named at most, of each split and in all.
-NAMED = 20
+MAX_NAMES = 20
 #: The folder, in the restore's own one, of files that are being written.
 UNFINISHED = "unfinished"
 _TEMPORARY = f"{OWN}/{UNFINISHED}"
@@ -74,10 +74,10 @@ class File:
         """The columns in which all hard links of one file agree."""
         return self.destination, self.path, self.position, self.bytes, self.mtime_ms, self.mode, self.sha256
 
-    def was_one_with(self, other: File) -> bool:
+    def was_one_with(self, file: File) -> bool:
         """Return whether both were hard links of one file. For empty files it returns False: in a pack, an
         empty file has the same position as the next file, so the columns cannot tell."""
-        return self.bytes != 0 and self.links > 1 and self.twin == other.twin
+        return self.bytes != 0 and self.links > 1 and self.twin == file.twin
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ class WriteJob(Task):
     `syncs`: each task makes its files durable before it ends.
     """
 
-    COLUMNS = WRITTEN
+    COLUMNS = REPORT_COLUMNS
 
     folder: str
     own: str
@@ -130,7 +130,7 @@ class WriteJob(Task):
                         previous = file
                     except (Damaged, NotFound) as error:
                         totals["damaged"] += 1
-                        if len(messages) < NAMED:
+                        if len(messages) < MAX_NAMES:
                             messages.append(f"{file.target}: {error.message}")
                     report(1, file.bytes or 0)
             if self.syncs:

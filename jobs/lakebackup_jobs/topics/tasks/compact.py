@@ -41,7 +41,7 @@ from lakebackup_jobs.lifecycle.tasks.plan_shares import PlanShares, Share, Share
 from lakebackup_jobs.lifecycle.tasks.totals import OUTCOME, totals
 from lakebackup_jobs.topics.tasks.copy import publish
 
-FOUND = "part INT, piece INT, key BINARY, position BIGINT"
+NEWEST_COLUMNS = "part INT, piece INT, key BINARY, position BIGINT"
 SURVIVORS = "piece INT, position BIGINT"
 # A task holds keys and offsets up to this size before it reports the newest offset of each key to Spark.
 HELD_BYTES = 64 << 20
@@ -67,7 +67,7 @@ class Piece:
 def divide(files: Iterable[StoredFile]) -> list[Share]:
     """The shares of the pieces of `files`, which are sorted by partition and offset."""
     limits = (attrgetter("bytes"), PIECE_BYTES), (attrgetter("entries"), PIECE_ENTRIES)
-    return divided(files, attrgetter("place"), *limits)
+    return divided(files, attrgetter("key"), *limits)
 
 
 def piece_of(plan: PlanShares, number: int) -> Piece:
@@ -149,7 +149,9 @@ class KeepNewest(Parts):
 
     def _totals(self, number: int, positions: Longs) -> dict[str, object]:
         storage = open_storage(self.uri)
-        return totals(number, self.once(storage, number, lambda: self._copy(storage, number, positions)))
+        return totals(
+            number, self.write_once(storage, number, lambda: self._copy(storage, number, positions))
+        )
 
     def _copy(self, storage: Storage, number: int, positions: Longs) -> list[DataFile]:
         piece = piece_of(self.plan, number)

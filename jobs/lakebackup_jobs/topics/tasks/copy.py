@@ -24,7 +24,7 @@ BACKUP_ID = "lakebackup.backup"
 
 
 def publish(
-    writer: ObjectWriter, source: str, place: Partition, seq: int, holds: Mapping[str, Any]
+    writer: ObjectWriter, source: str, partition: Partition, seq: int, holds: Mapping[str, Any]
 ) -> tuple[str, int]:
     """Commit a data file under the first free number from `seq` on. Returns its path and the next number.
 
@@ -38,7 +38,7 @@ def publish(
     # The object itself takes the number. If another task, or a run that crashed before its commit, has
     # taken it, the next number is tried.
     while True:
-        path = layout.data_path(source, place.epoch, place.scope, int(place.region), seq)
+        path = layout.data_path(source, partition.epoch, partition.scope, int(partition.region), seq)
         seq += 1
         try:
             writer.commit(path, metadata=metadata)
@@ -70,7 +70,7 @@ class OffsetsTask(PartTask):
         storage: Storage,
         span: Range,
         keys: KeyFilters,
-        done: Progress | None,
+        on_progress: Progress | None,
         *,
         isolation: str | None = None,
         roll_ms: int | None = None,
@@ -102,7 +102,7 @@ class OffsetsTask(PartTask):
                 compression_level=self.compression_level,
                 target_bytes=self.target_bytes,
                 roll_ms=roll_ms,
-                on_progress=done,
+                on_progress=on_progress,
                 metadata={BACKUP_ID: self.backup_id, **(metadata or {})},
                 topic_id=span.epoch,
                 look=look,

@@ -119,7 +119,7 @@ def decode_backup(
         count = min(len(paths), MOST_TASKS)
         source = DecodeParts(Decode(table, topics, roots), PartRows(uri, grouped(paths, count)))
         # On Spark, the workers that copied the files have the compiled code in memory already.
-        work.writer().append_read(table, source, count, backup_id, here=work.runner == "local")
+        work.writer().append_read(table, source, count, backup_id, in_process=work.runner == "local")
         tables.append(table)
     return tables
 

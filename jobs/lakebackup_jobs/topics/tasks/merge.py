@@ -111,7 +111,7 @@ class Merge(PartTask):
                         f"with {file.codec}.",
                         hint="`lakebackup verify` shows which files are damaged; nothing was merged.",
                     )
-                for block_name, records, block in reader.stored():
+                for block_name, records, block in reader.compressed_blocks():
                     if joined_filter is None:
                         key_filter.add(hashes_of(reader.decode(block_name, records, block)))
                     frame.write(records, block)

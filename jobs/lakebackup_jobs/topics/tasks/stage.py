@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from lakebackup.errors import Refused
-from lakebackup.sql_engine.worker import settle, task_number
+from lakebackup.sql_engine.worker import task_number, trim_worker
 from lakebackup.storage import open_storage
 from lakebackup_jobs.kafka.format.container import DEFAULT_CODEC, FileWriter
 from lakebackup_jobs.kafka.format.encode import Rows
@@ -66,7 +66,7 @@ class Stage:
                 blocks, size = {}, 0
         if blocks:
             yield self._write_files(blocks)
-        settle()
+        trim_worker()
 
     def _partitions(self, column: Any) -> Any:
         if column.null_count:

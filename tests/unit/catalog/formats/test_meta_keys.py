@@ -223,7 +223,7 @@ def test_names_over_time_are_those_that_the_database_had(
 ) -> None:
     feed = ChangeFeed()
     for step, index, db in steps:
-        live = sorted(feed.names(feed.now))
+        live = sorted(feed.names(feed.last_ts))
         name = f"db{db}"
         table = live[index % len(live)] if live else 0
         if step == 0 or not live:
@@ -235,7 +235,7 @@ def test_names_over_time_are_those_that_the_database_had(
         elif step == 3:
             feed.drop_table(table)
         elif step == 4:
-            dbs = sorted({full_name.partition(".")[0] for full_name in feed.names(feed.now).values()})
+            dbs = sorted({full_name.partition(".")[0] for full_name in feed.names(feed.last_ts).values()})
             feed.drop_database(dbs[index % len(dbs)])
         else:
             feed.tick()
@@ -250,7 +250,7 @@ def test_names_over_time_are_those_that_the_database_had(
     for since, until in pairwise(spans):
         latest = {row.table_id: row for row in rows}
         rows += Names(latest.values()).apply(w for w in writes if since < w.commit_ts <= until)
-    for ts in range(100, feed.now + 1):
+    for ts in range(100, feed.last_ts + 1):
         namings = {row.table_id: row for row in rows if row.from_ts <= ts and row.table_id > 0}
         names = {i: f"{row.db}.{row.name}" for i, row in namings.items() if row.action != "drop"}
         assert names == feed.names(ts), ts

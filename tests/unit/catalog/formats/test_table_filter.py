@@ -23,7 +23,7 @@ from lakebackup.formats.logs.table_filter import TableFilter
 def test_rules_select_tables(rules: list[str], captured: list[str], skipped: list[str]) -> None:
     table_filter = TableFilter(rules)
     tables = [name.split(".", 1) for name in captured + skipped]
-    assert [f"{db}.{name}" for db, name in tables if table_filter.takes(db, name)] == captured
+    assert [f"{db}.{name}" for db, name in tables if table_filter.matches(db, name)] == captured
 
 
 @pytest.mark.parametrize("rule", ["orders", "", "!", ".", "shop.", ".orders", "!shop"])

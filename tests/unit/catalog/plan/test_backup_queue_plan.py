@@ -352,7 +352,7 @@ class Catalog:
         rows = self.answers.get(name, {}).get(key, [])
         return rows if isinstance(rows, list) else [rows]
 
-    def one(self, name: str, **parameters: Any) -> dict[str, Any] | None:
+    def first_row(self, name: str, **parameters: Any) -> dict[str, Any] | None:
         return next(iter(self.rows(name, **parameters)), None)
 
 

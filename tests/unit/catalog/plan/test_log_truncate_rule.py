@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakebackup.errors import NotFound, Refused
-from lakebackup.plan.logs.truncate import Full, Kept, cut_of
+from lakebackup.plan.logs.truncate import Full, Retention, cut_of
 
 STATE = {"ts_domain": "tso", "start_ts": 0, "end_ts": 100, "floor_ts": None}
 
@@ -52,32 +52,34 @@ def test_cuts_that_are_refused() -> None:
 @pytest.mark.parametrize(
     ("retention", "limit", "keeper"),
     [
-        (Kept(window_from_ts=45), 30, "its policy"),
-        (Kept(window_from_ts=50), 50, "its policy"),
-        (Kept(window_from_ts=9), 0, "its policy"),
-        (Kept(redundancy=2), 50, "its policy"),
-        (Kept(redundancy=9), 0, "its policy"),
-        (Kept(window_from_ts=75, redundancy=3), 30, "its policy"),
-        (Kept(min_redundancy=2), 50, "the minimum redundancy"),
-        (Kept(held_ts=49), 30, "a hold"),
+        (Retention(window_from_ts=45), 30, "its policy"),
+        (Retention(window_from_ts=50), 50, "its policy"),
+        (Retention(window_from_ts=9), 0, "its policy"),
+        (Retention(redundancy=2), 50, "its policy"),
+        (Retention(redundancy=9), 0, "its policy"),
+        (Retention(window_from_ts=75, redundancy=3), 30, "its policy"),
+        (Retention(min_redundancy=2), 50, "the minimum redundancy"),
+        (Retention(held_ts=49), 30, "a hold"),
     ],
 )
 def test_a_policy_and_a_hold_limit_the_cut(
-    retention: Kept, limit: int, keeper: str, ranges_only: bool
+    retention: Retention, limit: int, keeper: str, ranges_only: bool
 ) -> None:
     fulls = [full(10), full(30), full(50), full(60, damaged="x"), full(80)]
     state = {**STATE, "ts_domain": "ms"}
     with pytest.raises(Refused, match=f"would take what {keeper}.* keeps of s"):
-        cut_of("s", state, fulls, until=80, ranges_only=ranges_only, kept=retention)
+        cut_of("s", state, fulls, until=80, ranges_only=ranges_only, retention=retention)
     if limit:
-        assert cut_of("s", state, fulls, until=limit, ranges_only=ranges_only, kept=retention).cut == limit
+        assert (
+            cut_of("s", state, fulls, until=limit, ranges_only=ranges_only, retention=retention).cut == limit
+        )
 
 
 def test_a_window_is_measured_in_the_ts_domain_of_the_feed() -> None:
     state = {**STATE, "end_ts": 9 << 18}
     fulls = [full(2 << 18), full(5 << 18), full(7 << 18)]
     with pytest.raises(Refused, match=f"--endts {5 << 18}") as refused:
-        cut_of("s", state, fulls, until=8 << 18, kept=Kept(window_from_ts=6))
+        cut_of("s", state, fulls, until=8 << 18, retention=Retention(window_from_ts=6))
     assert "its policy" in refused.value.message
 
 

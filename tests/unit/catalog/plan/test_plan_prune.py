@@ -83,10 +83,10 @@ def test_a_topic_that_the_newest_backup_lacks_is_pruned_only_when_named() -> Non
     }  # fmt: skip
     options: dict[str, Any]
     for options in ({}, {"expressions": ["ord.*"]}):
-        plan = plan_prune(FakeReader(prune_topics=[topic_row]), "prod", now=9000, **options)
-        assert (plan.rules, [topic for topic, _ in plan.left_alone]) == ((), ["orders"])
-    plan = plan_prune(FakeReader(prune_topics=[topic_row]), "prod", now=9000, names=["orders"])
-    assert ([rule.cutoff_ts for rule in plan.rules], plan.left_alone) == ([4000], ())
+        plan = plan_prune(FakeReader(prune_topics=[topic_row]), "prod", now_ms=9000, **options)
+        assert (plan.rules, [topic for topic, _ in plan.skipped_topics]) == ((), ["orders"])
+    plan = plan_prune(FakeReader(prune_topics=[topic_row]), "prod", now_ms=9000, names=["orders"])
+    assert ([rule.cutoff_ts for rule in plan.rules], plan.skipped_topics) == ([4000], ())
 
 
 def test_a_topic_without_settings_is_kept_as_long_as_its_brokers_keep_it() -> None:
@@ -102,14 +102,14 @@ def test_a_topic_without_settings_is_kept_as_long_as_its_brokers_keep_it() -> No
     ):
         topic = {**row, "settings": TopicSettings({}, inherited).dump()}
         reader = FakeReader(prune_topics=[topic], newest_topics=[{"scope": "orders", "epoch": "e"}])
-        plan = plan_prune(reader, "prod", now=9000)
+        plan = plan_prune(reader, "prod", now_ms=9000)
         assert [rule.cutoff_ts for rule in plan.rules] == cutoffs
-        assert [reason for _, reason in plan.left_alone] == reasons
+        assert [reason for _, reason in plan.skipped_topics] == reasons
 
 
 def test_a_requested_window_replaces_the_window_and_redundancy_of_the_policy() -> None:
     rules = {"keep_monthly": 12, "min_redundancy": 2, "time_zone": "Asia/Kolkata"}
     policy = {"source": "prod", "window_days": 1, "window_from_ts": 1, "redundancy": 4, **rules}
-    (row,) = window_of("prod", now=15 * 86_400_000, days=14, policy=policy).to_pylist()
+    (row,) = window_of("prod", now_ms=15 * 86_400_000, days=14, policy=policy).to_pylist()
     columns = {name: value for name, value in row.items() if value is not None}
     assert columns == {"source": "prod", "window_days": 14, "window_from_ts": 86_400_000, **rules}

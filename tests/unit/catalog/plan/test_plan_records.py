@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.made_backups import MadeBackups, Record
 
-from lakebackup.plan.records import Span, Wanted, wanted
+from lakebackup.plan.records import RecordFilter, Span, pushed_filter
 from lakebackup.sql_engine.guard.check import check_select
 from lakebackup.sql_engine.guard.macros import all_macros
 from lakebackup.store.reader import CatalogReader
@@ -23,33 +23,33 @@ NEW_YEAR = 1_767_225_600_000
 @pytest.mark.parametrize(
     ("condition", "expected"),
     [
-        ("r.kafka_offset > 5 AND (7 >= kafka_offset)", Wanted(offset=Span(6, 7))),
-        ("ts BETWEEN -1 AND 10 AND ts <> 5", Wanted(ts=Span(-1, 10))),
-        ("ts = 5 AND ts > 7", Wanted(ts=Span(8, 5))),
-        ("partition IN (4, 1)", Wanted(partition=Span(1, 4))),
-        ("partition IN (4, 1, 1 + 1)", Wanted()),
-        ("kafka_offset > 9223372036854775807 AND ts < 92233720368547758070", Wanted()),
-        ("kafka_offset >= 1.5 OR ts > 1", Wanted()),
-        ("NOT ts > 1", Wanted()),
-        ("time >= TIMESTAMP '2026-01-01'", Wanted(ts=Span(NEW_YEAR))),
-        ("time < '2026-01-01 00:00:01'", Wanted(ts=Span(0, NEW_YEAR + 999))),
-        ("time > DATE '2026-01-01'", Wanted(ts=Span(NEW_YEAR + 1))),
-        ("time <= '2026-01-01T01:00:00+01:00'", Wanted(ts=Span(0, NEW_YEAR))),
-        ("time < current_timestamp()", Wanted()),
-        ("key = 'a' AND 'b' = key", Wanted(keys=frozenset())),
-        ("key IN ('a', 'b') AND key_hex IN ('62', '6g', 'FF')", Wanted(keys=frozenset({b"b"}))),
-        ("key_hex = 'ff'", Wanted(keys=frozenset({b"\xff"}))),
-        ("key LIKE 'ab_c%' AND startswith(key, 'a')", Wanted(prefix=b"ab")),
-        ("key LIKE '%b' AND key ILIKE 'A%' AND lower(key) = 'a'", Wanted()),
-        ("key NOT LIKE 'a%' AND kafka_offset NOT BETWEEN 1 AND 2 AND key NOT IN ('a')", Wanted()),
-        ("key_hex IS NULL", Wanted(no_key=True)),
-        ("key IS NULL AND key_hex IS NOT NULL AND value = 'x'", Wanted()),
-        ("kafka_offset = ts AND key = value", Wanted()),
+        ("r.kafka_offset > 5 AND (7 >= kafka_offset)", RecordFilter(offset=Span(6, 7))),
+        ("ts BETWEEN -1 AND 10 AND ts <> 5", RecordFilter(ts=Span(-1, 10))),
+        ("ts = 5 AND ts > 7", RecordFilter(ts=Span(8, 5))),
+        ("partition IN (4, 1)", RecordFilter(partition=Span(1, 4))),
+        ("partition IN (4, 1, 1 + 1)", RecordFilter()),
+        ("kafka_offset > 9223372036854775807 AND ts < 92233720368547758070", RecordFilter()),
+        ("kafka_offset >= 1.5 OR ts > 1", RecordFilter()),
+        ("NOT ts > 1", RecordFilter()),
+        ("time >= TIMESTAMP '2026-01-01'", RecordFilter(ts=Span(NEW_YEAR))),
+        ("time < '2026-01-01 00:00:01'", RecordFilter(ts=Span(0, NEW_YEAR + 999))),
+        ("time > DATE '2026-01-01'", RecordFilter(ts=Span(NEW_YEAR + 1))),
+        ("time <= '2026-01-01T01:00:00+01:00'", RecordFilter(ts=Span(0, NEW_YEAR))),
+        ("time < current_timestamp()", RecordFilter()),
+        ("key = 'a' AND 'b' = key", RecordFilter(keys=frozenset())),
+        ("key IN ('a', 'b') AND key_hex IN ('62', '6g', 'FF')", RecordFilter(keys=frozenset({b"b"}))),
+        ("key_hex = 'ff'", RecordFilter(keys=frozenset({b"\xff"}))),
+        ("key LIKE 'ab_c%' AND startswith(key, 'a')", RecordFilter(prefix=b"ab")),
+        ("key LIKE '%b' AND key ILIKE 'A%' AND lower(key) = 'a'", RecordFilter()),
+        ("key NOT LIKE 'a%' AND kafka_offset NOT BETWEEN 1 AND 2 AND key NOT IN ('a')", RecordFilter()),
+        ("key_hex IS NULL", RecordFilter(no_key=True)),
+        ("key IS NULL AND key_hex IS NOT NULL AND value = 'x'", RecordFilter()),
+        ("kafka_offset = ts AND key = value", RecordFilter()),
     ],
 )  # fmt: skip
-def test_bounds_are_taken_from_a_where_clause(condition: str, expected: Wanted) -> None:
+def test_bounds_are_taken_from_a_where_clause(condition: str, expected: RecordFilter) -> None:
     checked = check_select(f"SELECT key FROM records('orders') AS r WHERE {condition}", {}, records=True)
-    assert wanted(checked.spark, checked.records[0].relation) == expected
+    assert pushed_filter(checked.spark, checked.records[0].relation) == expected
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_bounds_are_taken_from_a_where_clause(condition: str, expected: Wanted) 
 )
 def test_bounds_are_taken_only_from_conditions_on_records(query: str, expected: bytes | None) -> None:
     checked = check_select(query, {"f": ["key", "x"]}, records=True)
-    keys = wanted(checked.spark, checked.records[0].relation).keys
+    keys = pushed_filter(checked.spark, checked.records[0].relation).keys
     assert keys == (None if expected is None else frozenset({expected}))
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.given_snapshots import Given, GivenSnapshots
+from tests.support.given_snapshots import FileContent, GivenSnapshots
 from tests.support.made_backups import MadeBackups, Record
 from tests.support.rows import filled
 
@@ -23,15 +23,15 @@ from lakebackup.plan.snapshots.restore import (
 from lakebackup.rows.upkeep import Check
 
 FIRST = [
-    Given(name="CURRENT", data=b"1", mtime_ms=1000),
-    Given(name="000001.sst", data=b"one", mtime_ms=1000),
-    Given(region="a2", name="000001.sst", data=b"two", mtime_ms=1000),
-    Given(scope="t2", name="000001.sst", data=b"three", mtime_ms=1000),
+    FileContent(name="CURRENT", data=b"1", mtime_ms=1000),
+    FileContent(name="000001.sst", data=b"one", mtime_ms=1000),
+    FileContent(region="a2", name="000001.sst", data=b"two", mtime_ms=1000),
+    FileContent(scope="t2", name="000001.sst", data=b"three", mtime_ms=1000),
 ]
 SECOND = [
-    Given(name="CURRENT", data=b"2", mtime_ms=2000),
-    Given(name="000001.sst", data=b"one", mtime_ms=1000),
-    Given(name="sub/000002.sst", data=b"four", mtime_ms=2000),
+    FileContent(name="CURRENT", data=b"2", mtime_ms=2000),
+    FileContent(name="000001.sst", data=b"one", mtime_ms=1000),
+    FileContent(name="sub/000002.sst", data=b"four", mtime_ms=2000),
 ]
 
 
@@ -120,7 +120,9 @@ def test_the_digest_depends_on_the_restored_files_not_on_the_request(snapshots: 
 
 def test_a_damaged_backup_is_skipped_unless_it_is_named(tmp_path: Path) -> None:
     snapshots = GivenSnapshots(tmp_path)
-    names = [snapshots.backup([Given(name="x", data=b"x", mtime_ms=1000 * number)]) for number in (1, 2)]
+    names = [
+        snapshots.backup([FileContent(name="x", data=b"x", mtime_ms=1000 * number)]) for number in (1, 2)
+    ]
 
     def add_damage(name: str, detail: str) -> None:
         check = {"backup_id": name, "destination": snapshots.destination, "mode": "restore", "detail": detail}

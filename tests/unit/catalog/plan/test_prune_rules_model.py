@@ -137,7 +137,7 @@ def plan_of(reader: CatalogReader, now_ms: int) -> PrunePlan:
     """The plan of a prune without options."""
     leaving = [Leaving(**row) for row in reader.rows("prune_backups", source="prod")]
     kept_ids = [row["backup_id"] for row in reader.rows("prune_kept", source="prod")]
-    return plan_prune(reader, "prod", backups=leaving, kept=kept_ids, now=now_ms)
+    return plan_prune(reader, "prod", backups=leaving, protected_ids=kept_ids, now_ms=now_ms)
 
 
 def check(seed: int, folder: Path) -> int:

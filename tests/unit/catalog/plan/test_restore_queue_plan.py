@@ -238,7 +238,7 @@ def test_late_messages_are_read_from_the_next_backup(catalog: QueueCatalog) -> N
     assert [link.number for link in plan.restore_path.links] == [1, 2, 3]
     # A backup that continues backup 2 would miss the late messages: they are searched after the full again.
     assert (plan.backup_id, plan.whole) == (catalog.name(2), False)
-    assert plan.restore_path.done_by(200) == 1
+    assert plan.restore_path.last_index_by(200) == 1
     # The late messages may need a version of the schema that backup 2 did not have yet.
     assert [file.path for file in plan.config] == [schemas[3]]
     # A path without backup 3 would lack the late messages and still look complete.

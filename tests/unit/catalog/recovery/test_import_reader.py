@@ -24,7 +24,7 @@ FILE = {"backup_id": "s1", "path": "a", "bytes": 1}
 
 
 def rows_of(table: str, path: Path, backups: frozenset[str] | None = None) -> list[dict[str, Any]]:
-    import_rows = ImportRows(table, tuple(import_files(table, str(path))), whole=False, backups=backups)
+    import_rows = ImportRows(table, tuple(import_files(table, str(path))), is_export=False, backups=backups)
     return [row for number in range(len(import_rows.files)) for row in import_rows.read(number)]
 
 
@@ -40,7 +40,7 @@ def test_a_task_reports_the_bytes_that_it_reads(
         pq.write_table(pa.Table.from_pylist(rows), file)
     files = import_files("files", str(file))
     counted_rows = CountedRows(
-        "files", tuple(files), whole=False, counters=TaskCounters(str(tmp_path / "to"), "imports/1/")
+        "files", tuple(files), is_export=False, counters=TaskCounters(str(tmp_path / "to"), "imports/1/")
     )
     assert [row["path"] for row in counted_rows.read(0)] == [row["path"] for row in rows]
     records, bytes_read = progress.TaskProgress(open_storage(str(tmp_path / "to")), "imports/1/").total()
@@ -143,7 +143,7 @@ def planned(*rows: dict[str, Any], catalog: Any = None, **flags: bool) -> Backup
     return plan_backups(
         rows,
         known_backups,
-        whole=False,
+        is_export=False,
         source_kind="restic",
         listed=flags.get("listed", False),
         compared=flags.get("compared", False),
@@ -176,7 +176,7 @@ def test_with_lifetimes_backups_are_fulls_compared_with_the_previous_one() -> No
     )
     backups = [(b.backup_id, b.number, b.kind, b.parent, b.parent_place, b.base) for b in plan.new]
     assert backups == [("c", 3, "full", "b", None, "c"), ("d", 4, "full", "c", None, "d")]
-    assert plan.known == {"b"}
+    assert plan.known_ids == {"b"}
 
 
 def test_missing_totals_are_summed_over_the_files() -> None:

@@ -43,7 +43,7 @@ def settings(policy: str, ms: str = "1000", size: str = "500") -> dict[str, str]
 def test_limits_override_the_topics_own_settings(
     own: dict[str, str], limits: dict[str, int], expected: tuple[int | None, int | None, bool]
 ) -> None:
-    topic_rule = rule(history(settings=own), Limits(**limits), now=NOW_MS)
+    topic_rule = rule(history(settings=own), Limits(**limits), now_ms=NOW_MS)
     assert (topic_rule.cutoff_ts, topic_rule.keep_bytes, topic_rule.compacted) == expected
     assert (topic_rule.base, topic_rule.generation) == ("b1", 3)
     assert topic_rule.idle == (expected == (None, None, False))
@@ -51,8 +51,8 @@ def test_limits_override_the_topics_own_settings(
 
 def test_time_counts_back_from_the_newest_backup() -> None:
     """A lost cluster is not backed up any more. Its backups must not expire as time passes."""
-    assert rule(history(covered_to=5000), now=NOW_MS).cutoff_ts == 4000
-    assert rule(history(covered_to=NOW_MS + 5000), now=NOW_MS).cutoff_ts == NOW_MS - 1000
+    assert rule(history(covered_to=5000), now_ms=NOW_MS).cutoff_ts == 4000
+    assert rule(history(covered_to=NOW_MS + 5000), now_ms=NOW_MS).cutoff_ts == NOW_MS - 1000
 
 
 @pytest.mark.parametrize(

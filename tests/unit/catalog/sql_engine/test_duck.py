@@ -106,11 +106,11 @@ def test_a_name_stands_for_the_rows_that_a_statement_binds_to_it(tmp_path: Path)
 
 def test_rows_end_with_their_last_reader(tmp_path: Path) -> None:
     engine = DuckEngine(str(tmp_path))
-    kept, registered = engine.keep_query("a", "SELECT 'a' AS path"), engine.keep_rows(SECRET)
-    names = {kept.rows, registered.rows}
-    assert paths_in(engine, {"selected": kept}) == ["a"]
+    reference, registered = engine.keep_query("a", "SELECT 'a' AS path"), engine.keep_rows(SECRET)
+    names = {reference.rows, registered.rows}
+    assert paths_in(engine, {"selected": reference}) == ["a"]
     assert names <= relations_of(engine)
-    del kept, registered
+    del reference, registered
     with pytest.raises(UsageProblem, match="does not exist"):
         paths_in(engine, {})
     assert not names & relations_of(engine)

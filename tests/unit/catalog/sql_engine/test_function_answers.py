@@ -9,7 +9,7 @@ import json
 import duckdb
 import pytest
 from tests.support.edge_arguments import calls
-from tests.support.function_answers import DIFFERENCES, FOLDER, duckdb_answer, recorded, same
+from tests.support.function_answers import DIFFERENCES, FOLDER, duckdb_answer, equal_answers, recorded
 
 RECORDED = recorded()
 # SELECTs that are known to differ, by template.
@@ -42,7 +42,7 @@ def _check_answers(connection: duckdb.DuckDBPyConnection, template: str, selects
     differing = []
     for select, by_spark in zip(selects, RECORDED[template], strict=True):
         answer = duckdb_answer(connection, select)
-        if answer != "spark" and not same(answer, by_spark):
+        if answer != "spark" and not equal_answers(answer, by_spark):
             differing.append((select, by_spark, answer))
     known_differences = DIFFERENT.get(template, [])
     assert [select for select, *_ in differing] == [

@@ -18,7 +18,7 @@ from lakebackup.errors import LakebackupError, UsageProblem
 from lakebackup.sql_engine.duck import DuckEngine
 from lakebackup.sql_engine.guard.allowed import ONLY_SPARK, SPARK, SYNTAX
 from lakebackup.sql_engine.guard.check import check_select
-from lakebackup.sql_engine.guard.dialect import Asked
+from lakebackup.sql_engine.guard.dialect import SelectDialect
 from lakebackup.sql_engine.guard.macros import all_macros
 from lakebackup.sql_engine.limits import Limits
 from lakebackup.store.writer import CatalogWriter
@@ -125,7 +125,7 @@ def test_every_allowed_function_and_syntax_is_tested() -> None:
         type(node).__name__
         for sql in selects
         if sql[:4] in ("SELE", "WITH", "(SEL")
-        for node in sqlglot.parse_one(sql, dialect=Asked).walk()
+        for node in sqlglot.parse_one(sql, dialect=SelectDialect).walk()
     }
     assert sorted(SYNTAX - node_types) == []
 

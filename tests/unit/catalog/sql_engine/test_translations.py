@@ -15,15 +15,15 @@ STATEMENTS = [(kind, name) for kind in TRANSLATED_KINDS for name in names(kind)]
 
 def test_written_texts_follow_the_statements() -> None:
     """Files of changed statements are replaced, others stay as they are, and those of deleted ones go."""
-    same = Path(str(translation_file("queries", "list_backups")))
+    unchanged = Path(str(translation_file("queries", "list_backups")))
     changed = Path(str(translation_file("queries", "find_backups")))
-    deleted = same.parent / "deleted_statement.sql"
+    deleted = unchanged.parent / "deleted_statement.sql"
     translations.write()
-    status, text = same.stat(), changed.read_text(encoding="utf-8")
+    status, text = unchanged.stat(), changed.read_text(encoding="utf-8")
     changed.write_text("-- 0\nSELECT 1\n", encoding="utf-8")
     deleted.write_text("-- 0\nSELECT 1\n", encoding="utf-8")
     translations.write()
-    assert (same.stat().st_ino, same.stat().st_mtime_ns) == (status.st_ino, status.st_mtime_ns)
+    assert (unchanged.stat().st_ino, unchanged.stat().st_mtime_ns) == (status.st_ino, status.st_mtime_ns)
     assert changed.read_text(encoding="utf-8") == text
     assert not deleted.exists()
 

@@ -28,7 +28,7 @@ def reader(tmp_path: Path) -> CatalogReader:
 
 
 def newest(reader: CatalogReader) -> int:
-    row = reader.one("latest_backup", source="prod", level=None)
+    row = reader.first_row("latest_backup", source="prod", level=None)
     return int(row["number"]) if row else 0
 
 
@@ -69,11 +69,11 @@ def test_views_that_read_no_bound_name_are_not_computed_again(reader: CatalogRea
 
 def test_rows_of_a_select_and_of_a_plan_file(reader: CatalogReader) -> None:
     checked = check_select("SELECT path FROM files", reader.relations())
-    chosen = reader.with_select("chosen", checked)
-    assert chosen.columns("chosen") == ["path"]
-    bounds = chosen.rows("chosen_rows")[0]
+    plan_rows = reader.with_select("chosen", checked)
+    assert plan_rows.columns("chosen") == ["path"]
+    bounds = plan_rows.rows("chosen_rows")[0]
     assert bounds.pop("rows_chosen") == 3
-    file = chosen.plan_file("chosen_paths", **bounds)
+    file = plan_rows.plan_file("chosen_paths", **bounds)
     assert file.table()["start_position"].to_pylist() == [0, 1, 2]
     (total,) = reader.with_rows("selected", file).rows("selected_summary")
     assert (total["files"], total["end_position"]) == (3, 3)

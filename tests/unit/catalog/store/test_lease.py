@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from lakebackup.errors import Busy, Damaged, EnvironmentProblem, NoPermission, NotFound
 from lakebackup.storage.local import LocalStorage
 from lakebackup.store import lease as lease_module
-from lakebackup.store.lease import Lease, break_lease, elapsed_s, held, is_held
+from lakebackup.store.lease import Lease, break_lease, elapsed_s, held_leases, is_held
 from lakebackup.store.proof import require_conditional_puts
 
 
@@ -287,7 +287,7 @@ def test_without_permission_to_write_the_local_clock_decides(
         with monkeypatch.context() as patch:
             patch.setattr(storage, "put", refuse)
             assert is_held(storage, "s")
-            assert [name for name, _ in held(storage)] == ["s"]
+            assert [name for name, _ in held_leases(storage)] == ["s"]
     assert not is_held(storage, "s")
 
 

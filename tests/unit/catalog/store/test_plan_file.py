@@ -22,7 +22,7 @@ COUNT = 50
 ROWS = pa.table({"n": pa.array(range(COUNT), pa.int64()), "path": [f"p{n:03d}" for n in range(COUNT)]})
 
 
-def written(monkeypatch: pytest.MonkeyPatch, group: int, limit: int, *tables: pa.Table) -> PlanFile:
+def plan_file_of(monkeypatch: pytest.MonkeyPatch, group: int, limit: int, *tables: pa.Table) -> PlanFile:
     """A plan file of these rows, with row groups and objects of few rows."""
     monkeypatch.setattr(plan_file, "_GROUP_ROWS", group)
     monkeypatch.setattr(plan_file, "_OBJECT_ROWS", limit)
@@ -32,7 +32,7 @@ def written(monkeypatch: pytest.MonkeyPatch, group: int, limit: int, *tables: pa
 @pytest.fixture(scope="module")
 def file() -> PlanFile:
     with pytest.MonkeyPatch.context() as patch:
-        return written(patch, 4, 16, ROWS)
+        return plan_file_of(patch, 4, 16, ROWS)
 
 
 def numbers(file: PlanFile, first: int = 0, end: int | None = None) -> list[int]:
@@ -41,7 +41,7 @@ def numbers(file: PlanFile, first: int = 0, end: int | None = None) -> list[int]
 
 @given(first=st.integers(0, COUNT + 3), length=st.integers(0, COUNT + 3))
 def test_a_range_of_several_objects(file: PlanFile, first: int, length: int) -> None:
-    assert [stored.rows for stored in file.objects] == [16, 16, 16, 2]
+    assert [plan_object.rows for plan_object in file.objects] == [16, 16, 16, 2]
     assert file.rows == COUNT
     assert numbers(file, first, first + length) == [*range(COUNT)][first : first + length]
 
@@ -60,7 +60,7 @@ def test_only_row_groups_of_the_range_are_read(file: PlanFile, monkeypatch: pyte
 
 
 def test_the_rows_of_several_statements_follow_one_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    file = written(monkeypatch, 4, 16, ROWS[:10], ROWS[10:30], ROWS[30:])
+    file = plan_file_of(monkeypatch, 4, 16, ROWS[:10], ROWS[10:30], ROWS[30:])
     assert file.table().equals(ROWS)
 
 
@@ -72,7 +72,7 @@ def test_a_plan_without_rows_has_columns() -> None:
 
 def test_many_rows_are_a_dataset(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plan_file, "_FEW_ROWS", COUNT - 1)
-    rows = written(monkeypatch, 4, 16, ROWS).for_statements()
+    rows = plan_file_of(monkeypatch, 4, 16, ROWS).for_statements()
     assert rows.scanner(columns=["n"]).to_reader().read_all().to_pydict() == {"n": [*range(COUNT)]}
 
 
@@ -119,10 +119,10 @@ def test_the_end_of_the_process_deletes_temporary_files(tmp_path: Path) -> None:
         "file = write_plan_file([pa.table({'n': [1]}).to_reader()]); print(os.listdir(os.environ['TMPDIR']))"
     )
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
     )
-    assert "lakebackup-plan-" in done.stdout
+    assert "lakebackup-plan-" in process.stdout
     assert not list(tmp_path.iterdir())
 
 

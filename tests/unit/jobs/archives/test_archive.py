@@ -193,11 +193,11 @@ def test_both_forms_of_times_and_quoted_names_are_read(tmp_path: Path) -> None:
     write_backup(tmp_path, "2013-10-13_11_28_11", "full", [Doc(b"a", seqno=1)], bucket="a/b c", node="h:8091")
     (tmp_path / "notes.txt").write_text("mine")
     backups, other_paths = tree.find(open_storage(str(tmp_path)).list())
-    assert [(backup.kind, backup.buckets, str(backup.taken)) for backup in backups] == [
+    assert [(backup.kind, backup.buckets, str(backup.backup_time)) for backup in backups] == [
         ("full", ["a/b c"], "2013-10-13 11:28:11+00:00")
     ]
     assert other_paths == ["notes.txt"]
-    assert tree.name_of(backups[0].taken) == "2013-10-13T112811Z"  # type: ignore[arg-type]
+    assert tree.name_of(backups[0].backup_time) == "2013-10-13T112811Z"  # type: ignore[arg-type]
 
 
 def write_unclosed_file(root: Path) -> None:
@@ -274,7 +274,7 @@ def test_an_imported_backup_is_known_and_a_newer_one_continues_it(tmp_path: Path
     rows = [as_row(p.backup) for p in plan(tmp_path)]
     write_backup(tmp_path, MONDAY, "diff", [Doc(b"a", b"2", 2)], chain=FULL)
     first, second = plan(tmp_path, rows)
-    assert (first.known, first.backup, second.known, second.backup.number) == (
+    assert (first.in_catalog, first.backup, second.in_catalog, second.backup.number) == (
         True, plan(tmp_path)[0].backup, False, 2,
     )  # fmt: skip
     with pytest.raises(Refused, match="other contents"):

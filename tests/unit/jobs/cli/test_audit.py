@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.looks import seen
+from tests.support.looks import select_rows
 
 from lakebackup.errors import Refused
 from lakebackup.store.caller import calling, current, without_secrets
@@ -29,7 +29,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def entries(root: Path) -> list[dict[str, Any]]:
-    return seen(root, "SELECT action, subject, actor, host, command, outcome FROM audit ORDER BY at")
+    return select_rows(root, "SELECT action, subject, actor, host, command, outcome FROM audit ORDER BY at")
 
 
 def test_each_command_that_writes_has_an_entry(root: Path, tmp_path: Path) -> None:
@@ -55,7 +55,7 @@ def test_each_command_that_writes_has_an_entry(root: Path, tmp_path: Path) -> No
     assert [row["action"] for row in rows[4:]] == ["hold"]
     assert all(row["host"] and row["host"] in row["actor"] for row in rows)
     assert rows[3]["command"] == f"lakebackup policy set db --keep-last 3 --repo {root}"
-    (restore,) = seen(root, "SELECT DISTINCT actor FROM restores")
+    (restore,) = select_rows(root, "SELECT DISTINCT actor FROM restores")
     assert restore["actor"] == rows[1]["actor"]
 
 
@@ -75,10 +75,10 @@ def test_a_failed_run_has_its_error_as_outcome(
     def refuse(*_: object) -> None:
         raise Refused(f"no {SECRET}", hint="Ask somebody.")
 
-    monkeypatch.setattr(Life, "take", refuse)
+    monkeypatch.setattr(Life, "run", refuse)
     assert main(["backup", "snapshot", str(tmp_path / "db"), "--repo", str(root)]) == 5
     assert entries(root)[-1]["outcome"] == "Refused: no ****\nAsk somebody."
-    assert seen(root, "SELECT message FROM failures") == [{"message": "no ****\nAsk somebody."}]
+    assert select_rows(root, "SELECT message FROM failures") == [{"message": "no ****\nAsk somebody."}]
 
 
 def test_a_typo_is_no_failed_run_and_makes_no_source(root: Path, tmp_path: Path) -> None:
@@ -86,14 +86,14 @@ def test_a_typo_is_no_failed_run_and_makes_no_source(root: Path, tmp_path: Path)
     assert main(["backup", "snapshot", typo, "--repo", str(root)]) == 3
     assert main(["backup", "snapshot", typo, "--source", "db", "--repo", str(root)]) == 3
     assert main(["backup", "snapshot", str(tmp_path / "db"), "--mode", "ful", "--repo", str(root)]) == 2
-    assert seen(root, "SELECT source, failed_runs FROM status") == [{"source": "db", "failed_runs": 0}]
+    assert select_rows(root, "SELECT source, failed_runs FROM status") == [{"source": "db", "failed_runs": 0}]
     assert len(entries(root)) == 1
 
 
 def test_a_backup_of_a_deleted_source_is_a_failed_run(root: Path, tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "db")
     assert main(["backup", "snapshot", str(tmp_path / "db"), "--repo", str(root)]) == 3
-    (row,) = seen(root, "SELECT failed_runs, failure FROM status")
+    (row,) = select_rows(root, "SELECT failed_runs, failure FROM status")
     assert row["failed_runs"] == 1
     assert "There is no folder" in row["failure"]
 

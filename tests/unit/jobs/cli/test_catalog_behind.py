@@ -13,7 +13,7 @@ from tests.support.made_backups import MadeBackups, Record
 
 from lakebackup.errors import Refused
 from lakebackup.plan.topics.request import RestoreRequest
-from lakebackup.recovery.rebuild import LEFT_OUT
+from lakebackup.recovery.rebuild import SKIPPED_ACTION
 from lakebackup.rows.upkeep import Audit
 from lakebackup.rules import layout
 from lakebackup.store import manifest as sidecar
@@ -96,7 +96,7 @@ def test_lost_rows_of_a_backup_in_other_tables_are_reported(
 
 def test_a_backup_that_a_rebuild_left_out_is_not_lost(backups: MadeBackups) -> None:
     lose_newest(backups)
-    backups.add(Audit(at=1, actor="me", action=LEFT_OUT, subject=backup_id(3), detail="{}"))
+    backups.add(Audit(at=1, actor="me", action=SKIPPED_ACTION, subject=backup_id(3), detail="{}"))
     assert lost_backups(backups.reader()) == []
 
 

@@ -67,7 +67,7 @@ def test_only_plans_too_large_for_duckdb_run_on_spark(
     backups.backup([[Record(0, 0)]])
     backups.flush()
     reader, reporter = backups.reader(), quiet()
-    monkeypatch.setattr(CatalogReader, "on", lambda self, spark: (self, spark))
+    monkeypatch.setattr(CatalogReader, "with_spark", lambda self, spark: (self, spark))
     spark: Any = "the session"
 
     def engine_used(session: object, engine: EngineChoice = "auto", error: Exception | None = None) -> str:

@@ -215,7 +215,7 @@ def test_control_characters_are_escaped_except_in_json_and_files(
 
 def test_control_characters_are_escaped_in_notes_and_warnings() -> None:
     err = _Terminal()
-    with reporter(as_json=False, out=io.StringIO(), err=err) as report:
+    with reporter(as_json=False, stream=io.StringIO(), err=err) as report:
         report.start(None, None, HOSTILE)
         report.note(HOSTILE)
         report.warning(HOSTILE)

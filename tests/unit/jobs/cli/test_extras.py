@@ -121,6 +121,5 @@ def test_a_module_of_no_extra_is_a_defect() -> None:
 
 def test_every_library_of_an_extra_is_known() -> None:
     names = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
-    assert set(extras._EXTRAS.values()) | {"notebooks", "all", "dev"} == set(names) == set(extras._BRINGS) | {
-        "notebooks", "all", "dev",
-    }  # fmt: skip
+    groups = {"notebooks", "all", "dev"}
+    assert set(extras._EXTRAS.values()) | groups == set(names) == set(extras._CONTENTS) | groups

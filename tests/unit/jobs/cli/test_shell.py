@@ -259,14 +259,14 @@ def test_on_a_real_terminal(folder: Path, tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setenv("PAGER", "cat")
     monkeypatch.setenv("PROMPT_TOOLKIT_NO_CPR", "1")
     with TerminalRun("sql", "--repo", str(folder)) as run:
-        run.until(lambda: b"lakebackup>" in run.shown, "the prompt")
+        run.until(lambda: b"lakebackup>" in run.output, "the prompt")
         run.until(lambda: run.is_raw, "it reads keys")
         run.type(f"{LONG};\r")
         run.until(lambda: not run.is_raw, "the statement runs")
         run.press_ctrl_c()
-        run.until(lambda: b"Cancelled." in run.shown, "the statement is stopped")
+        run.until(lambda: b"Cancelled." in run.output, "the statement is stopped")
         run.until(lambda: run.is_raw, "it reads keys again")
         run.type("SELECT 6 * 7 AS n;\r")
-        run.until(lambda: b"42" in run.shown and run.is_raw, "the next answer")
+        run.until(lambda: b"42" in run.output and run.is_raw, "the next answer")
         run.type("\x04")
-        assert run.ended() == 0
+        assert run.exit_code() == 0

@@ -146,14 +146,14 @@ def test_topics_without_a_backup_are_named_and_a_policy_protects_them(
     err = commands.fails(Incomplete.exit_code, "status", *repo)
     warning = "prod is UNPROTECTED: 2 topics have no backup (orders-x, payments). Fix: lakebackup"
     assert f"{warning} backup topics --source prod --pattern '.*' --repo {backups.folder}" in err
-    commands.out("policy", "set", "prod", "--incr", "every 30d", *repo)
+    commands.output("policy", "set", "prod", "--incr", "every 30d", *repo)
     err = commands.fails(Incomplete.exit_code, "status", *repo)
     assert f"{warning} policy set prod --pattern '.*' --repo {backups.folder}" in err
-    commands.out("policy", "set", "prod", "--pattern", "orders.*", *repo)
+    commands.output("policy", "set", "prod", "--pattern", "orders.*", *repo)
     err = commands.fails(Incomplete.exit_code, "status", *repo)
     assert "prod is UNPROTECTED: 1 topic has no backup (payments)." in err
-    commands.out("policy", "set", "prod", "--pattern", ".*", *repo)
-    assert re.search(r"^OK +prod ", commands.out("status", *repo), re.MULTILINE)
+    commands.output("policy", "set", "prod", "--pattern", ".*", *repo)
+    assert re.search(r"^OK +prod ", commands.output("status", *repo), re.MULTILINE)
 
 
 def test_an_empty_source_is_refused(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.catalogs import backup_id
-from tests.support.command_line import said
+from tests.support.command_line import result_rows
 from tests.support.made_backups import MadeBackups
 from tests.support.made_queues import MadeQueues
 
@@ -51,14 +51,14 @@ def root(template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
 
 @pytest.mark.usefixtures("root")
 def test_show_describes_a_backup_and_its_open_transactions(capsys: pytest.CaptureFixture[str]) -> None:
-    (full,) = said(capsys, "show", id_of(1))
+    (full,) = result_rows(capsys, "show", id_of(1))
     expected = {
         "kind": "full", "last_tid": 8, "snapshot_id": backup_id(1), "open_transactions": 1, "carried": 0,
         "schema_version": 1,
     }  # fmt: skip
     assert full.items() >= expected.items()
     assert full["open"] == [{"transaction_id": "t-1", "first_tid": 7, "partitions": 2, "entries": 2}]
-    (child,) = said(capsys, "show", id_of(2))
+    (child,) = result_rows(capsys, "show", id_of(2))
     expected = {
         "kind": "differential", "first_tid": 7, "last_tid": 14, "snapshot_id": None, "open_transactions": 1,
         "carried": 2, "schema_version": 2, "schema_from_tid": 13,
@@ -73,17 +73,17 @@ def test_show_describes_a_backup_and_its_open_transactions(capsys: pytest.Captur
 
 @pytest.mark.usefixtures("root")
 def test_lists_contain_backups_of_queues(capsys: pytest.CaptureFixture[str]) -> None:
-    listed = {row["backup_id"]: row for row in said(capsys, "list", "--source", "social")}
+    listed = {row["backup_id"]: row for row in result_rows(capsys, "list", "--source", "social")}
     assert {name: row["kind"] for name, row in listed.items()} == {
         id_of(1): "full", id_of(2): "differential", id_of(3): "full",
     }  # fmt: skip
-    files = said(capsys, "files", id_of(2))
+    files = result_rows(capsys, "files", id_of(2))
     assert sorted(row["role"] for row in files) == ["config", "data", "data", *["meta"] * 4, "schema"]
-    tree = said(capsys, "show", "--tree", "social")
+    tree = result_rows(capsys, "show", "--tree", "social")
     assert [(row["backup_id"], row["base"]) for row in tree] == [
         (id_of(1), id_of(1)), (id_of(2), id_of(1)), (id_of(3), id_of(3)),
     ]  # fmt: skip
-    summary, *_ = said(capsys, "diff", id_of(1), id_of(2))
+    summary, *_ = result_rows(capsys, "diff", id_of(1), id_of(2))
     assert (summary["a"], summary["b"]) == (id_of(1), id_of(2))
     assert [(row["change"], row["files"], row["entries"]) for row in summary["totals"]] == [("added", 2, 3)]
 
@@ -104,7 +104,7 @@ def test_lists_contain_backups_of_queues(capsys: pytest.CaptureFixture[str]) -> 
 def test_verbs_of_topics_name_the_verbs_of_queues(
     command: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (error,) = said(capsys, *command, code=Refused.exit_code)
+    (error,) = result_rows(capsys, *command, code=Refused.exit_code)
     assert "social are of another kind: an engine's queues" in error["message"]
     assert "`lakebackup backup queue`, `restore queue`" in error["hint"]
 
@@ -120,7 +120,7 @@ def test_verbs_of_topics_name_the_verbs_of_queues(
 def test_verbs_of_other_sources_name_the_kind_of_source(
     command: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (error,) = said(capsys, *command, code=Refused.exit_code)
+    (error,) = result_rows(capsys, *command, code=Refused.exit_code)
     assert "of another kind: an engine's queues" in error["message"]
     assert "`restore queue`" in error["hint"]
 
@@ -128,7 +128,7 @@ def test_verbs_of_other_sources_name_the_kind_of_source(
 @pytest.mark.usefixtures("root")
 def test_a_select_cannot_read_messages_of_a_queue(capsys: pytest.CaptureFixture[str]) -> None:
     for topic in ("delta.0", "social/delta.0"):
-        (error,) = said(capsys, "sql", f"SELECT * FROM records('{topic}')", code=Refused.exit_code)
+        (error,) = result_rows(capsys, "sql", f"SELECT * FROM records('{topic}')", code=Refused.exit_code)
         assert "delta.0 is a queue of the engine social" in error["message"]
 
 
@@ -144,24 +144,24 @@ def test_an_engine_is_refused_as_the_only_source(root: Path) -> None:
 def test_a_policy_applies_to_an_engine_and_a_schedule_needs_its_command(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    (error,) = said(capsys, "policy", "set", "social", "--incr", "hourly", code=2)
+    (error,) = result_rows(capsys, "policy", "set", "social", "--incr", "hourly", code=2)
     assert "does not say what to back up" in error["message"]
-    said(capsys, "policy", "set", "social", "--redundancy", "1")
-    assert said(capsys, "due")[-1]["due"] == []
-    rows = said(
+    result_rows(capsys, "policy", "set", "social", "--redundancy", "1")
+    assert result_rows(capsys, "due")[-1]["due"] == []
+    rows = result_rows(
         capsys, "sql", "SELECT status, reason FROM obsolete_backups WHERE source = 'social' ORDER BY number"
     )
     assert [tuple(row.values()) for row in rows] == [
         ("OBSOLETE", "redundancy"), ("OBSOLETE", "redundancy"), ("VALID", "redundancy"),
     ]  # fmt: skip
-    (prune_plan,) = said(capsys, "prune", "--source", "social")
+    (prune_plan,) = result_rows(capsys, "prune", "--source", "social")
     assert [row["backup_id"] for row in prune_plan["backups"]] == [id_of(2), id_of(1)]
     assert (prune_plan["released"], prune_plan["topics"], prune_plan["of_files"]) == (
         [backup_id(1)],
         [],
         prune_plan["files"],
     )
-    (error,) = said(capsys, "prune", "delta.0", "--source", "social", code=2)
+    (error,) = result_rows(capsys, "prune", "delta.0", "--source", "social", code=2)
     assert "social is an engine, whose messages go with the backups that need them" in error["message"]
 
 

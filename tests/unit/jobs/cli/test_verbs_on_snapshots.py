@@ -21,8 +21,8 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("snapshots")
     MadeBackups(folder)
     snapshots = MadeSnapshots(folder, CatalogWriter(None, str(folder)))
-    snapshots.take({"a": b"a", "b": b"bb", "CURRENT": b"1"})
-    snapshots.take({"a": b"a", "b": b"other", "c": b"ccc", "CURRENT": b"2"})
+    snapshots.back_up({"a": b"a", "b": b"bb", "CURRENT": b"1"})
+    snapshots.back_up({"a": b"a", "b": b"other", "c": b"ccc", "CURRENT": b"2"})
     return folder
 
 

@@ -31,7 +31,7 @@ from lakebackup_jobs.kafka.format.records import (
     FileStats,
     decode_block,
     encode_record,
-    within,
+    select_records,
 )
 from lakebackup_jobs.kafka.format.schemas import (
     FORMAT_V1,
@@ -192,13 +192,15 @@ def test_filter_and_figures(
         and (until_ts is None or row["timestamp"] <= until_ts)
         and row["offset"] >= first_offset
     ]
-    packed = within(columns, after_ts, until_ts, first_offset).packed()
+    packed = select_records(columns, after_ts, until_ts, first_offset).packed()
     if not expected:
         assert packed is None
         return
     assert packed.data.tobytes() == b"".join(encoded(expected))
     assert (
-        packed.stats == within(columns, after_ts, until_ts, first_offset).stats() == block_of(expected).stats
+        packed.stats
+        == select_records(columns, after_ts, until_ts, first_offset).stats()
+        == block_of(expected).stats
     )
 
 
@@ -246,7 +248,7 @@ def test_damaged_files_are_damaged_or_another_file(
     try:
         for columns in FileReader(io.BytesIO(bytes(file)), "the-file"):
             to_arrow(columns).validate(full=True)
-            within(columns, None, 0).packed()
+            select_records(columns, None, 0).packed()
     except Damaged as damage:
         message = damage.message
     assert "the-file" in message

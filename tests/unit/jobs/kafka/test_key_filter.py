@@ -21,7 +21,7 @@ from lakebackup.storage import Storage, open_storage
 from lakebackup_jobs.kafka.format import key_filter
 from lakebackup_jobs.kafka.format.key_filter import KeyFilter, KeyFilters, may_hold
 from lakebackup_jobs.kafka.format.records import decode_block, encode_record
-from lakebackup_jobs.kafka.key_sums import BLOCK_WORDS, SEALED_BYTES, intact, seal, whole
+from lakebackup_jobs.kafka.key_sums import BLOCK_WORDS, SEALED_BYTES, intact, is_undamaged, seal
 from lakebackup_jobs.upkeep.verify_task import CheckKeys
 
 SHA = "ab" * 32
@@ -100,7 +100,7 @@ def test_every_key_is_found(keys: list[bytes]) -> None:
     data = sealed(keys)
     blocks = len(data) // SEALED_BYTES
     assert blocks & (blocks - 1) == 0
-    assert whole(data, SHA)
+    assert is_undamaged(data, SHA)
     storage = OneObjectStorage(data)
     assert all(may_hold(storage, storage.file, [key], refuse) for key in keys)
 
@@ -194,7 +194,7 @@ def test_any_flipped_bit_opens_the_file_rather_than_hide_a_record() -> None:
     for bit in range(len(data) * 8):
         damaged = bytearray(data)
         damaged[bit // 8] ^= 1 << bit % 8
-        assert not whole(bytes(damaged), SHA)
+        assert not is_undamaged(bytes(damaged), SHA)
         storage = OneObjectStorage(bytes(damaged))
         for key in (b"7", b"8", b"9"):
             assert may_hold(storage, storage.file, [key], lambda _: None)
@@ -210,7 +210,7 @@ def test_a_missing_truncated_or_foreign_filter_excludes_no_key(tmp_path: Path) -
     for data in (foreign * 2, own[:20], own[:-1], b"", swapped):
         storage.put(path, data)
         assert [may_hold(storage, file, [b"%d" % i], lambda _: None) for i in range(30)] == [True] * 30
-        assert not whole(data, SHA) or data == b""
+        assert not is_undamaged(data, SHA) or data == b""
     storage.delete(path)
     assert answers(storage, file, [b"other"]) == (True, 1)
 
@@ -267,7 +267,7 @@ def test_a_joined_filter_holds_all_keys_or_there_is_none(drawn: list[tuple[int, 
         assert len(drawn) > 1
         return
     data = joined.sealed(SHA)
-    assert whole(data, SHA)
+    assert is_undamaged(data, SHA)
     with tempfile.TemporaryDirectory() as name:
         storage, (file,) = store_filters(Path(name), data)
         assert all(may_hold(storage, file, [key], refuse) for keys in keys_by_file for key in keys)
@@ -289,7 +289,7 @@ def test_a_joined_filter_of_equal_filters_is_the_same() -> None:
 
 def test_an_invalid_digest_fits_no_filter() -> None:
     sealed = seal(np.zeros((1, BLOCK_WORDS), np.uint32), "00" * 32)
-    assert whole(sealed, "00" * 32)
-    assert not whole(sealed, "x")
-    assert not whole(sealed[:-1], "00" * 32)
+    assert is_undamaged(sealed, "00" * 32)
+    assert not is_undamaged(sealed, "x")
+    assert not is_undamaged(sealed[:-1], "00" * 32)
     assert not intact(sealed, 0, "x")

@@ -11,7 +11,7 @@ import pytest
 from tests.support.command_line import quiet
 from tests.support.life_cases import LinesCase
 from tests.support.line_source import Lines, LinesRequest
-from tests.support.looks import rows_of, seen
+from tests.support.looks import rows_of, select_rows
 
 from lakebackup.errors import Damaged, EnvironmentProblem, NotFound, UsageProblem
 from lakebackup.rows.upkeep import Migration
@@ -49,7 +49,7 @@ def failure_rows(case: LinesCase, **changes: Any) -> list[dict[str, Any]]:
     """The rows of `failures` after a run of the case, which must fail."""
     with pytest.raises((EnvironmentProblem, UsageProblem, KeyError)):
         case.run(**changes)
-    return seen(case.root, "SELECT source_kind, run, error, message, exit_code FROM failures")
+    return select_rows(case.root, "SELECT source_kind, run, error, message, exit_code FROM failures")
 
 
 def test_a_row_has_the_message_and_no_secret(case: LinesCase) -> None:
@@ -94,21 +94,21 @@ def test_a_catalog_of_an_earlier_version_gets_the_table(
     storage = open_storage(str(catalog))
     make_table(storage, "migrations")
     append(storage, "migrations", [Migration(version=n, name="a", applied_at=1) for n in range(1, 7)], "m")
-    assert seen(case.root, "SELECT failed_runs, last_failure FROM status") == [
+    assert select_rows(case.root, "SELECT failed_runs, last_failure FROM status") == [
         {"failed_runs": 0, "last_failure": None}
     ]
     # The error comes before the run itself brings the catalog up to date.
     monkeypatch.setattr("tests.support.line_source.Workspace.writer", failing_writer(catalog))
     assert len(failure_rows(case)) == 1
-    assert seen(case.root, "SELECT failed_runs FROM status") == [{"failed_runs": 1}]
+    assert select_rows(case.root, "SELECT failed_runs FROM status") == [{"failed_runs": 1}]
 
 
 def failing_writer(catalog: Path) -> Any:
     writer = Workspace.writer
 
-    def of_run(work: Workspace, *, here: bool = False) -> Any:
-        if here:
-            return writer(work, here=True)
+    def of_run(work: Workspace, *, in_process: bool = False) -> Any:
+        if in_process:
+            return writer(work, in_process=True)
         raise EnvironmentProblem(f"{catalog} cannot be reached")
 
     return of_run
@@ -134,8 +134,8 @@ def test_a_failure_of_upkeep_is_over_after_the_next_success(case: LinesCase) -> 
     ):
         with suppress(Damaged):
             compact(error)
-        assert seen(case.root, "SELECT failed_runs FROM status") == [{"failed_runs": failed}]
-    assert seen(case.root, "SELECT DISTINCT source_kind, run, exit_code > 0 AS bad FROM failures") == [
+        assert select_rows(case.root, "SELECT failed_runs FROM status") == [{"failed_runs": failed}]
+    assert select_rows(case.root, "SELECT DISTINCT source_kind, run, exit_code > 0 AS bad FROM failures") == [
         {"source_kind": "lines", "run": "compact", "bad": True}
     ]
     # A success without an earlier failure leaves no row.

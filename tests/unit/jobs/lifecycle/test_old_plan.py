@@ -15,12 +15,12 @@ from lakebackup_jobs.queues.restore.shares import Partition, QueueFile, partitio
 FOLDER = "restores/r/"
 
 
-def file(region: str, position: int, **more: Any) -> dict[str, Any]:
+def file(region: str, position: int, **fields: Any) -> dict[str, Any]:
     return {
         "scope": "orders", "epoch": "e", "region": region, "destination": "d",
         "path": f"{region}-{position}.data",
         "start_position": position, "end_position": position + 5,
-        "format": "kafka-avro-1", "codec": "zstandard", "bytes": 10, "sha256": "00", "entries": 5, **more,
+        "format": "kafka-avro-1", "codec": "zstandard", "bytes": 10, "sha256": "00", "entries": 5, **fields,
     }  # fmt: skip
 
 
@@ -50,18 +50,18 @@ def test_the_plan_of_topics_becomes_a_plan_file(storage: Storage) -> None:
     regions = [("orders", "e", "1"), ("orders", "e", "0"), ("orders", "e", "2")]
     assert regions_of(storage, FOLDER) == regions
     assert not storage.exists(f"{FOLDER}plan/plan.json")  # a prune records nothing
-    stored = stored_plan(storage, FOLDER)
-    assert stored is not None
-    shares, state = stored
+    stored_shares = stored_plan(storage, FOLDER)
+    assert stored_shares is not None
+    shares, state = stored_shares
     assert state == {"at": 3, "until": None}
     files = [
-        (first.region, [one.start_position for one in files])
+        (first.region, [row.start_position for row in files])
         for number in shares.numbers
         for first, files in shares.partition_files(number)
     ]
     assert files == [("1", [0, 5]), ("0", [0]), ("2", [7])]
     assert shares.file.uri == storage.uri
-    assert stored_plan(storage, FOLDER) == stored
+    assert stored_plan(storage, FOLDER) == stored_shares
     assert regions_of(storage, FOLDER) == regions
     clear(storage, FOLDER)
     assert list(storage.list()) == []
@@ -71,9 +71,9 @@ def test_what_was_recorded_of_a_select_of_records(storage: Storage) -> None:
     put_lines(storage, 0, [file("0", 0)])
     put_index(storage, [0])
     storage.put(f"{FOLDER}plan/parts.json", json.dumps([{"scope": "orders"}]).encode())
-    stored = stored_plan(storage, FOLDER)
-    assert stored is not None
-    assert stored[1] == {"parts": [{"scope": "orders"}]}
+    stored_shares = stored_plan(storage, FOLDER)
+    assert stored_shares is not None
+    assert stored_shares[1] == {"parts": [{"scope": "orders"}]}
 
 
 def test_the_plan_of_queues_has_partitions_without_files(storage: Storage) -> None:
@@ -82,9 +82,9 @@ def test_the_plan_of_queues_has_partitions_without_files(storage: Storage) -> No
     put_lines(storage, 1, [{**names, "region": "1"}])
     put_index(storage, [0], [1])
     assert regions_of(storage, FOLDER) == [("orders", "e", "0"), ("orders", "e", "1")]
-    stored = stored_plan(storage, FOLDER)
-    assert stored is not None
-    shares, _ = stored
+    stored_shares = stored_plan(storage, FOLDER)
+    assert stored_shares is not None
+    shares, _ = stored_shares
     rows = [
         (partition, [*files]) for number in shares.numbers for partition, files in partitions(shares, number)
     ]

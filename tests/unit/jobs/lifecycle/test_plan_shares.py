@@ -30,9 +30,9 @@ SHARES = [Share(1, 3, ("t", "e", "1")), Share(0, 1, ("t", "e", "0"))]
 def test_a_recorded_plan_is_read_as_it_was_stored(tmp_path: Path) -> None:
     storage, folder = open_storage(str(tmp_path)), "restores/r/"
     assert stored_plan(storage, folder) is None
-    stored = store_plan(storage, folder, write_plan_file([FILES.to_reader()]), SHARES, {"at": 5})
-    assert stored_plan(storage, folder) == (stored, {"at": 5})
-    paths = [[b["path"].to_pylist() for b in stored.batches(number, ["path"])] for number in stored.numbers]
+    shares = store_plan(storage, folder, write_plan_file([FILES.to_reader()]), SHARES, {"at": 5})
+    assert stored_plan(storage, folder) == (shares, {"at": 5})
+    paths = [[b["path"].to_pylist() for b in shares.batches(number, ["path"])] for number in shares.numbers]
     assert paths == [[["b", "c"]], [["a"]]]
     assert regions_of(storage, folder) == [("t", "e", "1"), ("t", "e", "0")]
     clear(storage, folder)
@@ -41,9 +41,9 @@ def test_a_recorded_plan_is_read_as_it_was_stored(tmp_path: Path) -> None:
 
 def test_a_recorded_plan_keeps_the_number_of_tasks(tmp_path: Path) -> None:
     storage = open_storage(str(tmp_path))
-    stored = store_plan(storage, "m/", write_plan_file([FILES.to_reader()]), SHARES, most_tasks=1)
-    assert stored.tasks == (tuple(SHARES),)
-    assert stored_plan(storage, "m/") == (stored, {})
+    shares = store_plan(storage, "m/", write_plan_file([FILES.to_reader()]), SHARES, most_tasks=1)
+    assert shares.tasks == (tuple(SHARES),)
+    assert stored_plan(storage, "m/") == (shares, {})
 
 
 def test_a_partition_is_divided_when_a_share_is_full() -> None:
@@ -86,8 +86,8 @@ def test_shares_have_about_the_same_weight_and_whole_objects(
     shares = weighed(table.to_batches(max_chunksize=chunk), size, weight="bytes")
     assert [number for share in shares for number in range(share.first, share.end)] == [*range(len(rows))]
     assert all(share.end > share.first for share in shares)
-    for left, right in pairwise(shares):
-        assert rows[left.end - 1][0] != rows[right.first][0]
+    for remaining, right in pairwise(shares):
+        assert rows[remaining.end - 1][0] != rows[right.first][0]
     heaviest = max((sum(w for n, w in rows if n == number) for number in range(4)), default=0)
     for share in shares:
         assert sum(weight for _, weight in rows[share.first : share.end]) < size + heaviest

@@ -39,14 +39,14 @@ def work(report: Reporter, total_bytes: int | None = 4_000_000) -> None:
 
 
 def test_the_stream_decides() -> None:
-    assert isinstance(reporter(as_json=True, out=Terminal(), err=Terminal()), JsonReporter)
-    assert isinstance(reporter(as_json=False, out=io.StringIO(), err=Terminal()), TerminalReporter)
-    assert type(reporter(as_json=False, out=Terminal(), err=io.StringIO())) is progress.Reporter
+    assert isinstance(reporter(as_json=True, stream=Terminal(), err=Terminal()), JsonReporter)
+    assert isinstance(reporter(as_json=False, stream=io.StringIO(), err=Terminal()), TerminalReporter)
+    assert type(reporter(as_json=False, stream=Terminal(), err=io.StringIO())) is progress.Reporter
 
 
 def test_a_pipe_gets_the_result_and_the_log_the_warning() -> None:
     output, err = io.StringIO(), io.StringIO()
-    work(reporter(as_json=False, out=output, err=err))
+    work(reporter(as_json=False, stream=output, err=err))
     assert output.getvalue().split() == ["backup", "id", "20261121T140500Z-00000001", "bytes", "4.0", "MB"]
     assert err.getvalue() == "warning: topic orders: a gap\n"
 
@@ -232,7 +232,7 @@ def test_the_reader_of_a_result_may_leave(as_json: bool) -> None:
     read, write = os.pipe()
     os.close(read)
     with open(write, "w") as output:  # noqa: PTH123 - of a descriptor
-        report = reporter(as_json=as_json, out=output, err=io.StringIO())
+        report = reporter(as_json=as_json, stream=output, err=io.StringIO())
         report.result({"rows": [{"n": number} for number in range(100_000)]})
         report.result({"bytes": 1})
 

@@ -91,6 +91,6 @@ class Counting(Task):
 def test_an_error_or_an_interruption_stops_the_other_tasks(tmp_path: Path, error: BaseException) -> None:
     job = Counting(TaskProgress(open_storage(str(tmp_path)), "a/"), error)
     with pytest.raises(type(error)):
-        run_all(job, range(5), None, at_once=2)
+        run_all(job, range(5), None, max_tasks=2)
     assert 1 in job.stopped
     assert 4 not in job.stopped  # it never started

@@ -145,7 +145,7 @@ def test_empty_and_sliced_batches_are_decoded() -> None:
 
 
 def test_the_load_of_benchmarks_is_a_valid_feed() -> None:
-    values = [value for _, value in change_load.made(1_000, 2, tables=3, value_bytes=10)]
+    values = [value for _, value in change_load.load_events(1_000, 2, tables=3, value_bytes=10)]
     output = decoded(*values)
     assert output.records.num_rows == pytest.approx(1_000, rel=0.1)
     tables = {row["table_id"] for row in output.records.to_pylist()}

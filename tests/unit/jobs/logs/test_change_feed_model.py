@@ -38,7 +38,7 @@ class Log:
         """Read what reached the topic; returns the checkpoint."""
         marks = [self.marks]
         for partition, start in enumerate(self.positions):
-            end = len(story.feed.sent[partition])
+            end = len(story.feed.delivered_events[partition])
             decoder = FEED.decoder(NOWHERE, Range("feed", partition, "", start, end), {})
             decoded = decoder.decode(story.feed.records(partition, start, end))
             self.records += decoded.records.to_pylist()
@@ -57,7 +57,7 @@ class Log:
             [{name: getattr(row, name) for name in row.__slots__} for row in self._last().values()],
             source="s",
             backup_id="b",
-            after=previous_ts,
+            old_checkpoint=previous_ts,
             until=self.checkpoint,
             tables=TableFilter(),
         )
@@ -111,7 +111,7 @@ def test_every_flush_has_all_changes_up_to_its_checkpoint(steps: list[Step]) -> 
         for ts in range(checked_ts + 1, (checkpoint_ts or 0) + 1):
             assert log.rows(ts) == story.feed.rows(ts), ts
         checked_ts = checkpoint_ts or 0
-    assert checked_ts == story.feed.now
+    assert checked_ts == story.feed.last_ts
     for ts in range(checked_ts + 1):
         assert log.rows(ts) == story.feed.rows(ts), ts
     event(f"{len(story.feed.rows(checked_ts))} tables")

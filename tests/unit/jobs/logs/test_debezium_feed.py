@@ -230,7 +230,7 @@ def test_a_transaction_that_is_sent_again_is_remembered_again() -> None:
     transactions = transactions_of(
         end(5, 1000, 0), end(6, 2000, 0), earlier=transactions, sent_ms=200 + AGAIN_MS
     )
-    assert transactions.counted([], open_storage("/")).kept().rows["key"].to_pylist() == ["5", "6"]
+    assert transactions.counted([], open_storage("/")).needed_later().rows["key"].to_pylist() == ["5", "6"]
 
 
 def test_a_forgotten_transaction_that_is_sent_again_is_refused(storage: Storage) -> None:

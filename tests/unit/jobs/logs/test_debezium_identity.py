@@ -134,7 +134,7 @@ def test_a_table_keeps_what_is_known_of_its_key() -> None:
 def test_filters_name_a_table_by_database_schema_and_table(rules: list[str], captured: set[str]) -> None:
     tables, databases = TableFilter(rules), ("tenant1", "tenant2", "a.b")
     names = {db: Tables().database("sqlserver", TableName(db, "dbo", "orders")) for db in databases}
-    assert {db for db in databases if tables.takes(names[db], "orders")} == captured
+    assert {db for db in databases if tables.matches(names[db], "orders")} == captured
 
 
 def restarted(values: list[int], order: int = 1, *, table: str = "a") -> list[tuple[Any, Any]]:

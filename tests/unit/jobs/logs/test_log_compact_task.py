@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 from tests.support.catalogs import backup_id, made_backup
 from tests.support.command_line import quiet
 from tests.support.made_backups import MadeBackups
-from tests.support.made_changes import MadeChanges, commit, prewrite, put, rollback
-from tests.support.pruning import seen
+from tests.support.made_changes import MadeChanges, commit, prewrite, put_change, rollback
+from tests.support.pruning import select_rows
 
 from lakebackup.formats.logs.logfile import read_log_file
 from lakebackup.plan.logs.restore import LogRestoreRequest
@@ -39,7 +39,7 @@ def log(root: Path) -> MadeChanges:
     changes = MadeChanges(root, CatalogWriter(None, str(root)))
     for ts in (100, 200, 300):
         long = [prewrite(table, b"%d" % n, ts + n, b"x" * 50) for table in (1, 2) for n in range(20)]
-        short = [put(1, b"%d" % n, ts + n, b"%d" % ts) for n in range(20, 40)]
+        short = [put_change(1, b"%d" % n, ts + n, b"%d" % ts) for n in range(20, 40)]
         ends = [commit(2, b"%d" % n, ts + n, ts + 50) for n in range(5)] + [rollback(1, b"7", ts + 7)]
         changes.flush([*long, *short, *ends], ts + 60)
     return changes
@@ -58,7 +58,7 @@ def planned(rows: list[dict[str, Any]]) -> PlanFile:
 def test_every_record_is_in_a_file_of_its_kind_that_is_not_too_large(tmp_path: Path) -> None:
     changes, most_raw = log(tmp_path), 3_000
     folder, roots = layout.backup_folder("shop", backup_id(9)), Roots({changes.destination: str(tmp_path)})
-    files = seen(tmp_path, ROWS)
+    files = select_rows(tmp_path, ROWS)
     plan = store_plan(changes.storage, folder, planned(files), [Share(0, 3), Share(3, len(files))])
     read_log = ReadLog(plan, roots)
     read = pa.Table.from_batches(batch for number in plan.numbers for batch in read_log.rows(number))
@@ -87,7 +87,7 @@ def test_every_record_is_in_a_file_of_its_kind_that_is_not_too_large(tmp_path: P
 
 def test_files_that_leave_the_log_are_listed_with_the_number_of_the_compaction(tmp_path: Path) -> None:
     changes = log(tmp_path)
-    files = seen(tmp_path, ROWS)
+    files = select_rows(tmp_path, ROWS)
     job = ListDepartures(**task_arguments(changes), number=9, file=planned(files), first=3, most=4)
     departures = []
     for number in (3, 4):

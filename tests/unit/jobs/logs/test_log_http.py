@@ -14,7 +14,7 @@ from tests.support.made_backups import MadeBackups
 from lakebackup.errors import UsageProblem
 from lakebackup_jobs.logs.control import verbs as control
 from lakebackup_jobs.logs.control.http_api import app_of, serving
-from lakebackup_jobs.logs.control.verbs import Place
+from lakebackup_jobs.logs.control.verbs import LogTasks
 from lakebackup_jobs.logs.task import TaskSettings
 from lakebackup_jobs.runtime.child import free_port
 
@@ -22,13 +22,13 @@ KAFKA = {"bootstrap.servers": "127.0.0.1:1", "sasl.password": "s3cret"}
 
 
 @pytest.fixture
-def repository(tmp_path: Path) -> Place:
+def repository(tmp_path: Path) -> LogTasks:
     MadeBackups(tmp_path).flush()
-    return Place(str(tmp_path), None, KAFKA)
+    return LogTasks(str(tmp_path), None, KAFKA)
 
 
 @pytest.fixture
-def api(repository: Place) -> Iterator[httpx.Client]:
+def api(repository: LogTasks) -> Iterator[httpx.Client]:
     with serving(app_of(repository, None), "127.0.0.1", 0) as (url, _), httpx.Client(base_url=url) as client:
         yield client
 
@@ -75,7 +75,7 @@ def body(megabytes: int) -> Iterator[bytes]:
         yield b" " * (1 << 20)
 
 
-def test_an_unauthorized_request_is_answered_before_its_body_is_read(repository: Place) -> None:
+def test_an_unauthorized_request_is_answered_before_its_body_is_read(repository: LogTasks) -> None:
     """The app is called directly, so that no server reads ahead."""
     read: list[str] = []
 
@@ -125,17 +125,17 @@ def test_a_defect_has_the_form_of_other_errors(api: httpx.Client, monkeypatch: p
     def fail(*_: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(Place, "status", fail)
+    monkeypatch.setattr(LogTasks, "status", fail)
     response = api.get("/log/tasks/lab")
     assert (response.status_code, response.json()["error"]) == (500, "Unexpected")
     assert "ZeroDivisionError" in response.json()["message"]
 
 
-def test_a_job_that_cannot_encrypt_is_not_started(repository: Place) -> None:
+def test_a_job_that_cannot_encrypt_is_not_started(repository: LogTasks) -> None:
     settings = TaskSettings("br", "127.0.0.1:1", ("t",), encrypt=True)
     with pytest.raises(UsageProblem, match="task lab is encrypted, and no key file is set"):
-        control.start(Place(repository.destination, None, {}, []), "lab", settings)
+        control.start(LogTasks(repository.destination, None, {}, []), "lab", settings)
 
 
-def test_the_repr_of_a_repository_shows_no_secrets(repository: Place) -> None:
+def test_the_repr_of_a_repository_shows_no_secrets(repository: LogTasks) -> None:
     assert "s3cret" not in repr(repository)

@@ -32,7 +32,7 @@ from lakebackup_jobs.logs.capture import job as run
 from lakebackup_jobs.logs.capture.flush import LogRequest, Planner
 from lakebackup_jobs.logs.capture.job import LogJob
 from lakebackup_jobs.logs.capture.stream import Capture, FlushPlanner
-from lakebackup_jobs.logs.control.verbs import Place, _check_continues, _launched
+from lakebackup_jobs.logs.control.verbs import LogTasks, _check_continues, _launched
 from lakebackup_jobs.logs.task import LastError, State, Task, TaskSettings, keys_of, settings_text
 
 SETTINGS = TaskSettings("br", "h", ("t",))
@@ -216,9 +216,9 @@ def test_the_last_record_counts_even_from_a_machine_whose_clock_is_behind(root: 
 def test_a_job_that_has_paused_does_not_undo_a_resume(root: str, job: LogJob) -> None:
     task_before = job.task()
     task.record(root, None, "prod", "running", SETTINGS)
-    job.record("paused", asked=task_before)
+    job.record("paused", expected=task_before)
     assert recorded_task(root).state == "running"
-    job.record("paused", asked=recorded_task(root))
+    job.record("paused", expected=recorded_task(root))
     assert recorded_task(root).state == "paused"
 
 
@@ -272,7 +272,7 @@ def test_a_job_that_was_killed_is_not_taken_for_one_that_continues(empty: str, t
     """Its lease is held until it expires; then a job is started, which ends here because it has no task."""
     dead = Lease.acquire(open_storage(empty), "log-prod", "killed", ttl_s=1)
     dead._stop.set()
-    repository = Place(empty, None, {}, [])
+    repository = LogTasks(empty, None, {}, [])
     with pytest.raises(EnvironmentProblem, match="There is no log task 'prod'"):
         _launched(repository, "prod", repository.lease("prod"))
     assert len(list((tmp_path / "cache" / "logs").glob("log-prod-*.log"))) == 1
@@ -283,7 +283,7 @@ def test_output_of_a_job_is_not_shown_for_the_next(empty: str) -> None:
     messages = []
     for _ in range(2):
         with pytest.raises(EnvironmentProblem, match="There is no log task 'prod'") as caught:
-            _launched(Place(empty, None, {}, []), "prod", None)
+            _launched(LogTasks(empty, None, {}, []), "prod", None)
         messages.append(str(caught.value))
     assert messages[0] == messages[1]
 
@@ -398,10 +398,10 @@ def test_an_interrupted_flush_continues_unless_the_task_has_other_settings(
     """Its tasks left out what the new settings take, or captured what the new settings leave out."""
     feed.end, feed.epoch, feed.cut_at = 140, 4, 50
     recorded = replace(SETTINGS, filters=("a.*",), allow_gaps=True)
-    planner = FlushPlanner(LogRequest(empty, "prod", recorded, {}), now=False)
+    planner = FlushPlanner(LogRequest(empty, "prod", recorded, {}), immediate=False)
     draft = planner.DRAFT.validate_json(planner.DRAFT.dump_json(planner.plan()))
     request = LogRequest(empty, "prod", replace(recorded, **changes), {})
-    assert (FlushPlanner(request, now=False).job(draft) is None) == bool(changes)
+    assert (FlushPlanner(request, immediate=False).job(draft) is None) == bool(changes)
     if changes:
         capture = Capture.__new__(Capture)
         capture._request = request

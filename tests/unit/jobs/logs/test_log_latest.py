@@ -60,7 +60,7 @@ def test_a_span_excludes_its_start_and_includes_its_end(kind: str, expected: lis
     shares = LogShares("", "", PlanFile("", ()), {}, Roots({}), 10, 20, 11, None, None, True, None)
     rows = [(None, b"a", None, ts, ts, "P", 0, 0) for ts in (10, 11, 20, 21)]
     batch = pa.RecordBatch.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in rows], SCHEMA)
-    assert ReadJob(shares, kind)._wanted(batch).to_pylist() == expected
+    assert ReadJob(shares, kind)._mask(batch).to_pylist() == expected
 
 
 def test_a_range_of_keys_includes_its_start_and_excludes_its_end() -> None:
@@ -69,7 +69,7 @@ def test_a_range_of_keys_includes_its_start_and_excludes_its_end() -> None:
     )
     rows = [(None, key, None, 1, 1, "P", 0, 0) for key in (b"a", b"b", b"c\xff", b"d")]
     batch = pa.RecordBatch.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in rows], SCHEMA)
-    assert ReadJob(shares, WRITE)._wanted(batch).to_pylist() == [False, True, True, False]
+    assert ReadJob(shares, WRITE)._mask(batch).to_pylist() == [False, True, True, False]
 
 
 def test_a_task_holds_a_small_part_of_a_huge_log() -> None:

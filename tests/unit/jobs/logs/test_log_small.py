@@ -13,14 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakebackup.errors import Damaged, Refused
-from lakebackup.formats.logs.events import DELETES, PUTS, TRUNCATES
+from lakebackup.formats.logs.events import DELETES, PUT_TYPE, TRUNCATES
 from lakebackup.plan.logs.restore import NamedTable
 from lakebackup.sql_engine.delta.new_table import create_table
 from lakebackup.sql_engine.delta.table import put_rows
 from lakebackup.storage import open_storage
 from lakebackup_jobs.lifecycle.tasks.errors import arrow_schema
 from lakebackup_jobs.logs.restore.shares import CHANGES, VALUES, WRITES
-from lakebackup_jobs.logs.restore.small import behind_ends, last_of_tables, named, with_values
+from lakebackup_jobs.logs.restore.small import behind_ends, last_of_tables, with_names, with_values
 
 number = st.integers(0, 3)
 positions = st.tuples(number, number, number, number)  # table, commit ts, seq, sub
@@ -44,7 +44,7 @@ def later(row: dict[str, Any]) -> tuple[int, int, int]:
 def test_rows_before_the_last_truncation_of_their_table_are_left_out(
     changes: list[tuple[int, int, int, int]], truncations: list[tuple[int, int, int, int]]
 ) -> None:
-    rows = writes(*((table, b"a", b"1", 1, ts, PUTS, seq, sub) for table, ts, seq, sub in changes))
+    rows = writes(*((table, b"a", b"1", 1, ts, PUT_TYPE, seq, sub) for table, ts, seq, sub in changes))
     last = last_of_tables(
         writes(*((table, b"x", None, 1, ts, TRUNCATES, seq, sub) for table, ts, seq, sub in truncations))
     )
@@ -60,10 +60,10 @@ def test_rows_before_the_last_truncation_of_their_table_are_left_out(
 
 def test_values_come_from_the_write_or_from_before_the_commit() -> None:
     rows = writes(
-        (1, b"a", b"own", 5, 9, PUTS, 0, 0),
-        (1, b"b", None, 5, 9, PUTS, 0, 0),
+        (1, b"a", b"own", 5, 9, PUT_TYPE, 0, 0),
+        (1, b"b", None, 5, 9, PUT_TYPE, 0, 0),
         (1, b"c", None, 6, 9, DELETES, 0, 0),
-        (2, b"b", b"", 5, 9, PUTS, 0, 0),
+        (2, b"b", b"", 5, 9, PUT_TYPE, 0, 0),
     )
     prewritten = values(
         (1, b"b", b"late", 5), (1, b"b", b"late", 5), (1, b"b", b"other", 6), (1, b"c", b"x", 6)
@@ -77,13 +77,13 @@ def test_values_come_from_the_write_or_from_before_the_commit() -> None:
 
 
 def test_rows_of_a_table_without_a_name_have_none() -> None:
-    rows = writes((1, b"a", b"1", 5, 9, PUTS, 0, 0), (2, b"a", b"2", 5, 9, PUTS, 0, 0))
-    named_rows = named(rows, [NamedTable(2, "shop", "orders")], CHANGES).to_pylist()
+    rows = writes((1, b"a", b"1", 5, 9, PUT_TYPE, 0, 0), (2, b"a", b"2", 5, 9, PUT_TYPE, 0, 0))
+    named_rows = with_names(rows, [NamedTable(2, "shop", "orders")], CHANGES).to_pylist()
     assert [(row["table_id"], row["db"], row["name"]) for row in named_rows] == [
         (1, None, None),
         (2, "shop", "orders"),
     ]
-    assert named(rows, [], CHANGES)["name"].null_count == 2
+    assert with_names(rows, [], CHANGES)["name"].null_count == 2
 
 
 def test_a_table_is_created_once_and_is_readable_with_its_file_verified(tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ class SpooledFiles:
         return LogFileWriter(log_place, self.scratch)
 
     def publish(self, writer: LogFileWriter) -> None:
-        group = Group(*(getattr(writer.place, name) for name in Group._fields))
+        group = Group(*(getattr(writer.file_key, name) for name in Group._fields))
         self.files.append({"group": group, **writer.publish(open_storage(str(self.folder)))})
 
     def of(self, group: Group) -> list[int]:
@@ -183,7 +183,7 @@ def test_a_failed_publication_ends_the_spool(tmp_path: Path) -> None:
         spooled = SpooledFiles(tmp_path, scratch)
 
         def publish(writer: LogFileWriter) -> None:
-            if writer.place.region == 20:
+            if writer.file_key.region == 20:
                 raise EnvironmentProblem("the storage is away")
             spooled.publish(writer)
 

@@ -20,7 +20,7 @@ from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.logs.capture import publish
 from lakebackup_jobs.logs.capture.flush import LogRequest
 from lakebackup_jobs.logs.control.status import lines, problem
-from lakebackup_jobs.logs.control.verbs import Place
+from lakebackup_jobs.logs.control.verbs import LogTasks
 from lakebackup_jobs.logs.feeds.registry import feed_of
 from lakebackup_jobs.logs.task import TaskSettings, settings_text, task_of
 
@@ -42,7 +42,11 @@ def test_settings_come_back_as_they_were_written() -> None:
 def test_the_repr_of_a_task_has_no_secrets() -> None:
     settings = TaskSettings("debezium", "h:1", ("shop",))
     client = {"sasl.password": "hidden"}
-    objects = LogRequest("/d", "prod", settings, client), Place("/d", None, client), feed_of(settings, client)
+    objects = (
+        LogRequest("/d", "prod", settings, client),
+        LogTasks("/d", None, client),
+        feed_of(settings, client),
+    )
     assert "hidden" not in repr(objects)
 
 
@@ -137,12 +141,14 @@ def test_the_span_that_a_log_covers(
 
 
 def test_pause_and_stop_name_the_checkpoint() -> None:
-    assert pause._ended({"checkpoint_ts": 7, "at_work": True}) == "Paused at 7."
-    assert pause._ended({"checkpoint_ts": None, "at_work": False}) == (
+    assert pause._outcome({"checkpoint_ts": 7, "at_work": True}) == "Paused at 7."
+    assert pause._outcome({"checkpoint_ts": None, "at_work": False}) == (
         "Paused; no checkpoint is known yet. No job of it was at work: nothing was flushed."
     )
-    assert stop._ended({"checkpoint_ts": 7, "lost": {}}).endswith("\nStopped at --startts=7.")
-    assert stop._ended({"checkpoint_ts": None, "lost": {}}).endswith("\nStopped; no checkpoint is known yet.")
+    assert stop._outcome({"checkpoint_ts": 7, "lost": {}}).endswith("\nStopped at --startts=7.")
+    assert stop._outcome({"checkpoint_ts": None, "lost": {}}).endswith(
+        "\nStopped; no checkpoint is known yet."
+    )
 
 
 def test_flags_that_a_job_gets(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ class Table:
             """The versions that a look each second returns."""
             versions = []
             for _ in range(count):
-                versions.append(watch.look().at)
+                versions.append(watch.look().recorded_us)
                 self.time_s += 1
             return versions
 
@@ -66,7 +66,7 @@ def test_a_forgotten_task_is_read_again(table: Table) -> None:
     watch.look()
     table.version = 4
     watch.forget()
-    assert watch.look().at == 4
+    assert watch.look().recorded_us == 4
 
 
 def test_a_folder_is_looked_at_each_second_and_read_when_it_changed(table: Table) -> None:

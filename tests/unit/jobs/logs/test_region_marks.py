@@ -64,16 +64,16 @@ def test_marks_of_a_task_are_kept_until_the_flush_is_committed(tmp_path: Path) -
     storage, marks = open_storage(str(tmp_path)), Marks()
     marks.see(7, "a")
     state = {"ends": [["t", 0, 1, 2]], "finished": [{"é": 1}]}
-    region_marks.put(storage, "task", BACKUP, 3, marks.table(), state)
-    rows, stored_state = region_marks.get(storage, "task", BACKUP, 3)
+    region_marks.write_report(storage, "task", BACKUP, 3, marks.table(), state)
+    rows, stored_state = region_marks.read_report(storage, "task", BACKUP, 3)
     assert (rows.equals(marks.table()), stored_state) == (True, state)
     path = layout.marks_path("task", BACKUP, 3)
     content = storage.get(path)
     for damaged in (content[:-5], content[: len(content) // 2], b""):
         storage.put(path, damaged)
         with pytest.raises(Damaged, match=r"marks/000003\.parquet"):
-            region_marks.get(storage, "task", BACKUP, 3)
+            region_marks.read_report(storage, "task", BACKUP, 3)
     region_marks.clear(storage, "task", BACKUP)
     assert list(storage.list("task/")) == []
     with pytest.raises(Damaged, match="is missing or torn"):
-        region_marks.get(storage, "task", BACKUP, 3)
+        region_marks.read_report(storage, "task", BACKUP, 3)

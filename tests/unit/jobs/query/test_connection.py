@@ -181,7 +181,7 @@ def test_a_plan_is_that_of_a_dry_run(
     plan = con.plan_restore("orders", to=to, to_time=datetime.fromtimestamp((START_TS + 10) / 1000, UTC))
     assert (plan.files, plan.entries, plan.refused) == (2, 20, None)
     command = ("restore", "topics", "orders", "--repo", backups.folder, "--to", to, "--dry-run")
-    dry_run = Commands(capsys).told(*command, "--to-time", format_ts(START_TS + 10))
+    dry_run = Commands(capsys).result(*command, "--to-time", format_ts(START_TS + 10))
     assert dry_run["files"] == plan.files
     assert dry_run["partitions"] == plan.details["partitions"]
     assert con.plan_restore(patterns=["ord.*"], to=to).entries == 40

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from tests.support.asked_catalog import ENDS, made_catalog, questions, settled
-from tests.support.command_line import quiet, said
+from tests.support.command_line import quiet, result_rows
 from tests.support.made_backups import MadeBackups
 
 import lakebackup
@@ -69,9 +69,9 @@ def test_a_connection_answers_as_the_command_line(
     connection = lakebackup.connect(str(backups.folder))
     for question in questions().values():
         rows = [json.loads(json_line(row)) for row in connection.sql(question)]
-        assert settled(rows) == settled(said(capsys, "sql", question, "--repo", str(backups.folder))), (
-            question
-        )
+        assert settled(rows) == settled(
+            result_rows(capsys, "sql", question, "--repo", str(backups.folder))
+        ), question
 
 
 def test_there_are_questions_and_every_one_has_an_answer(backups: MadeBackups) -> None:

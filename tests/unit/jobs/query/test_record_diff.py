@@ -67,11 +67,11 @@ def test_progress_counts_the_compared_files(tmp_path: Path) -> None:
     report = Counting()
     list(run(DiffRequest(str(tmp_path), first, last), reporter=report))
     new, old = report.stages
-    assert (new.what, new.unit, new.total) == ("comparing", "files", 1)
-    assert (new.done, new.done_bytes) == (1, new.total_bytes)
+    assert (new.title, new.unit, new.total) == ("comparing", "files", 1)
+    assert (new.finished, new.done_bytes) == (1, new.total_bytes)
     # A key filter rules out one of the older files, which counts as done too.
     assert (old.total, old.total_bytes) == (2, sum(sizes) - (new.total_bytes or 0))
-    assert (old.done, old.done_bytes) == (2, old.total_bytes)
+    assert (old.finished, old.done_bytes) == (2, old.total_bytes)
 
 
 def test_two_chains_and_topics_of_only_one_backup_are_compared(tmp_path: Path) -> None:

@@ -133,14 +133,14 @@ def test_only_files_that_can_hold_the_key_are_opened(backups: MadeBackups) -> No
     )
     assert answer.rows.read_all().to_pylist() == [{"o": 1}]
     (reading,) = answer.readings
-    assert (reading.held, reading.opened) == (400, 1)
-    assert reading.chosen > 1
+    assert (reading.stored_files, reading.opened) == (400, 1)
+    assert reading.selected > 1
     # The bounds alone choose files by offset and time.
     answer = ask.select(
         backups.reader(), "SELECT ts FROM records('orders') WHERE kafka_offset BETWEEN 95 AND 101"
     )
     assert answer.rows.read_all().num_rows == 7
-    assert answer.readings[0].opened == answer.readings[0].chosen == 2
+    assert answer.readings[0].opened == answer.readings[0].selected == 2
 
 
 def test_a_damaged_file_is_an_error_and_nothing_else(backups: MadeBackups) -> None:

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from tests.support.made_backups import MadeBackups, Record
 
-from lakebackup.sql_engine import KEPT
+from lakebackup.sql_engine import MATERIALIZED_VIEWS
 from lakebackup_jobs.query import thrift_server
 from lakebackup_jobs.query.thrift_server import SharedViews
 from lakebackup_jobs.runtime.run_as import Account
@@ -30,10 +30,10 @@ def test_shared_views_follow_the_catalog(tmp_path: Path, monkeypatch: pytest.Mon
     statements: list[str] = []
     views = SharedViews(f"file://{tmp_path}/repo/catalog", tmp_path / "views", me, statements.append)
     views.refresh()
-    assert len(statements) == len(KEPT)
+    assert len(statements) == len(MATERIALIZED_VIEWS)
 
     def backup_count() -> int:
-        (text,) = [text for text in statements[-len(KEPT) :] if "VIEW `backups`" in text]
+        (text,) = [text for text in statements[-len(MATERIALIZED_VIEWS) :] if "VIEW `backups`" in text]
         return pq.read_table(text.split("`")[3]).num_rows
 
     assert backup_count() == 1
@@ -45,10 +45,10 @@ def test_shared_views_follow_the_catalog(tmp_path: Path, monkeypatch: pytest.Mon
     assert backup_count() == 2
     clock += 3
     views.refresh()
-    assert len(statements) == 2 * len(KEPT)  # nothing has changed
+    assert len(statements) == 2 * len(MATERIALIZED_VIEWS)  # nothing has changed
     clock += 61
     views.refresh()  # for the views that compare with the present
-    assert len(statements) == 3 * len(KEPT)
+    assert len(statements) == 3 * len(MATERIALIZED_VIEWS)
     # A statement that was planned before reads the older files, however often they were replaced since.
     assert len(list((tmp_path / "views").iterdir())) == 3
     clock += 1800

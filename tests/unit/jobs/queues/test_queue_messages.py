@@ -26,7 +26,7 @@ from lakebackup_jobs.kafka.format.records import OFFSET, BlockStats, Columns, de
 from lakebackup_jobs.kafka.format.schemas import FORMAT_V2
 from lakebackup_jobs.queues import transaction_scan as scan_module
 from lakebackup_jobs.queues.backup.copy_task import _Look
-from lakebackup_jobs.queues.messages import Messages, chosen, read_messages, taken
+from lakebackup_jobs.queues.messages import Messages, read_messages, select_messages, select_rows
 from lakebackup_jobs.queues.transaction_ids import members
 from lakebackup_jobs.queues.transaction_scan import (
     SCAN_SCHEMA,
@@ -213,7 +213,7 @@ def test_damaged_bytes_never_crash(rows: list[Headers], data: st.DataObject) -> 
         messages = read_messages(columns, HeaderNames(), "w")
         batches: list[pa.RecordBatch] = []
         scan = TransactionScan(Partition("s", "e", "0"), batches.append)
-        scan.add(columns, messages, chosen(columns, messages))
+        scan.add(columns, messages, select_messages(columns, messages))
         scan.flush()
         pa.Table.from_batches(batches, SCAN_SCHEMA).validate(full=True)
     except (Damaged, Refused):
@@ -253,13 +253,13 @@ def test_messages_are_chosen_by_tid_transaction_and_offset(
             and transaction not in (leave_out or ())
             and (own_from is None or 2 * i >= own_from or transaction in (only or ()))
         )
-    mask = chosen(columns, messages, upto_tid=upto_tid, before=own_from, **sets)
+    mask = select_messages(columns, messages, upto_tid=upto_tid, own_from=own_from, **sets)
     assert mask.tolist() == expected
-    chosen_columns = taken(columns, mask)
+    chosen_columns = select_rows(columns, mask)
     assert chosen_columns.rows[:, OFFSET].tolist() == [
         2 * i for i, is_chosen in enumerate(expected) if is_chosen
     ]
-    assert parsed_messages(chosen_columns, messages.take(mask)) == [
+    assert parsed_messages(chosen_columns, messages.select(mask)) == [
         message
         for message, is_chosen in zip(parsed_messages(columns, messages), expected, strict=True)
         if is_chosen
@@ -302,7 +302,7 @@ def totals_of(rows: list[dict[str, Any]]) -> dict[str, tuple[int, int, int, bool
 )
 def test_scanned_transactions_add_up(blocks: list[list[Headers]], own_from: int, held_limit: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(scan_module, "HELD", held_limit)
+        patch.setattr(scan_module, "BUFFERED_MESSAGES", held_limit)
         batches: list[pa.RecordBatch] = []
         scan = TransactionScan(Partition("delta.1", "e" * 32, "3"), batches.append)
         expected: list[dict[str, Any]] = []
@@ -311,7 +311,7 @@ def test_scanned_transactions_add_up(blocks: list[list[Headers]], own_from: int,
         for rows in blocks:
             columns = block_of(rows, first)
             messages = read_messages(columns, HeaderNames(), "w")
-            scan.add(columns, messages, chosen(columns, messages), own_from)
+            scan.add(columns, messages, select_messages(columns, messages), own_from)
             for i, headers in enumerate(rows):
                 tid, kind, transaction = parse_headers(headers, HeaderNames()) or (0, 0, None)
                 offset = first + 2 * i
@@ -355,10 +355,10 @@ def test_a_watermark_at_the_first_own_offset_is_refused_too(own_from: int) -> No
     job: Any = SimpleNamespace(names=names, keep=True, watermarks=frozenset())
     look = _Look(job, span, TransactionScan(span, list.clear), (), str)
     if own_from > 7:  # the watermark lies before the backup's own part
-        look._mark(columns, messages, chosen(columns, messages))
+        look._mark(columns, messages, select_messages(columns, messages))
         return
     with pytest.raises(Refused, match="at offset 7: what follows was written by a restore"):
-        look._mark(columns, messages, chosen(columns, messages))
+        look._mark(columns, messages, select_messages(columns, messages))
 
 
 def test_stored_scans_are_read_back_unless_damaged(tmp_path: Path) -> None:

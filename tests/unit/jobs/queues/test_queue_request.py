@@ -23,7 +23,7 @@ from lakebackup_jobs.queues.backup import full_snapshot, planner
 from lakebackup_jobs.queues.backup.cut import Tails
 from lakebackup_jobs.queues.backup.full_snapshot import FullSnapshot
 from lakebackup_jobs.queues.backup.request import QueueRequest, read_report
-from lakebackup_jobs.queues.backup.skipped import asked, by_partition
+from lakebackup_jobs.queues.backup.skipped import by_partition, parse_messages
 from lakebackup_jobs.queues.restore import job
 
 REPORT = '{"format": 1, "graph": "social", "last_tid": %d, "queues": []}'
@@ -76,14 +76,14 @@ def test_a_snapshot_that_is_replaced_while_its_full_is_taken_is_refused(
     queue_request = request(snapshot)
     full = FullSnapshot(queue_request, SimpleNamespace(source="social", session=None, reporter=None))  # type: ignore[arg-type]
     monkeypatch.setattr(full_snapshot.backup_snapshot, "run", run)
-    monkeypatch.setattr(full, "found", lambda *_: None)
+    monkeypatch.setattr(full, "find_backup", lambda *_: None)
     monkeypatch.setattr(full, "_hold", lambda *_: True)
     draft: Any = SimpleNamespace(note="n", asked={"snapshot_is": read_report(queue_request).mark})
     if replaced is None:
-        assert full.take(draft, None) == "s1"  # type: ignore[arg-type]
+        assert full.take_backup(draft, None) == "s1"  # type: ignore[arg-type]
         return
     with pytest.raises(Refused, match="was replaced while its full was taken"):
-        full.take(draft, None)  # type: ignore[arg-type]
+        full.take_backup(draft, None)  # type: ignore[arg-type]
 
 
 def test_a_restore_passes_its_bandwidth_limit_to_its_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,7 +129,7 @@ def test_the_report_may_lie_elsewhere(snapshot: Path, tmp_path: Path) -> None:
     elsewhere = tmp_path / "positions.json"
     elsewhere.write_text(REPORT % 7)
     report = read_report(request(snapshot, positions=str(elsewhere)))
-    assert report.where == str(elsewhere)
+    assert report.path == str(elsewhere)
     assert report.read.last_tid == 7
 
 
@@ -157,7 +157,7 @@ TOPICS = [TopicState("delta.1", "e1", 2, 1, {}), TopicState("journal", "e2", 1, 
 
 
 def test_a_message_to_leave_out_is_of_the_present_epoch() -> None:
-    messages = asked(["delta.1[1]@4711", "journal[0]@0", "delta.1[01]@4711"], TOPICS)
+    messages = parse_messages(["delta.1[1]@4711", "journal[0]@0", "delta.1[01]@4711"], TOPICS)
     assert messages == {("delta.1", "e1", "1", 4711), ("journal", "e2", "0", 0)}
     assert by_partition(messages) == {("delta.1", "e1", "1"): [4711], ("journal", "e2", "0"): [0]}
 
@@ -174,7 +174,7 @@ def test_a_text_that_names_no_readable_message_is_refused(
     text: str, error: type[Exception], why: str
 ) -> None:
     with pytest.raises(error, match=why):
-        asked([text], TOPICS)
+        parse_messages([text], TOPICS)
 
 
 # --- end positions
@@ -255,6 +255,6 @@ def test_a_queue_that_was_cut_back_ends_at_the_cut_however_far_it_has_grown(
     starts = [Start("delta", "e", str(number), 9, 9, None, 3) for number in range(2)]
     run = object.__new__(planner.QueuePlanner)
     run.regions, run.request = regions, request(None)
-    assert [state.end for state in run._whole(starts)] == [6, 30, 30]
+    assert [state.end for state in run._uncut_regions(starts)] == [6, 30, 30]
     later_ends = [BackupEnd(0, "delta", "e", region, 6, 3) for region in "019"]
     assert run.cuts(later_ends) == {}

@@ -28,7 +28,12 @@ from lakebackup_jobs.queues.backup.listing import Listing
 from lakebackup_jobs.queues.backup.open_transactions import Open
 from lakebackup_jobs.queues.restore import summary
 from lakebackup_jobs.queues.restore.prepare import prepare
-from lakebackup_jobs.queues.restore.restore_state import Done, Prepared, RestoreState, TopicsBefore
+from lakebackup_jobs.queues.restore.restore_state import (
+    CompletedRestore,
+    Prepared,
+    RestoreState,
+    TopicsBefore,
+)
 from lakebackup_jobs.queues.restore.shares import partitions as partitions_of
 from lakebackup_jobs.queues.transaction_ids import read_ids
 from lakebackup_jobs.queues.transaction_scan import SCAN_SCHEMA, RangeScan, ScanWriter
@@ -108,12 +113,12 @@ def test_a_restore_prepares_splits_without_open_transactions(
         transaction_id.decode() for transaction_id in read_ids(queues.storage, path).to_pylist()
     } == skipped_ids
     assert not list(queues.storage.list(f"{state.folder}scan/"))
-    stored = stored_plan(queues.storage, state.folder)
-    assert stored is not None
+    shares = stored_plan(queues.storage, state.folder)
+    assert shares is not None
     partitions = [
         partition.scope + partition.region
-        for task in stored[0].numbers
-        for partition, _ in partitions_of(stored[0], task)
+        for task in shares[0].numbers
+        for partition, _ in partitions_of(shares[0], task)
     ]
     assert sorted(partitions) == ["delta.00", "delta.01", "journal.00"]
     assert [content_of(file, reader) for file in plan.config]
@@ -126,7 +131,7 @@ def test_a_restore_prepares_splits_without_open_transactions(
     ]
     completed = summary.done_of(rows, prepared)
     state.write(completed)
-    assert state.read(Done) == completed
+    assert state.read(CompletedRestore) == completed
     writer = CatalogWriter(None, str(queues.root))
     for _ in range(2):
         summary.publish(work.reader(), writer, state, prepared, completed)
@@ -167,7 +172,7 @@ def test_a_backup_records_open_transactions(queues: MadeQueues) -> None:
     assert read_ids(queues.storage, "candidates.parquet").to_pylist() == [b"a"]
     parts = Parts(uri=queues.storage.uri, destination="d", source="social", backup_id=BACKUP, number=4)
     listing = Listing(queues.storage, parts, 5000)
-    listing.put("queue_points", [point])
+    listing.write_rows("queue_points", [point])
     listed_file = open_transactions.write(listing.path("queue_transactions"))
     listing.add("queue_transactions", listed_file)
     listing.file("config.yaml", "config", b"a")

@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 from tests.support.command_line import Commands
-from tests.support.given_snapshots import Given, GivenSnapshots
+from tests.support.given_snapshots import FileContent, GivenSnapshots
 from tests.support.private import private_file
 from tests.support.rows import filled
 
@@ -91,7 +91,7 @@ def hook() -> Iterator[Hook]:
 @pytest.fixture
 def snapshots(tmp_path: Path) -> GivenSnapshots:
     snapshots = GivenSnapshots(tmp_path / "backups")
-    snapshots.backup([Given(name="1.sst", data=b"1")])
+    snapshots.backup([FileContent(name="1.sst", data=b"1")])
     return snapshots
 
 
@@ -150,7 +150,7 @@ def test_a_webhook_for_all_hears_of_a_success_too(
     hook: Hook, settings: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = settings(f'webhook = "{hook.url}"\nwebhook_on = "always"')
-    Commands(capsys).out("verify", "--config", file)
+    Commands(capsys).output("verify", "--config", file)
     (event,) = hook.events()
     assert (event["event"], event["outcome"], event["exit_code"], event["error"]) == (
         "success",
@@ -282,7 +282,7 @@ def test_commands_get_the_event_in_variables_and_on_standard_input(
         f'on_success = ["{sys.executable}", "{script}", "{log_path}.success"]'
     )
     commands = Commands(capsys)
-    assert "not for" not in commands.out("drill", "--config", file)
+    assert "not for" not in commands.output("drill", "--config", file)
     commands.fails(
         NotFound.exit_code, "restore", "snapshot", "--backup", "2031", "--to", "x", "--config", file
     )
@@ -350,7 +350,7 @@ def test_no_event_has_a_secret(
     assert error == "Cannot log in with **** or **** at https://****@host/x or ****."
     for secret in (b"hunter2!", b"wJalr", b"me:word", b"hook-with-a-token"):
         assert secret not in body
-    config_text = Commands(capsys).out("config", "--config", file)
+    config_text = Commands(capsys).output("config", "--config", file)
     assert "hook-with-a-token" not in config_text
     assert "hunter2!" not in config_text
 
@@ -377,7 +377,7 @@ def test_due_leaves_notifications_to_the_backups_that_it_runs(
 ) -> None:
     file = settings(f'webhook = "{hook.url}"\nwebhook_on = "always"')
     commands = Commands(capsys)
-    commands.out("due", "--run", "--config", file)
+    commands.output("due", "--run", "--config", file)
     assert hook.requests == []
     missing_repo = ("--repo", snapshots.folder / "gone", "--config", file)
     commands.fails(NotFound.exit_code, "due", *missing_repo)
@@ -397,7 +397,7 @@ def test_a_test_event_goes_everywhere(
 ) -> None:
     commands = Commands(capsys)
     file = settings(f'on_failure = "true"\non_success = "true"\nwebhook = "{hook.url}"')
-    result = commands.told("notify", "--config", file)
+    result = commands.result("notify", "--config", file)
     assert (result["on_failure"], result["on_success"], result["webhook"]) == ("sent", "sent", "sent")
     assert [event["event"] for event in hook.events()] == ["test"]
     hook.answers = [403]
@@ -428,7 +428,7 @@ def test_settings_come_from_variables_too(monkeypatch: pytest.MonkeyPatch, tmp_p
     monkeypatch.setenv("LAKEBACKUP_NOTIFY__WEBHOOK", "https://hooks.example/x")
     options = load({}).notify
     assert (options.on_failure, options.on_success) == ("mail -s 'a backup failed' ops", ("touch", "a b"))
-    assert load({}).shown()["notify"]["webhook"] == "https://hooks.example/****"
+    assert load({}).masked()["notify"]["webhook"] == "https://hooks.example/****"
 
 
 def test_words_of_a_message_are_no_secrets() -> None:

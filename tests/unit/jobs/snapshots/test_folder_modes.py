@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from tests.support.command_line import quiet
-from tests.support.looks import seen
+from tests.support.looks import select_rows
 
 from lakebackup.errors import Damaged, Refused
 from lakebackup.plan.snapshots.restore import SnapshotRestoreRequest
@@ -99,7 +99,9 @@ def test_a_folder_has_a_row_only_where_it_changed_and_counts_as_no_file(source: 
     source.set_modes({"": 0o750})
     third = source.backup()
     assert (third["files"], third["copied"], third["gone"], third["unchanged"]) == (3, 0, 0, 3)
-    rows = seen(source.root, "SELECT name, added_in, gone_in FROM snapshot_folders ORDER BY name, added_in")
+    rows = select_rows(
+        source.root, "SELECT name, added_in, gone_in FROM snapshot_folders ORDER BY name, added_in"
+    )
     assert rows == [
         {"name": "", "added_in": 1, "gone_in": None},
         {"name": "empty", "added_in": 1, "gone_in": 3},
@@ -108,7 +110,7 @@ def test_a_folder_has_a_row_only_where_it_changed_and_counts_as_no_file(source: 
         {"name": "private/sub", "added_in": 1, "gone_in": None},
         {"name": "read-only", "added_in": 1, "gone_in": None},
     ]
-    assert seen(source.root, "SELECT COUNT(*) AS n FROM snapshot_files") == [{"n": 3}]
+    assert select_rows(source.root, "SELECT COUNT(*) AS n FROM snapshot_files") == [{"n": 3}]
     source.restore(backup=second["backup_id"])
     assert modes(source.target / "tree") == MODES
     assert verify(VerifyRequest(str(source.root)), reporter=quiet())["damaged"] == 0

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from tests.support.command_line import quiet
-from tests.support.looks import seen
+from tests.support.looks import select_rows
 from tests.support.made_backups import MadeBackups, Record
 
 from lakebackup.errors import NotFound, Refused, UsageProblem
@@ -57,7 +57,7 @@ def test_a_manifest_becomes_a_backup(root: Path) -> None:
     }
     result = import_manifest(root, first)
     assert (result["tables"], result["files"], result["bytes"], result["end_ts"]) == (2, 3, 100, 3000)
-    rows = seen(
+    rows = select_rows(
         root, "SELECT name, bytes, sha256, links, mode, path, stored FROM snapshot_files ORDER BY name"
     )
     first_columns = {"bytes": None, "sha256": hashlib.sha256(b"x" * 100).hexdigest(), "mode": 0o644}
@@ -69,14 +69,16 @@ def test_a_manifest_becomes_a_backup(root: Path) -> None:
     # The next import takes the place of all these files.
     second = {"t1": {"a": {"one.sst": manifest_entry(root, "one.sst", timestamp=5000)}}}
     result = import_manifest(root, second)
-    assert seen(root, "SELECT name, added_in, gone_in FROM snapshot_files ORDER BY added_in, name") == [
+    assert select_rows(
+        root, "SELECT name, added_in, gone_in FROM snapshot_files ORDER BY added_in, name"
+    ) == [
         {"name": "CURRENT", "added_in": 1, "gone_in": 2},
         {"name": "one.sst", "added_in": 1, "gone_in": 2},
         {"name": "two.sst", "added_in": 1, "gone_in": 2},
         {"name": "one.sst", "added_in": 2, "gone_in": None},
     ]
-    assert [row["intact"] for row in seen(root, "SELECT intact FROM backups")] == [True, True]
-    logged = {row["subject"]: json.loads(row["detail"]) for row in seen(root, "SELECT * FROM audit")}
+    assert [row["intact"] for row in select_rows(root, "SELECT intact FROM backups")] == [True, True]
+    logged = {row["subject"]: json.loads(row["detail"]) for row in select_rows(root, "SELECT * FROM audit")}
     assert logged[result["backup_id"]]["files"] == 1
     exported = json.loads("".join(manifest_json(CatalogReader.require(str(root)), result["backup_id"])))
     assert exported["t1"]["a"]["one.sst"].items() >= second["t1"]["a"]["one.sst"].items()
@@ -107,7 +109,9 @@ def test_a_wrong_manifest_leaves_nothing_behind(root: Path) -> None:
     with pytest.raises(UsageProblem, match="names no file"):
         import_manifest(root, {})
     assert stored_files(root) == []
-    assert seen(root, "SELECT * FROM backups") == seen(root, "SELECT * FROM snapshot_files") == []
+    assert (
+        select_rows(root, "SELECT * FROM backups") == select_rows(root, "SELECT * FROM snapshot_files") == []
+    )
 
 
 def test_backups_follow_each_other_in_time(root: Path) -> None:

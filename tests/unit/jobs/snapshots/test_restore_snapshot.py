@@ -18,7 +18,7 @@ import pyarrow as pa
 import pytest
 from tests.support.command_line import quiet
 from tests.support.disks import fill, small_disk
-from tests.support.given_snapshots import Given, GivenSnapshots
+from tests.support.given_snapshots import FileContent, GivenSnapshots
 from tests.support.rows import filled
 
 from lakebackup.errors import Busy, Damaged, EnvironmentProblem, Refused, UsageProblem
@@ -35,20 +35,20 @@ from lakebackup_jobs.snapshots.target import Target
 from lakebackup_jobs.snapshots.tasks import write
 from lakebackup_jobs.snapshots.tasks.write import Folder, WriteJob
 
-SNAPSHOTS: tuple[list[Given], ...] = (
+SNAPSHOTS: tuple[list[FileContent], ...] = (
     [
-        Given(name="CURRENT", data=b"MANIFEST-1\n", mtime_ms=1000),
-        Given(name="000001.sst", data=b"one" * 1000, mtime_ms=1000, mode=0o600),
-        Given(name="intents/000002.sst", data=b"", mtime_ms=1001),
-        Given(region="a2", name="000001.sst", data=b"linked" * 99, mtime_ms=1002, link="l"),
-        Given(region="a2", name="000003.sst", data=b"linked" * 99, mtime_ms=1002, link="l"),
-        Given(scope="t2", region="-", name="a name\nwith 'all' \\ sorts.sst", data=b"odd", mtime_ms=-5),
-        Given(scope="-", region="-", name="SnapshotInfoPB", data=b"info", mtime_ms=1000),
+        FileContent(name="CURRENT", data=b"MANIFEST-1\n", mtime_ms=1000),
+        FileContent(name="000001.sst", data=b"one" * 1000, mtime_ms=1000, mode=0o600),
+        FileContent(name="intents/000002.sst", data=b"", mtime_ms=1001),
+        FileContent(region="a2", name="000001.sst", data=b"linked" * 99, mtime_ms=1002, link="l"),
+        FileContent(region="a2", name="000003.sst", data=b"linked" * 99, mtime_ms=1002, link="l"),
+        FileContent(scope="t2", region="-", name="a name\nwith 'all' \\ sorts.sst", data=b"odd", mtime_ms=-5),
+        FileContent(scope="-", region="-", name="SnapshotInfoPB", data=b"info", mtime_ms=1000),
     ],
     [
-        Given(name="CURRENT", data=b"MANIFEST-2\n", mtime_ms=2000),
-        Given(name="000001.sst", data=b"one" * 1000, mtime_ms=1000, mode=0o600),
-        Given(region="a2", name="000001.sst", data=b"other" * 99, mtime_ms=2002),
+        FileContent(name="CURRENT", data=b"MANIFEST-2\n", mtime_ms=2000),
+        FileContent(name="000001.sst", data=b"one" * 1000, mtime_ms=1000, mode=0o600),
+        FileContent(region="a2", name="000001.sst", data=b"other" * 99, mtime_ms=2002),
     ],
 )
 
@@ -82,7 +82,7 @@ def contents(folder: Path) -> dict[str, tuple[bytes, int, int]]:
     }
 
 
-def expected(files: Sequence[Given]) -> dict[str, tuple[bytes, int, int]]:
+def expected(files: Sequence[FileContent]) -> dict[str, tuple[bytes, int, int]]:
     return {
         "/".join(part for part in file.key if part != "-"): (file.data, file.mtime_ms, file.mode)
         for file in files

@@ -65,7 +65,7 @@ def test_a_snapshot_without_a_name_is_not_resumed() -> None:
 
 
 def test_only_the_same_command_means_the_same_backup() -> None:
-    assert DRAFT.same({"note": None}, SNAPSHOT, 20)
-    assert not DRAFT.same({"note": "other"}, SNAPSHOT, 20)
-    assert not DRAFT.same({"note": None}, replace(SNAPSHOT, id="s2"), 20)
-    assert not DRAFT.same({"note": None}, SNAPSHOT, 21)
+    assert DRAFT.is_requested({"note": None}, SNAPSHOT, 20)
+    assert not DRAFT.is_requested({"note": "other"}, SNAPSHOT, 20)
+    assert not DRAFT.is_requested({"note": None}, replace(SNAPSHOT, id="s2"), 20)
+    assert not DRAFT.is_requested({"note": None}, SNAPSHOT, 21)

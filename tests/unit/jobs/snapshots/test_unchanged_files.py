@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.looks import seen
+from tests.support.looks import select_rows
 
 from lakebackup.errors import Refused
 from lakebackup.plan.snapshots.restore import SnapshotRestoreRequest
@@ -113,11 +113,11 @@ def test_a_link_a_move_and_new_permissions_copy_nothing(tree: Tree) -> None:
     (tree.folder / "rest").chmod(0o600)
     assert counts(tree.backup()) == UNCHANGED
     live = "SELECT name, mode, backup_id FROM snapshot_files WHERE gone_in IS NULL ORDER BY name"
-    second = seen(tree.root, live)
+    second = select_rows(tree.root, live)
     assert [row["mode"] for row in second] == [(tree.folder / "img").stat().st_mode & 0o777, 0o600]
     # The new inode and ctime are on record: nothing is read again, and no row is added.
     assert counts(tree.backup()) == UNCHANGED
-    assert seen(tree.root, live) == second
+    assert select_rows(tree.root, live) == second
     assert tree.objects() == objects
     assert tree.restored() == {"img": b"img" * 1000, "rest": b"rest" * 1000}
 
@@ -194,7 +194,10 @@ def test_a_checkpoint_of_hard_links_is_read_no_further(tree: Tree) -> None:
     preview = tree.backup(**options, dry_run=True)
     assert counts(preview) == UNCHANGED
     assert counts(tree.backup(**options)) == UNCHANGED
-    assert [row["added_in"] for row in seen(tree.root, "SELECT added_in FROM snapshot_files")] == [1, 1]
+    assert [row["added_in"] for row in select_rows(tree.root, "SELECT added_in FROM snapshot_files")] == [
+        1,
+        1,
+    ]
     (live / "1.sst").unlink()
     write_file(live / "1.sst", b"X.sst" * 1000)
     checkpoint("s3")
@@ -223,7 +226,7 @@ def test_times_before_1970_and_after_2262_are_backed_up_and_restored(tree: Tree)
     restored = {path.name: path for path in target.rglob("*") if path.is_file()}
     assert {name: path.stat().st_mtime_ns // 1_000_000 for name, path in restored.items()} == mtimes
     assert restored["before"].read_bytes() == b"other!"
-    rows = seen(tree.root, "SELECT name, mtime FROM snapshot_files WHERE gone_in IS NULL")
+    rows = select_rows(tree.root, "SELECT name, mtime FROM snapshot_files WHERE gone_in IS NULL")
     times = {row["name"]: row["mtime"] for row in rows}
     assert times["before"].isoformat().startswith("1969-12-31T23:59:59.5")
     assert times["far"].year == 2300
@@ -255,10 +258,10 @@ def test_a_lost_object_is_noticed_and_copied_again(tree: Tree) -> None:
     result = tree.backup()
     assert (result["again"], result["copied"], result["unchanged"]) == (1, 1, 1)
     assert "img is missing" in tree.warnings.getvalue()
-    assert seen(tree.root, intact) == [{"number": 1, "intact": False}, {"number": 2, "intact": True}]
-    assert seen(tree.root, points) == [{"number": 2, "newest": True}]
+    assert select_rows(tree.root, intact) == [{"number": 1, "intact": False}, {"number": 2, "intact": True}]
+    assert select_rows(tree.root, points) == [{"number": 2, "newest": True}]
     assert tree.restored() == {"img": b"a" * 1000, "rest": b"r" * 1000}
-    assert seen(tree.root, "SELECT status, verified_at FROM status") == [
+    assert select_rows(tree.root, "SELECT status, verified_at FROM status") == [
         {"status": "DAMAGED", "verified_at": None}
     ]
 
@@ -273,11 +276,11 @@ def test_no_view_offers_a_backup_that_verify_found_damaged(tree: Tree) -> None:
 
     def offered() -> list[list[dict[str, Any]]]:
         return [
-            seen(tree.root, "SELECT number FROM backups WHERE intact"),
-            seen(tree.root, "SELECT number FROM restore_points"),
-            seen(tree.root, "SELECT scope FROM rpo WHERE restorable_ts IS NOT NULL"),
-            seen(tree.root, "SELECT source FROM last_success"),
-            seen(tree.root, "SELECT backup_id FROM status WHERE backup_id IS NOT NULL"),
+            select_rows(tree.root, "SELECT number FROM backups WHERE intact"),
+            select_rows(tree.root, "SELECT number FROM restore_points"),
+            select_rows(tree.root, "SELECT scope FROM rpo WHERE restorable_ts IS NOT NULL"),
+            select_rows(tree.root, "SELECT source FROM last_success"),
+            select_rows(tree.root, "SELECT backup_id FROM status WHERE backup_id IS NOT NULL"),
         ]
 
     assert [len(rows) for rows in offered()] == [1] * 5

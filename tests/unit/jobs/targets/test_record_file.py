@@ -66,7 +66,7 @@ def bytes_of(row: dict[str, Any], column: str) -> bytes | None:
 
 
 def test_every_record_is_a_json_line(backups: MadeBackups, commands: Commands, tmp_path: Path) -> None:
-    result = commands.told(*restore_command(backups, f"json:{tmp_path}/orders.json"))
+    result = commands.result(*restore_command(backups, f"json:{tmp_path}/orders.json"))
     assert result["entries"] == len(RECORDS)
     rows = read_text(tmp_path / "orders.json", "json")
     assert [(row["topic"], row["partition"], row["offset"], row["ts"]) for row in rows] == [
@@ -81,7 +81,7 @@ def test_every_record_is_a_json_line(backups: MadeBackups, commands: Commands, t
 
 
 def test_csv_is_rfc_4180_without_formulas(backups: MadeBackups, commands: Commands, tmp_path: Path) -> None:
-    commands.out(*restore_command(backups, f"csv:{tmp_path}/orders.csv"))
+    commands.output(*restore_command(backups, f"csv:{tmp_path}/orders.csv"))
     text = (tmp_path / "orders.csv").read_text("utf-8")
     header = "topic,partition,offset,ts,key,key_encoding,value,value_encoding,key_json,value_json,headers\n"
     assert text.startswith(header)
@@ -100,7 +100,7 @@ def test_csv_is_rfc_4180_without_formulas(backups: MadeBackups, commands: Comman
 def test_parquet_has_typed_columns_and_exact_bytes(
     backups: MadeBackups, commands: Commands, tmp_path: Path
 ) -> None:
-    commands.out(*restore_command(backups, f"parquet:{tmp_path}/orders.parquet"))
+    commands.output(*restore_command(backups, f"parquet:{tmp_path}/orders.parquet"))
     table = pq.read_table(tmp_path / "orders.parquet")
     assert {field.name: str(field.type) for field in table.schema if field.name != "headers"} == {
         "topic": "string", "partition": "int32", "offset": "int64", "ts": "int64", "key": "binary",
@@ -131,7 +131,7 @@ def test_a_value_with_a_schema_is_written_as_json_too(
     backups.flush()
     path = tmp_path / f"payments.{form}"
     to = ("--to", f"{form}:{path}", "--map", "payments=p")
-    commands.out("restore", "topics", "payments", "--repo", backups.folder, *to)
+    commands.output("restore", "topics", "payments", "--repo", backups.folder, *to)
     rows = pq.read_table(path).to_pylist() if form == "parquet" else read_text(path, form)
     assert {row["topic"] for row in rows} == {"p"}
     decoded, named_by_header = (row["value_json"] or None for row in rows)
@@ -144,14 +144,14 @@ def test_the_times_of_a_restore_limit_its_records(
     backups: MadeBackups, commands: Commands, tmp_path: Path
 ) -> None:
     times = ("--from-time", "1970-01-01T00:00:00.101", "--to-time", "1970-01-01T00:00:00.104")
-    commands.out(*restore_command(backups, f"json:{tmp_path}/some.json", *times))
+    commands.output(*restore_command(backups, f"json:{tmp_path}/some.json", *times))
     assert [row["ts"] for row in read_text(tmp_path / "some.json", "json")] == [102, 103, 104]
 
 
 def test_a_dry_run_names_the_file_and_writes_nothing(
     backups: MadeBackups, commands: Commands, tmp_path: Path
 ) -> None:
-    result = commands.told(*restore_command(backups, f"csv:{tmp_path}/orders.csv", "--dry-run"))
+    result = commands.result(*restore_command(backups, f"csv:{tmp_path}/orders.csv", "--dry-run"))
     assert result["target_file"] == f"{tmp_path}/orders.csv"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["backups"]
 
@@ -199,7 +199,7 @@ def test_a_damaged_file_leaves_no_half_file_and_the_same_command_resumes(
     assert "is not what was written" in commands.fails(7, *command)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["backups"]
     damaged.write_bytes(content)
-    result = commands.told(*command)
+    result = commands.result(*command)
     assert (result["resumed"], result["entries"]) == (True, len(RECORDS))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["backups", f"orders.{form}"]
 
@@ -226,7 +226,7 @@ def test_a_full_disk_is_named_and_leaves_no_half_file(
 
 
 def test_a_restore_is_recorded(backups: MadeBackups, commands: Commands, tmp_path: Path) -> None:
-    commands.out(*restore_command(backups, f"csv:{tmp_path}/orders.csv"))
+    commands.output(*restore_command(backups, f"csv:{tmp_path}/orders.csv"))
     query = "SELECT state, region, entries, target FROM restores ORDER BY region"
     rows = commands.rows("sql", query, "--repo", backups.folder)
     entries_by_region = {row["region"]: row["entries"] for row in rows if row["state"] == "region_done"}

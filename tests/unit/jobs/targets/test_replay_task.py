@@ -106,14 +106,14 @@ def job_of(folder: Path) -> ReplayJob:
         to_ts=None,
         group="g",
         client={},
-        into={"orders": "id-1"},
+        target_ids={"orders": "id-1"},
         empty=frozenset({"orders"}),
         identities={},
         begins=plan.begins,
         ends=plan.ends,
         zero_as_one=False,
         by_key=False,
-        left_alone={},
+        excluded_offsets={},
     )
 
 
@@ -137,7 +137,7 @@ def test_progress_that_the_brokers_forgot_brings_nothing_twice(tmp_path: Path, b
     # As the hint says, the topic was deleted. A new one has its name.
     brokers.offsets.clear()
     brokers.committed = None
-    assert run(replace(job, into={"orders": "id-2"})) == 5
+    assert run(replace(job, target_ids={"orders": "id-2"})) == 5
     assert brokers.offsets == [0, 1, 2, 3, 4]
 
 
@@ -176,13 +176,13 @@ def test_a_newer_backup_changes_nothing_about_a_restore_that_is_resumed(tmp_path
     backups.backup([[Record(0, n) for n in range(5, 9)]])
     newer_plan = plan_of(backups)
     assert newer_plan.ends == {("orders", "0"): 9}
-    stored = stored_plan(backups.storage, "restores/r/")
-    assert stored is not None
-    assert stored[0] == shares
-    resumed = newer_plan.resumed(stored[0].file, stored[1])
+    stored_shares = stored_plan(backups.storage, "restores/r/")
+    assert stored_shares is not None
+    assert stored_shares[0] == shares
+    resumed = newer_plan.resumed(stored_shares[0].file, stored_shares[1])
     assert (resumed.ends, resumed.until, resumed.at) == ({("orders", "0"): 5}, first_plan.until, 1)
     assert (resumed.topics, resumed.begins, resumed.entries) == (first_plan.topics, first_plan.begins, 5)
     assert resumed.file.table().equals(first_plan.file.table())
     # A run that recorded nothing but its rows leaves their ends unknown.
-    resumed = newer_plan.resumed(stored[0].file, {})
+    resumed = newer_plan.resumed(stored_shares[0].file, {})
     assert (resumed.begins, resumed.ends) == ({}, {})

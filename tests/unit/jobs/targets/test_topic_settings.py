@@ -50,8 +50,8 @@ class Suspended(Topics):
             raise Denied("no right")
         return dict(self.of_brokers)
 
-    def alter_settings(self, name: str, *, put: Mapping[str, str], drop: Collection[str] = ()) -> None:  # noqa: ARG002
-        self.own |= put
+    def alter_settings(self, name: str, *, overrides: Mapping[str, str], drop: Collection[str] = ()) -> None:  # noqa: ARG002
+        self.own |= overrides
         for setting in drop:
             del self.own[setting]
 
@@ -76,7 +76,7 @@ def test_restored_records_outlive_the_retention_in_force_at_their_new_place(
     own: dict[str, str], days: int, mode: str, expected: dict[str, str], warning: str | None
 ) -> None:
     topics = Suspended()
-    notes = topics.settle("t", TopicSettings(own), ago(days), mode)
+    notes = topics.finish_settings("t", TopicSettings(own), ago(days), mode)
     assert topics.own == expected
     assert [warning in note for note in notes] == ([True] if warning else [])
 
@@ -95,30 +95,30 @@ def test_restored_records_outlive_the_size_in_force_at_their_new_place(
     own: dict[str, str], brokers: str, size: int, warning: str | None
 ) -> None:
     topics = Suspended(BROKERS | {"retention.bytes": brokers})
-    notes = topics.settle("t", TopicSettings(own), ago(1), "auto", largest=size)
+    notes = topics.finish_settings("t", TopicSettings(own), ago(1), "auto", largest=size)
     assert topics.own == (own | {"retention.bytes": "-1"} if warning else own)
     assert [warning in note for note in notes] == ([True] if warning else [])
 
 
 def test_records_are_protected_where_the_clusters_retention_may_not_be_read() -> None:
     topics = Suspended(None)
-    age, size = topics.settle("t", TopicSettings({}), ago(1), "auto")
+    age, size = topics.finish_settings("t", TopicSettings({}), ago(1), "auto")
     assert topics.own == {"retention.ms": "-1", "retention.bytes": "-1"}
     assert "DescribeConfigs on the cluster" in age
     assert "less than the size" in size
     own = {"retention.ms": str(9 * DAY), "retention.bytes": "9"}
-    assert (Suspended(None)).settle("t", TopicSettings(own), ago(1), "auto") == []
+    assert (Suspended(None)).finish_settings("t", TopicSettings(own), ago(1), "auto") == []
 
 
 def test_another_retention_than_at_the_source_is_noted_and_not_set() -> None:
     source = TopicSettings({}, {"broker": {"retention.ms": "-1"}, "default": {"cleanup.policy": "delete"}})
     topics = Suspended()
-    (note,) = topics.settle("t", source, ago(1), "auto")
+    (note,) = topics.finish_settings("t", source, ago(1), "auto")
     assert note.startswith("topic t: retention.ms is 604800000 here and was -1 at the source")
     assert topics.own == {}
     # The note that the records are protected comes instead.
     topics = Suspended()
-    (note,) = topics.settle("t", source, ago(8), "auto")
+    (note,) = topics.finish_settings("t", source, ago(8), "auto")
     assert "keeps retention.ms=-1" in note
 
 

@@ -93,7 +93,7 @@ def test_transactions_follow_each_other_and_the_end_covers_what_holds_no_record(
         ledger.add(records)
         reached = ledger.close(reached, position, 100)
         partition.commit(len(records)) if len(records) else None
-        ledger.settle(reached)
+        ledger.confirm(reached)
     ledger.end(reached, 15)
     assert (reached.entries, reached.bytes, reached.position) == (4, 300, 12)
     assert stored_rows(storage) == [
@@ -116,7 +116,7 @@ def test_a_crash_before_the_commit_leaves_nothing_and_the_redo_counts(storage: S
     ledger.add(offsets(0, 1, 2))
     reached = ledger.close(Reached(covered=0), 3, 1)
     partition.commit(3)
-    ledger.settle(reached)
+    ledger.confirm(reached)
     assert stored_rows(storage) == [[0, 0, 3, 53], [3, 3, 3, 57]]
 
 
@@ -158,7 +158,7 @@ def test_foreign_records_make_only_their_transaction_unknown(storage: Storage) -
         reached = ledger.close(reached, first + 2, 1)
         partition.commit(2)
         partition.high += disturbed
-        ledger.settle(reached)
+        ledger.confirm(reached)
     assert [row[3] for row in stored_rows(storage)] == [50, 53, UNKNOWN, UNKNOWN, 57, 60]
 
 
@@ -167,7 +167,7 @@ def test_a_transaction_recreated_after_it_was_seen_stays_known(storage: Storage)
     partition = Partition()
     ledger = open_ledger(storage, partition, Reached(covered=0))
     ledger.add(offsets(0, 1))
-    ledger.settle(reached := send(ledger, partition, Reached(covered=0), 2))
+    ledger.confirm(reached := send(ledger, partition, Reached(covered=0), 2))
     rows = stored_rows(storage)
     ledger.add(offsets(2, 3))
     ledger.close(reached, 4, 1)
@@ -176,7 +176,7 @@ def test_a_transaction_recreated_after_it_was_seen_stays_known(storage: Storage)
     ledger.add(offsets(0, 1))
     reached = ledger.close(Reached(covered=0), 2, 1)
     partition.high += 1
-    ledger.settle(reached)
+    ledger.confirm(reached)
     assert stored_rows(storage) == rows
     ledger.end(reached, 3)
     assert stored_rows(storage) == [*rows, [2, 3, 3, 53]]
@@ -197,6 +197,6 @@ def test_of_spread_records_only_the_source_positions_are_known(storage: Storage)
     ledger.open(reached)
     ledger.add(offsets(0, 1, 5))
     reached = ledger.close(reached, 6, 1)
-    ledger.settle(reached)
+    ledger.confirm(reached)
     ledger.end(reached, 8)
     assert stored_rows(storage) == [[0, 0, 6, UNKNOWN], [6, 6, 6, UNKNOWN], [6, 8, 8, UNKNOWN]]

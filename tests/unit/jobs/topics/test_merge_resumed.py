@@ -58,5 +58,5 @@ def test_a_merge_that_an_older_version_began_starts_over(interrupted: Path) -> N
     result = run(interrupted)
     assert (result["resumed"], result["made_files"]) == (False, 1)
     assert planned_objects(interrupted) == []
-    newest = CatalogReader.require(str(interrupted)).one("newest_id", source="prod")
+    newest = CatalogReader.require(str(interrupted)).first_row("newest_id", source="prod")
     assert newest == {"backup_id": result["backup_id"]}

@@ -108,7 +108,7 @@ def records_of(root: Path, row: DataFile) -> list[dict[str, Any]]:
 
 def blocks(root: Path, path: str) -> list[tuple[int, bytes]]:
     reader = FileReader(io.BytesIO((root / path).read_bytes()), path)
-    return [(count, data) for _, count, data in reader.stored()]
+    return [(count, data) for _, count, data in reader.compressed_blocks()]
 
 
 def test_a_merge_keeps_the_bytes_of_blocks(tmp_path: Path) -> None:

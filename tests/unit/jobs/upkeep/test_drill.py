@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from tests.support.command_line import Commands, quiet
-from tests.support.given_snapshots import Given, GivenSnapshots
+from tests.support.given_snapshots import FileContent, GivenSnapshots
 from tests.support.rows import filled
 
 from lakebackup.errors import Damaged, EnvironmentProblem, Incomplete, NotFound, UsageProblem
@@ -32,7 +32,7 @@ from lakebackup_jobs.upkeep.drill import DrillRequest
 from lakebackup_jobs.upkeep.verify import VerifyRequest
 from lakebackup_jobs.upkeep.verify import run as verify
 
-FILES = [Given(name=f"{n}.sst", data=b"%d" % n * 100) for n in range(5)]
+FILES = [FileContent(name=f"{n}.sst", data=b"%d" % n * 100) for n in range(5)]
 
 
 class Lab(NamedTuple):
@@ -133,7 +133,7 @@ def test_a_flipped_bit_is_a_difference_and_the_next_source_is_drilled_all_the_sa
 ) -> None:
     zoo_snapshots = GivenSnapshots(lab.snapshots.folder, "zoo", CatalogWriter(None, lab.folder))
     zoo_snapshots.number = 10
-    zoo_snapshots.backup([Given(name="z.log", data=b"z")])
+    zoo_snapshots.backup([FileContent(name="z.log", data=b"z")])
     lab.flip()
     commands = Commands(capsys)
     code, output, err = commands.run(
@@ -197,7 +197,7 @@ def test_a_check_is_good_when_it_returns_no_row(
     commands, check = Commands(capsys), tmp_path / "check.sql"
     words = ("drill", "--repo", lab.folder, "--backup", lab.backups[1], "--check", check)
     check.write_text("SELECT path FROM restored WHERE bytes <> 100")
-    assert commands.told(*words)["drills"][0]["outcome"] == "ok"
+    assert commands.result(*words)["drills"][0]["outcome"] == "ok"
     check.write_text("SELECT r.path FROM restored AS r JOIN backups AS b ON r.bytes = 100 ORDER BY 1")
     code, output, err = commands.run(*words)
     assert code == Damaged.exit_code

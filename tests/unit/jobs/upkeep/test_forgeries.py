@@ -19,7 +19,7 @@ from tests.support.stranger import FORGERIES, Stranger, World
 
 from lakebackup_jobs.cli import main
 from lakebackup_jobs.logs.control.http_api import app_of, serving
-from lakebackup_jobs.logs.control.verbs import Place
+from lakebackup_jobs.logs.control.verbs import LogTasks
 
 VERBS: Sequence[str] = (
     "status", "list", "due", "due --run", "prune", "prune --delete", "verify", "policy show",
@@ -111,7 +111,7 @@ class Forged:
         self._outside = self._state_outside()
 
     def _state_outside(self) -> dict[Path, bytes]:
-        return {path: path.read_bytes() for path in _files(self.world.other, self.world.private)}
+        return {path: path.read_bytes() for path in _files(self.world.other_repository, self.world.private)}
 
     def check(self, connections: Sequence[object]) -> None:
         """Nothing was run, nobody was called, and no file beside the repository was read or changed."""
@@ -172,7 +172,7 @@ def test_a_forgery_commands_nothing_over_http(
     """HTTP is the second way to the verbs of log tasks, under the same rules. A forgery takes two seconds."""
     port, connections = listener
     forged = Forged(forgery, repos_folder, tmp_path, port)
-    repository = Place(
+    repository = LogTasks(
         str(forged.repo), None, {"bootstrap.servers": "kafka.invalid:9092", "sasl.password": "x"}
     )
     with serving(app_of(repository, None), "127.0.0.1", 0) as (url, _), httpx.Client(base_url=url) as client:

@@ -29,7 +29,7 @@ def test_rows_that_a_rebuild_took_from_an_import_are_not_imported_twice(
     monkeypatch.setattr(import_catalog, "append", lambda *_, spare, **__: spared.append(spare))
     rows_file = tmp_path / "backups.jsonl"
     rows_file.write_text("{}\n")
-    request = ImportRequest(str(tmp_path / "to"), given={"backups": str(rows_file)})
+    request = ImportRequest(str(tmp_path / "to"), input_paths={"backups": str(rows_file)})
     import_id = import_catalog._identity(request, import_catalog._files(request))
     writer = CatalogWriter(None, request.destination)
     writer.migrate()

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from tests.support.command_line import said
+from tests.support.command_line import result_rows
 from tests.support.inventories import QUESTIONS, import_all, path_to, rows_of, select
 from tests.support.made_backups import MadeBackups
 
@@ -194,8 +194,8 @@ def test_backups_and_wal_of_pgbackrest_are_imported_and_pruned(
     repo = str(catalog.folder)
     repo_flags = ("--repo", repo)
     for keep, deleted_ids in ((2, [first, wal[0]]), (1, [*LABELS[:4], *wal[:4]])):
-        said(capsys, "policy", "set", "demo.repo1", "--redundancy", str(keep), *repo_flags)
-        (report,) = said(capsys, "prune", "--source", "demo.repo1", *repo_flags)
+        result_rows(capsys, "policy", "set", "demo.repo1", "--redundancy", str(keep), *repo_flags)
+        (report,) = result_rows(capsys, "prune", "--source", "demo.repo1", *repo_flags)
         assert {row["backup_id"] for row in report["backups"]} == set(deleted_ids)
         fulls_and_more = len(set(deleted_ids) & set(LABELS))
         assert (report["deleted"], report["bytes"]) == (False, fulls_and_more * 2_900_000)
@@ -203,9 +203,9 @@ def test_backups_and_wal_of_pgbackrest_are_imported_and_pruned(
             catalog.reader(), "SELECT backup_id FROM obsolete_backups WHERE status = 'OBSOLETE'"
         )
         assert {row[0] for row in obsolete} == set(deleted_ids)
-    (report,) = said(capsys, "prune", "14", "--source", "demo.repo1", *repo_flags)
+    (report,) = result_rows(capsys, "prune", "14", "--source", "demo.repo1", *repo_flags)
     assert {row["backup_id"] for row in report["backups"]} == {*LABELS[:4], *wal[:4]}
-    (refused,) = said(capsys, "prune", "--source", "demo.repo1", "--delete", *repo_flags, code=5)
+    (refused,) = result_rows(capsys, "prune", "--source", "demo.repo1", "--delete", *repo_flags, code=5)
     assert "another program (pgbackrest)" in json.dumps(refused)
     # A differential expired, with the incremental: from the full on, the WAL is one log now.
     write_stanza(tmp_path, [first, second, third, last], 8 * HOUR)

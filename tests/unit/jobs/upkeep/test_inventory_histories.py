@@ -441,7 +441,7 @@ def test_a_log_that_ends_before_it_begins_is_an_error(tmp_path: Path) -> None:
     file = tmp_path / "listed.jsonl"
     row = {"backup_id": "L", "source": "s", "kind": "log", "start_ts": 2, "end_ts": 1}
     file.write_text(json.dumps(row), encoding="utf-8")
-    (read,) = ImportRows("backups", tuple(import_files("backups", str(file))), whole=False).read(0)
+    (read,) = ImportRows("backups", tuple(import_files("backups", str(file))), is_export=False).read(0)
     assert (read["row_number"], read["row_problem"]) == (1, "end_ts 1 is before start_ts 2")
 
 

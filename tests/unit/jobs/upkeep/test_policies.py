@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from tests.support.catalogs import backup_id
-from tests.support.command_line import Commands, said
+from tests.support.command_line import Commands, result_rows
 from tests.support.made_backups import MadeBackups, Record
 from tests.support.rows import filled
 
@@ -58,33 +58,35 @@ def root(template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
 
 
 def statuses(capsys: pytest.CaptureFixture[str]) -> list[tuple[str, str]]:
-    rows = said(capsys, "sql", "SELECT status, reason FROM obsolete_backups ORDER BY number")
+    rows = result_rows(capsys, "sql", "SELECT status, reason FROM obsolete_backups ORDER BY number")
     return [(row["status"], row["reason"]) for row in rows]
 
 
 def test_a_policy_is_set_changed_and_removed(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert {status for status, _ in statuses(capsys)} == {"VALID"}
     set_policy = ["policy", "set", "orders", "--full", "weekly  sun 02:00", "--incr", "hourly"]
-    said(capsys, *set_policy, "--window", "14d")
-    (row,) = said(capsys, "policy", "show")
+    result_rows(capsys, *set_policy, "--window", "14d")
+    (row,) = result_rows(capsys, "policy", "show")
     assert (row["source"], row["full_schedule"], row["window_days"], row["redundancy"]) == (
         "prod", "weekly sun 02:00", 14, None,
     )  # fmt: skip
     # The newest full before the window, and the newest point before it.
     assert [status for status, _ in statuses(capsys)] == ["VALID"] * 4
-    said(capsys, "policy", "set", "prod", "--window", "none", "--redundancy", "1", "--incr-mode", "accu")
-    (row,) = said(capsys, "policy", "show", "prod")
+    result_rows(
+        capsys, "policy", "set", "prod", "--window", "none", "--redundancy", "1", "--incr-mode", "accu"
+    )
+    (row,) = result_rows(capsys, "policy", "show", "prod")
     assert (row["window_days"], row["redundancy"], row["incremental_kind"]) == (None, 1, "cumulative")
     assert row["incremental_schedule"] == "hourly"
     assert statuses(capsys) == [("OBSOLETE", "redundancy")] * 3 + [("VALID", "redundancy")]
-    (report,) = said(capsys, "prune")
+    (report,) = result_rows(capsys, "prune")
     assert [b["backup_id"] for b in report["backups"]] == [backup_id(number) for number in (3, 2, 1)]
-    said(capsys, "hold", backup_id(2), "--forever", "--reason", "law")
+    result_rows(capsys, "hold", backup_id(2), "--forever", "--reason", "law")
     assert statuses(capsys)[:3] == [("VALID", "needed"), ("KEEP", "held"), ("OBSOLETE", "redundancy")]
-    said(capsys, "hold", backup_id(2), "--release", "--reason", "over")
+    result_rows(capsys, "hold", backup_id(2), "--release", "--reason", "over")
     assert statuses(capsys)[1] == ("OBSOLETE", "redundancy")
-    said(capsys, "policy", "remove", "prod")
-    assert said(capsys, "policy", "show") == []
+    result_rows(capsys, "policy", "remove", "prod")
+    assert result_rows(capsys, "policy", "show") == []
     assert {status for status, _ in statuses(capsys)} == {"VALID"}
     # The destination has an entry of each change too.
     log = [json.loads(entry.read_text()) for entry in sorted((root / "audit").iterdir())]
@@ -92,7 +94,7 @@ def test_a_policy_is_set_changed_and_removed(root: Path, capsys: pytest.CaptureF
 
 
 def due_topics(capsys: pytest.CaptureFixture[str]) -> list[str]:
-    (result,) = said(capsys, "due")
+    (result,) = result_rows(capsys, "due")
     words = shlex.split(result["due"][0]["command"])
     return [word for flag, word in pairwise(words) if flag == "--pattern"]
 
@@ -102,18 +104,18 @@ def test_a_policy_owns_topics(old: MadeBackups, capsys: pytest.CaptureFixture[st
 
     Without patterns it owns the topics of any backup, so that a recreated topic is backed up again.
     """
-    said(capsys, "policy", "set", "prod", "--full", "hourly")
+    result_rows(capsys, "policy", "set", "prod", "--full", "hourly")
     add_backup(old, full=False, end_ts=2)
     old.flush()
     assert due_topics(capsys) == [r"app\.one|orders"]
-    (row,) = said(capsys, "policy", "set", "prod", "--pattern", "app\\..*", "--pattern", "pay")
+    (row,) = result_rows(capsys, "policy", "set", "prod", "--pattern", "app\\..*", "--pattern", "pay")
     assert row["patterns"] == ["app\\..*", "pay"]
     assert due_topics(capsys) == ["app\\..*", "pay"]
-    said(capsys, "policy", "set", "prod", "--window", "7d")
+    result_rows(capsys, "policy", "set", "prod", "--window", "7d")
     assert due_topics(capsys) == ["app\\..*", "pay"]
-    (error,) = said(capsys, "policy", "set", "prod", "--pattern", "(", code=2)
+    (error,) = result_rows(capsys, "policy", "set", "prod", "--pattern", "(", code=2)
     assert "'('" in error["message"]
-    said(capsys, "policy", "set", "prod", "--pattern", "none")
+    result_rows(capsys, "policy", "set", "prod", "--pattern", "none")
     assert due_topics(capsys) == [r"app\.one|orders"]
 
 
@@ -125,11 +127,12 @@ def test_unprotected_topics_are_recorded(old: MadeBackups, capsys: pytest.Captur
 
     def unprotected() -> list[str]:
         return [
-            row["scope"] for row in said(capsys, "sql", "SELECT scope FROM unprotected_topics ORDER BY 1")
+            row["scope"]
+            for row in result_rows(capsys, "sql", "SELECT scope FROM unprotected_topics ORDER BY 1")
         ]
 
     assert record_topics("new", "pay", "app.one") == ["new", "pay"] == unprotected()
-    said(capsys, "policy", "set", "prod", "--pattern", "p.*", "--redundancy", "2")
+    result_rows(capsys, "policy", "set", "prod", "--pattern", "p.*", "--redundancy", "2")
     assert record_topics("new", "pay") == ["new"] == unprotected()
     assert record_topics("new", "pay") == ["new"]
     assert record_topics("new", backed_up="new") == [] == unprotected()
@@ -143,15 +146,15 @@ def test_a_catalog_without_the_newer_tables_is_read_and_brought_up_to_date(
         shutil.rmtree(catalog / table)
     make_table(open_storage(str(catalog)), "migrations")
     append(open_storage(str(catalog)), "migrations", [Migration(version=1, name="a", applied_at=1)], "m")
-    assert said(capsys, "policy", "show") == []
-    assert said(capsys, "sql", "SELECT * FROM unprotected_topics") == []
-    said(capsys, "policy", "set", "prod", "--pattern", "app", "--redundancy", "1")
-    (row,) = said(capsys, "policy", "show")
+    assert result_rows(capsys, "policy", "show") == []
+    assert result_rows(capsys, "sql", "SELECT * FROM unprotected_topics") == []
+    result_rows(capsys, "policy", "set", "prod", "--pattern", "app", "--redundancy", "1")
+    (row,) = result_rows(capsys, "policy", "show")
     newest = len(names("migrations"))
     assert (row["patterns"], CatalogReader(str(old.folder)).version()) == ('["app"]', newest)
     # A lost table is not one that a newer version adds.
     shutil.rmtree(catalog / "policy_topics")
-    (error,) = said(capsys, "policy", "show", code=3)
+    (error,) = result_rows(capsys, "policy", "show", code=3)
     assert "There is no table at" in error["message"]
 
 
@@ -227,7 +230,7 @@ def test_a_catalog_without_the_newer_tables_is_read_and_brought_up_to_date(
 def test_impossible_commands_are_reported(
     root: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], code: int, text: str
 ) -> None:
-    (error,) = said(capsys, *arguments, code=code)
+    (error,) = result_rows(capsys, *arguments, code=code)
     assert text in error["message"]
     assert not (root / "audit").exists()
 
@@ -254,12 +257,14 @@ def add_backup(backups: MadeBackups, *topics: str, **changes: Any) -> str:
 
 
 def test_due_runs_follow_the_schedules(old: MadeBackups, capsys: pytest.CaptureFixture[str]) -> None:
-    assert said(capsys, "due")[0]["due"] == []
+    assert result_rows(capsys, "due")[0]["due"] == []
     assert main(["due"]) == 0
     assert capsys.readouterr().out == "Nothing is due.\n"
     assert main(["due", "--run"]) == 0  # from cron, which mails what is printed
     assert capsys.readouterr().out == ""
-    said(capsys, "policy", "set", "prod", "--full", "weekly sun 02:00", "--incr", "hourly", "--level", "2")
+    result_rows(
+        capsys, "policy", "set", "prod", "--full", "weekly sun 02:00", "--incr", "hourly", "--level", "2"
+    )
 
     def due_at(now_ms: int) -> list[policies.Due]:
         return policies.due(old.reader(), None, now_ms)
@@ -275,7 +280,7 @@ def test_due_runs_follow_the_schedules(old: MadeBackups, capsys: pytest.CaptureF
     assert due_at(30 * 60_000) == []
     first = {"source": "prod", "run": "incremental", "due_ts": HOUR_MS, "now_ts": 30 * 60_000}
     assert next_run(old.reader(), None, 30 * 60_000) == first
-    (missed, often) = said(capsys, "sql", "SELECT run, missed, lag_ms FROM missed_runs ORDER BY run")
+    (missed, often) = result_rows(capsys, "sql", "SELECT run, missed, lag_ms FROM missed_runs ORDER BY run")
     assert (missed["run"], often["run"]) == ("full", "incremental")
     assert 0 < missed["missed"] < often["missed"]
     assert 0 < often["lag_ms"] <= missed["lag_ms"]
@@ -284,11 +289,11 @@ def test_due_runs_follow_the_schedules(old: MadeBackups, capsys: pytest.CaptureF
 def test_a_source_with_a_schedule_or_a_backup_is_known(
     root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert said(capsys, "policy", "show", "prod") == []
-    said(capsys, "policy", "set", "new", "--command", "snapshot /x", "--drill", "weekly")
-    assert said(capsys, "due", "--source", "new")[0]["due"] == []  # no drill before its first backup
-    said(capsys, "policy", "set", "new", "--drill", "none")
-    (error,) = said(capsys, "due", "--source", "new", code=3)
+    assert result_rows(capsys, "policy", "show", "prod") == []
+    result_rows(capsys, "policy", "set", "new", "--command", "snapshot /x", "--drill", "weekly")
+    assert result_rows(capsys, "due", "--source", "new")[0]["due"] == []  # no drill before its first backup
+    result_rows(capsys, "policy", "set", "new", "--drill", "none")
+    (error,) = result_rows(capsys, "due", "--source", "new", code=3)
     assert error["hint"] == "Set it: lakebackup policy set new --full WHEN"
 
 
@@ -313,21 +318,21 @@ def test_a_policy_that_an_older_version_took_stops_no_other_and_can_be_repaired(
         )
     )
     writer.record(filled(Hold, backup_id=backup_id(1), source="prod", at=1, until_ts=99_999_999_999_999_999))
-    said(capsys, "policy", "set", "prod", "--full", "every 900d")
-    assert [row["until_time"] for row in said(capsys, "sql", "SELECT until_time FROM holds")] == [None]
-    assert said(capsys, "sql", "SELECT source FROM status WHERE source = 'prod'")
+    result_rows(capsys, "policy", "set", "prod", "--full", "every 900d")
+    assert [row["until_time"] for row in result_rows(capsys, "sql", "SELECT until_time FROM holds")] == [None]
+    assert result_rows(capsys, "sql", "SELECT source FROM status WHERE source = 'prod'")
     code, output, err = Commands(capsys).run("due", "--json")
     assert code == 2, err
     assert [due_run["source"] for due_run in json.loads(output)["due"]] == []
     assert "The policy of blank cannot be read: --full '' is not a schedule." in err
     assert "The policy of far cannot be read: --incr 'every 99999999999d' is longer than 100 years." in err
     assert "lakebackup policy set blank --full WHEN" in err
-    (error,) = said(capsys, "policy", "set", "far", "--note", "x", code=2)
+    (error,) = result_rows(capsys, "policy", "set", "far", "--note", "x", code=2)
     assert error["message"].startswith("--incr 'every 99999999999d' is longer")
-    (row,) = said(capsys, "policy", "set", "far", "--incr", "none", "--window", "none")
+    (row,) = result_rows(capsys, "policy", "set", "far", "--incr", "none", "--window", "none")
     assert (row["incremental_schedule"], row["window_days"]) == (None, None)
-    said(capsys, "policy", "remove", "blank")
-    assert said(capsys, "due")[0]["due"] == []
+    result_rows(capsys, "policy", "remove", "blank")
+    assert result_rows(capsys, "due")[0]["due"] == []
 
 
 def test_due_runs_that_fail_with_one_code_end_with_it(
@@ -338,16 +343,16 @@ def test_due_runs_that_fail_with_one_code_end_with_it(
         (tmp_path / name).mkdir()
         (tmp_path / name / "000001.sst").write_bytes(b"rows")
         command = ("--command", f"snapshot {tmp_path / name}", "--full", "hourly")
-        said(capsys, "policy", "set", name, *command)
+        result_rows(capsys, "policy", "set", name, *command)
     storage = open_storage(str(root))
     with Lease.acquire(storage, "source-db", "another"):
         with Lease.acquire(storage, "source-other", "another"):
-            error = said(capsys, "due", "--run", code=8)[-1]
+            error = result_rows(capsys, "due", "--run", code=8)[-1]
             assert error["message"] == "What was due of db, other failed."
         (tmp_path / "other").rename(tmp_path / "gone")
-        assert said(capsys, "due", "--run", code=4)[-1]["error"] == "Incomplete"
+        assert result_rows(capsys, "due", "--run", code=4)[-1]["error"] == "Incomplete"
         (tmp_path / "gone").rename(tmp_path / "other")
-        error = said(capsys, "due", "--run", code=8)[-1]
+        error = result_rows(capsys, "due", "--run", code=8)[-1]
         assert error["message"] == "What was due of db failed."
 
 
@@ -364,8 +369,10 @@ def test_ctrl_c_in_one_run_ends_all_that_is_due(
     monkeypatch.setattr("lakebackup_jobs.cli.end_spark", lambda: None)
     for name in ("db", "other"):
         (tmp_path / name).mkdir()
-        said(capsys, "policy", "set", name, "--command", f"snapshot {tmp_path / name}", "--full", "hourly")
-    assert said(capsys, "due", "--run", code=130)[-1]["error"] == "Interrupted"
+        result_rows(
+            capsys, "policy", "set", name, "--command", f"snapshot {tmp_path / name}", "--full", "hourly"
+        )
+    assert result_rows(capsys, "due", "--run", code=130)[-1]["error"] == "Interrupted"
     assert len(started) == 1
 
 
@@ -385,27 +392,27 @@ def test_a_source_that_another_program_backs_up_has_no_schedule(
     (row,) = (row for row in old._rows["backups"] if isinstance(row, Backup))
     old._rows["backups"] = [replace(row, source_kind="couchbase")]
     old.flush()
-    (error,) = said(capsys, "policy", "set", "shop", "--incr", "hourly", code=2)
+    (error,) = result_rows(capsys, "policy", "set", "shop", "--incr", "hourly", code=2)
     assert "made by another program (couchbase)" in error["message"]
-    said(capsys, "policy", "set", "shop", "--redundancy", "1")
+    result_rows(capsys, "policy", "set", "shop", "--redundancy", "1")
 
 
 def test_keep_rules_and_times_are_those_of_a_time_zone(
     root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rules = ("--keep-daily", "1", "--keep-last", "1", "--drill", "30 2 * * sun")
-    (row,) = said(
+    (row,) = result_rows(
         capsys, "policy", "set", "prod", *rules, "--full", "daily 02:30", "--time-zone", "Europe/Berlin"
     )
     assert (row["full_every_ms"], row["drill_every_ms"]) == (25 * HOUR_MS, (7 * 24 + 1) * HOUR_MS)
-    (row,) = said(capsys, "policy", "show", "prod")
+    (row,) = result_rows(capsys, "policy", "show", "prod")
     assert (row["keep"], row["time_zone"], row["drill_schedule"]) == (
         "last 1, daily 1", "Europe/Berlin", "30 2 * * sun",
     )  # fmt: skip
     assert statuses(capsys) == [("OBSOLETE", "rules")] * 3 + [("VALID", "last")]
-    (row,) = said(capsys, "policy", "set", "prod", "--keep-last", "0", "--time-zone", "none")
+    (row,) = result_rows(capsys, "policy", "set", "prod", "--keep-last", "0", "--time-zone", "none")
     assert (row["keep_last"], row["keep_daily"], row["full_every_ms"]) == (None, 1, 24 * HOUR_MS)
-    said(capsys, "policy", "set", "prod", "--keep-daily", "0", "--keep-differentials", "1")
+    result_rows(capsys, "policy", "set", "prod", "--keep-daily", "0", "--keep-differentials", "1")
     assert (
         statuses(capsys)
         == [("VALID", "redundancy"), ("OBSOLETE", "redundancy")] + [("VALID", "redundancy")] * 2
@@ -419,23 +426,23 @@ def test_a_folder_and_an_engine_belong_to_a_policy(
     (tmp_path / "db").mkdir()
     (tmp_path / "db/000001.sst").write_bytes(b"rows")
     command = f"snapshot {tmp_path}/db --pack-below 0"
-    (row,) = said(capsys, "policy", "set", "store", "--command", command, "--incr", "30 2 1 1 *")
+    (row,) = result_rows(capsys, "policy", "set", "store", "--command", command, "--incr", "30 2 1 1 *")
     assert row["command"] == shlex.split(command)
     queue = "queue social --pattern 'delta\\..*' --snapshot-folder /data/snap"
-    said(capsys, "policy", "set", "social", "--command", queue, "--full", "weekly", "--incr", "hourly")
-    due_by_source = {due_run["source"]: due_run for due_run in said(capsys, "due")[0]["due"]}
+    result_rows(capsys, "policy", "set", "social", "--command", queue, "--full", "weekly", "--incr", "hourly")
+    due_by_source = {due_run["source"]: due_run for due_run in result_rows(capsys, "due")[0]["due"]}
     assert due_by_source["social"]["command"] == f"backup {queue} --mode full"
     assert (due_by_source["store"]["run"], due_by_source["store"]["lag_ms"]) == ("full", None)
     assert due_by_source["store"]["command"] == f"backup {command} --source store --mode full"
-    said(capsys, "policy", "remove", "social")
+    result_rows(capsys, "policy", "remove", "social")
     for backup_count in (1, 0):  # the second is not due yet
-        results = said(capsys, "due", "--run", "--source", "store", "--bootstrap-server", "none:1")
+        results = result_rows(capsys, "due", "--run", "--source", "store", "--bootstrap-server", "none:1")
         assert len([row for row in results[1:] if row.get("backup_id")]) == backup_count, results
-    (row,) = said(capsys, "sql", "SELECT status FROM status WHERE source = 'store'")
+    (row,) = result_rows(capsys, "sql", "SELECT status FROM status WHERE source = 'store'")
     assert row["status"] == "UNVERIFIED"
-    (error,) = said(capsys, "policy", "set", "store", "--pattern", "x", code=2)
+    (error,) = result_rows(capsys, "policy", "set", "store", "--pattern", "x", code=2)
     assert "does not go with" in error["message"]
-    (error,) = said(capsys, "policy", "set", "store", "--command", "none", code=2)
+    (error,) = result_rows(capsys, "policy", "set", "store", "--command", "none", code=2)
     assert error["message"] == "The policy of store does not say what to back up."
 
 
@@ -445,10 +452,10 @@ def test_paths_of_a_policy_hold_in_every_folder(
     """cron starts a due run in the account's home."""
     (tmp_path / "db").mkdir()
     (tmp_path / "db/000001.sst").write_bytes(b"rows")
-    said(capsys, "policy", "set", "store", "--command", "snapshot db", "--incr", "hourly")
+    result_rows(capsys, "policy", "set", "store", "--command", "snapshot db", "--incr", "hourly")
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
-    results = said(capsys, "due", "--run", "--source", "store")
+    results = result_rows(capsys, "due", "--run", "--source", "store")
     assert results[0]["due"][0]["command"] == f"backup snapshot {tmp_path}/db --source store --mode full"
     assert [row["files"] for row in results if row.get("backup_id")] == [1]
 
@@ -472,16 +479,16 @@ def test_paths_of_a_policy_hold_in_every_folder(
 def test_a_policy_stores_absolute_paths(
     source: str, command: str, stored_command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (row,) = said(capsys, "policy", "set", source, "--command", command)
+    (row,) = result_rows(capsys, "policy", "set", source, "--command", command)
     assert row["command"] == stored_command.format(tmp_path).split()
 
 
 def test_a_drill_is_due_once_for_each_time_of_its_schedule(
     old: MadeBackups, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    said(capsys, "policy", "set", "prod", "--drill", "weekly sun 02:00")
+    result_rows(capsys, "policy", "set", "prod", "--drill", "weekly sun 02:00")
     (policy,) = old.reader().rows("policy_runs", source=None)
-    assert said(capsys, "due")[0]["due"] == []
+    assert result_rows(capsys, "due")[0]["due"] == []
     later = policy["last_ts"] + 7 * 24 * HOUR_MS
     (due_run,) = policies.due(old.reader(), None, later)
     assert (due_run.run, due_run.command, due_run.missed) == ("drill", ("drill", "prod"), 1)
@@ -501,11 +508,11 @@ def test_of_a_change_feed_a_full_can_be_due(old: MadeBackups, capsys: pytest.Cap
     (row,) = (row for row in old._rows["backups"] if isinstance(row, Backup))
     old._rows["backups"] = [replace(row, source_kind="changes")]
     old.flush()
-    said(capsys, "policy", "set", "shop", "--full", "daily")
-    (due_run,) = said(capsys, "due")[0]["due"]
+    result_rows(capsys, "policy", "set", "shop", "--full", "daily")
+    (due_run,) = result_rows(capsys, "due")[0]["due"]
     assert due_run["command"] == "log snapshot shop"
     for flags, text in ((("--incr", "hourly"), "no incremental"), (("--keep-daily", "1"), "from a time on")):
-        (error,) = said(capsys, "policy", "set", "shop", *flags, code=2)
+        (error,) = result_rows(capsys, "policy", "set", "shop", *flags, code=2)
         assert text in error["message"]
 
 
@@ -517,52 +524,54 @@ def test_changes_count_although_the_clock_was_set_back(
     hold = ["hold", backup_id(2), "--reason", "law"]
     with monkeypatch.context() as early:
         early.setattr(time, "time_ns", lambda: ahead)
-        said(capsys, *hold, "--forever")
-        said(capsys, *hold, "--release")
-        said(capsys, "policy", "set", "prod", "--redundancy", "1")
-    said(capsys, *hold, "--forever")
-    assert [row["backup_id"] for row in said(capsys, "sql", "SELECT backup_id FROM holds")] == [backup_id(2)]
-    said(capsys, "policy", "set", "prod", "--redundancy", "3")
-    (row,) = said(capsys, "policy", "show", "prod")
+        result_rows(capsys, *hold, "--forever")
+        result_rows(capsys, *hold, "--release")
+        result_rows(capsys, "policy", "set", "prod", "--redundancy", "1")
+    result_rows(capsys, *hold, "--forever")
+    assert [row["backup_id"] for row in result_rows(capsys, "sql", "SELECT backup_id FROM holds")] == [
+        backup_id(2)
+    ]
+    result_rows(capsys, "policy", "set", "prod", "--redundancy", "3")
+    (row,) = result_rows(capsys, "policy", "show", "prod")
     assert row["redundancy"] == 3
-    said(capsys, "policy", "remove", "prod")
-    assert said(capsys, "policy", "show") == []
+    result_rows(capsys, "policy", "remove", "prod")
+    assert result_rows(capsys, "policy", "show") == []
 
 
 def test_a_hold_waits_for_no_prune_that_is_at_work(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with Lease.acquire(open_storage(str(root)), "source-prod", "a prune"):
-        (error,) = said(capsys, "hold", backup_id(1), "--forever", "--reason", "law", code=8)
+        (error,) = result_rows(capsys, "hold", backup_id(1), "--forever", "--reason", "law", code=8)
         assert "source-prod is in use by a prune" in error["message"]
-    said(capsys, "hold", backup_id(1), "--forever", "--reason", "law")
+    result_rows(capsys, "hold", backup_id(1), "--forever", "--reason", "law")
     with Lease.acquire(open_storage(str(root)), "source-prod", "a prune"):
-        said(capsys, "hold", backup_id(1), "--release", "--reason", "over")
+        result_rows(capsys, "hold", backup_id(1), "--release", "--reason", "over")
 
 
 def test_a_lease_is_broken_with_a_reason(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     storage = open_storage(str(root))
     with Lease.acquire(storage, "source-prod", "dead", ttl_s=600):
-        (broken_lease,) = said(
+        (broken_lease,) = result_rows(
             capsys, "catalog", "break-lease", "source-prod", "--reason", "its machine is gone"
         )
         assert broken_lease["holder"] == "dead"
         assert not is_held(storage, "source-prod")
-    (entry,) = said(capsys, "sql", "SELECT action, subject, detail FROM audit")
+    (entry,) = result_rows(capsys, "sql", "SELECT action, subject, detail FROM audit")
     assert (entry["action"], entry["subject"]) == ("break_lease", "source-prod")
     assert json.loads(entry["detail"])["reason"] == "its machine is gone"
 
 
 def test_manage_is_another_name_of_prune(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (report,) = said(capsys, "manage", "--prune", "7", str(root))
-    assert report == said(capsys, "prune", "7", "--repo", str(root))[0]
+    (report,) = result_rows(capsys, "manage", "--prune", "7", str(root))
+    assert report == result_rows(capsys, "prune", "7", "--repo", str(root))[0]
     assert [b["reason"] for b in report["backups"]] == []
-    (items_report,) = said(capsys, "manage", "--report", str(root))
+    (items_report,) = result_rows(capsys, "manage", "--report", str(root))
     assert [(row["scope"], row["chains"], row["files"], row["items"]) for row in items_report["items"]] == [
         ("orders", 3, 4, 4)
     ]
     assert [(row["base"], row["backups"], row["obsolete"]) for row in items_report["kept"]] == [
         (backup_id(4), 1, 0), (backup_id(3), 1, 0), (backup_id(1), 2, 0),
     ]  # fmt: skip
-    (error,) = said(capsys, "manage", "--report", "--delete", code=2)
+    (error,) = result_rows(capsys, "manage", "--report", "--delete", code=2)
     assert error["message"] == "--delete needs --prune."
     assert main(["manage"]) == 2
 
@@ -576,7 +585,7 @@ def test_manage_passes_on_the_source_and_the_catalog(
     catalog = (tmp_path / "here" / "catalog").rename(tmp_path / "catalog")
 
     def manage(*arguments: str, code: int = 0) -> dict[str, Any]:
-        (result,) = said(capsys, "manage", *arguments, code=code)
+        (result,) = result_rows(capsys, "manage", *arguments, code=code)
         return result
 
     repo_flags = (str(backups.folder), "--catalog", str(catalog))

@@ -12,7 +12,7 @@ from tests.support.catalogs import backup_id
 from tests.support.command_line import quiet
 from tests.support.disks import pinned
 from tests.support.looks import rows_of
-from tests.support.pruning import data, listed, orders, put, run, seen
+from tests.support.pruning import data, listed, orders, run, select_rows, write_backup
 
 from lakebackup.errors import Incomplete, Refused
 from lakebackup.plan.upkeep.prune import Leaving
@@ -35,7 +35,7 @@ TABLES = ("backups", "files", "positions", "scopes", "removals", "floors", "audi
 
 
 @pytest.fixture(scope="module")
-def made(empty_catalog: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def module_root(empty_catalog: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Fulls 1, 4 and 6, with 2 and 3 on the first and 5 on the second.
 
     The policy keeps two fulls; it kept three at first.
@@ -44,14 +44,17 @@ def made(empty_catalog: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(empty_catalog, root / "catalog")
     writer = CatalogWriter(None, str(root))
     for number, base in ((1, 1), (2, 1), (3, 1), (4, 4), (5, 4), (6, 6)):
-        put(root, writer, number, base=base, regions=1, keys=True, settings="{}")
+        write_backup(root, writer, number, base=base, regions=1, keys=True, settings="{}")
     writer.record(Policy(source="prod", at=1, actor="me", redundancy=3))
     writer.record(Policy(source="prod", at=2, actor="me", redundancy=2, note="ü"))
     return root
 
 
 def states(root: Path) -> dict[int, str]:
-    return {row["number"]: row["status"] for row in seen(root, "SELECT number, status FROM obsolete_backups")}
+    return {
+        row["number"]: row["status"]
+        for row in select_rows(root, "SELECT number, status FROM obsolete_backups")
+    }
 
 
 def test_a_prune_without_delete_names_the_backups_and_deletes_nothing(root: Path) -> None:
@@ -83,10 +86,10 @@ def test_deleted_backups_are_on_record(root: Path, session: SparkSession | None)
     assert paths_before - data(root) == orders(1, 2, 3, regions=1)
     assert listed(root) == data(root)
     assert states(root) == {1: "DELETED", 2: "DELETED", 3: "DELETED", 4: "VALID", 5: "VALID", 6: "VALID"}
-    assert {(row["path"], row["reason"]) for row in seen(root, "SELECT path, reason FROM removals")} == {
-        (path, "redundancy") for path in orders(1, 2, 3, regions=1)
-    }
-    entries = seen(
+    assert {
+        (row["path"], row["reason"]) for row in select_rows(root, "SELECT path, reason FROM removals")
+    } == {(path, "redundancy") for path in orders(1, 2, 3, regions=1)}
+    entries = select_rows(
         root, "SELECT subject, detail FROM audit WHERE action = 'set_state' ORDER BY at, subject DESC"
     )
     assert [entry["subject"] for entry in entries] == [backup_id(number) for number in (3, 2, 1)]
@@ -120,13 +123,13 @@ def test_a_month_later_one_row_stands_for_the_files_of_a_deleted_backup(
     root: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All answers stay as before, also those of a rebuilt catalog and after an interruption."""
-    put(root, CatalogWriter(None, str(root)), 7, base=7, regions=2, settings="{}")
-    put(root, CatalogWriter(None, str(root)), 8, base=8, regions=1, settings="{}")
-    put(root, CatalogWriter(None, str(root)), 9, base=9, regions=1, settings="{}")
+    write_backup(root, CatalogWriter(None, str(root)), 7, base=7, regions=2, settings="{}")
+    write_backup(root, CatalogWriter(None, str(root)), 8, base=8, regions=1, settings="{}")
+    write_backup(root, CatalogWriter(None, str(root)), 9, base=9, regions=1, settings="{}")
     run(root, delete=True)
 
     def answers() -> dict[str, list[dict[str, Any]]]:
-        return {view: seen(root, f"SELECT * FROM {view} ORDER BY ALL") for view in ANSWERS}
+        return {view: select_rows(root, f"SELECT * FROM {view} ORDER BY ALL") for view in ANSWERS}
 
     def optimize() -> None:
         catalog_optimize.run(OptimizeRequest(str(root)), reporter=quiet())
@@ -142,7 +145,7 @@ def test_a_month_later_one_row_stands_for_the_files_of_a_deleted_backup(
             optimize()
     assert (rows_of(root, "removals"), answers()) == (removals, answers_before)
     optimize()
-    removal_rows = seen(root, "SELECT backup_id, path, files, bytes FROM removals ORDER BY backup_id")
+    removal_rows = select_rows(root, "SELECT backup_id, path, files, bytes FROM removals ORDER BY backup_id")
     counts = {**dict.fromkeys(range(1, 7), 1), 7: 2}
     assert [tuple(row.values()) for row in removal_rows] == [
         (backup_id(number), "-", count, 100 * count) for number, count in counts.items()
@@ -191,9 +194,9 @@ def test_an_object_that_cannot_be_deleted_is_reported_and_tried_again(root: Path
     assert data(root) == orders(2, 4, 5, 6, regions=1)
     assert tombstones.incomplete(open_storage(str(root)))
     failed = "SELECT failed_run, failed_runs FROM status"
-    assert seen(root, failed) == [{"failed_run": "prune", "failed_runs": 1}]
+    assert select_rows(root, failed) == [{"failed_run": "prune", "failed_runs": 1}]
     assert run(root, delete=True)["resumed"] == 1
-    assert seen(root, failed) == [{"failed_run": None, "failed_runs": 0}]
+    assert select_rows(root, failed) == [{"failed_run": None, "failed_runs": 0}]
     assert data(root) == orders(4, 5, 6, regions=1)
     assert tombstones.incomplete(open_storage(str(root))) == []
 

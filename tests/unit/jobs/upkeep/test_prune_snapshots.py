@@ -9,7 +9,7 @@ import pytest
 from tests.support.catalogs import backup_id
 from tests.support.command_line import quiet
 from tests.support.given_snapshots import MadeSnapshots
-from tests.support.looks import rows_of, seen
+from tests.support.looks import rows_of, select_rows
 
 from lakebackup.errors import Refused, UsageProblem
 from lakebackup.formats.snapshots.manifest_json import manifest_json
@@ -42,12 +42,12 @@ PACKED = {"p", "q", "r", "s"}
 
 
 @pytest.fixture(scope="module")
-def made(empty_catalog: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def module_root(empty_catalog: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("snapshots ü")
     shutil.copytree(empty_catalog, root / "catalog")
     snapshots = MadeSnapshots(root, CatalogWriter(None, str(root)))
     for files in SNAPSHOTS:
-        snapshots.take(files, packed=PACKED)
+        snapshots.back_up(files, packed=PACKED)
     return root
 
 
@@ -73,7 +73,7 @@ def stored_objects(root: Path) -> set[str]:
 
 def resolved(root: Path, number: int, source: str = "tablets") -> dict[str, bytes]:
     """A snapshot by the rows of the catalog, read from the objects."""
-    rows = seen(
+    rows = select_rows(
         root,
         "SELECT name, path, position, bytes FROM snapshot_files "
         f"WHERE source = '{source}' AND added_in <= {number} AND (gone_in IS NULL OR gone_in > {number})",
@@ -112,7 +112,7 @@ def test_a_held_backup_in_the_middle_keeps_its_own_objects(root: Path, session: 
     }  # fmt: skip
     for number in (2, 4):
         assert resolved(root, number) == SNAPSHOTS[number - 1]
-    assert {row["reason"] for row in seen(root, "SELECT reason FROM removals")} == {"expired"}
+    assert {row["reason"] for row in select_rows(root, "SELECT reason FROM removals")} == {"expired"}
     # After its release the newest backup still needs c, which it wrote.
     CatalogWriter(None, str(root)).record(
         Hold(backup_id=backup_id(2), source="tablets", at=6, actor="me", reason="law", released=True)
@@ -188,15 +188,15 @@ def test_a_snapshot_after_a_lost_one_is_unconfirmed(root: Path, spark: SparkSess
     listing.write_bytes(listing.read_bytes()[:-1])
     select = "SELECT * FROM snapshot_files WHERE added_in <> 2 ORDER BY name, added_in"
     departure = {"gone_in": None, "gone_by": None}  # these went with the second
-    remaining_rows = [row | (departure if row["gone_in"] == 2 else {}) for row in seen(root, select)]
+    remaining_rows = [row | (departure if row["gone_in"] == 2 else {}) for row in select_rows(root, select)]
     shutil.rmtree(root / "catalog")
     rebuilt = rebuild(spark, str(root))
     assert [text for text in rebuilt.problems if "is not as it was written" in text]
     assert [text for text in rebuilt.problems if "Backup number 2 of tablets is missing" in text]
-    assert seen(root, "SELECT number, state FROM backups ORDER BY number") == [
+    assert select_rows(root, "SELECT number, state FROM backups ORDER BY number") == [
         {"number": 1, "state": "complete"},
         {"number": 3, "state": "unconfirmed"},
         {"number": 4, "state": "unconfirmed"},
     ]
     assert resolved(root, 1) == SNAPSHOTS[0]
-    assert seen(root, select) == remaining_rows
+    assert select_rows(root, select) == remaining_rows

@@ -12,7 +12,7 @@ from tests.support.command_line import quiet
 from lakebackup.errors import Busy
 from lakebackup.recovery.rebuild import Rebuilt
 from lakebackup.storage import Storage, open_storage
-from lakebackup.store.lease import Lease, break_lease, held
+from lakebackup.store.lease import Lease, break_lease, held_leases
 from lakebackup_jobs.upkeep import rebuild
 from lakebackup_jobs.upkeep.rebuild import RebuildRequest
 
@@ -30,7 +30,7 @@ def storage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Storage:
 def test_a_rebuild_does_not_begin_beside_a_run(storage: Storage, tmp_path: Path) -> None:
     with Lease.acquire(storage, "source-prod", "follow"), pytest.raises(Busy, match="in use by follow"):
         rebuild.run(RebuildRequest(str(tmp_path)), spark=None, reporter=quiet())
-    assert held(storage) == []
+    assert held_leases(storage) == []
     assert not (tmp_path / "catalog").exists()
 
 
@@ -38,7 +38,7 @@ def test_a_rebuild_that_lost_a_lease_ends_before_its_backups_count(
     storage: Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def rebuilt(*args: Any) -> Rebuilt:
-        assert [name for name, _ in held(storage)] == ["source-other", "source-prod"]
+        assert [name for name, _ in held_leases(storage)] == ["source-other", "source-prod"]
         args[-1]()
         break_lease(storage, "source-prod", "it was thought to be dead")
         with pytest.raises(Busy, match="lost its lease on source-prod"):
@@ -47,4 +47,4 @@ def test_a_rebuild_that_lost_a_lease_ends_before_its_backups_count(
 
     monkeypatch.setattr("lakebackup_jobs.upkeep.rebuild.rebuild", rebuilt)
     rebuild.run(RebuildRequest(str(tmp_path)), spark=object(), reporter=quiet())  # type: ignore[arg-type]
-    assert held(storage) == []
+    assert held_leases(storage) == []

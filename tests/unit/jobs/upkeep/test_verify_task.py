@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from tests.support.command_line import quiet
-from tests.support.given_snapshots import Given, GivenSnapshots, MadeSnapshots
+from tests.support.given_snapshots import FileContent, GivenSnapshots, MadeSnapshots
 from tests.support.made_backups import MadeBackups, Record
 from tests.support.roots import roots_of
 
@@ -68,7 +68,7 @@ def test_a_fifo_in_place_of_a_file_is_a_finding(tmp_path: Path) -> None:
 def test_an_exported_manifest_is_compared_with_its_checksum(tmp_path: Path) -> None:
     snapshots = MadeSnapshots(tmp_path, CatalogWriter(None, str(tmp_path)))
     snapshots.writer.migrate()
-    name = snapshots.take({"000001.sst": b"one"})
+    name = snapshots.back_up({"000001.sst": b"one"})
     reader, roots = CatalogReader(str(tmp_path)), CatalogReader(str(tmp_path)).destinations()
     manifest_path = tmp_path / export_manifest(reader, snapshots.storage, name)
 
@@ -123,7 +123,7 @@ def test_files_that_overlap_are_a_finding(tmp_path: Path) -> None:
 def repo(tmp_path: Path) -> Path:
     """A destination with a backup of three files, two of them in a pack."""
     snapshots = GivenSnapshots(tmp_path)
-    files = [Given(name=f"{n}.sst", data=b"%d" % n * 100) for n in range(3)]
+    files = [FileContent(name=f"{n}.sst", data=b"%d" % n * 100) for n in range(3)]
     snapshots.backup(files, packed=["0.sst", "1.sst"])
     return tmp_path
 

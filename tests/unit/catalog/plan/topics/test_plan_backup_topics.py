@@ -10,7 +10,7 @@ import pytest
 from lakebackup.errors import Refused
 from lakebackup.plan.partitions import RegionState, TopicState
 from lakebackup.plan.topics.backup import BackupPlan, Covered, Parent, plan_backup
-from lakebackup.plan.topics.generations import Held
+from lakebackup.plan.topics.generations import GenerationHistory
 
 OLD, NEW = "0" * 32, "1" * 32
 PARENT = Parent(
@@ -113,7 +113,9 @@ def test_deleted_records_are_a_gap(on_gap: str, kind: str, bridged: bool) -> Non
 def test_only_the_topic_with_a_gap_starts_over() -> None:
     """Both partitions of the topic start over, since a restore reads files of one generation only."""
     users = RegionState("users", NEW, "0", 3, 9, 9, 3)
-    generations = [Held(t, e, 4, 4, 0, 0, 1_000, 0) for t, e in (("orders", OLD), ("users", NEW))]
+    generations = [
+        GenerationHistory(t, e, 4, 4, 0, 0, 1_000, 0) for t, e in (("orders", OLD), ("users", NEW))
+    ]
     backup_plan = plan(
         [region(30, 40), region(2, 50, number="1"), users],
         [covered(20), covered(45, number="1"), replace(covered(8, epoch=NEW), scope="users")],

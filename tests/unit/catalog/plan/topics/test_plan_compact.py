@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from lakebackup.errors import NotFound, Refused
-from lakebackup.plan.topics.generations import CompactPlan, Held, plan_compaction
+from lakebackup.plan.topics.generations import CompactPlan, GenerationHistory, plan_compaction
 
 EPOCH = "0" * 32
 
@@ -23,7 +23,7 @@ def point(scope: str, policy: str = "compact", **changes: Any) -> dict[str, Any]
 
 
 def compaction(*points: dict[str, Any], longest_ms: int = 0, **changes: Any) -> CompactPlan:
-    generations = [Held(p["scope"], EPOCH, 6, 2, 1, 1, 5_000, longest_ms) for p in points]
+    generations = [GenerationHistory(p["scope"], EPOCH, 6, 2, 1, 1, 5_000, longest_ms) for p in points]
     return plan_compaction(points, generations, **changes)
 
 
@@ -34,7 +34,7 @@ def topic_names(plan: CompactPlan) -> list[str]:
 def test_all_compacted_topics_but_internal_ones_are_chosen() -> None:
     plan = compaction(point("a"), point("b", "delete"), point("c", "compact,delete"), point("__x"))
     assert topic_names(plan) == ["a", "c"]
-    assert plan.left_out == {"b": "its cleanup.policy does not include compact"}
+    assert plan.skipped_topics == {"b": "its cleanup.policy does not include compact"}
     assert topic_names(compaction(point("__x"), names=["__x"])) == ["__x"]
 
 
@@ -56,13 +56,13 @@ def test_records_without_a_key_are_refused() -> None:
     with pytest.raises(Refused, match="without a key"):
         compaction(point("b", null_keys=1), names=["b"], all_keyed=True)
     plan = compaction(point("a"), point("b", null_keys=1), expressions=[".*"])
-    assert (topic_names(plan), list(plan.left_out)) == (["a"], ["b"])
+    assert (topic_names(plan), list(plan.skipped_topics)) == (["a"], ["b"])
 
 
 def test_an_unknown_topic_is_an_error_and_nothing_to_do_is_none() -> None:
     plan = compaction(point("a", compacted=True), point("b", files=0), names=["a", "b"])
     assert plan.topics == ()
-    assert plan.left_out == {
+    assert plan.skipped_topics == {
         "a": "it has no new records since its last compaction", "b": "its backups hold no records",
     }  # fmt: skip
     with pytest.raises(NotFound, match="orderz"):

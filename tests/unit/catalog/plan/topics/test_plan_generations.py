@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from lakebackup.plan.partitions import RegionState, TopicState
 from lakebackup.plan.topics.backup import BackupPlan, Covered, Parent, plan_backup
-from lakebackup.plan.topics.generations import Held, choose, is_compacted
+from lakebackup.plan.topics.generations import GenerationHistory, choose, is_compacted
 
 EPOCH = "0" * 32
 TOPIC_KEY = ("t", EPOCH)
@@ -23,16 +23,20 @@ def topic(settings: dict[str, str] | None = None, inherited: dict[str, str] | No
     return TopicState("t", EPOCH, 1, 1, own, {"broker": inherited} if inherited else {})
 
 
-def held_generation(**changes: int | None) -> Held:
+def held_generation(**changes: int | None) -> GenerationHistory:
     columns: dict[str, object] = {
         "scope": "t", "epoch": EPOCH, "last": 3, "generation": 3, "first_bytes": 100, "bytes": 150,
         "end_ts": 1_000, "longest_ms": 0, **changes,
     }  # fmt: skip
-    return Held(**columns)  # type: ignore[arg-type]
+    return GenerationHistory(**columns)  # type: ignore[arg-type]
 
 
 def choose_number(
-    previous: Held | None, state: TopicState | None = None, *, end_ts: int = 2_000, **changes: object
+    previous: GenerationHistory | None,
+    state: TopicState | None = None,
+    *,
+    end_ts: int = 2_000,
+    **changes: object,
 ) -> tuple[int, str | None]:
     arguments: dict[str, object] = {"full": False, "asked": False, "growth": 2.0, **changes}
     generations = [previous] if previous else []
@@ -81,7 +85,10 @@ QUICK = topic({**COMPACT, "delete.retention.ms": "500"})
     ],
 )  # fmt: skip
 def test_when_a_generation_begins(
-    previous: Held | None, state: TopicState | None, end_ts: int, expected: tuple[int, str | None]
+    previous: GenerationHistory | None,
+    state: TopicState | None,
+    end_ts: int,
+    expected: tuple[int, str | None],
 ) -> None:
     assert choose_number(previous, state, end_ts=end_ts) == expected
 
@@ -89,7 +96,9 @@ def test_when_a_generation_begins(
 def test_an_internal_topic_has_no_generations() -> None:
     internal = TopicState("__consumer_offsets", EPOCH, 1, 1, COMPACT)
     previous = replace(held_generation(bytes=900, end_ts=0), scope=internal.scope)
-    (choice,) = choose([internal], [previous], full=False, asked=True, growth=2.0, end_ts=9 * DAY).values()
+    (choice,) = choose(
+        [internal], [previous], full=False, requested=True, growth=2.0, end_ts=9 * DAY
+    ).values()
     assert (choice.number, choice.anew, choice.safe_until) == (3, None, None)
 
 
@@ -107,7 +116,7 @@ def test_requests_and_fulls_begin_generations() -> None:
 )
 def test_numbers_of_generations_are_never_reused(steps: list[tuple[bool, bool, bool, int, int]]) -> None:
     """For any history of a topic: fulls, requests, changes of its policy, growth and pauses."""
-    previous: Held | None = None
+    previous: GenerationHistory | None = None
     numbers: list[int] = []
     end_ts = 0
     for full, requested, compacted, size, pause in steps:
@@ -134,7 +143,7 @@ PARENT = Parent(
 )
 
 
-def plan(low: int, end: int, previous: Held, **changes: object) -> BackupPlan:
+def plan(low: int, end: int, previous: GenerationHistory, **changes: object) -> BackupPlan:
     arguments: dict[str, object] = {
         "backup_id": "b2", "source": "c", "topics": [topic()],
         "regions": [RegionState("t", EPOCH, "0", low, end, end, None)], "end_ts": 2_000, "parent": PARENT,

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakebackup.errors import Refused, UsageProblem
-from lakebackup.plan.topics.generations import Held
+from lakebackup.plan.topics.generations import GenerationHistory
 from lakebackup.plan.topics.merge import Member, MergePlan, add_topics, choose, group_files
 
 
@@ -92,11 +92,11 @@ def test_topics_are_those_of_the_last_backup_and_none_is_dropped_unasked() -> No
 
 def test_a_topic_that_lacks_tombstones_is_refused() -> None:
     compacted = json.dumps({"cleanup.policy": "compact", "delete.retention.ms": "500"})
-    incomplete = Held("t", "e", 0, 0, 1, 1, 4_000, 500)
+    incomplete = GenerationHistory("t", "e", 0, 0, 1, 1, 4_000, 500)
     with pytest.raises(Refused, match="tombstones"):
         add_topics(merge_plan(), [scope(settings=compacted)], [incomplete])
     assert add_topics(merge_plan(), [scope()], [incomplete]).topics
-    complete = Held("t", "e", 0, 0, 1, 1, 4_000, 499)
+    complete = GenerationHistory("t", "e", 0, 0, 1, 1, 4_000, 499)
     assert add_topics(merge_plan(), [scope(settings=compacted)], [complete]).topics
 
 
@@ -112,7 +112,7 @@ class File:
     epoch: str = "e"
 
     @property
-    def place(self) -> tuple[str, str, str]:
+    def key(self) -> tuple[str, str, str]:
         return self.scope, self.epoch, self.region
 
 

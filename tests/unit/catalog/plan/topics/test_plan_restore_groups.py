@@ -50,7 +50,7 @@ def test_the_group_at_the_target_decides_the_outcome(
     plan = plan_groups([row()], {"g": "g"}, {"g": target_group} if target_group else {}, force=force)
     assert [m.outcome for m in plan.moves] == [outcome]
     expected = [Committed("copy", "0", 7, metadata="m")] if outcome == "moved" else []
-    assert [landing for _, landing in plan.put] == expected
+    assert [landing for _, landing in plan.offsets_to_set] == expected
     assert [m.outcome for m in plan.failed] == (["active"] if outcome == "active" else [])
     assert outcome in groups.MEANINGS
 
@@ -58,7 +58,7 @@ def test_the_group_at_the_target_decides_the_outcome(
 @pytest.mark.parametrize("outcome", ["unknown", "not_restored", "topic_deleted"])
 def test_offsets_that_cannot_be_placed_are_left_alone(outcome: str) -> None:
     plan = plan_groups([row(outcome=outcome, target_position=None)], {"g": "g"}, {})
-    assert (plan.put, plan.counts()) == ((), {outcome: 1})
+    assert (plan.offsets_to_set, plan.counts()) == ((), {outcome: 1})
     assert bool(plan.failed) == (outcome == "unknown")
 
 

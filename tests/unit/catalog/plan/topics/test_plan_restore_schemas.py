@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from lakebackup.plan.topics.schemas import RegistryRecord, conflicts, left_alone
+from lakebackup.plan.topics.schemas import RegistryRecord, conflicts, positions_to_skip
 
 
 def record(
@@ -102,5 +102,5 @@ def test_records_that_the_target_has_are_left_alone() -> None:
         record(None, None, kind="config"),
         record(":.us:", None, kind="context"),
     ]
-    assert left_alone(backup_records, target_records) == [1, 3, 4, 7, 9]
-    assert left_alone(backup_records, []) == [7]
+    assert positions_to_skip(backup_records, target_records) == [1, 3, 4, 7, 9]
+    assert positions_to_skip(backup_records, []) == [7]

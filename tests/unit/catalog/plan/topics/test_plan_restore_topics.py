@@ -244,7 +244,7 @@ def test_an_unknown_topic_is_named_with_similar_ones(tmp_path: Path) -> None:
     with pytest.raises(NotFound, match="'order' does not exist") as refused:
         plan_restore(request, reader)
     assert "orders" in refused.value.hint
-    assert reader.one("list_sources") == {"source": "prod", "source_kind": "kafka"}
+    assert reader.first_row("list_sources") == {"source": "prod", "source_kind": "kafka"}
     assert plan_restore(replace(request, topics=("orders",)), reader).files == 1
 
 

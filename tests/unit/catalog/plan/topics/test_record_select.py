@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from lakebackup.errors import UsageProblem
-from lakebackup.plan.records import RecordsPlan, Wanted
+from lakebackup.plan.records import RecordFilter, RecordsPlan
 from lakebackup.plan.topics.record_select import counting, order_of, require_columns
 from lakebackup.plan.topics.request import RestoreRequest, stands_for
 from lakebackup.sql_engine.guard.records import RecordsCall
@@ -71,7 +71,7 @@ def test_left_out_records_are_counted_unless_records_are_joined() -> None:
 
 
 def plan_of(scope: str) -> RecordsPlan:
-    return RecordsPlan(RecordsCall("records_1", scope, None, ()), "lab", scope, None, None, Wanted())
+    return RecordsPlan(RecordsCall("records_1", scope, None, ()), "lab", scope, None, None, RecordFilter())
 
 
 def test_the_result_stands_for_the_only_topic_or_the_one_that_is_named() -> None:

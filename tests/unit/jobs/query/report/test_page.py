@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from tests.support.browser import Tab, browser, hosts
-from tests.support.made_up import DAY, FIRST, NASTY, put, three_months
+from tests.support.made_up import DAY, FIRST, NASTY, three_months, write_catalog
 from tests.support.pictures import colours, pixels, share
 
 from lakebackup.store.reader import CatalogReader
@@ -33,7 +33,7 @@ HOSTILE = "<script>x</script>\"'><img src=//canary.invalid onerror=x>\x1b[31m\u2
 @pytest.fixture(scope="module")
 def report_facts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("report")
-    put(folder, three_months())
+    write_catalog(folder, three_months())
     return facts(CatalogReader.require(str(folder)), NOW_MS)
 
 
@@ -195,7 +195,7 @@ def test_a_backup_from_the_future_stretches_no_axis(report_facts: dict[str, Any]
 
 
 def test_a_catalog_without_backups(tmp_path: Path) -> None:
-    put(tmp_path, [row for row in three_months() if type(row).__name__ == "Migration"])
+    write_catalog(tmp_path, [row for row in three_months() if type(row).__name__ == "Migration"])
     parsed_page = Page(pages.page(facts(CatalogReader.require(str(tmp_path)), NOW_MS)))
     assert "Nothing is backed up yet." in parsed_page.text
     assert "Make the first backup" in parsed_page.text

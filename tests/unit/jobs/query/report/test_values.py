@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.made_up import DAY, FIRST, NASTY, put, three_months
+from tests.support.made_up import DAY, FIRST, NASTY, three_months, write_catalog
 from tests.support.rows import backup_row, file_row, filled
 
 from lakebackup.errors import EnvironmentProblem
@@ -29,7 +29,7 @@ NOW_MS = FIRST + 89 * DAY + 5 * 3_600_000
 @pytest.fixture(scope="module")
 def catalog(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("report")
-    put(folder, three_months())
+    write_catalog(folder, three_months())
     return folder
 
 
@@ -139,14 +139,14 @@ def test_charts_get_a_bounded_number_of_rows(facts: dict[str, Any]) -> None:
 @pytest.mark.long
 def test_nothing_is_bad_when_nothing_is_missing(tmp_path: Path) -> None:
     rows = [row for row in three_months() if getattr(row, "source", "") != "prod"]
-    put(tmp_path, [row for row in rows if type(row).__name__ not in ("Check", "Removal", "Floor")])
+    write_catalog(tmp_path, [row for row in rows if type(row).__name__ not in ("Check", "Removal", "Floor")])
     report_facts = values.facts(CatalogReader.require(str(tmp_path)), NOW_MS)
     assert {row["kind"] for row in report_facts["findings"]} == {"note"}
     assert any("never verified" in row["text"] for row in report_facts["findings"])
 
 
 def test_a_catalog_without_backups(tmp_path: Path) -> None:
-    put(tmp_path, [row for row in three_months() if type(row).__name__ == "Migration"])
+    write_catalog(tmp_path, [row for row in three_months() if type(row).__name__ == "Migration"])
     report_facts = values.facts(CatalogReader.require(str(tmp_path)), NOW_MS)
     assert (report_facts["findings"], report_facts["verdict"]) == ([], "Nothing is backed up yet.")
 
