@@ -233,7 +233,8 @@ def test_manifests_of_another_program_become_lifetimes(
     form = "parquet"
     days = lines(tmp_path / f"days.{form}", snapshots(1, 2, 3))
     files = lines(tmp_path / f"files.{form}", listing(s1="a1 b1 c1", s2="a1 b2", s3="a1 b2 c1 d3"))
-    result = import_rows(spark, empty, input_paths={"backups": days, "manifests": files}, source_kind="restic")
+    paths = {"backups": days, "manifests": files}
+    result = import_rows(spark, empty, input_paths=paths, source_kind="restic")
     assert (result["backups"], result["files"], result["departures"]) == (3, 6, 2)
     assert lifetimes(empty) == [
         ("home/a", 1, 1, None),
@@ -286,19 +287,11 @@ def test_manifests_of_another_program_become_lifetimes(
     if not repeat:
         return
     rows_before = all_rows(empty)
-    assert (
-        import_rows(spark, empty, input_paths={"backups": new_days, "manifests": new_files}, source_kind="restic")[
-            "backups"
-        ]
-        == 0
-    )
+    paths = {"backups": new_days, "manifests": new_files}
+    assert import_rows(spark, empty, input_paths=paths, source_kind="restic")["backups"] == 0
     all_days = lines(tmp_path / f"every.{form}", snapshots(1, 2, 3, 4, 5))
-    assert (
-        import_rows(spark, empty, input_paths={"backups": all_days, "manifests": new_files}, source_kind="restic")[
-            "backups"
-        ]
-        == 0
-    )
+    paths = {"backups": all_days, "manifests": new_files}
+    assert import_rows(spark, empty, input_paths=paths, source_kind="restic")["backups"] == 0
     assert all_rows(empty) == rows_before
     shutil.rmtree(empty / "catalog")
     assert rebuild(spark, str(empty)).states == {"complete": 3, "deleted": 2}
