@@ -47,13 +47,13 @@ class CompletedRestore:
     """Where the messages of a completed restore are.
 
     For each target topic and partition: `bases`: the least offset that the watermark can have; `ends`: the
-    end when all messages had been written; `foreign_offsets`: how many offsets between these are not the
+    end when all messages had been written; `others`: how many offsets between these are not the
     restore's. `at`: the time of the restore's rows in the catalog, in us; None: they are not published yet.
     """
 
     bases: dict[str, list[int]]
     ends: dict[str, list[int]]
-    foreign_offsets: dict[str, list[int]]
+    others: dict[str, list[int]]
     at: int | None = None
 
 

@@ -68,7 +68,7 @@ def publish(
 
 def warnings_of(completed: CompletedRestore) -> Iterator[str]:
     """Yield a warning for each partition with offsets that are not the restore's."""
-    for topic, counts in completed.foreign_offsets.items():
+    for topic, counts in completed.others.items():
         for partition, count in enumerate(counts):
             if count:
                 yield (
@@ -83,7 +83,7 @@ def is_whole(prepared: Prepared, completed: CompletedRestore) -> bool:
 
     They may not when messages of another writer are among these, since the backups would lack them.
     """
-    return prepared.whole and not any(map(any, completed.foreign_offsets.values()))
+    return prepared.whole and not any(map(any, completed.others.values()))
 
 
 def done_of(rows: Iterable[Any], prepared: Prepared) -> CompletedRestore:

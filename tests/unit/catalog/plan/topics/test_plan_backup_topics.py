@@ -120,7 +120,7 @@ def test_only_the_topic_with_a_gap_starts_over() -> None:
         [region(30, 40), region(2, 50, number="1"), users],
         [covered(20), covered(45, number="1"), replace(covered(8, epoch=NEW), scope="users")],
         topics=[topic(regions=2), topic("users", NEW)],
-        held=generations,
+        histories=generations,
     )
     assert (backup_plan.kind, ranges(backup_plan)) == ("differential", [(30, 40), (2, 50), (8, 9)])
     assert {scope.scope: scope.generation for scope in backup_plan.scopes} == {"orders": 5, "users": 4}
@@ -128,7 +128,7 @@ def test_only_the_topic_with_a_gap_starts_over() -> None:
     assert [(scope, g.number, g.anew) for scope, g in backup_plan.restarted] == [("orders", 5, "purged")]
     # The next backup continues the new generation.
     generations = [replace(h, last=5, generation=5) if h.scope == "orders" else h for h in generations]
-    next_plan = plan([region(30, 44)], [covered(40, backup=2)], held=generations)
+    next_plan = plan([region(30, 44)], [covered(40, backup=2)], histories=generations)
     assert (ranges(next_plan), next_plan.scopes[0].generation) == ([(40, 44)], 5)
 
 

@@ -38,7 +38,7 @@ def choose_number(
     end_ts: int = 2_000,
     **changes: object,
 ) -> tuple[int, str | None]:
-    arguments: dict[str, object] = {"full": False, "asked": False, "growth": 2.0, **changes}
+    arguments: dict[str, object] = {"full": False, "requested": False, "growth": 2.0, **changes}
     generations = [previous] if previous else []
     choices = choose([state or topic()], generations, end_ts=end_ts, **arguments)  # type: ignore[arg-type]
     return choices[TOPIC_KEY].number, choices[TOPIC_KEY].anew
@@ -103,9 +103,9 @@ def test_an_internal_topic_has_no_generations() -> None:
 
 
 def test_requests_and_fulls_begin_generations() -> None:
-    assert choose_number(held_generation(), asked=True) == (4, "asked")
+    assert choose_number(held_generation(), requested=True) == (4, "asked")
     assert choose_number(held_generation(), full=True) == (4, "full")
-    assert choose_number(held_generation(), topic({}), asked=True, full=True) == (3, None)
+    assert choose_number(held_generation(), topic({}), requested=True, full=True) == (3, None)
 
 
 @given(
@@ -122,7 +122,7 @@ def test_numbers_of_generations_are_never_reused(steps: list[tuple[bool, bool, b
     for full, requested, compacted, size, pause in steps:
         end_ts += pause
         number, reason = choose_number(
-            previous, topic() if compacted else topic({}), end_ts=end_ts, full=full, asked=requested
+            previous, topic() if compacted else topic({}), end_ts=end_ts, full=full, requested=requested
         )
         if reason:
             assert number not in numbers
@@ -147,7 +147,7 @@ def plan(low: int, end: int, previous: GenerationHistory, **changes: object) -> 
     arguments: dict[str, object] = {
         "backup_id": "b2", "source": "c", "topics": [topic()],
         "regions": [RegionState("t", EPOCH, "0", low, end, end, None)], "end_ts": 2_000, "parent": PARENT,
-        "covered": [Covered("t", EPOCH, "0", 20, 1_000, 1, True)], "held": [previous], **changes,
+        "covered": [Covered("t", EPOCH, "0", 20, 1_000, 1, True)], "histories": [previous], **changes,
     }  # fmt: skip
     return plan_backup(**arguments)  # type: ignore[arg-type]
 
