@@ -289,6 +289,7 @@ class KafkaTarget(Target):
             zero_as_one=self._request.zero_as_one,
             by_key=self._request.repartition,
             excluded_offsets=self._registries.excluded_offsets(plan, shares) if plan.files else {},
+            one_producer=plan.one_producer,
         )
         return content.run(job, threads=_THREADS)
 

@@ -93,7 +93,7 @@ class Records:
         """Write data files that hold only the records of the requested time span."""
         return self.run(_RewriteJob(**self.to_read, folder=open_storage(path, private=False).uri))
 
-    def run(self, job: PartitionJob, threads: int | None = None) -> list[RegionOutcome]:
+    def run(self, job: Task, threads: int | None = None) -> list[RegionOutcome]:
         """Run the job on the cluster, or in so many threads of this process (None: one for each processor).
 
         Returns the outcome of each partition.
@@ -127,10 +127,10 @@ class PartitionJob(ReadJob, Task):
 
     def works(self, number: int) -> Iterator[Work]:
         for first, files in self.shares.partition_files(number):
-            yield partial(self._row, first, files)
+            yield partial(self._rows, first, files)
 
-    def _row(self, first: StoredFile, files: Iterable[StoredFile]) -> dict[str, object]:
-        return asdict(self.restore(first, files))
+    def _rows(self, first: StoredFile, files: Iterable[StoredFile]) -> list[dict[str, object]]:
+        return [asdict(self.restore(first, files))]
 
     def restore(self, first: StoredFile, files: Iterable[StoredFile]) -> RegionOutcome:
         """Restore one partition. `first` is the first of its `files`."""

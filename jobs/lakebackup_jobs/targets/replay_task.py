@@ -1,29 +1,31 @@
-"""The task of a restore into topics: it restores one partition after another, in transactions.
+"""The task of a restore into topics: it restores its partitions one after another, in transactions.
 
-A transaction holds complete files, which are verified before their records are sent. Its commit includes how
-far the source was read. So readers of committed records never see a part of a file, and a task that runs
-again resumes after the last commit.
+A transaction holds complete files, of one partition or of several small ones, which are verified before their
+records are sent. Its commit includes how far each partition's source was read. So readers of committed
+records never see a part of a file, and a task that runs again resumes after the last commit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from operator import attrgetter
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from lakebackup.errors import NotFound, Refused
 from lakebackup.rows.topics import Translation
 from lakebackup.storage import Storage, open_storage
-from lakebackup_jobs.kafka.admin.committed import Progress
+from lakebackup_jobs.kafka.admin.committed import Ends, Progress
 from lakebackup_jobs.kafka.client.produce import RestoreProducer, outlasting
 from lakebackup_jobs.kafka.format.records import OFFSET, select_records
 from lakebackup_jobs.kafka.format.stored import StoredFile, open_verified
 from lakebackup_jobs.lifecycle.tasks.batched import batched
+from lakebackup_jobs.lifecycle.tasks.errors import RESTORED
 from lakebackup_jobs.lifecycle.tasks.region_outcome import RegionOutcome
-from lakebackup_jobs.targets.records import PartitionJob
+from lakebackup_jobs.lifecycle.tasks.task import Task, Work
+from lakebackup_jobs.targets.records import ReadJob
 from lakebackup_jobs.targets.translation import Ledger, Reached
 
 # A transaction takes files until they hold this many stored bytes.
@@ -31,17 +33,21 @@ TRANSACTION_BYTES = 64 << 20
 # librdkafka's name for Java's default partitioner, and the partition that lets the partitioner choose.
 PARTITIONER = "murmur2_random"
 ANY = -1
+PartitionFiles: TypeAlias = "tuple[StoredFile, Iterable[StoredFile]]"
 
 
 @dataclass(frozen=True, slots=True)
-class ReplayJob(PartitionJob):
+class ReplayJob(ReadJob, Task):
     """Produces the records into topics.
 
     `identities`: a translation without positions for each source topic whose offsets are translated. `begins`
     maps (topic, partition) to the source position where the restore begins; others begin with their first
     record. `excluded_offsets`: the source offsets of a topic that are not restored. `target_ids`: the ids of
     the target topics. `empty`: the source topics whose target topics were empty when the restore began.
+    `by_key`: records go to the partitions of their keys. `one_producer`: see RestorePlan.
     """
+
+    COLUMNS = RESTORED
 
     group: str
     client: Mapping[str, str]
@@ -53,87 +59,176 @@ class ReplayJob(PartitionJob):
     zero_as_one: bool
     by_key: bool
     excluded_offsets: Mapping[str, frozenset[int]]
+    one_producer: bool
 
-    def restore(self, first: StoredFile, files: Iterable[StoredFile]) -> RegionOutcome:
-        return outlasting(partial(self._resume, first, files))
+    def works(self, number: int) -> Iterator[Work]:
+        partitions = list(self.shares.partition_files(number))
+        if self.one_producer and not self.by_key:
+            yield partial(self._rows, f"{self.group}-task-{number}", self.group, partitions)
+            return
+        # By key, several tasks write into a partition, and each source partition has its own progress.
+        for first, files in partitions:
+            name = producer_of(self.group, self.targets[first.scope], first.region)
+            yield partial(self._rows, name, name if self.by_key else self.group, [(first, files)])
+
+    def _rows(self, name: str, group: str, partitions: Sequence[PartitionFiles]) -> list[dict[str, Any]]:
+        """Restore partitions with one producer, whose transactional id is `name`; returns their outcomes."""
+        resume = partial(self._resume, name, group, partitions)
+        return [asdict(outcome) for outcome in outlasting(resume)]
 
     def _resume(
-        self, first: StoredFile, files: Iterable[StoredFile], commits: Callable[[], None]
-    ) -> RegionOutcome:
-        """Restore a partition from its last commit on; `commits` is called after each commit."""
-        topic, partition = self.targets[first.scope], int(first.region)
-        count = self.shares.task_progress().counter(f"{first.scope}-{partition}")
-        # One producer for each partition: a new one with the same id ends the transaction that a killed task
-        # left open, and no other.
-        name = producer_of(self.group, topic, first.region)
-        group, mark = (name, (topic, 0)) if self.by_key else (self.group, (topic, partition))
+        self, name: str, group: str, partitions: Sequence[PartitionFiles], commits: Callable[[], None]
+    ) -> list[RegionOutcome]:
+        """Restore partitions from their last commits on; `commits` is called after each commit."""
+        storage, count = open_storage(self.shares.uri), self.shares.task_progress().counter(name)
         client = {**self.client, "partitioner": PARTITIONER} if self.by_key else self.client
         waiting = partial(count, 0, 0)
+        # A new producer with the same id ends the transaction that a killed task left open, and no other.
         with RestoreProducer(client, name, group, zero_as_one=self.zero_as_one, wait=waiting) as producer:
-            topic_identity = self.identities.get(first.scope)
-            identity = topic_identity and replace(
-                topic_identity, region=first.region, target_region=first.region
-            )
-            ends = None if self.by_key else partial(producer.ends, mark)
-            storage = open_storage(self.shares.uri)
-            ledger = Ledger(storage, identity, ends)
-            base_path = f"{self.shares.folder}plan/{self.target_ids[first.scope]}/{first.region}/base"
-            # By key, several tasks write into a partition, so an open transaction there may be another
-            # task's.
-            progress = producer.committed(*mark) if self.by_key else producer.resume(*mark)
-            base = -1 if self.by_key else producer.base(mark)
-            if is_first := not (progress and progress.note):
-                refuse_forgotten(storage, base_path, base, f"{topic}[{partition}]")
-                if first.scope in self.empty and not self.by_key and producer.holds(mark):
-                    raise _foreign_records(f"{topic}[{partition}]")
-                begin = self.begins.get((first.scope, first.region))
-                reached = Reached(begin or 0, covered=-1 if begin is None else begin)
-            else:
-                reached = Reached.parse(*progress)
-            ledger.open(reached)
-            position = reached.position
-            unread_files = _unread_files(position, files, count)
-            for batch in batched(unread_files, (attrgetter("bytes"), TRANSACTION_BYTES)):
+            replays = self._replays(producer, storage, partitions)
+            files = ((replay, file) for replay in replays for file in replay.unread_files(count))
+            for batch in batched(files, (lambda pair: pair[1].bytes, TRANSACTION_BYTES)):
                 producer.begin()
-                for file in batch:
-                    self._produce_file(producer, ledger, file, topic, position)
-                    position = file.end_position
+                for replay, file in batch:
+                    self._produce_file(producer, replay, file)
                     count(file.entries, file.bytes)
-                reached = ledger.close(reached, position, sum(file.bytes for file in batch))
-                producer.commit({mark: Progress(position, reached.note)})
+                self._commit(producer, list(dict.fromkeys(replay for replay, _ in batch)))
                 commits()
-                if is_first:
-                    storage.put(base_path, b"%d" % base)
-                    is_first = False
-                ledger.confirm(reached)
-            ledger.end(reached, self.ends.get((first.scope, first.region), -1))
-        return RegionOutcome(first.scope, first.region, reached.entries, reached.bytes, reached.position)
+            idle = [replay.target for replay in replays if replay.is_idle]
+            ends = producer.ends(idle) if idle and not self.by_key else {}
+            for replay in replays:
+                replay.end(self.ends.get(replay.source, -1), ends.get(replay.target))
+        return [replay.outcome for replay in replays]
 
-    def _produce_file(
-        self, producer: RestoreProducer, ledger: Ledger, file: StoredFile, topic: str, least: int
-    ) -> None:
-        partition = ANY if self.by_key else int(file.region)
+    def _replays(
+        self, producer: RestoreProducer, storage: Storage, partitions: Sequence[PartitionFiles]
+    ) -> list[Replay]:
+        """The state of each partition, as the last commits left it. Raises Refused."""
+        replays = [self._replay(storage, first, files) for first, files in partitions]
+        targets = {replay.target: replay for replay in replays}
+        if self.by_key:  # an open transaction in a partition may be another task's
+            (replay,) = replays
+            replay.start(producer.committed(*replay.target), -1, None)
+            return replays
+        progress = producer.resume(targets)
+        ends = producer.ends(targets)
+        for target, replay in targets.items():
+            replay.start(progress[target], producer.base(target), ends[target])
+        empty = {target for target, replay in targets.items() if replay.is_first and replay.must_be_empty}
+        for topic, partition in sorted(producer.filled(empty)):
+            raise _foreign_records(f"{topic}[{partition}]")
+        return replays
+
+    def _replay(self, storage: Storage, first: StoredFile, files: Iterable[StoredFile]) -> Replay:
+        identity = self.identities.get(first.scope)
+        if identity:
+            identity = replace(identity, region=first.region, target_region=first.region)
+        return Replay(
+            storage=storage,
+            source=(first.scope, first.region),
+            target=(self.targets[first.scope], 0 if self.by_key else int(first.region)),
+            files=files,
+            ledger=Ledger(storage, identity),
+            base_path=f"{self.shares.folder}plan/{self.target_ids[first.scope]}/{first.region}/base",
+            begin=self.begins.get((first.scope, first.region)),
+            must_be_empty=first.scope in self.empty,
+        )
+
+    def _produce_file(self, producer: RestoreProducer, replay: Replay, file: StoredFile) -> None:
+        topic, partition = replay.target[0], ANY if self.by_key else replay.target[1]
         for columns in open_verified(self.roots, file):
-            records = select_records(columns, self.from_ts, self.to_ts, least)
+            records = select_records(columns, self.from_ts, self.to_ts, replay.position)
             if excluded := self.excluded_offsets.get(file.scope):
                 records = replace(
                     records, rows=records.rows[~np.isin(records.rows[:, OFFSET], list(excluded))]
                 )
             if producer.produce_block(topic, partition, records):
-                ledger.add(records.rows[:, OFFSET])
+                replay.ledger.add(records.rows[:, OFFSET])
+        replay.add(file)
+
+    def _commit(self, producer: RestoreProducer, replays: Sequence[Replay]) -> None:
+        """Commit the open transaction, which has files of these partitions."""
+        progress = {replay.target: replay.close() for replay in replays}
+        ends = producer.commit(progress)
+        for replay in replays:
+            replay.confirm(None if self.by_key else ends[replay.target])
 
 
-def _unread_files(
-    position: int, files: Iterable[StoredFile], count: Callable[[int, int], None]
-) -> Iterator[StoredFile]:
-    """The files that end after a source position, and after the files before them. Counts the others as
-    done."""
-    for file in files:
-        if file.end_position > position:
-            position = file.end_position
-            yield file
+@dataclass(eq=False)
+class Replay:
+    """The restore of one partition, at work.
+
+    `source` and `target`: the topic and partition of the backups, and those that it is restored into.
+    `begin`: the source position where the restore begins; None: at its first record. `base_path`: see
+    `refuse_forgotten`. `must_be_empty`: nobody may have written into the target before.
+    """
+
+    storage: Storage
+    source: tuple[str, str]
+    target: tuple[str, int]
+    files: Iterable[StoredFile]
+    ledger: Ledger
+    base_path: str
+    begin: int | None
+    must_be_empty: bool
+    base: int = -1
+    is_first: bool = True
+    position: int = 0
+    pending_bytes: int = 0
+    is_idle: bool = True
+    reached: Reached = field(default_factory=Reached)
+
+    def start(self, progress: Progress | None, base: int, ends: Ends | None) -> None:
+        """Start where `progress`, the last commit, left off. Raises Refused when the brokers forgot it."""
+        self.base = base
+        self.is_first = not (progress and progress.note)
+        if progress and progress.note:
+            self.reached = Reached.parse(*progress)
         else:
-            count(file.entries, file.bytes)
+            refuse_forgotten(self.storage, self.base_path, base, f"{self.target[0]}[{self.source[1]}]")
+            begin = self.begin
+            self.reached = Reached(begin or 0, covered=-1 if begin is None else begin)
+        self.position = self.reached.position
+        self.ledger.open(self.reached, ends)
+
+    def unread_files(self, count: Callable[[int, int], None]) -> Iterator[StoredFile]:
+        """The files that end after the position, and after the files before them. Counts the others as
+        done."""
+        position = self.position
+        for file in self.files:
+            if file.end_position > position:
+                position = file.end_position
+                yield file
+            else:
+                count(file.entries, file.bytes)
+
+    def add(self, file: StoredFile) -> None:
+        """Add a file whose records were sent in the open transaction."""
+        self.position = file.end_position
+        self.pending_bytes += file.bytes
+
+    def close(self) -> Progress:
+        """Stage the open transaction's translation; returns the progress to commit."""
+        self.reached = self.ledger.close(self.reached, self.position, self.pending_bytes)
+        self.pending_bytes = 0
+        return Progress(self.position, self.reached.note)
+
+    def confirm(self, ends: Ends | None) -> None:
+        """Record that the transaction was committed."""
+        if self.is_first:
+            self.storage.put(self.base_path, b"%d" % self.base)
+            self.is_first = False
+        self.ledger.confirm(self.reached, ends)
+        self.is_idle = False
+
+    def end(self, source_end: int, ends: Ends | None) -> None:
+        """Record that all is restored up to the source's end (-1: unknown)."""
+        self.ledger.end(self.reached, source_end, ends)
+
+    @property
+    def outcome(self) -> RegionOutcome:
+        reached = self.reached
+        return RegionOutcome(*self.source, reached.entries, reached.bytes, reached.position)
 
 
 def refuse_forgotten(storage: Storage, base_path: str, base: int, partition: str) -> None:

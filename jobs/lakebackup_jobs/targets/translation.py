@@ -8,7 +8,6 @@ records are not known.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Self
 
@@ -105,32 +104,29 @@ class Ledger:
     The rows of a transaction are staged before its commit. When the partition's end afterwards is the
     expected one, they are written to an object that counts. After a crash the resumed run decides about the
     staged rows. Only one transaction can be in doubt, because the next one begins only when it is decided.
-    `ends` asks the broker for the ends of the partition; without it (the records are distributed over
-    partitions) the target positions are unknown. Without an `identity` (the records have no source offsets)
-    nothing is recorded.
+    The methods take the ends of the target partition, as the broker tells them; None, if the records are
+    distributed over partitions, makes the target positions unknown. Without an `identity` (the records have
+    no source offsets) nothing is recorded.
     """
 
-    def __init__(
-        self, storage: Storage, identity: Translation | None, ends: Callable[[], Ends] | None
-    ) -> None:
-        self._storage, self._identity, self._ends = storage, identity, ends
+    def __init__(self, storage: Storage, identity: Translation | None) -> None:
+        self._storage, self._identity = storage, identity
         self._aside = aside_path(identity) if identity else ""
         self._start = UNKNOWN
         self._runs: list[Longs] = []
         self._rows: Longs = np.empty((0, 4), np.int64)
         self._last: int | None = None
 
-    def open(self, reached: Reached) -> None:
-        """Decide what an earlier run left in doubt, and find the partition's end. Call it before a run's
-        first transaction."""
+    def open(self, reached: Reached, ends: Ends | None) -> None:
+        """Decide what an earlier run left in doubt. Call it before a run's first transaction."""
         aside = take_aside(self._storage, self._aside) if self._identity else None
         if aside is not None and aside[0] == reached.position:
             # A replaced task may have staged its rows after the other task's commit; they have another end.
             is_expected = int(aside[1][-1, 3]) == reached.end
             self._rows = aside[1] if is_expected else doubtful(aside[1])
-            self.confirm(reached)
-        if self._ends:
-            self._start = self._ends().high
+            self.confirm(reached, ends)
+        if ends:
+            self._start = ends.high
 
     def add(self, offsets: Longs) -> None:
         """Add the source offsets of sent records, in order."""
@@ -149,12 +145,11 @@ class Ledger:
         covered = int(runs[-1, 1]) if len(runs) else reached.covered
         return Reached(position, reached.entries + count, reached.bytes + size, covered, end)
 
-    def confirm(self, reached: Reached) -> None:
+    def confirm(self, reached: Reached, ends: Ends | None) -> None:
         """Make the rows of a transaction count. Call it when the commit that brought the restore to `reached`
         is visible."""
         is_confirmed = True
-        if self._ends and reached.end != UNKNOWN:
-            ends = self._ends()
+        if ends and reached.end != UNKNOWN:
             is_confirmed = ends == (reached.end, reached.end)
             self._start = ends.high
         if len(self._rows) and self._identity:
@@ -176,12 +171,12 @@ class Ledger:
             return recorded_rows
         return doubtful(self._rows)
 
-    def end(self, reached: Reached, end: int) -> None:
+    def end(self, reached: Reached, end: int, ends: Ends | None) -> None:
         """Record, when all is restored, that the source's `end` corresponds to the target's end."""
         if self._identity and 0 <= reached.covered < end:
             target_end = self._last
             if target_end is None:  # an earlier run restored everything
-                is_untouched = self._ends is not None and self._ends() == (reached.end, reached.end)
+                is_untouched = ends == (reached.end, reached.end)
                 target_end = reached.end if is_untouched else UNKNOWN
             rows = np.array([[reached.covered, end, end, target_end]], np.int64)
             put_rows(self._storage, object_path(self._identity, rows), self._identity, rows)

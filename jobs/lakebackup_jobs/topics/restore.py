@@ -40,7 +40,7 @@ from lakebackup_jobs.lifecycle.identity import micros
 from lakebackup_jobs.lifecycle.planning import planned
 from lakebackup_jobs.lifecycle.progress import Reporter
 from lakebackup_jobs.lifecycle.restore import RestoreRun, Subject, restoring, unfinished
-from lakebackup_jobs.lifecycle.tasks.plan_shares import PlanShares, Share, store_plan, stored_plan
+from lakebackup_jobs.lifecycle.tasks.plan_shares import MOST_TASKS, PlanShares, Share, store_plan, stored_plan
 from lakebackup_jobs.lifecycle.tasks.runner import require_spark
 from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.targets import Target
@@ -50,6 +50,10 @@ from lakebackup_jobs.topics.groups import GroupsRequest, move, short_of
 from lakebackup_jobs.topics.record_select import RecordSelect
 
 # The obstacles that a user may accept, by reason, and what the audit log calls a restore in spite of them.
+# How much a task restores, unless there are MOST_TASKS, and how many tasks there are at least for one process.
+_TASK_BYTES = 16 << 20
+_TASK_PARTITIONS = 200
+_LEAST_TASKS = 8
 _ACCEPTED = {
     "gap": "restore with gaps",
     "compacted": "approximate restore",
@@ -195,11 +199,17 @@ def _record_accepted(request: RestoreRequest, plan: RestorePlan, run: RestoreRun
 
 
 def store_partitions(storage: Storage, folder: str, plan: RestorePlan) -> PlanShares:
-    """Record a plan below the folder of a restore; each partition is a share of its own."""
+    """Record a plan below the folder of a restore; each partition is a share of its own.
+
+    A task takes several small partitions, since it costs some tenths of a second to start one.
+    """
     shares = [
         Share(first, end, (part.scope, part.epoch, part.region)) for part, first, end in plan.partitions()
     ]
-    return store_plan(storage, folder, plan.file, shares, plan.to_resume())
+    most_tasks = max(_LEAST_TASKS, plan.bytes // _TASK_BYTES, len(shares) // _TASK_PARTITIONS)
+    return store_plan(
+        storage, folder, plan.file, shares, plan.to_resume(), most_tasks=min(most_tasks, MOST_TASKS)
+    )
 
 
 def _move_groups(

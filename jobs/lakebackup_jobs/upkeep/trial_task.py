@@ -62,7 +62,10 @@ class CompareRecords(ReadJob, Task):
 
     def works(self, number: int) -> Iterator[Work]:
         for first, files in self.shares.partition_files(number):
-            yield partial(self._compare, first, files)
+            yield partial(self._rows, first, files)
+
+    def _rows(self, first: StoredFile, files: Iterable[StoredFile]) -> list[Mapping[str, Any]]:
+        return [self._compare(first, files)]
 
     def _compare(self, first: StoredFile, files: Iterable[StoredFile]) -> Mapping[str, Any]:
         topic = self.targets[first.scope]

@@ -105,7 +105,8 @@ class RestorePlan:
     `spans`: set when whole topics are restored. `until`: the position up to which earlier restores brought a
     (topic, partition); None: the restore continues no other. `reached`: the last time to which the files of a
     user's SELECT bring a (topic, partition); None where they hold no restore point completely. `at` (us): a
-    time just before the catalog was read.
+    time just before the catalog was read. `one_producer`: each task writes its partitions with one producer;
+    otherwise each partition has its own, as in restores that an older version began.
     """
 
     source: str
@@ -122,6 +123,7 @@ class RestorePlan:
     notes: tuple[str, ...] = ()
     at: int = field(default=0, compare=False)
     backup_id: str | None = None
+    one_producer: bool = field(default=True, compare=False)
 
     @property
     def begins(self) -> dict[tuple[str, str], int]:
@@ -164,7 +166,10 @@ class RestorePlan:
         `resumed`."""
         until = None if self.until is None else [[*region, end] for region, end in self.until.items()]
         topics, spans = map(asdict, self.topics), map(asdict, self.spans)
-        return {"at": self.at, "topics": list(topics), "spans": list(spans), "until": until}
+        return {
+            "at": self.at, "topics": list(topics), "spans": list(spans), "until": until,
+            "one_producer": self.one_producer,
+        }  # fmt: skip
 
     def resumed(self, file: PlanFile, state: Mapping[str, Any]) -> RestorePlan:
         """This plan with the values of an earlier one, whose files are restored. `state`: its `to_resume`.
@@ -172,13 +177,12 @@ class RestorePlan:
         Empty: it stored nothing, so it is unknown where its files begin and end.
         """
         if not state:
-            return replace(self, file=file, spans=())
+            return replace(self, file=file, spans=(), one_producer=False)
         if "parts" in state:  # all that older versions recorded of a restore by SELECT of records
             parts = tuple(RegionPart(**part) for part in state["parts"])
-            return replace(
-                self, file=file, topics=tuple(replace(topic, parts=parts) for topic in self.topics)
-            )
-        topics = [
+            topics = tuple(replace(topic, parts=parts) for topic in self.topics)
+            return replace(self, file=file, topics=topics, one_producer=False)
+        topic_parts = [
             TopicPart(
                 **{
                     **topic,
@@ -193,8 +197,9 @@ class RestorePlan:
             self,
             file=file,
             at=state["at"],
-            topics=tuple(topics),
+            topics=tuple(topic_parts),
             spans=tuple(RegionSpan(**span) for span in state["spans"]),
+            one_producer=state.get("one_producer", False),
             until=None if until is None else {(scope, region): end for scope, region, end in until},
         )
 

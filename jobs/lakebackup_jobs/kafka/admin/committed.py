@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, cast
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaException, TopicPartition
 from tenacity import (
     RetryError,
     Retrying,
@@ -36,7 +36,6 @@ from lakebackup_jobs.kafka.admin.problems import (
     problem,
 )
 
-T = TypeVar("T")
 Partition = tuple[str, int]
 
 # How long to wait for an offset that a transaction has not released. The client retries silently while the
@@ -91,7 +90,8 @@ class Ends(NamedTuple):
 class Target:
     """The target partitions of a restore, and the offsets that its `group` committed. Close it after use.
 
-    Each request is retried for up to `patience` seconds. Then it raises EnvironmentProblem.
+    Each method asks for all its partitions in as few requests as there are brokers. Each request is retried
+    for up to `patience` seconds. Then it raises EnvironmentProblem.
     """
 
     def __init__(self, config: Mapping[str, str], group: str, patience: float) -> None:
@@ -106,78 +106,113 @@ class Target:
         self._stable.close()
         self._all.close()
 
-    def ends(self, partition: Partition) -> Ends:
-        """The ends of a partition."""
-        return Ends(self._watermark(self._stable, partition, 1), self._watermark(self._all, partition, 1))
+    def ends(self, partitions: Collection[Partition]) -> dict[Partition, Ends]:
+        """The ends of each partition."""
+        stable = self._offsets(self._stable, partitions, OFFSET_END)
+        high = self._offsets(self._all, partitions, OFFSET_END)
+        return {partition: Ends(stable[partition], high[partition]) for partition in partitions}
 
-    def begin(self, partition: Partition) -> int:
-        """The first offset of a partition."""
-        return self._watermark(self._all, partition, 0)
+    def begins(self, partitions: Collection[Partition]) -> dict[Partition, int]:
+        """The first offset of each partition."""
+        return self._offsets(self._all, partitions, OFFSET_BEGINNING)
 
-    def committed(self, partition: Partition) -> CommitNote | None:
-        """The note of the last transaction whose marker is written; None when there is none."""
-        return self._committed(self._all, partition, self._patience)
+    def committed(self, partitions: Collection[Partition]) -> dict[Partition, CommitNote | None]:
+        """The note of the last transaction with each partition whose marker is written; None without one."""
+        return self._committed(self._all, partitions, self._patience)
 
-    def offsets_pending(self, partition: Partition) -> bool:
-        """Whether an offset commit of this group waits for its transaction's marker."""
+    def offsets_pending(self, partitions: Collection[Partition]) -> bool:
+        """Whether an offset commit of this group for any partition waits for its transaction's marker."""
         try:
-            self._committed(self._stable, partition, min(_MARKER_S, self._patience))
+            self._committed(self._stable, partitions, min(_MARKER_S, self._patience))
         except EnvironmentProblem:
-            self.committed(partition)  # raises when the broker does not answer at all
+            self.committed(partitions)  # raises when the broker does not answer at all
             return True
         return False
 
-    def wait(self, partition: Partition, *, high: int) -> None:
-        """Wait until no offset commit is pending and readers of committed records see all below `high`.
+    def wait(self, highs: Mapping[Partition, int]) -> dict[Partition, Ends]:
+        """Wait until no offset commit is pending and readers of committed records see all below an offset of
+        each partition. Returns the ends of the partitions by then.
 
         Raises EnvironmentProblem after `patience` seconds.
         """
+        ends: dict[Partition, Ends] = {}
+
+        def hidden_partition() -> Partition | None:
+            ends.update(self.ends(highs))
+            for partition, high in highs.items():
+                if ends[partition].stable < high:
+                    return partition
+            return next(iter(highs)) if self.offsets_pending(highs) else None
+
         retrying = Retrying(
-            retry=retry_if_result(lambda is_visible: not is_visible),
+            retry=retry_if_result(lambda partition: partition is not None),
             wait=wait_exponential(multiplier=0.01, max=0.5),
             stop=stop_after_delay(self._patience),
         )
         try:
-            retrying(lambda: self.ends(partition).stable >= high and not self.offsets_pending(partition))
-        except RetryError:
+            retrying(hidden_partition)
+        except RetryError as timeout:
+            topic, number = partition = timeout.last_attempt.result()
             raise EnvironmentProblem(
-                f"{partition[0]}[{partition[1]}]: Kafka accepted the records, but after {self._patience:g} s "
-                f"readers of committed records still do not see all below offset {high}.",
+                f"{topic}[{number}]: Kafka accepted the records, but after {self._patience:g} s readers of "
+                f"committed records still do not see all below offset {highs[partition]}.",
                 hint="Another application's transaction is open there, or the brokers lost the end of ours. "
                 "Run the same restore again: it resumes, and repairs what was lost.",
             ) from None
+        return ends
 
-    def _watermark(self, client: Consumer, partition: Partition, index: int) -> int:
-        topic_partition = TopicPartition(*partition)
-        return int(
-            self._with_retries(
-                partition,
-                self._patience,
-                lambda timeout_s: client.get_watermark_offsets(topic_partition, timeout=timeout_s),
-            )[index]
+    def _offsets(
+        self, client: Consumer, partitions: Collection[Partition], position: int
+    ) -> dict[Partition, int]:
+        """The offset at `position` in each partition: OFFSET_END or OFFSET_BEGINNING."""
+        # These constants are the times -1 and -2, by which Kafka's ListOffsets requests mean the same.
+        requests = [TopicPartition(*partition, position) for partition in partitions]
+        answers = self._with_retries(
+            requests, self._patience, lambda timeout_s: client.offsets_for_times(requests, timeout=timeout_s)
         )
+        return {(answer.topic, answer.partition): int(answer.offset) for answer in answers}
 
-    def _committed(self, client: Consumer, partition: Partition, seconds: float) -> CommitNote | None:
-        topic_partitions = [TopicPartition(*partition)]
+    def _committed(
+        self, client: Consumer, partitions: Collection[Partition], seconds: float
+    ) -> dict[Partition, CommitNote | None]:
+        requests = [TopicPartition(*partition) for partition in partitions]
+        answers = self._with_retries(
+            requests, seconds, lambda timeout_s: client.committed(requests, timeout=timeout_s)
+        )
+        return {
+            (answer.topic, answer.partition): None
+            if answer.offset < 0
+            else CommitNote.parse(answer.offset, answer.metadata)
+            for answer in answers
+        }
 
-        def read_offset(timeout_s: float) -> TopicPartition:
-            (answer,) = client.committed(topic_partitions, timeout=timeout_s)
-            if answer.error is not None:
-                raise KafkaException(answer.error)
-            return answer
+    def _with_retries(
+        self,
+        requests: Sequence[TopicPartition],
+        seconds: float,
+        request: Callable[[float], list[TopicPartition]],
+    ) -> list[TopicPartition]:
+        """The answers to `request`, which gets its timeout in seconds, once none of them is an error."""
+        if not requests:
+            return []
+        failed = requests[0]
 
-        committed = self._with_retries(partition, seconds, read_offset)
-        return None if committed.offset < 0 else CommitNote.parse(committed.offset, committed.metadata)
-
-    def _with_retries(self, topic_partition: Partition, seconds: float, request: Callable[[float], T]) -> T:
-        topic, partition = topic_partition
+        def answers(timeout_s: float) -> list[TopicPartition]:
+            nonlocal failed
+            failed = requests[0]
+            answered = request(timeout_s)
+            for answer in answered:
+                if answer.error is not None:
+                    failed = answer
+                    raise KafkaException(answer.error)
+            return answered
 
         def is_passing(error: BaseException) -> bool:
             if not isinstance(error, KafkaException):
                 return False
             code = error.args[0].code()
             if code in UNKNOWN_TOPIC:  # clients also report this while brokers restart
-                return not partition_missing(self._config, topic, partition)
+                return not partition_missing(self._config, failed.topic, failed.partition)
             return code in PASSING | COORDINATOR
 
         end_s = time.monotonic() + seconds
@@ -186,12 +221,13 @@ class Target:
             wait=wait_exponential(multiplier=0.05, max=1),
             stop=stop_after_delay(seconds),
         )
-        location = f"{topic}[{partition}]"
         try:
-            return retrying(lambda: request(max(end_s - time.monotonic(), _LEAST_WAIT_S)))
+            return retrying(lambda: answers(max(end_s - time.monotonic(), _LEAST_WAIT_S)))
         except KafkaException as error:
+            location = f"{failed.topic}[{failed.partition}]"
             raise problem(error.args[0].code(), error.args[0].str(), location) from None
         except RetryError as timeout:
+            location = f"{failed.topic}[{failed.partition}]"
             last_error = cast("KafkaException", timeout.last_attempt.exception()).args[0]
             if last_error.code() in UNKNOWN_TOPIC:
                 raise Unanswered(

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import ctypes
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
 from contextlib import closing, suppress
 from dataclasses import replace
@@ -319,8 +319,11 @@ class RestoreProducer:
         self.transaction_targets.add(target)
         return len(rows)
 
-    def commit(self, progress: Mapping[Partition, Progress]) -> None:
-        """Commit the records together with `progress`. Returns when readers of committed records see them."""
+    def commit(self, progress: Mapping[Partition, Progress]) -> Mapping[Partition, Ends]:
+        """Commit the records together with `progress`, and wait until readers of committed records see them.
+
+        Returns the ends of the partitions by then.
+        """
         try:
             self._commit_offsets(
                 {target: CommitNote(entry, self._bases.get(target)) for target, entry in progress.items()}
@@ -329,32 +332,31 @@ class RestoreProducer:
             self._open = False  # the newer producer ends the transaction
             raise
         self._open = False
+        highs = {target: ends.high for target, ends in self._target.ends(progress).items()}
+        visible_ends = self._target.wait(highs)
         for target, entry in progress.items():
-            high = self._target.ends(target).high
-            self._target.wait(target, high=high)
             if not len(self._existing_shapes.get(target, ())):
-                self._bases[target] = Base(entry, high)
+                self._bases[target] = Base(entry, highs[target])
+        return visible_ends
 
     def abort(self) -> None:
         """Abort the open transaction: no reader of committed records will see its records."""
         self._open = False
         self._engine.abort()
 
-    def ends(self, target: Partition) -> Ends:
-        """Return where readers of committed records stop in a target partition, and where it ends."""
-        return self._target.ends(target)
+    def ends(self, targets: Collection[Partition]) -> Mapping[Partition, Ends]:
+        """Return where readers of committed records stop in target partitions, and where these end."""
+        return self._target.ends(targets)
 
     def base(self, target: Partition) -> int:
         """Return an offset of a target partition, once resumed, that no record sent later lies before."""
         return self._bases[target].offset
 
-    def holds(self, target: Partition) -> bool:
-        """Return whether readers of committed records find any before the base of a partition."""
-        low, end = self._target.begin(target), min(self.base(target), self._target.ends(target).stable)
-        if low >= end:
-            return False
-        with closing(reader(self._config).blocks(*target, low, end, patience=self._patience)) as blocks:
-            return next(blocks, None) is not None
+    def filled(self, targets: Collection[Partition]) -> set[Partition]:
+        """Return the partitions in which readers of committed records find any before the base."""
+        lows, ends = self._target.begins(targets), self._target.ends(targets)
+        highs = {target: min(self.base(target), ends[target].stable) for target in targets}
+        return {t for t in targets if lows[t] < highs[t] and self._has_records(t, lows[t], highs[t])}
 
     def begins(self, target: Partition) -> int:
         """Return an offset of a target partition, once resumed, that no record produced next lies before.
@@ -363,7 +365,7 @@ class RestoreProducer:
         """
         if len(self._existing_shapes.get(target, ())):
             return self._bases[target].offset
-        return self._target.ends(target).high
+        return self._target.ends([target])[target].high
 
     def committed(self, topic: str, partition: int) -> Progress | None:
         """Return the progress that was committed last for this target partition; None when there was none.
@@ -371,38 +373,60 @@ class RestoreProducer:
         Raises EnvironmentProblem when the brokers lost the end of a transaction in the partition.
         """
         target = (topic, partition)
-        if self._target.offsets_pending(target):
+        if self._target.offsets_pending([target]):
             # Writing more would end that transaction too, whether it was to commit or to abort.
             raise EnvironmentProblem(f"{topic}[{partition}]: the brokers lost the end of a transaction here.")
-        last = self._target.committed(target)
+        last = self._target.committed([target])[target]
         return last.progress if last else None
 
-    def resume(self, topic: str, partition: int) -> Progress | None:
-        """Return where to continue in this target partition, None at its beginning; ends open transactions.
+    def resume(self, targets: Collection[Partition]) -> Mapping[Partition, Progress | None]:
+        """Return where to continue in each target partition, None at its beginning; ends open transactions.
 
         This producer's id has no transaction left that its coordinator would still end. So a transaction that
         is open here has lost its marker. Whether it was to commit or to abort is unknown, and its other
-        partitions may have their markers. So it is aborted, and the restore returns to the base of the last
-        progress. Records after the base that are in the partition already are not sent again.
+        partitions may have their markers. So it is aborted, and the restore of its partitions returns to the
+        base of their last progress. Records after the base that are in a partition already are not sent
+        again.
+
+        `targets` are all partitions to which this producer's id ever wrote. An offset commit that waits for
+        its marker concerns them all, since the next marker ends it for all of them.
         """
-        target = (topic, partition)
-        last, ends = self._target.committed(target), self._target.ends(target)
-        if last and not (last.repairing or ends.stable < ends.high or self._target.offsets_pending(target)):
-            self._bases[target] = Base(last.progress, ends.high)
-            return last.progress
-        base = (last and last.base) or Base(last.progress if last else Progress(0, ""), ends.high)
-        # The base is committed first: after the abort the last progress may be too far.
+        last_notes, ends = self._target.committed(targets), self._target.ends(targets)
+        pending = any(last_notes.values()) and self._target.offsets_pending(targets)
+        bases: dict[Partition, Base] = {}
+        for target in targets:
+            last, high = last_notes[target], ends[target].high
+            if last and not (last.repairing or ends[target].stable < high or pending):
+                self._bases[target] = Base(last.progress, high)
+            else:
+                bases[target] = (last and last.base) or Base(last.progress if last else Progress(0, ""), high)
+        if bases:
+            self._repair(bases, ends, [target for target in bases if last_notes[target]])
+        return {
+            target: self._bases[target].progress_before if last_notes[target] else None for target in targets
+        }
+
+    def _repair(
+        self, bases: Mapping[Partition, Base], ends: Mapping[Partition, Ends], started: Collection[Partition]
+    ) -> None:
+        """Take partitions back to their bases. `started`: those in which records may have been committed."""
+        # The bases are committed first: after the abort the last progress may be too far.
         self._engine.begin()
-        self._commit_offsets({target: CommitNote(base.progress_before, base, repairing=True)})
-        self._target.wait(target, high=0)
-        if ends.stable < ends.high:
-            self._abort_open(target)
-        if last:
-            high = self._target.ends(target).high
-            self._target.wait(target, high=high)
-            self._existing_shapes[target] = self._read_shapes(target, base.offset, high)
-        self._bases[target] = base
-        return base.progress_before if last else None
+        self._commit_offsets(
+            {target: CommitNote(base.progress_before, base, repairing=True) for target, base in bases.items()}
+        )
+        self._target.wait(dict.fromkeys(bases, 0))
+        if interrupted := [target for target in bases if ends[target].stable < ends[target].high]:
+            self._abort_open(interrupted)
+        highs = {target: target_ends.high for target, target_ends in self._target.ends(started).items()}
+        self._target.wait(highs)
+        for target, high in highs.items():
+            self._existing_shapes[target] = self._read_shapes(target, bases[target].offset, high)
+        self._bases.update(bases)
+
+    def _has_records(self, target: Partition, start: int, end: int) -> bool:
+        with closing(reader(self._config).blocks(*target, start, end, patience=self._patience)) as blocks:
+            return next(blocks, None) is not None
 
     def _commit_offsets(self, notes: Mapping[Partition, CommitNote]) -> None:
         self._engine.commit(
@@ -410,11 +434,12 @@ class RestoreProducer:
             {target: Progress(entry.progress.position, entry.note()) for target, entry in notes.items()},
         )
 
-    def _abort_open(self, target: Partition) -> None:
-        """Abort open transactions in a partition: a marker ends all that its producer id began there."""
-        record = encode_record(*target, 0, int(time.time() * 1000), 0, b"", b"", [])
+    def _abort_open(self, targets: Collection[Partition]) -> None:
+        """Abort open transactions in partitions: a marker ends all that its producer id began there."""
         self._engine.begin()
-        self._engine.send(*target, decode_block(record, 1))
+        for target in targets:
+            record = encode_record(*target, 0, int(time.time() * 1000), 0, b"", b"", [])
+            self._engine.send(*target, decode_block(record, 1))
         self._engine.flush()  # only partitions whose broker has a record get the marker
         self._engine.abort()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -27,18 +27,25 @@ def arrow_schema(columns: str) -> pa.Schema:
 
 
 def guarded(columns: str, work: Callable[[], Mapping[str, Any]]) -> pa.RecordBatch:
-    """The result of `work` as one row. When it fails with an expected error, the row holds only the error.
+    """The result of `work` as one row; see `guarded_rows`."""
+    return guarded_rows(columns, lambda: [work()])
+
+
+def guarded_rows(columns: str, work: Callable[[], Sequence[Mapping[str, Any]]]) -> pa.RecordBatch:
+    """The rows that `work` returns. When it fails with an expected error, one row that holds only the error.
 
     `columns` must have a column `error STRING`. Unexpected errors are raised to Spark.
     """
     schema = arrow_schema(columns)
     try:
-        row = work()
+        rows = work()
     except LakebackupError as error:
-        row = {"error": encode_error(error)}
+        rows = [{"error": encode_error(error)}]
     finally:
         trim_worker()
-    return pa.RecordBatch.from_pylist([{name: row.get(name) for name in schema.names}], schema)
+    return pa.RecordBatch.from_pylist(
+        [{name: row.get(name) for name in schema.names} for row in rows], schema
+    )
 
 
 def encode_error(error: LakebackupError) -> str:

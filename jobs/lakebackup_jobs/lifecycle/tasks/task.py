@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
@@ -15,10 +14,11 @@ import pyarrow as pa
 from lakebackup.sql_engine.failures import task_errors
 from lakebackup.sql_engine.pace import paced
 from lakebackup.sql_engine.worker import Cluster, PerNumber, rate_of_one
-from lakebackup_jobs.lifecycle.tasks.errors import guarded, raise_first
+from lakebackup_jobs.lifecycle.tasks.errors import guarded_rows, raise_first
 from lakebackup_jobs.lifecycle.tasks.progress import stopped_by
 
-Work = Callable[[], Mapping[str, Any]]
+#: A piece of work, which returns rows.
+Work = Callable[[], Sequence[Mapping[str, Any]]]
 
 
 # Threads that wait for disks and networks; more of them only wait for one another.
@@ -37,12 +37,12 @@ class Task(PerNumber):
         raise NotImplementedError
 
     def works(self, number: int) -> Iterator[Work]:
-        """The pieces of work of a number, each of which reports one row. By default, only `run`."""
-        yield partial(self.run, number)
+        """The pieces of work of a number. An error ends only its piece. By default, there is only `run`."""
+        yield lambda: [self.run(number)]
 
     def rows(self, number: int) -> Iterator[pa.RecordBatch]:
         for work in self.works(number):
-            yield guarded(self.COLUMNS, work)
+            yield guarded_rows(self.COLUMNS, work)
 
 
 def run_all(job: Task, numbers: range, cluster: Cluster | None, max_tasks: int | None = None) -> list[Any]:
@@ -70,7 +70,7 @@ def _run_in_process(job: Task, numbers: range, most_threads: int) -> list[Any]:
 
     def run_task(number: int) -> list[Any]:
         with paced(rate):
-            return [SimpleNamespace(**{"error": None, **work()}) for work in job.works(number)]
+            return [SimpleNamespace(**{"error": None, **row}) for work in job.works(number) for row in work()]
 
     if len(numbers) == 1:  # this thread may have a client of the Kafka cluster already
         return run_task(numbers[0])

@@ -74,7 +74,7 @@ class QueueReplayJob(Task):
         files: Iterable[QueueFile],
         read: ReadIds,
         on_commit: Callable[[], None],
-    ) -> dict[str, Any]:
+    ) -> list[dict[str, Any]]:
         """Restore the rest of a partition, and return its row. `on_commit` is called after each commit."""
         topic, partition = queue_partition.target, int(queue_partition.region)
         topic_partition = (topic, partition)
@@ -86,7 +86,8 @@ class QueueReplayJob(Task):
         with RestoreProducer(
             self.client, name, self.group, zero_as_one=self.zero_as_one, wait=partial(count, 0, 0)
         ) as producer:
-            stored_progress, base = producer.resume(*topic_partition), producer.base(topic_partition)
+            stored_progress = producer.resume([topic_partition])[topic_partition]
+            base = producer.base(topic_partition)
             progress = (
                 _PartitionProgress.parse(stored_progress)
                 if stored_progress and stored_progress.note
@@ -130,8 +131,8 @@ class QueueReplayJob(Task):
                 count(file.entries, file.bytes)
             if pending:
                 progress = commit(progress)
-            end = producer.ends(topic_partition).high
-        return {
+            end = producer.ends([topic_partition])[topic_partition].high
+        row = {
             "scope": topic,
             "region": queue_partition.region,
             "entries": progress.entries,
@@ -140,6 +141,7 @@ class QueueReplayJob(Task):
             "base": progress.base,
             "others": end - progress.end,
         }
+        return [row]
 
     def _watermark_record(self, topic: str, partition: int) -> Columns:
         """Return the watermark message as a block of one record; it is the same in every run."""
