@@ -38,7 +38,7 @@ def test_an_interrupted_backup_is_completed_as_planned(
     message = social.send(social.delta)
     carried_message = (social.delta, 0, 1)
 
-    with cut_off(monkeypatch, Listing, "put"):
+    with cut_off(monkeypatch, Listing, "write_rows"):
         social.backup("differential")
     draft = read_draft(open_storage(str(social.repo)), "social", QueueBackup)
     assert draft is not None
@@ -83,7 +83,7 @@ def test_an_interrupted_full_resumes_once_its_snapshot_is_backed_up(
     with cut_off(monkeypatch, backup_snapshot, "run"):
         social.full()
     social.send(social.delta)
-    with cut_off(monkeypatch, Listing, "put"):
+    with cut_off(monkeypatch, Listing, "write_rows"):
         social.full()
     draft = read_draft(open_storage(str(social.repo)), "social", QueueBackup)
     assert draft is not None
@@ -104,14 +104,14 @@ def test_an_interrupted_full_resumes_once_its_snapshot_is_backed_up(
 def test_the_snapshot_of_a_discarded_full_is_no_longer_held(
     social: Social, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with cut_off(monkeypatch, Listing, "put"):
+    with cut_off(monkeypatch, Listing, "write_rows"):
         social.full()
     assert len(social.rows("SELECT backup_id FROM holds")) == 1
     with cut_off(monkeypatch, Workspace, "empty"):
         social.full(note="another one")
     assert social.rows("SELECT backup_id FROM holds") == []
     # The same command resumes and holds the snapshot again. A person's hold stays.
-    with cut_off(monkeypatch, Listing, "put"):
+    with cut_off(monkeypatch, Listing, "write_rows"):
         social.full()
     snapshot = social.rows("SELECT backup_id FROM holds")[0]["backup_id"]
     policies.hold(str(social.repo), None, snapshot, reason="for the auditors")

@@ -332,7 +332,7 @@ def test_excluded_tables_and_times_are_not_captured(capture: Capture) -> None:
         and (row[8] if row[3] == "write" else row[7]) <= 90
         and (row[3] == "default" or row[8] > 40 or row[2] == 0)
     ]
-    job = capture.job(left_out="task/left", after_ts=40, until_ts=90)
+    job = capture.job(excluded_tables_path="task/left", after_ts=40, until_ts=90)
     run(job, 2)
     paths = [layout.parts_path("task", job.backup_id, task) for task in range(2)]
     assert capture.records([row for path in paths for row in read_part(capture.storage, path)]) == expected
@@ -472,7 +472,7 @@ def test_names_follow_the_meta_keys(capture: Capture) -> None:
     early_txn = feed.begin()
     early_txn.put_row(hidden, b"k", b"not captured either, and later than the renaming")
     early_txn.commit()
-    flush(left_out="task/left")
+    flush(excluded_tables_path="task/left")
     assert tables(capture)[5:] == [(hidden, "shop", "seen", "rename", renamed_ts, NEVER)]
     late_table = feed.create_table("mysql", "late")
     flush()  # captures the renamed table, since no transaction from before the renaming is open

@@ -328,7 +328,7 @@ def asked_of_spark() -> set[str]:
     return words & set(names("queries"))
 
 
-_TAKES_SPARK = re.compile(r"\b(SparkEngine|class PrunePlan|class NameOrphans|reader\.on\(spark\b)")
+_TAKES_SPARK = re.compile(r"\b(SparkEngine|class PrunePlan|class NameOrphans|reader\.with_spark\(spark\b)")
 
 
 @cache

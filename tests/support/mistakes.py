@@ -48,7 +48,7 @@ class Mistake:
 
     command: str
     exit: int | None = None
-    message: str = ""
+    says: str = ""
     files: Mapping[str, str] = field(default_factory=dict)
 
 

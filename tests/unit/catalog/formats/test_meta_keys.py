@@ -152,7 +152,7 @@ def reported(
         [row._asdict() | {"covered_from": c} for row, c in earlier],
         source="s",
         backup_id="b",
-        **{"after": None, "until": 100, **span},
+        **{"old_checkpoint": None, "until": 100, **span},
         tables=TableFilter(filters),
     )
     return [(row.table_id, row.name, row.from_ts, row.action, row.covered_from) for row in log_tables]
@@ -165,26 +165,34 @@ def test_the_value_of_a_write_is_taken_from_its_prewrite() -> None:
         ("write", batch(write)),
         ("default", batch(prewrite, prewrite | {"start_ts": 3, "value": b"{"})),
     ]
-    common: dict[str, Any] = {"source": "s", "backup_id": "b", "after": None, "tables": TableFilter()}
+    common: dict[str, Any] = {
+        "source": "s",
+        "backup_id": "b",
+        "old_checkpoint": None,
+        "tables": TableFilter(),
+    }
     assert [row.db for row in names_of(records, [], until=5, **common)] == ["shop"]
     assert names_of(records, [], until=4, **common) == []
     assert names_of(records, [], until=None, **common) == []
     with pytest.raises(Damaged, match=r"'mDB1', committed at 5: the value that it got at start ts 4"):
-        names_of(records[:1], [], until=5, **common | {"after": 4})
+        names_of(records[:1], [], until=5, **common | {"old_checkpoint": 4})
     # A log that begins later than a missing value does without that name.
     assert names_of(records[:1], [], until=5, **common) == []
-    assert names_of(records[:1], [], until=6, **common | {"after": 5}) == []
+    assert names_of(records[:1], [], until=6, **common | {"old_checkpoint": 5}) == []
 
 
 def test_namings_are_reported_once_and_only_up_to_the_checkpoint() -> None:
     rows = [write_row(ts, f"mDB1_Table{ts}", "t") for ts in (5, 6, 7)]
     earlier = [(Naming(5, "DB1", "t", 5, "create"), 4)]
-    assert [row[0] for row in reported(*rows, earlier=earlier, after=5, until=6)] == [6]
+    assert [row[0] for row in reported(*rows, earlier=earlier, old_checkpoint=5, until=6)] == [6]
     # Names that existed before the log began are learnt at its first checkpoint.
     rows = [write_row(ts, f"mDB1_Table{ts}", "t") for ts in (5, 60)]
     # Not every write that was committed by ts 50 has been read.
-    assert reported(*rows, after=50, until=50) == []
-    assert reported(*rows, after=50, until=60) == [(5, "t", 5, "create", 4), (60, "t", 60, "create", 59)]
+    assert reported(*rows, old_checkpoint=50, until=50) == []
+    assert reported(*rows, old_checkpoint=50, until=60) == [
+        (5, "t", 5, "create", 4),
+        (60, "t", 60, "create", 59),
+    ]
     # Rollbacks and locks name nothing.
     assert (
         reported(write_row(5, "mDB1", "x") | {"type": "R"}, write_row(6, "mDB1", "x") | {"type": "L"}) == []

@@ -24,7 +24,7 @@ def test_each_mistake_ends_with_its_recorded_message(area: str, folder: Path) ->
     for mistake in RECORDED[area]:
         for file in filter(Path.is_file, folder.iterdir()):
             file.unlink()
-        assert mistakes.run(mistake, folder) == (mistake.exit, mistake.message), (
+        assert mistakes.run(mistake, folder) == (mistake.exit, mistake.says), (
             f"{mistake.command} says something else: python -m tests.support.mistakes"
         )
 
@@ -37,10 +37,10 @@ def test_no_recorded_message_is_a_defect_or_a_traceback() -> None:
 
 def _is_an_answer(mistake: Mistake) -> bool:
     """Whether a message is a sentence that a hint follows, and the exit code is documented and no defect."""
-    lines = mistake.message.rstrip().splitlines()
-    is_json = mistake.message.startswith("{")
+    lines = mistake.says.rstrip().splitlines()
+    is_json = mistake.says.startswith("{")
     return (
         mistake.exit in {2, 3, 5, 6}
-        and "Traceback" not in mistake.message
-        and (is_json or (mistake.message.startswith("error: ") and len(lines) > 1))
+        and "Traceback" not in mistake.says
+        and (is_json or (mistake.says.startswith("error: ") and len(lines) > 1))
     )
