@@ -93,7 +93,7 @@ def write(
 
     def resume(reset_failures: Callable[[], None]) -> None:
         with RestoreProducer(config, f"{topic}-writer", f"{topic}-group", patience=patience_s) as producer:
-            progress = producer.resume(topic, 0)
+            progress = producer.resume([(topic, 0)])[topic, 0]
             for number in range(progress.position if progress else 0, len(blocks)):
                 producer.begin()
                 producer.produce_block(topic, 0, blocks[number])

@@ -398,13 +398,13 @@ def test_a_resumed_restore_begins_at_the_same_offset(broker: Broker, topic: Make
     produce(broker.bootstrap, name, records)
     (columns,) = blocks_of(broker, name, 5)
     with producer(broker, name) as first_producer:
-        assert first_producer.resume(name, 0) is None
+        assert first_producer.resume([(name, 0)])[name, 0] is None
         assert first_producer.begins((name, 0)) == 5
         first_producer.begin()
         first_producer.produce_block(name, 0, columns)
         first_producer.commit({})  # commits the records without their progress
     with producer(broker, name) as second_producer:
-        assert second_producer.resume(name, 0) == Progress(0, "")
+        assert second_producer.resume([(name, 0)])[name, 0] == Progress(0, "")
         assert second_producer.begins((name, 0)) == 5
 
 

@@ -49,11 +49,11 @@ from lakebackup_jobs.targets.records import Records
 from lakebackup_jobs.topics.groups import GroupsRequest, move, short_of
 from lakebackup_jobs.topics.record_select import RecordSelect
 
-# The obstacles that a user may accept, by reason, and what the audit log calls a restore in spite of them.
-# How much a task restores, unless there are MOST_TASKS, and how many tasks there are at least for one process.
+# How much a task restores, as long as there are not more than MOST_TASKS, and fewer than so many tasks.
 _TASK_BYTES = 16 << 20
 _TASK_PARTITIONS = 200
 _LEAST_TASKS = 8
+# The obstacles that a user may accept, by reason, and what the audit log calls a restore in spite of them.
 _ACCEPTED = {
     "gap": "restore with gaps",
     "compacted": "approximate restore",

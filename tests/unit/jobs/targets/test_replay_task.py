@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
@@ -43,14 +44,14 @@ class Producer:
     def __exit__(self, *error: object) -> None:
         pass
 
-    def resume(self, *_partition: object) -> Progress | None:
+    def resume(self, targets: Collection[Any]) -> dict[Any, Progress | None]:
         """Like the real one, it commits where it begins before the first record."""
         last = self.brokers.committed
         if last is None:
             self.brokers.committed = Progress(0, "")
         if last is None or last.note:
             self.brokers.base_offset = len(self.brokers.offsets)
-        return last
+        return dict.fromkeys(targets, last)
 
     def base(self, _partition: object) -> int:
         return self.brokers.base_offset
@@ -65,15 +66,16 @@ class Producer:
         self.pending_offsets += columns.rows[:, OFFSET].tolist()
         return len(columns.rows)
 
-    def commit(self, progress: dict[Any, Progress]) -> None:
+    def commit(self, progress: dict[Any, Progress]) -> dict[Any, Ends]:
         self.brokers.offsets += self.pending_offsets
         (self.brokers.committed,) = progress.values()
+        return self.ends(progress)
 
-    def holds(self, _partition: object) -> bool:
-        return self.brokers.base_offset > 0
+    def filled(self, targets: Collection[Any]) -> set[Any]:
+        return set(targets) if self.brokers.base_offset else set()
 
-    def ends(self, _partition: object) -> Ends:
-        return Ends(len(self.brokers.offsets), len(self.brokers.offsets))
+    def ends(self, targets: Collection[Any]) -> dict[Any, Ends]:
+        return dict.fromkeys(targets, Ends(len(self.brokers.offsets), len(self.brokers.offsets)))
 
 
 @pytest.fixture
@@ -114,11 +116,12 @@ def job_of(folder: Path) -> ReplayJob:
         zero_as_one=False,
         by_key=False,
         excluded_offsets={},
+        one_producer=True,
     )
 
 
 def run(job: ReplayJob) -> int:
-    return sum(work()["entries"] for work in job.works(0))
+    return sum(row["entries"] for work in job.works(0) for row in work())
 
 
 def test_progress_that_the_brokers_forgot_brings_nothing_twice(tmp_path: Path, brokers: Brokers) -> None:

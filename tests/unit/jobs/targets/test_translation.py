@@ -80,8 +80,8 @@ def stored_rows(storage: Storage) -> list[list[int]]:
 
 
 def open_ledger(storage: Storage, partition: Partition, reached: Reached) -> Ledger:
-    ledger = Ledger(storage, IDENTITY, partition.ends)
-    ledger.open(reached)
+    ledger = Ledger(storage, IDENTITY)
+    ledger.open(reached, partition.ends())
     return ledger
 
 
@@ -93,8 +93,8 @@ def test_transactions_follow_each_other_and_the_end_covers_what_holds_no_record(
         ledger.add(records)
         reached = ledger.close(reached, position, 100)
         partition.commit(len(records)) if len(records) else None
-        ledger.confirm(reached)
-    ledger.end(reached, 15)
+        ledger.confirm(reached, partition.ends())
+    ledger.end(reached, 15, partition.ends())
     assert (reached.entries, reached.bytes, reached.position) == (4, 300, 12)
     assert stored_rows(storage) == [
         [2, 4, 6, 50], [6, 6, 6, 53],
@@ -116,7 +116,7 @@ def test_a_crash_before_the_commit_leaves_nothing_and_the_redo_counts(storage: S
     ledger.add(offsets(0, 1, 2))
     reached = ledger.close(Reached(covered=0), 3, 1)
     partition.commit(3)
-    ledger.confirm(reached)
+    ledger.confirm(reached, partition.ends())
     assert stored_rows(storage) == [[0, 0, 3, 53], [3, 3, 3, 57]]
 
 
@@ -158,7 +158,7 @@ def test_foreign_records_make_only_their_transaction_unknown(storage: Storage) -
         reached = ledger.close(reached, first + 2, 1)
         partition.commit(2)
         partition.high += disturbed
-        ledger.confirm(reached)
+        ledger.confirm(reached, partition.ends())
     assert [row[3] for row in stored_rows(storage)] == [50, 53, UNKNOWN, UNKNOWN, 57, 60]
 
 
@@ -167,7 +167,8 @@ def test_a_transaction_recreated_after_it_was_seen_stays_known(storage: Storage)
     partition = Partition()
     ledger = open_ledger(storage, partition, Reached(covered=0))
     ledger.add(offsets(0, 1))
-    ledger.confirm(reached := send(ledger, partition, Reached(covered=0), 2))
+    reached = send(ledger, partition, Reached(covered=0), 2)
+    ledger.confirm(reached, partition.ends())
     rows = stored_rows(storage)
     ledger.add(offsets(2, 3))
     ledger.close(reached, 4, 1)
@@ -176,11 +177,11 @@ def test_a_transaction_recreated_after_it_was_seen_stays_known(storage: Storage)
     ledger.add(offsets(0, 1))
     reached = ledger.close(Reached(covered=0), 2, 1)
     partition.high += 1
-    ledger.confirm(reached)
+    ledger.confirm(reached, partition.ends())
     assert stored_rows(storage) == rows
-    ledger.end(reached, 3)
+    ledger.end(reached, 3, partition.ends())
     assert stored_rows(storage) == [*rows, [2, 3, 3, 53]]
-    open_ledger(storage, partition, reached).end(reached, 3)
+    open_ledger(storage, partition, reached).end(reached, 3, partition.ends())
     assert stored_rows(storage) == [*rows, [2, 3, 3, UNKNOWN]]
 
 
@@ -192,11 +193,11 @@ def send(ledger: Ledger, partition: Partition, reached: Reached, position: int) 
 
 
 def test_of_spread_records_only_the_source_positions_are_known(storage: Storage) -> None:
-    ledger = Ledger(storage, IDENTITY, None)
+    ledger = Ledger(storage, IDENTITY)
     reached = Reached(covered=0)
-    ledger.open(reached)
+    ledger.open(reached, None)
     ledger.add(offsets(0, 1, 5))
     reached = ledger.close(reached, 6, 1)
-    ledger.confirm(reached)
-    ledger.end(reached, 8)
+    ledger.confirm(reached, None)
+    ledger.end(reached, 8, None)
     assert stored_rows(storage) == [[0, 0, 6, UNKNOWN], [6, 6, 6, UNKNOWN], [6, 8, 8, UNKNOWN]]
