@@ -82,7 +82,7 @@ class TopicsCase(RestoreCase):
 class TopicsIntoKafka(TopicsCase):
     STATES = (
         "put own.json", "alter_settings", "put plan.json", "commit transaction #2", "after transaction #2",
-        "alter_settings #3", "commit translations", "commit restores #2",
+        "alter_settings #2", "commit translations", "commit restores #2",
     )  # fmt: skip
     MIDDLE = "commit transaction #2"
     GUARDS_UNFINISHED = INTO_KAFKA = True

@@ -253,6 +253,7 @@ class ChangeTopics(Target):
         created = [topic for topic in topics if topic not in existing]
         for topic in created:
             self._cluster.create_topic(topic, self._partitions, self._replicas, _SETTINGS)
+        self._cluster.wait_until_served(dict.fromkeys(created, self._partitions))
         rights.require(self._rights.of_topics(created), outcome="No record is written")
 
     def missing_rights(self, plan: LogRestorePlan) -> Sequence[str]:

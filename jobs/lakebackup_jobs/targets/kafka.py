@@ -7,7 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import Any
+from itertools import chain
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -35,8 +36,10 @@ from lakebackup_jobs.targets.settings_before import SettingsBefore
 from lakebackup_jobs.targets.topics import NewTopic, Topics, group_of
 from lakebackup_jobs.targets.used_schemas import compare_schemas
 
+T = TypeVar("T")
+
 # Threads that mostly wait for the brokers, each for a partition or a topic.
-_THREADS = 32
+_THREADS = 64
 
 
 def target_of(request: RestoreRequest, reader: CatalogReader) -> Target:
@@ -93,9 +96,9 @@ class KafkaTarget(Target):
                     "action": "write into" if t.target in existing else "create",
                     **({"placed": "by key"} if self._request.repartition else {}),
                     **({"notes": list(notes)} if (notes := self._notes_of(t, existing)) else {}),
-                    "refused_because": self._misfit(plan, t, existing),
+                    "refused_because": misfit,
                 }
-                for t in plan.topics
+                for t, misfit in zip(plan.topics, self._misfits(plan, existing), strict=True)
             ],
             **self._described_schemas(plan),
         }
@@ -117,7 +120,7 @@ class KafkaTarget(Target):
         existing = set(self._cluster.topic_names())
         rights.require(self._missing_rights(plan, existing))
         if not resumed:
-            misfits = [why for t in plan.topics if (why := self._misfit(plan, t, existing))]
+            misfits = [why for why in self._misfits(plan, existing) if why]
             if misfits:
                 raise Refused(
                     "; ".join(misfits) + ".",
@@ -140,7 +143,10 @@ class KafkaTarget(Target):
         self._settings_by_topic = {name: own_settings(state) for name, state in states_by_name.items()}
         created: list[str] = []
         try:
-            self._notes += _side_by_side(partial(self._open_topic, existing, created), plan.topics)
+            notes_by_topic = _side_by_side(partial(self._open_topic, existing, created), plan.topics)
+            self._notes += chain.from_iterable(notes_by_topic)
+            new_topics = [self._new(t) for t in plan.topics if t.target in created]
+            self._cluster.wait_until_served({topic.name: topic.regions for topic in new_topics})
             rights.require(self._rights.of_topics(created), outcome="No record is written")
         except LakebackupError:
             if not resumed:
@@ -214,7 +220,12 @@ class KafkaTarget(Target):
             },
         }
 
-    def _misfit(self, plan: RestorePlan, topic: TopicPart, existing: Collection[str]) -> str | None:
+    def _misfits(self, plan: RestorePlan, existing: Collection[str]) -> Sequence[str | None]:
+        """Why each topic of the plan cannot be restored into its target; None: it can."""
+        self._registries.of(plan)  # asks the catalog, which takes one thread at a time
+        return _side_by_side(partial(self._misfit, plan, existing), plan.topics)
+
+    def _misfit(self, plan: RestorePlan, existing: Collection[str], topic: TopicPart) -> str | None:
         if why := self._cluster.misfit(topic.target):
             return why
         registry = topic.scope in self._registries.of(plan)
@@ -312,7 +323,7 @@ class KafkaTarget(Target):
     @outlasting_restarts
     def finish(self, plan: RestorePlan) -> Sequence[str]:
         existing = {state.scope: state for state in self._cluster.describe({t.target for t in plan.topics})}
-        notes = _side_by_side(partial(self._finish_topic, plan), plan.topics)
+        notes = chain.from_iterable(_side_by_side(partial(self._finish_topic, plan), plan.topics))
         # Their records stay until the restore is complete: a run that resumes it suspends the settings again.
         self._finished_topics = list(existing.values())
         return [*self._notes, *notes, *self._cluster.hidden({t.target for t in plan.topics})]
@@ -348,10 +359,10 @@ class KafkaTarget(Target):
         return [*notes, *self._cluster.changed(topic.target, own_before, notes)]
 
 
-def _side_by_side(work: Callable[[TopicPart], Sequence[str]], topics: Sequence[TopicPart]) -> list[str]:
-    """Do the work for each topic, for many topics at once. Returns the notes in the order of the topics.
+def _side_by_side(work: Callable[[TopicPart], T], topics: Sequence[TopicPart]) -> list[T]:
+    """Do the work for each topic, for many topics at once. Returns the results in the order of the topics.
 
     Raises the first error, once the work for all other topics has ended.
     """
     with ThreadPoolExecutor(min(_THREADS, len(topics) or 1), "topic") as pool:
-        return [note for notes in pool.map(work, topics) for note in notes]
+        return list(pool.map(work, topics))

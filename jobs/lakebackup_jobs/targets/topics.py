@@ -79,7 +79,10 @@ class Topics(Cluster):
 
     def make(self, new: NewTopic) -> Sequence[str]:
         """Create a topic with its saved settings, and suspend the settings that would delete old records.
-        Returns notes for the user. Raises Refused when the cluster does not accept the topic."""
+
+        Returns notes for the user. Brokers serve the topic only after `wait_until_served`. Raises Refused
+        when the cluster does not accept the topic.
+        """
         return [*self._create_or_check(new, self.create_topic), *self._fit_to_cluster(new)[2]]
 
     def _create_or_check(self, new: NewTopic, create: Callable[..., None]) -> Sequence[str]:
@@ -138,7 +141,7 @@ class Topics(Cluster):
     def finish_settings(
         self, topic: str, saved: TopicSettings, oldest: int | None, mode: str, *, largest: int = 0
     ) -> Sequence[str]:
-        """Put a topic's own saved settings back, retention last. In mode auto, a `retention.ms` or
+        """Put a topic's own saved settings back, in one change. In mode auto, a `retention.ms` or
         `retention.bytes` that would delete restored records stays suspended, whether it is the topic's own or
         this cluster's.
 
@@ -148,17 +151,23 @@ class Topics(Cluster):
         """
         if mode == "suspended":
             return [f"topic {topic} keeps its retention suspended, as asked"]
-        notes = self._restore_size(topic, saved.own)
-        self._restore_settings(topic, saved.own, [k for k in SUSPENDED if k not in (*RETENTION, LARGEST)])
-        broker_retention, retention = self._broker_retention, list(RETENTION)
+        broker_retention, names, notes = self._broker_retention, list(SUSPENDED), []
         if mode == "auto" and oldest is not None:
             for name, why in _unsafe_limits(saved.own, broker_retention, oldest, largest).items():
-                retention.remove(name)
+                names.remove(name)
                 notes.append(
                     f"topic {topic} keeps {name}=-1: {why}; set it when you no longer need "
                     "them, or restore with --topic-settings saved"
                 )
-        self._restore_settings(topic, saved.own, retention)
+        try:
+            self._restore_settings(topic, saved.own, names)
+        except Refused:
+            if LARGEST not in saved.own:
+                raise
+            others = {name: value for name, value in saved.own.items() if name != LARGEST}
+            self._restore_settings(topic, others, names)
+            notes.insert(0, _capped(topic, saved.own[LARGEST]))
+        retention = [name for name in RETENTION if name in names]
         return [*notes, *_retention_changes(topic, saved, broker_retention or {}, retention)]
 
     def restore_own_settings(self, topic: str, own: Mapping[str, str]) -> None:
@@ -175,15 +184,6 @@ class Topics(Cluster):
             for name in SUSPENDED
             if state.settings.get(name) != own.get(name) and not any(f"{name}=-1" in note for note in notes)
         ]
-
-    def _restore_size(self, topic: str, own: Mapping[str, str]) -> list[str]:
-        """Give a topic its saved limit of the size of records, if this cluster accepts it. Returns notes."""
-        try:
-            self._restore_settings(topic, own, [LARGEST])
-        except Refused:
-            self._restore_settings(topic, {}, [LARGEST])
-            return [_capped(topic, own[LARGEST])]
-        return []
 
     def _restore_settings(self, topic: str, own: Mapping[str, str], names: Collection[str]) -> None:
         self.alter_settings(

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
+from functools import cached_property, partial
 from typing import Any, TypeVar
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
@@ -38,6 +39,7 @@ from lakebackup.rules.kafka_properties import require_usable
 from lakebackup_jobs.kafka.admin.committed import Ends, Partition
 from lakebackup_jobs.kafka.admin.problems import Unanswered, fatal_event, problem
 from lakebackup_jobs.kafka.admin.tls import tls_problem
+from lakebackup_jobs.kafka.admin.together import Together
 from lakebackup_jobs.kafka.format.offsets_log import isolation_of
 
 T = TypeVar("T")
@@ -371,16 +373,18 @@ class Cluster:
         return retrying(self.ends, end_offsets.keys())
 
     def create_topic(self, name: str, partitions: int, replication: int, settings: Mapping[str, str]) -> None:
-        """Create a topic, and return when brokers serve it. Raises the same errors as `check_topic`."""
-        self._create(name, partitions, replication, settings, validate_only=False)
-        self._wait_until_served(name, partitions)
+        """Create a topic; see `wait_until_served`. Threads that create topics send them together.
+
+        Raises the same errors as `check_topic`.
+        """
+        self._create(name, partitions, replication, settings, self._created_topics)
 
     def check_topic(self, name: str, partitions: int, replication: int, settings: Mapping[str, str]) -> None:
         """Raise Refused, with the broker's message, when the cluster would not accept a new topic.
 
         The reason may be its name, its settings, a policy or a limit. Nothing is created.
         """
-        self._create(name, partitions, replication, settings, validate_only=True)
+        self._create(name, partitions, replication, settings, self._checked_topics)
 
     @within_quota
     def _create(
@@ -389,26 +393,41 @@ class Cluster:
         partitions: int,
         replication: int,
         settings: Mapping[str, str],
-        *,
-        validate_only: bool,
+        topics: Together[NewTopic],
     ) -> None:
         new_topic = NewTopic(
             name, num_partitions=partitions, replication_factor=replication, config=dict(settings)
         )
         try:
-            self._admin.create_topics([new_topic], validate_only=validate_only)[name].result()
+            topics.request(name, new_topic).result()
         except KafkaException as error:
             raise self._unreachable(f"create topic {name}", error) from None
+
+    @cached_property
+    def _created_topics(self) -> Together[NewTopic]:
+        return Together(lambda topics: self._admin.create_topics([*topics.values()]))
+
+    @cached_property
+    def _checked_topics(self) -> Together[NewTopic]:
+        return Together(lambda topics: self._admin.create_topics([*topics.values()], validate_only=True))
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic. A topic that does not exist is no error."""
         with suppress(NotFound):
             self._wait(self._admin.delete_topics([name])[name], f"delete topic {name}")
 
-    def _wait_until_served(self, name: str, partitions: int) -> None:
-        def is_served() -> bool:
-            (state,) = states = self.describe([name])
-            return state.regions == partitions and bool(self.positions(states, "read_uncommitted"))
+    def wait_until_served(self, partitions: Mapping[str, int]) -> None:
+        """Wait until brokers serve created topics with their numbers of partitions.
+
+        Raises EnvironmentProblem.
+        """
+        if not partitions:
+            return
+
+        def are_served() -> bool:
+            states = self.describe(partitions)
+            counts = {state.scope: state.regions for state in states}
+            return counts == partitions and bool(self.positions(states, "read_uncommitted"))
 
         retrying = Retrying(
             retry=retry_if_result(lambda served: not served)
@@ -417,10 +436,12 @@ class Cluster:
             stop=stop_after_delay(ADMIN_TIMEOUT_S),
         )
         try:
-            retrying(is_served)
+            retrying(are_served)
         except RetryError:
+            first, *others = sorted(partitions)
+            names = f"Topic {first} was" if not others else f"Topics {first} and {len(others)} more were"
             raise EnvironmentProblem(
-                f"Topic {name} was created, but the brokers do not serve it yet.", hint="Run it again."
+                f"{names} created, but the brokers do not serve them yet.", hint="Run it again."
             ) from None
 
     def retention_of_brokers(self) -> dict[str, str]:
@@ -465,7 +486,8 @@ class Cluster:
     ) -> None:
         """Set the overrides in `overrides` and remove those in `drop`. Others stay as they are.
 
-        Raises Refused when the cluster does not accept them. `validate_only` only checks that.
+        Threads that change settings send them together. `validate_only` only checks whether the cluster
+        accepts them. Raises Refused when it does not.
         """
         changes = [
             ConfigEntry(k, v, incremental_operation=AlterConfigOpType.SET)
@@ -474,9 +496,26 @@ class Cluster:
         changes += [ConfigEntry(k, "", incremental_operation=AlterConfigOpType.DELETE) for k in sorted(drop)]
         if not changes:
             return
-        resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=changes)
-        futures = self._admin.incremental_alter_configs([resource], validate_only=validate_only)
-        self._all(futures, f"change the settings of topic {name}")
+        settings = self._checked_settings if validate_only else self._changed_settings
+        self._wait(settings.request(name, changes), f"change the settings of topic {name}")
+
+    @cached_property
+    def _changed_settings(self) -> Together[list[ConfigEntry]]:
+        return Together(partial(self._alter_settings, validate_only=False))
+
+    @cached_property
+    def _checked_settings(self) -> Together[list[ConfigEntry]]:
+        return Together(partial(self._alter_settings, validate_only=True))
+
+    def _alter_settings(
+        self, changes: Mapping[str, list[ConfigEntry]], *, validate_only: bool
+    ) -> dict[str, Future[Any]]:
+        resources = [
+            ConfigResource(ResourceType.TOPIC, name, incremental_configs=entries)
+            for name, entries in changes.items()
+        ]
+        futures = self._admin.incremental_alter_configs(resources, validate_only=validate_only)
+        return {resource.name: future for resource, future in futures.items()}
 
     def delete_group(self, group: str) -> None:
         """Delete a consumer group. A group that does not exist is no error."""

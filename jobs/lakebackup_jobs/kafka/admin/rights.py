@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -40,6 +40,8 @@ _TOPIC_RIGHTS = {
 # The rights that a consumer group needs on the topics that it reads.
 _GROUP_RIGHTS = ("Describe", "Read")
 _PROBE_S = 30.0
+# Threads that wait for the answers to one request, each for a topic.
+_THREADS = 64
 # Longer than any cluster accepts (`transaction.max.timeout.ms`, by default 15 minutes). The cluster answers
 # INVALID_TRANSACTION_TIMEOUT and registers nothing.
 _REFUSED_TIMEOUT_MS = 2_000_000_000
@@ -108,31 +110,39 @@ class Rights(Cluster):
 
     def _of_new_topics(self, names: Collection[str]) -> list[str]:
         """Like `of_topics`, for topics that do not exist. The right Write shows only once they exist."""
-        missing_rights = []
-        for name in sorted(names):
-            with suppress(Refused):  # another check covers the topic's settings
+        if not names:
+            return []
+        topics = sorted(names)
+        change = ConfigEntry("retention.ms", "-1", incremental_operation=AlterConfigOpType.SET)
+        described = [ConfigResource(ResourceType.TOPIC, name) for name in topics]
+        altered = [ConfigResource(ResourceType.TOPIC, name, incremental_configs=[change]) for name in topics]
+        requests: dict[str, Callable[[], Mapping[Any, Future[Any]]]] = {
+            "AlterConfigs": partial(self._admin.incremental_alter_configs, altered, validate_only=True),
+            "DescribeConfigs": partial(self._admin.describe_configs, described),
+            "Describe": partial(self._admin.describe_topics, TopicCollection(topics)),
+        }
+        answers = {right: send() for right, send in requests.items() if right in self._of_topics}
+        with ThreadPoolExecutor(_THREADS, "topic") as pool:
+            missing_rights = [right for right in pool.map(self._create_right, topics) if right]
+        for right, futures in answers.items():
+            for topic, future in futures.items():
+                name = topic.name if isinstance(topic, ConfigResource) else topic
                 try:
-                    self.check_topic(name, 1, -1, {})
-                except Denied:
-                    missing_rights.append(f"Create on topic {name}")
-            change = ConfigEntry("retention.ms", "-1", incremental_operation=AlterConfigOpType.SET)
-            described = ConfigResource(ResourceType.TOPIC, name)
-            altered = ConfigResource(ResourceType.TOPIC, name, incremental_configs=[change])
-            probes: dict[str, Callable[[], Mapping[Any, Future[Any]]]] = {
-                "AlterConfigs": partial(self._admin.incremental_alter_configs, [altered], validate_only=True),
-                "DescribeConfigs": partial(self._admin.describe_configs, [described]),
-                "Describe": partial(self._admin.describe_topics, TopicCollection([name])),
-            }
-            for right, send_request in probes.items():
-                if right not in self._of_topics:
-                    continue
-                try:
-                    self._all(send_request(), f"ask for the right {right} on topic {name}")
+                    self._wait(future, f"ask for the right {right} on topic {name}")
                 except Denied:
                     missing_rights.append(f"{right} on topic {name}")
                 except (NotFound, Refused):  # the answer to a user who has the right
                     continue
         return missing_rights
+
+    def _create_right(self, topic: str) -> str | None:
+        """The right to create a topic, if it is missing."""
+        with suppress(Refused):  # another check covers the topic's settings
+            try:
+                self.check_topic(topic, 1, -1, {})
+            except Denied:
+                return f"Create on topic {topic}"
+        return None
 
     def _of_own_names(self) -> list[str]:
         """The missing rights on the groups and transactional ids that hold a restore's progress."""

@@ -48,6 +48,7 @@ def prepare(
             new = NewTopic(queue.target, queue.regions, queue.replication, queue.settings)
             for note in topics.make(new):
                 work.reporter.warning(note)
+            topics.wait_until_served({new.name: new.regions})
     states = topics.describe(targets)
     bases = ends_of(topics, {topic.scope: topic.regions for topic in states})
     leave_out, count = _write_open_ids(request, work, state, plan, reader)
