@@ -38,7 +38,7 @@ class Together(Generic[V]):
             self._entries.append(entry)
         with self._request_lock:
             # Another thread may have sent this value already, with its own.
-            if not entry.answer.done():
+            while not entry.answer.done():
                 self._send_entries()
         return entry.answer.result()
 

@@ -29,8 +29,10 @@ class Brokers:
         self.committed: Progress | None = None
         self.transactions_left = 99
         self.base_offset = 0
+        self.transactional_ids: list[str] = []
 
-    def producer(self, *_args: Any, **_kwargs: Any) -> Producer:
+    def producer(self, _client: object, transactional_id: str, *_args: Any, **_kwargs: Any) -> Producer:
+        self.transactional_ids.append(transactional_id)
         return Producer(self)
 
 
@@ -185,7 +187,18 @@ def test_a_newer_backup_changes_nothing_about_a_restore_that_is_resumed(tmp_path
     resumed = newer_plan.resumed(stored_shares[0].file, stored_shares[1])
     assert (resumed.ends, resumed.until, resumed.at) == ({("orders", "0"): 5}, first_plan.until, 1)
     assert (resumed.topics, resumed.begins, resumed.entries) == (first_plan.topics, first_plan.begins, 5)
+    assert resumed.one_producer
     assert resumed.file.table().equals(first_plan.file.table())
     # A run that recorded nothing but its rows leaves their ends unknown.
     resumed = newer_plan.resumed(stored_shares[0].file, {})
     assert (resumed.begins, resumed.ends) == ({}, {})
+    # A restore that an older version began goes on with the producers that it had.
+    old_state = {name: value for name, value in stored_shares[1].items() if name != "one_producer"}
+    assert not newer_plan.resumed(stored_shares[0].file, old_state).one_producer
+
+
+def test_tasks_or_partitions_have_a_producer_each(tmp_path: Path, brokers: Brokers) -> None:
+    job = job_of(tmp_path)
+    run(job)
+    run(replace(job, one_producer=False, target_ids={"orders": "id-2"}))
+    assert brokers.transactional_ids == ["g-task-0", "g-copy-0"]
