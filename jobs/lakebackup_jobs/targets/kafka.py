@@ -39,7 +39,7 @@ from lakebackup_jobs.targets.used_schemas import compare_schemas
 T = TypeVar("T")
 
 # Threads that mostly wait for the brokers, each for a partition or a topic.
-_THREADS = 64
+_THREADS = 200
 
 
 def target_of(request: RestoreRequest, reader: CatalogReader) -> Target:

@@ -111,7 +111,7 @@ class Topics(Cluster):
 
     def _fit_to_cluster(self, new: NewTopic) -> tuple[int, Mapping[str, str], Sequence[str]]:
         """The replication and settings with which this cluster can write a new topic, and notes on them."""
-        replication = min(new.replication, self.brokers())
+        replication = min(new.replication, self._broker_count)
         own = new.settings.get(MIN_IN_SYNC)
         needed = int(own) if own else self._least_in_sync
         if needed <= replication:
@@ -122,6 +122,10 @@ class Topics(Cluster):
             f"{replication} replicas here, and with more nobody could write it"
         )
         return replication, {**new.settings, MIN_IN_SYNC: str(replication)}, [note]
+
+    @cached_property
+    def _broker_count(self) -> int:
+        return self.brokers()
 
     @cached_property
     def _least_in_sync(self) -> int:

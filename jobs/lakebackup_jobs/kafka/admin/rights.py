@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from concurrent.futures import Future
 from functools import partial
 from typing import Any
 
@@ -20,6 +19,7 @@ from confluent_kafka.admin import (
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
+    NewTopic,
     ResourceType,
 )
 
@@ -40,8 +40,6 @@ _TOPIC_RIGHTS = {
 # The rights that a consumer group needs on the topics that it reads.
 _GROUP_RIGHTS = ("Describe", "Read")
 _PROBE_S = 30.0
-# Threads that wait for the answers to one request, each for a topic.
-_THREADS = 64
 # Longer than any cluster accepts (`transaction.max.timeout.ms`, by default 15 minutes). The cluster answers
 # INVALID_TRANSACTION_TIMEOUT and registers nothing.
 _REFUSED_TIMEOUT_MS = 2_000_000_000
@@ -122,27 +120,27 @@ class Rights(Cluster):
             "Describe": partial(self._admin.describe_topics, TopicCollection(topics)),
         }
         answers = {right: send() for right, send in requests.items() if right in self._of_topics}
-        with ThreadPoolExecutor(_THREADS, "topic") as pool:
-            missing_rights = [right for right in pool.map(self._create_right, topics) if right]
+        new_topics = [NewTopic(name, 1, -1) for name in topics]
+        missing_rights = [
+            f"Create on topic {name}"
+            for name, future in self._admin.create_topics(new_topics, validate_only=True).items()
+            if self._is_denied(future, f"create topic {name}")
+        ]
         for right, futures in answers.items():
             for topic, future in futures.items():
                 name = topic.name if isinstance(topic, ConfigResource) else topic
-                try:
-                    self._wait(future, f"ask for the right {right} on topic {name}")
-                except Denied:
+                if self._is_denied(future, f"ask for the right {right} on topic {name}"):
                     missing_rights.append(f"{right} on topic {name}")
-                except (NotFound, Refused):  # the answer to a user who has the right
-                    continue
         return missing_rights
 
-    def _create_right(self, topic: str) -> str | None:
-        """The right to create a topic, if it is missing."""
-        with suppress(Refused):  # another check covers the topic's settings
-            try:
-                self.check_topic(topic, 1, -1, {})
-            except Denied:
-                return f"Create on topic {topic}"
-        return None
+    def _is_denied(self, future: Future[Any], doing: str) -> bool:
+        try:
+            self._wait(future, doing)
+        except Denied:
+            return True
+        except (NotFound, Refused):  # the answers to a user who has the right
+            return False
+        return False
 
     def _of_own_names(self) -> list[str]:
         """The missing rights on the groups and transactional ids that hold a restore's progress."""
