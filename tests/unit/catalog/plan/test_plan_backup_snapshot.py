@@ -91,7 +91,7 @@ def test_a_tablet_has_one_folder() -> None:
 
 def test_a_source_is_of_one_kind() -> None:
     newest = {"backup_id": "x", "number": 1, "end_ts": 10, "source_kind": "snapshot"}
-    reader: Any = SimpleNamespace(one=lambda *_, **__: newest)
+    reader: Any = SimpleNamespace(first_row=lambda *_, **__: newest)
     assert newest_of(reader, "db") == Newest("x", 1, 10)
     newest["source_kind"] = "kafka"
     with pytest.raises(Refused, match=r"another kind: topics"):

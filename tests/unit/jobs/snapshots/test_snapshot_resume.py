@@ -33,7 +33,7 @@ DRAFT = InProgress(
     dealt=True,
 )
 UNCHANGED: dict[str, Any] = {
-    "asked": {"note": None}, "next_one": SNAPSHOT, "end_ts": 20, "newest": NEWEST, "pruned": PRUNED,
+    "request_fields": {"note": None}, "next_one": SNAPSHOT, "end_ts": 20, "newest": NEWEST, "pruned": PRUNED,
     "counted": lambda _: (3, 300),
 }  # fmt: skip
 
@@ -45,7 +45,7 @@ def test_a_backup_is_resumed_when_nothing_changed() -> None:
 @pytest.mark.parametrize(
     ("changed", "why"),
     [
-        ({"asked": {"note": "other"}}, "another way"),
+        ({"request_fields": {"note": "other"}}, "another way"),
         ({"next_one": replace(SNAPSHOT, id="s2")}, "another snapshot"),
         ({"next_one": None, "end_ts": None}, "another snapshot"),
         ({"newest": None}, "another backup"),
