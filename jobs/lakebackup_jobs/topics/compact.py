@@ -42,6 +42,8 @@ from lakebackup_jobs.topics.tasks.compact import divide
 
 # When there are more pieces than this, a task takes several pieces.
 MOST_TASKS = 2_000
+# What the summary shows of a topic.
+_TOPIC_COLUMNS = ("backup_id", "end_ts", "generation", "files", "bytes", "entries")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +79,8 @@ def run(request: CompactRequest, *, spark: SparkSession | None = None, reporter:
         for batch in plan.batches:
             compaction = TopicsCompaction(work, request, batch)
             results.append(Life(compaction, lease).run(compaction.draft()))
-    kept_totals = {
-        name: sum(result[name] for result in results) for name in ("kept_files", "kept_bytes", "kept_entries")
-    }
+    names = ("kept_files", "kept_bytes", "kept_entries")
+    kept_totals = {name: sum(result[name] for result in results) for name in names}
     ids = [result["backup_id"] for result in results]
     return work.timed({"source": source, "backup_ids": ids, **_summary(plan), **kept_totals})
 
@@ -238,15 +239,7 @@ def _summary(plan: CompactPlan) -> dict[str, Any]:
         "files": sum(batch.file.rows for batch in plan.batches),
         **{name: sum(batch.file.total(name) for batch in plan.batches) for name in ("bytes", "entries")},
         "topics": [
-            {
-                "topic": topic.scope,
-                "backup_id": topic.backup_id,
-                "end_ts": topic.end_ts,
-                "generation": topic.generation,
-                "files": topic.files,
-                "bytes": topic.bytes,
-                "entries": topic.entries,
-            }
+            {"topic": topic.scope, **{name: getattr(topic, name) for name in _TOPIC_COLUMNS}}
             for topic in plan.topics
         ],
         "left_out": [{"topic": scope, "because": reason} for scope, reason in plan.skipped_topics.items()],

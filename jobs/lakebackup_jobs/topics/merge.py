@@ -41,13 +41,7 @@ from lakebackup_jobs.lifecycle.progress import Reporter
 from lakebackup_jobs.lifecycle.run import Life, backup_row
 from lakebackup_jobs.lifecycle.source import Source
 from lakebackup_jobs.lifecycle.tasks.numbers import next_backup, next_sequences
-from lakebackup_jobs.lifecycle.tasks.plan_shares import (
-    all_rows,
-    clear,
-    require_plan,
-    store_plan,
-    stored_plan,
-)
+from lakebackup_jobs.lifecycle.tasks.plan_shares import all_rows, clear, require_plan, store_plan, stored_plan
 from lakebackup_jobs.lifecycle.tasks.runner import of_files
 from lakebackup_jobs.lifecycle.tasks.totals import Totals
 from lakebackup_jobs.lifecycle.workspace import Workspace
@@ -152,14 +146,11 @@ class TopicsMerge(Source[InProgress]):
         return replace(draft, tasks=len(shares))
 
     def resume_blocker(self, draft: InProgress) -> str | None:
-        current_draft = self.plan()
+        current = self.plan()
         # Older versions stored the files in another form.
         if draft.tasks is None or stored_plan(self.workspace.storage, self.folder(draft)) is None:
             return "it was not planned to its end"
-        if current_draft is None or (current_draft.asked, current_draft.number) != (
-            draft.asked,
-            draft.number,
-        ):
+        if current is None or (current.asked, current.number) != (draft.asked, draft.number):
             return "what there is to merge is not what it was"
         return None
 
@@ -196,8 +187,8 @@ class TopicsMerge(Source[InProgress]):
         expected, size = sum(topic.entries for topic in plan.topics), shares.file.total("bytes")
         work.choose_runner(self.request, of_files(size))
         work.reporter.start(expected, size, "merge")
-        most_tasks = MOST_TASKS if work.runner == "spark" else None
-        totals = run_tasks(work, job, shares.numbers, max_tasks=most_tasks)
+        limit = MOST_TASKS if work.runner == "spark" else None
+        totals = run_tasks(work, job, shares.numbers, max_tasks=limit)
         if draft.tasks and totals.entries != expected:
             raise Refused(
                 f"What was merged holds {totals.entries} records, its backups hold {expected}: they changed "

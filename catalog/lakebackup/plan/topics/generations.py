@@ -200,8 +200,7 @@ class CompactPlan:
     @property
     def topics(self) -> list[CompactTopic]:
         """All topics, by name."""
-        topics = (topic for batch in self.batches for topic in batch.topics)
-        return sorted(topics, key=attrgetter("scope"))
+        return sorted((t for batch in self.batches for t in batch.topics), key=attrgetter("scope"))
 
 
 def plan_compaction(

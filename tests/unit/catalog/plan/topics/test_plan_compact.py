@@ -61,7 +61,7 @@ def test_records_without_a_key_are_refused() -> None:
 
 def test_an_unknown_topic_is_an_error_and_nothing_to_do_is_none() -> None:
     plan = compaction(point("a", compacted=True), point("b", files=0), names=["a", "b"])
-    assert plan.topics == ()
+    assert plan.batches == ()
     assert plan.skipped_topics == {
         "a": "it has no new records since its last compaction", "b": "its backups hold no records",
     }  # fmt: skip
