@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakebackup.errors import NotFound
+from lakebackup.errors import Damaged, NotFound
 from lakebackup.storage import Storage, open_storage, working
 from lakebackup.store.plan_file import PlanFile, PlanObject
 from lakebackup_jobs.kafka.format.stored import StoredFile
@@ -141,6 +141,16 @@ def stored_plan(storage: Storage, folder: str) -> tuple[PlanShares, Mapping[str,
     if plan is None and (old := _read_old(storage, folder)):
         file, shares, state = old
         return store_plan(storage, folder, file, shares, state), state
+    return plan
+
+
+def require_plan(storage: Storage, folder: str) -> tuple[PlanShares, Mapping[str, Any]]:
+    """Like `stored_plan`, but raises Damaged when there is none."""
+    plan = stored_plan(storage, folder)
+    if plan is None:
+        raise Damaged(
+            f"{folder}{_PLAN}, the plan of this run, is missing.", hint="Run the same command again."
+        )
     return plan
 
 
