@@ -13,6 +13,10 @@ import pytest
 from tests.support.faults import expire_leases
 from tests.support.life_cases import SnapshotCase
 
+from lakebackup.rules import layout
+from lakebackup.storage import open_storage
+from lakebackup_jobs.lifecycle.tasks.plan_shares import clear
+
 ROOT = Path(__file__).parents[2]
 _CHILD = """
 import sys
@@ -48,3 +52,21 @@ def test_a_snapshot_backup_killed_at_any_time_is_resumed(kills: tuple[int, ...],
     assert result
     assert (result["copied"], result["gone"], result["unchanged"]) == (30, 3, 0)
     case.assert_whole(files)
+
+
+def test_a_backup_that_an_older_version_left_unfinished_starts_over(tmp_path: Path) -> None:
+    """Older versions wrote an object for each task in place of a plan."""
+    case = SnapshotCase(tmp_path)
+    assert case.killed("put part")
+    storage, (old_id,) = (
+        open_storage(str(case.root)),
+        {path.split("/")[2] for path in case.data()} - {*case.ids()},
+    )
+    folder = layout.backup_folder(case.NAME, old_id)
+    clear(storage, folder)
+    storage.put(f"{folder}work/share-000000.parquet", b"rows of the first task")
+    result = case.run()
+    assert result
+    assert result["backup_id"] != old_id
+    case.assert_whole()
+    assert not [entry.path for entry in storage.list() if old_id in entry.path]

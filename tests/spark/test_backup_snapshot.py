@@ -22,6 +22,7 @@ from lakebackup.rules import layout
 from lakebackup.storage import open_storage
 from lakebackup.store import tombstones
 from lakebackup_jobs.lifecycle.progress import Reporter
+from lakebackup_jobs.lifecycle.tasks.plan_shares import PlanShares
 from lakebackup_jobs.snapshots import backup as backup_snapshot
 from lakebackup_jobs.snapshots import compare
 from lakebackup_jobs.snapshots.request import SnapshotRequest
@@ -136,7 +137,7 @@ def test_new_and_changed_files_are_copied_and_others_referenced(backups: Snapsho
     assert (row["source_kind"], row["base"], row["place"], row["parent_place"]) == (
         SNAPSHOT, second["backup_id"], 2, None,
     )  # fmt: skip
-    assert not [path for path in backups.objects() if {"work", "progress"} & set(path.split("/"))]
+    assert not [path for path in backups.objects() if {"plan", "progress"} & set(path.split("/"))]
 
     third = backups.backup(mode="full")
     assert (third["kind"], third["parent"], third["copied"]) == ("full", None, 5)
@@ -296,7 +297,7 @@ def test_a_file_that_changes_during_a_backup_fails_it(
     for description, change in changes.items():
         backups.add_file("d", b"d" * 3000)
         with monkeypatch.context() as patch:
-            patch.setattr(copy_task, "read_rows", _with_action_before(copy_task.read_rows, change))
+            patch.setattr(PlanShares, "batches", _with_action_before(PlanShares.batches, change))
             with pytest.raises(Refused, match=r"tree/d (changed|was there|is a symbolic link)"):
                 backups.backup()
         assert len(backups.rows()) == 2, description

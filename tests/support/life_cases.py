@@ -101,7 +101,7 @@ class LifeCase(ABC):
         for name in self.ids():
             assert (self.root / layout.marker_path(self.NAME, name, "complete")).exists()
         assert not (self.root / layout.in_progress_path(self.NAME)).exists()
-        assert not list((self.root / self.NAME / "backups").rglob("work/*"))
+        assert not list((self.root / self.NAME / "backups").rglob("plan/*"))
 
 
 def nothing_new(error: UsageProblem) -> None:

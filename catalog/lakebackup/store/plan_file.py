@@ -17,6 +17,7 @@ from uuid import uuid4
 from weakref import finalize
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
@@ -73,6 +74,11 @@ class PlanFile:
     def table(self) -> pa.Table:
         """Return all rows, of which there must be few. Raises as `batches`."""
         return pa.Table.from_batches(self.batches(), self.schema())
+
+    def total(self, column: str) -> int:
+        """Return the sum of a column of integers. Raises as `batches`."""
+        batches = self.batches(columns=[column])
+        return sum(pc.sum(batch.column(column), min_count=0).as_py() for batch in batches)
 
     def schema(self) -> pa.Schema:
         """Return the names and types of the columns. Raises as `batches`."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 from lakebackup_jobs.lifecycle.run import Parent
@@ -36,9 +35,6 @@ def run_tasks(workspace: Workspace, job: PartTask, tasks: range, *, max_tasks: i
     if not tasks:
         return sums
     with workspace.task_progress(job.folder).watched(reporter.update, reporter.warning):
-        cluster = workspace.task_cluster
-        processors = os.cpu_count() or 1
-        limit = max_tasks if cluster else min(max_tasks or processors, processors)
-        sums.add(run_all(job, tasks, cluster, limit))
+        sums.add(run_all(job, tasks, workspace.task_cluster, max_tasks))
     reporter.update(sums.entries, sums.bytes)
     return sums

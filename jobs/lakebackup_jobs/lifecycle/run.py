@@ -186,7 +186,7 @@ class Life(Generic[D]):
         # The manifest goes first: without it, no rebuild takes the backup into the catalog.
         working.delete(storage, [layout.manifest_path(source, draft.backup_id)])
         count = self.source.discard(draft)
-        self.workspace.empty(layout.backup_folder(source, draft.backup_id))
+        self.workspace.empty(self.source.folder(draft))
         self._forget()
         return count
 

@@ -60,12 +60,12 @@ class Source(ABC, Generic[D]):
         """The path of the object that holds the draft until its backup exists."""
         return layout.in_progress_path(self.workspace.source)
 
-    @abstractmethod
-    def plan(self) -> D | None:
-        """The draft of the next backup; None: there is nothing to do."""
+    def folder(self, draft: D) -> str:
+        """The folder of a draft's manifest, and of the plan that its tasks read."""
+        return layout.backup_folder(self.workspace.source, draft.backup_id)
 
     def prepare(self, draft: D) -> D:
-        """Write the input of the tasks. Returns the draft that can be resumed from then on."""
+        """Store the input of the tasks. Returns the draft that can be resumed from then on."""
         return draft
 
     @abstractmethod

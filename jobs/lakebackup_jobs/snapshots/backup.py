@@ -33,6 +33,7 @@ from lakebackup_jobs.lifecycle.parts import run_tasks
 from lakebackup_jobs.lifecycle.progress import Reporter
 from lakebackup_jobs.lifecycle.run import Life, backup_row
 from lakebackup_jobs.lifecycle.source import Draft, Source
+from lakebackup_jobs.lifecycle.tasks.plan_shares import clear, store_plan, stored_plan
 from lakebackup_jobs.lifecycle.tasks.runner import of_files
 from lakebackup_jobs.lifecycle.tasks.totals import Totals
 from lakebackup_jobs.lifecycle.workspace import Workspace
@@ -40,7 +41,6 @@ from lakebackup_jobs.snapshots.compare import Comparison, compare, counted
 from lakebackup_jobs.snapshots.find import find, root_of
 from lakebackup_jobs.snapshots.request import SnapshotRequest
 from lakebackup_jobs.snapshots.resume import InProgress
-from lakebackup_jobs.snapshots.splits import SplitWriter
 from lakebackup_jobs.snapshots.tasks.copy import CopyJob
 
 # Up to this many small files are not packed: in the destination they keep their names, which people can read.
@@ -85,7 +85,7 @@ class SnapshotBackup(Source[InProgress]):
     catalog as it was before that backup."""
 
     DRAFT = TypeAdapter(InProgress)
-    DISCARD_WHEN_REFUSED = True  # the snapshot or the splits have changed since the plan
+    DISCARD_WHEN_REFUSED = True  # the snapshot or the recorded plan has changed
 
     def __init__(self, workspace: Workspace, request: SnapshotRequest) -> None:
         super().__init__(workspace)
@@ -144,19 +144,19 @@ class SnapshotBackup(Source[InProgress]):
         )
 
     def prepare(self, draft: InProgress) -> InProgress:
-        """Compare the snapshot with the newest backup, and write the splits of the copy tasks."""
+        """Compare the snapshot with the newest backup, and record what the copy tasks work on."""
         request, work = self.request, self.workspace
         comparison = self._compare(self._next, self.reader)
-        amount = comparison.amount
-        tasks = amount.tasks(request.parallelism)
-        if tasks:
-            folder = layout.backup_folder(work.source, draft.backup_id)
-            comparison.write_splits(SplitWriter(work.storage.uri, folder), tasks)
+        amount, shares = comparison.amount, comparison.shares(request.parallelism)
+        if shares:
+            store_plan(work.storage, self._folder(draft), comparison.file, shares, most_tasks=len(shares))
         pack_below = request.pack_below if amount.small > _PACK_FROM else 0
-        return replace(draft, amount=amount, tasks=tasks, pack_below=pack_below, dealt=True)
+        return replace(draft, amount=amount, tasks=len(shares), pack_below=pack_below, dealt=True)
 
     def resume_blocker(self, draft: InProgress) -> str | None:
         reader, snapshot = self.reader, self.next
+        if draft.tasks and stored_plan(self.workspace.storage, self._folder(draft)) is None:
+            return "an older version recorded its plan in another form"
         return draft.blocker(
             self.request.identity,
             snapshot,
@@ -175,21 +175,8 @@ class SnapshotBackup(Source[InProgress]):
     def copy(self, draft: InProgress) -> Totals:
         request, work, amount = self.request, self.workspace, draft.amount
         work.choose_runner(request, of_files(amount.cost))
-        max_parallel = max(1, min(draft.tasks, request.parallelism))
-        job = CopyJob(
-            uri=work.storage.uri,
-            destination=work.destination,
-            source=work.source,
-            backup_id=draft.backup_id,
-            number=draft.number,
-            level=draft.level,
-            parent=draft.parent,
-            pack_below=draft.pack_below,
-        )
         work.reporter.start(amount.copies, amount.copy_bytes, "backup", "files")
-        totals = run_tasks(
-            work, job, range(draft.tasks), max_tasks=max_parallel if request.bandwidth else None
-        )
+        totals = self._run_tasks(draft) if draft.tasks else Totals()
         work.reporter.update(amount.copies, amount.copy_bytes)
         if totals.entries != amount.copies:
             raise Damaged(
@@ -198,6 +185,29 @@ class SnapshotBackup(Source[InProgress]):
                 hint="Nothing of it is visible. Run the same command again: it starts over.",
             )
         return totals
+
+    def _run_tasks(self, draft: InProgress) -> Totals:
+        request, work = self.request, self.workspace
+        recorded = stored_plan(work.storage, self._folder(draft))
+        if recorded is None:
+            raise Damaged(
+                f"The plan of backup {draft.backup_id} is gone.",
+                hint="Run the same command again: it starts over.",
+            )
+        shares, _ = recorded
+        job = CopyJob(
+            uri=work.storage.uri,
+            destination=work.destination,
+            source=work.source,
+            backup_id=draft.backup_id,
+            number=draft.number,
+            level=draft.level,
+            parent=draft.parent,
+            plan=shares,
+            pack_below=draft.pack_below,
+        )
+        max_parallel = min(draft.tasks, request.parallelism)
+        return run_tasks(work, job, shares.numbers, max_tasks=max_parallel if request.bandwidth else None)
 
     def manifest(self, draft: InProgress, totals: Totals) -> Manifest:
         return manifest_of(
@@ -225,7 +235,7 @@ class SnapshotBackup(Source[InProgress]):
                 f"the manifest for other tools could not be written beside backup {draft.backup_id}: "
                 f"{error.message} Write it with `lakebackup catalog manifest`"
             )
-        work.empty(f"{layout.backup_folder(work.source, draft.backup_id)}work/")
+        clear(work.storage, self._folder(draft))
 
     def result(self, draft: InProgress, backup: Backup) -> dict[str, Any]:
         return {
@@ -241,13 +251,16 @@ class SnapshotBackup(Source[InProgress]):
             "seconds": round((backup.finished_at - backup.started_at) / 1e6, 3),
         }
 
+    def _folder(self, draft: InProgress) -> str:
+        return layout.backup_folder(self.workspace.source, draft.backup_id)
+
     def _session(self) -> SparkSession:
         return self.workspace.spark
 
     def _compare(self, snapshot: Snapshot, reader: CatalogReader) -> Comparison:
         work = self.workspace
         comparison = compare(self.request, work.source, snapshot, reader, self._session)
-        for name in comparison.unlike():
+        for name in comparison.unlike:
             work.reporter.warning(
                 f"{name} has the size and time of the stored file but different contents: it is copied again"
             )

@@ -1,7 +1,7 @@
 """Lists a snapshot and compares the listing with the catalog, to find which files a backup has to copy.
 
 This process lists, hashes and compares while that is little work. Above the limits below, Spark does it.
-DuckDB and Spark run the same SQL.
+DuckDB and Spark run the same SQL. Either way the outcome is a value and a plan file.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ from pyspark.sql import DataFrame, SparkSession
 from lakebackup.formats.snapshots.tree import layout_of
 from lakebackup.plan.snapshots.backup import LIGHT, OVERHEAD, Amount, Snapshot, Unit
 from lakebackup.sql_engine.failures import task_errors
+from lakebackup.store.plan_file import PlanFile
 from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.lifecycle.tasks.errors import arrow_schema
+from lakebackup_jobs.lifecycle.tasks.plan_shares import Share, weighed
 from lakebackup_jobs.snapshots.request import SnapshotRequest
 from lakebackup_jobs.snapshots.source import FOLDER
-from lakebackup_jobs.snapshots.splits import ORDER, SPLIT_COLUMNS, SplitWriter
 from lakebackup_jobs.snapshots.tasks.hash import HASHED, HashRows
 from lakebackup_jobs.snapshots.tasks.list import COLUMNS, ListRows, list_units
 
@@ -33,37 +34,30 @@ _HASH_THREADS = min(8, os.cpu_count() or 2)
 # How many files a thread hashes at a time.
 _HASH_ROWS = 64
 _HASH_TASK_BYTES = 256 << 20
+# The hard links of one file agree in these columns.
+_FILE = ("first_scope", "first_region", "first_name")
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The outcome of a comparison. `compared`: a reader with the relation `snapshot_compared`, the rows of
-    snapshot_changes; `amount`: their totals."""
+    """How a snapshot differs from what the catalog has of its source.
 
-    compared: CatalogReader
+    `amount`: what there is to do. `unlike`: the first paths of files of which only the SHA-256 differs from
+    what is stored, as many as the query snapshot_unlike returns. `file`: what the tasks work on, rows of the
+    query snapshot_work.
+    """
+
     amount: Amount
+    unlike: tuple[str, ...]
+    file: PlanFile
 
-    def unlike(self) -> list[str]:
-        """Return the paths of files of which only the SHA-256 differs from what is stored, at most the first
-        ones that the query snapshot_unlike returns."""
-        rows = self.compared.rows("snapshot_unlike") if self.amount.changes.get("unlike") else []
-        return [f"{row['folder']}/{row['name']}" for row in rows]
-
-    def write_splits(self, writer: SplitWriter, tasks: int) -> None:
-        """Distribute the work over this number of tasks, and write the split of each."""
-
-        def spread(rows: DataFrame) -> DataFrame:
-            return rows.repartition(tasks, "task").sortWithinPartitions(*ORDER)
-
-        self.compared.map(
-            writer,
-            SPLIT_COLUMNS,
-            "snapshot_shares",
-            spread=spread,
-            tasks=tasks,
-            overhead=OVERHEAD,
-            light=LIGHT,
-        )
+    def shares(self, parallelism: int) -> list[Share]:
+        """Divide the work into the shares of the tasks; none if there is nothing to do."""
+        tasks = self.amount.tasks(parallelism)
+        if not tasks:
+            return []
+        size = -(-self.amount.cost // tasks)
+        return weighed(self.file.batches(columns=[*_FILE, "cost"]), size, weight="cost", together=_FILE)
 
 
 def compare(
@@ -97,11 +91,7 @@ def compare(
         rows = in_process.query("snapshot_to_hash", **hashing).read_all()
         if local_only or sum(rows["bytes"].to_pylist()) <= _HASHED_HERE:
             in_process = in_process.with_rows("snapshot_hashed", _hash_in_threads(request, rows))
-            comparison = _query_comparison(request, source, in_process)
-            if (
-                local_only or comparison.amount.rows <= MAX_LISTED_IN_PROCESS
-            ):  # more when the newest backup had far more files
-                return comparison
+            return _query_comparison(request, source, in_process)
     spark = session()
     reader = reader.with_spark(spark)
     with task_errors():
@@ -125,7 +115,10 @@ def _query_comparison(request: SnapshotRequest, source: str, reader: CatalogRead
         find_same=request.find_same,
         trust_mtime=request.trust_mtime,
     )
-    return Comparison(compared, Amount.of(compared.rows("snapshot_totals", pack_below=request.pack_below)))
+    amount = Amount.of(compared.rows("snapshot_totals", pack_below=request.pack_below))
+    unlike = compared.rows("snapshot_unlike") if amount.changes.get("unlike") else []
+    paths = tuple(f"{row['folder']}/{row['name']}" for row in unlike)
+    return Comparison(amount, paths, compared.plan_file("snapshot_work", overhead=OVERHEAD, light=LIGHT))
 
 
 def list_few(

@@ -15,7 +15,7 @@ class InProgress:
 
     `asked`: the fields by which two requests are the same backup. `lasting`: the snapshot has a name and does
     not change, so that the backup can be resumed later. `pruned`: the row of the query latest_prune at the
-    time of the plan. `dealt`: the splits of its tasks are written. `started_at` in us, `end_ts` in ms.
+    time of the plan. `dealt`: what its tasks work on is recorded. `started_at` in us, `end_ts` in ms.
     """
 
     backup_id: str

@@ -15,11 +15,6 @@ from lakebackup_jobs.snapshots.find import STAY, reading
 
 #: The role of a folder in a listing.
 FOLDER = "folder"
-#: The columns of a listed file.
-LISTED = (
-    "scope STRING, region STRING, name STRING, role STRING, folder STRING, bytes BIGINT, mtime_ns BIGINT, "
-    "mtime_ms BIGINT, mode INT, links INT, device BIGINT, inode BIGINT, ctime_ns BIGINT"
-)
 _PIECE = 1 << 20
 _FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 
@@ -34,7 +29,7 @@ class Listed(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """A row of the query snapshot_shares: a file or folder of a snapshot, as it was when it was listed."""
+    """A row of the query snapshot_work: a file or folder of a snapshot, as it was when it was listed."""
 
     scope: str
     region: str
@@ -46,7 +41,6 @@ class Entry(NamedTuple):
     mtime_ms: int
     mode: int
     links: int
-    device: int
     inode: int
     ctime_ns: int | None
     added_in: int | None
@@ -58,7 +52,6 @@ class Entry(NamedTuple):
     first_scope: str
     first_region: str
     first_name: str
-    task: int
 
     @property
     def listed(self) -> Listed:

@@ -7,7 +7,6 @@ deletes nothing; a prune deletes the replaced backups.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
@@ -17,7 +16,7 @@ from pyspark.sql import functions as sf
 
 from lakebackup.errors import NotFound
 from lakebackup.plan.topics.backup import Parent
-from lakebackup.plan.topics.generations import CompactPlan, CompactTopic, plan_compaction, read_generations
+from lakebackup.plan.topics.generations import CompactBatch, CompactPlan, plan_compaction, read_generations
 from lakebackup.plan.topics.request import only_source
 from lakebackup.requests import Request
 from lakebackup.rows.backups import Backup, Gap, Position
@@ -27,6 +26,7 @@ from lakebackup.rules import layout
 from lakebackup.sql_engine.failures import task_errors
 from lakebackup.store.behind import current_catalog
 from lakebackup.store.manifest import Manifest
+from lakebackup.store.plan_file import PlanFile
 from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.kafka.format.stored import StoredFile
 from lakebackup_jobs.lifecycle.parts import parts_of
@@ -34,7 +34,7 @@ from lakebackup_jobs.lifecycle.progress import Reporter
 from lakebackup_jobs.lifecycle.run import Life, backup_row
 from lakebackup_jobs.lifecycle.source import Source
 from lakebackup_jobs.lifecycle.tasks.numbers import next_backup, next_sequences
-from lakebackup_jobs.lifecycle.tasks.plan_shares import PlanShares, all_rows, store_plan
+from lakebackup_jobs.lifecycle.tasks.plan_shares import all_rows, clear, require_plan, store_plan
 from lakebackup_jobs.lifecycle.tasks.totals import OUTCOME, Totals
 from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.topics.tasks import compact as compact_task
@@ -42,6 +42,8 @@ from lakebackup_jobs.topics.tasks.compact import divide
 
 # When there are more pieces than this, a task takes several pieces.
 MOST_TASKS = 2_000
+# What the summary shows of a topic.
+_TOPIC_COLUMNS = ("backup_id", "end_ts", "generation", "files", "bytes", "entries")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,18 +72,16 @@ def run(request: CompactRequest, *, spark: SparkSession | None = None, reporter:
     if request.dry_run:
         return {"dry_run": True, "source": source, **_summary(_plan(request, reader, source))}
     work = Workspace(request, source, reporter, spark)
-    backups: list[Backup] = []
     with work.running("compact") as lease:
         plan = _plan(request, work.reader(), source)
         _report(plan, reporter)
+        results = []
         for batch in plan.batches:
             compaction = TopicsCompaction(work, request, batch)
-            Life(compaction, lease).run(compaction.plan())
-            backups += compaction.backups
-    kept_totals = {
-        f"kept_{name}": sum(getattr(b, name) for b in backups) for name in ("files", "bytes", "entries")
-    }
-    ids = [backup.backup_id for backup in backups]
+            results.append(Life(compaction, lease).run(compaction.draft()))
+    names = ("kept_files", "kept_bytes", "kept_entries")
+    kept_totals = {name: sum(result[name] for result in results) for name in names}
+    ids = [result["backup_id"] for result in results]
     return work.timed({"source": source, "backup_ids": ids, **_summary(plan), **kept_totals})
 
 
@@ -97,69 +97,57 @@ def _report(plan: CompactPlan, reporter: Reporter) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
-    """The backup that a compaction makes of topics whose newest restore points are of one backup.
-
-    `pieces` is the number of its pieces.
-    """
+class CompactDraft:
+    """A backup of a compaction. `parent`: the newest backup before it. `pieces`: the number of its pieces."""
 
     backup_id: str
     number: int
     started_at: int
+    parent: SimpleNamespace
     pieces: int = 0
 
 
-class TopicsCompaction(Source[Batch]):
+class TopicsCompaction(Source[CompactDraft]):
     """One backup of a compaction. An interrupted one is not resumed; the files that it wrote are orphans."""
 
-    #: The files of each piece; set by `prepare`.
-    shares: PlanShares
-
-    def __init__(self, workspace: Workspace, request: CompactRequest, topics: Sequence[CompactTopic]) -> None:
+    def __init__(self, workspace: Workspace, request: CompactRequest, batch: CompactBatch) -> None:
         super().__init__(workspace)
-        self.request, self.topics = request, topics
+        self.request, self.batch = request, batch
         self.reader = workspace.reader()
-        self.backups: list[Backup] = []
-        self.scopes = ",".join(topic.scope for topic in topics)
-        self.parameters: dict[str, Any] = {"source": workspace.source, "scopes": self.scopes, "to_ts": None}
 
-    def plan(self) -> Batch:
+    def draft(self) -> CompactDraft:
+        """The draft of the backup. It continues the backup of the batch before. Raises NotFound."""
         source = self.workspace.source
         parent = self.reader.first_row("latest_backup", source=source, level=None)
         if parent is None:
             raise NotFound("The chain of these backups is no longer complete.")
-        self.parent = SimpleNamespace(**parent)
-        return Batch(*next_backup(self.reader, source))
+        return CompactDraft(*next_backup(self.reader, source), SimpleNamespace(**parent))
 
-    def prepare(self, draft: Batch) -> Batch:
-        (bounds,) = self.reader.rows("restore_range", **self.parameters)
-        reader = self.reader.with_query(
-            "selected", "restore_files", **self.parameters, **bounds, from_ts=None
-        )
-        file = reader.plan_file("selected_files")
+    def prepare(self, draft: CompactDraft) -> CompactDraft:
+        file, storage = self.batch.file, self.workspace.storage
         shares = divide(all_rows(file, StoredFile))
-        folder = layout.backup_folder(self.workspace.source, draft.backup_id)
-        self.shares = store_plan(self.workspace.storage, folder, file, shares, most_tasks=len(shares))
+        store_plan(storage, self.folder(draft), file, shares, most_tasks=len(shares))
         return replace(draft, pieces=len(shares))
 
-    def resume_blocker(self, draft: Batch) -> str | None:  # noqa: ARG002
+    def resume_blocker(self, draft: CompactDraft) -> str | None:  # noqa: ARG002
         return "a compaction starts over"
 
-    def copy(self, draft: Batch) -> Totals:
-        work, count = self.workspace, draft.pieces
+    def copy(self, draft: CompactDraft) -> Totals:
+        work, count, topics = self.workspace, draft.pieces, self.batch.topics
+        shares, _ = require_plan(work.storage, self.folder(draft))
         roots = self.reader.destinations()
         keep_newest = compact_task.KeepNewest(
-            **parts_of(work, draft, 1, self.parent),
-            plan=self.shares,
+            **parts_of(work, draft, 1, draft.parent),
+            plan=shares,
             roots=roots,
             codec=self.request.codec,
             compression_level=self.request.compression_level,
             target_bytes=self.request.target_bytes,
-            sequences=next_sequences(self.reader, work.source, self.topics),
-            generations={topic.scope: topic.generation for topic in self.topics},
-            drop_before={topic.scope: topic.drop_before for topic in self.topics},
+            sequences=next_sequences(self.reader, work.source, topics),
+            generations={topic.scope: topic.generation for topic in topics},
+            drop_before={topic.scope: topic.drop_before for topic in topics},
         )
-        find_newest = compact_task.FindNewest(self.shares, roots)
+        find_newest = compact_task.FindNewest(shares, roots)
         newest = (
             find_newest.over(work.spark, range(count), compact_task.NEWEST_COLUMNS, MOST_TASKS)
             .groupBy("part", "key")
@@ -174,14 +162,14 @@ class TopicsCompaction(Source[Batch]):
         survivors = newest.union(no_position).repartition(min(2 * count, MOST_TASKS), "piece")
         job = survivors.sortWithinPartitions("piece", "position").mapInArrow(keep_newest, OUTCOME)
         # Every record is read twice: to find the newest of each key, and to copy it.
-        work.reporter.start(2 * sum(topic.entries for topic in self.topics), None, "compact")
+        work.reporter.start(2 * shares.file.total("entries"), None, "compact")
         totals = Totals()
         with work.task_progress(keep_newest.folder).watched(work.reporter.update), task_errors():
             totals.add(job.collect())
         return totals
 
-    def manifest(self, draft: Batch, totals: Totals) -> Manifest:
-        source, topics, parent = self.workspace.source, self.topics, self.parent
+    def manifest(self, draft: CompactDraft, totals: Totals) -> Manifest:
+        source, topics, parent = self.workspace.source, self.batch.topics, draft.parent
         identity: dict[str, Any] = {"backup_id": draft.backup_id, "source": source}
         end_ts = topics[0].end_ts
         backup = backup_row(
@@ -197,13 +185,12 @@ class TopicsCompaction(Source[Batch]):
             codec=self.request.codec,
             note=self.request.note or f"compaction of {topics[0].backup_id}",
         )
-        positions = self.reader.rows("compact_positions", source=source, scopes=self.scopes)
-        groups = self.reader.rows(
-            "compact_groups", source=source, backup_id=topics[0].backup_id, scopes=self.scopes
-        )
+        selection: dict[str, Any] = {"source": source, "scopes": self.batch.scopes}
+        positions = self.reader.rows("compact_positions", **selection)
+        groups = self.reader.rows("compact_groups", backup_id=topics[0].backup_id, **selection)
         # The result has the gaps of the compacted backups.
         epochs = {topic.scope: topic.epoch for topic in topics}
-        gaps = self.reader.rows("restore_gaps", **self.parameters)
+        gaps = self.reader.rows("restore_gaps", to_ts=None, **selection)
         return Manifest(
             backup=backup,
             positions=[Position(**identity, **row) for row in positions],
@@ -213,44 +200,46 @@ class TopicsCompaction(Source[Batch]):
             parts=draft.pieces,
         )
 
-    def discard(self, draft: Batch) -> int:  # noqa: ARG002
+    def discard(self, draft: CompactDraft) -> int:  # noqa: ARG002
         """Nothing to delete: called only when the pieces could not be written."""
         return 0
 
-    def finish(self, draft: Batch) -> None:  # noqa: ARG002
-        self.shares.clear()
+    def finish(self, draft: CompactDraft) -> None:
+        clear(self.workspace.storage, self.folder(draft))
 
-    def result(self, draft: Batch, backup: Backup) -> dict[str, Any]:  # noqa: ARG002
-        self.backups.append(backup)
-        return {"backup_id": backup.backup_id}
+    def result(self, draft: CompactDraft, backup: Backup) -> dict[str, Any]:  # noqa: ARG002
+        kept_totals = {f"kept_{name}": getattr(backup, name) for name in ("files", "bytes", "entries")}
+        return {"backup_id": backup.backup_id, **kept_totals}
 
 
 def _plan(request: CompactRequest, reader: CatalogReader, source: str) -> CompactPlan:
+    """Plan the compaction. Writes nothing to the repository."""
     latest = reader.first_row("latest_backup", source=source, level=None)
-    return plan_compaction(
+    plan = plan_compaction(
         reader.rows("compact_points", source=source),
         read_generations(reader, source, pick(Parent, latest) if latest else None),
         names=request.topics,
         expressions=request.patterns,
         all_keyed=request.all_keyed,
     )
+    batches = (replace(batch, file=_files(reader, source, batch.scopes)) for batch in plan.batches)
+    return replace(plan, batches=tuple(batches))
+
+
+def _files(reader: CatalogReader, source: str, scopes: str) -> PlanFile:
+    """The files of the newest restore points of some topics (names separated by commas)."""
+    parameters: dict[str, Any] = {"source": source, "scopes": scopes, "to_ts": None}
+    (bounds,) = reader.rows("restore_range", **parameters)
+    selection = reader.with_query("selected", "restore_files", **parameters, **bounds, from_ts=None)
+    return selection.plan_file("selected_files")
 
 
 def _summary(plan: CompactPlan) -> dict[str, Any]:
     return {
-        "files": sum(topic.files for topic in plan.topics),
-        "bytes": sum(topic.bytes for topic in plan.topics),
-        "entries": sum(topic.entries for topic in plan.topics),
+        "files": sum(batch.file.rows for batch in plan.batches),
+        **{name: sum(batch.file.total(name) for batch in plan.batches) for name in ("bytes", "entries")},
         "topics": [
-            {
-                "topic": topic.scope,
-                "backup_id": topic.backup_id,
-                "end_ts": topic.end_ts,
-                "generation": topic.generation,
-                "files": topic.files,
-                "bytes": topic.bytes,
-                "entries": topic.entries,
-            }
+            {"topic": topic.scope, **{name: getattr(topic, name) for name in _TOPIC_COLUMNS}}
             for topic in plan.topics
         ],
         "left_out": [{"topic": scope, "because": reason} for scope, reason in plan.skipped_topics.items()],

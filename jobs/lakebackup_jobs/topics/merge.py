@@ -41,7 +41,7 @@ from lakebackup_jobs.lifecycle.progress import Reporter
 from lakebackup_jobs.lifecycle.run import Life, backup_row
 from lakebackup_jobs.lifecycle.source import Source
 from lakebackup_jobs.lifecycle.tasks.numbers import next_backup, next_sequences
-from lakebackup_jobs.lifecycle.tasks.plan_shares import PlanShares, all_rows, clear, store_plan, stored_plan
+from lakebackup_jobs.lifecycle.tasks.plan_shares import all_rows, clear, require_plan, store_plan, stored_plan
 from lakebackup_jobs.lifecycle.tasks.runner import of_files
 from lakebackup_jobs.lifecycle.tasks.totals import Totals
 from lakebackup_jobs.lifecycle.workspace import Workspace
@@ -115,11 +115,8 @@ class TopicsMerge(Source[InProgress]):
     WORD = "merge"
     DISCARD_WHEN_REFUSED = True
 
-    #: The backups to merge; set by `plan`, if there are any.
+    #: What to merge; set by `plan`. A merge that is resumed is planned too, to see whether it is the same.
     merge_plan: MergePlan
-    #: The files that each task copies, and the number of its first new file in that file's partition.
-    shares: PlanShares
-    ranks: Sequence[int]
 
     def __init__(self, workspace: Workspace, request: MergeRequest) -> None:
         super().__init__(workspace)
@@ -131,8 +128,8 @@ class TopicsMerge(Source[InProgress]):
         return layout.merge_path(self.workspace.source)
 
     def plan(self) -> InProgress | None:
+        """The draft of the merge; None: there is nothing to merge."""
         work = self.workspace
-        self.reader = work.reader()
         plan = _plan(self.request, self.reader, work.source)
         if plan is None:
             return None
@@ -142,25 +139,18 @@ class TopicsMerge(Source[InProgress]):
         return InProgress(*next_backup(self.reader, work.source), None, self._fingerprint(plan))
 
     def prepare(self, draft: InProgress) -> InProgress:
-        file = with_members(self.reader, self.merge_plan).plan_file("merge_files", **self._parameters)
+        file, storage = self.merge_plan.file, self.workspace.storage
         groups = group_files(all_rows(file, MergedFile), self.request.target_bytes, self._rolls())
-        shares, self.ranks = divide(groups)
-        folder = layout.backup_folder(self.workspace.source, draft.backup_id)
-        state = {"ranks": self.ranks}
-        self.shares = store_plan(self.workspace.storage, folder, file, shares, state, most_tasks=len(shares))
+        shares, ranks = divide(groups)
+        store_plan(storage, self.folder(draft), file, shares, {"ranks": ranks}, most_tasks=len(shares))
         return replace(draft, tasks=len(shares))
 
     def resume_blocker(self, draft: InProgress) -> str | None:
-        current_draft = self.plan()
-        folder = layout.backup_folder(self.workspace.source, draft.backup_id)
-        recorded = stored_plan(self.workspace.storage, folder)
-        if draft.tasks is None or recorded is None:  # older versions stored the files in another form
+        current = self.plan()
+        # Older versions stored the files in another form.
+        if draft.tasks is None or stored_plan(self.workspace.storage, self.folder(draft)) is None:
             return "it was not planned to its end"
-        self.shares, self.ranks = recorded[0], recorded[1]["ranks"]
-        if current_draft is None or (current_draft.asked, current_draft.number) != (
-            draft.asked,
-            draft.number,
-        ):
+        if current is None or (current.asked, current.number) != (draft.asked, draft.number):
             return "what there is to merge is not what it was"
         return None
 
@@ -177,30 +167,28 @@ class TopicsMerge(Source[InProgress]):
         topics = self.merge_plan.topics
         return {topic.scope: roll_ms(topic_settings.in_force(topic.settings), None) for topic in topics}
 
-    @property
-    def _parameters(self) -> dict[str, Any]:
-        return {"source": self.workspace.source, "last": self.merge_plan.last.backup_id}
-
     def copy(self, draft: InProgress) -> Totals:
         work, plan = self.workspace, self.merge_plan
         if plan.without:
             work.reporter.warning(
                 f"topics left out, since the last backup does not have them: {', '.join(plan.without)}"
             )
+        shares, state = require_plan(work.storage, self.folder(draft))
         job = Merge(
             **parts_of(work, draft, plan.level, plan.parent),
-            plan=self.shares,
-            ranks=self.ranks,
+            plan=shares,
+            ranks=state["ranks"],
             target_bytes=self.request.target_bytes,
             rolls=self._rolls(),
             roots=self.reader.destinations(),
             sequences=next_sequences(self.reader, work.source, plan.topics),
         )
-        expected = sum(topic.entries for topic in plan.topics)
-        size = sum(topic.bytes for topic in plan.topics)
+        # Of another statement than the files, so a file that is planned twice or not at all is noticed.
+        expected, size = sum(topic.entries for topic in plan.topics), shares.file.total("bytes")
         work.choose_runner(self.request, of_files(size))
         work.reporter.start(expected, size, "merge")
-        totals = run_tasks(work, job, range(draft.tasks or 0), max_tasks=MOST_TASKS)
+        limit = MOST_TASKS if work.runner == "spark" else None
+        totals = run_tasks(work, job, shares.numbers, max_tasks=limit)
         if draft.tasks and totals.entries != expected:
             raise Refused(
                 f"What was merged holds {totals.entries} records, its backups hold {expected}: they changed "
@@ -214,15 +202,13 @@ class TopicsMerge(Source[InProgress]):
         plan, source = self.merge_plan, self.workspace.source
         identity: dict[str, Any] = {"backup_id": draft.backup_id, "source": source}
         scopes = ",".join(topic.scope for topic in plan.topics)
-        reader = with_members(self.reader, plan)
+        reader, parameters = with_members(self.reader, plan), {"source": source, "last": plan.last.backup_id}
         groups = reader.rows("compact_groups", source=source, backup_id=plan.last.backup_id, scopes=scopes)
         return Manifest(
             backup=self._backup(draft, totals),
-            positions=[
-                Position(**identity, **row) for row in reader.rows("merge_positions", **self._parameters)
-            ],
+            positions=[Position(**identity, **row) for row in reader.rows("merge_positions", **parameters)],
             scopes=[topic.row(**identity) for topic in plan.topics],
-            gaps=[Gap(**identity, **row) for row in reader.rows("merge_gaps", **self._parameters)],
+            gaps=[Gap(**identity, **row) for row in reader.rows("merge_gaps", **parameters)],
             groups=[Group(**identity, **row) for row in groups],
             parts=draft.tasks or 0,
         )
@@ -265,7 +251,7 @@ class TopicsMerge(Source[InProgress]):
         return count
 
     def finish(self, draft: InProgress) -> None:
-        clear(self.workspace.storage, layout.backup_folder(self.workspace.source, draft.backup_id))
+        clear(self.workspace.storage, self.folder(draft))
 
     def result(self, draft: InProgress, backup: Backup) -> dict[str, Any]:  # noqa: ARG002
         return {
@@ -277,7 +263,7 @@ class TopicsMerge(Source[InProgress]):
 
 
 def _plan(request: MergeRequest, reader: CatalogReader, source: str) -> MergePlan | None:
-    """Plan the merge; None when there is nothing to merge."""
+    """Plan the merge; None when there is nothing to merge. Writes nothing to the repository."""
     require_kind_of(reader, source, TOPICS)
     if request.until is None:
         newest = reader.first_row("latest_backup", source=source, level=None)
@@ -292,10 +278,13 @@ def _plan(request: MergeRequest, reader: CatalogReader, source: str) -> MergePla
     plan = choose(request.level, path, request.to_ts)
     if plan is None:
         return None
-    parameters = {"source": source, "last": plan.last.backup_id}
-    scopes = with_members(reader, plan).rows("merge_scopes", **parameters)
+    members = with_members(reader, plan)
+    parameters: dict[str, Any] = {"source": source, "last": plan.last.backup_id}
     generations = read_generations(reader, source, plan.last)
-    return add_topics(plan, scopes, generations, drop_gone=request.drop_gone)
+    plan = add_topics(
+        plan, members.rows("merge_scopes", **parameters), generations, drop_gone=request.drop_gone
+    )
+    return replace(plan, file=members.plan_file("merge_files", **parameters))
 
 
 def with_members(reader: CatalogReader, plan: MergePlan) -> CatalogReader:
@@ -328,7 +317,6 @@ def _require_in_line(backup_id: str, level: int, reader: CatalogReader) -> None:
 
 
 def _summary(request: MergeRequest, source: str, plan: MergePlan | None) -> dict[str, Any]:
-    topics = plan.topics if plan else ()
     return {
         "source": source,
         "level": request.level,
@@ -338,8 +326,9 @@ def _summary(request: MergeRequest, source: str, plan: MergePlan | None) -> dict
             {"backup_id": m.backup_id, "kind": m.kind, "level": m.level, "end_ts": m.end_ts}
             for m in (plan.members if plan else ())
         ],
-        "topics": len(topics),
-        **{name: sum(getattr(t, name) for t in topics) for name in ("files", "bytes", "entries")},
+        "topics": len(plan.topics) if plan else 0,
+        "files": plan.file.rows if plan else 0,
+        **{name: plan.file.total(name) if plan else 0 for name in ("bytes", "entries")},
         "older_files": plan.older if plan else 0,
         "left_out": list(plan.without) if plan else [],
         "because": None if plan else f"no two backups of level {request.level} follow one another",

@@ -207,7 +207,9 @@ class _Check:
     def _shares_of(self, look: Look, file: PlanFile, size: int) -> list[LookShare]:
         """Copy rows to where the tasks read them, and divide them into shares of about the weight `size`."""
         copy = file.copy_to(self.storage, f"{self.folder}plan/{type(look).__name__}-")
-        shares = weighed(copy.batches(), size, weight=look.BYTES, each=look.COST, path=look.OBJECT)
+        shares = weighed(
+            copy.batches(), size, weight=look.BYTES, each=look.COST, together=("destination", look.OBJECT)
+        )
         return [LookShare(look, copy, share) for share in shares]
 
     def _find_orphans(self, unfinished: Sequence[str]) -> None:

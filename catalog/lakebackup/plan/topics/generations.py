@@ -15,14 +15,16 @@ removed records.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import groupby
+from operator import attrgetter
 from typing import Any, Literal, Protocol
 
 from lakebackup.errors import Refused
 from lakebackup.plan.partitions import StoredTopic, TopicState
 from lakebackup.rows.base import pick
 from lakebackup.rules import patterns, topic_settings
+from lakebackup.store.plan_file import EMPTY, PlanFile
 from lakebackup.store.reader import CatalogReader
 
 Reason = Literal["full", "asked", "growth", "tombstones", "first", "purged"]
@@ -173,17 +175,32 @@ class CompactTopic(StoredTopic):
 
 
 @dataclass(frozen=True, slots=True)
-class CompactPlan:
-    """`skipped_topics`: topics that are not compacted, and why."""
+class CompactBatch:
+    """Topics with the same restore point: they become one backup, which ends at one instant.
+
+    `file`: the files to compact, as rows of selected_files.
+    """
 
     topics: tuple[CompactTopic, ...]
+    file: PlanFile = field(default=EMPTY, compare=False)
+
+    @property
+    def scopes(self) -> str:
+        """The names of the topics, separated by commas, as statements take them."""
+        return ",".join(topic.scope for topic in self.topics)
+
+
+@dataclass(frozen=True, slots=True)
+class CompactPlan:
+    """The backups that a compaction makes. `skipped_topics`: topics that are not compacted, and why."""
+
+    batches: tuple[CompactBatch, ...]
     skipped_topics: Mapping[str, str]
 
     @property
-    def batches(self) -> list[tuple[CompactTopic, ...]]:
-        """The topics grouped by restore point: each group becomes one backup, which ends at one instant."""
-        ordered = sorted(self.topics, key=lambda t: (t.end_ts, t.backup_id, t.scope))
-        return [tuple(some) for _, some in groupby(ordered, key=lambda t: (t.end_ts, t.backup_id))]
+    def topics(self) -> list[CompactTopic]:
+        """All topics, by name."""
+        return sorted((t for batch in self.batches for t in batch.topics), key=attrgetter("scope"))
 
 
 def plan_compaction(
@@ -216,7 +233,9 @@ def plan_compaction(
             skipped[scope] = reason
         else:
             topics.append(_topic(row, histories[scope, row["epoch"]]))
-    return CompactPlan(tuple(topics), skipped)
+    restore_point = attrgetter("end_ts", "backup_id")
+    groups = groupby(sorted(topics, key=restore_point), restore_point)
+    return CompactPlan(tuple(CompactBatch(tuple(group)) for _, group in groups), skipped)
 
 
 _NOT_COMPACTED = "its cleanup.policy does not include compact"

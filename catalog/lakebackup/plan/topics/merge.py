@@ -7,13 +7,14 @@ the result is a full, which also includes the backups that they depend on.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol, TypeVar
 
 from lakebackup.errors import Refused, UsageProblem
 from lakebackup.plan.partitions import StoredTopic
 from lakebackup.plan.topics.generations import GenerationHistory, is_compacted, tombstones_stay_ms
 from lakebackup.rules import topic_settings
+from lakebackup.store.plan_file import EMPTY, PlanFile
 
 
 class MergeFile(Protocol):
@@ -64,7 +65,8 @@ class MergePlan:
     """The backups to merge (`members`, in order) and the parent of the result (None: it is a full).
 
     `without`: topics of some members that the result leaves out. `older`: how many files it leaves out, of
-    older generations and of recreated topics, which a restore of the last member does not need.
+    older generations and of recreated topics, which a restore of the last member does not need. `file`: the
+    files to copy, as rows of merge_files.
     """
 
     members: tuple[Member, ...]
@@ -73,6 +75,7 @@ class MergePlan:
     topics: tuple[StoredTopic, ...] = ()
     without: tuple[str, ...] = ()
     older: int = 0
+    file: PlanFile = field(default=EMPTY, compare=False)
 
     @property
     def last(self) -> Member:

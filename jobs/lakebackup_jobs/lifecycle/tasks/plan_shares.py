@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakebackup.errors import NotFound
+from lakebackup.errors import Damaged, NotFound
 from lakebackup.storage import Storage, open_storage, working
 from lakebackup.store.plan_file import PlanFile, PlanObject
 from lakebackup_jobs.kafka.format.stored import StoredFile
@@ -144,6 +144,16 @@ def stored_plan(storage: Storage, folder: str) -> tuple[PlanShares, Mapping[str,
     return plan
 
 
+def require_plan(storage: Storage, folder: str) -> tuple[PlanShares, Mapping[str, Any]]:
+    """Like `stored_plan`, but raises Damaged when there is none."""
+    plan = stored_plan(storage, folder)
+    if plan is None:
+        raise Damaged(
+            f"{folder}{_PLAN}, the plan of this run, is missing.", hint="Run the same command again."
+        )
+    return plan
+
+
 def regions_of(storage: Storage, folder: str) -> list[tuple[str, str, str]] | None:
     """The partitions (topic, epoch, number) with a share below `folder`; None if there is no plan. A complete
     restore deletes its plan."""
@@ -209,29 +219,34 @@ def divided(
 
 
 def weighed(
-    batches: Iterable[pa.RecordBatch], size: int, *, weight: str | None, each: int = 0, path: str = "path"
+    batches: Iterable[pa.RecordBatch],
+    size: int,
+    *,
+    weight: str | None,
+    each: int = 0,
+    together: Sequence[str] = ("destination", "path"),
 ) -> list[Share]:
     """Divide rows into shares of about the weight `size`.
 
-    A row weighs `each` plus its column `weight`. Rows of one object (`destination` and the column `path`)
-    follow one another, and go into one share.
+    A row weighs `each` plus its column `weight`. Rows that agree in the columns of strings `together`, by
+    default those of one object, follow one another, and go into one share.
     """
     starts = [0]
     begin = total = number = 0
-    previous_object = None
+    previous_group = None
     for batch in filter(len, batches):
-        objects = pc.binary_join_element_wise(batch.column("destination"), batch.column(path), "\0")
+        groups = pc.binary_join_element_wise(*(batch.column(name) for name in together), "\0")
         is_start = np.ones(len(batch), bool)
-        is_start[0] = objects[0].as_py() != previous_object
-        is_start[1:] = pc.not_equal(objects[1:], objects[:-1])
+        is_start[0] = groups[0].as_py() != previous_group
+        is_start[1:] = pc.not_equal(groups[1:], groups[:-1])
         row_weights = np.full(len(batch), each)
         if weight:
             row_weights += batch.column(weight).fill_null(0).to_numpy()
         cumulative = total + np.cumsum(row_weights)
-        # For each row, the row at which its object starts; -1: in the previous batch.
-        object_rows = np.maximum.accumulate(np.where(is_start, np.arange(len(batch)), -1))
-        numbers = np.where(object_rows < 0, number, ((cumulative - row_weights) // size)[object_rows])
+        # For each row, the row at which its group starts; -1: in the previous batch.
+        group_rows = np.maximum.accumulate(np.where(is_start, np.arange(len(batch)), -1))
+        numbers = np.where(group_rows < 0, number, ((cumulative - row_weights) // size)[group_rows])
         starts += (begin + np.flatnonzero(np.diff(numbers, prepend=number))).tolist()
         begin, total, number = begin + len(batch), int(cumulative[-1]), int(numbers[-1])
-        previous_object = objects[-1].as_py()
+        previous_group = groups[-1].as_py()
     return [Share(first, end) for first, end in pairwise([*starts, begin]) if first < end]

@@ -34,7 +34,7 @@ from lakebackup_jobs.lifecycle.parts import parts_of
 from lakebackup_jobs.lifecycle.progress import Reporter
 from lakebackup_jobs.lifecycle.run import Life
 from lakebackup_jobs.lifecycle.tasks.numbers import latest_number
-from lakebackup_jobs.lifecycle.tasks.plan_shares import PlanShares, clear, store_plan, weighed
+from lakebackup_jobs.lifecycle.tasks.plan_shares import clear, require_plan, store_plan, weighed
 from lakebackup_jobs.lifecycle.tasks.task import run_all
 from lakebackup_jobs.lifecycle.tasks.totals import OUTCOME, Totals
 from lakebackup_jobs.lifecycle.workspace import Workspace
@@ -89,62 +89,51 @@ def run(
     _domain(request.name, reader)
     work = Workspace(request, request.name, reporter, spark)
     with work.running("compact", lease=keep_lease(request.name)) as lease:
-        log = LogCompaction(work, request)
-        life = Life(log, lease)
+        plan = _plan(request, work.reader())
+        life = Life(LogCompaction(work, request, plan), lease)
         life.finish_interrupted()
-        draft = log.plan()
-        if draft is None:
-            return {"source": request.name, **log.compact_plan.totals, "backup_id": None}
-        return work.timed(life.run(draft))
+        if not plan.file.rows:
+            return {"source": request.name, **plan.totals, "backup_id": None}
+        return work.timed(life.run(InProgress.begin()))
 
 
 class LogCompaction(Derived):
-    """The compaction of one log."""
+    """The compaction of one log, as planned."""
 
     DRAFT = TypeAdapter(InProgress)
     WORD = "compaction"
 
-    #: The files that are compacted; set by `plan`.
-    compact_plan: LogCompactPlan
-    #: The same files as the tasks read them; set by `prepare`.
-    shares: PlanShares
-
-    def __init__(self, workspace: Workspace, request: CompactLogRequest) -> None:
+    def __init__(self, workspace: Workspace, request: CompactLogRequest, plan: LogCompactPlan) -> None:
         super().__init__(workspace)
-        self.request = request
+        self.request, self.plan = request, plan
         self.keys = LogKeys.load(request.keys_file) if request.keys_file else None
 
     @property
     def record_path(self) -> str:
         return layout.compact_path(self.workspace.source)
 
-    def plan(self) -> InProgress | None:
-        self.compact_plan = _plan(self.request, self.workspace.reader())
-        return InProgress.begin() if self.compact_plan.file.rows else None
-
     def prepare(self, draft: InProgress) -> InProgress:
-        work, file = self.workspace, self.compact_plan.file
-        size = max(self.request.most_raw, self.compact_plan.totals["raw_bytes"] // _MOST_TASKS)
+        file, storage = self.plan.file, self.workspace.storage
+        size = max(self.request.most_raw, self.plan.totals["raw_bytes"] // _MOST_TASKS)
         shares = weighed(file.batches(), size, weight="raw_bytes")
-        folder = layout.backup_folder(work.source, draft.backup_id)
-        self.shares = store_plan(work.storage, folder, file, shares, most_tasks=_MOST_TASKS)
+        store_plan(storage, self.folder(draft), file, shares, most_tasks=_MOST_TASKS)
         return draft
 
     def copy(self, draft: InProgress) -> Totals:
-        work, request, planned = self.workspace, self.request, self.compact_plan.totals
+        work, request, planned = self.workspace, self.request, self.plan.totals
         encrypted = bool(planned["encrypted"]) if request.encrypt is None else request.encrypt
-        count = len(self.shares.numbers)
+        shares, _ = require_plan(work.storage, self.folder(draft))
         write = WriteLog(
-            **parts_of(self.workspace, draft),
-            ts_domain=self.compact_plan.ts_domain,
+            **parts_of(work, draft),
+            ts_domain=self.plan.ts_domain,
             codec=request.codec,
             cipher=keys_of(work.source, request.keys_file).cipher if encrypted else None,
             most_raw=request.most_raw,
         )
-        read = ReadLog(self.shares, work.reader().destinations(), self.keys)
+        read = ReadLog(shares, work.reader().destinations(), self.keys)
         work.reporter.start(planned["entries"], planned["bytes"], "compact", "events")
-        records = read.over(work.spark, self.shares.numbers, RECORDS)
-        sorted_ = records.repartitionByRange(count, *(sf.col(name) for name in ORDER))
+        records = read.over(work.spark, shares.numbers, RECORDS)
+        sorted_ = records.repartitionByRange(len(shares.tasks), *(sf.col(name) for name in ORDER))
         sorted_ = sorted_.sortWithinPartitions(*ORDER)
         totals = Totals()
         with work.task_progress(write.folder).watched(work.reporter.update), task_errors():
@@ -156,13 +145,14 @@ class LogCompaction(Derived):
 
     def manifest(self, draft: InProgress, totals: Totals) -> Manifest:  # noqa: ARG002
         """Give the backup its number, and list the files that leave the log when it is published."""
-        work, file = self.workspace, self.shares.file
+        work = self.workspace
+        shares, _ = require_plan(work.storage, self.folder(draft))
         newest = work.reader().first_row("log_newest", source=work.source)
         if newest is None:
             raise NotFound(f"The catalog holds no log of {work.source} any more.")
         draft, parts, new_totals = self.numbered(draft)
-        job = ListDepartures(**parts_of(work, draft), file=file, first=parts, most=_LISTED_ROWS)
-        count = 1 + file.rows // _LISTED_ROWS
+        job = ListDepartures(**parts_of(work, draft), file=shares.file, first=parts, most=_LISTED_ROWS)
+        count = 1 + shares.file.rows // _LISTED_ROWS
         new_totals.add(run_all(job, range(parts, parts + count), work.task_cluster))
         rows = sidecar.read_parts(work.storage, work.source, draft.backup_id, parts)
         write_stream_meta(work.storage, work.source, draft.backup_id, newest["end_ts"], rows)
@@ -173,12 +163,12 @@ class LogCompaction(Derived):
             SimpleNamespace(**newest),
             kind="log",
             level=1,
-            ts_domain=self.compact_plan.ts_domain,
+            ts_domain=self.plan.ts_domain,
             # While the log has no checkpoint, neither has its compaction.
             start_ts=None if newest["start_ts"] is None else newest["end_ts"],
             end_ts=newest["end_ts"],
             codec=self.request.codec,
-            note=f"compaction of {file.rows} log files",
+            note=f"compaction of {shares.file.rows} log files",
         )
 
     def discard(self, draft: InProgress) -> int:
@@ -190,12 +180,12 @@ class LogCompaction(Derived):
 
     def finish(self, draft: InProgress) -> None:
         super().finish(draft)
-        clear(self.workspace.storage, layout.backup_folder(self.workspace.source, draft.backup_id))
+        clear(self.workspace.storage, self.folder(draft))
 
     def result(self, draft: InProgress, backup: Backup) -> dict[str, Any]:
         return {
             "source": self.workspace.source,
-            **self.compact_plan.totals,
+            **self.plan.totals,
             "backup_id": draft.backup_id,
             "kept_files": backup.files,
             "kept_bytes": backup.bytes,

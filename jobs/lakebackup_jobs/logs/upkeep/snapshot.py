@@ -132,15 +132,12 @@ class LogFull(Derived):
         super().__init__(workspace)
         self.request, self.catalog, self.restore_plan = request, catalog, plan
 
-    def plan(self) -> InProgress:
-        raise NotImplementedError("a full is planned by `run`")
-
     def copy(self, draft: InProgress) -> Totals:
         work, plan = self.workspace, self.restore_plan
         folder = layout.full_folder(work.source, draft.backup_id)
         target = DeltaTarget(f"{work.storage.uri}/{folder}".rstrip("/"))
         contents = RestoredSpan.after_restore(None, plan, self.request)
-        plan_folder = layout.backup_folder(work.source, draft.backup_id)  # `sweep` empties it
+        plan_folder = self.folder(draft)  # `sweep` empties it
         counts = write_target(self.request, work, self.catalog, plan, target, None, contents, plan_folder)
         self._describe(draft, folder)
         totals = Totals()

@@ -7,7 +7,6 @@ their topic id.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator
 from dataclasses import astuple, dataclass
 from typing import Any
@@ -61,9 +60,7 @@ def partitions(shares: PlanShares, number: int) -> Iterator[tuple[Partition, Ite
 
 def run_shares(job: Task, shares: PlanShares, spark: SparkSession | None) -> list[Any]:
     """Run a job over all shares and return its rows; `spark` None: it runs in threads of this process."""
-    return run_all(
-        job, shares.numbers, spark, None if spark else min(MOST_THREADS, 4 * (os.cpu_count() or 2))
-    )
+    return run_all(job, shares.numbers, spark, None if spark else MOST_THREADS)
 
 
 def store_partitions(

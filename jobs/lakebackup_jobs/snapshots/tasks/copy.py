@@ -1,4 +1,4 @@
-"""Spark tasks of a snapshot's backup: copy the files of a split, and record its folders and departed files.
+"""Tasks of a snapshot's backup: each copies the files of a share, and records its folders and departed files.
 
 As in any backup, the part is the task's commit: of two attempts, the first to write it counts. The part names
 the objects that hold the files, and the Parquet files with the rows that the task adds to the catalog.
@@ -15,15 +15,15 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from lakebackup.errors import EnvironmentProblem, NotFound
+from lakebackup.errors import EnvironmentProblem
 from lakebackup.rows.backups import DataFile
 from lakebackup.rows.tables import ARROW_SCHEMAS
 from lakebackup.rules import layout
 from lakebackup.storage import AlreadyExists, Storage
 from lakebackup_jobs.lifecycle.tasks.part import Parts, PartTask
-from lakebackup_jobs.lifecycle.tasks.rows import read_rows, write_rows
+from lakebackup_jobs.lifecycle.tasks.plan_shares import PlanShares
+from lakebackup_jobs.lifecycle.tasks.rows import write_rows
 from lakebackup_jobs.snapshots.source import FOLDER, Entry, SourceFile
-from lakebackup_jobs.snapshots.splits import split_path
 
 PACK_BYTES = 64 << 20
 _PACK_FILES = 20_000
@@ -42,8 +42,12 @@ _LISTING_OF: Mapping[_Table, Literal["files", "gone", "folders"]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class CopyJob(PartTask):
-    """Copies the files of a split. Files smaller than `pack_below` bytes go into packs; 0: none do."""
+    """Copies the files of a task's share of `plan`, whose rows are those of the query snapshot_work.
 
+    Files smaller than `pack_below` bytes go into packs; 0: none do.
+    """
+
+    plan: PlanShares
     pack_below: int
 
     def write(self, storage: Storage, task: int) -> list[DataFile]:
@@ -68,7 +72,7 @@ class _Copier:
         self._folders = _RowBuffer("snapshot_folders", constant)
 
     def copy(self) -> list[DataFile]:
-        """Copy the split; returns the rows of the objects that were written."""
+        """Copy the files; returns the rows of the objects that were written."""
         pack_files: list[list[Entry]] = []  # each file with all its hard links
         size = 0
         for _, group in groupby(self._entries(), lambda entry: entry.first):
@@ -105,17 +109,9 @@ class _Copier:
         return self._objects
 
     def _entries(self) -> Iterator[Entry]:
-        try:
-            for batch in read_rows(self._storage, split_path(self._job.folder, self._task)):
-                # The splits of an older version have fewer columns.
-                names = batch.schema.names
-                columns = [
-                    batch.column(name).to_pylist() if name in names else [None] * batch.num_rows
-                    for name in Entry._fields
-                ]
-                yield from map(Entry._make, zip(*columns, strict=True))
-        except NotFound:
-            return  # a file larger than a split may leave nothing for the next task
+        for batch in self._job.plan.batches(self._task, Entry._fields):
+            columns = (batch.column(name).to_pylist() for name in Entry._fields)
+            yield from map(Entry._make, zip(*columns, strict=True))
 
     def _report_bytes(self, size: int) -> None:
         self._report(0, size)

@@ -18,11 +18,15 @@ from lakebackup.plan.snapshots.backup import Unit
 from lakebackup.sql_engine.worker import PerNumber
 from lakebackup_jobs.lifecycle.tasks.errors import arrow_schema
 from lakebackup_jobs.snapshots.find import no_link, reading
-from lakebackup_jobs.snapshots.source import FOLDER, LISTED, signed
+from lakebackup_jobs.snapshots.source import FOLDER, signed
 
 _BATCH = 10_000
 #: Columns of the relation `snapshot_listed`.
-COLUMNS = f"{LISTED}, always BOOLEAN, by_ctime BOOLEAN"
+COLUMNS = (
+    "scope STRING, region STRING, name STRING, role STRING, folder STRING, bytes BIGINT, mtime_ns BIGINT, "
+    "mtime_ms BIGINT, mode INT, links INT, device BIGINT, inode BIGINT, ctime_ns BIGINT, always BOOLEAN, "
+    "by_ctime BOOLEAN"
+)
 # A file that is written again within one tick of the file system's clock keeps its time. Ticks last up to 2 s
 # (FAT), and a server's clock may be behind, so a ctime younger than this does not prove a file unchanged.
 _RACY_NS = 2_000_000_000

@@ -42,7 +42,7 @@ def numbers(file: PlanFile, first: int = 0, end: int | None = None) -> list[int]
 @given(first=st.integers(0, COUNT + 3), length=st.integers(0, COUNT + 3))
 def test_a_range_of_several_objects(file: PlanFile, first: int, length: int) -> None:
     assert [plan_object.rows for plan_object in file.objects] == [16, 16, 16, 2]
-    assert file.rows == COUNT
+    assert (file.rows, file.total("n")) == (COUNT, sum(range(COUNT)))
     assert numbers(file, first, first + length) == [*range(COUNT)][first : first + length]
 
 

@@ -7,9 +7,11 @@ from operator import itemgetter
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lakebackup.errors import Damaged
 from lakebackup.storage import open_storage
 from lakebackup.store.plan_file import write_plan_file
 from lakebackup_jobs.lifecycle.tasks.plan_shares import (
@@ -17,6 +19,7 @@ from lakebackup_jobs.lifecycle.tasks.plan_shares import (
     clear,
     divided,
     regions_of,
+    require_plan,
     runs_of,
     store_plan,
     stored_plan,
@@ -58,6 +61,8 @@ def test_a_plan_that_is_being_deleted_is_none(tmp_path: Path) -> None:
     storage.delete(f"{folder}plan/plan.json")
     assert regions_of(storage, folder) is None
     assert stored_plan(storage, folder) is None
+    with pytest.raises(Damaged, match=r"restores/r/plan/plan\.json"):
+        require_plan(storage, folder)
 
 
 def test_a_share_is_the_rows_of_a_partition() -> None:

@@ -33,8 +33,8 @@ def interrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def run(root: Path) -> dict[str, Any]:
-    request = MergeRequest(destination=str(root), level=1, runner="local")
+def run(root: Path, *, dry_run: bool = False) -> dict[str, Any]:
+    request = MergeRequest(destination=str(root), level=1, runner="local", dry_run=dry_run)
     return merge.run(request, reporter=quiet())
 
 
@@ -47,6 +47,14 @@ def test_an_interrupted_merge_is_resumed_with_its_plan(interrupted: Path) -> Non
     result = run(interrupted)
     assert (result["resumed"], result["made_files"], len(result["merged"])) == (True, 1, 2)
     assert planned_objects(interrupted) == []
+
+
+def test_a_dry_run_has_the_totals_of_the_run_and_writes_nothing(interrupted: Path) -> None:
+    objects = planned_objects(interrupted)
+    dry_run = run(interrupted, dry_run=True)
+    assert planned_objects(interrupted) == objects
+    assert (dry_run.pop("dry_run"), dry_run["files"], dry_run["entries"]) == (True, 2, 2)
+    assert dry_run.items() <= run(interrupted).items()
 
 
 def test_a_merge_that_an_older_version_began_starts_over(interrupted: Path) -> None:

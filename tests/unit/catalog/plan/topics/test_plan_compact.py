@@ -61,7 +61,7 @@ def test_records_without_a_key_are_refused() -> None:
 
 def test_an_unknown_topic_is_an_error_and_nothing_to_do_is_none() -> None:
     plan = compaction(point("a", compacted=True), point("b", files=0), names=["a", "b"])
-    assert plan.topics == ()
+    assert plan.batches == ()
     assert plan.skipped_topics == {
         "a": "it has no new records since its last compaction", "b": "its backups hold no records",
     }  # fmt: skip
@@ -71,4 +71,5 @@ def test_an_unknown_topic_is_an_error_and_nothing_to_do_is_none() -> None:
 
 def test_topics_whose_backups_end_at_different_times_become_several_backups() -> None:
     plan = compaction(point("a"), point("b", backup_id="b4", end_ts=4_000), point("c"))
-    assert [[topic.scope for topic in batch] for batch in plan.batches] == [["b"], ["a", "c"]]
+    assert [batch.scopes for batch in plan.batches] == ["b", "a,c"]
+    assert topic_names(plan) == ["a", "b", "c"]
