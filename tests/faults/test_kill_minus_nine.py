@@ -101,7 +101,7 @@ def test_restore_of_records_killed(lab: Lab, source: str, moment: str, topic: Ca
     )  # fmt: skip
     reached = {
         "files are written": lambda: any(lab.folder.glob("restores/*/plan/data/*.data")),
-        "the result is sealed": lambda: any(lab.folder.glob("restores/*/plan/tasks.json")),
+        "the result is sealed": lambda: any(lab.folder.glob("restores/*/plan/plan.json")),
         "records arrive": lambda: any(ends(lab.bootstrap, copy)),
     }
     run.kill_when(reached[moment], moment)
