@@ -168,8 +168,8 @@ class Topics(Cluster):
         except Refused:
             if LARGEST not in saved.own:
                 raise
-            others = {name: value for name, value in saved.own.items() if name != LARGEST}
-            self._restore_settings(topic, others, names)
+            unlimited = {name: value for name, value in saved.own.items() if name != LARGEST}
+            self._restore_settings(topic, unlimited, names)
             notes.insert(0, _capped(topic, saved.own[LARGEST]))
         retention = [name for name in RETENTION if name in names]
         return [*notes, *_retention_changes(topic, saved, broker_retention or {}, retention)]

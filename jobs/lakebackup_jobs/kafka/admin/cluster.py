@@ -438,8 +438,8 @@ class Cluster:
         try:
             retrying(are_served)
         except RetryError:
-            first, *others = sorted(partitions)
-            names = f"Topic {first} was" if not others else f"Topics {first} and {len(others)} more were"
+            first, *later = sorted(partitions)
+            names = f"Topic {first} was" if not later else f"Topics {first} and {len(later)} more were"
             raise EnvironmentProblem(
                 f"{names} created, but the brokers do not serve them yet.", hint="Run it again."
             ) from None

@@ -12,7 +12,7 @@ import pytest
 from lakebackup_jobs.kafka.admin.together import Together
 
 
-def done(value: object) -> Future[Any]:
+def answered(value: object) -> Future[Any]:
     future = Future[Any]()
     future.set_result(value)
     return future
@@ -27,17 +27,17 @@ def test_values_that_come_during_a_request_go_into_the_next_one() -> None:
         if len(batches) == 1:
             first_sent.set()
             return {"a": answer}
-        return {key: done(value) for key, value in values.items()}
+        return {key: answered(value) for key, value in values.items()}
 
     together = Together(send)
     with ThreadPoolExecutor(4) as pool:
         first = pool.submit(together.request, "a", 1)
         first_sent.wait(10)
-        others = [pool.submit(together.request, key, value) for key, value in (("b", 2), ("c", 3), ("b", 4))]
-        while len(together._entries) < len(others):
-            assert not others[0].done()
+        later_calls = [pool.submit(together.request, key, value) for key, value in (("b", 2), ("c", 3), ("b", 4))]
+        while len(together._entries) < len(later_calls):
+            assert not later_calls[0].done()
         answer.set_result(1)
-        assert [future.result(10).result(10) for future in (first, *others)] == [1, 2, 3, 4]
+        assert [future.result(10).result(10) for future in (first, *later_calls)] == [1, 2, 3, 4]
     # A key that came twice is sent twice.
     assert sorted(map(sorted, batches)) == [["a"], ["b"], ["b", "c"]]
 
