@@ -33,7 +33,9 @@ def test_values_that_come_during_a_request_go_into_the_next_one() -> None:
     with ThreadPoolExecutor(4) as pool:
         first = pool.submit(together.request, "a", 1)
         first_sent.wait(10)
-        later_calls = [pool.submit(together.request, key, value) for key, value in (("b", 2), ("c", 3), ("b", 4))]
+        later_calls = [
+            pool.submit(together.request, key, value) for key, value in (("b", 2), ("c", 3), ("b", 4))
+        ]
         while len(together._entries) < len(later_calls):
             assert not later_calls[0].done()
         answer.set_result(1)
