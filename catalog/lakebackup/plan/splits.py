@@ -9,6 +9,8 @@ from typing import NamedTuple
 LEAST_OFFSETS_PER_TASK = 250_000
 # A task with more offsets loses too much work when it fails.
 MOST_OFFSETS_PER_TASK = 20_000_000
+# Each piece costs a request and a file, however few offsets it has: some 10 ms.
+MOST_PIECES_PER_TASK = 100
 
 
 class Piece(NamedTuple):
@@ -42,7 +44,8 @@ def split(
             piece = Piece(
                 range_number, start + length * rank // count, start + length * (rank + 1) // count, rank
             )
-            if not tasks or piece.end - piece.start > room:
+            is_full = bool(tasks) and len(tasks[-1]) == MOST_PIECES_PER_TASK and total > one_task
+            if not tasks or is_full or piece.end - piece.start > room:
                 tasks.append([])
                 room = size
             tasks[-1].append(piece)

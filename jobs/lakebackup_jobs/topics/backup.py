@@ -45,6 +45,9 @@ from lakebackup_jobs.topics.resume import InProgress, blocker, different, discar
 from lakebackup_jobs.topics.tasks import copy as copy_task
 from lakebackup_jobs.topics.tasks.decode import decode_backup
 
+# Tasks that run in this process at a time.
+_THREADS = 8
+
 
 def run(request: BackupRequest, *, spark: Session = None, reporter: Reporter) -> dict[str, Any]:
     """Take one backup, and return a summary of it. An interrupted backup is completed or discarded first.
@@ -153,7 +156,9 @@ class TopicsBackup(Source[InProgress]):
         self.workspace.reporter.start(plan.offsets, None, "backup")
         sequences = {(topic, region): number for topic, region, number in draft.first}
         job = copy_job(draft.completing(self.request), self.workspace, draft.prepared, sequences)
-        return run_tasks(self.workspace, job, range(len(plan.tasks)))
+        # In this process most of them wait: for the broker, or for the disk to have a small file.
+        threads = None if self.workspace.task_cluster else _THREADS
+        return run_tasks(self.workspace, job, range(len(plan.tasks)), max_tasks=threads)
 
     def manifest(self, draft: InProgress, totals: Totals) -> Manifest:
         return manifest(draft.completing(self.request), self.workspace, draft.prepared, totals)

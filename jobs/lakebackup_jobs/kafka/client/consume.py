@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager
-from threading import local
+from threading import Lock, local
 from typing import cast
 
 import numpy as np
@@ -52,6 +52,9 @@ LATEST = 2**63 - 1
 ASK_AFTER = 5.0
 #: A block has room for one key's hash per this many bytes, and ends when it has no more. Records are larger.
 BYTES_A_HASH = 16
+# Threads that count bytes, and how many partitions are enough for another one.
+_COUNTING_THREADS = 8
+_COUNTED_BY_THREAD = 16
 Progress = Callable[[int, int], None]
 #: Called with each block before it is written to a file. It returns the block to write instead, or None to
 #: write none.
@@ -346,16 +349,24 @@ def bytes_of(
     """
     if sum(p.end_position - p.start_position for p in positions) * BYTES_A_HASH > most:
         return None
-    total = 0
-    for p in positions:
+    total, total_lock = 0, Lock()
+
+    def add_bytes(p: Position) -> None:
+        nonlocal total
         client = reader(config, isolation_of(p.scope, isolation), (p.scope, p.epoch))
-        blocks = client.blocks(p.scope, int(p.region), p.start_position, p.end_position)
-        with closing(blocks):
+        with closing(client.blocks(p.scope, int(p.region), p.start_position, p.end_position)) as blocks:
             for block in blocks:
-                total += len(block.data)
+                with total_lock:
+                    total += len(block.data)
                 if total > most:
-                    return None
-    return total
+                    return
+
+    # Each partition waits for its broker, and each thread has a client of its own.
+    threads = min(_COUNTING_THREADS, 1 + len(positions) // _COUNTED_BY_THREAD)
+    with ThreadPoolExecutor(threads, "count") as pool:
+        for _ in pool.map(lambda p: None if total > most else add_bytes(p), positions):
+            pass
+    return None if total > most else total
 
 
 def copy_range(

@@ -211,7 +211,8 @@ def _ends_with(file: LogEnd, message: Any) -> bool | None:
         tail_size = _TAIL
         while True:
             start = max(header_end - 16, size - tail_size)
-            data = storage.get(path, start=start, length=size - start)
+            is_read = len(header) == size  # a small file
+            data = header[start:] if is_read else storage.get(path, start=start, length=size - start)
             # A sync marker follows the header and each block, so the last one ends the file.
             sync_start = data.rfind(sync, 0, len(data) - 16)
             if sync_start >= 0 or start == header_end - 16:

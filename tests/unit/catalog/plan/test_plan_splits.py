@@ -6,7 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakebackup.plan.splits import LEAST_OFFSETS_PER_TASK, MOST_OFFSETS_PER_TASK, Piece, share_out, split
+from lakebackup.plan.splits import (
+    LEAST_OFFSETS_PER_TASK,
+    MOST_OFFSETS_PER_TASK,
+    MOST_PIECES_PER_TASK,
+    Piece,
+    share_out,
+    split,
+)
 
 SIZES = st.integers(0, 10**6) | st.integers(0, 90_000_000)
 RANGES = st.lists(st.tuples(st.integers(0, 10**7), SIZES), max_size=40)
@@ -33,6 +40,12 @@ def test_every_offset_is_read_once_by_tasks_of_bounded_size(
     size = min(max(LEAST_OFFSETS_PER_TASK, sum(sizes) // (2 * parallelism) + 1), MOST_OFFSETS_PER_TASK)
     assert all(0 < sum(piece.end - piece.start for piece in task) <= 1.5 * size + 1 for task in tasks)
     assert len(tasks) <= max(2 * parallelism, sum(sizes) // LEAST_OFFSETS_PER_TASK) + len(sizes)
+
+
+def test_many_small_ranges_are_several_tasks() -> None:
+    ranges = [(0, 2)] * (2 * MOST_PIECES_PER_TASK + 1)
+    assert [len(task) for task in split(ranges, 2)] == [MOST_PIECES_PER_TASK, MOST_PIECES_PER_TASK, 1]
+    assert len(split(ranges, 2, one_task=1_000)) == 1
 
 
 @pytest.mark.parametrize(
