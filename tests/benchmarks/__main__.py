@@ -31,6 +31,7 @@ from tests.benchmarks.memory import driver_memory
 from tests.benchmarks.ours import Session
 from tests.benchmarks.queue_writers import writing
 from tests.benchmarks.queues import Ratio
+from tests.benchmarks.shapes import many_topics
 from tests.benchmarks.snapshots import snapshots
 from tests.benchmarks.topics import Bench
 from tests.benchmarks.upkeep import COMPACTED, MERGED, Chain
@@ -50,6 +51,7 @@ BROKER = (
     "rpo",
     "queue-ratio",
     "queue-writers",
+    "shapes",
 )
 CASES = (*BROKER, "chains", "catalog", "growth", "snapshots", "log-restore")
 
@@ -188,6 +190,11 @@ class Run:
         with self._session() as session:
             text = writing(self.broker, session, self._case_folder, self._store() // 4, self.options.runs)
         yield "Writers at full speed beside backups of their queues", text
+
+    def _shapes(self) -> Iterator[tuple[str, str]]:
+        options = self.options
+        text = many_topics(self.broker.bootstrap, self._case_folder, options.runs, options.scale)
+        yield "Clusters with many small topics", text
 
     def _store(self) -> int:
         return round(self.options.gigabytes * self.options.scale * 1e9)
