@@ -17,7 +17,7 @@ import numpy as np
 from lakebackup.rows.base import UNKNOWN
 from lakebackup.rows.topics import Translation
 from lakebackup.storage import Storage, working
-from lakebackup.store.translations import aside_path, object_path, put_rows, read_rows, take_aside
+from lakebackup.store.translations import object_path, put_rows, read_rows, read_staged, staged_path
 from lakebackup_jobs.kafka.admin.committed import Ends
 from lakebackup_jobs.kafka.memory import Longs
 
@@ -114,7 +114,7 @@ class Ledger:
         self, storage: Storage, identity: Translation | None, ends: Callable[[], Ends] | None
     ) -> None:
         self._storage, self._identity, self._ends = storage, identity, ends
-        self._aside = aside_path(identity) if identity else ""
+        self._staged_path = staged_path(identity) if identity else ""
         self._start = UNKNOWN
         self._runs: list[Longs] = []
         self._rows: Longs = np.empty((0, 4), np.int64)
@@ -123,11 +123,11 @@ class Ledger:
     def open(self, reached: Reached) -> None:
         """Decide what an earlier run left in doubt, and find the partition's end. Call it before a run's
         first transaction."""
-        aside = take_aside(self._storage, self._aside) if self._identity else None
-        if aside is not None and aside[0] == reached.position:
+        staged = read_staged(self._storage, self._staged_path) if self._identity else None
+        if staged is not None and staged[0] == reached.position:
             # A replaced task may have staged its rows after the other task's commit; they have another end.
-            is_expected = int(aside[1][-1, 3]) == reached.end
-            self._rows = aside[1] if is_expected else doubtful(aside[1])
+            is_expected = int(staged[1][-1, 3]) == reached.end
+            self._rows = staged[1] if is_expected else doubtful(staged[1])
             self.confirm(reached)
         if self._ends:
             self._start = self._ends().high
@@ -145,7 +145,7 @@ class Ledger:
         end = UNKNOWN if self._start == UNKNOWN else self._start + count + (count > 0)  # and the marker
         self._rows = rows_of(runs, reached.covered, self._start, end)
         if len(self._rows) and self._identity:
-            put_rows(self._storage, self._aside, self._identity, self._rows, position)
+            put_rows(self._storage, self._staged_path, self._identity, self._rows, position)
         covered = int(runs[-1, 1]) if len(runs) else reached.covered
         return Reached(position, reached.entries + count, reached.bytes + size, covered, end)
 
@@ -162,7 +162,7 @@ class Ledger:
             if not is_confirmed:
                 self._rows = self._rows_in_doubt(path)
             put_rows(self._storage, path, self._identity, self._rows)
-            working.retire(self._storage, self._aside)
+            working.retire(self._storage, self._staged_path)
             self._last = int(self._rows[-1, 3])
 
     def _rows_in_doubt(self, path: str) -> Longs:
