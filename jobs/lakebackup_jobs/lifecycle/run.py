@@ -225,7 +225,7 @@ class Life(Generic[D]):
             f"{self.source.WORD} {draft.backup_id} is complete; its run was interrupted at the very end"
         )
         result = None
-        if self.source.is_asked_for(draft):
+        if self.source.matches_request(draft):
             path = layout.manifest_path(self.workspace.source, draft.backup_id)
             result = self.source.result(draft, sidecar.read_manifest(self.workspace.storage, path).backup)
         self._finish(draft)

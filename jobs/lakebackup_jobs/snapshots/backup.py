@@ -166,7 +166,7 @@ class SnapshotBackup(Source[InProgress]):
             lambda candidate: counted(self.request, candidate.units, self._session),
         )
 
-    def is_asked_for(self, draft: InProgress) -> bool:
+    def matches_request(self, draft: InProgress) -> bool:
         """Return whether this is the same command as the draft's, whose run reported no result."""
         return self.next is not None and draft.is_requested(
             self.request.identity, self.next, self._end_ts_of(self.next)
