@@ -57,8 +57,8 @@ def due(call: Call, run: bool = switch("--run", "Run the backups that are due, o
     if not run:
         _require_good([], unreadable, unapproved)
         return
-    shared = ["--repo", repo, *call.passed_on("repo", "source", *_KAFKA)]
-    kafka = call.passed_on(*(name for name in call.flags if name not in _KAFKA))
+    shared = ["--repo", repo, *call.shared_arguments("repo", "source", *_KAFKA)]
+    kafka = call.shared_arguments(*(name for name in call.flags if name not in _KAFKA))
 
     def run_command(words: Sequence[str]) -> int:
         reads_kafka = words[:2] in (("backup", "topics"), ("backup", "queue"))

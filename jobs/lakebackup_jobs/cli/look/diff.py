@@ -45,7 +45,7 @@ def diff(
     """
     request = call.request(DiffRequest)
     if call.explain:
-        call.explained(lambda: list(_compared(call, request)) if records else _changes(call, request))
+        call.print_explanation(lambda: list(_compared(call, request)) if records else _changes(call, request))
     elif records:
         _write_records(call, request)
     else:
@@ -63,13 +63,13 @@ def _write_files(call: Call, request: DiffRequest) -> None:
 
 
 def _changes(call: Call, request: DiffRequest) -> FileDiff:
-    return planned(call.reader(), request, call.planner(), call.report, partial(plan_diff, request))
+    return planned(call.reader(), request, call.planning_session(), call.report, partial(plan_diff, request))
 
 
 def _compared(call: Call, request: DiffRequest) -> Iterator[TopicDiff]:
     # The first line of --json has the totals, so events of the run are not printed as JSON.
     report = Reporter(sys.stdout, sys.stderr) if call.json else call.report
-    return run(request, spark=call.planner(), reporter=report)
+    return run(request, spark=call.planning_session(), reporter=report)
 
 
 def _write_records(call: Call, request: DiffRequest) -> None:
