@@ -56,7 +56,7 @@ from lakebackup.store.lease import is_held
 from lakebackup.store.reader import CatalogReader
 from lakebackup.store.tombstones import Prune
 from lakebackup_jobs.lifecycle.deletion.executor import Deletion
-from lakebackup_jobs.lifecycle.planning import planned
+from lakebackup_jobs.lifecycle.planning import plan_on_engine
 from lakebackup_jobs.lifecycle.progress import Reporter
 from lakebackup_jobs.lifecycle.tasks.plan_shares import regions_of
 from lakebackup_jobs.lifecycle.workspace import Workspace
@@ -197,7 +197,7 @@ def _planned(request: PruneRequest, work: Workspace, spark: SparkSession | None)
         return plan_for(request, source, regions_in_use, reader, backups, protected_ids)
 
     reader = CatalogReader(request.destination, request.catalog)
-    return planned(reader, request, spark, work.reporter, plan)
+    return plan_on_engine(reader, request, spark, work.reporter, plan)
 
 
 def judged(

@@ -35,7 +35,7 @@ from lakebackup.sql_engine.delta.table import open_table
 from lakebackup.sql_engine.lazy_dataset import LazyDataset
 from lakebackup.storage import open_storage
 from lakebackup.store.reader import CatalogReader
-from lakebackup_jobs.lifecycle.planning import planned
+from lakebackup_jobs.lifecycle.planning import plan_on_engine
 from lakebackup_jobs.lifecycle.progress import Reporter
 from lakebackup_jobs.lifecycle.tasks.runner import of_restored_files
 from lakebackup_jobs.lifecycle.tasks.task import run_all
@@ -136,8 +136,8 @@ class Trial(ABC):
     def _run(self) -> dict[str, Any]:
         return {"spark": self.context.spark, "reporter": self.context.reporter}
 
-    def _planned(self, plan: Callable[[CatalogReader], Any]) -> Any:
-        return planned(self.reader, self.request, self.context.spark, self.context.reporter, plan)
+    def _plan_on_engine(self, plan: Callable[[CatalogReader], Any]) -> Any:
+        return plan_on_engine(self.reader, self.request, self.context.spark, self.context.reporter, plan)
 
 
 def trial_of(row: Mapping[str, Any], folder: str, context: TrialContext) -> Trial:
@@ -160,7 +160,7 @@ class _Topics(Trial):
 
     @cached_property
     def plan(self) -> RestorePlan:
-        plan: RestorePlan = self._planned(partial(plan_topic_restore, self.request))
+        plan: RestorePlan = self._plan_on_engine(partial(plan_topic_restore, self.request))
         return plan
 
     @property
@@ -199,7 +199,7 @@ class _Snapshot(Trial):
 
     @cached_property
     def plan(self) -> SnapshotRestorePlan:
-        plan: SnapshotRestorePlan = self._planned(partial(plan_snapshot_restore, self.request))
+        plan: SnapshotRestorePlan = self._plan_on_engine(partial(plan_snapshot_restore, self.request))
         return plan
 
     @property
@@ -248,7 +248,7 @@ class _Log(Trial):
 
     @cached_property
     def plan(self) -> LogRestorePlan:
-        plan: LogRestorePlan = self._planned(partial(plan_log_restore, self.request))
+        plan: LogRestorePlan = self._plan_on_engine(partial(plan_log_restore, self.request))
         return plan
 
     @property

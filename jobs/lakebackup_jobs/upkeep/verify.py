@@ -38,7 +38,7 @@ from lakebackup.store.reader import CatalogReader
 from lakebackup.store.roots import Roots
 from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.lifecycle.identity import micros
-from lakebackup_jobs.lifecycle.planning import planned
+from lakebackup_jobs.lifecycle.planning import plan_on_engine
 from lakebackup_jobs.lifecycle.progress import Reporter
 from lakebackup_jobs.lifecycle.scratch import findings_writer
 from lakebackup_jobs.lifecycle.tasks.plan_shares import MOST_TASKS, clear, weighed
@@ -154,7 +154,7 @@ class _Check:
         self.reporter.start(totals["files"], totals["bytes"], "verify", "files")
         try:
             plan = partial(self._checks, self._looks(totals["encrypted"]), size)
-            checks = planned(self.reader, self.request, self.work.session, self.reporter, plan)
+            checks = plan_on_engine(self.reader, self.request, self.work.session, self.reporter, plan)
             checks += self._listings(storages, size)
             job = CheckShares(checks, writers)
             with TaskProgress(self.storage, self.folder).watched(self.reporter.update):
@@ -224,7 +224,7 @@ class _Check:
 
         reader = self.work.reader()
         if self.recorded:
-            files = planned(reader, self.request, self.work.session, self.reporter, write_findings)
+            files = plan_on_engine(reader, self.request, self.work.session, self.reporter, write_findings)
         else:
             uri = f"{self.writer.catalog_uri}/storage_objects"
             files = write_findings(reader.with_rows("raw_storage_objects", dataset(uri, open_table(uri))))

@@ -16,7 +16,7 @@ from lakebackup_jobs.cli.flags.options import switch
 from lakebackup_jobs.cli.output.results.phrases import listed
 from lakebackup_jobs.cli.output.rows import Brief
 from lakebackup_jobs.cli.verb import Call, verb
-from lakebackup_jobs.lifecycle.planning import planned
+from lakebackup_jobs.lifecycle.planning import plan_on_engine
 from lakebackup_jobs.lifecycle.progress import Reporter, human_bytes
 from lakebackup_jobs.query.record_diff import TopicDiff, run
 from lakebackup_jobs.query.words import counted
@@ -63,7 +63,9 @@ def _write_files(call: Call, request: DiffRequest) -> None:
 
 
 def _changes(call: Call, request: DiffRequest) -> FileDiff:
-    return planned(call.reader(), request, call.planning_session(), call.report, partial(plan_diff, request))
+    return plan_on_engine(
+        call.reader(), request, call.planning_session(), call.report, partial(plan_diff, request)
+    )
 
 
 def _compared(call: Call, request: DiffRequest) -> Iterator[TopicDiff]:

@@ -34,7 +34,7 @@ from lakebackup_jobs.lifecycle.tasks.rows import write_rows
 from lakebackup_jobs.lifecycle.tasks.task import Task
 from lakebackup_jobs.lifecycle.tasks.totals import OUTCOME, totals
 from lakebackup_jobs.logs.capture import region_marks
-from lakebackup_jobs.logs.capture.names_task import names_of, since
+from lakebackup_jobs.logs.capture.names_task import names_known_to, names_of
 from lakebackup_jobs.logs.feeds import Feed
 
 #: One row. checkpoint: the ts up to which the log is complete once this flush is in the catalog, never less
@@ -197,7 +197,7 @@ class _Fold:
         Their values are in this flush, or in earlier ones from the least start ts of these writes on.
         """
         job = self._job
-        least_ts = since(namings, job.resolved_ts)
+        least_ts = names_known_to(namings, job.resolved_ts)
         writes = [file for file in files if file.cf == WRITE and file.max_ts > least_ts]
         writes += self._earlier_meta_files(WRITE, least_ts + 1)
         begin_ts = [file.min_begin_ts for file in writes if file.min_begin_ts is not None]

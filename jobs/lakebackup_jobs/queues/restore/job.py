@@ -34,7 +34,7 @@ from lakebackup.storage.nesting import require_outside
 from lakebackup.store.behind import current_catalog
 from lakebackup_jobs.kafka.admin import rights
 from lakebackup_jobs.kafka.admin.cluster import outlasting_restarts
-from lakebackup_jobs.lifecycle.planning import planned
+from lakebackup_jobs.lifecycle.planning import plan_on_engine
 from lakebackup_jobs.lifecycle.progress import Reporter
 from lakebackup_jobs.lifecycle.restore import RestoreRun, Subject, restoring
 from lakebackup_jobs.lifecycle.tasks.plan_shares import stored_plan
@@ -162,7 +162,7 @@ class _Run:
         make_plan = partial(
             plan_restore, request, tid_of=lambda _, files: tid_at(files, request.to_ts or 0, request.names)
         )
-        plan = planned(self._reader, request, self.work.session, self.reporter, make_plan)
+        plan = plan_on_engine(self._reader, request, self.work.session, self.reporter, make_plan)
         for note in plan.notes:
             self.reporter.note(note)
         return plan
