@@ -15,7 +15,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from lakebackup.formats.snapshots.tree import layout_of
-from lakebackup.plan.snapshots.backup import LIGHT, OVERHEAD, Amount, Snapshot, Unit
+from lakebackup.plan.snapshots.backup import FILE_COST, ROW_COST, Amount, Snapshot, Unit
 from lakebackup.sql_engine.failures import task_errors
 from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.lifecycle.tasks.errors import arrow_schema
@@ -61,8 +61,8 @@ class Comparison:
             "snapshot_shares",
             spread=spread,
             tasks=tasks,
-            overhead=OVERHEAD,
-            light=LIGHT,
+            overhead=FILE_COST,
+            light=ROW_COST,
         )
 
 

@@ -203,7 +203,7 @@ class _Run:
             state.clear(keep_settings=True)
             return state, None
         # The old restore had written all its messages, and is in the catalog or nearly so. A new one starts.
-        run.close(restore_id, self._subject(prepared))
+        run.complete_without_totals(restore_id, self._subject(prepared))
         state.clear()
         return RestoreState(state.storage, _new_id()), None
 
