@@ -21,7 +21,7 @@ from lakebackup_jobs.archives import restore as archive_restore
 from lakebackup_jobs.archives.export import ArchiveExportRequest
 from lakebackup_jobs.archives.import_archive import ArchiveImportRequest
 from lakebackup_jobs.archives.restore import ArchiveRestoreRequest
-from lakebackup_jobs.lifecycle.atomic_dir import Staged
+from lakebackup_jobs.lifecycle.atomic_dir import StagedFolder
 from lakebackup_jobs.upkeep import prune, verify
 from lakebackup_jobs.upkeep.prune import PruneRequest
 
@@ -278,14 +278,14 @@ def test_no_prune_runs_during_an_export(
     spark: SparkSession, topics: MadeBackups, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     root = str(topics.folder)
-    finish = Staged.finish
+    finish = StagedFolder.finish
 
-    def prune_then_finish(staged: Staged, changed: Any) -> None:
+    def prune_then_finish(staged: StagedFolder, changed: Any) -> None:
         with pytest.raises(Busy, match="writes an archive"):
             prune.run(PruneRequest(root), reporter=quiet())
         finish(staged, changed)
 
-    monkeypatch.setattr(Staged, "finish", prune_then_finish)
+    monkeypatch.setattr(StagedFolder, "finish", prune_then_finish)
     export(spark, topics.folder, tmp_path)
     assert prune.run(PruneRequest(root), reporter=quiet())["backups"] == []
     reader = CatalogReader.require(root)

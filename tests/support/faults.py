@@ -29,7 +29,7 @@ from lakebackup.store.lease import Lease
 from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.kafka.admin import cluster
 from lakebackup_jobs.kafka.client import produce
-from lakebackup_jobs.lifecycle.atomic_dir import Staged
+from lakebackup_jobs.lifecycle.atomic_dir import StagedFolder
 from lakebackup_jobs.lifecycle.deletion import executor as removing
 from lakebackup_jobs.queues.restore import job as restore_queue
 from lakebackup_jobs.queues.restore import replay_task as queue_replay_task
@@ -293,8 +293,8 @@ def _of_folders_and_tables(steps: Steps) -> Iterator[tuple[Any, str, Any]]:
     yield delta.DeltaTarget, "write", _with_step(steps, "write table", delta.DeltaTarget.write, "after table")
     yield write.Folder, "write", _with_step(steps, "write file", write.Folder.write)
     for kind, name in (
-        (EngineFolder, "begin"), (EngineFolder, "finish"), (Staged, "finish"), (Staged, "release"),
-        (Target, "finish"),
+        (EngineFolder, "begin"), (EngineFolder, "finish"),
+        (StagedFolder, "finish"), (StagedFolder, "release"), (Target, "finish"),
     ):  # fmt: skip
         yield kind, name, _with_step(steps, f"{name} folder", getattr(kind, name))
 

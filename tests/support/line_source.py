@@ -99,7 +99,7 @@ class Lines(Source[Draft]):
             return "another backup was taken since"
         return None if draft.note == self.request.note else "another note is asked for"
 
-    def is_asked_for(self, draft: Draft) -> bool:
+    def matches_request(self, draft: Draft) -> bool:
         return draft.note == self.request.note
 
     def copy(self, draft: Draft) -> Totals:

@@ -1,7 +1,7 @@
 """Reads and checks the rows of an import (JSON lines or Parquet) in Spark tasks.
 
-Rows of an export have all columns. Rows of another program's inventory need only a few; the others are null
-here and filled in later.
+Rows of an export have all columns. Rows of another program's inventory need only a few columns; the others
+are null here, and a later step of the import fills them.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from lakebackup.rules.suggestions import similar_names
 from lakebackup.sql_engine.worker import PerNumber, in_batches
 from lakebackup.storage import Storage, open_storage
 
+#: The name under which rows of manifests are imported, beside the names of tables.
 MANIFESTS = "manifests"
 #: Columns that rows of other programs must have; the others are optional.
 REQUIRED: Mapping[str, tuple[str, ...]] = {
@@ -33,16 +34,25 @@ REQUIRED: Mapping[str, tuple[str, ...]] = {
     "departures": ("backup_id", "path", "gone_in"),
     MANIFESTS: ("backup_id", "path", "bytes"),
 }
-_LISTED = (
+# The columns that a row of a manifest may have, of those of `files`.
+_MANIFEST_COLUMNS = (
     "backup_id", "scope", "region", "path", "bytes", "raw_bytes", "sha256", "entries", "min_ts", "max_ts",
 )  # fmt: skip
+# The form of a file by the suffix of its name.
 _FORMS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".parquet": "parquet"}
 _LINE_BYTES = 1 << 20
 _BATCH = 5_000
 _SHA256 = re.compile(r"[0-9a-f]{64}")
-_PYTHON: Mapping[str, type] = {"string": str, "int32": int, "int64": int, "bool": bool}
-_WORDS = {"string": "a text", "int32": "a whole number", "int64": "a whole number", "bool": "true or false"}
-_LIMIT: Mapping[str, int] = {"int32": 2**31, "int64": 2**63, "bool": 2}
+# For each type of a column: the type of its values in Python, its name in messages, and the first integer
+# that is too large. A bool is an int in Python.
+_PYTHON_TYPES: Mapping[str, type] = {"string": str, "int32": int, "int64": int, "bool": bool}
+_TYPE_WORDS = {
+    "string": "a text",
+    "int32": "a whole number",
+    "int64": "a whole number",
+    "bool": "true or false",
+}
+_LIMITS: Mapping[str, int] = {"int32": 2**31, "int64": 2**63, "bool": 2}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +65,8 @@ class ImportFile:
 
 
 def import_files(table: str, path: str) -> list[ImportFile]:
-    """The file at `path`, or those in that folder. Raises NotFound, UsageProblem (an unknown suffix)."""
+    """Return the file at `path`, or the files in that folder. Names that start with a dot or an underscore
+    are skipped. Raises NotFound, UsageProblem (an unknown suffix)."""
     storage = open_storage(path)
     uris = [
         f"{path.rstrip('/')}/{entry.path}"
@@ -73,10 +84,11 @@ def import_files(table: str, path: str) -> list[ImportFile]:
 
 
 def _split_uri(path: str) -> tuple[Storage, str]:
+    """Return the storage of the folder of a file, and the file's name in it."""
     folder, _, name = path.rpartition("/")
     if not name:
         raise NotFound(f"{path} holds no file.")
-    return open_storage(folder or "/" if path.startswith("/") else folder or "."), name
+    return open_storage(folder or ("/" if path.startswith("/") else ".")), name
 
 
 def _form(path: str) -> str:
@@ -95,12 +107,16 @@ def importable_columns(table: str) -> tuple[Column, ...]:
     if table != MANIFESTS:
         return columns(table)
     columns_by_name = {column.name: column for column in columns("files")}
-    return tuple(columns_by_name[name] for name in _LISTED)
+    return tuple(columns_by_name[name] for name in _MANIFEST_COLUMNS)
 
 
 @cache
 def import_schema(table: str) -> pa.Schema:
-    """The schema of the rows to read. `row_file`: index of the file; `row_number`: line or row, from 1."""
+    """Return the schema of the rows that `ImportRows` yields: the importable columns and three more.
+
+    `row_file` is the index of the file, `row_number` the line or row in it, from 1, and `row_problem` what is
+    wrong with the row.
+    """
     schema = ARROW_SCHEMAS["files" if table == MANIFESTS else table]
     fields = [schema.field(column.name).with_nullable(True) for column in importable_columns(table)]
     return pa.schema(
@@ -115,9 +131,9 @@ def import_spark_schema(table: str) -> StructType:
 
 @dataclass(frozen=True)
 class ImportRows(PerNumber):
-    """Reads the rows of `files[number]`; all files are of one table.
+    """Reads files of one table. Task `number` reads the rows of `files[number]`.
 
-    `is_export`: no column is optional. `backups`: the valid backup ids; None: any.
+    In rows of an export (`is_export`), no column is optional. `backups` has the valid backup ids; None: any.
     """
 
     table: str
@@ -129,51 +145,54 @@ class ImportRows(PerNumber):
         return in_batches(self.read(number), import_schema(self.table), _BATCH)
 
     def read(self, number: int) -> Iterator[dict[str, Any]]:
-        """The rows of a file, each with its file, its number and its problem, if any."""
-        for row_number, row, problem in read(self.files[number], partial(self.counted, number)):
-            values = dict.fromkeys(self._types)
+        """Yield the rows of a file. Each has its file, its number and its problem, if any."""
+        for row_number, row, problem in _numbered_rows(
+            self.files[number], partial(self.with_counter, number)
+        ):
+            values = dict.fromkeys(self._columns_by_name)
             if row is not None:
                 problem = self._row_problem(row, values)
             yield {**values, "row_file": number, "row_number": row_number, "row_problem": problem}
 
-    def counted(self, number: int, stream: BinaryIO) -> BinaryIO:  # noqa: ARG002 (a subclass does)
-        """The stream of a file, or one around it that counts what is read."""
+    def with_counter(self, number: int, stream: BinaryIO) -> BinaryIO:  # noqa: ARG002 (a subclass does)
+        """Return the stream itself. A subclass wraps it into a stream that counts the bytes it reads."""
         return stream
 
     @cached_property
-    def _types(self) -> dict[str, Column]:
+    def _columns_by_name(self) -> dict[str, Column]:
         return {column.name: column for column in importable_columns(self.table)}
 
     @cached_property
-    def _needed(self) -> Sequence[str]:
+    def _required_columns(self) -> Sequence[str]:
         if self.is_export:
             return [column.name for column in importable_columns(self.table) if not column.nullable]
         return REQUIRED[self.table]
 
     def _row_problem(self, row: Mapping[str, Any], values: dict[str, Any]) -> str | None:
-        """Copy the values of a row to `values`; returns its problem, if any."""
+        """Copy the values of a row to `values`. Return the row's problem; None if it has none."""
         for name, value in row.items():
-            column = self._types.get(name)
+            column = self._columns_by_name.get(name)
             if column is None:
-                similar = similar_names(name, self._types)
+                similar = similar_names(name, self._columns_by_name)
                 meant = f"; did you mean {similar[0]}?" if similar else ""
                 return f"there is no column {name[:60]}{meant}"
             if value is None:
                 continue
-            if type(value) is not _PYTHON[column.type]:
-                return f"{name} is {value!r:.60}, {_WORDS[column.type]} is expected"
-            if isinstance(value, int) and not -_LIMIT[column.type] <= value < _LIMIT[column.type]:
+            if type(value) is not _PYTHON_TYPES[column.type]:
+                return f"{name} is {value!r:.60}, {_TYPE_WORDS[column.type]} is expected"
+            if isinstance(value, int) and not -_LIMITS[column.type] <= value < _LIMITS[column.type]:
                 return f"{name} is {value}, which is too large"
             if column.choices and value not in column.choices:
                 return f"{name} is {value!r:.60}, one of {', '.join(column.choices)} is expected"
             values[name] = value
-        missing = [name for name in self._needed if values[name] is None]
+        missing = [name for name in self._required_columns if values[name] is None]
         if missing:
             return f"{', '.join(missing)} must be given"
         return self._value_problem(values)
 
     def _value_problem(self, row: dict[str, Any]) -> str | None:
-        """The problem of a row whose values have valid types."""
+        """Return the problem of a row whose values have valid types; None if it has none. Removes slashes at
+        the start of another program's paths."""
         if (
             self.backups is not None
             and row.get("backup_id") is not None
@@ -194,10 +213,11 @@ class ImportRows(PerNumber):
         start_ts = row.get("start_ts")
         if not self.is_export and start_ts is not None and row["end_ts"] < start_ts:
             return f"end_ts {row['end_ts']} is before start_ts {start_ts}"
-        return _out_of_bounds(row)
+        return _bounds_problem(row)
 
 
-def _out_of_bounds(row: Mapping[str, Any]) -> str | None:
+def _bounds_problem(row: Mapping[str, Any]) -> str | None:
+    """Return what is wrong with a row's numbers: one is negative, or a range ends before it starts."""
     for name in ("bytes", "raw_bytes", "entries", "files", "level", "chain_position"):
         if (row.get(name) or 0) < 0:
             return f"{name} is {row[name]}, which is below 0"
@@ -215,13 +235,14 @@ def _out_of_bounds(row: Mapping[str, Any]) -> str | None:
     return None
 
 
-def read(
-    file: ImportFile, counted: Callable[[BinaryIO], BinaryIO]
+def _numbered_rows(
+    file: ImportFile, with_counter: Callable[[BinaryIO], BinaryIO]
 ) -> Iterator[tuple[int, dict[str, Any] | None, str | None]]:
-    """Each row of a file with its number, from 1; or, instead of an unreadable row, the problem."""
+    """Yield the number, from 1, and the values of each row of a file. Where a row cannot be read, yield its
+    number, None and the problem."""
     folder, name = _split_uri(file.uri)
     with folder.open(name) as opened:
-        stream = counted(opened)
+        stream = with_counter(opened)
         yield from _json_lines(stream) if file.form == "jsonl" else _parquet(stream)
 
 

@@ -151,7 +151,10 @@ class Scope(Row):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gap(Row):
-    """Positions that no backup holds, `[from_position, to_position)`, with times in `(from_ts, to_ts]`."""
+    """Positions that no backup holds, `[from_position, to_position)`, with times in `(from_ts, to_ts]`.
+
+    A `bridged` gap lies within a generation: the chain has positions before and after it.
+    """
 
     backup_id: str
     source: str

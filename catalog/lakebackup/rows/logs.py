@@ -44,7 +44,8 @@ class LogTable(Row):
     """A table of a change feed, and its name from `from_ts` on.
 
     A table whose new name matches the filter is captured only from `covered_from` on. A database has a row
-    with minus its id as `table_id` and an empty `name`; the view log_tables does not show it.
+    with minus its id as `table_id` and an empty `name`; the view log_tables does not show it. `replaces` is
+    the id of the table in whose place a truncation put this one.
     """
 
     backup_id: str

@@ -1,10 +1,11 @@
-"""The path of every object in a destination, relative to the destination's root. Without I/O.
+"""The path of every object in a destination, relative to the destination's root. It does no I/O.
 
 Names of sources, topics, leases and files become parts of paths by one encoding (`encode_name`). It keeps all
 characters that every storage accepts. No part is `.` or `..`, and no path contains `..`.
 
 A destination also has `lakebackup.json` (format version, destination id) and `catalog/<table>/`. The path of
-a folder ends in `/`. `attempt` makes the paths of two attempts of one task differ.
+a folder ends in `/`. A parameter `attempt` is a text that differs between two attempts of one task, and so do
+the paths then.
 """
 
 from __future__ import annotations
@@ -180,7 +181,7 @@ compact_path = _in_source("compact.json")
 #: Spark's checkpoint of a continuous backup.
 follow_folder = _in_source("follow/")
 
-#: Objects that describe backups. `manifest.json` is the index of one.
+#: The folders with the objects that describe backups. A backup's `manifest.json` is the index of them.
 backups_folder = _in_source("backups/")
 backup_folder = _of_backup("backups/{}/")
 manifest_path = _of_backup("backups/{}/manifest.json")

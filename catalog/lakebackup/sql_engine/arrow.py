@@ -1,5 +1,5 @@
-"""Workarounds for pyarrow: it loads pandas for its first array, and has values that pandas and JSON have
-not."""
+"""Workarounds for pyarrow: it loads pandas for its first array, and has values for which pandas or Python has
+none."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def leave_pandas_out() -> None:
 
 @contextmanager
 def python_values() -> Iterator[None]:
-    """Raise UsageProblem when the block converts rows to Python values, and Python has no value for a
-    time."""
+    """Raise UsageProblem if the block converts rows to Python values, and a time is outside of Python's
+    range."""
     try:
         yield
     except OverflowError as error:
@@ -43,9 +43,8 @@ def python_values() -> Iterator[None]:
         ) from error
 
 
-def durations(schema: pa.Schema, bigint_columns: Collection[int] = ()) -> pa.Schema:
-    """Return the schema of batches that `as_durations` returns: with durations in place of intervals, and
-    BIGINT for the columns whose numbers are in `bigint_columns`."""
+def duration_schema(schema: pa.Schema, bigint_columns: Collection[int] = ()) -> pa.Schema:
+    """Return the schema of the batches that `as_durations` returns."""
     for number, field in enumerate(schema):
         if number in bigint_columns:
             schema = schema.set(number, field.with_type(pa.int64()))
@@ -55,13 +54,13 @@ def durations(schema: pa.Schema, bigint_columns: Collection[int] = ()) -> pa.Sch
 
 
 def as_durations(batch: pa.RecordBatch, bigint_columns: Collection[int] = ()) -> pa.RecordBatch:
-    """Convert intervals to durations, which are all that pandas knows, and the columns whose numbers are in
+    """Convert intervals to durations, since pandas has no intervals, and the columns at the positions
     `bigint_columns` to BIGINT.
 
     Raises ValueError for an interval of months, since months differ in length, and for a number that is too
     large.
     """
-    schema = durations(batch.schema, bigint_columns)
+    schema = duration_schema(batch.schema, bigint_columns)
     if schema is batch.schema:
         return batch
 

@@ -49,7 +49,7 @@ from lakebackup.sql_engine import (
     to_duckdb,
     view_text,
 )
-from lakebackup.sql_engine.arrow import as_durations, durations
+from lakebackup.sql_engine.arrow import as_durations, duration_schema
 from lakebackup.sql_engine.delta.as_of import open_then, open_version, require_then
 from lakebackup.sql_engine.delta.dataset import small_or_dataset
 from lakebackup.sql_engine.delta.log import folder_of, prefetch, until_fork
@@ -287,7 +287,7 @@ class DuckEngine(SqlEngine):
             ]
         batches = self._batches(reader, checked, hugeint_columns)
         _unread.add(batches)
-        return pa.RecordBatchReader.from_batches(durations(reader.schema, hugeint_columns), batches)
+        return pa.RecordBatchReader.from_batches(duration_schema(reader.schema, hugeint_columns), batches)
 
     def _prepare(self, relations: Iterable[str], bindings: Bindings) -> None:
         """Let each name that a statement reads, directly or through views, stand for its rows."""

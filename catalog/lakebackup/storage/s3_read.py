@@ -31,6 +31,8 @@ class Body(io.RawIOBase):
     """An object as a stream of up to `length` bytes from `start`. The constructor makes the first request.
 
     When the connection breaks, reading resumes at the same position, provided the object did not change.
+    `target` has the arguments of `get_object` that name the object. `explain` returns a context that turns
+    errors of the SDK into errors of lakebackup.
     """
 
     def __init__(
@@ -58,7 +60,7 @@ class Body(io.RawIOBase):
         return True
 
     def seekable(self) -> bool:
-        """Always true. A move costs a request."""
+        """Always true. After a move, the next read makes a new request."""
         return True
 
     def readinto(self, buffer: Any, /) -> int:

@@ -12,7 +12,8 @@ from lakebackup.storage.s3 import S3Storage
 
 _S3A = re.compile(r"fs\.s3a\b|software\.amazon\.awssdk|\bs3a?://")
 _OBJECT = re.compile(r"\bs3a?://([^\s/:`'\",)]+)(?:/([^\s:`'\",)]*))?")
-# The SDK's message. After it, S3A writes S3's error code, or the status or `null` if the answer had none.
+# The SDK's message, and S3's error code, which S3A writes after it. S3A writes the status or `null` if the
+# answer had no code.
 _ANSWER = re.compile(
     r"(?P<message>[^\n]{0,500}?)\s*\(Service: S3, Status Code: (?P<status>\d+)[^)\n]*\)"
     r"(?: \(SDK Attempt Count: \d+\))?(?::(?P<code>\w+))?"
@@ -30,7 +31,7 @@ _REPORTED = {"301", "400", "401", "403", "429", "500", "501", "503"}
 
 
 def problem_in(text: str) -> LakebackupError | None:
-    """The error for the text of a Java exception; None if the exception is not about S3."""
+    """Return the error for the text of a Java exception; None if the exception is not about S3."""
     if not _S3A.search(text):
         return None
 
@@ -40,7 +41,7 @@ def problem_in(text: str) -> LakebackupError | None:
         return s3_client.refusal("NoSuchBucket", "", "reach", path, root)
     for answer in _ANSWER.finditer(text):
         if answer["status"] in _REPORTED:
-            if not answer["code"] or answer["code"] == "null":  # the answer to S3A's request had no text
+            if not answer["code"] or answer["code"] == "null":  # a HEAD is answered without code and message
                 return _ask_in_python(root, path) or s3_client.refusal(
                     answer["status"], "", "reach", path, root
                 )
@@ -57,7 +58,7 @@ def problem_in(text: str) -> LakebackupError | None:
 
 
 def _ask_in_python(root: str, path: str) -> LakebackupError | None:
-    """The error of a request from this process for the same object; None if it explains nothing."""
+    """Request the same object from this process. Return the error of S3's answer; None if there is none."""
     if not path:
         return None
     try:

@@ -49,7 +49,7 @@ _log = logging.getLogger(__name__)
 
 
 def elapsed_s() -> float:
-    """Seconds on a clock that is never set and that continues while the machine is suspended."""
+    """Return the seconds on a clock that is never set, and that continues while the machine is suspended."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
@@ -57,8 +57,8 @@ def elapsed_s() -> float:
 class Record:
     """One generation of a lease. Times are in ms since 1970 UTC, by the holder's clock.
 
-    Holders of the same name differ in their `token`. `expires_ms` is for earlier versions. `ttl_ms` starts
-    when the storage receives the generation.
+    Holders of the same name differ in their `token`. `ttl_ms` starts when the storage receives the
+    generation. Only earlier versions of lakebackup read `expires_ms`.
     """
 
     holder: str
@@ -140,7 +140,7 @@ class Lease:
                 pause = min(pause * 1.5, 0.5)
 
     def check(self) -> None:
-        """Raise Busy when the lease was lost or could not be renewed in time. Does no input or output."""
+        """Raise Busy when the lease was lost or could not be renewed in time. Does no I/O."""
         if not self._loss and self._clock() >= self._deadline:
             self._loss = f"it could not be renewed within {self._ttl_s:g} s"
         if self._loss:
@@ -224,7 +224,7 @@ class _Watch:
         self._end = 0.0
 
     def remaining_s(self, newest: ObjectStat, record: Record) -> float:
-        """Seconds until the lease expires if it is not renewed; 0 or less when nobody holds it."""
+        """Return the seconds until the lease expires if it is not renewed; 0 or less when nobody holds it."""
         if record.state != "held":
             return 0.0
         if newest.path != self._path:
@@ -266,13 +266,13 @@ def break_lease(storage: Storage, name: str, reason: str) -> Record:
 
 
 def is_held(storage: Storage, name: str) -> bool:
-    """Whether a process holds the lease now, as far as another process can see."""
+    """Return whether a process holds the lease now, as far as another process can see."""
     current = _current(storage, name)
     return current is not None and _holds(*current, _storage_time_ms(storage))
 
 
 def held_generation(storage: Storage, name: str) -> int | None:
-    """The generation of a lease, which grows with each renewal; None when nobody holds the lease.
+    """Return the generation of a lease, which grows with each renewal; None when nobody holds the lease.
 
     Writes nothing, and so uses this machine's clock in place of the storage's.
     """
@@ -283,7 +283,7 @@ def held_generation(storage: Storage, name: str) -> int | None:
 
 
 def held_leases(storage: Storage) -> list[tuple[str, int]]:
-    """Name and start (ms since 1970 UTC) of each lease that is held now."""
+    """Return the name and the start (ms since 1970 UTC) of each lease that is held now."""
     names = filter(None, map(layout.decode_name, storage.folders(f"{layout.LEASES_FOLDER}/")))
     leases = [(name, _current(storage, name)) for name in names]
     now_ms = _storage_time_ms(storage)
@@ -295,13 +295,14 @@ def _holds(newest: ObjectStat, record: Record, now_ms: float) -> bool:
 
 
 def _age_s(newest: ObjectStat, now_ms: float) -> float:
-    """The minimum age of a generation, in seconds, when the storage's clock shows `now_ms`."""
+    """Return the least age, in seconds, that a generation can have when the storage's clock shows
+    `now_ms`."""
     whole_seconds = newest.modified_ms % _SECOND_MS == 0
     return (now_ms - newest.modified_ms - (_SECOND_MS if whole_seconds else 0)) / 1000
 
 
 def _storage_time_ms(storage: Storage) -> float:
-    """The storage's time, in ms since 1970 UTC; this machine's time when this account cannot write there."""
+    """Return the storage's time, in ms since 1970 UTC; this machine's if this account cannot write there."""
     try:
         storage.put(layout.STORAGE_CLOCK, b"")
     except NoPermission:
@@ -310,7 +311,7 @@ def _storage_time_ms(storage: Storage) -> float:
 
 
 def _put_record(storage: Storage, name: str, generation: int, record: Record) -> int | None:
-    """Puts a generation, and returns the highest one then; None when another record has this number."""
+    """Put a generation. Return the highest one after that; None when another record has this number."""
     path = layout.lease_path(name, generation)
     try:
         storage.put(path, json.dumps(asdict(record)).encode(), if_absent=True)
@@ -334,7 +335,7 @@ def _put_record(storage: Storage, name: str, generation: int, record: Record) ->
 
 
 def _current(storage: Storage, name: str) -> tuple[ObjectStat, Record] | None:
-    """The object of the highest generation and its record; None when there is no generation."""
+    """Return the object of the highest generation and its record; None when there is no generation."""
     while True:
         objects = (
             stored_object

@@ -1,9 +1,11 @@
-"""Rows of `translations` as objects of a restore. Its tasks put them; the end of the restore appends them.
+"""Stores the rows of the table `translations` as objects of a restore, and appends them to the table.
 
     restores/<restore_id>/translation/<epoch>/<region>-<from_position>.parquet    one for each transaction
-    restores/<restore_id>/aside/<epoch>-<region>.parquet                          a transaction in doubt
+    restores/<restore_id>/aside/<epoch>-<region>.parquet                          the staged transaction
 
-The objects stay in the destination, so that a rebuilt catalog gets the rows back.
+A task of the restore stages the rows of a transaction before it commits. After the commit it checks where the
+records are in the target, and puts the rows under the first path. The rows are appended when the restore
+ends. The objects stay in the destination, so that a rebuilt catalog gets the rows back.
 """
 
 from __future__ import annotations
@@ -30,17 +32,17 @@ Rows: TypeAlias = "npt.NDArray[np.int64]"
 _TABLE = "translations"
 _COLUMNS = ("from_position", "first_position", "to_position", "target_position")
 _POSITION = b"position"
-# Objects that one Spark task turns into rows.
+# The number of objects that one Spark task reads.
 _OBJECTS = 500
 
 
 def object_path(identity: Translation, rows: Rows) -> str:
-    """The path of the object with a transaction's rows. A repeated transaction replaces the object."""
+    """Return the path of the object with a transaction's rows. A repeated transaction replaces the object."""
     return f"{folder(identity.restore_id)}{identity.epoch}/{identity.region}-{int(rows[0, 0]):020d}.parquet"
 
 
-def aside_path(identity: Translation) -> str:
-    """The path of the object with a transaction's rows until the positions in the target are confirmed."""
+def staged_path(identity: Translation) -> str:
+    """Return the path of the object that holds a transaction's rows until their positions are confirmed."""
     return f"{layout.restore_folder(identity.restore_id)}aside/{identity.epoch}-{identity.region}.parquet"
 
 
@@ -52,9 +54,9 @@ def folder(restore_id: str) -> str:
 def put_rows(
     storage: Storage, path: str, identity: Translation, rows: Rows, position: int | None = None
 ) -> None:
-    """Put rows: int64[n, 4] with from, first, to and target position. `identity` has all other columns.
+    """Put rows at a path. `rows` is int64[n, 4]: the columns `_COLUMNS`. `identity` has the other columns.
 
-    `position` is stored with the rows, for `take_aside`.
+    `position` is where the restore stands after a staged transaction; `read_staged` returns it.
     """
     values = as_row(identity)
     table = pa.table(
@@ -81,8 +83,9 @@ def put_rows(
     storage.put(path, sink.getvalue().to_pybytes())
 
 
-def take_aside(storage: Storage, path: str) -> tuple[int, Rows] | None:
-    """The position and the rows of the object at `path`, or None when there is no such object."""
+def read_staged(storage: Storage, path: str) -> tuple[int, Rows] | None:
+    """Return the position and the rows of the staged transaction at `path`; None when there is no such
+    object."""
     try:
         table = _read(storage, path)
     except NotFound:
@@ -91,7 +94,7 @@ def take_aside(storage: Storage, path: str) -> tuple[int, Rows] | None:
 
 
 def read_rows(storage: Storage, path: str) -> Rows | None:
-    """The rows of an object, in the form of `put_rows`; None when there is no such object."""
+    """Return the rows of an object, in the form of `put_rows`; None when there is no such object."""
     try:
         return _positions(_read(storage, path))
     except NotFound:
@@ -112,7 +115,7 @@ class _ObjectRows(PerNumber):
 
 
 def publish(writer: CatalogWriter, restore_id: str, transaction: str | None = None) -> None:
-    """Append the translation of a restore to the catalog. Repeating it adds nothing. Raises Damaged."""
+    """Append the rows of a restore to the catalog. A repeated call adds nothing. Raises Damaged."""
     paths = [stored_object.path for stored_object in writer.home.list(folder(restore_id))]
     if paths:
         count = -(-len(paths) // _OBJECTS)
@@ -121,11 +124,11 @@ def publish(writer: CatalogWriter, restore_id: str, transaction: str | None = No
 
 
 def rebuild(writer: CatalogWriter, run_id: str) -> list[str]:
-    """Append all translations in the destination to a catalog that has none; returns messages about damage.
+    """Append all translations in the destination to a catalog that has none. Return messages about damage.
 
     Translations of an interrupted restore are included, because its transactions were committed. `run_id`
-    identifies this rebuild: the table's log remembers the appends of a rebuild that died, even after its rows
-    were removed, and would skip the same transaction.
+    identifies this rebuild. Without it, the appends would have the names of those of a rebuild that died. The
+    table's log remembers those even after their rows were removed, so they would be skipped.
     """
     problems = []
     for restore_id in writer.home.folders(f"{layout.RESTORES_FOLDER}/"):

@@ -29,7 +29,7 @@ from lakebackup.storage.nesting import require_outside
 from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.archives import read_task as archive_task
 from lakebackup_jobs.archives.write_task import WriteJob
-from lakebackup_jobs.lifecycle.atomic_dir import WORK, Staged
+from lakebackup_jobs.lifecycle.atomic_dir import WORK, StagedFolder
 from lakebackup_jobs.lifecycle.progress import Reporter
 from lakebackup_jobs.lifecycle.restore import Subject, restoring
 from lakebackup_jobs.lifecycle.tasks.plan_shares import PlanShares, Share, all_rows, divided, store_plan
@@ -134,7 +134,7 @@ def run(
     reader = work.current()
     chain = chain_of(reader, request.what)
     require_outside(request, request.folder)
-    staged = Staged(request.folder)
+    staged = StagedFolder(request.folder)
     export = (_ImportedExport if chain.last["source_kind"] == ARCHIVE else _TopicsExport)(
         request, reader, chain, staged
     )
@@ -175,7 +175,7 @@ class _ImportedExport:
     SELECTION = "archive_files"
 
     def __init__(
-        self, request: ArchiveExportRequest, reader: CatalogReader, chain: Chain, staged: Staged
+        self, request: ArchiveExportRequest, reader: CatalogReader, chain: Chain, staged: StagedFolder
     ) -> None:
         self.chain, self.staged, self.reader = chain, staged, reader
         rows = reader.rows("archive_files", backup_id=chain.last["backup_id"])
@@ -241,7 +241,7 @@ class _TopicsExport:
     SELECTION = "archive_records"
 
     def __init__(
-        self, request: ArchiveExportRequest, reader: CatalogReader, chain: Chain, staged: Staged
+        self, request: ArchiveExportRequest, reader: CatalogReader, chain: Chain, staged: StagedFolder
     ) -> None:
         self.request, self.reader, self.chain, self.staged = request, reader, chain, staged
         self.backup_id = chain.last["backup_id"]

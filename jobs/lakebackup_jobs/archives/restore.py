@@ -34,7 +34,7 @@ from lakebackup.store.reader import CatalogReader
 from lakebackup.store.roots import Roots
 from lakebackup_jobs.archives import read_task as archive_task
 from lakebackup_jobs.archives.export import Chain, chain_of, newest_designs, select_buckets
-from lakebackup_jobs.lifecycle.atomic_dir import WORK, Staged
+from lakebackup_jobs.lifecycle.atomic_dir import WORK, StagedFolder
 from lakebackup_jobs.lifecycle.progress import Reporter
 from lakebackup_jobs.lifecycle.restore import Subject, key_of, restoring, unfinished
 from lakebackup_jobs.lifecycle.tasks.batched import batched
@@ -92,7 +92,7 @@ def run(
     backup_id = plan.chain.last["backup_id"]
     times = (request.from_ts, request.to_ts)
     key = key_of("archive", str(local_folder(request.folder)), backup_id, list(plan.buckets), times)
-    staged = Staged(request.folder, key)
+    staged = StagedFolder(request.folder, key)
     summary = {
         "source": plan.chain.last["source"],
         "backup_id": backup_id,
@@ -110,7 +110,7 @@ def run(
         # A run recorded the restore as complete, and was killed before it released the folder.
         staged.finish(totals=staged.totals)
         staged.release()
-        staged = Staged(request.folder, key)
+        staged = StagedFolder(request.folder, key)
     work.choose_runner(request, summary["bytes"])
     if staged.totals is None:
         staged.begin()
@@ -163,7 +163,7 @@ def _make_plan(request: ArchiveRestoreRequest, reader: CatalogReader) -> _Plan:
     return _Plan(chain, data, designs, buckets, takeovers(positions, order))
 
 
-def _write(work: Workspace, plan: _Plan, reader: CatalogReader, staged: Staged) -> int:
+def _write(work: Workspace, plan: _Plan, reader: CatalogReader, staged: StagedFolder) -> int:
     """Find the newest mutation of each document and write the documents; return their number."""
     # Each mutation counts twice: when it is read, and when its document is written.
     mutations = 2 * sum(row["entries"] for row in plan.files)
@@ -197,7 +197,7 @@ def _write_on_spark(spark: SparkSession, read_job: ReadJob, write_job: Documents
     return [row.asDict() for row in document_rows]
 
 
-def _design(row: Mapping[str, Any], roots: Roots, staged: Staged) -> None:
+def _design(row: Mapping[str, Any], roots: Roots, staged: StagedFolder) -> None:
     name = row["path"].rpartition("/")[2]
     folder = f"bucket-{quote_plus(row['scope'])}/" if row["scope"] else ""
     source = roots.open(row["destination"])

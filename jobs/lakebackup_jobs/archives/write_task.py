@@ -1,4 +1,4 @@
-"""The Spark task of an archive's export: it writes data files of a topic as one .cbb file."""
+"""The task of an archive's export, which writes data files of a topic as one .cbb file."""
 
 from __future__ import annotations
 
@@ -28,13 +28,16 @@ from lakebackup_jobs.lifecycle.tasks.plan_shares import PlanShares
 from lakebackup_jobs.lifecycle.tasks.task import Task
 
 _NS_IN_MS = 1_000_000
-_MOST_CAS = 1 << 64
+_CAS_LIMIT = 1 << 64  # a CAS has 64 bits
 _COLUMNS = (PARTITION, OFFSET, TIMESTAMP, KEY, KEY_LENGTH, VALUE, VALUE_LENGTH)
 
 
 def cas_of(ts: int) -> int:
-    """Return a timestamp (ms) as nanoseconds since 1970, like a hybrid clock; 0 for no timestamp."""
-    return ts * _NS_IN_MS if 0 <= ts < _MOST_CAS // _NS_IN_MS else 0
+    """Return the CAS of a record with this timestamp (ms): nanoseconds since 1970, as a hybrid clock has.
+
+    0 if there is no timestamp, or if it does not fit.
+    """
+    return ts * _NS_IN_MS if 0 <= ts < _CAS_LIMIT // _NS_IN_MS else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,15 +70,16 @@ class WriteJob(Task):
             "entries": entries,
             "keyless": rows.keyless,
             "headers": rows.headers,
-            "seqnos": json.dumps(rows.last),
+            "seqnos": json.dumps(rows.last_seqnos),
         }
 
 
 class Rows:
     """Yields the records of data files as rows of cbb_msg, once, and counts what the format cannot store.
 
-    `keyless`, `headers`: the number of records without a key, and with headers. `last`: the last sequence
-    number of each vbucket. `on_file` gets the records and bytes of each file that is done.
+    `keyless`: the number of records without a key, which get a key of vbucket and offset. `headers`: the
+    number of records with headers, which are dropped. `last_seqnos`: the last sequence number of each
+    vbucket. `on_file` is called with the records and bytes of each file that is done.
     """
 
     def __init__(
@@ -83,7 +87,7 @@ class Rows:
     ) -> None:
         self._files, self._roots, self._on_file = files, roots, on_file
         self.keyless = self.headers = 0
-        self.last: dict[int, int] = {}
+        self.last_seqnos: dict[int, int] = {}
 
     def __iter__(self) -> Iterator[cbb.NewRow]:
         for file in self._files:
@@ -102,5 +106,5 @@ class Rows:
                         data[value : value + length] if length >= 0 else None,
                         seqno,
                     )
-                    self.last[vbucket] = seqno
+                    self.last_seqnos[vbucket] = seqno
             self._on_file(file.entries, file.bytes)

@@ -79,7 +79,8 @@ def table() -> str:
 
 
 def _short(verbs: list[str], all_verbs: list[str]) -> str:
-    """The names of verbs. The name of a group stands for all its verbs."""
+    """Return the names of verbs as a list with commas, in which the name of a group stands for all its
+    verbs."""
     if len(verbs) == len(all_verbs):
         return "all"
     groups: dict[str, set[str]] = defaultdict(set)

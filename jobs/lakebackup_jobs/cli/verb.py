@@ -77,9 +77,9 @@ class Call:
     """One call of a verb.
 
     `flags`: the values of the shared flags, by name. `own`: the values of the verb's own flags, by parameter.
-    `given_names`: the spellings of its own flags, and the names of its arguments, that the user gave.
-    `session`: the caller's Spark session, if any. `command`: the verb with its group, such as `backup
-    topics`.
+    `flags_in_use`: those of its own flags that the user set, as they are spelled, and the names of such
+    arguments. `session`: the caller's Spark session, if any. `command`: the verb with its group, such as
+    `backup topics`.
     """
 
     def __init__(
@@ -87,12 +87,12 @@ class Call:
         shared_flags: Sequence[options.Flag],
         flags: Mapping[str, Any],
         own: Mapping[str, Any],
-        given_names: Sequence[str],
+        flags_in_use: Sequence[str],
         session: SparkSession | None,
         stack: ExitStack,
         command: str = "",
     ) -> None:
-        self.flags, self.own, self.given_names, self.session = flags, own, given_names, session
+        self.flags, self.own, self.flags_in_use, self.session = flags, own, flags_in_use, session
         self.command = command
         self.json: bool = flags["json"]
         self.wide: bool = flags["wide"]
@@ -105,9 +105,9 @@ class Call:
         self.job_request: object = None
 
     def override(self, **flags: Any) -> Settings:
-        """The settings in force, overridden by the verb's own `flags`. None: the flag was not given.
+        """Override settings by the verb's own `flags`, and return the settings in force.
 
-        Must be called before the settings are used.
+        A flag that is None overrides nothing. Must be called before the settings are used.
         """
         self._overrides |= flags
         return self.settings
@@ -208,10 +208,10 @@ class Call:
             values["note"] = flags["note"]
         return values
 
-    def passed_on(self, *excluded: str) -> list[str]:
-        """The shared flags as words for another command, without the flags with these names."""
-        passed_flags = [flag for flag in self._shared_flags if flag.name not in excluded]
-        return [part for flag in passed_flags for part in flag.arguments(self.flags[flag.name])]
+    def shared_arguments(self, *excluded: str) -> list[str]:
+        """Return the shared flags as arguments for another command, without the flags with these names."""
+        flags = [flag for flag in self._shared_flags if flag.name not in excluded]
+        return [part for flag in flags for part in flag.arguments(self.flags[flag.name])]
 
     @cached_property
     def report(self) -> Reporter:
@@ -223,9 +223,9 @@ class Call:
         print_summary(values, stream, screen, command=self.command, wide=self.wide)
 
     def spark(self) -> SparkSession | None:
-        """The caller's session, or a new one with the given Spark settings.
+        """Return the caller's session, or a new one if there are Spark settings.
 
-        Returns None when there is neither. Then the job starts its own.
+        None if there is neither; then the job starts a session itself.
         """
         settings = self.settings
         extra = dict(settings.spark) | ({"spark.master": settings.master} if settings.master else {})
@@ -260,10 +260,10 @@ class Call:
             return self.spark()
         return cast("Callable[[], SparkSession]", self.spark)
 
-    def planner(self) -> SparkSession | None:
-        """The session for a run that only plans: the caller's, or one that a flag requests.
+    def planning_session(self) -> SparkSession | None:
+        """Return the session for a run that only plans: the caller's, or a new one if a flag requests Spark.
 
-        Settings alone start no session.
+        None if there is neither. Settings alone start no session.
         """
         is_requested = self.flags["engine"] == "spark" or self.flags["master"]
         return self.spark() if self.session is not None or is_requested else None
@@ -273,7 +273,7 @@ class Call:
     ) -> dict[str, Any]:
         """Run a job, report its result and return it. With --explain, print the SQL that decides instead.
 
-        `spark`: the job takes a session. `arguments` are passed to the job.
+        `spark` tells whether the job takes a session. `arguments` are passed to the job.
         """
         result = self.result_of(job, request, spark=spark, **arguments)
         if not self.explain:
@@ -283,16 +283,16 @@ class Call:
     def result_of(
         self, job: Callable[..., dict[str, Any]], request: object, *, spark: bool = True, **arguments: Any
     ) -> dict[str, Any]:
-        """Like `run`, without reporting the result. Returns an empty result with --explain."""
+        """Run a job as `run` does, but do not report its result. Returns an empty result with --explain."""
         spark_argument: dict[str, Any]
         if "engine" in self.flags and (self.dry_run or not spark):
-            spark_argument = {"spark": self.planner()}
+            spark_argument = {"spark": self.planning_session()}
         elif spark and not self.explain:
             spark_argument = {"spark": self.spark_if_needed() if "runner" in self.flags else self.spark()}
         else:
             spark_argument = {}
         if self.explain:
-            self.explained(lambda: job(request, reporter=self.report, **spark_argument, **arguments))
+            self.print_explanation(lambda: job(request, reporter=self.report, **spark_argument, **arguments))
             return {}
         with self.results_of_failures():
             self.outcome = job(request, reporter=self.report, **spark_argument, **arguments)
@@ -383,12 +383,12 @@ class Call:
             line = event_line(event, {"message": text})
         print(line if self.json else visible_lines(line), file=sys.stderr)
 
-    def explained(self, plan: Callable[[], Any]) -> None:
+    def print_explanation(self, plan: Callable[[], Any]) -> None:
         """Run `plan`, which changes nothing, and print its queries of the catalog."""
         explain(plan, self.report.clear, as_json=self.json)
 
     def short_ids(self, reader: CatalogReader) -> ShortIds | None:
-        """Short ids of backups for a terminal, or None when ids are printed in full."""
+        """Return the short ids of backups for a terminal; None when ids are printed in full."""
         if self.screen is None or self.wide or self.json or self.flags.get("csv"):
             return None
 
@@ -444,7 +444,8 @@ _FIELDS_OF_FLAGS = ("source", "codec", "compression_level", "remote", "runner")
 
 @dataclass(frozen=True, slots=True)
 class Verb:
-    """A command: its name, its function, the shared flags that it takes, and the text of its first wait."""
+    """A command: its name, its function and the shared flags that it takes. `waits` is the text that a
+    terminal shows until the command reports something."""
 
     name: str
     function: Callable[..., Any]
@@ -467,10 +468,10 @@ class Verb:
         text, _, examples = (getdoc(self.function) or "").partition("\n\nExamples:\n")
         return text, examples
 
-    def _notified(self, call: Call, path: str, values: Mapping[str, Any]) -> Any:
-        """Run the function, and record how it ended. The end of a job is also sent to `[notify]`.
+    def _run_and_record(self, call: Call, path: str, values: Mapping[str, Any]) -> Any:
+        """Run the function, record in the audit log how it ended, and send the end of a job to `[notify]`.
 
-        Neither happens when a person interrupts it.
+        When a person interrupts the function, nothing is recorded or sent.
         """
         call.notifies = not call.dry_run and any(f"{path} ".startswith(f"{job} ") for job in JOBS)
         started = time.time()
@@ -492,20 +493,20 @@ class Verb:
         def run(context: typer.Context, **values: Any) -> Any:
             shared = {flag.name: values.pop(flag.name) for flag in self.shared_flags}
             spellings = {option.name: option.opts[0].strip("-") for option in context.command.params}
-            given_names = [
+            flags_in_use = [
                 spellings[parameter.name]
                 for parameter in own_parameters
                 if values[parameter.name] not in (parameter.default.default, None, [])
             ]
             with ExitStack() as stack:
                 path = context.command_path.partition(" ")[2]
-                call = Call(self.shared_flags, shared, values, given_names, context.obj, stack, path)
+                call = Call(self.shared_flags, shared, values, flags_in_use, context.obj, stack, path)
                 for name, value in values.items():
                     if isinstance(value, LocalTime):
                         values[name] = in_policy_zone(call, f"--{spellings[name]}", value)
                 if self.waits:
                     call.report.wait(self.waits)
-                return self._notified(call, path, values)
+                return self._run_and_record(call, path, values)
 
         _, *own_parameters = signature(self.function, eval_str=True).parameters.values()
         context = Parameter("context", Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)

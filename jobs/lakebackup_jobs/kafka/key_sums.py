@@ -1,7 +1,7 @@
 """The stored form of key filters: a CRC-32 follows each block. This module needs no compiled code.
 
-The CRC-32 covers the SHA-256 of the filter's data file, the block's number and the block. `seal` computes it
-for all blocks at once, with a table lookup for each byte position.
+The CRC-32 covers the SHA-256 of the filter's data file, the block's number and the block. `seal` computes the
+CRC-32 of all blocks at once: it goes through the byte positions, and updates every block's CRC from a table.
 """
 
 from __future__ import annotations
@@ -15,11 +15,13 @@ import numpy.typing as npt
 #: Sizes of a filter's block, without and with its CRC-32.
 BLOCK_WORDS, BLOCK_BYTES = 8, 32
 SEALED_BYTES = BLOCK_BYTES + 4
+# The usual table of CRC-32 for one byte. zlib's own inversions of the CRC cancel out.
 _CRC = np.array([zlib.crc32(bytes([i])) ^ zlib.crc32(b"\0") for i in range(256)], np.uint32)
 
 
 def seal(words: npt.NDArray[np.uint32], sha256: str) -> bytes:
-    """Returns the stored form of a key filter's blocks, uint32[blocks, BLOCK_WORDS]: each with its CRC-32."""
+    """Return the stored form of a key filter: its blocks, uint32[blocks, BLOCK_WORDS], each with its
+    CRC-32."""
     count = len(words)
     blocks = np.ascontiguousarray(words, "<u4").view(np.uint8)
     numbers = np.arange(count, dtype="<u8").view(np.uint8).reshape(count, 8)
@@ -31,13 +33,14 @@ def seal(words: npt.NDArray[np.uint32], sha256: str) -> bytes:
 
 
 def words_of(sealed: bytes) -> Any:
-    """Returns the blocks of a stored filter, uint32[blocks, BLOCK_WORDS]. Does not check their CRC-32."""
+    """Return the blocks of a stored filter, uint32[blocks, BLOCK_WORDS]. Their CRC-32 are not checked."""
     blocks = np.frombuffer(sealed, np.uint8).reshape(-1, SEALED_BYTES)[:, :BLOCK_BYTES]
     return np.ascontiguousarray(blocks).view("<u4")
 
 
-def intact(sealed: bytes, number: int, sha256: str) -> bool:
-    """Whether `sealed` is undamaged block `number` of the filter of the data file with this SHA-256."""
+def is_undamaged_block(sealed: bytes, number: int, sha256: str) -> bool:
+    """Return whether `sealed` is the undamaged block `number` of the filter of the data file with this
+    SHA-256."""
     block, crc = sealed[:BLOCK_BYTES], sealed[BLOCK_BYTES:]
     try:
         digest = bytes.fromhex(sha256)
@@ -48,7 +51,7 @@ def intact(sealed: bytes, number: int, sha256: str) -> bool:
 
 
 def is_undamaged(sealed: bytes, sha256: str) -> bool:
-    """Whether `sealed` is the undamaged filter of the data file with this SHA-256."""
+    """Return whether `sealed` is the undamaged filter of the data file with this SHA-256."""
     try:
         return seal(words_of(sealed), sha256) == sealed
     except ValueError:  # it is not a whole number of blocks, or the catalog has no valid digest

@@ -1,7 +1,8 @@
-"""A folder that appears completely: it is written below `.partial` in it, then moved into place.
+"""Writes a folder so that an incomplete one is never taken for complete.
 
-A mark in `.partial` says that all is written and is being moved. If the run is killed then, the next run with
-the same contents moves the rest.
+The contents are written into the subfolder `.partial`, then moved out of it. Before the move, a mark in
+`.partial` records that everything is written. If the run is killed after that, the next run with the same
+contents only moves the rest.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ _MARK = ".moving"
 WORK = ".work/"
 
 
-class Staged:
-    """A new folder in preparation. Its contents are put into `storage` until `finish`.
+class StagedFolder:
+    """A new folder, whose contents are put into `storage` and moved into place by `finish`.
 
-    `key` identifies the contents. `totals`: those of an interrupted run with this key that had written all,
-    so that only `finish` is left to do; None: there is no such run. Raises Refused when the folder holds
-    anything but the leftovers of an earlier run.
+    `key` identifies the contents. If an interrupted run with the same key had written everything, `totals`
+    has the totals that it recorded, and only `finish` remains to be done; else it is None. Raises Refused
+    when the folder holds anything but the leftovers of an earlier run.
     """
 
     def __init__(self, folder: str, key: str = "") -> None:
@@ -48,23 +49,24 @@ class Staged:
                 raise Refused(f"{self.folder} holds {names[0]} already.", hint="Give a folder that is empty.")
 
     def begin(self) -> None:
-        """Delete the leftovers of an earlier run, and start. Raises EnvironmentProblem."""
+        """Delete the leftovers of an earlier run, and create `.partial`. Raises EnvironmentProblem."""
         with writing_to(self.folder):
             shutil.rmtree(self._partial, ignore_errors=True)
             self._partial.mkdir(parents=True)
 
     def finish(
-        self, changed: Mapping[str, float] | None = None, *, totals: Mapping[str, Any] | None = None
+        self, mtimes: Mapping[str, float] | None = None, *, totals: Mapping[str, Any] | None = None
     ) -> None:
         """Move everything into place. Raises EnvironmentProblem.
 
-        `changed` maps a subfolder to the modification time that its files get, in seconds since 1970.
-        `totals`: JSON values for a run that moves the rest; then the mark stays until `release`.
+        `mtimes` maps a subfolder to the modification time that its files get, in seconds since 1970. `totals`
+        are JSON values to record in the mark, for a later run that has to move the rest. With them the mark
+        stays until `release`.
         """
         try:
-            for own in (".tmp", WORK):
-                shutil.rmtree(self._partial / own, ignore_errors=True)
-            for path, mtime in (changed or {}).items():
+            for temporary in (".tmp", WORK):
+                shutil.rmtree(self._partial / temporary, ignore_errors=True)
+            for path, mtime in (mtimes or {}).items():
                 for folder, _, files in os.walk(self._partial / path):
                     for name in (*files, "."):
                         os.utime(Path(folder, name), (mtime, mtime))
@@ -84,7 +86,8 @@ class Staged:
             ) from error
 
     def release(self) -> None:
-        """Delete the mark. Call it when the run is recorded: from then on the folder is as any other."""
+        """Delete the mark. Call it when the run is recorded in the catalog and needs no resumption any
+        more."""
         shutil.rmtree(self._partial, ignore_errors=True)
 
     def _read_mark(self) -> dict[str, Any] | None:

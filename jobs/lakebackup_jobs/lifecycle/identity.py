@@ -21,7 +21,8 @@ def holder() -> str:
 
 
 def origin(request: object) -> dict[str, Any]:
-    """What a request reads from, as JSON values: its servers, topics, patterns and paths, if it has any."""
+    """Return what a request reads from, as JSON values: its servers, topics, patterns and paths, if it has
+    any."""
     servers = getattr(request, "kafka", {}).get("bootstrap.servers")
     names_by_kind = {name: getattr(request, name, None) for name in ("topics", "patterns", "paths")}
     inputs = {name: sorted(map(str, value)) for name, value in names_by_kind.items() if value}
@@ -36,7 +37,8 @@ def micros(instant: datetime) -> int:
 def audit_entry(
     action: str, subject: str, detail: object, *, time_us: int | None = None, outcome: str | None = None
 ) -> Audit:
-    """An entry of the audit log for an action of this process. `time_us`: us since 1970 UTC; None: now."""
+    """Return an entry of the audit log for an action of this process, at `time_us` (us since 1970 UTC) or
+    now."""
     return Audit(
         at=time.time_ns() // 1000 if time_us is None else time_us,
         actor=holder(),

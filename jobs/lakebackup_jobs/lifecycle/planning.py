@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class EngineOptions(Protocol):
-    """The options of a request that choose the engine. `remote`: the Spark Connect server to use."""
+    """The options of a request that choose the engine. `remote` is the Spark Connect server to use."""
 
     @property
     def engine(self) -> EngineChoice: ...
@@ -25,14 +25,14 @@ class EngineOptions(Protocol):
     def remote(self) -> str | None: ...
 
 
-def planned(
+def plan_on_engine(
     reader: CatalogReader,
     request: EngineOptions,
     spark: SparkSession | None,
     reporter: Reporter,
     plan: Callable[[CatalogReader], T],
 ) -> T:
-    """The plan that `plan` makes of a catalog, with the engine that the request names.
+    """Call `plan` with a reader on the engine that the request names, and return its plan.
 
     `auto` is DuckDB, then Spark if DuckDB runs out of memory. For up to 100 million files, DuckDB is faster
     than even a warm session (docs/benchmarks.md).

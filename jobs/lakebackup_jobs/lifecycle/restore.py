@@ -43,7 +43,7 @@ State = Literal["running", "complete", "failed"]
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What the rows of a restore say of it. `selection`: the SQL that chose the files; times in ms."""
+    """What the rows of a restore say of it. `selection` is the SQL that chose the files. Times are in ms."""
 
     source: str
     target: str
@@ -56,8 +56,9 @@ class Subject:
 class RestoreRun:
     """A run of a restore, and the rows that it leaves in the catalog.
 
-    `catalog`: the catalog from which the restore was planned. `key`: equal for two runs that are the same
-    restore; a prune finds the lease by it. `resumed`: whether the run continues an interrupted one.
+    `catalog` is the catalog from which the restore was planned. `key` is the same for all runs of one
+    restore. It is part of the lease's name, so a prune finds the lease by it. `resumed` tells whether the run
+    continues an interrupted one.
     """
 
     scratch: Scratch
@@ -89,14 +90,14 @@ class RestoreRun:
         return layout.restore_folder(self.restore_id)
 
     def audit(self, action: str, detail: object, subject: str | None = None) -> None:
-        """Append an entry to the audit log. `subject`: what it concerns, by default the restore."""
+        """Append an entry to the audit log. `subject` is what it concerns, by default the restore."""
         self.writer.append_audit(audit_entry(action, subject or self.restore_id, detail))
 
     def begin(self, subject: Subject, *needed: str, **detail: Any) -> None:
-        """Record the restore as running. `needed`: backups that no interrupted prune may delete. `detail`:
-        facts for the rows.
+        """Record the restore as running, then check that no prune deletes what it reads.
 
-        Raises Busy if a prune ran since the restore was planned, Refused if a prune of a `needed` backup was
+        `needed` are the ids of the backups that it reads. `detail` are further facts for the rows. Raises
+        Busy if a prune ran since the restore was planned, Refused if a prune of a `needed` backup was
         interrupted.
         """
         work, source = self.workspace, subject.source
@@ -125,8 +126,8 @@ class RestoreRun:
         self._detail["problem"] = problem
         self._append("failed")
 
-    def close(self, restore_id: str, subject: Subject) -> None:
-        """Record a restore as complete, without totals, for which there is nothing more to do."""
+    def complete_without_totals(self, restore_id: str, subject: Subject) -> None:
+        """Record as complete a restore that wrote everything in an earlier run. Its totals are not known."""
         row = _row(restore_id, subject, "complete", {"digest": self.key})
         self.writer.append([row])
 
@@ -161,9 +162,9 @@ def restoring(
 ) -> Iterator[RestoreRun]:
     """Hold the lease of a restore during the block, and record its failure.
 
-    `catalog`: as it was when the restore was planned. `key`: see RestoreRun; None: an interrupted run is not
-    continued. `target_state`: in which state the target is when the block fails; empty: nothing to say.
-    Raises Busy.
+    `catalog` and `key` are those of RestoreRun. If `key` is None, no interrupted run is continued.
+    `target_state` returns a sentence on the state of the target when the block fails; it may be empty. Raises
+    Busy.
     """
     new_id = layout.new_backup_id(datetime.now(UTC))
     with open_scratch(work, f"restore-{key or new_id}") as scratch:
@@ -192,16 +193,18 @@ def complete_interrupted(work: Workspace, catalog: CatalogReader, key: str, subj
     if unfinished(catalog, key):
         with restoring(work, catalog, key) as run:
             if run.resumed:
-                run.close(run.restore_id, subject)
+                run.complete_without_totals(run.restore_id, subject)
 
 
 def key_of(*parts: Any) -> str:
-    """The key of a restore, from the JSON values that identify it: what it restores, and its target."""
+    """Return the key of a restore, from the JSON values that identify it: what it restores, and its
+    target."""
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
 
 
 def unfinished(catalog: CatalogReader, key: str) -> str | None:
-    """The id of the restore with this key that was started and is not complete; None if there is none."""
+    """Return the id of the restore with this key that was started and is not complete; None if there is
+    none."""
     for row in catalog.rows("open_restores"):
         if object_of(row["detail"]).get("digest") == key:
             return str(row["restore_id"])

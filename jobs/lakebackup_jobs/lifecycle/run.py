@@ -1,9 +1,9 @@
-"""The lifecycle of a backup: it is planned, recorded, copied and published, or interrupted, then resumed or
-discarded.
+"""The lifecycle of a backup. It is planned, recorded, copied and published. The next run resumes or discards
+a backup that was interrupted.
 
-The order of publishing: the data objects, their rows as manifest parts, the manifest, the other rows of the
-catalog, the one row of `backups`, which alone makes the backup exist, then its marker. A crash before that
-row leaves nothing visible, and the next run resumes or discards what it finds.
+A backup is written in this order: the data objects, their rows as manifest parts, the manifest, the rows of
+the catalog except the one of `backups`, that row, which alone makes the backup exist, and its marker. A crash
+before that row leaves nothing visible.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _DISCARDING = "discarding"
 
 
 class Parent(Protocol):
-    """What is needed of the backup that another one continues."""
+    """The fields of a backup that the row of the backup after it is made from."""
 
     @property
     def backup_id(self) -> str: ...
@@ -45,7 +45,7 @@ class Parent(Protocol):
 
 
 def publish(workspace: Workspace, manifest: Manifest, lease: Lease) -> None:
-    """Publish a backup whose data files and parts are stored. A repetition adds nothing.
+    """Publish a backup whose data files and parts are stored. A repeated call adds nothing.
 
     Raises Busy (the lease was lost, so another run may have discarded the files), EnvironmentProblem.
     """
@@ -62,7 +62,7 @@ def mark_complete(workspace: Workspace, backup_id: str) -> None:
 
 
 def exists(workspace: Workspace, backup_id: str) -> bool:
-    """Whether the catalog now has the backup."""
+    """Return whether the catalog has the backup now."""
     return bool(workspace.reader().rows("find_backups", prefix=backup_id))
 
 
@@ -74,21 +74,21 @@ def is_unconfirmed(workspace: Workspace, backup_id: str) -> bool:
 
 
 def backup_row(
-    workspace: Workspace, draft: Draft, totals: Totals, continues: Parent | None, **columns: Any
+    workspace: Workspace, draft: Draft, totals: Totals, previous: Parent | None, **columns: Any
 ) -> Backup:
-    """The row of a backup that ends now. `continues`: the backup before it in its chain. `columns`
-    override."""
+    """Return the row of a backup that ends now. `previous` is the backup before it in its chain. `columns`
+    override the columns that are computed here."""
     lineage = {
         "backup_id": draft.backup_id,
         "number": draft.number,
         "source": workspace.source,
         "destination": workspace.destination,
-        "parent": continues.backup_id if continues else None,
-        "base": continues.base if continues else draft.backup_id,
-        "chain_position": continues.chain_position + 1 if continues else 0,
+        "parent": previous.backup_id if previous else None,
+        "base": previous.base if previous else draft.backup_id,
+        "chain_position": previous.chain_position + 1 if previous else 0,
         "place": draft.number,
-        "parent_place": continues.place if continues else None,
-        "start_ts": continues.end_ts if continues else None,
+        "parent_place": previous.place if previous else None,
+        "start_ts": previous.end_ts if previous else None,
         "started_at": draft.started_at,
         "runner": workspace.runner,
     }
@@ -96,7 +96,7 @@ def backup_row(
 
 
 def result_of(backup: Backup, summary: Mapping[str, Any]) -> dict[str, Any]:
-    """The result of the run for a backup that exists. `summary`: the summary of its plan."""
+    """Return the result of a run whose backup exists now. `summary` is the summary of its plan."""
     return {
         "backup_id": backup.backup_id,
         **summary,
@@ -108,14 +108,14 @@ def result_of(backup: Backup, summary: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class Life(Generic[D]):
-    """Takes the backups of a source, while the source's lease is held."""
+    """Runs backups of a source, and finishes one that was interrupted, while the source's lease is held."""
 
     def __init__(self, source: Source[D], lease: Lease) -> None:
         self.source, self.workspace, self.lease = source, source.workspace, lease
         source.lease = lease
 
     def interrupted(self) -> tuple[D, bool] | None:
-        """The draft that the last run left unfinished, and whether it was being discarded; None: there is
+        """Return the draft of an unfinished run, and whether that run was discarding it; None if there is
         none."""
         if self.source.DRAFT is None:
             return None
@@ -131,8 +131,8 @@ class Life(Generic[D]):
             return None
 
     def finish_interrupted(self) -> dict[str, Any] | None:
-        """Complete or discard what the last run left unfinished. Returns the result of the completed backup;
-        None if there is none, or if the request is not for it."""
+        """Complete or discard what the last run left unfinished. Return the result of the completed backup;
+        None if no backup was completed, or if the request is for another one."""
         interrupted = self.interrupted()
         if interrupted is None:
             return None
@@ -168,7 +168,8 @@ class Life(Generic[D]):
         return self._complete(prepared_draft)
 
     def record(self, draft: D, *, discarding: bool = False) -> None:
-        """Record the draft, before anything is read."""
+        """Record the draft, so that the next run can resume or discard it. Call this before anything is
+        read."""
         if self.source.DRAFT is not None:
             content = {"format": layout.FORMAT, **self.source.DRAFT.dump_python(draft, mode="json")}
             if discarding:
@@ -208,9 +209,9 @@ class Life(Generic[D]):
         return self.source.result(draft, manifest.backup)
 
     def _close(self, draft: D) -> dict[str, Any] | None:
-        """Do what remains for a backup that exists. Returns its result if the request is for it.
+        """Do what remains for a backup that exists. Return its result if the request is for it.
 
-        An unconfirmed backup does not change: with a marker it would be called complete, although no restore
+        An unconfirmed backup gets no marker, since the marker would call it complete, although no restore
         uses it.
         """
         if is_unconfirmed(self.workspace, draft.backup_id):
@@ -225,7 +226,7 @@ class Life(Generic[D]):
             f"{self.source.WORD} {draft.backup_id} is complete; its run was interrupted at the very end"
         )
         result = None
-        if self.source.is_asked_for(draft):
+        if self.source.matches_request(draft):
             path = layout.manifest_path(self.workspace.source, draft.backup_id)
             result = self.source.result(draft, sidecar.read_manifest(self.workspace.storage, path).backup)
         self._finish(draft)

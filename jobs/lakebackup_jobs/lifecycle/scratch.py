@@ -1,7 +1,7 @@
-"""Where restores and checks write while they run: the destination, or a temporary folder if the destination
-is read-only or nearly full.
+"""Opens the storage that restores and checks write to while they run.
 
-With a temporary folder, a run takes no lease and leaves no row in the catalog.
+That is the destination. If it is read-only or nearly full, it is a temporary folder; then the run takes no
+lease and leaves no row in the catalog.
 """
 
 from __future__ import annotations
@@ -57,7 +57,10 @@ class Scratch:
 
 @contextmanager
 def open_scratch(work: Workspace, lease: str) -> Iterator[Scratch]:
-    """Scratch space for the block, with a lease if the destination is writable. Raises Busy."""
+    """Yield the scratch storage, and hold the lease while the block runs if the destination is writable.
+
+    Raises Busy.
+    """
     try:
         scratch_lease = _acquire(work, lease)
     except EnvironmentProblem as error:
@@ -71,9 +74,12 @@ def open_scratch(work: Workspace, lease: str) -> Iterator[Scratch]:
 
 
 @contextmanager
-def findings(work: Workspace) -> Iterator[tuple[CatalogWriter, bool]]:
-    """The writer for the rows of a check, and whether it writes to the catalog. When the catalog is not
-    writable, the rows go to tables in a temporary folder, which is deleted after the block."""
+def findings_writer(work: Workspace) -> Iterator[tuple[CatalogWriter, bool]]:
+    """Yield the writer for the rows of a check, and whether it writes to the catalog.
+
+    If the catalog is not writable, the rows go to tables in a temporary folder, which is deleted after the
+    block.
+    """
     writer = work.writer()
     try:
         writer.require_writable()
@@ -89,9 +95,9 @@ def findings(work: Workspace) -> Iterator[tuple[CatalogWriter, bool]]:
 
 
 def _require_room(storage: Storage) -> None:
-    """Raise EnvironmentProblem if the folder's disk has not enough free space for a restore's plan and rows.
+    """Raise EnvironmentProblem if the disk has no room for a restore's plan and rows.
 
-    Otherwise the restore would fail halfway.
+    This is checked first, since the restore would otherwise fail halfway.
     """
     folder = folder_of(storage.uri)
     if folder is None:
@@ -102,6 +108,7 @@ def _require_room(storage: Storage) -> None:
 
 
 def _acquire(work: Workspace, name: str) -> Lease:
+    """Take the lease. Raises Busy; EnvironmentProblem if the destination or the catalog is not writable."""
     _require_room(work.storage)
     lease = work.lease(name)
     try:

@@ -1,8 +1,9 @@
-"""The interface between the lifecycle and a kind of backup: what there is to do, and what comes of it.
+"""The interface between the lifecycle and a kind of backup. The lifecycle calls the methods of a `Source` in
+order.
 
 Backups of topics, snapshots and queues, merges and compactions are sources. To add a kind, write a class with
-these methods and add a line to `lakebackup.rules.kinds.KINDS`. Locks, resuming, publishing and discarding
-then work for it.
+these methods and add a line to `lakebackup.rules.kinds.KINDS`. The lifecycle then takes the lease, resumes
+and discards interrupted runs, and publishes the backup.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from lakebackup_jobs.lifecycle.workspace import Workspace
 class Draft(Protocol):
     """A planned backup, before it exists: a value that can be written as JSON and read again.
 
-    `started_at`: us since 1970 UTC.
+    `started_at` is in microseconds since 1970 UTC.
     """
 
     @property
@@ -61,7 +62,7 @@ class Source(ABC, Generic[D]):
         return layout.in_progress_path(self.workspace.source)
 
     def folder(self, draft: D) -> str:
-        """The folder of a draft's manifest, and of the plan that its tasks read."""
+        """Return the folder of a draft's manifest, and of the plan that its tasks read."""
         return layout.backup_folder(self.workspace.source, draft.backup_id)
 
     def prepare(self, draft: D) -> D:
@@ -70,7 +71,7 @@ class Source(ABC, Generic[D]):
 
     @abstractmethod
     def resume_blocker(self, draft: D) -> str | None:
-        """Why an interrupted backup cannot be resumed; None: it can be resumed."""
+        """Return why an interrupted backup cannot be resumed; None if it can."""
 
     @abstractmethod
     def copy(self, draft: D) -> Totals:
@@ -78,7 +79,7 @@ class Source(ABC, Generic[D]):
 
     @abstractmethod
     def manifest(self, draft: D, totals: Totals) -> Manifest:
-        """The manifest of the backup: the rows with which it is published."""
+        """Return the manifest of the backup: the rows with which it is published."""
 
     @abstractmethod
     def discard(self, draft: D) -> int:
@@ -86,7 +87,8 @@ class Source(ABC, Generic[D]):
 
     @contextmanager
     def publishing(self, lease: Lease) -> Iterator[Lease]:
-        """The lease under which the backup is published: `lease`, which the run holds, or another one."""
+        """Yield the lease under which the backup is published: `lease`, which the run holds, or another
+        one."""
         yield lease
 
     def finish(self, draft: D) -> None:
@@ -94,9 +96,9 @@ class Source(ABC, Generic[D]):
 
     @abstractmethod
     def result(self, draft: D, backup: Backup) -> dict[str, Any]:
-        """The result of the run for a backup that exists: a summary for the user."""
+        """Return a summary of the backup, which exists now, for the user."""
 
-    def is_asked_for(self, draft: D) -> bool:  # noqa: ARG002
-        """Whether the request is for this backup, which exists although its run was interrupted at the very
-        end."""
+    def matches_request(self, draft: D) -> bool:  # noqa: ARG002
+        """Return whether the request is for the backup of `draft`. An earlier run published it, and was
+        interrupted before it deleted the draft. If so, this run returns that backup and takes no other."""
         return False

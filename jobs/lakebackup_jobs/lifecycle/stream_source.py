@@ -22,13 +22,15 @@ from lakebackup_jobs.lifecycle.source import D
 from lakebackup_jobs.lifecycle.tasks.errors import arrow_schema, encode_error
 from lakebackup_jobs.lifecycle.tasks.totals import OUTCOME
 
+# A function as for Spark's mapInArrow: from the numbers of tasks it makes the rows that these tasks report.
 Job: TypeAlias = "Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]"
 
 
 class Planner(ABC, Generic[D]):
     """Plans backup after backup while the query runs, in a Python process on the driver's machine.
 
-    The planner is pickled to that process. Options of the source would be visible in Spark's plans.
+    The planner is pickled into that process. It is not passed as options of the source, since Spark's plans
+    show these.
     """
 
     DRAFT: ClassVar[TypeAdapter[Any]]
@@ -41,8 +43,8 @@ class Planner(ABC, Generic[D]):
 
     @abstractmethod
     def job(self, draft: D) -> tuple[Job, int] | None:
-        """The job of a draft's tasks, and the number of tasks; None if the catalog has changed: it has this
-        backup already, or another one was taken first."""
+        """The job of a draft's tasks, and the number of tasks. None if there is nothing to run, since the
+        catalog has this backup already, or another backup was taken first."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,8 @@ class _Split(InputPartition):
 
 
 class _Reader(DataSourceStreamReader):
+    """Offers the drafts of a planner as offsets, and runs the tasks of each draft."""
+
     def __init__(self, planner: Planner[Any]) -> None:
         self._planner = planner
         self._last: dict[str, Any] = {}
@@ -90,7 +94,7 @@ class _Reader(DataSourceStreamReader):
         return [first, *(_Split(job=job, task=task) for task in range(count))]
 
     def read(self, partition: _Split) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
-        """The row of one partition."""
+        """The draft as a row, or the rows that one task reports."""
         schema = arrow_schema(_columns(self._planner))
         if partition.job is None:
             yield pa.RecordBatch.from_pylist([{"draft": partition.draft}], schema)

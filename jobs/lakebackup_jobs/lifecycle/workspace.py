@@ -57,15 +57,16 @@ class Workspace:
         self._starting_sql: Future[SparkSession] | None = None
         self._runner: Runner | None = None
         self._started = time.monotonic()
-        #: Whether the run has planned and recorded a backup, so that its source is not a mistake.
+        #: Whether the run has planned and recorded a backup. Its source exists then, so an error becomes a
+        #: row of `failures`.
         self.has_begun = False
         self.source, self.reporter = source, reporter
         self.storage = open_storage(request.destination)
         limit(request.bandwidth)
 
     def start_jvm(self, *, sql: bool = False) -> None:
-        """Begin to start the JVM of a run that will need Spark, while the run plans. `sql`: with Spark's
-        SQL."""
+        """Begin to start the JVM of a run that will need Spark, while the run plans. With `sql`, load Spark's
+        SQL too."""
         if self._starts_jvm and "pyspark" not in sys.modules:
             jvm.start(spark_settings(), sql=sql, workers=True)
 
@@ -117,12 +118,13 @@ class Workspace:
 
     @property
     def runner(self) -> Runner:
-        """The runner of the tasks, once it is chosen; before that, what the run has used so far."""
+        """The runner of the tasks. Before it is chosen, "spark" if the run has a session or starts one, else
+        "local"."""
         return self._runner or ("spark" if self._spark or self._starting_cluster else "local")
 
     def choose_runner(self, request: RunRequest, size: int | None, *, beside_spark: bool = False) -> None:
-        """Choose the runner of the tasks, and begin to start it. `size`, `beside_spark`: see
-        runner.choose."""
+        """Choose the runner of the tasks, and begin to start it. `size` and `beside_spark` are those of
+        `runner.choose`."""
         self._runner = runner.choose(request, size, session=self._spark, beside_spark=beside_spark)
         if self._runner == "spark":
             self.start_spark()
@@ -134,12 +136,12 @@ class Workspace:
 
     @property
     def task_cluster(self) -> Cluster | None:
-        """The cluster that runs the tasks; None: threads of this process do."""
+        """The cluster that runs the tasks; None if threads of this process do."""
         return None if self._runner == "local" else self.cluster
 
     @property
     def task_session(self) -> SparkSession | None:
-        """The session for tasks whose results need SQL; None: threads of this process run the tasks."""
+        """The session for tasks whose results need SQL; None if threads of this process run the tasks."""
         return None if self.runner == "local" else self.spark
 
     @cached_property
@@ -148,7 +150,7 @@ class Workspace:
         return destination_id(self.storage)
 
     def existing_destination(self) -> str | None:
-        """The id of the destination; None if it has none yet. Creates nothing."""
+        """Return the id of the destination; None if it has none yet. Creates nothing."""
         if "destination" not in self.__dict__:
             try:
                 self.destination = destination_id(self.storage, create=False)
@@ -157,15 +159,16 @@ class Workspace:
         return self.destination
 
     def reader(self) -> CatalogReader:
-        """The catalog as it is now. If there is none, its queries raise NotFound."""
+        """Return a reader of the catalog as it is now. If there is no catalog, its queries raise NotFound."""
         return CatalogReader(self.request.destination, self.request.catalog)
 
     def current(self) -> CatalogReader:
-        """The catalog as it is now. Raises NotFound (there is none), Refused (it is behind)."""
+        """Return a reader of the catalog as it is now. Raises NotFound if there is no catalog, and Refused if
+        it lacks backups that are in the destination."""
         return current_catalog(self.request.destination, self.request.catalog)
 
     def existing(self) -> CatalogReader | None:
-        """The catalog as it is now; None if there is none."""
+        """Return a reader of the catalog as it is now; None if there is no catalog."""
         return CatalogReader.open(self.request.destination, self.request.catalog)
 
     @property
@@ -174,8 +177,8 @@ class Workspace:
         return self.request.catalog is not None
 
     def writer(self, *, in_process: bool = False) -> CatalogWriter:
-        """The writer of the catalog. It creates a session if so much is written that Spark helps, unless
-        tasks run in this process. `in_process`: write in this process."""
+        """Return a writer of the catalog. It starts Spark if so much is written that Spark helps, unless
+        `in_process` is set or tasks run in this process."""
         spark = None if in_process or self._runner == "local" else self._spark or (lambda: self.cluster)
         return CatalogWriter(spark, self.request.destination, self.request.catalog)
 
@@ -193,17 +196,17 @@ class Workspace:
     ) -> Iterator[Lease]:
         """Hold the lease of a run that writes, by default the source's. An error leaves a row in `failures`.
 
-        `source_kind` None: the kind of the source's backups. Raises Busy.
+        The row has `source_kind`, by default the kind of the source's backups. Raises Busy.
         """
         with recorded(self, run, source_kind), self.lease(lease) as run_lease:
             yield run_lease
 
     def timed(self, result: Mapping[str, Any]) -> dict[str, Any]:
-        """A result, with the seconds since the run started."""
+        """Return a result with the seconds since the run started."""
         return {**result, "seconds": round(time.monotonic() - self._started, 3)}
 
     def task_progress(self, folder: str) -> TaskProgress:
-        """The progress of the tasks whose folder is `folder`."""
+        """Return the progress of the tasks whose folder is `folder`."""
         return TaskProgress(self.storage, folder)
 
     def empty(self, *folders: str) -> int:

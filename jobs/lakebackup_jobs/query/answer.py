@@ -23,22 +23,23 @@ from lakebackup_jobs.runtime.terminal_table import Screen, cut, screen_of, table
 from lakebackup_jobs.runtime.terminal_text import visible
 
 _ROWS_OF_REPR = 20
+# The most rows that `show` and a notebook print.
 _ROWS_OF_TABLE = 100
-"""The most rows that `show` and a notebook print."""
+# The width of a table where there is no terminal, in characters.
 _WIDTH = 120
-"""The width of a table where there is no terminal, in characters."""
+# The most characters in a cell of a notebook's table. Longer texts are cut.
 _LONGEST_CELL = 200
-"""The most characters in a cell of a notebook's table; longer texts are cut."""
+# A terminal's escape sequence for a style.
 _STYLE = re.compile(r"\x1b\[\d*m")
 
 
 @dataclass(slots=True)
 class Reading:
-    """What one `records(…)` has read so far.
+    """How much one `records(…)` of a SELECT has read so far.
 
-    `stored_files`, `stored_bytes`: the files of the topic in the backups, and their bytes; `selected`: the
-    files that the catalog selected; `possible`: those that key filters did not rule out, None: not counted;
-    `opened`, `opened_bytes`: the files that were opened, and their bytes.
+    `stored_files`, `stored_bytes`: the number of the topic's files in the backups, and their bytes.
+    `selected`: how many of them the catalog selected. `possible`: how many of these key filters did not rule
+    out; None: not counted. `opened`, `opened_bytes`: how many were opened, and their bytes.
     """
 
     topic: str
@@ -52,7 +53,8 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A running SELECT: its rows, read lazily; what it reads inside the backups; on Spark, its DataFrame."""
+    """A running SELECT: its rows, which are read lazily, what it reads inside the backups, and its DataFrame
+    if Spark runs it."""
 
     rows: pa.RecordBatchReader
     readings: tuple[Reading, ...] = ()
@@ -61,7 +63,7 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class _Preview:
-    """The first rows of an answer as texts, and whether there are more."""
+    """The first rows of an answer as texts. `numbers` tells of each column whether it has numbers."""
 
     names: list[str]
     cells: list[list[str]]
@@ -214,6 +216,7 @@ class Answer:
 
 
 def _with_distinct_names(rows: pa.RecordBatchReader) -> pa.RecordBatchReader:
+    """Return the rows with a number added to each column name that occurred before."""
     schema_names, names = rows.schema.names, dict[str, None]()
     if len(set(schema_names)) == len(schema_names):
         return rows

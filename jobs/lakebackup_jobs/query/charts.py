@@ -21,11 +21,13 @@ from lakebackup_jobs.runtime.terminal_text import visible
 
 Rows = Sequence[Mapping[str, Any]]
 
+#: Plotly's figure.
 Chart = dict[str, Any]
-"""Plotly's figure."""
+#: For each status its bars: start, length, line, and the text that appears under the pointer.
 Bars = dict[str, list[tuple[float, float, int, str]]]
-"""For each status its bars: start, length, line, and the text that appears under the pointer."""
 
+#: Colours of the statuses. All are visible on white and on black, and colour-blind people can distinguish
+#: blue, red and orange.
 COLOURS = {
     "restorable": "#4c8fbd",
     "approximate": "#8f72c4",
@@ -37,14 +39,12 @@ COLOURS = {
     "failed": "#d9363e",
     "missed": "#cf7a12",
 }
-"""Colours of the statuses. All are visible on white and on black, and colour-blind people can distinguish
-blue, red and orange."""
+#: The most lines in a chart. Further rows are left out.
 LANES = 40
-"""The most lines in a chart; further rows are left out."""
+#: The days of runs that fit on a phone. `layout.meta.narrow` has their range.
 NARROW_DAYS = 28
-"""The days of runs that fit on a phone; `layout.meta.narrow` has their range."""
+#: Plotly's settings for every chart.
 CONFIG = {"displayModeBar": False, "responsive": True}
-"""Plotly's settings for every chart."""
 _FEWEST_DAYS = 14  # the fewest days on an axis, so that one backup is no bar as wide as the chart
 _FEWEST_HOURS = 6  # the fewest hours on an axis of times, so that its ticks are whole minutes
 _SOURCES = ("#4c8fbd", "#2f9e8f", "#8f72c4", "#b8783c", "#8a9a2e", "#c4628f", "#6f86a6", "#4aa564")
@@ -113,8 +113,7 @@ def coverage(intervals: Rows, lane: str = "source") -> Chart | None:
 
 def durations(days: Rows, now_ms: int, most_days: int) -> Chart | None:
     """Draw how long each source's longest run of a day took, and on which days a run failed, for the
-    `most_days` up to `now_ms`. Of more than eight sources, it draws those with the
-    longest runs.
+    `most_days` up to `now_ms`. Of more than eight sources, it draws those with the longest runs.
 
     `days`: source, day_ts, failed, longest_ms (None: no run ended).
     """
@@ -137,7 +136,7 @@ def durations(days: Rows, now_ms: int, most_days: int) -> Chart | None:
         traces.append(_points("failed", failed) | {"mode": "markers", "marker": marker})
     if not traces:
         return None
-    values = [_least(row) for source in sources for row in rows_by_source[source]]
+    values = [_shown_ms(row) for source in sources for row in rows_by_source[source]]
     low, high = min(values) / 2, max(*values, 10 * min(values)) * 2
     ticks = [(value, label) for value, label in _SPANS if low <= value <= high]
     axis = {
@@ -344,12 +343,12 @@ def _points(name: str, rows: Rows) -> dict[str, Any]:
     ]
     return {
         "type": "scatter", "name": _text(name), "x": [row["day_ts"] + _DAY // 2 for row in rows],
-        "y": [_least(row) for row in rows], "hoverinfo": "text", "hovertext": hover,
+        "y": [_shown_ms(row) for row in rows], "hoverinfo": "text", "hovertext": hover,
     }  # fmt: skip
 
 
-def _least(row: Mapping[str, Any]) -> int:
-    """Return a duration in ms that a logarithmic axis can show."""
+def _shown_ms(row: Mapping[str, Any]) -> int:
+    """Return the longest duration of a row in ms, but at least what a logarithmic axis can show."""
     return max(int(row["longest_ms"]), 100)
 
 

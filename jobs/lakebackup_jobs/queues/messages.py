@@ -1,8 +1,8 @@
 """Reads the headers of an engine's messages, and selects messages by them.
 
 Compiled code reads the headers of all messages of a block in one pass, without a Python object for each
-message. A message that cannot be read is refused by topic, partition and offset, since a message without a
-known tid could not be restored to any point.
+message. A message that cannot be read ends the backup or restore with an error that names its topic,
+partition and offset: without its tid, no restore could tell whether it belongs to the restored point.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ _BEGIN, _COMMIT, _ROLLBACK, _WATERMARK = (
 _UNKNOWN = 255
 #: The problems that a message may have.
 _OK, _NO_TID, _BAD_TID, _TWO_TIDS, _TWO_TRANSACTIONS, _TWO_KINDS, _BAD_KIND, _NO_ID, _NOT_UTF8 = range(9)
-#: Slots of the state that `_read_headers` fills: the problem, its row and header; whether an id is not ASCII.
+#: The slots of the array in which `_read_headers` returns the first problem, its row and its header, and
+#: whether any transaction's id is not ASCII. The last number is the array's length.
 _PROBLEM, _ROW, _HEADER, _NON_ASCII, _STATE = range(5)
 _MAX_TID = 2**63 - 1
 _EXCERPT_BYTES = 40
@@ -93,7 +94,7 @@ def _parse_tid(block: Bytes, start: int, length: int, binary: bool) -> int:
 
 @compiled
 def _parse_kind(block: Bytes, start: int, length: int, words: Bytes, ends: Longs) -> int:
-    """Return the kind that these bytes spell, in either case; _UNKNOWN when they spell none.
+    """Return the kind that these bytes spell, in upper or lower case; _UNKNOWN when they spell none.
 
     `words` are the kinds' names, one behind the other; `ends` says where each name ends.
     """
@@ -124,7 +125,7 @@ def _has_non_ascii(base: int, start: int, length: int) -> bool:
     while i < length:
         bits |= load8(base + start + i) & 0xFF
         i += 1
-    # The mask has the upper bit of each of the eight bytes set, as a signed number.
+    # A byte that is not ASCII has its highest bit set. The mask is 0x8080808080808080 as a signed number.
     return (bits & -0x7F7F7F7F7F7F7F80) != 0
 
 
@@ -143,6 +144,7 @@ def _read_headers(  # noqa: C901 (one pass over each message's headers)
     for i in range(rows.shape[0]):
         first_header = end_header
         end_header += rows[i, HEADER_COUNT]
+        # -2: no header has a tid yet (-1 is a header that cannot be read); -1: no header of that name yet.
         tid, transaction_header, kind, is_watermark = -2, -1, -1, False
         problem, header = _OK, -1
         transactions[i, 0], transactions[i, 1] = 0, -1
@@ -239,6 +241,8 @@ _SKIP = "If the message is of no use, leave it out of all backups with --skip-me
 
 
 def _refusal(code: int, names: HeaderNames, value: bytes | None, location: str, offset: int) -> Refused:
+    """Return the error for a problem of the message at `offset`. `value` is what the header in question
+    holds."""
     digits = "decimal digits" if names.tid_format == "text" else "8 bytes, most significant first"
     kinds = ", ".join(_KIND_WORDS)
     tid = _HINT.format("--tid-header and --tid-format", "tid")
@@ -272,7 +276,8 @@ def _excerpt(value: bytes | None) -> str:
 
 
 def watermarks(columns: Columns, messages: Messages) -> list[tuple[int, Watermark | None]]:
-    """Return the rows that are watermarks, in order, each with its content; None: it cannot be read."""
+    """Return the rows that are watermarks, in order, each with its content; None for one that cannot be
+    read."""
     marks: list[tuple[int, Watermark | None]] = []
     for row in np.flatnonzero(messages.kinds == _WATERMARK).tolist():
         start, length = columns.rows[row, VALUE], columns.rows[row, VALUE_LENGTH]
@@ -295,8 +300,8 @@ def select_messages(
 ) -> RowMask:
     """Select the messages with a tid up to `upto_tid` that belong to none of the transactions `leave_out`.
 
-    A message at an offset below `own_from` is selected only if its transaction is one of `only`. No watermark
-    is selected.
+    Below the offset `own_from`, where the previous backup has read already, a message is selected only if its
+    transaction is one of `only` (None: none is). No watermark is selected.
     """
     selected: RowMask = messages.kinds != _WATERMARK
     if upto_tid is not None:
@@ -304,19 +309,17 @@ def select_messages(
     if leave_out is not None:
         selected &= ~members(columns.data, messages.transactions, leave_out)
     if own_from is not None:
-        front = columns.rows[:, OFFSET] < own_from
-        if front.any():
-            selected &= (
-                ~front if only is None else ~front | members(columns.data, messages.transactions, only)
-            )
+        own = columns.rows[:, OFFSET] >= own_from
+        if not own.all():
+            selected &= own if only is None else own | members(columns.data, messages.transactions, only)
     return selected
 
 
 def select_rows(columns: Columns, rows: RowMask) -> Columns:
-    """Return the records that `rows` selects, over the same bytes."""
+    """Return the records that `rows` selects. They share the bytes of `columns`."""
     return columns if rows.all() else replace(columns, rows=columns.rows[rows])
 
 
 def without(columns: Columns, offsets: Sequence[int]) -> Columns:
-    """Return the records without those at `offsets`, over the same bytes."""
+    """Return the records without those at `offsets`. They share the bytes of `columns`."""
     return select_rows(columns, ~np.isin(columns.rows[:, OFFSET], offsets))

@@ -43,12 +43,12 @@ from lakebackup_jobs.snapshots.request import SnapshotRequest
 from lakebackup_jobs.snapshots.resume import InProgress
 from lakebackup_jobs.snapshots.tasks.copy import CopyJob
 
-# Up to this many small files are not packed: in the destination they keep their names, which people can read.
-_PACK_FROM = 64
+# Up to this many small files are stored one by one, under names that people can read. More are packed.
+_MOST_UNPACKED = 64
 
 
 def run(request: SnapshotRequest, *, spark: Session = None, reporter: Reporter) -> dict[str, Any]:
-    """Back up each requested snapshot; returns the summary of the backup, or of all of them.
+    """Back up each requested snapshot. Returns the summary of the backup, or of all if there are several.
 
     Raises NotFound (path, snapshot), UsageProblem (layout, a snapshot older than the newest backup), Refused
     (a symbolic link, a file that changed meanwhile, an interrupted prune, a catalog that lacks stored
@@ -81,7 +81,7 @@ def run(request: SnapshotRequest, *, spark: Session = None, reporter: Reporter) 
 
 
 class SnapshotBackup(Source[InProgress]):
-    """Backups of the snapshots of one source. `next`: the snapshot to back up next; `reader`: reads the
+    """Backups of the snapshots of one source. `next` is the snapshot to back up next. `reader` reads the
     catalog as it was before that backup."""
 
     DRAFT = TypeAdapter(InProgress)
@@ -97,7 +97,7 @@ class SnapshotBackup(Source[InProgress]):
         self._snapshots = find(request.paths, self._layout, request.sidecars)
 
     def preview(self) -> dict[str, Any]:
-        """Return what a backup would do; writes nothing."""
+        """Return what a backup would do. Writes nothing."""
         reader = self.workspace.existing()
         source = self.workspace.source
         newest = plan.newest_of(reader, source) if reader else None
@@ -119,7 +119,7 @@ class SnapshotBackup(Source[InProgress]):
         return self.next
 
     def plan(self) -> InProgress:
-        """Draft the backup of the next snapshot; `prepare` finds out what it copies."""
+        """Return a draft of the backup of the next snapshot, without what it copies. `prepare` adds that."""
         request, work, snapshot, started = self.request, self.workspace, self._next, datetime.now(UTC)
         reader, end_ts = self.reader, self._end_ts_of(snapshot)
         newest = plan.newest_of(reader, work.source)
@@ -150,7 +150,7 @@ class SnapshotBackup(Source[InProgress]):
         amount, shares = comparison.amount, comparison.shares(request.parallelism)
         if shares:
             store_plan(work.storage, self._folder(draft), comparison.file, shares, most_tasks=len(shares))
-        pack_below = request.pack_below if amount.small > _PACK_FROM else 0
+        pack_below = request.pack_below if amount.small > _MOST_UNPACKED else 0
         return replace(draft, amount=amount, tasks=len(shares), pack_below=pack_below, dealt=True)
 
     def resume_blocker(self, draft: InProgress) -> str | None:
@@ -166,8 +166,8 @@ class SnapshotBackup(Source[InProgress]):
             lambda candidate: counted(self.request, candidate.units, self._session),
         )
 
-    def is_asked_for(self, draft: InProgress) -> bool:
-        """Return whether this is the same command as the draft's, whose run reported no result."""
+    def matches_request(self, draft: InProgress) -> bool:
+        """Return whether this command is the one that the draft's run was started with."""
         return self.next is not None and draft.is_requested(
             self.request.identity, self.next, self._end_ts_of(self.next)
         )

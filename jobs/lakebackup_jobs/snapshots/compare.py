@@ -15,7 +15,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from lakebackup.formats.snapshots.tree import layout_of
-from lakebackup.plan.snapshots.backup import LIGHT, OVERHEAD, Amount, Snapshot, Unit
+from lakebackup.plan.snapshots.backup import FILE_COST, ROW_COST, Amount, Snapshot, Unit
 from lakebackup.sql_engine.failures import task_errors
 from lakebackup.store.plan_file import PlanFile
 from lakebackup.store.reader import CatalogReader
@@ -118,7 +118,7 @@ def _query_comparison(request: SnapshotRequest, source: str, reader: CatalogRead
     amount = Amount.of(compared.rows("snapshot_totals", pack_below=request.pack_below))
     unlike = compared.rows("snapshot_unlike") if amount.changes.get("unlike") else []
     paths = tuple(f"{row['folder']}/{row['name']}" for row in unlike)
-    return Comparison(amount, paths, compared.plan_file("snapshot_work", overhead=OVERHEAD, light=LIGHT))
+    return Comparison(amount, paths, compared.plan_file("snapshot_work", overhead=FILE_COST, light=ROW_COST))
 
 
 def list_few(

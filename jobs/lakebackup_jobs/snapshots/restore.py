@@ -33,7 +33,7 @@ from lakebackup.rules.times import format_ts
 from lakebackup.storage import Storage
 from lakebackup.storage.nesting import require_outside
 from lakebackup.store.reader import CatalogReader
-from lakebackup_jobs.lifecycle.planning import planned
+from lakebackup_jobs.lifecycle.planning import plan_on_engine
 from lakebackup_jobs.lifecycle.progress import Reporter
 from lakebackup_jobs.lifecycle.restore import Subject, complete_interrupted, key_of, restoring
 from lakebackup_jobs.lifecycle.tasks.plan_shares import MOST_TASKS, PlanShares, store_plan, weighed
@@ -61,7 +61,7 @@ def run(
     """
     work = Workspace(request, "", reporter, spark)
     reader = work.current()
-    plan = planned(reader, request, spark, reporter, partial(plan_restore, request))
+    plan = plan_on_engine(reader, request, spark, reporter, partial(plan_restore, request))
     require_outside(request, request.folder)
     target = Target(request.folder)
     require_names(plan, reader, target.limits())

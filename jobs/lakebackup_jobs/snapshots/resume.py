@@ -11,11 +11,12 @@ from lakebackup.plan.snapshots.backup import Amount, Newest, Snapshot
 
 @dataclass(frozen=True, slots=True)
 class InProgress:
-    """The draft of a backup.
+    """The draft of a backup, which is stored as JSON with these names.
 
-    `asked`: the fields by which two requests are the same backup. `lasting`: the snapshot has a name and does
-    not change, so that the backup can be resumed later. `pruned`: the row of the query latest_prune at the
-    time of the plan. `dealt`: what its tasks work on is recorded. `started_at` in us, `end_ts` in ms.
+    `asked` has the fields by which two requests are the same backup. `lasting` tells whether the snapshot has
+    a name and so does not change; only then the backup can be resumed later. `pruned` is the row of the query
+    latest_prune at the time of the plan. `dealt` tells whether the plan that its tasks read is recorded.
+    `started_at` is in us, `end_ts` in ms.
     """
 
     backup_id: str
@@ -47,7 +48,7 @@ class InProgress:
     def blocker(
         self,
         request_fields: dict[str, Any],
-        next_one: Snapshot | None,
+        next_snapshot: Snapshot | None,
         end_ts: int | None,
         newest: Newest | None,
         pruned: dict[str, Any],
@@ -55,14 +56,14 @@ class InProgress:
     ) -> str | None:
         """Return why the backup cannot be resumed; None if it can.
 
-        `next_one` is the snapshot to back up, as of `end_ts` (ms). `counted` returns the number of files and
-        bytes of a snapshot; it is called last, since it lists the files.
+        `next_snapshot` is the snapshot to back up, as of `end_ts` (ms). `counted` returns the number of files
+        and bytes of a snapshot; it is called last, since it lists the files.
         """
         if not self.dealt:
             return "it was not planned to its end"
         if not self.lasting:
             return "its layout names no snapshot, so the files may be others by now"
-        if next_one is None or next_one.id != self.snapshot:
+        if next_snapshot is None or next_snapshot.id != self.snapshot:
             return "another snapshot is asked for"
         if request_fields != self.asked:
             return "it is asked for in another way"
@@ -71,6 +72,6 @@ class InProgress:
         if pruned != self.pruned:
             return "a prune ran since, which may have deleted what it refers to"
         listed = (self.amount.listed, self.amount.listed_bytes)
-        if next_one.tables != self.tables or end_ts != self.end_ts or counted(next_one) != listed:
+        if next_snapshot.tables != self.tables or end_ts != self.end_ts or counted(next_snapshot) != listed:
             return "the snapshot is not what it was"
         return None

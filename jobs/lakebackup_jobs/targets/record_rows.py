@@ -27,7 +27,10 @@ _IDENTITY = [
     pa.field("offset", pa.int64()),
     pa.field("ts", pa.int64()),
 ]
+# Keys and values that a schema decoded.
 _DECODED = [pa.field("key_json", pa.string()), pa.field("value_json", pa.string())]
+#: The columns of CSV and JSON. `ts` is in ms since 1970 UTC; -1: none. `…_encoding` is `text` or `base64`; it
+#: is null for a null key or value. `headers` is JSON.
 TEXT_ROWS = pa.schema(
     [
         *_IDENTITY,
@@ -39,22 +42,20 @@ TEXT_ROWS = pa.schema(
         pa.field("headers", pa.string()),
     ]
 )
-"""The columns of CSV and JSON. `ts`: ms since 1970 UTC, -1: none. `…_encoding`: `text` or `base64`, null for
-a null key or value. `headers`: JSON."""
+#: The columns of Parquet.
 TYPED_ROWS = pa.schema(
     [*_IDENTITY, RECORD.field("key"), RECORD.field("value"), *_DECODED, RECORD.field("headers")]
 )
-"""The columns of Parquet."""
+#: The columns of TEXT_ROWS that are JSON, without line ends.
 JSON_COLUMNS = ("key_json", "value_json", "headers")
-"""The columns of TEXT_ROWS that are JSON, each on one line."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowMaker:
     """Converts records of data files to rows. `targets` maps a source topic to its name in the file.
 
-    Only records with a time (ms) in `(from_ts, to_ts]` become rows. `decoder`: None if the backups hold no
-    schemas.
+    Only records with a time (ms) in `(from_ts, to_ts]` become rows. `decoder` is None if the backups hold no
+    schemas. `typed` chooses TYPED_ROWS.
     """
 
     targets: dict[str, str]
@@ -68,7 +69,7 @@ class RowMaker:
         return TYPED_ROWS if self.typed else TEXT_ROWS
 
     def rows(self, scope: str, block: Columns) -> pa.RecordBatch | None:
-        """The rows of a block's records, in order; None when none of them is in the time span."""
+        """Return the rows of a block's records, in order; None when none of them is in the time span."""
         in_time = select_records(block, self.from_ts, self.to_ts)
         if not len(in_time.rows):
             return None
@@ -87,7 +88,8 @@ class RowMaker:
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
     def _decoded(self, part: Part, records: pa.RecordBatch, scope: str) -> pa.Array:
-        """Keys or values as JSON; null where they have no schema id, or its schema cannot decode them."""
+        """Return the keys or the values as JSON. It is null where they have no schema id, or where the schema
+        cannot decode them."""
         if self.decoder is None:
             return pa.nulls(len(records), pa.string())
         excluded = _named_by_header(records.column("headers"), f"__{part}_schema_id")
@@ -100,7 +102,7 @@ class RowMaker:
 
 
 def _encoded(data: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """The bytes as text or base64, and the encoding of each."""
+    """Return the bytes as text or base64, and the encoding of each."""
     try:
         texts = data.cast(pa.string())
     except pa.ArrowInvalid:
@@ -118,7 +120,8 @@ def _text_or_base64(data: bytes) -> tuple[str, str]:
 
 
 def _headers(headers: Any) -> pa.Array:
-    """The headers as JSON: a list of pairs. A value that is not UTF-8 is an object with its bytes in hex."""
+    """Return the headers of each record as JSON: a list of pairs. A value that is not UTF-8 is an object with
+    its bytes in hex."""
     if not len(headers.flatten()):
         return pa.repeat(pa.scalar("[]"), len(headers))
     texts = []
@@ -131,6 +134,7 @@ def _headers(headers: Any) -> pa.Array:
 
 
 def _named_by_header(headers: Any, name: str) -> set[int]:
-    """The numbers of the rows whose schema a header names, so that their bytes do not begin with its id."""
+    """Return the numbers of the rows with a header that names their schema. Their bytes do not begin with its
+    id."""
     is_named = pc.equal(headers.flatten().field("key"), name)
     return set(pc.list_parent_indices(headers).filter(is_named).to_pylist())

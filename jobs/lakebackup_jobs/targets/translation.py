@@ -16,7 +16,7 @@ import numpy as np
 from lakebackup.rows.base import UNKNOWN
 from lakebackup.rows.topics import Translation
 from lakebackup.storage import Storage, working
-from lakebackup.store.translations import aside_path, object_path, put_rows, read_rows, take_aside
+from lakebackup.store.translations import object_path, put_rows, read_rows, read_staged, staged_path
 from lakebackup_jobs.kafka.admin.committed import Ends
 from lakebackup_jobs.kafka.memory import Longs
 
@@ -111,7 +111,7 @@ class Ledger:
 
     def __init__(self, storage: Storage, identity: Translation | None) -> None:
         self._storage, self._identity = storage, identity
-        self._aside = aside_path(identity) if identity else ""
+        self._staged_path = staged_path(identity) if identity else ""
         self._start = UNKNOWN
         self._runs: list[Longs] = []
         self._rows: Longs = np.empty((0, 4), np.int64)
@@ -119,11 +119,11 @@ class Ledger:
 
     def open(self, reached: Reached, ends: Ends | None) -> None:
         """Decide what an earlier run left in doubt. Call it before a run's first transaction."""
-        aside = take_aside(self._storage, self._aside) if self._identity else None
-        if aside is not None and aside[0] == reached.position:
+        staged = read_staged(self._storage, self._staged_path) if self._identity else None
+        if staged is not None and staged[0] == reached.position:
             # A replaced task may have staged its rows after the other task's commit; they have another end.
-            is_expected = int(aside[1][-1, 3]) == reached.end
-            self._rows = aside[1] if is_expected else doubtful(aside[1])
+            is_expected = int(staged[1][-1, 3]) == reached.end
+            self._rows = staged[1] if is_expected else doubtful(staged[1])
             self.confirm(reached, ends)
         if ends:
             self._start = ends.high
@@ -141,7 +141,7 @@ class Ledger:
         end = UNKNOWN if self._start == UNKNOWN else self._start + count + (count > 0)  # and the marker
         self._rows = rows_of(runs, reached.covered, self._start, end)
         if len(self._rows) and self._identity:
-            put_rows(self._storage, self._aside, self._identity, self._rows, position)
+            put_rows(self._storage, self._staged_path, self._identity, self._rows, position)
         covered = int(runs[-1, 1]) if len(runs) else reached.covered
         return Reached(position, reached.entries + count, reached.bytes + size, covered, end)
 
@@ -157,7 +157,7 @@ class Ledger:
             if not is_confirmed:
                 self._rows = self._rows_in_doubt(path)
             put_rows(self._storage, path, self._identity, self._rows)
-            working.retire(self._storage, self._aside)
+            working.retire(self._storage, self._staged_path)
             self._last = int(self._rows[-1, 3])
 
     def _rows_in_doubt(self, path: str) -> Longs:

@@ -1,7 +1,7 @@
 """Check whether schema ids in restored records mean the same in the target's registry.
 
-The check reads the newest files of each topic, at most LOOK_BYTES stored bytes, or all files on request. So
-it takes a second or two, and only the complete check takes longer for larger backups.
+By default the check reads only the newest files of each topic, at most LOOK_BYTES stored bytes, which takes a
+second or two. On request it reads all files.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from lakebackup_jobs.targets.registries import Registries
 #: The most stored bytes to read of each topic, and of all topics together.
 LOOK_BYTES = 32 << 20
 LOOK_BYTES_IN_ALL = 256 << 20
-_ALL = 2**62
+_UNLIMITED = 2**62
 _PARTS: tuple[Part, ...] = ("key", "value")
 # A topic whose records seem to use more ids than this holds no schema ids.
 _MOST_IDS = 1_000
@@ -32,8 +32,11 @@ _MOST_LISTED = 10
 def compare_schemas(
     plan: RestorePlan, reader: CatalogReader, registries: Registries, *, all_files: bool
 ) -> list[str]:
-    """Sentences on schema ids of the restored records that mean something else at the target, or do not exist
-    there. Empty if the target has no registry's topic, unless `all_files`."""
+    """Return a sentence for each schema id in restored records that means something else at the target, or
+    does not exist there.
+
+    If the target has no topic of a registry, nothing is compared, unless `all_files` is set.
+    """
     target_ids = registries.at_target(plan)
     if target_ids is None and not all_files:
         return []
@@ -54,8 +57,9 @@ def compare_schemas(
 def _ids_by_topic(
     plan: RestorePlan, reader: CatalogReader, registries: str, *, all_files: bool
 ) -> Mapping[tuple[str, Part], set[int]]:
-    """The schema ids in the keys and values of each topic; stops soon after _MOST_IDS."""
-    limit = _ALL if all_files else min(LOOK_BYTES, LOOK_BYTES_IN_ALL // max(1, len(plan.topics)))
+    """Return the schema ids in the keys and in the values of each topic. Of a topic with more than _MOST_IDS
+    they are not complete."""
+    limit = _UNLIMITED if all_files else min(LOOK_BYTES, LOOK_BYTES_IN_ALL // max(1, len(plan.topics)))
     roots = reader.destinations()
     ids: dict[tuple[str, Part], set[int]] = {}
 
@@ -82,7 +86,7 @@ def _ids_by_topic(
 def _batches(
     plan: RestorePlan, reader: CatalogReader, limit: int, registries: str
 ) -> Iterator[list[StoredFile]]:
-    """The files to read, a few at a time."""
+    """Yield the files to read, a few at a time."""
     files_of_plan = reader.with_rows("selected", plan.file)
     for batch in files_of_plan.query("schema_id_files", most=limit, registries=registries):
         files = [StoredFile(**row) for row in batch.to_pylist()]

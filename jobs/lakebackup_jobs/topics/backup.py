@@ -147,7 +147,7 @@ class TopicsBackup(Source[InProgress]):
     def resume_blocker(self, draft: InProgress) -> str | None:
         return blocker(draft, self.request, self.workspace, self.cluster)
 
-    def is_asked_for(self, draft: InProgress) -> bool:
+    def matches_request(self, draft: InProgress) -> bool:
         return not different(draft, self.request)
 
     def copy(self, draft: InProgress) -> Totals:

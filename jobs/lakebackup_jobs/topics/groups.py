@@ -71,7 +71,7 @@ def move(request: GroupsRequest, reporter: Reporter) -> tuple[dict[str, Any], Gr
     plan = _plan(request, reader, source, target)
     missing = Rights(client).of_groups(
         {move.target_group for move, _ in plan.offsets_to_set},
-        {landing.scope for _, landing in plan.offsets_to_set},
+        {offset.scope for _, offset in plan.offsets_to_set},
     )
     if missing and request.dry_run:
         return _result(request, plan) | {"refused_because": lacks(missing)}, plan
@@ -136,8 +136,8 @@ def _plan(request: GroupsRequest, reader: CatalogReader, source: str, target: Gr
 def _commit_offsets(plan: GroupPlan, target: Groups) -> GroupPlan:
     """Commit the planned offsets. Groups that got members meanwhile do not change; the plan says so."""
     offsets: dict[str, list[Committed]] = {}
-    for m, landing in plan.offsets_to_set:
-        offsets.setdefault(m.target_group, []).append(landing)
+    for m, offset in plan.offsets_to_set:
+        offsets.setdefault(m.target_group, []).append(offset)
     active = target.alter(offsets)
     blocked = {m for m, _ in plan.offsets_to_set if m.target_group in active}
     return GroupPlan(tuple(replace(m, outcome="active") if m in blocked else m for m in plan.moves))
@@ -147,9 +147,9 @@ def _audit(request: GroupsRequest, plan: GroupPlan, reporter: Reporter) -> None:
     # The audit log is written without Spark: to start a JVM would take longer than the whole command.
     writer = CatalogWriter(cast("SparkSession", None), request.destination, request.catalog)
     by_group: dict[str, list[str]] = {}
-    for m, landing in plan.offsets_to_set:
+    for m, offset in plan.offsets_to_set:
         by_group.setdefault(m.target_group, []).append(
-            f"{m.scope}[{m.region}] {m.position} -> {landing.scope}[{landing.region}] {landing.position}"
+            f"{m.scope}[{m.region}] {m.position} -> {offset.scope}[{offset.region}] {offset.position}"
         )
     detail = {"outcomes": plan.counts(), "groups": by_group}
     entry = audit_entry("restore groups", request.target, detail)
@@ -174,9 +174,9 @@ def _result(request: GroupsRequest, plan: GroupPlan) -> dict[str, Any]:
                 "outcome": m.outcome,
                 "offsets": m.offsets,
                 "target_group": m.target_group,
-                "target_topic": m.landing.scope if m.landing else None,
-                "target_partition": int(m.landing.region) if m.landing else None,
-                "target_position": m.landing.position if m.landing else None,
+                "target_topic": m.target_offset.scope if m.target_offset else None,
+                "target_partition": int(m.target_offset.region) if m.target_offset else None,
+                "target_position": m.target_offset.position if m.target_offset else None,
             }
             for m in plan.moves
         ],

@@ -37,7 +37,7 @@ from lakebackup.store.roots import destination_id
 from lakebackup.store.translations import publish
 from lakebackup_jobs.kafka.admin.cluster import Denied
 from lakebackup_jobs.lifecycle.identity import micros
-from lakebackup_jobs.lifecycle.planning import planned
+from lakebackup_jobs.lifecycle.planning import plan_on_engine
 from lakebackup_jobs.lifecycle.progress import Reporter
 from lakebackup_jobs.lifecycle.restore import RestoreRun, Subject, restoring, unfinished
 from lakebackup_jobs.lifecycle.tasks.plan_shares import MOST_TASKS, PlanShares, Share, store_plan, stored_plan
@@ -82,7 +82,9 @@ def run(request: RestoreRequest, *, spark: SparkSession | None = None, reporter:
     if saved_plan:
         saved.require_same_catalog(saved_plan, reader)
         request = saved_plan.request_for(request)
-    plan = replace(planned(reader, request, spark, reporter, partial(plan_restore, request)), at=started_at)
+    plan = replace(
+        plan_on_engine(reader, request, spark, reporter, partial(plan_restore, request)), at=started_at
+    )
     target = target_of(request, reader)
     digest = request.digest(plan.source)
     # An interrupted restore is resumed with the files of its own plan, so a saved plan need not match now.

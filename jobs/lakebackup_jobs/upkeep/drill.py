@@ -42,11 +42,11 @@ from lakebackup.store.lease import is_held
 from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.lifecycle.identity import holder, micros
 from lakebackup_jobs.lifecycle.progress import Reporter
-from lakebackup_jobs.lifecycle.scratch import findings
+from lakebackup_jobs.lifecycle.scratch import findings_writer
 from lakebackup_jobs.lifecycle.tasks.plan_shares import clear
 from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.query import record_query
-from lakebackup_jobs.upkeep.trial import Means, Trial, trial_of
+from lakebackup_jobs.upkeep.trial import Trial, TrialContext, trial_of
 
 #: The prefix of the scratch folders of drills, by which the query drill_speed recognizes their restores.
 PREFIX = "lakebackup-drill-"
@@ -92,13 +92,13 @@ def run(request: DrillRequest, *, spark: SparkSession | None = None, reporter: R
     seed = None
     if request.backup_id is None and request.to_ts is None:
         seed = secrets.randbelow(2**31) if request.seed is None else request.seed
-    means = Means(request, request.keys_file, work.session, reporter)
-    drills = [_Drill(request, row, seed, means, reader) for row in _targets(request, reader, seed)]
+    context = TrialContext(request, request.keys_file, work.session, reporter)
+    drills = [_Drill(request, row, seed, context, reader) for row in _targets(request, reader, seed)]
     if request.dry_run:
         return {"dry_run": True, "seed": seed, "drills": [drill.preview() for drill in drills]}
     check_rows: list[dict[str, Any]] = []
     _sweep(_scratch_root(request), reporter)
-    with findings(work) as (writer, recorded):
+    with findings_writer(work) as (writer, recorded):
         if recorded:
             writer.migrate()
         results = []
@@ -138,10 +138,10 @@ class _Drill:
         request: DrillRequest,
         row: Mapping[str, Any],
         seed: int | None,
-        means: Means,
+        context: TrialContext,
         reader: CatalogReader,
     ) -> None:
-        self.request, self.row, self.means, self.reader = request, row, means, reader
+        self.request, self.row, self.context, self.reader = request, row, context, reader
         started = datetime.now(UTC)
         self.drill = Drill(
             drill_id=layout.new_backup_id(started),
@@ -150,7 +150,7 @@ class _Drill:
             backup_id=row["backup_id"],
             to_ts=None if row["source_kind"] == QUEUES else row["to_ts"],
             seed=seed,
-            target=trial_of(row, "", means).TARGET,
+            target=trial_of(row, "", context).TARGET,
             outcome="ok",
             actor=holder(),
         )
@@ -163,10 +163,10 @@ class _Drill:
             "needed_bytes": None,
             "free_bytes": _free_bytes(scratch_root),
         }
-        trial = trial_of(self.row, scratch_root, self.means)
+        trial = trial_of(self.row, scratch_root, self.context)
         try:
             drill = self._predict(trial)
-            forecast["needed_bytes"] = trial.room
+            forecast["needed_bytes"] = trial.needed_bytes
             _require_room(scratch_root, trial)
         except LakebackupError as error:
             forecast |= {"outcome": "refused", "detail": error.message}
@@ -179,10 +179,10 @@ class _Drill:
         Adds the rows that the check returned to `check_rows`.
         """
         drill = self.drill = replace(self.drill, at=time.time_ns() // 1000)
-        self.means.reporter.note(f"drill of {drill.source}: backup {drill.backup_id}")
+        self.context.reporter.note(f"drill of {drill.source}: backup {drill.backup_id}")
         try:
             with _scratch_folder(self.request) as folder:
-                trial = trial_of(self.row, folder, self.means)
+                trial = trial_of(self.row, folder, self.context)
                 drill = self._predict(trial)
                 _require_room(_scratch_root(self.request), trial)
                 start = time.monotonic()
@@ -192,7 +192,7 @@ class _Drill:
                 if differences := trial.differences() or self._run_check(trial, check_rows):
                     drill = replace(drill, outcome="different", detail=differences)
         except Busy as busy:
-            self.means.reporter.warning(f"no drill of {drill.source}: {busy.message}")
+            self.context.reporter.warning(f"no drill of {drill.source}: {busy.message}")
             return None
         except Damaged as error:
             return replace(drill, outcome="different", detail=error.message)
@@ -286,10 +286,10 @@ def _free_bytes(scratch_root: str) -> int:
 
 
 def _require_room(scratch_root: str, trial: Trial) -> None:
-    if (free := _free_bytes(scratch_root)) < trial.room:
+    if (free := _free_bytes(scratch_root)) < trial.needed_bytes:
         raise EnvironmentProblem(
-            f"No room in {scratch_root}: the restore takes {trial.room} bytes, and {free} are free there. "
-            "Make room, or name another folder with --scratch."
+            f"No room in {scratch_root}: the restore takes {trial.needed_bytes} bytes, and {free} are free "
+            "there. Make room, or name another folder with --scratch."
         )
 
 

@@ -29,7 +29,7 @@ class CountedRows(ImportRows):
 
     counters: TaskCounters
 
-    def counted(self, number: int, stream: BinaryIO) -> BinaryIO:
+    def with_counter(self, number: int, stream: BinaryIO) -> BinaryIO:
         count = self.counters(f"{self.table}-{number:06d}")
         return cast("BinaryIO", io.BufferedReader(_CountingStream(stream, count), _BUFFER))
 

@@ -1,12 +1,14 @@
 """Delete backups that no policy keeps, and files that no restore point needs any more.
 
-The steps of a prune, in this order:
+The steps of a prune:
 
-1. It writes the plan as rows beside the data. 2. It proves that every restore point that stays keeps the
-files that it needs. 3. It writes `prune.json`. From then on the prune exists, and the next run resumes it
-after an interruption. 4. It writes floors, the backups' new states and removals into the catalog. From then
-on the files do not count. 5. It writes the audit entry. 6. It deletes the objects, those of the newest
-backups first. 7. It writes `done`.
+1. Write the plan as rows beside the data.
+2. Prove that every restore point that stays keeps the files that it needs.
+3. Write `prune.json`. From then on the prune exists, and the next run resumes it after an interruption.
+4. Write floors, the backups' new states and removals into the catalog. From then on the files do not count.
+5. Write the audit entry.
+6. Delete the objects, those of the newest backups first.
+7. Write `done`.
 
 The manifests and parts of deleted backups stay as proof.
 """
@@ -56,7 +58,7 @@ from lakebackup.store.lease import is_held
 from lakebackup.store.reader import CatalogReader
 from lakebackup.store.tombstones import Prune
 from lakebackup_jobs.lifecycle.deletion.executor import Deletion
-from lakebackup_jobs.lifecycle.planning import planned
+from lakebackup_jobs.lifecycle.planning import plan_on_engine
 from lakebackup_jobs.lifecycle.progress import Reporter
 from lakebackup_jobs.lifecycle.tasks.plan_shares import regions_of
 from lakebackup_jobs.lifecycle.workspace import Workspace
@@ -74,8 +76,9 @@ class PruneRequest(Request):
     """The flags of a prune.
 
     Without `topics` and `patterns`, it covers all topics and also deletes whole backups. Without `delete`, it
-    is a preview. `days`: a recovery window that replaces the policy's window and redundancy. `future`: delete
-    the backups from the future and those that depend on them, not those that the policy does not keep.
+    is a preview. `days` is a recovery window that replaces the policy's window and redundancy. With `future`,
+    it deletes the backups from the future and those that depend on them, instead of those that the policy
+    does not keep.
     """
 
     topics: tuple[str, ...] = ()
@@ -89,7 +92,7 @@ class PruneRequest(Request):
 
 
 def run(request: PruneRequest, *, spark: SparkSession | None = None, reporter: Reporter) -> dict[str, Any]:
-    """Plan the prune, and with `delete` carry it out; returns the summary.
+    """Plan the prune, and with `delete` carry it out. Returns the summary.
 
     Raises NotFound (no catalog, no such topic), UsageProblem (several sources, topics of an archive), Busy (a
     backup or another prune is at work on the source, or a restore is just beginning), Refused (the proof
@@ -115,8 +118,8 @@ def run(request: PruneRequest, *, spark: SparkSession | None = None, reporter: R
 
 
 def _source(request: PruneRequest, reader: CatalogReader) -> str:
-    """Return the source to prune. If it has no topics, or cannot be restored at all, only whole backups of it
-    can be deleted: raises UsageProblem when the request wants something else."""
+    """Return the source to prune. Raises UsageProblem if the request names topics or limits, and only whole
+    backups of the source can be deleted, since it has no topics or cannot be restored at all."""
     known_sources = {row["source"] for row in reader.rows("sources_known")}
     source = request.source or (known_sources.pop() if len(known_sources) == 1 else None)
     if source is None:
@@ -159,7 +162,7 @@ def _kinds(reader: CatalogReader, source: str) -> set[str]:
 
 
 def _record(request: PruneRequest, deletion: Deletion) -> tuple[dict[str, Any], Prune | None]:
-    """Plan and record the prune; returns its summary, and the prune or None if nothing can be deleted."""
+    """Plan and record the prune. Return its summary, and the prune; None if nothing can be deleted."""
     plan = _planned(request, deletion.workspace, deletion.workspace.session)
     options = {
         "topics": request.topics,
@@ -172,7 +175,7 @@ def _record(request: PruneRequest, deletion: Deletion) -> tuple[dict[str, Any], 
 
 
 def _require_clocks(storage: Storage, source: str) -> None:
-    """Raises Refused when this machine's clock and the storage's disagree, since ages cannot be judged
+    """Raise Refused when this machine's clock and the storage's disagree, since ages cannot be judged
     then."""
     now_ms = time.time_ns() // 1_000_000
     # This run has just written its lease, so the newest object there shows the storage's time.
@@ -188,7 +191,7 @@ def _planned(request: PruneRequest, work: Workspace, spark: SparkSession | None)
     source, regions_in_use = work.source, _partitions_in_use(work)
 
     def plan(reader: CatalogReader) -> PrunePlan:
-        backups, protected_ids = judged(request, source, reader)
+        backups, protected_ids = choose_backups(request, source, reader)
         if backups and regions_in_use:
             work.reporter.note(
                 f"{len(backups)} obsolete backups are kept for now: restores of {source} have not finished"
@@ -197,10 +200,10 @@ def _planned(request: PruneRequest, work: Workspace, spark: SparkSession | None)
         return plan_for(request, source, regions_in_use, reader, backups, protected_ids)
 
     reader = CatalogReader(request.destination, request.catalog)
-    return planned(reader, request, spark, work.reporter, plan)
+    return plan_on_engine(reader, request, spark, work.reporter, plan)
 
 
-def judged(
+def choose_backups(
     request: PruneRequest, source: str, reader: CatalogReader
 ) -> tuple[tuple[Leaving, ...], tuple[str, ...]]:
     """Return the backups to delete whole, each before those that it depends on, and the ids of the backups
@@ -212,13 +215,13 @@ def judged(
         policy = reader.first_row("policy_in_force", source=source)
         window = window_of(source, now_ms=time.time_ns() // 1_000_000, days=request.days, policy=policy)
         reader = reader.with_rows("policies", window)
-    kept_ids = tuple(row["backup_id"] for row in reader.rows("prune_kept", source=source))
+    protected_ids = tuple(row["backup_id"] for row in reader.rows("prune_kept", source=source))
     if request.future:
-        return _judge_future(source, reader), kept_ids
+        return _judge_future(source, reader), protected_ids
     if request.topics or request.patterns:
-        return (), kept_ids
+        return (), protected_ids
     query = "prune_imported" if _imported(_kinds(reader, source)) else "prune_backups"
-    return tuple(Leaving(**row) for row in reader.rows(query, source=source)), kept_ids
+    return tuple(Leaving(**row) for row in reader.rows(query, source=source)), protected_ids
 
 
 def _judge_future(source: str, reader: CatalogReader) -> tuple[Leaving, ...]:
@@ -244,12 +247,12 @@ def plan_for(
     regions_in_use: Sequence[HeldPartition],
     reader: CatalogReader,
     backups: Sequence[Leaving] = (),
-    kept_ids: Sequence[str] = (),
+    protected_ids: Sequence[str] = (),
 ) -> PrunePlan:
     """Plan what can be deleted of a source now, by its kind.
 
-    `regions_in_use`: the partitions that unfinished restores read. `backups`: those to delete whole.
-    `kept_ids`: the ids of backups that are kept for their own restore points.
+    `regions_in_use` are the partitions that unfinished restores read, `backups` the backups to delete whole,
+    `protected_ids` the ids of backups that are kept for their own restore points.
     """
     kinds = _kinds(reader, source)
     if kinds == {SNAPSHOT}:
@@ -262,7 +265,7 @@ def plan_for(
         reader,
         source,
         backups=backups,
-        protected_ids=kept_ids,
+        protected_ids=protected_ids,
         names=request.topics,
         expressions=request.patterns,
         now_ms=time.time_ns() // 1_000_000,

@@ -18,8 +18,9 @@ from lakebackup_jobs.lifecycle.progress import Reporter
 from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.topics.tasks.decode import decode_again
 
-# A little longer than the lease of a killed run lasts. Most batches of a stream take less time.
-_WAIT_S = 90.0
+# How long to wait for the lease of a source. The lease of a killed run expires in a little less time, and
+# most batches of a stream end in less.
+_LEASE_WAIT_S = 90.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +31,11 @@ class RebuildRequest(Request):
 
 
 def run(request: RebuildRequest, *, spark: SparkSession | None = None, reporter: Reporter) -> dict[str, Any]:
-    """Rebuild the catalog; returns counts of the rebuilt rows.
+    """Rebuild the catalog. Return the numbers of rebuilt rows, and a message for each backup that was left
+    out.
 
-    Raises Refused (the catalog holds backups), Busy (a run is at work on a source), Incomplete (some
-    manifests could not be used; all other backups were rebuilt).
+    Raises Refused (the catalog holds backups), Busy (a run works on a source), Incomplete (some manifests
+    could not be used; all other backups were rebuilt).
     """
 
     def report_progress(count: int, total: int) -> None:
@@ -68,12 +70,12 @@ def run(request: RebuildRequest, *, spark: SparkSession | None = None, reporter:
 def _leases(work: Workspace, stack: ExitStack) -> list[Lease]:
     """Take the leases of all sources. If that is impossible, warn and return none.
 
-    Without leases, a run that commits during the rebuild would number its backup by a catalog that lacks the
-    others, and the rows of a backup that is just being published would be added twice.
+    The leases keep other runs away. A run that commits during the rebuild would take the number of its backup
+    from a catalog that lacks other backups, and the rows of its backup would be added twice.
     """
     try:
         return [
-            stack.enter_context(work.lease(f"source-{source}", wait_s=_WAIT_S))
+            stack.enter_context(work.lease(f"source-{source}", wait_s=_LEASE_WAIT_S))
             for source in sources(work.storage)
         ]
     except EnvironmentProblem as error:  # the destination may be read-only, with the catalog elsewhere

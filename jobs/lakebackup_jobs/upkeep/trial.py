@@ -1,6 +1,6 @@
 """Trial restores: a restore point is restored into a folder, and compared with what was backed up.
 
-The code is that of any other restore. There is one class for each kind of source.
+A trial runs the same code as any other restore. There is one class for each kind of source.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from lakebackup.sql_engine.delta.table import open_table
 from lakebackup.sql_engine.lazy_dataset import LazyDataset
 from lakebackup.storage import open_storage
 from lakebackup.store.reader import CatalogReader
-from lakebackup_jobs.lifecycle.planning import planned
+from lakebackup_jobs.lifecycle.planning import plan_on_engine
 from lakebackup_jobs.lifecycle.progress import Reporter
 from lakebackup_jobs.lifecycle.tasks.runner import of_restored_files
 from lakebackup_jobs.lifecycle.tasks.task import run_all
@@ -60,7 +60,7 @@ _BATCH = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """How much a restore reads. `bytes`: of the stored files."""
+    """How much a restore reads. `bytes` is the size of the files as they are stored."""
 
     files: int
     bytes: int
@@ -68,9 +68,9 @@ class Amount:
 
 
 @dataclass(frozen=True, slots=True)
-class Means:
-    """What a trial needs to run. `request`: the request that it is part of; `keys_file`: the file with the
-    keys of encrypted log files."""
+class TrialContext:
+    """What a trial needs to run. `request` is the verify or the drill that it is part of. `keys_file` is the
+    path of the file with the keys of encrypted log files."""
 
     request: RunRequest
     keys_file: str | None
@@ -90,27 +90,29 @@ class Trial(ABC):
     #: The kind of target that it restores into.
     TARGET: ClassVar[Literal["dir", "delta"]] = "dir"
 
-    def __init__(self, row: Mapping[str, Any], folder: str, means: Means) -> None:
-        self.row, self.folder, self.means = row, folder, means
+    def __init__(self, row: Mapping[str, Any], folder: str, context: TrialContext) -> None:
+        self.row, self.folder, self.context = row, folder, context
         self.restored = f"{folder}/restored"
 
     @property
     @abstractmethod
     def amount(self) -> Amount:
-        """How much the restore reads, by its plan. Raises NotFound, Refused, as planning does."""
+        """How much the restore will read, by its plan. Raises NotFound and Refused, as planning does."""
 
     @property
-    def room(self) -> int:
+    def needed_bytes(self) -> int:
         """About how many bytes the trial writes below its folder."""
         return self.amount.bytes
 
     @abstractmethod
     def restore(self) -> str:
-        """Restore; returns the amount as text. Raises Refused, Damaged, EnvironmentProblem, Busy."""
+        """Run the restore. Returns a text that says how much was restored. Raises Refused, Damaged,
+        EnvironmentProblem, Busy."""
 
     @abstractmethod
     def differences(self) -> str | None:
-        """Compare; returns what differs from what was backed up, and where. None if nothing differs."""
+        """Compare what was restored with what was backed up. Returns what differs, and where; None if nothing
+        differs."""
 
     @abstractmethod
     def relation(self) -> pa.Table | ds.Dataset:
@@ -123,7 +125,7 @@ class Trial(ABC):
 
     @cached_property
     def work(self) -> Workspace:
-        return Workspace(self.request, "", self.means.reporter, self.means.spark)
+        return Workspace(self.request, "", self.context.reporter, self.context.spark)
 
     @property
     @abstractmethod
@@ -132,23 +134,23 @@ class Trial(ABC):
 
     @property
     def _run(self) -> dict[str, Any]:
-        return {"spark": self.means.spark, "reporter": self.means.reporter}
+        return {"spark": self.context.spark, "reporter": self.context.reporter}
 
-    def _planned(self, plan: Callable[[CatalogReader], Any]) -> Any:
-        return planned(self.reader, self.request, self.means.spark, self.means.reporter, plan)
+    def _plan_on_engine(self, plan: Callable[[CatalogReader], Any]) -> Any:
+        return plan_on_engine(self.reader, self.request, self.context.spark, self.context.reporter, plan)
 
 
-def trial_of(row: Mapping[str, Any], folder: str, means: Means) -> Trial:
+def trial_of(row: Mapping[str, Any], folder: str, context: TrialContext) -> Trial:
     """Return the trial of a row of the query trial_targets or drill_targets, for its kind of source."""
     kinds: dict[str, type[Trial]] = {SNAPSHOT: _Snapshot, CHANGES: _Log, QUEUES: _Queues}
-    return kinds.get(row["source_kind"], _Topics)(row, folder, means)
+    return kinds.get(row["source_kind"], _Topics)(row, folder, context)
 
 
 class _Topics(Trial):
     @cached_property
     def request(self) -> RestoreRequest:
         return RestoreRequest(
-            **self.means.request_arguments,
+            **self.context.request_arguments,
             source=self.row["source"],
             topics=tuple(self.row["scopes"].split(",")),
             to_ts=self.row["to_ts"],
@@ -158,7 +160,7 @@ class _Topics(Trial):
 
     @cached_property
     def plan(self) -> RestorePlan:
-        plan: RestorePlan = self._planned(partial(plan_topic_restore, self.request))
+        plan: RestorePlan = self._plan_on_engine(partial(plan_topic_restore, self.request))
         return plan
 
     @property
@@ -171,7 +173,7 @@ class _Topics(Trial):
     def differences(self) -> str | None:
         """Compare every record of every partition, in order and byte by byte."""
         shares = store_partitions(open_storage(self.folder), "compare/", self.plan)
-        job = CompareRecords(
+        task = CompareRecords(
             shares=shares,
             roots=self.reader.destinations(),
             targets={topic.scope: topic.target for topic in self.plan.topics},
@@ -179,9 +181,9 @@ class _Topics(Trial):
             to_ts=self.plan.to_ts,
             folder=self.restored,
         )
-        self.means.reporter.wait("comparing")
+        self.context.reporter.wait("comparing")
         self.work.choose_runner(self.request, self.plan.bytes)
-        rows = run_all(job, shares.numbers, self.work.task_cluster)
+        rows = run_all(task, shares.numbers, self.work.task_cluster)
         return join_differences([row.different for row in rows], "partitions")
 
     def relation(self) -> ds.Dataset:
@@ -192,12 +194,12 @@ class _Snapshot(Trial):
     @cached_property
     def request(self) -> SnapshotRestoreRequest:
         return SnapshotRestoreRequest(
-            **self.means.request_arguments, folder=self.restored, backup=self.row["backup_id"]
+            **self.context.request_arguments, folder=self.restored, backup=self.row["backup_id"]
         )
 
     @cached_property
     def plan(self) -> SnapshotRestorePlan:
-        plan: SnapshotRestorePlan = self._planned(partial(plan_snapshot_restore, self.request))
+        plan: SnapshotRestorePlan = self._plan_on_engine(partial(plan_snapshot_restore, self.request))
         return plan
 
     @property
@@ -211,10 +213,10 @@ class _Snapshot(Trial):
         """Compare every file by its size and SHA-256, and the number of files."""
         storage = open_storage(f"{self.folder}/compare")
         shares = store_shares(storage, self.plan)
-        job = CompareRestoredFiles(shares, self.restored)
-        self.means.reporter.wait("comparing")
+        task = CompareRestoredFiles(shares, self.restored)
+        self.context.reporter.wait("comparing")
         self.work.choose_runner(self.request, of_restored_files(self.plan.weight), beside_spark=True)
-        rows = run_all(job, shares.numbers, self.work.task_cluster)
+        rows = run_all(task, shares.numbers, self.work.task_cluster)
         file_count = sum(len(names) for _, _, names in os.walk(self.restored))
         difference = (
             None if file_count == self.plan.files else f"{file_count} files are there, not {self.plan.files}"
@@ -235,18 +237,18 @@ class _Log(Trial):
     @cached_property
     def request(self) -> LogRestoreRequest:
         return LogRestoreRequest(
-            **self.means.request_arguments,
+            **self.context.request_arguments,
             name=self.row["source"],
             end_ts=self.row["to_ts"],
             on_full=self.row["kind"] == "full",
             target=f"delta:{self.restored}",
-            keys_file=self.means.keys_file,
-            allow_gaps=True,  # what was never captured is not checked
+            keys_file=self.context.keys_file,
+            allow_gaps=True,  # a trial checks only what was captured
         )
 
     @cached_property
     def plan(self) -> LogRestorePlan:
-        plan: LogRestorePlan = self._planned(partial(plan_log_restore, self.request))
+        plan: LogRestorePlan = self._plan_on_engine(partial(plan_log_restore, self.request))
         return plan
 
     @property
@@ -294,7 +296,7 @@ class _Queues(Trial):
     @cached_property
     def request(self) -> QueueRestoreRequest:
         return QueueRestoreRequest(
-            **self.means.request_arguments,
+            **self.context.request_arguments,
             source=self.row["source"],
             target="",
             folder=self.restored,
@@ -303,13 +305,14 @@ class _Queues(Trial):
 
     @cached_property
     def plan(self) -> QueueRestorePlan:
+        # The request names a backup and no instant, so no tid is looked up for one.
         return plan_queue_restore(self.request, self.reader, lambda *_: ALL)
 
     @cached_property
     def snapshot(self) -> _Snapshot:
         """The trial of the snapshot that the engine is restored onto."""
         row = {**self.row, "source_kind": SNAPSHOT, "backup_id": self.plan.restore_path.full.snapshot_id}
-        trial = _Snapshot(row, self.folder, self.means)
+        trial = _Snapshot(row, self.folder, self.context)
         trial.restored = f"{self.restored}/snapshot"
         return trial
 
@@ -319,8 +322,8 @@ class _Queues(Trial):
         return Amount(plan.files + snapshot_amount.files, plan.bytes + snapshot_amount.bytes, plan.entries)
 
     @property
-    def room(self) -> int:
-        return self.snapshot.room
+    def needed_bytes(self) -> int:
+        return self.snapshot.needed_bytes
 
     def restore(self) -> str:
         return trial.run(self.request, **self._run)

@@ -38,14 +38,14 @@ from lakebackup.store.reader import CatalogReader
 from lakebackup.store.roots import Roots
 from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.lifecycle.identity import micros
-from lakebackup_jobs.lifecycle.planning import planned
+from lakebackup_jobs.lifecycle.planning import plan_on_engine
 from lakebackup_jobs.lifecycle.progress import Reporter
-from lakebackup_jobs.lifecycle.scratch import findings
+from lakebackup_jobs.lifecycle.scratch import findings_writer
 from lakebackup_jobs.lifecycle.tasks.plan_shares import MOST_TASKS, clear, weighed
 from lakebackup_jobs.lifecycle.tasks.progress import TaskProgress
 from lakebackup_jobs.lifecycle.tasks.task import run_all
 from lakebackup_jobs.lifecycle.workspace import Workspace
-from lakebackup_jobs.upkeep.trial import Means, trial_of
+from lakebackup_jobs.upkeep.trial import TrialContext, trial_of
 from lakebackup_jobs.upkeep.verify_task import (
     OPEN_COST,
     CheckFiles,
@@ -98,7 +98,7 @@ def run(request: VerifyRequest, *, spark: SparkSession | None = None, reporter: 
             f"There is nothing to verify: no backup in {reader.home.uri} counts.",
             hint="`lakebackup list` shows what there is, and the state of each.",
         )
-    with findings(work) as (writer, recorded):
+    with findings_writer(work) as (writer, recorded):
         return work.timed(_Check(request, ids, work, reader, writer, recorded).run())
 
 
@@ -154,7 +154,7 @@ class _Check:
         self.reporter.start(totals["files"], totals["bytes"], "verify", "files")
         try:
             plan = partial(self._checks, self._looks(totals["encrypted"]), size)
-            checks = planned(self.reader, self.request, self.work.session, self.reporter, plan)
+            checks = plan_on_engine(self.reader, self.request, self.work.session, self.reporter, plan)
             checks += self._listings(storages, size)
             job = CheckShares(checks, writers)
             with TaskProgress(self.storage, self.folder).watched(self.reporter.update):
@@ -226,7 +226,7 @@ class _Check:
 
         reader = self.work.reader()
         if self.recorded:
-            files = planned(reader, self.request, self.work.session, self.reporter, write_findings)
+            files = plan_on_engine(reader, self.request, self.work.session, self.reporter, write_findings)
         else:
             uri = f"{self.writer.catalog_uri}/storage_objects"
             files = write_findings(reader.with_rows("raw_storage_objects", dataset(uri, open_table(uri))))
@@ -262,12 +262,12 @@ class _Check:
         A restore that fails for another reason, such as a full disk, says nothing about the backup: it yields
         no row.
         """
-        means = Means(self.request, self.request.keys_file, self.work.session, self.reporter)
+        context = TrialContext(self.request, self.request.keys_file, self.work.session, self.reporter)
         for row in self.reader.rows("trial_targets", backup_ids=self.ids):
             outcome: Literal["ok", "damaged"] = "ok"
             try:
                 with tempfile.TemporaryDirectory(prefix="lakebackup-trial-") as folder:
-                    trial = trial_of(row, folder, means)
+                    trial = trial_of(row, folder, context)
                     detail = trial.restore()
                     if differences := trial.differences():
                         outcome, detail = "damaged", differences

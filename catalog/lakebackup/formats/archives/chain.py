@@ -28,9 +28,12 @@ from lakebackup.rows.tables import json_line
 from lakebackup.rules import layout
 from lakebackup.rules.kinds import require_kind
 
-#: A bucket has no epoch. After a rollback of a vbucket, a backup starts below its parent's end position.
+#: The epoch of every row, since a bucket has none. A rollback shows in the positions instead: the vbucket
+#: starts below the end position of its parent.
 EPOCH = "-"
+#: The branches of the history of each (bucket, vbucket), see `meta.read_branches`.
 Branches = dict[tuple[str, int], dict[int, int]]
+#: The start and end position of each (bucket, vbucket).
 Spans = dict[tuple[str, int], tuple[int, int]]
 Role = Literal["data", "meta", "schema"]
 
@@ -58,10 +61,10 @@ class PlannedBackup:
 
 @dataclass(slots=True)
 class _ChainEnds:
-    """The newest full backup of a folder and the last backup that depends on it.
+    """The newest full backup below a folder of the archive, and the last backup that depends on it.
 
-    `ends`: backup id -> (bucket, vbucket) -> end position. `branches`: backup id -> branches of the history
-    of each vbucket, see `meta.read_branches`. `sequenced`: whether the full has sequence numbers.
+    `ends`: backup id -> (bucket, vbucket) -> end position. `branches`: backup id -> branches. `sequenced`:
+    whether the full has sequence numbers.
     """
 
     full: Backup
@@ -72,7 +75,7 @@ class _ChainEnds:
 
 
 def backup_id(source: str, folder: str, backup_time: datetime) -> str:
-    """The id of an archive's backup. The same folder, source and time always give the same id."""
+    """Return the id of an archive's backup. The same folder, source and time always give the same id."""
     return f"{backup_time:%Y%m%dT%H%M%SZ}-{_suffix(source, folder)}"
 
 
@@ -84,14 +87,14 @@ def plan(
     source: str,
     destination: str,
     archive_backups: Sequence[ArchiveBackup],
-    copied: Mapping[str, ArchiveFile],
+    files_by_path: Mapping[str, ArchiveFile],
     read_file: Callable[[str], bytes],
     catalog_rows: Sequence[Mapping[str, Any]],
 ) -> list[PlannedBackup]:
     """Return the rows of every backup of an archive.
 
-    `archive_backups` are its backups, `copied` its checked files by path, `read_file` reads a file, and
-    `catalog_rows` are the source's rows of `backups` in order of number. Raises Damaged for files that
+    `archive_backups` are its backups, oldest first. `files_by_path` has its checked files, and `read_file`
+    reads one. `catalog_rows` are the source's rows of `backups` in order of number. Raises Damaged if files
     contradict each other. Raises Refused for a backup that cannot be restored, for one that the catalog has
     with other contents or in a state other than complete, and for a new one that is older than the catalog's
     newest.
@@ -110,18 +113,18 @@ def plan(
             number += 1
         metas = meta.read_meta(archive_backup, read_file)
         parent = _parent(archive_backup, metas, backups_by_folder, chains, planned_backups)
-        backup_time = archive_backup.backup_time or _last_modified(archive_backup)
         backup_number = number if catalog_row is None else catalog_row["number"]
-        ts, own_id = (
-            int(backup_time.timestamp()) * 1000,
-            backup_id(source, archive_backup.folder, backup_time),
-        )
-        # A backup without a time of its own: the modification times of its files may have changed since.
         if catalog_row is not None and archive_backup.backup_time is None:
+            # The files of such a backup may have other modification times now than when it was imported.
             ts, own_id = catalog_row["end_ts"], catalog_row["backup_id"]
+        else:
+            backup_time = archive_backup.backup_time or _last_modified(archive_backup)
+            ts = int(backup_time.timestamp()) * 1000
+            own_id = backup_id(source, archive_backup.folder, backup_time)
         builder = _BackupRows(source, destination, archive_backup, parent, backup_number, ts, own_id)
         branches = meta.read_branches(archive_backup, read_file)
-        planned = builder.make(metas, copied, meta.read_seqnos(archive_backup, read_file), branches, chains)
+        seqnos = meta.read_seqnos(archive_backup, read_file)
+        planned = builder.build(metas, files_by_path, seqnos, branches, chains)
         planned.in_catalog = catalog_row is not None
         _require_importable(planned, catalog_row, newest_ts)
         planned_backups.append(planned)
@@ -161,6 +164,10 @@ def _parent(
     chains: Mapping[str, _ChainEnds],
     planned_backups: Sequence[PlannedBackup],
 ) -> Backup | None:
+    """Return the backup that this one continues; None for a full. Raises Refused if it cannot be restored.
+
+    If `meta.json` names baselines, the newest of them is the parent.
+    """
     folders: list[str] = []
     for (bucket, node), content in metas.items():
         path = archive_backup.nodes[bucket, node].beside[tree.META]
@@ -199,27 +206,30 @@ class _BackupRows:
     ts: int
     backup_id: str
 
-    def make(
+    def build(
         self,
         metas: Mapping[tuple[str, str], Mapping[str, Any]],
-        copied: Mapping[str, ArchiveFile],
+        files_by_path: Mapping[str, ArchiveFile],
         seqnos: Mapping[tuple[str, str], Mapping[int, int]],
         branches: Branches,
         chains: dict[str, _ChainEnds],
     ) -> PlannedBackup:
+        """Return the rows of the backup, and make it the last backup of its chain in `chains`."""
         archive_backup, parent = self.archive_backup, self.parent
         root = archive_backup.folder.partition("/")[0]
         parent_ends = chains[root].ends[parent.backup_id] if parent else {}
         parent_branches = chains[root].branches[parent.backup_id] if parent else {}
         start_positions = _start_positions(parent_ends, parent_branches, branches)
-        # A vbucket that was rolled back gets its new end even if it has no mutation since.
+        # A vbucket that was rolled back gets a row with its new end, even if it had no mutation since then.
         spans = {
             vbucket_key: (position, position)
             for vbucket_key, position in start_positions.items()
             if position < parent_ends[vbucket_key]
         }
-        spans |= self._vbucket_spans(copied, seqnos, start_positions)
-        files = [self._file(*node_and_role, copied[path]) for path, node_and_role in self._files().items()]
+        spans |= self._vbucket_spans(files_by_path, seqnos, start_positions)
+        files = [
+            self._file(*node_and_role, files_by_path[path]) for path, node_and_role in self._files().items()
+        ]
         digest = Digest()
         for file in files:
             digest.add(json_line(file))
@@ -262,7 +272,11 @@ class _BackupRows:
             chains[root].branches[backup.backup_id] = parent_branches | branches
         else:
             chains[root] = _ChainEnds(
-                backup, backup, {self.backup_id: ends}, self._sequenced(copied), {self.backup_id: branches}
+                backup,
+                backup,
+                {self.backup_id: ends},
+                self._sequenced(files_by_path),
+                {self.backup_id: branches},
             )
         positions = [
             Position(
@@ -275,7 +289,7 @@ class _BackupRows:
 
     def _vbucket_spans(
         self,
-        copied: Mapping[str, ArchiveFile],
+        files_by_path: Mapping[str, ArchiveFile],
         seqnos: Mapping[tuple[str, str], Mapping[int, int]],
         start_positions: Mapping[tuple[str, int], int],
     ) -> Spans:
@@ -287,7 +301,7 @@ class _BackupRows:
         data_spans: Spans = {}
         stated_ends: dict[tuple[str, int], int] = {}
         for (bucket, name), node in self.archive_backup.nodes.items():
-            summaries = [(stat.path, copied[stat.path].summary) for stat in node.data]
+            summaries = [(stat.path, files_by_path[stat.path].summary) for stat in node.data]
             node_seqnos = seqnos.get((bucket, name))
             for path, summary in summaries:
                 if summary is None or not summary.sequenced:
@@ -320,8 +334,8 @@ class _BackupRows:
             spans[vbucket_key] = start, end
         return spans
 
-    def _sequenced(self, copied: Mapping[str, ArchiveFile]) -> bool:
-        summaries = [copied[stat.path].summary for stat in self.archive_backup.data]
+    def _sequenced(self, files_by_path: Mapping[str, ArchiveFile]) -> bool:
+        summaries = [files_by_path[stat.path].summary for stat in self.archive_backup.data]
         return all(summary is not None and summary.sequenced for summary in summaries)
 
     def _require_full(self, path: str) -> None:
@@ -332,7 +346,7 @@ class _BackupRows:
             )
 
     def _files(self) -> dict[str, tuple[str, str, Role]]:
-        """The path of each file of the backup, in order, with its bucket, node and role."""
+        """Return each file of the backup, in order: its path, with its bucket, node and role."""
         roles_by_path: dict[str, tuple[str, str, Role]] = {}
         for (bucket, name), node in sorted(self.archive_backup.nodes.items()):
             roles_by_path |= {stat.path: (bucket, name, "data") for stat in node.data}
@@ -341,12 +355,12 @@ class _BackupRows:
             path: (bucket or "", "", "schema") for path, bucket in self.archive_backup.designs
         }
 
-    def _file(self, bucket: str, node: str, role: Role, copied: ArchiveFile) -> DataFile:
-        summary = copied.summary
+    def _file(self, bucket: str, node: str, role: Role, file: ArchiveFile) -> DataFile:
+        summary = file.summary
         sequenced = summary is not None and summary.sequenced and bool(summary.vbuckets)
         return DataFile(
             destination=self.destination,
-            path=layout.archive_path(self.source, copied.path),
+            path=layout.archive_path(self.source, file.path),
             backup_id=self.backup_id,
             added_in=self.number,
             source=self.source,
@@ -356,9 +370,9 @@ class _BackupRows:
             role=role,
             format=f"cbb-{summary.version}" if summary else "json",
             codec="null",
-            bytes=copied.bytes,
-            raw_bytes=summary.raw_bytes if summary else copied.bytes,
-            sha256=copied.sha256,
+            bytes=file.bytes,
+            raw_bytes=summary.raw_bytes if summary else file.bytes,
+            sha256=file.sha256,
             entries=summary.entries if summary else 0,
             min_ts=self.ts,
             max_ts=self.ts,
@@ -373,7 +387,7 @@ class _BackupRows:
 def _start_positions(
     parent_ends: Mapping[tuple[str, int], int], parent_branches: Branches, branches: Branches
 ) -> dict[tuple[str, int], int]:
-    """The position of each vbucket from which this backup replaces the parent.
+    """Return the position of each vbucket from which this backup replaces what the parent holds.
 
     That is the parent's end, or the start of the earliest branch that the parent does not know. The backup's
     own mutations do not show where that branch starts: it holds only the last mutation of each document, so
@@ -392,10 +406,10 @@ def _start_positions(
 def takeovers(
     positions: Iterable[Mapping[str, Any]], order: Sequence[str]
 ) -> dict[str, dict[tuple[str, int], int]]:
-    """The positions where later backups of a chain take over: backup id -> (bucket, vbucket) -> position.
+    """Return where later backups of a chain take over: backup id -> (bucket, vbucket) -> position.
 
-    A mutation at or after that position is not restored from this backup. `order` has the ids of the chain's
-    backups, oldest first; `positions` has their rows.
+    A restore does not take mutations at or after that position from this backup. `order` has the ids of the
+    chain's backups, oldest first. `positions` has their rows.
     """
     rank = {name: index for index, name in enumerate(order)}
     starts: dict[tuple[str, int], list[tuple[int, int]]] = {}

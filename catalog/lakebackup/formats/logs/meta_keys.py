@@ -1,4 +1,4 @@
-"""Follow the names of databases and tables through the meta keys of a key-value change feed. Without I/O.
+"""Follow the names of databases and tables through the meta keys of a key-value change feed. It does no I/O.
 
 The value of `mDB<id>` is JSON {"id", "name"} of a database, that of `mDB<id>_Table<id>` is that of a table.
 Meta keys are written in transactions like other keys, so each name is valid from a commit ts on. Other keys
@@ -56,12 +56,12 @@ class Names:
     """The current names of databases and tables. `apply` brings them up to date with later writes."""
 
     def __init__(self, previous_namings: Iterable[Naming] = ()) -> None:
-        """Start from the last Naming of each id, in `previous_namings`."""
+        """Start with the names in `previous_namings`, which has the last Naming of each id."""
         namings = list(previous_namings)
         self._dbs = {-n.table_id: n.db for n in namings if n.table_id < 0 and n.action != "drop"}
         ids = {name: number for number, name in self._dbs.items()}
         self._tables = {
-            # A database whose meta key was never read is called DB<id>.
+            # A database whose meta key was never read has no Naming; its tables give its name as DB<id>.
             n.table_id: _Table(ids.get(n.db, _id_in_name(n.db)), n.db, n.name)
             for n in namings
             if n.table_id > 0 and n.action != "drop"
@@ -83,6 +83,8 @@ class Names:
             yield from self._transaction(transaction)
 
     def _transaction(self, writes: list[MetaWrite]) -> Iterator[Naming]:
+        """Apply the writes of one transaction. First all writes are sorted into databases and into removed
+        and added tables, since a rename or a truncation is a removal and an addition in one transaction."""
         ts = writes[0].commit_ts
         dbs: dict[int, str | None] = {}
         removed: dict[int, _Table] = {}
@@ -123,6 +125,10 @@ class Names:
     def _table_changes(
         self, ts: int, removed: dict[int, _Table], added: dict[int, _Table]
     ) -> Iterator[Naming]:
+        """Yield the changes of tables.
+
+        A truncation removes a table and adds one with another id and the same name in the same database.
+        """
         for table in added.values():
             table.db = self._dbs.get(table.db_id, f"DB{table.db_id}")
         dropped = {(t.db_id, t.name): i for i, t in removed.items() if i not in added}
@@ -141,6 +147,7 @@ class Names:
 
 
 def _id_in_name(db: str) -> int:
+    """Return the id in a name DB<id>; 0 for any other name."""
     return int(db[2:]) if re.fullmatch("DB[0-9]{1,18}", db) else 0
 
 

@@ -14,14 +14,14 @@ from typing import Literal
 
 from lakebackup.errors import UsageProblem
 
-#: The key, in the header of a data file of messages, of the HeaderNames with which they were read.
+#: The key in a data file's metadata under which it records the HeaderNames that its messages were read with.
 NAMES = "lakebackup.headers"
-#: The header of the message that a restore writes before the messages that it restores.
+#: The header by which a watermark is known: the message that a restore writes before those that it restores.
 WATERMARK = "lakebackup-watermark"
 
 
 class Kind(IntEnum):
-    """What a message does. The header has the name in either case. Without the header it is a write."""
+    """What a message does. Its kind header has the name in upper or lower case. Without one it is a write."""
 
     WRITE = 0
     BEGIN = 1
@@ -53,11 +53,11 @@ class HeaderNames:
 
     @property
     def text(self) -> str:
-        """The names as JSON, for the header of a data file."""
+        """The names as JSON, for the metadata of a data file."""
         return json.dumps(asdict(self))
 
     @classmethod
     def read(cls, metadata: Mapping[str, bytes]) -> HeaderNames | None:
-        """The names with which a data file's messages were read, from its header; None if it has none."""
+        """Return the names that a data file's metadata records; None if it records none."""
         text = metadata.get(NAMES)
         return cls(**json.loads(text)) if text else None

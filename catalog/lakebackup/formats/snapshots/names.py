@@ -1,6 +1,7 @@
-"""Check the paths at which a restore writes a snapshot's files: below its folder, without clashes. No I/O.
+"""Check that a restore of a snapshot writes only below its folder, and no two files at one path. It does no
+I/O.
 
-Names in a catalog are not trusted: they may come from another tool, or from a file.
+Names in a catalog are not trusted: they may come from another tool, or from a file that somebody changed.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ _MAX_PARTS = 255
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The limits of a folder's file system: the most bytes of a name, and of a path below the folder. `fold`:
-    it ignores case, so `A` and `a` are one name."""
+    """The limits of a folder's file system: the most bytes of a name, and of a path below the folder. `fold`
+    tells whether it ignores case, so that `A` and `a` are one name."""
 
     name: int = 255
     path: int = 4095
@@ -29,7 +30,7 @@ class Limits:
 
 
 def unsafe(target: str, limits: Limits) -> str | None:
-    """Why no file may be written at `target`, a path relative to a folder; None if one may."""
+    """Return why no file may be written at `target`, a path relative to the folder; None if one may."""
     if "\0" in target:
         return "it holds a NUL"
     parts = target.split("/")
@@ -55,7 +56,7 @@ def unsafe(target: str, limits: Limits) -> str | None:
 
 
 def clash(first: str, second: str, *, fold: bool) -> str | None:
-    """Why two files cannot both exist, or None if they can.
+    """Return why two files cannot both exist; None if they can.
 
     They clash if they have one name, if one needs a folder where the other is a file, or if `fold` is set and
     their names differ only in case.

@@ -23,17 +23,18 @@ from lakebackup.store.reader import CatalogReader
 _MAX_SHOWN = 10
 # How many fulls a restore considers, the newest first.
 _FULLS = 100
-#: `whole_from`, `covered_from` of a table that its task never captured.
+#: The value of `whole_from` and `covered_from` for a table that its task never captured.
 NEVER = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
 class LogRestoreRequest(RunRequest):
-    """The options of a restore. `start_ts`, `end_ts` in the feed's own unit, `to_ms` in ms since 1970 UTC.
+    """The options of a restore. `start_ts` and `end_ts` are in the feed's own unit, `to_ms` in ms since 1970
+    UTC.
 
-    `first_key`, `beyond_key` (lower hex): only keys in `[first_key, beyond_key)`. `on_full`: restore on top
-    of the newest full; `upon`: on top of the table at this path, which an earlier restore created. `kafka`
-    may hold secrets; `keys_file`: path of the encryption keys of log files.
+    `first_key` and `beyond_key` (lower hex) limit it to keys in `[first_key, beyond_key)`. With `on_full` it
+    restores on top of the newest full, with `upon` on top of the table at this path, which an earlier restore
+    created. `kafka` may hold secrets. `keys_file` is the path of the encryption keys of log files.
     """
 
     name: str
@@ -55,8 +56,8 @@ class LogRestoreRequest(RunRequest):
 
 @dataclass(frozen=True, slots=True)
 class Full:
-    """A full that a restore is based on. `destination`: id of the one that holds its Delta table; `bytes`: of
-    its files; `note`: the gap before it, if any."""
+    """A full that a restore is based on. `destination` is the id of the destination that holds its Delta
+    table, `bytes` the size of its files, `note` the gap over which it was made, if any."""
 
     backup_id: str
     end_ts: int
@@ -91,11 +92,11 @@ class LogRestorePlan:
     `file`: the rows of the files to read. Values come first, then the writes that may truncate a whole table,
     then the other writes.
 
-    `tables`: the restored tables that have a name. `only`: ids of the restored tables, None: all but those in
-    `without`, such as dropped ones. `changed`: tables dropped, truncated or renamed within the span.
-    `begin_ts`: the least start ts of a value in the files of `values`, None: there are none. `whole_tables`:
-    how many files may truncate a whole table. `encrypted`: how many files are encrypted. `obstacles`: missing
-    or damaged files; `gaps`: what was never captured.
+    `tables`: the restored tables that have a name. `only`: the ids of the restored tables; None: all but
+    those in `without`, such as dropped ones. `changed`: the tables that were dropped, truncated or renamed
+    within the span. `begin_ts`: the least start ts of a value in the files of `values`; None: there are none.
+    `whole_tables`: the number of files with writes that may truncate a whole table. `encrypted`: the number
+    of encrypted files. `obstacles`: missing or damaged files. `gaps`: what was never captured.
     """
 
     source: str
@@ -137,7 +138,7 @@ class LogRestorePlan:
 
 
 def last_ts(ms: int, domain: str) -> int:
-    """The greatest ts within a millisecond; in the domain `tso`, all lower bits are set."""
+    """Return the greatest ts within a millisecond. In the domain `tso` it has all lower bits set."""
     return ((ms + 1) << 18) - 1 if domain == "tso" else ms
 
 
@@ -151,11 +152,13 @@ def plan_restore(
 ) -> LogRestorePlan:
     """Plan a restore. Writes nothing.
 
-    `whole_from`: the ts from which the log must have every change of each table; None: the start of the span.
-    `base`: up to which ts the target was restored, and by which filters; None: it holds nothing.
-    `leave_uncovered`: leave out tables that lack earlier changes, with a note, instead of Refused. Raises
-    NotFound (no such log, no table by the filters), Refused (a span that the log does not cover, a table that
-    the base lacks), UsageProblem.
+    `whole_from` is the ts from which the log must have every change of each table, by default the start of
+    the span; on a full it is 0, the beginning. `base` tells up to which ts the target was restored, and by
+    which filters; it is None if the target holds nothing. With `leave_uncovered`, tables that lack earlier
+    changes are left out with a note; otherwise they raise Refused.
+
+    Raises NotFound (no such log, no table by the filters), Refused (a span that the log does not cover, a
+    table that the base lacks), UsageProblem.
     """
     log = _Log(request, reader)
     end_ts, end_notes = log.end()
@@ -218,7 +221,7 @@ def require_restorable(plan: LogRestorePlan, *, allow_gaps: bool) -> None:
 
 
 def gap_note(plan: LogRestorePlan) -> str | None:
-    """The note on gaps that a full records for the restores based on it; None without gaps."""
+    """Return the note on gaps that a full records for the restores based on it; None if there are none."""
     if not plan.gaps:
         return None
     suffix = f", and {len(plan.gaps) - 1} more" if len(plan.gaps) > 1 else ""
@@ -254,7 +257,7 @@ class _Log:
         return shown_ts(ts, self.domain)
 
     def end(self) -> tuple[int, tuple[str, ...]]:
-        """The end ts; and a note, if the log ends within the requested millisecond."""
+        """Return the end ts, and a note if the log ends within the requested millisecond."""
         request = self.request
         if request.end_ts is not None:
             return request.end_ts, ()
@@ -268,21 +271,21 @@ class _Log:
         return end_ts, ()
 
     def full(self, end_ts: int) -> Full | None:
-        """The newest undamaged full from which the log covers the span and that lacks no table.
+        """Return the newest undamaged full that lacks no table, and from which the log reaches `end_ts`.
 
-        None: there is no such full, and the log covers everything from 0 on.
+        None if there is none, and the log covers everything from 0 on. Raises Refused if it does not.
         """
         rows = self.reader.rows("log_fulls", source=self.source, to_ts=end_ts)[:_FULLS]
         reasons: list[str] = []
         for row in rows:
-            reached = row["end_ts"] == end_ts or self.holds(row["end_ts"], end_ts)
-            if not reached or row["damaged"]:
+            reaches_end = row["end_ts"] == end_ts or self.covers(row["end_ts"], end_ts)
+            if not reaches_end or row["damaged"]:
                 continue
             lacking = self._dropped_and_restored(row["end_ts"], end_ts)
             if not lacking:
                 return pick(Full, row)
             reasons.append(f"full {row['backup_id']} lacks {_some(lacking)}, which was dropped then")
-        if self.holds(0, end_ts):
+        if self.covers(0, end_ts):
             return None
         reasons += [
             f"full {row['backup_id']} is damaged ({row['damaged']})" for row in rows if row["damaged"]
@@ -296,6 +299,11 @@ class _Log:
         )
 
     def start(self, end_ts: int, full: Full | None) -> int:
+        """Return the start ts: the end of the full, the requested start, or the start of the log's span with
+        the end.
+
+        Raises UsageProblem for an empty span, and Refused for one that the log does not cover.
+        """
         request = self.request
         if full and full.end_ts == end_ts:
             return end_ts
@@ -311,7 +319,7 @@ class _Log:
                 f"Nothing lies between {self.text(start_ts)} and {self.text(end_ts)}.",
                 hint=f"Give an end after the start. {self._nearest()}",
             )
-        if not self.holds(start_ts, end_ts):
+        if not self.covers(start_ts, end_ts):
             raise Refused(
                 f"The log of {self.source} does not cover ({self.text(start_ts)}, {self.text(end_ts)}]. "
                 + self._nearest(),
@@ -319,8 +327,8 @@ class _Log:
             )
         return start_ts
 
-    def holds(self, start_ts: int, end_ts: int) -> bool:
-        """Whether one span of the log covers all of `(start_ts, end_ts]`."""
+    def covers(self, start_ts: int, end_ts: int) -> bool:
+        """Return whether one span of the log covers all of `(start_ts, end_ts]`."""
         return any(span["from_ts"] <= start_ts and end_ts <= span["to_ts"] for span in self.spans)
 
     def _nearest(self) -> str:
@@ -339,6 +347,10 @@ class _Log:
         *,
         leave_uncovered: bool,
     ) -> _Tables:
+        """Choose the tables that are restored. A table is left out if it does not exist at the end, or,
+        without filters, if it is captured only later. A table is uncovered if its capture started after it
+        was created or after `whole_from`, whichever is later.
+        """
         request, matches = self.request, self._matches
         named_tables, without, changed, uncovered = [], [], [], []
         start_rows, rows = self._names(start_ts), self._names(end_ts, start_ts)
@@ -358,8 +370,8 @@ class _Log:
             if row["whole_from"] > end_ts and not request.filters:  # not captured by then
                 without.append(table)
                 continue
-            born = whole_from if row["born_ts"] is None else max(whole_from, row["born_ts"] - 1)
-            if row["whole_from"] > born:
+            needed_from = whole_from if row["born_ts"] is None else max(whole_from, row["born_ts"] - 1)
+            if row["whole_from"] > needed_from:
                 uncovered.append(row)
                 if leave_uncovered:
                     without.append(table)
@@ -390,20 +402,23 @@ class _Log:
         return self.filter.matches(row["db"], row["name"])
 
     def _names(self, end_ts: int, start_ts: int | None = None) -> dict[int, dict[str, Any]]:
-        """Table id -> row of log_restore_tables: its name at `end_ts`, its changes since `start_ts`."""
+        """Return the row of log_restore_tables of each table, by its id: its name at `end_ts`, and whether it
+        changed since `start_ts`."""
         start_ts = end_ts if start_ts is None else start_ts
         rows = self.reader.rows("log_restore_tables", source=self.source, start_ts=start_ts, end_ts=end_ts)
         return {int(row["table_id"]): row for row in rows}
 
     def nameless(self, span: Mapping[str, Any]) -> list[str]:
-        """A note on tables without a name, which no filter can match."""
+        """Return a note on tables without a name if there are filters, since no filter can match these
+        tables."""
         if not self.request.filters:
             return []
         (row,) = self.reader.rows("log_restore_nameless", **span)
         return [f"left out: {row['tables']} tables without a name at that time"] if row["tables"] else []
 
     def _dropped_and_restored(self, start_ts: int, end_ts: int) -> list[str]:
-        """Chosen tables that were dropped at `start_ts` and exist again, with their old rows, at `end_ts`."""
+        """Return the chosen tables that were dropped at `start_ts`, and exist again with their old rows at
+        `end_ts`."""
         rows = self._names(end_ts)
         return [
             _full_name(rows[table])

@@ -24,8 +24,8 @@ from lakebackup.store.reader import CatalogReader
 from lakebackup_sql import load
 
 _MAX_SHOWN = 10
-# Two requests are the same restore if these fields are equal. The digest takes them in this order, then the
-# fields that are added to requests later, and none of _ELSE.
+# Two requests are the same restore if these fields are equal. The digest takes them in this order, then
+# fields that are added to requests later, unless they are in _IGNORED_FIELDS.
 _IDENTITY_FIELDS = ("source", "target", "folder", "backup", "to_tid", "to_ts", "maps", "append", "keep_open")
 # Locations, credentials, waiting times, how messages are read, and what happens after they are written.
 _IGNORED_FIELDS = (
@@ -36,8 +36,8 @@ _IGNORED_FIELDS = (
 
 @dataclass(frozen=True, slots=True)
 class QueueRestoreRequest(requests.RunRequest):
-    """The options of a restore; `to_ts` in ms. `folder`: where to write snapshot and configuration; `target`:
-    the cluster to write messages to. `kafka` may hold secrets."""
+    """The options of a restore. `folder` is where the snapshot and the configuration are written, `target`
+    the cluster that messages are written to. `to_ts` is in ms. `kafka` may hold secrets."""
 
     source: str
     target: str
@@ -55,7 +55,8 @@ class QueueRestoreRequest(requests.RunRequest):
     engine: EngineChoice = "auto"
 
     def digest(self) -> str:
-        """The same digest for two requests that are the same restore: of all fields but those in _ELSE."""
+        """Return the digest of all fields but the ignored ones. Requests for the same restore have the same
+        one."""
         values = requests.digest_fields(self, always=_IDENTITY_FIELDS, never=_IGNORED_FIELDS)
         return requests.digest(
             "queue", {**values, "maps": sorted(self.maps.items())}, always=_IDENTITY_FIELDS
@@ -64,8 +65,8 @@ class QueueRestoreRequest(requests.RunRequest):
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """A topic of the engine and what is restored of it. `min_ts` (ms): of its oldest message; None: it has no
-    message."""
+    """A topic of the engine, and how much of it is restored. `min_ts` (ms) is the time of its oldest message;
+    None if it has none."""
 
     scope: str
     epoch: str
@@ -81,7 +82,7 @@ class Queue:
 
 @dataclass(frozen=True, slots=True)
 class ConfigFile:
-    """A file of the engine that is restored beside its snapshot; `role`: config or schema."""
+    """A file of the engine that is restored beside its snapshot. `role` is config or schema."""
 
     role: str
     destination: str
@@ -134,8 +135,9 @@ class EngineState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueRestorePlan(EngineState):
-    """A planned restore. It reads messages from the files whose rows `file` has, of the backups of
-    `restore_path`: one partition after another, each in the order in which its messages were written."""
+    """A planned restore. `file` has the rows of the files to read, which are of the backups of
+    `restore_path`: those of one partition after another, in the order in which their messages were
+    written."""
 
     restore_path: RestorePath
     parameters: Mapping[str, Any]
@@ -145,7 +147,7 @@ class QueueRestorePlan(EngineState):
 
 
 def content_of(file: ConfigFile, reader: CatalogReader) -> bytes:
-    """The content of a file. Raises Damaged when it is missing or has changed."""
+    """Return the content of a file. Raises Damaged when it is missing or has changed."""
     try:
         content = reader.destinations().open(file.destination).get(file.path)
     except NotFound:
@@ -163,10 +165,11 @@ def plan_restore(
 ) -> QueueRestorePlan:
     """Plan a restore. Writes nothing.
 
-    `tid_of`: returns the tid that the request's instant means on a path; the reader has the path's files as
-    the relation `selected`. If every path has
-    obstacles, returns the plan of the first one. Raises NotFound (no such engine or backup), Refused (a point
-    that is not covered), UsageProblem.
+    Several paths, each a full with backups after it, may lead to the requested state. The first path without
+    an obstacle is returned; if every path has one, the first path. `tid_of` returns the tid that the
+    request's instant means on a path; its reader has the path's files as the relation `selected`.
+
+    Raises NotFound (no such engine or backup), Refused (a point that is not covered), UsageProblem.
     """
     points = _points(request.source, reader)
     backup = reader.resolve_backup(request.backup, request.source) if request.backup else None
@@ -177,7 +180,8 @@ def plan_restore(
     first: QueueRestorePlan | None = None
     unusable_paths: list[RestorePath] = []
     for restore_path in paths:
-        # The beginning of an unusable path lacks the messages that came late: later backups hold them.
+        # The beginning of an unusable path is no way out. It lacks messages that came late, which are in
+        # later backups.
         if any(restore_path.is_within(path) for path in unusable_paths):
             continue
         plan = _plan(request, reader, points, restore_path, tid_of)
@@ -282,7 +286,7 @@ def _files_of(reader: CatalogReader, parameters: Mapping[str, Any]) -> PlanFile:
 
 
 def _shortened(restore_path: RestorePath, files: CatalogReader) -> RestorePath:
-    """The path without the backups at its end that have no file to read."""
+    """Return the path without the backups at its end of which no file is read."""
     (reach,) = files.rows("queue_restore_reach")
     indexes = [index for index, link in enumerate(restore_path.links) if link.link <= (reach["link"] or 0)]
     return RestorePath(
@@ -312,10 +316,10 @@ def _queues(request: QueueRestoreRequest, files: CatalogReader, last: Point) -> 
 def _config(
     request: QueueRestoreRequest, reader: CatalogReader, last: Point, config_from: Point
 ) -> tuple[tuple[ConfigFile, ...], list[str]]:
-    """The engine's own files, and why some of them cannot be restored.
+    """Return the engine's own files, and why some of them cannot be restored.
 
-    The configuration is that of `config_from`. The schema history is that of the path's last backup, cut at
-    the point, since messages may need its newest version.
+    The configuration is that of `config_from`. The schema history is that of the path's last backup, since
+    messages may need its newest version; it is cut at the restored point.
     """
     rows = reader.rows(
         "queue_restore_config",
@@ -331,7 +335,8 @@ def _config(
 
 
 def _obstacles(files: CatalogReader, parameters: Mapping[str, Any], read_errors: Sequence[str]) -> list[str]:
-    """Why the files cannot be restored. `read_errors`: the damage found while some of them were read."""
+    """Return why the files cannot be restored. `read_errors` is the damage that showed when some were
+    read."""
     chain = {name: value for name, value in parameters.items() if name != "to_tid"}
     (pruned,) = files.rows("queue_restore_pruned", **chain)
     pruned_text = f"{pruned['files']} files were pruned ({pruned['prune_id']}), such as {pruned['path']}"
@@ -343,7 +348,7 @@ def _obstacles(files: CatalogReader, parameters: Mapping[str, Any], read_errors:
 
 
 def _snapshot_obstacles(request: QueueRestoreRequest, reader: CatalogReader, full: Point) -> list[str]:
-    """Why the engine's snapshot of a full cannot be restored."""
+    """Return why the engine's snapshot of a full cannot be restored."""
     if full.snapshot_id is None:
         return [f"full {full.backup_id} names no snapshot"]
     rows = reader.rows(
@@ -359,7 +364,8 @@ def _snapshot_obstacles(request: QueueRestoreRequest, reader: CatalogReader, ful
 
 
 def _with_gap(request: QueueRestoreRequest, reader: CatalogReader, refused: Refused) -> Refused:
-    """The refusal `refused`, with the gaps that explain why nothing covers the instant, if there are any."""
+    """Return the refusal `refused` with the gaps, if there are any, that explain why nothing covers the
+    instant."""
     if request.to_ts is None:
         return refused
     rows = reader.rows("queue_restore_gaps", source=request.source, to_ts=request.to_ts)

@@ -15,10 +15,12 @@ from lakebackup.rules.times import MAX_SKEW_MS, format_ts
 from lakebackup.store.reader import CatalogReader
 
 Role = Literal["data", "meta", "schema", "config"]
-# The cost of opening, hashing and recording a file, in addition to its bytes.
-OVERHEAD = 16 << 10
+# Costs are expressed as bytes to copy. The cost of opening, hashing and recording a file, in addition to its
+# bytes.
+FILE_COST = 16 << 10
 # The cost of a row for which nothing is copied.
-LIGHT = 1 << 10
+ROW_COST = 1 << 10
+# About the cost of each task of a large backup.
 _TASK_COST = 256 << 20
 # Up to this cost, everything is one task.
 _ONE_TASK = 96 << 20
@@ -27,9 +29,10 @@ _MOST_TASKS = 2_000
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """A folder of a snapshot that holds one region of a table; with `file`, one file that belongs to none.
+    """A folder of a snapshot that holds one region of a table. With `file`, it is one file that belongs to no
+    table.
 
-    `deep`: with its subfolders. `prefix`: only the files in this subfolder of it; it ends in `/`.
+    `deep` includes its subfolders. `prefix`, which ends in `/`, limits it to the files in this subfolder.
     """
 
     scope: str
@@ -43,8 +46,9 @@ class Unit:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A snapshot. `id` empty: its layout names none. `taken_ms`: when its newest folder was created, in ms
-    since 1970 UTC. `unfinished`: the folder of a tablet in which it is being made or deleted; empty: none."""
+    """A snapshot. `id` is empty if its layout names none. `taken_ms` is when its newest folder was created,
+    in ms since 1970 UTC. `unfinished` is the folder of a tablet in which the database still creates or
+    deletes the snapshot; it is empty if there is none."""
 
     id: str
     taken_ms: int
@@ -53,15 +57,15 @@ class Snapshot:
 
     @property
     def tables(self) -> dict[str, int]:
-        """Its tables, each with its number of regions."""
+        """The snapshot's tables, each with its number of regions."""
         regions = {(unit.scope, unit.region) for unit in self.units if not unit.file}
         return dict(sorted(Counter(scope for scope, _ in regions).items()))
 
 
 @dataclass(frozen=True, slots=True)
 class Newest:
-    """The newest backup of a source: a row of the query snapshot_newest. `end_ts`: the end of the newest one
-    that is not from the future; None: there is none."""
+    """The newest backup of a source: a row of the query snapshot_newest. `end_ts` is the end of the newest
+    backup that is not from the future; None if there is none."""
 
     backup_id: str
     number: int
@@ -70,7 +74,8 @@ class Newest:
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """What a backup has to do: sums over rows of the query snapshot_totals."""
+    """How much a backup has to do. `changes`: the number of files of each kind of change. `listed`: the files
+    of the snapshot. `copies`: the files to copy, of which `small` are small enough for packs."""
 
     changes: dict[str, int]
     listed: int
@@ -81,7 +86,7 @@ class Amount:
 
     @classmethod
     def of(cls, rows: Iterable[Mapping[str, Any]]) -> Amount:
-        """The sums over rows of snapshot_totals."""
+        """Sum up the rows of the query snapshot_totals."""
         rows = list(rows)
         listed_rows = [row for row in rows if row["change"] not in ("gone", "folder")]
         sums = [sum(row[name] for row in rows) for name in ("copies", "copy_bytes", "small")]
@@ -95,11 +100,12 @@ class Amount:
 
     @property
     def cost(self) -> int:
-        """The cost of the backup, expressed as a number of bytes to copy."""
-        return self.copy_bytes + self.copies * OVERHEAD + (self.rows - self.copies) * LIGHT
+        """The cost of the backup."""
+        return self.copy_bytes + self.copies * FILE_COST + (self.rows - self.copies) * ROW_COST
 
     def tasks(self, parallelism: int) -> int:
-        """The number of tasks: enough for all to work, each of bounded size; 0 for nothing."""
+        """Return the number of tasks: two for each of `parallelism`, or more if these would be too large. A
+        small backup has one task, and one without work none."""
         if self.cost <= _ONE_TASK:
             return min(1, self.rows)
         return max(1, min(max(2 * parallelism, self.cost // _TASK_COST), _MOST_TASKS))
@@ -108,10 +114,11 @@ class Amount:
 def choose(
     snapshots: Sequence[Snapshot], *, ids: Sequence[str], everything: bool, newest: Newest | None
 ) -> list[Snapshot]:
-    """The snapshots to back up, oldest first: the named ones, all since the newest backup, or the last one.
+    """Return the snapshots to back up, oldest first: those named by `ids`, or with `everything` all since the
+    newest backup, or else the last one.
 
-    A snapshot that some tablets do not have yet, or no longer have, is skipped. Raises NotFound (no such
-    snapshot), Refused (a named snapshot would have to be skipped, or all snapshots would).
+    An unfinished snapshot is skipped. Raises NotFound (no such snapshot), Refused (a named snapshot is
+    unfinished, or all are).
     """
     ordered = sorted(snapshots, key=lambda s: (s.taken_ms, s.id))
     finished = [snapshot for snapshot in ordered if not snapshot.unfinished]
@@ -163,7 +170,8 @@ def require_past(name: str, taken_ms: int, now_ms: int) -> None:
 
 
 def newest_of(reader: CatalogReader, source: str) -> Newest | None:
-    """The newest backup of a source; None: it has none. Raises Refused when it is not of a snapshot."""
+    """Return the newest backup of a source; None if it has none. Raises Refused when it is not of a
+    snapshot."""
     row = reader.first_row("snapshot_newest", source=source)
     if row is None:
         return None
@@ -193,9 +201,9 @@ def require_restorable(units: Sequence[Unit]) -> None:
     tables = {unit.scope for unit in units if not unit.file}
     for unit in units:
         for name in (unit.file,) if unit.file else (unit.scope, unit.region):
-            if why := unsafe(name, Limits()):
+            if problem := unsafe(name, Limits()):
                 raise Refused(
-                    f"{unit.folder} cannot be backed up under the name {name!r}: {why}.",
+                    f"{unit.folder} cannot be backed up under the name {name!r}: {problem}.",
                     hint="Name a folder with a name of its own, or give a --layout that names the tables.",
                 )
         if unit.file in tables:

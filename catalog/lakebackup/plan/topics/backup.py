@@ -21,9 +21,9 @@ from lakebackup.plan.topics.generations import GROWTH, Generation, GenerationHis
 from lakebackup.rows.backups import Gap, Position, Scope
 from lakebackup.rows.topics import Group
 
-#: A backup warns of a transaction that it ends before, if that has been open for this long (ms). It is the
-#: default transaction.timeout.ms of producers, after which a coordinator aborts the transaction. A younger
-#: transaction is in flight and only noted.
+#: A backup reads a partition up to its first open transaction. It warns if that has been open for this long
+#: (ms). A younger transaction is in flight and only noted. The value is the default transaction.timeout.ms of
+#: producers, after which a coordinator aborts a transaction.
 LONG_OPEN_MS = 60_000
 
 OnGap = Literal["restart", "full", "continue", "fail"]
@@ -32,10 +32,11 @@ Increment = Literal["differential", "cumulative", "log"]
 
 @dataclass(frozen=True, slots=True)
 class Covered(Partition):
-    """How far a partition is backed up: the next offset to read, as of `end_ts` (ms).
+    """How far one backup covers a partition: up to the offset `end_position`, as of `end_ts` (ms).
 
-    `number` is the backup's; `in_chain`: the backup is in the parent's chain, which a differential continues.
-    `open_since` as in RegionState, `complete_ts` as in the topic's row in the backup.
+    `number` is the backup's number. `in_chain` tells whether the backup is in the parent's chain, which a
+    differential continues. `open_since` is that of RegionState, and `complete_ts` that of the topic's row in
+    the backup.
     """
 
     end_position: int
@@ -53,7 +54,7 @@ class Covered(Partition):
 
 @dataclass(frozen=True, slots=True)
 class Parent:
-    """The backup that an incremental backup continues."""
+    """The backup that an incremental backup continues; its fields are columns of `backups`."""
 
     backup_id: str
     base: str
@@ -89,10 +90,10 @@ class Split(Range):
 class BackupPlan:
     """A backup to run. `tasks[i]`: the ranges that Spark task i reads.
 
-    `new_regions`: how many partitions are new to the chain. `left_out`: requested topics that cannot be read,
-    a sentence each. `notes`, `warnings`: how the parent was chosen. `bytes`: about how many bytes the records
-    of an increment have; None: it is a full, or unknown. `newly_open`: how many partitions end before a
-    transaction that has been open for long and that the previous backup did not report.
+    `new_regions`: how many partitions are new to the chain. `left_out`: a sentence for each requested topic
+    that cannot be read. `notes`, `warnings`: sentences on how the parent was chosen. `bytes`: an estimate of
+    the records' bytes; None for a full, or if it is not known. `newly_open`: how many partitions end before a
+    transaction that has been open for long, and that the previous backup did not report.
     """
 
     kind: Literal["full", "differential", "cumulative", "log"]
@@ -155,13 +156,13 @@ class BackupPlan:
 
     @property
     def offsets(self) -> int:
-        """How many offsets to read; fewer records where transaction markers or compaction leave gaps."""
+        """How many offsets to read. Transaction markers and compaction make the number of records smaller."""
         return sum(p.end_position - p.start_position for p in self.positions)
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A planned backup with its id and number; `started_at` in microseconds."""
+    """A planned backup with its id and number. `started_at` is in microseconds."""
 
     backup_id: str
     number: int
@@ -188,22 +189,26 @@ def plan_backup(
     new_generation: bool = False,
     growth: float = GROWTH,
 ) -> BackupPlan:
-    """Plan the next backup of `topics`; `increment`, `level` and `branch` apply unless it is a full.
+    """Plan the next backup of `topics`. It is a full if `full` is set or `parent` is None. Otherwise it has
+    the kind `increment`, the `level` and the `branch`. The caller has checked that the topics were not
+    truncated (see `forks`).
 
-    Records that were deleted before a backup read them are a gap. on_gap: "restart" reads the topic from its
-    start again, "full" every topic; "continue" none, and restores across the gap are refused. "fail" raises
-    Refused. The caller has checked that the topics were not truncated (see `forks`).
+    Each partition is read from where the parent's chain ends. Records that were deleted before any backup
+    read them are a gap: from where the last backup of the partition in any chain ends to the low watermark.
+    `on_gap` tells what to do then: "restart" reads the topic from its start again, "full" reads every topic
+    so, "continue" leaves the gap, across which restores are refused, and "fail" raises Refused.
 
-    A gap starts where the last backup of the partition in any chain ends; an incremental starts where its own
-    chain ends. A compacted topic may start a new generation (see `generations`; `histories`: the catalog's).
-    Its partitions are then read from their low watermarks, and records purged earlier are no gap in it.
+    A compacted topic may start a new generation (see `generations`; `histories` has those in the catalog).
+    Its partitions are then read from their low watermarks, and records that were purged earlier are no gap in
+    it.
     """
-    asked_full = full or parent is None
-    # By position, not by number: a merge has a greater number than backups that end later. Nor by time: a
-    # clock may have been wrong.
+    full_requested = full or parent is None
+    # The last backup of a partition is the one that ends furthest. It is not the one with the greatest
+    # number, since a merge has a greater number than backups that end later, nor the newest, since a clock
+    # may have been wrong.
     ordered = sorted(covered, key=lambda c: (c.end_position, c.number)) if parent else []
     last_covered = {c.key: c for c in ordered}
-    chain = {c.key: c for c in ordered if c.in_chain}
+    last_in_chain = {c.key: c for c in ordered if c.in_chain}
     purged = {
         r.key: (previous, r.low)
         for r in regions
@@ -222,28 +227,32 @@ def plan_backup(
     choose_generations = partial(
         choose, topics, list(histories), requested=new_generation, growth=growth, end_ts=end_ts
     )
-    generations = choose_generations(full=asked_full)
-    continued = {partition for partition in purged if not generations[partition[:2]].anew}
-    full = asked_full or (bool(continued) and on_gap == "full")
+    generations = choose_generations(full=full_requested)
+    # A topic that starts a new generation is read from its start anyway, so on_gap decides about the others
+    # only.
+    undecided = {partition for partition in purged if not generations[partition[:2]].anew}
+    full = full_requested or (bool(undecided) and on_gap == "full")
     if full:
-        generations, chain = choose_generations(full=True), {}
+        generations, last_in_chain = choose_generations(full=True), {}
     elif on_gap == "restart":
         # A partition that is new to the chain starts at its low watermark anyway.
         generations = choose_generations(
-            full=False, purged={partition[:2] for partition in continued & chain.keys()}
+            full=False, purged={partition[:2] for partition in undecided & last_in_chain.keys()}
         )
     restarted = {topic for topic, generation in generations.items() if generation.anew}
-    chain = {partition: c for partition, c in chain.items() if partition[:2] not in restarted}
+    last_in_chain = {partition: c for partition, c in last_in_chain.items() if partition[:2] not in restarted}
     rows = BackupRows(backup_id, source, end_ts)
     by_topic: dict[str, list[RegionState]] = {t.scope: [] for t in topics}
     for r in regions:
         by_topic[r.scope].append(r)
-    starts = [max(r.low, chain[r.key].end_position) if r.key in chain else r.low for r in regions]
+    starts = [
+        max(r.low, last_in_chain[r.key].end_position) if r.key in last_in_chain else r.low for r in regions
+    ]
     positions = tuple(
         rows.position(r, start, max(start, r.end)) for r, start in zip(regions, starts, strict=True)
     )
     gaps = [
-        rows.gap(partition, c.end_position, low, from_ts=c.covers_to, bridged=partition in chain)
+        rows.gap(partition, c.end_position, low, from_ts=c.covers_to, bridged=partition in last_in_chain)
         for partition, (c, low) in purged.items()
     ]
     return BackupPlan(
@@ -262,7 +271,7 @@ def plan_backup(
             tuple(_split(positions[piece.of], piece, generations) for piece in task)
             for task in splits.split([(p.start_position, p.end_position) for p in positions], parallelism)
         ),
-        new_regions=sum(r.key not in chain for r in regions),
+        new_regions=sum(r.key not in last_in_chain for r in regions),
         newly_open=sum(
             _open_for_long(r.open_since, end_ts) and not _reported(last_covered.get(r.key), r.end)
             for r in regions
@@ -276,6 +285,8 @@ def _open_for_long(since: int | None, end_ts: int) -> bool:
 
 
 def _reported(covered: Covered | None, position: int) -> bool:
+    """Whether the previous backup of a partition ended at the same position and warned of the open
+    transaction."""
     return (
         covered is not None
         and covered.end_position == position
@@ -306,7 +317,8 @@ def increment_bytes(plan: BackupPlan, newest: Iterable[NewestFile]) -> tuple[int
 def _recreated(
     rows: BackupRows, topics: Sequence[TopicState], last_covered: Mapping[PartitionKey, Covered]
 ) -> Iterator[Gap]:
-    """Gaps for the records of recreated topics that no backup read."""
+    """Yield a gap for each partition of a topic that was deleted and created again: no backup read its last
+    records."""
     epochs = {t.scope: t.epoch for t in topics}
     last_epochs = {c.scope: c.epoch for c in sorted(last_covered.values(), key=lambda c: c.number)}
     for c in last_covered.values():

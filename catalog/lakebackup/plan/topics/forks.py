@@ -19,10 +19,12 @@ from typing import Literal, Protocol
 from lakebackup.plan.partitions import RegionState
 
 Region = tuple[str, str, str]
-#: Whether the end of a backup is in the log. holds: the log has its last record. cut: the log's epochs prove
-#: that their common history ends before. short: the log ends before. differs: the log has another record
-#: there. gone: the log has none there, as after a compaction. unknown: no file has the last record.
+#: Whether the log still has the end of a backup. holds: it has the backup's last record. cut: its epochs
+#: prove that the common history ends before that record. short: it ends before it. differs: it has another
+#: record at that offset. gone: it has none there, as after a compaction. unknown: no data file has the last
+#: record, so nothing is compared.
 Verdict = Literal["holds", "cut", "short", "differs", "gone", "unknown"]
+#: The verdicts that prove that the backup holds records which are no longer in the log's history.
 LOST = frozenset({"cut", "short", "differs"})
 _VERDICTS: Mapping[bool | None, Verdict] = {True: "holds", False: "differs", None: "gone"}
 
@@ -31,7 +33,7 @@ _VERDICTS: Mapping[bool | None, Verdict] = {True: "holds", False: "differs", Non
 class BackupEnd:
     """Where a backup ended in a partition: the next offset to read, and the leader's epoch then, if known.
 
-    `place`: of the backup; `epoch`: the topic's id.
+    `place` is the backup's column of that name, `epoch` the topic's id.
     """
 
     place: int
@@ -59,13 +61,13 @@ class Log(Protocol):
     """The present log of a source. Each call is one round of requests."""
 
     def ends(self, backup_ends: Collection[BackupEnd]) -> Mapping[BackupEnd, EpochEnd]:
-        """For each end: where the records of its leader's epoch end. Ends that the log does not know are
-        left out."""
+        """Return where the records of the leader's epoch of each backup end stop. Ends whose epoch the log
+        does not know are left out."""
         ...
 
     def compared(self, backup_ends: Collection[BackupEnd]) -> Mapping[BackupEnd, bool | None]:
-        """For each end: whether the log still has the last record that was backed up; None: the log has none
-        there. Ends whose last record is in no file are left out."""
+        """Return for each backup end whether the log still has the last record that was backed up; None if
+        the log has no record there. Ends whose last record is in no file are left out."""
         ...
 
 
@@ -91,81 +93,83 @@ class Fork:
 
 
 def comparable(regions: Iterable[RegionState], backup_ends: Iterable[BackupEnd]) -> list[BackupEnd]:
-    """The ends in partitions that still hold records before the backup's end."""
+    """Return the ends in partitions that still hold records before the backup's end."""
     low = {r.key: r.low for r in regions}
-    return [s for s in backup_ends if s.position > low.get(s.partition, s.position)]
+    return [end for end in backup_ends if end.position > low.get(end.partition, end.position)]
 
 
 def suspects(backup_ends: Iterable[BackupEnd], regions: Mapping[Region, RegionState]) -> list[BackupEnd]:
-    """The ends that the log's end or its leader's epoch makes doubtful."""
+    """Return the ends that are beyond the log's end, or whose leader's epoch is not the present one."""
     return [
-        s
-        for s in backup_ends
-        if s.position > regions[s.partition].high or _other_epoch(s, regions[s.partition])
+        end
+        for end in backup_ends
+        if end.position > regions[end.partition].high or _has_old_epoch(end, regions[end.partition])
     ]
 
 
 def cut_back(
     backup_ends: Iterable[BackupEnd], regions: Mapping[Region, RegionState], log: Log
 ) -> dict[Region, int]:
-    """The truncated partitions, each with the offset at which it was truncated, or with its present end where
-    the log's epochs do not show that offset."""
+    """Return the truncated partitions, each with the offset at which it was truncated. Where the log's epochs
+    do not show that offset, it is the log's present end."""
     doubtful = suspects(backup_ends, regions)
-    with_epoch = [s for s in doubtful if s.leader_epoch is not None]
-    ends = log.ends(with_epoch) if with_epoch else {}
+    epoch_ends = _epoch_ends(doubtful, log)
     cuts = {}
-    for s in doubtful:
-        end = min(ends[s].position, regions[s.partition].high) if s in ends else regions[s.partition].high
-        if end < s.position:
-            cuts[s.partition] = end
+    for end in doubtful:
+        common_end = regions[end.partition].high
+        if end in epoch_ends:
+            common_end = min(epoch_ends[end].position, common_end)
+        if common_end < end.position:
+            cuts[end.partition] = common_end
     return cuts
 
 
 def judge(
     backup_ends: Collection[BackupEnd], regions: Mapping[Region, RegionState], log: Log
 ) -> dict[BackupEnd, Verdict]:
-    """Whether each backup's end is in the log. `regions`: the present state of its partitions.
+    """Return whether the log has each backup's end. `regions` is the present state of the partitions.
 
     If a cluster was restored to an older state, other records may have been written under the same epoch. So
-    the ends that epochs do not prove to be cut are compared by their records.
+    where neither epochs nor the log's end decide, the records are compared.
     """
-    with_epoch = [s for s in suspects(backup_ends, regions) if s.leader_epoch is not None]
-    ends = log.ends(with_epoch) if with_epoch else {}
+    epoch_ends = _epoch_ends(suspects(backup_ends, regions), log)
     verdicts: dict[BackupEnd, Verdict] = {}
-    for s in backup_ends:
-        high = regions[s.partition].high
-        end = ends.get(s)
-        if end and end.position < min(s.position, high):
-            verdicts[s] = "cut"
-        elif s.position > high or (end and end.position < s.position):
-            verdicts[s] = "short"
-        elif s.position == 0:
-            verdicts[s] = "holds"
-    matches = log.compared(undecided) if (undecided := [s for s in backup_ends if s not in verdicts]) else {}
-    for s in undecided:
-        verdicts[s] = _VERDICTS[matches[s]] if s in matches else "unknown"
+    for end in backup_ends:
+        high = regions[end.partition].high
+        epoch_end = epoch_ends.get(end)
+        if epoch_end and epoch_end.position < min(end.position, high):
+            verdicts[end] = "cut"
+        elif end.position > high or (epoch_end and epoch_end.position < end.position):
+            verdicts[end] = "short"
+        elif end.position == 0:
+            verdicts[end] = "holds"
+    undecided = [end for end in backup_ends if end not in verdicts]
+    matches = log.compared(undecided) if undecided else {}
+    for end in undecided:
+        verdicts[end] = _VERDICTS[matches[end]] if end in matches else "unknown"
     return verdicts
 
 
 def lost(verdicts: Mapping[BackupEnd, Verdict]) -> set[BackupEnd]:
-    """The ends that hold records which are no longer in the log's history."""
-    return {s for s, verdict in verdicts.items() if verdict in LOST}
+    """Return the ends of backups that hold records which are no longer in the log's history."""
+    return {end for end, verdict in verdicts.items() if verdict in LOST}
 
 
 def earlier_lost(
     earlier: Mapping[Region, Sequence[BackupEnd]], regions: Mapping[Region, RegionState], log: Log
 ) -> set[BackupEnd]:
-    """For partitions whose newest record is gone from the log, the newest backup whose record differs.
+    """Judge partitions whose newest record is gone from the log by earlier backups. Return the ends that are
+    lost.
 
-    `earlier`: the ends of the backups before the newest, the last one first. In each partition, the first
-    record that the log still has decides.
+    `earlier` has the ends of the backups before the newest, the last one first. In each partition, the first
+    of them whose record is not gone decides, so at most one is returned.
     """
     lost_ends: set[BackupEnd] = set()
     remaining = {region: list(ends) for region, ends in earlier.items() if ends}
     while remaining:
         verdicts = judge([ends.pop(0) for ends in remaining.values()], regions, log)
         lost_ends |= lost(verdicts)
-        undecided = {s.partition for s, verdict in verdicts.items() if verdict == "gone"}
+        undecided = {end.partition for end, verdict in verdicts.items() if verdict == "gone"}
         remaining = {region: ends for region, ends in remaining.items() if ends and region in undecided}
     return lost_ends
 
@@ -177,11 +181,14 @@ def first_lost(
     *,
     by_epoch: Collection[Region] = (),
 ) -> dict[Region, BackupEnd]:
-    """For each partition, the first backup whose end was truncated. The last one is known to be truncated.
+    """Return for each partition the first backup whose end was truncated.
 
-    `history`: the ends of all backups in the order of their places. `by_epoch`: the partitions whose
-    truncation epochs prove. There, a backup whose record cannot be compared counts as part of the history;
-    elsewhere it does not. This is a binary search that asks for all partitions at once.
+    `history` has the ends of all backups in the order of their places. The last one is known to be truncated.
+    `by_epoch` has the partitions whose truncation is proved by epochs.
+
+    This is a binary search, and each round of it judges one backup of every partition. If the record of that
+    backup cannot be compared, the backup counts as part of the history in a partition of `by_epoch`.
+    Elsewhere the backups after it are tried one by one. If none of them decides, it counts as truncated.
     """
     low = dict.fromkeys(history, 0)
     high = {region: len(ends) - 1 for region, ends in history.items()}
@@ -203,5 +210,10 @@ def first_lost(
     return {region: ends[low[region]] for region, ends in history.items()}
 
 
-def _other_epoch(end: BackupEnd, region: RegionState) -> bool:
+def _epoch_ends(backup_ends: Iterable[BackupEnd], log: Log) -> Mapping[BackupEnd, EpochEnd]:
+    with_epoch = [end for end in backup_ends if end.leader_epoch is not None]
+    return log.ends(with_epoch) if with_epoch else {}
+
+
+def _has_old_epoch(end: BackupEnd, region: RegionState) -> bool:
     return end.leader_epoch is None or end.leader_epoch != region.leader_epoch

@@ -1,4 +1,4 @@
-"""Plan the offsets of consumer groups in restored topics. Pure."""
+"""Plan the offsets of consumer groups in restored topics. It does no I/O."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Committed:
 
 @dataclass(frozen=True, slots=True)
 class GroupState:
-    """A consumer group: `protocol` is classic or consumer, `state` lower case (stable, empty, dead, ...)."""
+    """A consumer group. `protocol` is classic or consumer; `state` is in lower case: stable, empty, dead."""
 
     group_id: str
     protocol: str
@@ -53,21 +53,24 @@ class GroupState:
 
     @property
     def active(self) -> bool:
-        """Whether it has members; then its offsets cannot be changed by others."""
+        """Whether the group has members. Then Kafka lets nobody else change its offsets."""
         return self.members > 0 or self.state not in ("empty", "dead")
 
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """One partition of one group. `landing`: the offset to set in the target; `offsets`: how many source
-    offsets are skipped (in_gap) or missing (at_end)."""
+    """What happens to the committed offset of one group in one partition.
+
+    `target_offset` is the offset to set in the target. `offsets` is the number of source offsets that the
+    group skips (in_gap), or that were not restored (at_end).
+    """
 
     group_id: str
     target_group: str
     scope: str
     region: str
     position: int
-    landing: Committed | None
+    target_offset: Committed | None
     outcome: Outcome
     offsets: int
 
@@ -81,7 +84,9 @@ class GroupPlan:
     @property
     def offsets_to_set(self) -> tuple[tuple[Move, Committed], ...]:
         """The moves that set an offset, each with that offset."""
-        return tuple((m, m.landing) for m in self.moves if m.outcome in SETTING_OUTCOMES and m.landing)
+        return tuple(
+            (m, m.target_offset) for m in self.moves if m.outcome in SETTING_OUTCOMES and m.target_offset
+        )
 
     @property
     def failed(self) -> tuple[Move, ...]:
@@ -96,12 +101,14 @@ class GroupPlan:
 def choose_targets(
     restored: Iterable[Mapping[str, Any]], target_topics: Mapping[str, str], maps: Mapping[str, str]
 ) -> tuple[dict[str, str], dict[str, LakebackupError]]:
-    """Source topic -> id of its topic in the target; and for each unclear topic, the error for its groups:
-    UsageProblem (several topics), NotFound (a map to a topic into which nothing was restored).
+    """Choose for each source topic the target topic in which its groups' offsets are set.
 
-    `restored`: rows of the query restored_into; `target_topics`: name -> id of the target's present topics.
-    Without a map, the target topic is the only one that the source topic was restored into, or the one of its
-    own name.
+    That is the topic that `maps` names. Without a map it is the only topic that the source topic was restored
+    into, or of several the one with the same name. Returns two mappings from source topics: to the id of the
+    target topic, and, where there is none, to the error for its groups: UsageProblem (several topics),
+    NotFound (nothing was restored into the topic that `maps` names).
+
+    `restored`: rows of the query restored_into. `target_topics`: name -> id of the topics in the target now.
     """
     targets_by_scope: dict[str, dict[str, str]] = {}
     for row in restored:
@@ -110,7 +117,8 @@ def choose_targets(
     target_ids: dict[str, str] = {}
     unclear: dict[str, LakebackupError] = {}
     for scope, targets in targets_by_scope.items():
-        name = maps.get(scope, scope if scope in targets or len(targets) > 1 else next(iter(targets)))
+        only_target = next(iter(targets)) if len(targets) == 1 else scope
+        name = maps.get(scope, scope if scope in targets else only_target)
         target_names = ", ".join(sorted(targets))
         if name in targets:
             target_ids[scope] = targets[name]
@@ -140,7 +148,7 @@ def plan_groups(
     by name. A group with members is left alone, and so is one that has read further, unless `force` is set.
     """
     selected = [row for row in rows if row["group_id"] in names]
-    # A recreated topic has rows of its deleted epoch too: skip those when others can be moved.
+    # A recreated topic also has rows of the deleted topic. They are skipped if the partition has another row.
     movable = {_key(row) for row in selected if row["outcome"] != "topic_deleted"}
     target_offsets = {
         (g.group_id, c.scope, c.region): c.position for g in target_groups.values() for c in g.offsets
@@ -162,21 +170,21 @@ def _move(
     force: bool,
 ) -> Move:
     outcome: Outcome = row["outcome"]
-    landing = None
+    target_offset = None
     if outcome in SETTING_OUTCOMES:
-        landing = Committed(
+        target_offset = Committed(
             row["target_scope"], row["target_region"], row["target_position"], metadata=row["metadata"]
         )
-    if landing and name in target_groups:
-        position = target_offsets.get((name, landing.scope, landing.region))
-        if position == landing.position:
+    if target_offset and name in target_groups:
+        position = target_offsets.get((name, target_offset.scope, target_offset.region))
+        if position == target_offset.position:
             outcome = "unchanged"
         elif target_groups[name].active:
             outcome = "active"
-        elif position is not None and position > landing.position and not force:
+        elif position is not None and position > target_offset.position and not force:
             outcome = "ahead"
     offsets = int(row["offsets"] or 0) if row["outcome"] in ("at_end", "in_gap") else 0
-    values = {"target_group": name, "landing": landing, "outcome": outcome, "offsets": offsets}
+    values = {"target_group": name, "target_offset": target_offset, "outcome": outcome, "offsets": offsets}
     return pick(Move, {**row, **values})
 
 

@@ -40,7 +40,7 @@ from lakebackup.store.reader import LATEST, CatalogReader
 from lakebackup_sql import load
 
 # Two requests are the same restore if these fields are equal. The digest takes them in this order, then the
-# fields that are added to requests later, and none of _ELSE.
+# fields that are added to requests later, unless they are ignored.
 _IDENTITY_FIELDS = (
     "target", "topics", "patterns", "maps", "to_ts", "from_ts", "select", "partial", "append", "allow_gaps",
     "continued", "repartition", "partitions", "backup",
@@ -101,7 +101,8 @@ class RestoreRequest(requests.RunRequest):
         return {reason for reason, accept in flags.items() if accept}
 
     def digest(self, source: str) -> str:
-        """The same digest for two requests that are the same restore: of all fields but those in _ELSE."""
+        """Return the digest of all fields but the ignored ones. Requests for the same restore have the same
+        one."""
         values = requests.digest_fields(self, always=_IDENTITY_FIELDS, never=_IGNORED_FIELDS)
         lists = {name: sorted(values[name]) for name in ("topics", "patterns")}
         return requests.digest(

@@ -1,5 +1,5 @@
-"""A Delta table for Arrow: a dataset that prunes files by the log's statistics, or, if the table is small,
-its rows.
+"""Opens a Delta table for Arrow: a small table as its rows, a larger one as a dataset, which skips files by
+the statistics in the table's log.
 
 Every file is verified before it is read. Rows of small tables stay in a cache of the process.
 """
@@ -28,17 +28,17 @@ from lakebackup.sql_engine.delta.table import open_table
 from lakebackup.sql_engine.delta.verified import VerifiedFiles, verified_files
 from lakebackup.sql_engine.failures import damaged_catalog, damaged_table
 
-# The limits of a small table: to make and load a dataset of one takes longer than to read its rows.
+# A table within these limits is small: to read its rows takes less time than to make a dataset and scan it.
 _SMALL_BYTES = 4 << 20
 _SMALL_FILES = 64
-_SMALL_ROWS = 100_000  # of a file
-# The most rows that `rows_of` returns.
+_SMALL_ROWS = 100_000  # in any of its files
+# The most rows that `rows_of` returns. A backup each minute makes half as many rows in a year.
 _MAX_ROWS = 1_000_000
 # The number of files that a scan reads in parallel, ahead of the reader of its rows.
 _AHEAD = 4
-# Columns with few distinct values, which are read as dictionaries: that takes half the time. No column is
-# here by which queries choose files or rows: DuckDB does not pass on conditions on a dictionary, so more
-# would be read.
+# Columns with few distinct values are read as dictionaries, which takes half the time. Columns by which
+# queries choose files or rows are not among them: DuckDB does not pass conditions on a dictionary to the
+# scan, which would then read more.
 _REPEATED = frozenset({"destination", "format", "codec", "key_id", "keys_path", "ts_domain", "settings"})
 # The most bytes of the rows of small tables that stay in memory.
 _CACHE_BYTES = 64 << 20
@@ -52,11 +52,11 @@ def small_or_dataset(uri: str, table: DeltaTable) -> pa.Table | ds.Dataset:
     is_plain = table.protocol().min_reader_version == 1
     if is_plain and len(sizes) <= _SMALL_FILES and sum(sizes) <= _SMALL_BYTES:
         with suppress(_TooManyRows):
-            return _read(uri, table, list(files.column("path").to_pylist()))
+            return _read_small_table(uri, table, list(files.column("path").to_pylist()))
     return dataset(uri, table)
 
 
-def _read(uri: str, table: DeltaTable, paths: Sequence[str]) -> pa.Table:
+def _read_small_table(uri: str, table: DeltaTable, paths: Sequence[str]) -> pa.Table:
     verified = VerifiedFiles(uri)
     try:
         if verified.remote:
@@ -82,8 +82,12 @@ def rows_in_files(uri: str, table: DeltaTable, paths: Sequence[str]) -> pa.Table
 
 
 class _RowCache:
-    """The rows of small tables as they were last read. Often a table has the same files at its next use, and
-    one or two more: only those are read. When a file was removed or replaced, all files are read again."""
+    """The rows of small tables as they were last read.
+
+    When a table is used again, it often has the same files and one or two more: only these are read. If a
+    file was removed or replaced, all files are read again. When the rows take too much memory, the tables
+    that were not used for the longest time are dropped.
+    """
 
     def __init__(self) -> None:
         self._tables: OrderedDict[str, tuple[Mapping[str, object], pa.Table]] = OrderedDict()
@@ -91,6 +95,7 @@ class _RowCache:
         self._lock = Lock()
 
     def rows(self, verified: VerifiedFiles, uri: str, paths: Sequence[str], schema: pa.Schema) -> pa.Table:
+        """Return the rows of the files `paths` of the table at `uri`. Raises _TooManyRows."""
         marks = {path: verified.mark(path) for path in paths}
         with self._lock:
             cached_marks, rows = self._tables.get(uri, ({}, schema.empty_table()))
@@ -111,7 +116,7 @@ class _RowCache:
 
 
 class _TooManyRows(Exception):
-    """A file is small but has too many rows for a small table: equal rows take hardly any bytes."""
+    """A file has few bytes but too many rows for a small table, since equal rows take hardly any bytes."""
 
 
 def _read_file(verified: VerifiedFiles, path: str, most_rows: int | None = None) -> pa.Table:
@@ -150,9 +155,9 @@ def dataset(uri: str, table: DeltaTable) -> ds.Dataset:
         files = ((part.path, part.partition_expression) for part in delta_dataset.get_fragments())
     fragments = [file_format.make_fragment(path, verified, condition) for path, condition in files]
     schema = pa.schema([_as_dictionary(field) for field in _full_schema(uri, schema)])
-    file_dataset = _unlocked(ds.FileSystemDataset)(fragments, schema, file_format, verified)
-    file_dataset.read_from = verified.handler
-    file_dataset.largest = max(
+    file_dataset = _with_read_ahead(ds.FileSystemDataset)(fragments, schema, file_format, verified)
+    file_dataset.verified_files = verified.handler
+    file_dataset.largest_bytes = max(
         table.get_add_actions(flatten=True).column("size_bytes").to_pylist(), default=0
     )
     return file_dataset
@@ -164,16 +169,16 @@ def _as_dictionary(field: pa.Field) -> pa.Field:
 
 
 def _full_schema(uri: str, schema: pa.Schema) -> pa.Schema:
-    """Return the columns of a table, and those that a migration has yet to add to a catalog table; these are
-    null in all rows."""
+    """Return the columns of a table. Those of a catalog table that a migration has yet to add are among them,
+    and are null in all rows."""
     declared = ARROW_SCHEMAS.get(uri.rpartition("/")[2], pa.schema([]))
     return pa.schema([*schema, *(field for field in declared if field.name not in schema.names)])
 
 
 def rows_of(uri: str, opened: DeltaTable | None = None) -> pa.Table:
-    """Return all rows of the table at `uri`, which must be small (`opened`: at that version).
+    """Return all rows of the table at `uri`; of the version `opened`, if there is one.
 
-    Raises NotFound, and Damaged, also for more rows than a backup of each minute of a year would have.
+    Raises NotFound, and Damaged, also if the table has more than _MAX_ROWS rows.
     """
     table = small_or_dataset(uri, opened or open_table(uri))
     if isinstance(table, pa.Table):
@@ -211,19 +216,20 @@ def _file_conditions(table: DeltaTable, schema: pa.Schema) -> Iterator[tuple[str
 
 
 @cache
-def _unlocked(kind: type[ds.FileSystemDataset]) -> type[ds.FileSystemDataset]:
+def _with_read_ahead(kind: type[ds.FileSystemDataset]) -> type[ds.FileSystemDataset]:
     """Return a subclass of a dataset class that scans a few files ahead of DuckDB, each with one thread.
 
-    Arrow's own scanner reads a gigabyte ahead, even from a table that a join with no rows does not need. And
-    its `to_reader` starts to read while it holds the GIL, for which a file system in Python waits.
+    Arrow's own scanner reads a gigabyte ahead, even from a table that a join does not need because its other
+    side has no rows. Its `to_reader` also starts to read while it holds the GIL, which a file system written
+    in Python needs to serve that read.
     """
 
-    class Unlocked(kind):  # type: ignore[misc]
+    class ReadAhead(kind):  # type: ignore[misc]
         def scanner(self, **options: Any) -> Any:
             schema = super().scanner(**options).projected_schema
             fragments = list(self.get_fragments(options.get("filter")))
-            if self.read_from.remote:
-                self.read_from.expect([fragment.path for fragment in fragments], self.largest)
+            if self.verified_files.remote:
+                self.verified_files.expect([fragment.path for fragment in fragments], self.largest_bytes)
 
             def read(fragment: ds.ParquetFileFragment) -> pa.Table:
                 return fragment.to_table(schema=self.schema, use_threads=False, **options)
@@ -233,14 +239,14 @@ def _unlocked(kind: type[ds.FileSystemDataset]) -> type[ds.FileSystemDataset]:
                 to_reader=lambda: pa.RecordBatchReader.from_batches(schema, _ahead(read, fragments)),
             )
 
-    return Unlocked
+    return ReadAhead
 
 
 def _ahead(
     read: Callable[[ds.ParquetFileFragment], pa.Table], parts: Iterable[ds.ParquetFileFragment]
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of files, in order, and read some files ahead. Reads nothing before the first batch is
-    asked for."""
+    """Yield the rows of files in order, and read some files ahead. Nothing is read before the first batch is
+    requested."""
     remaining = iter(parts)
     futures: deque[Future[pa.Table]] = deque()
     try:

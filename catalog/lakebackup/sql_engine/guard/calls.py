@@ -200,10 +200,12 @@ def _search_operands(text: exp.Expr, pattern: exp.Expr, *, empty: bool) -> tuple
     """Return a text, the pattern to search for in it, and the pattern's number of groups. `empty`: the
     pattern may match an empty text. Raises UnsupportedError."""
     regex = re2(text_of(pattern))
-    if regex.empty and not empty:  # the engines differ in where an empty match may follow another match
+    if (
+        regex.matches_empty and not empty
+    ):  # the engines differ in where an empty match may follow another match
         raise UnsupportedError
     return (
-        macro("one_line", text) if regex.at_end else text,
+        macro("one_line", text) if regex.has_end else text,
         exp.Literal.string(regex.text),
         regex.groups,
     )

@@ -17,7 +17,7 @@ from sqlglot.errors import UnsupportedError
 from sqlglot.parsers.spark import SparkParser
 from sqlglot.transforms import eliminate_qualify
 
-from lakebackup.sql_engine.guard.aggregates import CHOICES, aggregate
+from lakebackup.sql_engine.guard.aggregates import ARG_MAX_MIN, aggregate
 from lakebackup.sql_engine.guard.arithmetic import COMPARED, number, with_scale, without_sign
 from lakebackup.sql_engine.guard.calls import NAMES, ending, macro, units_between
 from lakebackup.sql_engine.guard.calls import call as emulated
@@ -409,7 +409,7 @@ def _difference(node: exp.Sub) -> exp.Expr | None:
     if _is_date(node.this) and _is_date(node.expression):
         days = exp.Sub(this=node.this.copy(), expression=node.expression.copy())
         return exp.func("to_days", exp.cast(days, "int"))
-    if node.find(*_ANY_TYPE) or any(call.name in CHOICES for call in node.find_all(exp.Anonymous)):
+    if node.find(*_ANY_TYPE) or any(call.name in ARG_MAX_MIN for call in node.find_all(exp.Anonymous)):
         return macro("apart", node.this, node.expression)
     if node.find(exp.AggFunc, exp.Window) or not all(map(ending, node.find_all(exp.Column))):
         return None

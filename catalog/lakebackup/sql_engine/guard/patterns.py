@@ -1,6 +1,7 @@
 """Translates Java's regular expressions and time formats to DuckDB's, which are those of RE2 and strptime.
 
-Whatever the two read differently, or might read differently, raises UnsupportedError: only Spark answers it.
+What the two engines read differently, or might read differently, raises UnsupportedError: only Spark answers
+it.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ _QUANTIFIER = re.compile(r"[*+?]|\{\d{1,3}(?:,\d{0,3})?\}")
 _RANGE = re.compile(r"([a-z])-([a-z])|([A-Z])-([A-Z])")
 _REPLACEMENT = re.compile(r"(?:[^$\\]|\$\d(?!\d))*")
 
+# Letters of a time format, the pattern of the texts that they read, and the format for strptime.
 _PARTS_TEXT = r"""
     yyyy=\d{4}=%Y MM=\d{2}=%m M=\d{1,2}=%m dd=\d{2}=%d d=\d{1,2}=%d HH=\d{2}=%H H=\d{1,2}=%H mm=\d{2}=%M
     m=\d{1,2}=%M ss=\d{2}=%S s=\d{1,2}=%S SSS=\d{3}=%g SSSSSS=\d{6}=%f
@@ -26,23 +28,29 @@ _FORMAT = re.compile(r"'(?P<quoted>[^']+)'|(?P<letters>([A-Za-z])\3*)|(?P<sign>[
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """A pattern for RE2. `groups`: its number of groups. `empty`: it may match an empty text. `at_end`: it
-    has a `$`, which in Java also matches before a line end that ends the text."""
+    """A pattern for RE2, and its number of groups. `matches_empty` tells whether it matches an empty text,
+    `has_end` whether it has a `$`, which in Java also matches before a line end that ends the text."""
 
     text: str
     groups: int
-    empty: bool
-    at_end: bool
+    matches_empty: bool
+    has_end: bool
 
 
 def re2(java: str) -> Pattern:  # noqa: C901 - one walk
-    """Translate a regular expression. Raises UnsupportedError for what RE2 lacks or reads differently."""
+    """Translate a regular expression. Raises UnsupportedError for what RE2 lacks or reads differently.
+
+    One walk over the pattern translates sign by sign. A leading `(?i)` is replaced by classes with both
+    cases.
+    """
     folded = java.startswith("(?i)")
     pattern = java[4:] if folded else java
     parts: list[str] = []
     position = groups = 0
-    quantified = True  # at the beginning there is nothing that a quantifier could repeat
-    at_end = False
+    # Whether a quantifier here would have nothing to repeat: at the beginning, and after `(`, `|`, `^`, `$`
+    # or another quantifier. Only a `?` may follow a quantifier.
+    quantified = True
+    has_end = False
     while position < len(pattern):
         sign = pattern[position]
         if quantifier := _QUANTIFIER.match(pattern, position):
@@ -73,20 +81,21 @@ def re2(java: str) -> Pattern:  # noqa: C901 - one walk
         elif sign == ".":
             sign = f"[^{_LINE_ENDS}]"
         elif sign == "$":
-            sign, at_end, quantified = r"\z", True, True
+            sign, has_end, quantified = r"\z", True, True
         elif sign in "{}]":
             raise UnsupportedError
         elif folded and sign.isascii() and sign.isalpha():
             sign = f"[{sign.lower()}{sign.upper()}]"
         parts.append(sign)
     try:
-        empty = re.search(pattern, "") is not None
+        matches_empty = re.search(pattern, "") is not None
     except re.error:
         raise UnsupportedError from None
-    return Pattern("".join(parts), groups, empty, at_end)
+    return Pattern("".join(parts), groups, matches_empty, has_end)
 
 
 def _escaped(sign: str) -> str:
+    """Translate a sign after a backslash."""
     if sign in ("d", "D", "w", "W", "t", "n", "r", "f"):
         return f"\\{sign}"
     if sign in ("s", "S"):
@@ -97,8 +106,8 @@ def _escaped(sign: str) -> str:
 
 
 def _class(pattern: str, position: int, *, folded: bool) -> tuple[str, int]:
-    """Translate the class of characters whose content begins at `position`; returns it, and the position
-    after it."""
+    """Translate the class of characters whose content begins at `position`. Return it, and the position after
+    it."""
     start = position
     text = "["
     if pattern.startswith("^", position):
@@ -126,7 +135,8 @@ def _class(pattern: str, position: int, *, folded: bool) -> tuple[str, int]:
 
 
 def replacement(java: str, groups: int) -> str:
-    """Translate the replacement of a pattern with so many groups. Raises UnsupportedError as `re2` does."""
+    """Translate the text that replaces matches of a pattern with `groups` groups. Raises UnsupportedError as
+    `re2` does."""
     if not _REPLACEMENT.fullmatch(java) or any(
         int(number) > groups for number in re.findall(r"\$(\d)", java)
     ):
@@ -135,7 +145,7 @@ def replacement(java: str, groups: int) -> str:
 
 
 def time_format(java: str) -> tuple[str, str]:
-    """Translate a time format; returns a pattern of the texts that it can read, and the format for strptime.
+    """Translate a time format. Return a pattern of the texts that it can read, and the format for strptime.
 
     Raises UnsupportedError for a format without a year, and for letters that DuckDB lacks.
     """

@@ -129,7 +129,7 @@ def topics(
 
 
 def _approve_topics(call: Call, source: str) -> None:
-    """Approve the source's new topics: due backups here include topics that a person backed up here."""
+    """Approve the source's new topics, so that `due --run` on this machine backs them up too."""
     try:
         approve_topics(CatalogReader.require(*call.repository_and_catalog), source)
     except LakebackupError as problem:  # the backup itself succeeded

@@ -36,10 +36,8 @@ def due(call: Call, run: bool = switch("--run", "Run the backups that are due, o
         */5 * * * *  /usr/local/bin/lakebackup due --run --config /etc/lakebackup.toml >/dev/null   # for cron
     """
     call.notifies = run
-    repo, source = (
-        call.repository,
-        call.flags["source"],
-    )  # not from the settings, which would hide other policies
+    repo = call.repository
+    source = call.flags["source"]  # not from the settings, since a source there would hide other policies
     reader = CatalogReader.require(*call.repository_and_catalog)
     unreadable: list[UsageProblem] = []
     now_ms = time.time_ns() // 1_000_000
@@ -55,10 +53,10 @@ def due(call: Call, run: bool = switch("--run", "Run the backups that are due, o
     for text in [*unapproved, *from_future(reader, source)]:
         call.warn(text)
     if not run:
-        _require_good([], unreadable, unapproved)
+        _require_success([], unreadable, unapproved)
         return
-    shared = ["--repo", repo, *call.passed_on("repo", "source", *_KAFKA)]
-    kafka = call.passed_on(*(name for name in call.flags if name not in _KAFKA))
+    shared = ["--repo", repo, *call.shared_arguments("repo", "source", *_KAFKA)]
+    kafka = call.shared_arguments(*(name for name in call.flags if name not in _KAFKA))
 
     def run_command(words: Sequence[str]) -> int:
         reads_kafka = words[:2] in (("backup", "topics"), ("backup", "queue"))
@@ -68,17 +66,17 @@ def due(call: Call, run: bool = switch("--run", "Run the backups that are due, o
         return code
 
     codes = [(due_run.source, run_command(due_run.command)) for due_run in backups if not due_run.unapproved]
-    _require_good([(source, code) for source, code in codes if code], unreadable, unapproved)
+    _require_success([(source, code) for source, code in codes if code], unreadable, unapproved)
 
 
-def _require_good(
+def _require_success(
     failed: Sequence[tuple[str, int]], unreadable: Sequence[UsageProblem], unapproved: Sequence[str]
 ) -> None:
     """Raise an error if runs failed, or if policies cannot be read or were not approved here.
 
-    `failed` has (source, exit code) of each failed run. The error is Incomplete. When all problems have the
-    same exit code, it is the error with that code, so that a scheduler sees, for example, that a source is
-    busy.
+    `failed` has (source, exit code) of each failed run. If all problems have the same exit code, the error is
+    the one with that code, so that a scheduler sees, for example, that a source is busy. Otherwise it is
+    Incomplete.
     """
     codes = {code for _, code in failed} | {problem.exit_code for problem in unreadable}
     codes |= {Unapproved.exit_code} if unapproved else set()

@@ -39,4 +39,4 @@ def manage(
     arguments += ["--repo", folder] if folder else []
     arguments += ["--delete"] if delete else []
 
-    return main([name, *arguments, *call.passed_on()], call.session)
+    return main([name, *arguments, *call.shared_arguments()], call.session)

@@ -26,7 +26,7 @@ def place_of(call: Call, *, run: bool = False, metrics_port: int | None = None) 
     """
     settings = call.settings
     # `launch` adds the destination; the job's output goes to its log file.
-    options = call.passed_on("repo", "catalog", "bootstrap_server", "json", "wide", "debug")
+    options = call.shared_arguments("repo", "catalog", "bootstrap_server", "json", "wide", "debug")
     options += [] if metrics_port is None else ["--metrics-port", str(metrics_port)]
     return LogTasks(
         call.repository,

@@ -16,7 +16,7 @@ from lakebackup_jobs.cli.flags.options import switch
 from lakebackup_jobs.cli.output.results.phrases import listed
 from lakebackup_jobs.cli.output.rows import Brief
 from lakebackup_jobs.cli.verb import Call, verb
-from lakebackup_jobs.lifecycle.planning import planned
+from lakebackup_jobs.lifecycle.planning import plan_on_engine
 from lakebackup_jobs.lifecycle.progress import Reporter, human_bytes
 from lakebackup_jobs.query.record_diff import TopicDiff, run
 from lakebackup_jobs.query.words import counted
@@ -45,7 +45,7 @@ def diff(
     """
     request = call.request(DiffRequest)
     if call.explain:
-        call.explained(lambda: list(_compared(call, request)) if records else _changes(call, request))
+        call.print_explanation(lambda: list(_compared(call, request)) if records else _changes(call, request))
     elif records:
         _write_records(call, request)
     else:
@@ -63,13 +63,15 @@ def _write_files(call: Call, request: DiffRequest) -> None:
 
 
 def _changes(call: Call, request: DiffRequest) -> FileDiff:
-    return planned(call.reader(), request, call.planner(), call.report, partial(plan_diff, request))
+    return plan_on_engine(
+        call.reader(), request, call.planning_session(), call.report, partial(plan_diff, request)
+    )
 
 
 def _compared(call: Call, request: DiffRequest) -> Iterator[TopicDiff]:
     # The first line of --json has the totals, so events of the run are not printed as JSON.
     report = Reporter(sys.stdout, sys.stderr) if call.json else call.report
-    return run(request, spark=call.planner(), reporter=report)
+    return run(request, spark=call.planning_session(), reporter=report)
 
 
 def _write_records(call: Call, request: DiffRequest) -> None:

@@ -126,7 +126,7 @@ def _give_up(as_json: bool) -> Callable[[TimedOut], None]:
 
 def _explain(call: Call, text: str) -> None:
     readings: list[Reading] = []
-    call.explained(lambda: readings.extend(ask.explain(call.reader(), text)))
+    call.print_explanation(lambda: readings.extend(ask.explain(call.reader(), text)))
     for reading in readings:
         if call.json:
             figures = {"held": reading.stored_files, "chosen": reading.selected, "possible": reading.possible}

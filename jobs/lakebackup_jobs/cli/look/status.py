@@ -62,5 +62,7 @@ def status(
             call.warn(f"Not approved on this machine, so not carried out: {claim.text}. {HINT}")
     states = {row["status"] for row in rows} - {"OK"}
     if states:
-        lines = "\n".join(status_lines(reader, rows, call.passed_on(*(set(call.flags) - _REPOSITORY_FLAGS))))
+        lines = "\n".join(
+            status_lines(reader, rows, call.shared_arguments(*(set(call.flags) - _REPOSITORY_FLAGS)))
+        )
         raise Damaged(lines) if "DAMAGED" in states else Incomplete(lines)

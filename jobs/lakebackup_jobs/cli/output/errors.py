@@ -13,7 +13,7 @@ from lakebackup_jobs.runtime.terminal_text import visible_lines
 
 
 def report(error: LakebackupError, *, as_json: bool, debug: bool = False) -> int:
-    """Print an expected failure, and return its exit code."""
+    """Print an expected failure, with `debug` also its traceback, and return its exit code."""
     return report_text(
         error, error.exit_code, type(error).__name__, error.message, error.hint, as_json=as_json, debug=debug
     )

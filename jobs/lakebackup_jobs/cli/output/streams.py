@@ -1,6 +1,7 @@
 """Makes standard input, output and error safe when they are closed, full, or have lost their reader.
 
-Files that a program opens get the numbers of closed streams, so its output would go into these files.
+If a stream is closed when the program starts, the next file that is opened gets the stream's number, and
+output would go into that file. So a closed stream is opened on the null device.
 """
 
 from __future__ import annotations
@@ -34,21 +35,22 @@ class ResultStream(io.TextIOWrapper):
         try:
             return super().write(text)
         except OSError as error:
-            raise self._failed(error) from error
+            raise self._record_failure(error) from error
 
     def flush(self) -> None:
         self._require_no_failure()
         try:
             super().flush()
         except OSError as error:
-            raise self._failed(error) from error
+            raise self._record_failure(error) from error
 
     def _require_no_failure(self) -> None:
         # Typer probes streams and swallows errors, so the first error is raised again.
         if self._failure is not None:
             raise self._failure
 
-    def _failed(self, error: OSError) -> Exception:
+    def _record_failure(self, error: OSError) -> Exception:
+        """Drop all output from now on, and return the error that this and each later call raises."""
         _discard(self)
         if isinstance(error, BrokenPipeError):
             # It has no errno, because Typer ends the process for one with EPIPE.

@@ -118,7 +118,7 @@ def topics(
 
 def _target_of_plan(plan: str, to: str | None, call: Call) -> str:
     """The target of a saved plan. Raises UsageProblem for flags that the plan sets."""
-    conflicting_flags = [name for name in call.given_names if name not in ("to", "plan", "save-plan")]
+    conflicting_flags = [name for name in call.flags_in_use if name not in ("to", "plan", "save-plan")]
     conflicting_flags += ["source"] if call.flags["source"] else []
     if conflicting_flags:
         raise UsageProblem(

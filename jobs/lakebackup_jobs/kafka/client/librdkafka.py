@@ -23,6 +23,7 @@ from lakebackup.errors import EnvironmentProblem, UsageProblem
 #: The versions that this code supports. rd_kafka_message_t, rd_kafka_vu_t and the codes below are the same in
 #: their headers, and 2.x promises not to change them.
 OLDEST, MAJOR = 0x020A0000, 0x02
+#: Constants of rdkafka.h: the kinds of clients and of events.
 CONSUMER, PRODUCER = 1, 0
 EVENT_DELIVERY, EVENT_LOG, EVENT_ERROR = 0x1, 0x4, 0x8
 
@@ -50,9 +51,10 @@ WRITING: Mapping[str, str] = {
     "delivery.report.only.error": "true",
     "allow.auto.create.topics": "false",
 }
-#: Defaults for reading, which a user's own settings may change. The queue bounds memory. Waiting before the
-#: next fetch halved the speed. The records to read exist already, and a fetch that waits at the end of a
-#: partition delays the next one.
+#: Defaults for reading, which a user's own settings may change. The limits of the queue (`queued.…`) bound
+#: memory. There is hardly a wait between fetches (`fetch.queue.backoff.ms`), since waiting halved the speed.
+#: Brokers answer at once (`fetch.wait.max.ms`): the records exist already, and a fetch that waits at the end
+#: of a partition delays the next one.
 READING_TUNING: Mapping[str, str] = {
     "fetch.queue.backoff.ms": "1",
     "fetch.wait.max.ms": "1",
@@ -89,11 +91,12 @@ SHORT_TRANSACTIONS: Mapping[str, str] = {"transaction.timeout.ms": "60000"}
 
 
 def writing_tuning(patience: float, config: Mapping[str, str]) -> dict[str, str]:
-    """Return WRITING_TUNING and `config` for one client, with a timeout of requests that fits them.
+    """Return WRITING_TUNING and `config` for one client, with a timeout for requests (socket.timeout.ms).
 
-    By default, librdkafka lets a transaction's requests wait for a dead broker for transaction.timeout.ms,
-    whatever timeout the call has. Brokers that throttle delay responses for longer than `patience` (seconds).
-    librdkafka accepts no timeout of requests that is longer than a transaction's.
+    Without one, librdkafka lets a transaction's requests wait for a dead broker for transaction.timeout.ms,
+    whatever timeout the call has. The timeout is five times `patience` (seconds), since brokers that throttle
+    delay responses for longer than that, and at most five minutes. librdkafka accepts none that is longer
+    than a transaction's.
     """
     properties = {**WRITING_TUNING, **config}
     transaction_ms = properties["transaction.timeout.ms"]
@@ -157,7 +160,8 @@ def _record_throttle(handle: int, _name: bytes, _node: int, milliseconds: int, _
 _record_throttle_callback = _ON_THROTTLE(_record_throttle)
 
 
-# Compiled code calls further functions (native.py).
+# The functions that this package calls: name without `rd_kafka_`, then types of result and arguments.
+# Compiled code calls further ones (native.py).
 _FUNCTIONS: dict[str, tuple[object, tuple[object, ...]]] = {
     "version": (_I, ()),
     "err2str": (_S, (_I,)),
@@ -249,7 +253,8 @@ def load() -> c.CDLL:
 
 
 def new_client(kind: int, config: Mapping[str, str], *, hard: Mapping[str, str]) -> int:
-    """Create a client, an `rd_kafka_t *`, with `config` and with `hard`, which overrides it.
+    """Create a client with `config` and with `hard`, which overrides it. Return its address, an `rd_kafka_t
+    *`.
 
     The client puts its events on its main queue. Raises UsageProblem, which names the property that
     librdkafka does not accept, and never a secret's value.
@@ -282,14 +287,14 @@ def new_client(kind: int, config: Mapping[str, str], *, hard: Mapping[str, str])
     return int(handle)
 
 
-def silent_since(handle: int, moved: float) -> float:
+def silent_since(handle: int, progress_s: float) -> float:
     """Return since when (monotonic seconds) a client has been silent for no known reason.
 
-    `moved`: when it last made progress (monotonic seconds). Brokers that throttle a client delay their
+    `progress_s` is when it last made progress (monotonic seconds). Brokers that throttle a client delay their
     responses, which `drain_events` records. That excuses at most THROTTLED_S of silence, since a quota below
     the size of a batch never lets the batch pass.
     """
-    return min(max(moved, _throttled_until.get(handle, 0.0)), moved + THROTTLED_S)
+    return min(max(progress_s, _throttled_until.get(handle, 0.0)), progress_s + THROTTLED_S)
 
 
 def delays() -> list[str]:

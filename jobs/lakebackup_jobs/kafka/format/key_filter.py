@@ -24,7 +24,14 @@ from lakebackup.errors import LakebackupError
 from lakebackup.rules import layout
 from lakebackup.storage import ObjectWriter, Storage
 from lakebackup_jobs.kafka.format.records import KEY, KEY_LENGTH, Columns
-from lakebackup_jobs.kafka.key_sums import BLOCK_WORDS, SEALED_BYTES, intact, is_undamaged, seal, words_of
+from lakebackup_jobs.kafka.key_sums import (
+    BLOCK_WORDS,
+    SEALED_BYTES,
+    is_undamaged,
+    is_undamaged_block,
+    seal,
+    words_of,
+)
 from lakebackup_jobs.kafka.memory import Bytes, Longs, compiled, load8, load32, load64
 
 Words = npt.NDArray[np.uint32]
@@ -306,7 +313,7 @@ def may_hold(
                 if reads_all
                 else storage.get(path, start=start + offset, length=SEALED_BYTES)
             )
-            if not intact(sealed, number, file.sha256):
+            if not is_undamaged_block(sealed, number, file.sha256):
                 warn(
                     f"{path}, byte {start + offset}: this key filter is not as it was written; "
                     "it is not used."

@@ -10,8 +10,9 @@ from typing import Any
 
 SCHEMAS_TOPIC = "_schemas"
 
+# A value begins with this byte and the four bytes of its schema's id.
 _MAGIC = 0
-_HEAD = 5
+_HEAD_BYTES = 5
 _SCHEMA_FIELDS = frozenset({"subject", "version", "id", "schemaType", "schema", "references", "deleted"})
 
 
@@ -22,19 +23,20 @@ class _Malformed(Exception):
 def schema_id_of(value: bytes | None) -> int | None:
     """Return the schema id at the beginning of a record's value: a byte 0, then four bytes, big endian.
 
-    None: the value does not begin so.
+    None if the value does not begin like this.
     """
-    if value is None or len(value) < _HEAD or value[0] != _MAGIC:
+    if value is None or len(value) < _HEAD_BYTES or value[0] != _MAGIC:
         return None
-    schema_id = int.from_bytes(value[1:_HEAD], signed=True)
+    schema_id = int.from_bytes(value[1:_HEAD_BYTES], signed=True)
     return schema_id if schema_id >= 0 else None
 
 
 def decode(key: bytes | None, value: bytes | None) -> dict[str, Any]:
     """Decode a record's bytes into columns of `schemas`. Columns that are missing are null.
 
-    `kind` is the key's type in lower case (schema, config, mode, delete_subject, ...), or unknown. `erased`:
-    the record has no value, or an empty one. Never raises: `problem` says what cannot be decoded.
+    `kind` is the key's type in lower case (schema, config, mode, delete_subject, ...), or unknown. `erased`
+    tells whether the record has no value, or an empty one. Never raises: `problem` says what cannot be
+    decoded.
     """
     row: dict[str, Any] = {"kind": "unknown", "deleted": False, "erased": not value}
     try:

@@ -19,16 +19,17 @@ from lakebackup.sql_engine.pace import spend
 from lakebackup.storage import Storage, open_storage, working
 from lakebackup_jobs.kafka.client.librdkafka import delays
 
+#: The seconds between two reports of a task, and between two looks of the driver at them.
 EVERY_S = 1.0
 _in_thread = threading.local()
 
 
 class Stopped(Exception):
-    """The run has ended through an error of another task or Ctrl-C, so this task stops."""
+    """Another task failed, or a person pressed Ctrl-C, so this task stops."""
 
 
 def stopped_by(event: threading.Event) -> None:
-    """Have this thread's tasks stop when they next report progress after `event` is set."""
+    """Make this thread's tasks raise Stopped when they report progress and `event` is set."""
     _in_thread.stop = event
 
 
@@ -40,9 +41,11 @@ class TaskProgress:
         self._prefix = f"{folder}progress/"
 
     def counter(self, task: str) -> Callable[[int, int], None]:
-        """A function for one task: it adds (records, bytes), and writes the sums at most every EVERY_S.
+        """Return the function by which one task reports the records and bytes that it has done since the last
+        call.
 
-        If there is a limit of bytes a second, it waits until the task may continue.
+        The function adds them up, and writes the sums at most every EVERY_S. If there is a limit of bytes a
+        second, it waits until the task may continue. Raises Stopped if the task must stop.
         """
         records = size = 0
         due = time.monotonic() + EVERY_S
@@ -63,12 +66,12 @@ class TaskProgress:
         return add
 
     def total(self) -> tuple[int, int]:
-        """Records and bytes over all tasks, as last reported."""
+        """Return the records and the bytes of all tasks, as they last reported them."""
         reports = self._reports()
         return sum(report[0] for report in reports), sum(report[1] for report in reports)
 
     def _reports(self) -> list[Any]:
-        """For each task, a list of its records, its bytes, and a sentence on each cause of delay."""
+        """Return for each task a list of its records, its bytes, and a sentence on each cause of delay."""
         return [json.loads(self._storage.get(entry.path)) for entry in self._storage.list(self._prefix)]
 
     def clear(self) -> None:

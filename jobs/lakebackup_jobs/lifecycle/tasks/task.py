@@ -1,4 +1,4 @@
-"""The tasks of a job. Each does the work of its number and reports rows, on Spark or in this process."""
+"""Runs the numbered tasks of a job on Spark or in threads of this process, and returns their rows."""
 
 from __future__ import annotations
 
@@ -21,23 +21,27 @@ from lakebackup_jobs.lifecycle.tasks.progress import stopped_by
 Work = Callable[[], Sequence[Mapping[str, Any]]]
 
 
-# Threads that wait for disks and networks; more of them only wait for one another.
+# Threads mostly wait for disks and networks. More threads than this only wait for one another.
 _THREADS_PER_PROCESSOR = 4
 
 
 class Task(PerNumber):
-    """The task of a job. Spark's tasks report expected errors as rows, so that their types survive."""
+    """A job whose work is divided into numbered tasks.
+
+    On Spark, a task reports an expected error as a row, since Spark would lose the error's type.
+    """
 
     #: The columns of the rows that the task reports. The last one is `error STRING`.
     COLUMNS: ClassVar[str]
 
     def run(self, number: int) -> Mapping[str, Any]:
-        """Do the work of a number, in any process. Returns the values of COLUMNS except `error`; raises
-        errors."""
+        """Do the work of one task, in any process. Return the values of COLUMNS except `error`. Errors are
+        raised."""
         raise NotImplementedError
 
     def works(self, number: int) -> Iterator[Work]:
-        """The pieces of work of a number. An error ends only its piece. By default, there is only `run`."""
+        """Yield the pieces of work of one task. An error ends only its piece. By default, `run` is the only
+        one."""
         yield lambda: [self.run(number)]
 
     def rows(self, number: int) -> Iterator[pa.RecordBatch]:
@@ -46,8 +50,8 @@ class Task(PerNumber):
 
 
 def run_all(job: Task, numbers: range, cluster: Cluster | None, max_tasks: int | None = None) -> list[Any]:
-    """Run tasks, at most `max_tasks` in parallel. Returns the rows that they report, with COLUMNS as
-    attributes.
+    """Run tasks, at most `max_tasks` in parallel. Return the rows that they report, as objects with COLUMNS
+    as attributes.
 
     Without a cluster, threads of this process run the tasks; an error or Ctrl-C stops them when they next
     report progress. Raises the first error that a task reported.
@@ -72,7 +76,7 @@ def _run_in_process(job: Task, numbers: range, most_threads: int) -> list[Any]:
         with paced(rate):
             return [SimpleNamespace(**{"error": None, **row}) for work in job.works(number) for row in work()]
 
-    if len(numbers) == 1:  # this thread may have a client of the Kafka cluster already
+    if len(numbers) == 1:  # no new thread: this one may have a client of the Kafka cluster already
         return run_task(numbers[0])
     stop = threading.Event()
     with ThreadPoolExecutor(most_threads, "task", stopped_by, (stop,)) as pool:

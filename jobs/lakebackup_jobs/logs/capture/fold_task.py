@@ -1,8 +1,8 @@
 """The last task of a flush, which combines what the capture tasks reported.
 
-It takes the newest mark of each region from the reports and the catalog, and from them the checkpoint: the ts
-up to which the log is complete. It takes the names of new tables from the meta keys and the events. It writes
-both as listings, whose rows the commit adds to the catalog.
+It takes the newest mark of each region from the reports and the catalog. From the marks it computes the
+checkpoint, the ts up to which the log is complete. It takes the names of new tables from the meta keys and
+the events. It writes marks and names as listings, whose rows the commit adds to the catalog.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from lakebackup_jobs.lifecycle.tasks.rows import write_rows
 from lakebackup_jobs.lifecycle.tasks.task import Task
 from lakebackup_jobs.lifecycle.tasks.totals import OUTCOME, totals
 from lakebackup_jobs.logs.capture import region_marks
-from lakebackup_jobs.logs.capture.names_task import names_of, since
+from lakebackup_jobs.logs.capture.names_task import names_known_to, names_of
 from lakebackup_jobs.logs.feeds import Feed
 
 #: One row. checkpoint: the ts up to which the log is complete once this flush is in the catalog, never less
@@ -44,11 +44,13 @@ FOLDED = f"{OUTCOME}, checkpoint BIGINT"
 
 @dataclass(frozen=True, kw_only=True)
 class FoldJob(Parts, Task):
-    """Runs once, when all capture tasks are done. Its part has the number `tasks`, after theirs.
+    """The task that runs once, when all capture tasks are done. Its part has the number `tasks`, after
+    theirs.
 
-    catalog: URI of the catalog, which has the regions and tables as they were; None: below the destination.
-    feed, context: as the CaptureJob's. tasks: number of capture tasks. resolved_ts: the previous checkpoint,
-    None: none yet. filters: as in the task's settings. keys: for meta files that are encrypted.
+    `catalog`: the URI of the catalog, which has the regions and tables as they were before; None: it is below
+    the destination. `feed`, `context`: those of the CaptureJob. `tasks`: the number of capture tasks.
+    `resolved_ts`: the previous checkpoint; None: there is none yet. `filters`: those of the log task's
+    settings. `keys`: for encrypted meta files.
     """
 
     COLUMNS = FOLDED
@@ -70,13 +72,15 @@ class FoldJob(Parts, Task):
         """
         storage = open_storage(self.uri)
         rows = self.write_once(storage, self.tasks, lambda: _Fold(self, storage).listings())
-        # Read from the listing of regions, because a part that exists is not folded again.
+        # If an earlier attempt wrote the part, nothing was folded now. So the checkpoint is read from its
+        # rows.
         checkpoint = next(row.resolved_ts for row in rows if row.format == LISTED["log_regions"])
         return totals(self.tasks, rows) | {"checkpoint": checkpoint}
 
 
 class _Fold:
-    """One attempt at the task."""
+    """One attempt at the task. `_seen_ts` is the greatest start or commit ts that the log task has read so
+    far."""
 
     def __init__(self, job: FoldJob, storage: Storage) -> None:
         self._job, self._storage = job, storage
@@ -114,22 +118,26 @@ class _Fold:
         return listing_files
 
     def _read_reports(self) -> tuple[list[dict[str, Any]], pa.Table]:
-        """The reports of the capture tasks, and the newest mark of each of their regions."""
+        """Return the reports of the capture tasks, and the newest mark of each of their regions."""
         job, reports, marks = self._job, [], [region_marks.SCHEMA.empty_table()]
         for task in range(job.tasks):
             rows, report = region_marks.read_report(self._storage, job.source, job.backup_id, task)
             marks.append(rows)
             reports.append(report)
-            self._note_ts(report["left_ts"])
+            self._record_seen_ts(report["left_ts"])
         newest_marks = region_marks.newest(pa.concat_tables(marks))
-        self._note_ts(pc.max(newest_marks["resolved_ts"]).as_py())
+        self._record_seen_ts(pc.max(newest_marks["resolved_ts"]).as_py())
         return reports, newest_marks
 
-    def _note_ts(self, ts: int | None) -> None:
+    def _record_seen_ts(self, ts: int | None) -> None:
         self._seen_ts = max(self._seen_ts, ts or 0)
 
     def _regions(self, marks: pa.Table) -> pa.Table:
-        """The newest mark of every known region (region_marks.SCHEMA), with those of this flush."""
+        """Return the newest mark (region_marks.SCHEMA) of every region of the catalog and of this flush.
+
+        `newest` takes the last row of a region: its mark in this flush, else its row in the catalog, else the
+        row of a new region of which only events were read.
+        """
         catalog_regions = []
         for batch in self._catalog.query("log_known_regions", source=self._job.source):
             successors = [json.loads(text) if text else None for text in batch["successors"].to_pylist()]
@@ -144,7 +152,7 @@ class _Fold:
         return region_marks.newest(pa.concat_tables([unmarked, *catalog_regions, marked]))
 
     def _region_rows(self, known_regions: pa.Table, marks: pa.Table) -> Iterator[pa.RecordBatch]:
-        """Rows of log_regions for the regions in this flush."""
+        """Yield the rows of log_regions for the regions in this flush."""
         job = self._job
         rows = known_regions.filter(pc.is_in(known_regions["region"], marks["region"].combine_chunks()))
         schema = ARROW_SCHEMAS["log_regions"]
@@ -163,10 +171,10 @@ class _Fold:
             yield pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
 
     def _newly_covered(self, namings: list[dict[str, Any]], checkpoint: int | None) -> Iterator[LogTable]:
-        """Rows for tables that entered the filter, and that are covered now because this flush captures them.
+        """Yield rows for tables whose new names match the filter, and that are covered from this flush on.
 
-        There are none until the checkpoint is beyond all that was read while the tables were left out. Until
-        then, values that were prewritten in that time may still be committed.
+        There are none before the checkpoint has passed everything that was read while the tables were left
+        out. Until then, values that were prewritten in that time may still be committed.
         """
         job, table_filter = self._job, TableFilter(self._job.filters)
         if checkpoint is None or checkpoint < self._old_seen_ts:
@@ -183,9 +191,13 @@ class _Fold:
     def _named_by_meta_keys(
         self, namings: list[dict[str, Any]], checkpoint: int | None, files: list[Any]
     ) -> list[LogTable]:
-        """Rows for the names in meta keys."""
+        """Return rows for the names in meta keys.
+
+        The writes are read from this flush, and from earlier ones after the ts up to which names are known.
+        Their values are in this flush, or in earlier ones from the least start ts of these writes on.
+        """
         job = self._job
-        least_ts = since(namings, job.resolved_ts)
+        least_ts = names_known_to(namings, job.resolved_ts)
         writes = [file for file in files if file.cf == WRITE and file.max_ts > least_ts]
         writes += self._earlier_meta_files(WRITE, least_ts + 1)
         begin_ts = [file.min_begin_ts for file in writes if file.min_begin_ts is not None]
@@ -204,17 +216,18 @@ class _Fold:
         )
 
     def _meta_files(self) -> list[Any]:
-        """This flush's files of put meta keys; notes the greatest ts of all its files."""
+        """Return this flush's files with puts of meta keys. Also records the greatest ts of all its files."""
         job, meta_files = self._job, []
         for row in read_parts(self._storage, job.source, job.backup_id, job.tasks):
             if row.format == FORMAT:
-                self._note_ts(row.max_ts)
+                self._record_seen_ts(row.max_ts)
                 if row.role == "schema" and row.op == PUT:
                     meta_files.append(row)
         return meta_files
 
     def _earlier_meta_files(self, cf: str, least_ts: int) -> list[Any]:
-        """Files of put meta keys of earlier flushes, with a `max_ts` of `least_ts` or later."""
+        """Return the files with puts of meta keys of earlier flushes whose `max_ts` is `least_ts` or
+        later."""
         rows = self._catalog.rows("log_meta_files", source=self._job.source, cf=cf, least_ts=least_ts)
         return [SimpleNamespace(**row) for row in rows]
 
@@ -227,7 +240,7 @@ class _Fold:
     def _named_by_events(
         self, namings: list[dict[str, Any]], finished: Iterable[Mapping[str, Any]]
     ) -> Iterator[LogTable]:
-        """Rows for tables that the feed's events name, the first time that they do."""
+        """Yield rows for tables that the feed's events name for the first time."""
         job, table_filter = self._job, TableFilter(self._job.filters)
         known_ids = {row["table_id"] for row in namings}
         new_tables: dict[int, tuple[str, str, int]] = {}
@@ -256,7 +269,8 @@ class _Fold:
         batches: Iterable[pa.RecordBatch],
         checkpoint: int | None,
     ) -> DataFile:
-        """Write rows of a table beside the backup, where its commit and a catalog rebuild find them."""
+        """Write rows of a table beside the backup, for its commit and a rebuild. Returns the row of that
+        object."""
         job = self._job
         path = f"{job.folder}listing/{job.tasks:06d}-{self._attempt}.{table[4:]}.parquet"
         size, _, sha256 = write_rows(self._storage, path, ARROW_SCHEMAS[table], batches)
@@ -266,7 +280,7 @@ class _Fold:
             size,
             sha256,
             ts_domain=job.feed.domain,
-            # The greatest start or commit ts that the task has read so far, of dropped events too.
+            # Events that were dropped count too.
             min_ts=self._seen_ts,
             max_ts=self._seen_ts,
             resolved_ts=checkpoint,

@@ -1,4 +1,5 @@
-"""Follows the names of a change feed's tables, from the meta keys of a flush. Runs in a Spark task."""
+"""Follows the names of a change feed's tables, from the meta keys of a flush. It runs in a task of the
+flush."""
 
 from __future__ import annotations
 
@@ -25,18 +26,19 @@ def names_of(
     until: int | None,
     tables: TableFilter,
 ) -> list[LogTable]:
-    """The rows of log_tables for meta keys that were committed in (after, until].
+    """Return the rows of log_tables for the meta keys that were committed after `names_known_to`, up to
+    `until`.
 
-    Up to the checkpoint `until` every transaction is complete. While nothing has a name (`old_namings` is
-    empty), the span has no lower bound: a feed describes its tables first, even before the ts at which a log
-    begins.
+    `old_checkpoint` and `until` are the previous checkpoint and the new one, up to which every transaction is
+    complete. `old_checkpoint` is None if there is none yet. `until` is None if no transaction is complete
+    yet; then there are no rows. `old_namings` has the rows of the query log_namings.
 
-    `records`: column family and batch (columns of events.stored_schema()) of put meta keys, in any order.
-    They hold the writes of the span, also those that an earlier flush read ahead of its checkpoint, and the
-    values that these writes name. `old_namings`: rows of the query log_namings. `old_checkpoint`, `until`:
-    the previous checkpoint and the new one. `old_checkpoint` None: from the beginning; `until` None: no
-    transaction is complete yet. A table that enters the filter is captured from the next flush on, which
-    records since when it is covered.
+    `records` has the puts of meta keys, as pairs of column family and batch (events.stored_schema()), in any
+    order: the writes of the span, also those that an earlier flush read ahead of its checkpoint, and the
+    values that these writes name.
+
+    A table that gets a name that matches the filter is captured from the next flush on. That flush records
+    since when the table is covered.
 
     Raises Damaged for a value without a name, and for a missing value unless the log begins after it.
     """
@@ -46,7 +48,9 @@ def names_of(
     log_start_ts = until if old_checkpoint is None else old_checkpoint
     names = Names(_naming(row) for row in last_namings)
     covered_from: dict[int, int] = {row["table_id"]: row["covered_from"] for row in last_namings}
-    namings = list(names.apply(_writes(records, since(last_namings, old_checkpoint), until, log_start_ts)))
+    namings = list(
+        names.apply(_writes(records, names_known_to(last_namings, old_checkpoint), until, log_start_ts))
+    )
     for new_naming in namings:
         table_id = new_naming.table_id
         if table_id not in covered_from:
@@ -63,8 +67,12 @@ def names_of(
     ]
 
 
-def since(old_namings: Sequence[Any], old_checkpoint: int | None) -> int:
-    """The ts after which writes of meta keys count, as `names_of` describes it."""
+def names_known_to(old_namings: Sequence[Any], old_checkpoint: int | None) -> int:
+    """Return the ts up to which the names are known: the old checkpoint, or -1 while nothing has a name.
+
+    A feed describes its tables first, even before the ts at which a log begins. So the first names have no
+    lower bound.
+    """
     return -1 if old_checkpoint is None or not old_namings else old_checkpoint
 
 
@@ -79,6 +87,10 @@ def _naming(row: Mapping[str, Any]) -> Naming:
 def _writes(
     records: Iterable[tuple[str, pa.RecordBatch]], after_ts: int, until_ts: int, log_start_ts: int
 ) -> Iterator[MetaWrite]:
+    """Yield the writes that were committed in (after_ts, until_ts], each with its value.
+
+    Raises Damaged if the value of a write is missing, unless it was committed up to `log_start_ts`.
+    """
     writes: list[dict[str, Any]] = []
     values: dict[tuple[bytes, int], bytes] = {}
     for family, batch in records:

@@ -25,7 +25,7 @@ from lakebackup_jobs.logs.control.status import statuses
 from lakebackup_jobs.logs.control.verbs import LogTasks
 from lakebackup_jobs.logs.task import TaskSettings
 
-# Requests are short, so a request and its body arrive at once.
+# The seconds within which a request must have arrived. Requests are short, so this is ample.
 _REQUEST_S = 10.0
 _MOST_CONNECTIONS = 100
 
@@ -50,9 +50,10 @@ class Resume(BaseModel, extra="forbid"):
 
 
 def app_of(log_tasks: LogTasks, token: str | None) -> FastAPI:
-    """The API for the tasks of a place. `token`: the bearer token that requests must send; None: no token.
+    """Return the API for log tasks. `token` is the bearer token that requests must send; None: no token.
 
-    Errors are {"error", "message", "hint"}. Where the state of a task is the reason, `task` has its status.
+    An error is answered with {"error", "message", "hint"}. If the state of a task is the reason, the answer
+    also has its status, as `task`.
     """
     app = FastAPI(title="lakebackup", docs_url=None, redoc_url=None)
     # The dependency only describes the token in OpenAPI. Gate checks it.
@@ -96,12 +97,12 @@ def _tasks(log_tasks: LogTasks) -> APIRouter:
         """Stop the task; `lost`: events of each topic that are not flushed."""
         return control.stop(log_tasks, name)
 
-    figures = of_destination(log_tasks.destination, log_tasks.catalog)
+    registry = of_destination(log_tasks.destination, log_tasks.catalog)
 
     @routes.get("/metrics")
     def metrics() -> Response:
         """Every task and every source, for Prometheus."""
-        return Response(generate_latest(figures), media_type=CONTENT_TYPE_LATEST)
+        return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
 
     return routes
 
@@ -109,7 +110,8 @@ def _tasks(log_tasks: LogTasks) -> APIRouter:
 def _check_servers(log_tasks: LogTasks, settings: TaskSettings) -> None:
     """Raise UsageProblem if a task would send the passwords of this server's settings to other brokers."""
     own_servers = log_tasks.kafka.get("bootstrap.servers")
-    if settings.bootstrap != own_servers and len(log_tasks.kafka) > ("bootstrap.servers" in log_tasks.kafka):
+    other_settings = log_tasks.kafka.keys() - {"bootstrap.servers"}
+    if settings.bootstrap != own_servers and other_settings:
         raise UsageProblem(
             f"The Kafka settings of this server are not for {settings.bootstrap}.",
             hint=f"Over HTTP tasks read from {own_servers}."
@@ -132,6 +134,7 @@ class _BoundedProtocol(H11Protocol):
         super().connection_lost(exc)
 
     def _end_unfinished(self) -> None:
+        """Close the connection unless a request is being answered; in that case look again later."""
         cycle: RequestResponseCycle | None = self.cycle
         if cycle is None or cycle.response_complete:
             self.transport.abort()
@@ -141,7 +144,7 @@ class _BoundedProtocol(H11Protocol):
 
 @contextmanager
 def serving(app: FastAPI, host: str, port: int) -> Iterator[tuple[str, Callable[[], bool]]]:
-    """Serve an app while the block runs; yields its URL, and a function that tells if the server still runs.
+    """Serve an app while the block runs. Yield its URL, and a function that tells if the server still runs.
 
     Raises EnvironmentProblem when the server cannot listen at the host and port.
     """

@@ -26,6 +26,7 @@ from lakebackup.errors import (
 )
 from lakebackup_jobs.logs.control.verbs import Failed
 
+#: The most bytes of a request's body.
 MOST_BYTES = 1 << 20
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
@@ -62,6 +63,7 @@ class Gate:
             await refusal(scope, receive, send)
 
     def _refusal(self, request: Request) -> Response | None:
+        """Return the response that refuses a request; None if the request is allowed."""
         if self._token is None:
             if "origin" not in request.headers and _host(request) in LOOPBACK:
                 return None
@@ -89,7 +91,7 @@ def _host(request: Request) -> str | None:
 
 
 def _capped(receive: Receive) -> Receive:
-    """`receive`, which raises HTTPException 413 once a request's body is larger than MOST_BYTES."""
+    """Return a `receive` that raises HTTPException 413 once a request's body is larger than MOST_BYTES."""
     received = 0
 
     async def capped() -> Message:
@@ -104,7 +106,7 @@ def _capped(receive: Receive) -> Receive:
 
 
 def answer(status: int, error: str, message: str, hint: str = "", **fields: Any) -> JSONResponse:
-    """The response to an error, as JSON with `error`, `message`, `hint` and the fields of `fields`."""
+    """Return the response to an error, as JSON with `error`, `message`, `hint` and `fields`."""
     return JSONResponse({"error": error, "message": message, "hint": hint, **fields}, status)
 
 

@@ -1,4 +1,4 @@
-"""Finds the effect of a connector's schema changes on rows that were captured before them. Pure.
+"""Finds the effect of a connector's schema changes on rows that were captured before them. It does no I/O.
 
 The connectors for MySQL, MariaDB, Oracle, SQL Server and Db2 report DDL in the topic `<topic.prefix>`. A
 message has `tableChanges` with the tables that were created, altered or dropped, and in `ddl` the statement,
@@ -15,8 +15,8 @@ from typing import Any
 
 from lakebackup_jobs.logs.feeds.debezium_tables import TableName
 
-#: Messages of the topic: offset, sent (ms), snapshot, ms (when the database did it), db, schema, ddl, changes
-#: (JSON), source (JSON), gtid, file, pos; null where the message has no value.
+#: Reads the topic's messages: offset, sent (ms), snapshot, ms (when the database made the change), db,
+#: schema, ddl, changes (JSON), source (JSON), gtid, file, pos. A value that a message does not have is null.
 SCHEMA_CHANGES = r"""
     SELECT "offset", sent, x[1] AS snapshot, TRY_CAST(x[2] AS BIGINT) AS ms, x[3] AS db, x[4] AS schema,
         x[5] AS ddl, x[6] AS changes, x[7] AS source, x[8] AS gtid, x[9] AS file,
@@ -32,7 +32,7 @@ SCHEMA_CHANGES = r"""
 """
 # Words between the statement's verb and the names of its tables.
 _BEFORE_NAMES = {"TABLE", "TABLES", "IF", "EXISTS", "NOWAIT", "WAIT", "ONLINE", "IGNORE", "ONLY"}
-# What `ALTER TABLE … RENAME` may rename instead of the table.
+# Words after `ALTER TABLE … RENAME` that say that it renames a part of the table, not the table.
 _PARTS = {"COLUMN", "INDEX", "KEY", "CONSTRAINT", "PARTITION", "SUBPARTITION", "TRIGGER"}
 # Words before the name of a column, which may be any word.
 _NAMES_COLUMN = {"ADD", "COLUMN", "MODIFY", "CHANGE", "DROP", "AFTER"}
@@ -64,9 +64,11 @@ class Effect:
 
 
 def effect_of(db: str | None, schema: str | None, ddl: str | None, changes: str | None) -> Effect:
-    """The effect of a message with these databaseName, schemaName, ddl and tableChanges (JSON).
+    """Return the effect of a message with these databaseName, schemaName, ddl and tableChanges (JSON).
 
-    Raises ValueError, AttributeError or TypeError for a message of another form.
+    If tableChanges names the tables, it goes before the statement, whose names are less exact. A change of
+    type ALTER with two names is a rename. Raises ValueError, AttributeError or TypeError for a message of
+    another form.
     """
     changed_tables = [
         (table.get("type"), _names(table.get("id"), db, schema))
@@ -86,7 +88,8 @@ def effect_of(db: str | None, schema: str | None, ddl: str | None, changes: str 
 
 
 def identity(row: dict[str, Any]) -> str:
-    """A text that all messages of one schema change share, as connectors may send a message again."""
+    """Return a text that is the same for all messages of one schema change, which a connector may send
+    again."""
     source = json.loads(row["source"] or "{}") or {}
     for name in ("ts_us", "ts_ns", "query"):
         source.pop(name, None)
@@ -94,7 +97,7 @@ def identity(row: dict[str, Any]) -> str:
 
 
 def _statement(words: list[str], db: str | None, schema: str | None) -> Effect:
-    """The effect of a statement, which is given as words."""
+    """Return the effect of the statement that these words are."""
     upper = [word.upper() for word in words]
     verb, following = (upper[0], upper[1:]) if upper else ("", [])
     match verb:
@@ -115,6 +118,7 @@ def _statement(words: list[str], db: str | None, schema: str | None) -> Effect:
 
 
 def _altered(words: list[str], db: str | None, schema: str | None) -> Effect:
+    """Return the effect of an ALTER TABLE, whose words after TABLE are `words`."""
     table = _name(words, db, schema)
     upper = [word.upper() for word in words]
     if table is None:
@@ -132,7 +136,8 @@ def _altered(words: list[str], db: str | None, schema: str | None) -> Effect:
 
 
 def _words(ddl: str | None) -> list[str]:
-    """The words of a statement without its comments. Names lose their quotes; dots and commas are words."""
+    """Return the words of a statement, without comments and texts. Names lose their quotes. Dots and commas
+    are words."""
     text = (ddl or "").strip()
     if text.startswith("/*!"):  # MySQL runs the contents of such a comment.
         text = text[3:].lstrip("M0123456789").replace("*/", " ", 1)
@@ -160,11 +165,12 @@ def _word_after(words: list[str], word: str) -> str:
 
 
 def _listed(words: list[str], db: str | None, schema: str | None) -> tuple[TableName, ...]:
+    """Return the tables of a list with commas."""
     return tuple(filter(None, (_name(piece, db, schema) for piece in _pieces(words))))
 
 
 def _name(words: list[str], db: str | None, schema: str | None) -> TableName | None:
-    """The name of the table at the beginning of words, None when there is none."""
+    """Return the name of the table that words begin with; None when there is none."""
     index = 0
     while index < len(words) and words[index].upper() in _BEFORE_NAMES:
         index += 1
@@ -178,7 +184,8 @@ def _name(words: list[str], db: str | None, schema: str | None) -> TableName | N
 
 
 def _names(text: str | None, db: str | None, schema: str | None) -> tuple[TableName, ...]:
-    """The tables of an id such as `"db"."table"`. The id of a rename has both names, with a comma between."""
+    """Return the tables of an id such as `"db"."table"`. A rename has an id with both names and a comma
+    between."""
     names, parts, quoted, name_part = [], [], False, ""
     for letter in f"{text or ''},":
         if letter == '"':
@@ -195,7 +202,7 @@ def _names(text: str | None, db: str | None, schema: str | None) -> tuple[TableN
 
 
 def _table(parts: list[str], db: str | None, schema: str | None) -> TableName:
-    """A table by the one to three parts of its name; missing parts are those of the message."""
+    """Return a table by the one to three parts of its name. Missing parts are taken from the message."""
     *qualifiers, table = parts
     if schema is None:
         return TableName(qualifiers[-1] if qualifiers else db, None, table)

@@ -2,11 +2,13 @@
 
 Each change gets a version (ts, seq, sub), by which a restore orders the changes of a key. An event of a
 transaction has the ts and seq of the transaction, and its number within it as sub. An event without a
-transaction gets the ts and seq of the change before it in its partition, or of the place that its time of
-sending gives it (Moments). Its sub is BEHIND plus a number that rises with its offset.
+transaction is called untied. It gets the ts and seq of the change before it in its partition, or those that
+`Moments` finds for the time when it was sent, if they are greater. Its sub is UNTIED_SUB plus a number that
+rises with its offset.
 
-A flush stops in a partition at the first event of a transaction whose end is not known. The decoder counts
-events as runs of their numbers, from which the feed later finds out which transactions are complete.
+A flush stops in a partition at the first event of a transaction whose end is not known. The decoder reports
+which events of each transaction it has read, as ranges of their numbers. From these the feed later finds out
+which transactions are complete.
 """
 
 from __future__ import annotations
@@ -42,20 +44,21 @@ from lakebackup_jobs.logs.feeds.moments import Moments
 from lakebackup_jobs.logs.feeds.transactions import RUNS, Transactions, write_runs
 from lakebackup_jobs.logs.feeds.unavailable import Placeholder
 
-#: The least `sub` of events without a transaction, above all numbers of a transaction's events. So rows of a
+#: The least `sub` of untied events. It is above the numbers of a transaction's events, so that rows of a
 #: snapshot follow the change before them.
 UNTIED_SUB = 1 << 30
+# A report with more runs than this names an object that holds them.
 _FEW_RUNS = 500
 
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """What a flush knows besides the transactions.
+    """What a flush knows besides the transactions. A value is None when it is not known.
 
-    `connector`: None: not known. `first_sent`: when the first end of a transaction was sent. `resolved_ts`:
-    the previous checkpoint. `ends`: the end offset of each partition, by `topic/partition`. `settled`: the
-    partitions (`topic/partition`) that had changes or rows of the first snapshot; None: not known. `tables`:
-    those that had events before.
+    `first_sent`: when the first end of a transaction was sent. `resolved_ts`: the previous checkpoint.
+    `ends`: the end offset of each partition, by `topic/partition`. `settled`: the partitions
+    (`topic/partition`) that had changes or rows of the first snapshot. `tables`: the tables that had events
+    before.
     """
 
     connector: Connector | None = None
@@ -72,7 +75,8 @@ _NO_OUTLOOK, _DEFAULT_PLACEHOLDER = Outlook(), Placeholder()
 class DebeziumDecoder:
     """Decodes one partition's change events; see Decoder.
 
-    `transactions`, `index`: what `transactions.indexed` returns. `folder`: of the flush, for long reports.
+    `of` is the range of offsets to read. `transactions` are the known ones, and `index` maps the key of each
+    to its row. Long reports are written to `folder`, that of the flush.
     """
 
     def __init__(
@@ -90,6 +94,7 @@ class DebeziumDecoder:
         self._moments = Moments(
             transactions.rows, transactions.begin, outlook.first_sent, outlook.resolved_ts
         )
+        # Whether the partition has events that this flush does not read.
         self._unread = of.end < outlook.ends.get(f"{of.topic}/{of.partition}", of.end)
         self._last_sent: int | None = None
         self._topic = of.topic
@@ -108,6 +113,7 @@ class DebeziumDecoder:
         self._highest = (
             {self._last_version[1]: self._last_version[2]} if self._last_version[2] < UNTIED_SUB else {}
         )
+        # The seq of each transaction with an event whose number is above the count of its end.
         self._beyond: set[int] = set()
         self._known_tables = outlook.tables
         self._placeholder = placeholder
@@ -118,7 +124,8 @@ class DebeziumDecoder:
         self._waits_ms: int | None = None
 
     def decode(self, records: pa.RecordBatch) -> Decoded:
-        """See Decoder. Raises Damaged for messages that are no change events, Refused as the checks do."""
+        """See Decoder. Raises Damaged for messages that are no change events, and Refused as the checks
+        do."""
         messages = without_tombstones(records)
         if len(messages):
             self._last_sent = messages["timestamp"][-1].as_py()
@@ -140,7 +147,8 @@ class DebeziumDecoder:
         events = events.set_column(
             events.schema.get_field_index("sub"), "sub", pa.array(versions[2], pa.int32())
         )
-        events = _without(events, events["done"])  # the connector sent them again
+        # Earlier flushes have all events of a transaction that is done. A connector sends some of them again.
+        events = _without(events, events["done"])
         self._count_events(events)
         changed = _without(events, pc.equal(events["op"], "m"))
         check_rows(changed, self._origin, self._placeholder)
@@ -161,11 +169,11 @@ class DebeziumDecoder:
         `place`: the partition. `last`: the version of its last change. `tables`: [id, db, name, least ts] of
         the tables that occurred. `names`: [id, parts of the name, form of the key]. `beyond`: the
         transactions with an event whose number is above the count of their end. `unread`: whether there are
-        events that this flush does not read. `runs`, or `path` of an object with them: the numbers of the
-        captured events.
+        events that this flush does not read. `runs`: the numbers of the captured events as ranges; for many
+        ranges, `path` of the object that holds them.
 
-        `waits`: the time (ms) of the change that waits for the end of its transaction, None: none does. If
-        events are left for later flushes, those without a transaction have that time or a later one.
+        `waits`: the time (ms) of the change that waits for the end of its transaction; None if none does.
+        Untied events that are left for later flushes have that time or a later one.
         """
         if self._unread and self._last_sent is not None:
             least_ts = self._moments.ts_before(self._last_sent)
@@ -196,7 +204,8 @@ class DebeziumDecoder:
         )
 
     def _with_transactions(self, events: pa.Table) -> pa.Table:
-        """Add the columns of the events' transactions, null for unknown ones, and `number` within them."""
+        """Add the columns of the transaction of each event, null for an unknown one, and the event's `number`
+        in it."""
         ends: pa.Array | None = None
         for column in ("transaction", "transaction_db"):
             if ends is not None and events[column].null_count == len(events):
@@ -210,12 +219,15 @@ class DebeziumDecoder:
         return events.append_column("number", events["sub"])
 
     def _before_unfinished(self, events: pa.Table) -> tuple[pa.Table, int | None]:
-        """The events before the first one of an unfinished transaction, and the offset of that event."""
-        if self._begin is None:
-            first = 0 if len(events) else -1  # The place of a snapshot is not known yet.
+        """Return the events before the first one that must wait, and the offset of that event; None if none
+        must.
+
+        An event waits if the end of its transaction is not known, or, for an untied event, the next end.
+        """
+        if self._begin is None:  # No end is known, so all events wait, those of a snapshot too.
+            first = 0 if len(events) else -1
         else:
             waits = pc.and_(events["transaction"].is_valid(), events["seq"].is_null())
-            # An event without a transaction waits for the end of the next transaction.
             untied = self._placed_by_time(events) & ~self._moments.locate(*_instants(events))[2]
             first = pc.index(pc.or_(waits, pa.array(untied)), True).as_py()
         if first < 0:
@@ -225,10 +237,10 @@ class DebeziumDecoder:
         return events.slice(0, first), events["offset"][first].as_py()
 
     def _placed_by_time(self, events: pa.Table) -> Any:
-        """Whether each event has no transaction and is placed by when it was sent.
+        """Return whether each event is untied and gets its place from the time when it was sent.
 
-        These are all events without a transaction but the rows of the first snapshot, which precede every
-        end.
+        These are all untied events except the rows of the first snapshot, which come before every
+        transaction.
         """
         untied = events["transaction"].is_null().to_numpy()
         incremental = pc.fill_null(pc.equal(events["snapshot"], "incremental"), fill_value=False).to_numpy()
@@ -236,19 +248,20 @@ class DebeziumDecoder:
         return untied & (incremental | truncates | ~self._moments.is_initial(events["sent"].to_numpy()))
 
     def _versions(self, events: pa.Table) -> tuple[Any, Any, Any]:
-        """The versions of the events: ts, seq and sub.
+        """Return the versions of the events as three arrays: ts, seq and sub.
 
-        An event without a transaction comes after the change before it in its partition, and between the two
-        ends between which it was sent.
+        An untied event comes after the change before it in its partition, and between the two ends of
+        transactions between which it was sent.
         """
         seq = pc.fill_null(events["seq"], -1).to_numpy()
         has_seq = seq >= 0
         by_time = self._placed_by_time(events)
         self._check_snapshots(events, has_seq, by_time)
-        last_changed = np.maximum.accumulate(np.where(has_seq, np.arange(len(seq)), -1))
+        # The row of the last event with a transaction up to each event; -1 if there is none in this batch.
+        last_tied = np.maximum.accumulate(np.where(has_seq, np.arange(len(seq)), -1))
         ts0, seq0, _ = self._last_version
-        ts = np.where(last_changed < 0, ts0, pc.fill_null(events["ts"], 0).to_numpy()[last_changed])
-        order = np.where(last_changed < 0, seq0, seq[last_changed])
+        ts = np.where(last_tied < 0, ts0, pc.fill_null(events["ts"], 0).to_numpy()[last_tied])
+        order = np.where(last_tied < 0, seq0, seq[last_tied])
         if by_time.any():
             placed_ts, placed_seq, _ = self._moments.locate(*_instants(events))
             for column, located in ((ts, placed_ts), (order, placed_seq)):
@@ -264,7 +277,8 @@ class DebeziumDecoder:
         return ts, order, sub
 
     def _ascending(self, seq: Any, number: Any, has_seq: Any) -> Any:
-        """The numbers of events within their transactions, raised so that later events have greater ones."""
+        """Return the numbers of events within their transactions, raised where later events have no greater
+        ones."""
         rows = np.flatnonzero(has_seq)
         if not len(rows):
             return number
@@ -282,7 +296,14 @@ class DebeziumDecoder:
         return number
 
     def _check_snapshots(self, events: pa.Table, has_seq: Any, by_time: Any) -> None:
-        """Raise Refused for rows of a new snapshot, as rows that were deleted before it would stay."""
+        """Raise Refused for rows of a new snapshot. It does not show which rows were deleted before it, so a
+        restore would keep them.
+
+        A row of a snapshot belongs to a new one in three cases: the partition had a change before it; it is
+        placed by time, and the partition had a change or a row of the first snapshot; or it is a snapshot's
+        first row, and another row of a snapshot came before it. Rows of an incremental snapshot are never
+        refused.
+        """
         kind = pc.fill_null(events["snapshot"], "")
         rows = pc.equal(events["op"], "r").to_numpy() & pc.not_equal(kind, "incremental").to_numpy()
         if not rows.any():
@@ -304,7 +325,7 @@ class DebeziumDecoder:
         self._settled |= bool((has_seq | initial).any())
 
     def _count_events(self, events: pa.Table) -> None:
-        """Note which events of which transactions occurred, as runs of their numbers."""
+        """Record which events of which transactions occurred, as ranges of their numbers."""
         numbers = events.select(["seq", "number", "count", "sent", "begun_again"])
         tied = numbers.filter(events["transaction"].is_valid())
         since = pc.fill_null(pc.greater_equal(tied["sent"], tied["begun_again"]), fill_value=True)
@@ -322,7 +343,7 @@ class DebeziumDecoder:
         )
 
     def _with_digests(self, events: pa.Table, messages: pa.RecordBatch) -> pa.Table:
-        """Add the digests that tell rows without a key apart."""
+        """Add the column `digest`, which distinguishes rows without a key. It is null for other rows."""
         keyless = events["key"].is_null()
         column = pa.chunked_array([pa.nulls(len(events), pa.string())])
         if pc.any(keyless).as_py():
@@ -391,7 +412,7 @@ class DebeziumDecoder:
 
     def _marks(self, events: pa.Table) -> pa.RecordBatch:
         rows: list[dict[str, Any]] = []
-        if len(events):  # More events of the last ts may follow.
+        if len(events):  # The resolved ts is one less than the last ts, of which more events may follow.
             rows.append(
                 {
                     "store": events["store"][-1].as_py(),
@@ -406,7 +427,7 @@ class DebeziumDecoder:
 
 
 def region_of(topic: str, partition: int) -> int:
-    """The number that identifies a partition as a region in log files."""
+    """Return the number that identifies a partition as a region in log files."""
     digest = hashlib.sha256(topic.encode()).digest()
     return (int.from_bytes(digest[:8], "big") & (2**63 - 1)) ^ partition
 
@@ -418,7 +439,8 @@ def _without(events: pa.Table, excluded: Any) -> pa.Table:
 
 
 def _row_numbers(columns: list[Any]) -> pa.DictionaryArray:
-    """A number for each row, as a dictionary. Rows that are equal in all columns have the same number."""
+    """Return a number for each row, as a dictionary array. Rows that agree in all columns have the same
+    number."""
     numbers = pa.array(np.zeros(len(columns[0]), np.int64)).dictionary_encode()
     for column in columns:
         encoded = _encoded(column)
@@ -434,12 +456,12 @@ def _encoded(column: Any) -> pa.DictionaryArray:
 
 
 def _any_before(flags: Any, initial: bool) -> Any:
-    """Whether any flag before each one is set, or `initial` is."""
+    """Return for each flag whether one before it is set, or `initial` is."""
     return np.logical_or.accumulate(np.concatenate([[initial], flags]))[:-1]
 
 
 def _instants(events: pa.Table) -> tuple[Any, Any]:
-    """The times (ms) when events were sent, and those that the events name."""
+    """Return the times (ms) when events were sent, and the times of the changes, which they name."""
     return events["sent"].to_numpy(), pc.fill_null(events["source_ms"], 0).to_numpy()
 
 

@@ -23,7 +23,7 @@ from lakebackup.rules import layout
 from lakebackup.storage import Storage
 from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.kafka.admin.rights import lacks, require
-from lakebackup_jobs.lifecycle.planning import planned
+from lakebackup_jobs.lifecycle.planning import plan_on_engine
 from lakebackup_jobs.lifecycle.progress import Reporter
 from lakebackup_jobs.lifecycle.restore import Subject, complete_interrupted, key_of, restoring, unfinished
 from lakebackup_jobs.lifecycle.scratch import open_scratch
@@ -76,7 +76,7 @@ def run(
         whole_from=start_contents.from_ts if start_contents else None,
         base=(start_contents.to_ts, start_contents.filters) if start_contents else None,
     )
-    plan = planned(reader, request, spark, reporter, make_plan)
+    plan = plan_on_engine(reader, request, spark, reporter, make_plan)
     new_contents = RestoredSpan.after_restore(start_contents, plan, request)
     summary = {**summary_of(plan), "target": target.name}
     for note in plan.notes:

@@ -117,7 +117,7 @@ class QueueBackup(Source[InProgress]):
         )
         return unread(remaining_spans, self.planner.regions)
 
-    def is_asked_for(self, draft: InProgress) -> bool:
+    def matches_request(self, draft: InProgress) -> bool:
         return draft.asked == self.planner.request_identity(draft.plan)
 
     def copy(self, draft: InProgress) -> Totals:

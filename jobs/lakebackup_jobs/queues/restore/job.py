@@ -34,7 +34,7 @@ from lakebackup.storage.nesting import require_outside
 from lakebackup.store.behind import current_catalog
 from lakebackup_jobs.kafka.admin import rights
 from lakebackup_jobs.kafka.admin.cluster import outlasting_restarts
-from lakebackup_jobs.lifecycle.planning import planned
+from lakebackup_jobs.lifecycle.planning import plan_on_engine
 from lakebackup_jobs.lifecycle.progress import Reporter
 from lakebackup_jobs.lifecycle.restore import RestoreRun, Subject, restoring
 from lakebackup_jobs.lifecycle.tasks.plan_shares import stored_plan
@@ -55,7 +55,7 @@ from lakebackup_jobs.targets.topics import NewTopic, Topics
 def run(
     request: QueueRestoreRequest, *, spark: SparkSession | None = None, reporter: Reporter
 ) -> dict[str, Any]:
-    """Restore an engine and return the report; with `dry_run`, only a preview.
+    """Restore an engine and return the report. With `dry_run`, return only a preview.
 
     Raises NotFound, Refused (a point that is not covered, damaged or missing files, a folder or topics that
     are not empty), Damaged (a file that is not what the catalog says; none of it becomes visible), Busy,
@@ -88,7 +88,7 @@ class _Run:
         self._folder = EngineFolder(request.folder)
 
     def preview(self) -> dict[str, Any]:
-        """Return what the restore would do; write nothing."""
+        """Return what the restore would do. Writes nothing."""
         plan = self._plan()
         existing = set(self._topics.topic_names())
         missing = self._missing_rights(plan.queues)
@@ -162,7 +162,7 @@ class _Run:
         make_plan = partial(
             plan_restore, request, tid_of=lambda _, files: tid_at(files, request.to_ts or 0, request.names)
         )
-        plan = planned(self._reader, request, self.work.session, self.reporter, make_plan)
+        plan = plan_on_engine(self._reader, request, self.work.session, self.reporter, make_plan)
         for note in plan.notes:
             self.reporter.note(note)
         return plan
@@ -202,8 +202,8 @@ class _Run:
         if completed is None:
             state.clear(keep_settings=True)
             return state, None
-        # The old restore had written all its messages, and is in the catalog or nearly so. A new one starts.
-        run.close(restore_id, self._subject(prepared))
+        # The old restore had written all its messages, so it is recorded as complete. A new restore starts.
+        run.complete_without_totals(restore_id, self._subject(prepared))
         state.clear()
         return RestoreState(state.storage, _new_id()), None
 
@@ -225,6 +225,7 @@ class _Run:
         return plan
 
     def _misfit(self, queue: Queue, existing: Collection[str]) -> str | None:
+        """Return why messages of a queue cannot be written into its target topic; None if they can."""
         topic = queue.target
         if reason := self._topics.misfit(topic):
             return reason
@@ -311,7 +312,7 @@ class _Run:
             )
 
     def _content(self, file: ConfigFile, upto_tid: int | None) -> bytes:
-        """Return an engine's own file as of a tid (None: as it is). Raises Damaged."""
+        """Return the content of an engine's own file, as it was at a tid (None: as it is). Raises Damaged."""
         content = content_of(file, self._reader)
         if file.role == "schema" and upto_tid is not None:
             return schema_history.cut(content, upto_tid, file.path)

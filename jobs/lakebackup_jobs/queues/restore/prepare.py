@@ -1,5 +1,7 @@
-"""The preparation of an engine's restore: it is recorded before any message is written, so that a resumed run
-does the same."""
+"""Prepares an engine's restore: creates its topics and records what it will do.
+
+The record is written before any message, so that a resumed run does the same.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ _MAX_OPEN_IDS = 50
 
 
 def ends_of(topics: Topics, counts: Mapping[str, int]) -> dict[str, list[int]]:
-    """Return the end of each partition of the topics; `counts`: the number of partitions of each topic."""
+    """Return the end offset of each partition of the topics. `counts` has their numbers of partitions."""
     ends = topics.ends([(topic, partition) for topic, count in counts.items() for partition in range(count)])
     return {
         topic: [ends[topic, partition].high for partition in range(count)] for topic, count in counts.items()
@@ -37,7 +39,8 @@ def prepare(
     plan: QueueRestorePlan,
     reader: CatalogReader,
 ) -> Prepared:
-    """Create the topics, look for open transactions, and record the plan and what will be done."""
+    """Create the topics, and record the open transactions and the plan. Return what will be done, as
+    recorded."""
     targets = [queue.target for queue in plan.queues]
     settings = _settings(topics, state, targets)
     existing = set(topics.topic_names())
@@ -51,7 +54,7 @@ def prepare(
             topics.wait_until_served({new.name: new.regions})
     states = topics.describe(targets)
     bases = ends_of(topics, {topic.scope: topic.regions for topic in states})
-    leave_out, count = _write_open_ids(request, work, state, plan, reader)
+    leave_out, open_count = _write_open_ids(request, work, state, plan, reader)
     open_ids = first_ids(state.storage, leave_out[-1], _MAX_OPEN_IDS) if leave_out[-1] else []
     # An existing topic may have more partitions than at the time of the backup.
     partitions = [
@@ -71,7 +74,7 @@ def prepare(
         segments={link.link: segment for link, segment in zip(path.links, path.segments(), strict=True)},
         names=names_in(reader.destinations(), shares) or request.names,
         leave_out=leave_out,
-        open_transactions=count,
+        open_transactions=open_count,
         open_ids=open_ids,
     )
     state.write(prepared)
@@ -81,8 +84,8 @@ def prepare(
 def _settings(topics: Topics, state: RestoreState, targets: Sequence[str]) -> dict[str, dict[str, str]]:
     """Record the topics as they were before this restore, and return the settings of those that existed.
 
-    What an earlier run of the restore recorded holds for a topic that is still the same, since some of its
-    settings may be suspended by now.
+    If an earlier run of this restore has recorded a topic that still has the same id, its record stays, since
+    that run may have suspended some of the settings.
     """
     existing = set(topics.topic_names()) & {*targets}
     current_topics = {description.scope: description for description in topics.describe(existing)}
@@ -107,10 +110,14 @@ def _write_open_ids(
     plan: QueueRestorePlan,
     reader: CatalogReader,
 ) -> tuple[list[str | None], int]:
-    """Write the ids of the transactions that did not end, an object for each segment.
+    """Write the ids of the transactions that the restore leaves out, an object for each segment of the chain.
 
-    A segment is the part of the chain between two restores of the engine. Returns the paths (None: all
-    ended in this segment) and the number of transactions that are open at the end of the last segment.
+    A segment is the part of the chain between two restores of the engine. A transaction is left out if it is
+    open at the end of its segment; the segment's last backup lists these transactions. If the restore ends at
+    a tid, those open at this tid are looked for in the last segment. With --keep-open, none is left out of
+    the last segment.
+
+    Returns the path for each segment (None: nothing is left out) and how many are left out of the last one.
     """
     links, segments = plan.restore_path.links, plan.restore_path.segments()
     uri = state.storage.uri

@@ -1,8 +1,9 @@
-"""The recorded plan of an engine's restore: a share for each partition of its queues, or for files to scan.
+"""Records the plan of an engine's restore as shares, which tasks work on.
 
-A partition without messages has an empty share, since it gets its watermark too. The names of a partition's
-share are those of `Partition`. Its files are in the order in which their messages were written, whatever
-their topic id.
+To restore messages, each partition of the queues has a share. Its names are the fields of `Partition`, and
+its files are in the order in which their messages were written, also if the topic id has changed since. A
+partition without messages has an empty share, since a restore writes its watermark there too. To scan
+messages, each share has about the same number of bytes.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ def partitions(shares: PlanShares, number: int) -> Iterator[tuple[Partition, Ite
 
 
 def run_shares(job: Task, shares: PlanShares, spark: SparkSession | None) -> list[Any]:
-    """Run a job over all shares and return its rows; `spark` None: it runs in threads of this process."""
+    """Run a job over all shares and return its rows. Without `spark`, threads of this process run it."""
     return run_all(job, shares.numbers, spark, None if spark else MOST_THREADS)
 
 
@@ -75,13 +76,13 @@ def store_partitions(
     for partition in partitions:
         first, end, _ = ranges.get((partition.scope, partition.region), Share(0, 0))
         shares.append(Share(first, end, astuple(partition)))
-    # Partitions with files come before those without.
+    # Shares with files come first, as `names_in` expects.
     shares.sort(key=lambda share: share.first == share.end)
     return store_plan(storage, folder, file, shares, {})
 
 
 def store_scan(storage: Storage, reader: CatalogReader, file: PlanFile, folder: str, link: int) -> PlanShares:
-    """Record a scan of planned files below `folder`: of the backups after a link of the chain."""
+    """Record below `folder` the plan to scan those files of `file` whose backups come after `link`."""
     rows = reader.with_rows("selected", file).plan_file("queue_restore_shares", link=link)
     weights = rows.batches(columns=["destination", "path", "bytes"])
     copy = rows.copy_to(storage, f"{folder}plan/")
@@ -90,8 +91,11 @@ def store_scan(storage: Storage, reader: CatalogReader, file: PlanFile, folder: 
 
 
 def names_in(roots: Roots, shares: PlanShares) -> HeaderNames | None:
-    """Return the header names that the first file records; None if it records none. Raises Damaged."""
-    # Partitions with files come before those without.
+    """Return the header names with which the messages of a restore were read, as its first file records them.
+
+    None if the restore has no files, or if the file records no names. Raises Damaged.
+    """
+    # Shares with files come first. So if the first share has none, no share has any.
     for _, files in partitions(shares, 0) if shares.tasks else ():
         first = next(iter(files), None)
         return HeaderNames.read(open_verified(roots, first).metadata) if first else None

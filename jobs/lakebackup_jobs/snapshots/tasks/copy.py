@@ -44,7 +44,7 @@ _LISTING_OF: Mapping[_Table, Literal["files", "gone", "folders"]] = {
 class CopyJob(PartTask):
     """Copies the files of a task's share of `plan`, whose rows are those of the query snapshot_work.
 
-    Files smaller than `pack_below` bytes go into packs; 0: none do.
+    Files of fewer than `pack_below` bytes go into packs (0: none do).
     """
 
     plan: PlanShares
@@ -55,7 +55,7 @@ class CopyJob(PartTask):
 
 
 class _Copier:
-    """One attempt of a task."""
+    """One attempt of a task. A second attempt writes packs and listings under other names."""
 
     def __init__(self, job: CopyJob, storage: Storage, task: int) -> None:
         self._job, self._storage, self._task = job, storage, task
@@ -72,8 +72,12 @@ class _Copier:
         self._folders = _RowBuffer("snapshot_folders", constant)
 
     def copy(self) -> list[DataFile]:
-        """Copy the files; returns the rows of the objects that were written."""
-        pack_files: list[list[Entry]] = []  # each file with all its hard links
+        """Copy the files of the share, and return the rows of the objects that were written.
+
+        Hard links to one file follow one another in the share. Of these only the first is copied, or none, if
+        a stored object already has the content. Each of them gets a row.
+        """
+        pack_files: list[list[Entry]] = []  # the files of the next pack, each as the list of its hard links
         size = 0
         for _, group in groupby(self._entries(), lambda entry: entry.first):
             links = list(group)
@@ -124,7 +128,7 @@ class _Copier:
             try:
                 self._storage.upload(path, stream, size_hint=first.bytes)
             except AlreadyExists:
-                # An earlier attempt of this task wrote it, or the destination takes two names for the same.
+                # An earlier attempt of this task wrote it, or the destination takes two names as the same.
                 for _ in stream.pieces():
                     pass
                 if self._storage.sha256(path) != stream.sha256:
@@ -201,14 +205,17 @@ def put_listing(
     table: _Table,
     batches: Iterable[pa.RecordBatch],
 ) -> DataFile:
-    """Write rows of the catalog beside the data, for the backup's commit and a rebuild; returns their row."""
+    """Write rows of a catalog table as an object beside the data, and return the row of that object.
+
+    The backup's commit takes the rows from there, and so does a rebuild of the catalog.
+    """
     path = layout.listing_path(parts.source, parts.backup_id, task, attempt, _LISTING_OF[table])
     size, _, sha256 = write_rows(storage, path, ARROW_SCHEMAS[table], batches)
     return parts.listing(table, path, size, sha256)
 
 
 class _ChunkStream:
-    """Chunks as one stream for an upload, see `storage.Source`."""
+    """A stream for an upload that reads from chunks, see `storage.Source`."""
 
     def __init__(self, chunks: Iterator[bytes]) -> None:
         self._chunks, self._remainder = chunks, b""

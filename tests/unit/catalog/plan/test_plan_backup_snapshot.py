@@ -7,8 +7,8 @@ import pytest
 
 from lakebackup.errors import NotFound, Refused, UsageProblem
 from lakebackup.plan.snapshots.backup import (
-    LIGHT,
-    OVERHEAD,
+    FILE_COST,
+    ROW_COST,
     Amount,
     Newest,
     Snapshot,
@@ -76,7 +76,7 @@ def test_amounts_are_summed_over_kinds_of_change() -> None:
     ]
     total = Amount.of(rows)
     assert (total.listed, total.listed_bytes, total.rows, total.copies) == (9, 100, 7, 1)
-    assert total.cost == 15 + OVERHEAD + 6 * LIGHT
+    assert total.cost == 15 + FILE_COST + 6 * ROW_COST
 
 
 def test_a_tablet_has_one_folder() -> None:

@@ -170,7 +170,7 @@ def test_of_many_files_only_the_needed_columns_and_files_are_read(
     append(storage, "backups", [backup_row(1), backup_row(2)], "both")
     monkeypatch.setattr(dataset, "_SMALL_BYTES", 0)  # every table with a row is a dataset
     scans: list[tuple[str, list[str]]] = []
-    original_unlocked = dataset._unlocked
+    original_unlocked = dataset._with_read_ahead
 
     def watched(kind: type) -> type:
         class Watched(original_unlocked(kind)):  # type: ignore[misc]
@@ -182,7 +182,7 @@ def test_of_many_files_only_the_needed_columns_and_files_are_read(
 
         return Watched
 
-    monkeypatch.setattr(dataset, "_unlocked", watched)
+    monkeypatch.setattr(dataset, "_with_read_ahead", watched)
 
     def select_rows(select: str) -> list[dict[str, Any]]:
         scans.clear()

@@ -64,8 +64,8 @@ def test_unreadable_objects_are_named_and_the_others_are_rebuilt(writer: Catalog
 
 
 def test_rows_put_aside_are_read_with_their_position(writer: CatalogWriter) -> None:
-    path = translations.aside_path(identity("r1"))
+    path = translations.staged_path(identity("r1"))
     translations.put_rows(writer.home, path, identity("r1"), ROWS, 17)
-    position, rows = translations.take_aside(writer.home, path) or (0, ROWS[:0])
+    position, rows = translations.read_staged(writer.home, path) or (0, ROWS[:0])
     assert position == 17
     assert rows.tolist() == ROWS.tolist()

@@ -21,7 +21,7 @@ from lakebackup.storage import Storage, open_storage
 from lakebackup_jobs.kafka.format import key_filter
 from lakebackup_jobs.kafka.format.key_filter import KeyFilter, KeyFilters, may_hold
 from lakebackup_jobs.kafka.format.records import decode_block, encode_record
-from lakebackup_jobs.kafka.key_sums import BLOCK_WORDS, SEALED_BYTES, intact, is_undamaged, seal
+from lakebackup_jobs.kafka.key_sums import BLOCK_WORDS, SEALED_BYTES, is_undamaged, is_undamaged_block, seal
 from lakebackup_jobs.upkeep.verify_task import CheckKeys
 
 SHA = "ab" * 32
@@ -199,7 +199,7 @@ def test_any_flipped_bit_opens_the_file_rather_than_hide_a_record() -> None:
         for key in (b"7", b"8", b"9"):
             assert may_hold(storage, storage.file, [key], lambda _: None)
         block = bit // 8 // SEALED_BYTES
-        assert not intact(bytes(damaged[block * SEALED_BYTES :][:SEALED_BYTES]), block, SHA)
+        assert not is_undamaged_block(bytes(damaged[block * SEALED_BYTES :][:SEALED_BYTES]), block, SHA)
 
 
 def test_a_missing_truncated_or_foreign_filter_excludes_no_key(tmp_path: Path) -> None:
@@ -292,4 +292,4 @@ def test_an_invalid_digest_fits_no_filter() -> None:
     assert is_undamaged(sealed, "00" * 32)
     assert not is_undamaged(sealed, "x")
     assert not is_undamaged(sealed[:-1], "00" * 32)
-    assert not intact(sealed, 0, "x")
+    assert not is_undamaged_block(sealed, 0, "x")

@@ -7,18 +7,18 @@ from pathlib import Path
 import pytest
 
 from lakebackup.errors import Refused
-from lakebackup_jobs.lifecycle.atomic_dir import Staged
+from lakebackup_jobs.lifecycle.atomic_dir import StagedFolder
 
 
 def test_files_of_an_interrupted_run_are_removed(tmp_path: Path) -> None:
     folder = tmp_path / "out"
-    interrupted = Staged(str(folder))
+    interrupted = StagedFolder(str(folder))
     interrupted.begin()
     interrupted.storage.put("old/part", b"1")
-    staged = Staged(str(folder))
+    staged = StagedFolder(str(folder))
     staged.begin()
     staged.storage.put("new", b"2")
     staged.finish()
     assert [path.name for path in folder.iterdir()] == ["new"]
     with pytest.raises(Refused, match="holds new already"):
-        Staged(str(folder))
+        StagedFolder(str(folder))

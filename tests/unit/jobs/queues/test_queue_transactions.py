@@ -74,6 +74,9 @@ class Topics:
         self.regions_by_topic[new.name] = new.regions
         return []
 
+    def wait_until_served(self, partitions: dict[str, int]) -> None:
+        assert partitions.items() <= self.regions_by_topic.items()
+
     def describe(self, names: Any) -> list[TopicState]:
         return [TopicState(name, "e", self.regions_by_topic[name], 1, {}) for name in names]
 

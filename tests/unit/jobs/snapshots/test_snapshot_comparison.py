@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from lakebackup.plan.snapshots.backup import LIGHT, OVERHEAD, Amount
+from lakebackup.plan.snapshots.backup import ROW_COST, FILE_COST, Amount
 from lakebackup.store.plan_file import EMPTY, write_plan_file
 from lakebackup_jobs.snapshots.compare import Comparison
 
@@ -18,7 +18,7 @@ def comparison(links_of_files: list[int], file_bytes: int) -> Comparison:
             "first_scope": "t",
             "first_region": "a",
             "first_name": f"{number:03d}",
-            "cost": LIGHT if link else file_bytes + OVERHEAD,
+            "cost": ROW_COST if link else file_bytes + FILE_COST,
         }
         for number, links in enumerate(links_of_files)
         for link in range(links)

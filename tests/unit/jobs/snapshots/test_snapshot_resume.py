@@ -33,7 +33,8 @@ DRAFT = InProgress(
     dealt=True,
 )
 UNCHANGED: dict[str, Any] = {
-    "request_fields": {"note": None}, "next_one": SNAPSHOT, "end_ts": 20, "newest": NEWEST, "pruned": PRUNED,
+    "request_fields": {"note": None}, "next_snapshot": SNAPSHOT, "end_ts": 20, "newest": NEWEST,
+    "pruned": PRUNED,
     "counted": lambda _: (3, 300),
 }  # fmt: skip
 
@@ -46,11 +47,14 @@ def test_a_backup_is_resumed_when_nothing_changed() -> None:
     ("changed", "why"),
     [
         ({"request_fields": {"note": "other"}}, "another way"),
-        ({"next_one": replace(SNAPSHOT, id="s2")}, "another snapshot"),
-        ({"next_one": None, "end_ts": None}, "another snapshot"),
+        ({"next_snapshot": replace(SNAPSHOT, id="s2")}, "another snapshot"),
+        ({"next_snapshot": None, "end_ts": None}, "another snapshot"),
         ({"newest": None}, "another backup"),
         ({"pruned": {"at": None, "deleted": 1}}, "a prune ran"),
-        ({"next_one": replace(SNAPSHOT, units=(*SNAPSHOT.units, Unit("x", "b", "/x/b")))}, "not what it was"),
+        (
+            {"next_snapshot": replace(SNAPSHOT, units=(*SNAPSHOT.units, Unit("x", "b", "/x/b")))},
+            "not what it was",
+        ),
         ({"end_ts": 21}, "not what it was"),
         ({"counted": lambda _: (4, 300)}, "not what it was"),
         ({"counted": lambda _: (3, 301)}, "not what it was"),

@@ -15,7 +15,7 @@ from tests.support.rows import filled
 from lakebackup.rows.base import UNKNOWN
 from lakebackup.rows.topics import Translation
 from lakebackup.storage import Storage
-from lakebackup.store.translations import folder, take_aside
+from lakebackup.store.translations import folder, read_staged
 from lakebackup_jobs.kafka.admin.committed import Ends
 from lakebackup_jobs.targets.translation import Ledger, Reached, find_runs, join_runs, rows_of
 
@@ -131,7 +131,7 @@ def test_a_crash_after_the_commit_is_decided_by_the_next_run(storage: Storage, f
     open_ledger(storage, partition, Reached.parse(3, reached.note))
     expected = [[0, 0, 3, UNKNOWN], [3, 3, 3, UNKNOWN]] if foreign_records else [[0, 0, 3, 50], [3, 3, 3, 54]]
     assert stored_rows(storage) == expected
-    assert take_aside(storage, "restores/r/aside/e-3.parquet") is None
+    assert read_staged(storage, "restores/r/aside/e-3.parquet") is None
 
 
 def test_rows_that_a_replaced_task_put_aside_late_are_not_trusted(storage: Storage) -> None:

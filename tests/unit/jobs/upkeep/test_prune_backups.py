@@ -177,7 +177,7 @@ def test_the_proof_stops_a_prune_of_needed_backups(
 ) -> None:
     rows_before = {table: rows_of(root, table) for table in TABLES}
     wrong_plan = (Leaving(backup_id(4), "full", 0, 0, "window", None),)
-    monkeypatch.setattr(prune, "judged", lambda *_: (wrong_plan, ()))
+    monkeypatch.setattr(prune, "choose_backups", lambda *_: (wrong_plan, ()))
     with pytest.raises(Refused, match=f"backup {backup_id(5)} needs backup {backup_id(4)}, which would go"):
         run(root, session, delete=True)
     assert {table: rows_of(root, table) for table in TABLES} == rows_before

@@ -23,7 +23,7 @@ def storage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Storage:
     put_sidecar(storage, manifest(1))
     put_sidecar(storage, manifest(1, source="other"))
     storage.put("strange folder/backups/note.txt", b"")
-    monkeypatch.setattr(rebuild, "_WAIT_S", 0.0)
+    monkeypatch.setattr(rebuild, "_LEASE_WAIT_S", 0.0)
     return storage
 
 
