@@ -92,6 +92,13 @@ class TopicsIntoKafka(TopicsCase):
     def target(self) -> str:
         return f"kafka://{self.bootstrap}"
 
+    def sweep(self) -> None:
+        """After such a kill the record of the topic's settings stays: nobody can tell it from one of a run
+        that was killed before its first row, which the topic still needs. The next restore replaces it."""
+        super().sweep()
+        for path in self.root.glob("restores/settings-*/own.json"):
+            path.unlink()
+
     def assert_restored(self) -> None:
         """Translations lead to each record, the topic has its own settings again, and no group is left."""
         super().assert_restored()

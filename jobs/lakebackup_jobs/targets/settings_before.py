@@ -29,8 +29,7 @@ class SettingsBefore:
         """Record the topic's own settings, and return those from before any restore changed them; None: not
         known, because an unfinished restore created the topic."""
         recorded = self.read(topic)
-        # A restore puts retention back last, in one request. While it is suspended, the settings are not
-        # final.
+        # A restore puts all settings back in one request. While retention is suspended, they are not final.
         if recorded is not None and _has(topic.settings, RETENTION):
             return recorded
         if is_suspended(topic.settings):
