@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from lakebackup.plan.snapshots.backup import ROW_COST, FILE_COST, Amount
+from lakebackup.plan.snapshots.backup import FILE_COST, ROW_COST, Amount
 from lakebackup.store.plan_file import EMPTY, write_plan_file
 from lakebackup_jobs.snapshots.compare import Comparison
 
