@@ -59,6 +59,8 @@ _ORDERS = {"departures": ("source", "gone_in")}
 # version is lower than recorded has lost a commit.
 _COMMITTED_BEFORE = (*OF_BACKUPS, "departures", "snapshot_departures")
 _VERSION_OF = "version of "
+#: The application transaction whose version is the time (ms since 1970) of the last merge of small files.
+MERGED_AT = "merged at"
 # URIs of the tables that have had enough small files for a merge since this process's last commit to each.
 _due_tables: set[str] = set()
 
@@ -279,6 +281,8 @@ def commit_once(
     Returns False when another writer was faster. Raises EnvironmentProblem."""
     delta_table, now_ms = opened.table, int(time.time() * 1000)
     transactions = [] if transaction is None else [Transaction(transaction, 1)]
+    if not data_change:
+        transactions.append(Transaction(MERGED_AT, now_ms))
     if table == "backups":
         versions = {name: newest_version(f"{storage.uri}/{name}", cached=True) for name in _COMMITTED_BEFORE}
         transactions += [

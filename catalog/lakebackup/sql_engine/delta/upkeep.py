@@ -20,17 +20,19 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 import pyarrow as pa
 from deltalake import DeltaTable
 
 from lakebackup.errors import Busy, LakebackupError, NotFound
+from lakebackup.rows.tables import TABLES
 from lakebackup.sql_engine.delta.as_of import open_then
 from lakebackup.sql_engine.delta.dataset import rows_in_files
 from lakebackup.sql_engine.delta.log import (
     FOLDER,
+    commits_since_checkpoint,
     folder_of,
     is_entry,
     local_log,
@@ -39,11 +41,13 @@ from lakebackup.sql_engine.delta.log import (
     put_checkpoint,
 )
 from lakebackup.sql_engine.delta.table import (
+    MERGED_AT,
     TRIES,
     commit_once,
     encoded,
     in_order,
     live_paths,
+    newest_version,
     open_copy,
     open_table,
     open_to_write,
@@ -67,6 +71,34 @@ _HOUR_MS = 3_600_000
 # has to be read from the version itself.
 _TOMBSTONES_MS = 7 * 24 * _HOUR_MS
 _warn = logging.getLogger(__name__).warning
+
+
+class Upkeep(NamedTuple):
+    """How much work a catalog's tables are for a reader, and when small files were last merged.
+
+    `log_entries`: commits since the last checkpoints. `most_small_files`: in the table with the most.
+    `merged_ms`: ms since 1970; None: never.
+    """
+
+    small_files: int
+    most_small_files: int
+    log_entries: int
+    merged_ms: int | None
+
+
+def upkeep_of(catalog_uri: str) -> Upkeep:
+    """Return the state of upkeep of the catalog at a URI, from the logs of its tables. Raises Damaged."""
+    small_files, log_entries, merged_ms = [0], 0, list[int]()
+    for table in TABLES:
+        uri = f"{catalog_uri}/{table}"
+        if newest_version(uri, cached=True) == 0:  # a table that has never had a row
+            continue
+        with suppress(NotFound), local_log(uri, cached=True) as copy:  # an older catalog lacks tables
+            delta_table = open_copy(uri, copy)
+            small_files.append(sum(file.is_small for file in table_files(delta_table)))
+            log_entries += commits_since_checkpoint(os.listdir(Path(copy, FOLDER)))  # noqa: PTH208 - fast
+            merged_ms += filter(None, [delta_table.transaction_version(MERGED_AT)])
+    return Upkeep(sum(small_files), max(small_files), log_entries, max(merged_ms, default=None))
 
 
 def merge_files(storage: Storage, table: str, lease: Callable[[], AbstractContextManager[Any]]) -> None:
@@ -98,7 +130,7 @@ def merge_due_files(
             if removed := [file.path for file in due_files(table_files(delta_table))]:
                 merges.append((table, removed, _rewritten(storage, table, delta_table, removed)))
     if merges:
-        with _logged(storage.uri), suppress(Busy), lease():
+        with _logged(storage.uri), lease():
             for table, removed, added in merges:
                 with _logged(f"{storage.uri}/{table}"):
                     _replace(storage, table, removed, added)
@@ -106,11 +138,11 @@ def merge_due_files(
 
 @contextmanager
 def _logged(uri: str) -> Iterator[None]:
-    """Log an error of the block, except Busy, instead of raising it."""
+    """Log an error of the block instead of raising it. Busy is expected, and not logged."""
     try:
         yield
     except Busy:
-        raise
+        return
     except Exception as error:  # noqa: BLE001 - the run that merges has done its work
         text = error.message if isinstance(error, LakebackupError) else repr(error)
         _warn("The small files of %s are not merged: %s", uri, text)
@@ -146,6 +178,9 @@ def _worth_it(group: Sequence[TableFile]) -> Iterator[list[str]]:
 
 def _divided(rows: pa.Table) -> Iterator[pa.Table]:
     """Yield rows in tables of equal length, each for a file of about `_FILE_BYTES`."""
+    if rows.nbytes <= _FILE_BYTES:
+        yield rows
+        return
     sample = rows.slice(0, _SAMPLE_ROWS)
     total_bytes = len(encoded(sample)) * len(rows) / max(1, len(sample))
     count = max(1, round(total_bytes / _FILE_BYTES))
