@@ -83,8 +83,7 @@ def make(folder: Path, backups: int, *, merged: bool = True) -> None:
             table.append([as_row(row[name]) for row in rows], first)
     for name, table in tables.items():
         if name == "backups":
-            versions = {other: table_.version for other, table_ in tables.items()}
-            table.record(versions)
+            table.record({table_name: logged.version for table_name, logged in tables.items()})
         tidy_log(table.storage, name)
 
 

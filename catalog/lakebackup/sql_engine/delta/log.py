@@ -230,8 +230,11 @@ def put_checkpoint(
     try:
         opened.create_checkpoint()
         for file in sorted(Path(copy, FOLDER).glob("*.checkpoint*.parquet")):
+            data = file.read_bytes()
             with suppress(AlreadyExists):
-                put_summed(storage, f"{table}/{FOLDER}/{file.name}", file.read_bytes())
+                put_summed(storage, f"{table}/{FOLDER}/{file.name}", data)
+                if not folder:
+                    remote_log(uri).remember(file.name, data)
         hint = Path(copy, _HINT).read_bytes()
         storage.put(f"{table}/{_HINT}", hint)
         if folder:

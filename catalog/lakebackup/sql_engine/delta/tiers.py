@@ -19,8 +19,8 @@ from deltalake import DeltaTable
 #: A smaller file is merged with others. Half the size that merged files have.
 SMALL_BYTES = 2 << 20
 #: The number of files of a tier that are merged. With fewer, runs commit merges more often; with more, every
-#: reader opens more files. One file in each of the four tables of a backup costs a run 20 ms; to merge these
-#: costs it 150 ms (docs/adr/0017).
+#: reader opens more files. One file in each of the four tables of a backup costs a run 20 ms of CPU; to merge
+#: eight in one table costs 40 to 50 ms (docs/adr/0017).
 MERGE_AT = 8
 #: The most rows of a group of files that are merged: these are in memory twice while they are sorted.
 GROUP_ROWS = 400_000

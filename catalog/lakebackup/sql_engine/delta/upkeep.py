@@ -2,8 +2,9 @@
 
 Small files are merged in groups. A group has files that follow each other in time, so its rows fit in memory.
 They are verified as for any reader, sorted, and written as files of `_FILE_BYTES`. One commit then replaces
-the group's files. Files of that size are not read again, so a weekly run costs what the week has added. The
-table ends up in slices of time, each ordered by source, scope and time.
+the group's files. Files of that size are not read again. The table ends up in slices of time, each ordered by
+source, scope and time. `catalog optimize` merges all small files; every run that commits merges those of a
+tier (tiers.py) when there are enough of them.
 
 Rows are read and written without the catalog's lease; only the commit takes it. If another process has
 removed a file of the group by then, nothing is committed, and the next run merges what there is.
