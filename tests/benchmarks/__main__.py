@@ -26,6 +26,7 @@ from tests.benchmarks.cold import cold
 from tests.benchmarks.cost import cost
 from tests.benchmarks.data import DataSet, fill
 from tests.benchmarks.growth import growth
+from tests.benchmarks.history import history
 from tests.benchmarks.measure import progress
 from tests.benchmarks.memory import driver_memory
 from tests.benchmarks.ours import Session
@@ -53,7 +54,7 @@ BROKER = (
     "queue-writers",
     "shapes",
 )
-CASES = (*BROKER, "chains", "catalog", "growth", "snapshots", "log-restore")
+CASES = (*BROKER, "chains", "catalog", "growth", "history", "snapshots", "log-restore")
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -81,6 +82,13 @@ def main(argv: list[str] | None = None) -> int:
     )
     parser.add_argument(
         "--weeks", type=int, nargs="*", default=[0, 10, 100], help="of deleted backups (default: 0 10 100)"
+    )
+    parser.add_argument(
+        "--backups",
+        type=int,
+        nargs="+",
+        default=[10, 300, 1_000, 3_000, 10_000],
+        help="one after another, before the backup that is measured (default: 10 300 1000 3000 10000)",
     )
     parser.add_argument(
         "--gigabytes",
@@ -215,6 +223,9 @@ class Run:
     def _growth(self) -> Iterator[tuple[str, str]]:
         options = self.options
         yield from growth(self._case_folder, options.days, options.weeks, options.runs)
+
+    def _history(self) -> Iterator[tuple[str, str]]:
+        yield "The next backup after many", history(self._case_folder, self.options.backups)
 
     def _snapshots(self) -> Iterator[tuple[str, str]]:
         with self._session() as session:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
 from tests.support.rows import filled
 
 from lakebackup.errors import Busy, Damaged, EnvironmentProblem
@@ -29,8 +32,10 @@ from lakebackup.sql_engine.delta.dataset import rows_of
 from lakebackup.sql_engine.delta.ddl import make_table
 from lakebackup.sql_engine.delta.log import FOLDER
 from lakebackup.sql_engine.delta.table import append, live_paths, open_table, write_rows
+from lakebackup.sql_engine.delta.tiers import MERGE_AT
 from lakebackup.storage import Storage, open_storage
 from lakebackup.store.lease import Lease
+from lakebackup.store.writer import CatalogWriter
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -330,6 +335,7 @@ import os, signal, sys
 from lakebackup.sql_engine.delta import upkeep
 from lakebackup.storage import open_storage
 from lakebackup.store.lease import Lease
+from lakebackup.store.writer import CatalogWriter
 storage, steps = open_storage(sys.argv[1]), int(sys.argv[2])
 def dying(method):
     def step(*arguments, **options):
@@ -372,3 +378,149 @@ def test_every_table_can_be_merged(storage: Storage) -> None:
         merge(storage, table)
         upkeep.tidy_log(storage, table)
         upkeep.delete_old_files(storage, table, WEEK_MS)
+
+
+def add_by_runs(storage: Storage, count: int, first: int = 0) -> None:
+    """Commit rows as runs do, each with a writer of its own."""
+    for number in range(first, first + count):
+        destination = storage.uri.rpartition("/")[0]
+        CatalogWriter(None, destination, storage.uri).append([file_row(number)], f"files-{number}")
+
+
+def merge_due(storage: Storage, lease: Callable[[], Any]) -> None:
+    upkeep.merge_due_files(storage, ["files"], lease)
+
+
+def test_runs_keep_files_few_and_logs_short(storage: Storage) -> None:
+    add_by_runs(storage, 2 * MERGE_AT + 3)
+    assert len(rows(storage, "files")) == 2 * MERGE_AT + 3
+    assert len(files_of(storage, "files")) < MERGE_AT
+    state = upkeep.upkeep_of(storage.uri)
+    assert state.small_files == state.most_small_files < MERGE_AT
+    assert 0 < state.log_entries <= 20
+    assert state.merged_ms is not None
+    assert 0 <= time.time() * 1000 - state.merged_ms < 600_000
+
+
+def test_an_earlier_state_is_read_after_runs_have_merged(storage: Storage) -> None:
+    add_by_runs(storage, MERGE_AT - 1)
+    opened_before = open_table(f"{storage.uri}/files")
+    time.sleep(0.002)
+    instant = time.time_ns() // 1000
+    time.sleep(0.002)
+    add_by_runs(storage, 2, first=MERGE_AT - 1)
+    assert len(files_of(storage, "files")) == 2
+    uri = f"{storage.uri}/files"
+    assert len(rows_of(uri, open_then(uri, instant))) == MERGE_AT - 1
+    assert len(rows_of(uri, opened_before)) == MERGE_AT - 1, "a reader at work still has its files"
+
+
+def test_a_run_does_not_wait_for_the_lease_to_merge(
+    storage: Storage, caplog: pytest.LogCaptureFixture
+) -> None:
+    add_files(storage, MERGE_AT)
+    with Lease.acquire(storage, "catalog", "another run", ttl_s=600):
+        started = time.monotonic()
+        merge_due(storage, lambda: Lease.acquire(storage, "catalog", "this run", wait_s=0))
+        assert time.monotonic() - started < 30
+    assert len(files_of(storage, "files")) == MERGE_AT
+    assert not caplog.text
+    add_by_runs(storage, 1, first=MERGE_AT)
+    assert len(files_of(storage, "files")) == 1
+    assert len(rows(storage, "files")) == MERGE_AT + 1
+
+
+def test_an_error_of_a_merge_does_not_fail_the_run(
+    storage: Storage, caplog: pytest.LogCaptureFixture
+) -> None:
+    add_by_runs(storage, MERGE_AT - 1)
+    path = f"files/{files_of(storage, 'files')[0]}"
+    data = bytearray(storage.get(path))
+    data[len(data) // 3] ^= 1
+    storage.put(path, bytes(data))
+    add_by_runs(storage, 2, first=MERGE_AT - 1)
+    assert len(files_of(storage, "files")) == MERGE_AT + 1
+    assert caplog.text.count("are not merged") == 2
+
+
+def test_what_others_commit_during_a_merge_of_a_run_stays(storage: Storage) -> None:
+    add_files(storage, MERGE_AT)
+    merge_due(storage, lease_of(storage, lambda: add_files(storage, 2, first=MERGE_AT)))
+    assert len(files_of(storage, "files")) == 3
+    add_backups(storage, MERGE_AT)
+    change = lease_of(storage, lambda: set_states(storage, ["b2"], "deleted"))
+    upkeep.merge_due_files(storage, ["files", "backups"], change)
+    states = rows_of(f"{storage.uri}/backups").select(["number", "state"]).to_pylist()
+    assert sorted(row["number"] for row in states) == list(range(1, MERGE_AT + 1))
+    assert {row["number"] for row in states if row["state"] == "deleted"} == {2}
+    assert len(rows(storage, "files")) == MERGE_AT + 2
+
+
+DELTA_RS_FAULT = (
+    "delta-rs 1.6.6 commits a merge although another commit has removed the files (docs/adr/0017)"
+)
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        "another program",
+        pytest.param("lakebackup", marks=pytest.mark.xfail(strict=True, reason=DELTA_RS_FAULT)),
+    ],
+)
+def test_another_program_may_compact_the_same_files(tmp_path: Path, first: str) -> None:
+    storage = open_storage(str(tmp_path / "catalog"))
+    make_table(storage, "files")
+    add_files(storage, MERGE_AT)
+    rows_before = rows(storage, "files")
+    stranger = DeltaTable(str(tmp_path / "catalog" / "files"))
+    if first == "another program":
+        merge_due(storage, lease_of(storage, lambda: stranger.optimize.compact()))
+    else:
+        merge_due(storage, lease_of(storage))
+        with suppress(DeltaError):
+            stranger.optimize.compact()
+    assert rows(storage, "files") == rows_before
+    assert len(files_of(storage, "files")) == 1
+    add_by_runs(storage, 2, first=MERGE_AT)
+    assert len(rows(storage, "files")) == MERGE_AT + 2
+
+
+KILLED_RUN = """
+import os, signal, sys
+from tests.contract.test_catalog_upkeep import add_by_runs
+from lakebackup.storage import open_storage
+from lakebackup.sql_engine.delta.tiers import MERGE_AT
+storage, steps = open_storage(sys.argv[1]), int(sys.argv[2])
+def dying(method):
+    def step(*arguments, **options):
+        global steps
+        steps -= 1
+        if steps < 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return method(*arguments, **options)
+    return step
+for name in ("put", "put_together", "delete"):
+    if hasattr(type(storage), name):
+        setattr(type(storage), name, dying(getattr(type(storage), name)))
+add_by_runs(storage, 1, first=MERGE_AT - 1)
+"""
+
+
+@pytest.mark.parametrize(
+    "steps", [pytest.param(step, marks=[] if step in (3, 6, 8) else pytest.mark.long) for step in range(14)]
+)
+def test_a_run_that_is_killed_while_it_merges_loses_no_row(storage: Storage, steps: int) -> None:
+    add_files(storage, MERGE_AT - 1)
+    process = subprocess.run(
+        [sys.executable, "-c", KILLED_RUN, storage.uri, str(steps)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert process.returncode in (0, -9), process.stderr
+    count = len(rows(storage, "files"))
+    assert count in (MERGE_AT - 1, MERGE_AT)
+    add_by_runs(storage, 2, first=MERGE_AT - 1)
+    assert len(rows(storage, "files")) == MERGE_AT + 1, "the killed run's row is there once"
+    assert len(files_of(storage, "files")) <= 3

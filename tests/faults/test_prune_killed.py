@@ -15,7 +15,7 @@ from tests.support.pruning import data, listed, orders, run, select_rows, write_
 from lakebackup.errors import Busy, EnvironmentProblem
 from lakebackup.recovery.rebuild import rebuild
 from lakebackup.rows.tables import as_row
-from lakebackup.sql_engine.delta.table import open_table
+from lakebackup.sql_engine.delta.dataset import rows_of
 from lakebackup.storage import open_storage
 from lakebackup.store import tombstones
 from lakebackup.store.writer import CatalogWriter
@@ -148,7 +148,7 @@ def test_a_prune_whose_catalog_is_lost_continues(
         ("floors", prune.floors),
         ("removals", tombstones.read_removals(open_storage(str(root)), prune.chunks[0])),
     ):
-        catalog_rows = open_table(f"file://{root}/catalog/{table}").to_pyarrow_table().to_pylist()
+        catalog_rows = rows_of(f"file://{root}/catalog/{table}").to_pylist()
         assert catalog_rows == [as_row(row) for row in rows]
     assert run(root, spark, delete=True)["resumed"] == 1
     check_ended(root)

@@ -42,9 +42,9 @@ MakeTopic = Callable[..., str]
 def test_batches_are_backups_that_continue_each_other(
     lab: Lab, topic: MakeTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    merge_limits: list[int] = []
-    monkeypatch.setattr(stream, "SMALL_FILES", 2)
-    monkeypatch.setattr(CatalogWriter, "merge_small_files", lambda _, most: merge_limits.append(most))
+    folded_tables: list[str] = []
+    monkeypatch.setattr(stream, "FOLD_EVERY", 2)
+    monkeypatch.setattr(CatalogWriter, "fold", lambda _, table: folded_tables.append(table))
     name = topic("follow", partitions=2)
     with following(lab, name) as run:
         for start in (0, 20, 40):
@@ -56,7 +56,7 @@ def test_batches_are_backups_that_continue_each_other(
     assert isinstance(result, dict), result
     assert kinds(lab) == ["full"] + ["log"] * (result["backups"] - 1)
     assert result["entries"] == 120
-    assert merge_limits == [2] * (result["backups"] // 2)
+    assert folded_tables == ["log_regions"] * (result["backups"] // 2)
     copy_topic = topic("copy", partitions=2)
     lab.restore(name, maps={name: copy_topic})
     assert truth.contents(lab.bootstrap, copy_topic) == truth.contents(lab.bootstrap, name)

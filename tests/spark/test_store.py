@@ -18,10 +18,10 @@ from tests.support.command_line import quiet
 from tests.support.disks import flip
 
 from lakebackup.errors import Busy, Damaged, NotFound, Refused, UsageProblem
-from lakebackup.rows.logs import LogRegion
 from lakebackup.rows.tables import TABLES, as_row, spark_columns
 from lakebackup.rows.upkeep import Audit, Check, Migration
 from lakebackup.rules import layout
+from lakebackup.sql_engine.delta.dataset import rows_of as dataset_rows
 from lakebackup.sql_engine.delta.table import append, live_paths, open_table
 from lakebackup.sql_engine.spark import SparkEngine, streamed
 from lakebackup.storage import open_storage
@@ -130,7 +130,7 @@ def test_nothing_is_visible_before_the_row_of_backups(spark: SparkSession, root:
     for view in ("backups", "files", "positions", "scopes", "restore_points"):
         rows = reader.select(f"SELECT DISTINCT backup_id FROM {view}").read_all().to_pylist()
         assert rows == [{"backup_id": backup_id(1)}], view
-    assert len(open_table(f"file://{root}/catalog/positions").to_pyarrow_table()) == 4
+    assert len(dataset_rows(f"file://{root}/catalog/positions")) == 4
     assert {
         row["next_sequence"] for row in reader.rows("next_sequence", source="prod", since=0, scopes=None)
     } == {2}
@@ -144,7 +144,7 @@ def test_a_repeated_commit_adds_nothing(spark: SparkSession, root: Path) -> None
     CatalogWriter(spark, str(root)).commit_backup(storage, stored_manifest, source_lease=None)
     for table, count in (("files", 2), ("positions", 2), ("scopes", 1), ("backups", 1), ("destinations", 1)):
         assert SparkEngine(spark, writer.catalog_uri).table(table).count() == count, table
-        assert len(open_table(f"file://{root}/catalog/{table}").to_pyarrow_table()) == count, table
+        assert len(dataset_rows(f"file://{root}/catalog/{table}")) == count, table
 
 
 def test_a_run_that_lost_its_lease_does_not_publish(spark: SparkSession, root: Path) -> None:
@@ -338,7 +338,7 @@ def test_appends_of_several_processes_all_succeed(root: Path, processes: int, ea
     command = [sys.executable, "-c", APPEND_MANY, catalog]
     workers = [subprocess.Popen([*command, str(process), str(each)]) for process in range(processes)]
     assert [worker.wait(240) for worker in workers] == [0] * processes
-    table = open_table(f"file://{catalog}/audit").to_pyarrow_table()
+    table = dataset_rows(f"file://{catalog}/audit")
     rows = zip(table["actor"].to_pylist(), table["at"].to_pylist(), strict=True)
     assert len(set(rows)) == len(table) == processes * each
 
@@ -367,34 +367,6 @@ def rows_of(root: Path) -> dict[str, list[str]]:
     return {
         r: sorted(map(str, reader.select(f"SELECT * FROM {r}").read_all().to_pylist())) for r in relations
     }
-
-
-@pytest.mark.long
-def test_merging_small_files_keeps_every_row(empty_catalog: Path, tmp_path: Path) -> None:
-    shutil.copytree(empty_catalog, tmp_path / "catalog")
-    storage, writer = open_storage(str(tmp_path)), CatalogWriter(None, str(tmp_path))
-    for number in range(1, 6):
-        publish(storage, writer, manifest(number))
-        region_columns = {"backup_id": backup_id(number), "number": number, "source": "prod", "store": "1"}
-        regions = [
-            LogRegion(**region_columns, region=region, resolved_ts=number) for region in ("7", str(number))
-        ]
-        writer.append(regions, backup_id(number))
-    rows_before = rows_of(tmp_path)
-    assert len(rows_before["backups"]) == 5
-    writer.merge_small_files(most=4)
-    assert reader_of(tmp_path).count("log_regions") == 6
-    files = {table: open_table(f"file://{tmp_path}/catalog/{table}").file_uris() for table in rows_before}
-    assert {table: len(uris) for table, uris in files.items()} == dict.fromkeys(rows_before, 1)
-    assert rows_of(tmp_path) == rows_before
-    publish(storage, writer, manifest(6))  # appends still work
-    publish(storage, writer, manifest(5))  # existing rows are not added again
-    assert len(rows_of(tmp_path)["backups"]) == 6
-
-    (merged_file,) = files["backups"]
-    flip(Path(merged_file))
-    with pytest.raises(Damaged):
-        rows_of(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from lakebackup.sql_engine.delta.table import open_table
+from lakebackup.sql_engine.delta.dataset import rows_of as rows_of_table
 from lakebackup.store.reader import CatalogReader
 
 
@@ -18,7 +18,7 @@ def select_rows(root: Path | str, sql: str) -> list[dict[str, Any]]:
 def rows_of(root: Path, table: str) -> list[str]:
     """The rows of a table, read from its files and sorted, without the times at which the catalog was
     made."""
-    rows = open_table(f"file://{root}/catalog/{table}").to_pyarrow_table().to_pylist()
+    rows = rows_of_table(f"file://{root}/catalog/{table}").to_pylist()
     return sorted(
         str({k: v for k, v in row.items() if k not in ("created_at", "applied_at")}) for row in rows
     )

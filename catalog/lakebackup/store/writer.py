@@ -1,5 +1,8 @@
 """Changes the catalog. Each change holds the catalog's lease.
 
+After a change, small files of the tables that it has committed to are merged when there are enough of them
+(sql_engine/delta/tiers.py): without the lease, except for the commit, and never at the expense of the change.
+
 A backup is published in this order: the job writes data objects, manifest parts and the manifest. Then this
 module appends to all other tables, and last the one row of `backups`, which makes the backup exist. Each
 append is applied once for each backup id, so a commit can be repeated after a crash.
@@ -15,7 +18,7 @@ import time
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -26,7 +29,7 @@ from lakebackup.rows.backups import Backup
 from lakebackup.rows.base import QUEUES, Row, State
 from lakebackup.rows.logs import LogTask
 from lakebackup.rows.queues import QueueRestore
-from lakebackup.rows.tables import TABLES, as_row, table_of
+from lakebackup.rows.tables import as_row, table_of
 from lakebackup.rows.upkeep import Audit, Destination, Drill, Hold, Migration, Policy, PolicyTopics
 from lakebackup.rules import layout
 from lakebackup.sql_engine import RAW
@@ -40,8 +43,9 @@ from lakebackup.sql_engine.delta.table import (
     outrun,
     rows_in,
     settings_of,
+    take_due_tables,
 )
-from lakebackup.sql_engine.delta.upkeep import delete_old_files, merge_files, small_files, tidy_log
+from lakebackup.sql_engine.delta.upkeep import delete_old_files, merge_due_files, merge_files, tidy_log
 from lakebackup.sql_engine.failures import task_errors
 from lakebackup.sql_engine.worker import Cluster, PerNumber
 from lakebackup.storage import Storage
@@ -128,7 +132,7 @@ class CatalogWriter(Catalog):
         """Create or update the tables, and return the schema version. Can be repeated."""
         newest = len(names("migrations"))
         if (self.version() or 0) < newest:
-            with self._lease() as lease:
+            with self._changes() as lease:
                 version = self.version() or 0
                 missing = dict(enumerate(names("migrations")[version:], version + 1))
                 tables = {table for name in missing.values() for table in names(f"migrations/{name}")}
@@ -144,8 +148,7 @@ class CatalogWriter(Catalog):
 
     def require_writable(self) -> None:
         """Raise EnvironmentProblem when the catalog cannot be written."""
-        with self._lease():
-            pass
+        self._lease().release()
 
     def commit_backup(self, storage: Storage, manifest: Manifest, *, source_lease: Lease | None) -> None:
         """Publish a backup whose manifest and parts are in `storage`. Repeating it adds nothing.
@@ -156,7 +159,7 @@ class CatalogWriter(Catalog):
         and UsageProblem (a row is invalid).
         """
         backup = manifest.backup
-        with self._lease() as lease:
+        with self._changes() as lease:
             rows_by_table = _by_table(manifest.rows).items()
             _run_in_threads(
                 partial(self._register, storage),
@@ -192,7 +195,7 @@ class CatalogWriter(Catalog):
 
         Raises Busy when another process has the catalog's lease for longer than `wait_s` seconds.
         """
-        with self._lease(wait_s):
+        with self._changes(wait_s):
             for table, table_rows in _by_table(rows).items():
                 append(self._storage, table, table_rows, transaction or uuid.uuid4().hex)
 
@@ -206,7 +209,7 @@ class CatalogWriter(Catalog):
         settings = settings_of(f"{self.catalog_uri}/{table}")
         writer = FrameWriter(self.catalog_uri, table, settings, source)
         added = _write_frame(writer, rows)
-        with self._lease():
+        with self._changes():
             commit(self._storage, table, added, transaction or uuid.uuid4().hex)
 
     def frame_writer(self, table: str) -> FrameWriter:
@@ -218,7 +221,7 @@ class CatalogWriter(Catalog):
 
         `added`: table -> what the writers returned.
         """
-        with self._lease():
+        with self._changes():
             for table, files in added.items():
                 commit(self._storage, table, files, f"{transaction}-{table}")
 
@@ -232,7 +235,7 @@ class CatalogWriter(Catalog):
         """
         settings = settings_of(f"{self.catalog_uri}/{table}")
         added = self._write_tasks(table, source, tasks, settings, in_this_process=in_process)
-        with self._lease():
+        with self._changes():
             commit(self._storage, table, added, transaction)
 
     def _write_tasks(
@@ -261,12 +264,12 @@ class CatalogWriter(Catalog):
         `doubtful` are ids of backups that may never have been published. Other backups may have reused their
         numbers, so their rows of `departures` are not appended.
         """
-        with self._lease():
+        with self._changes():
             _run_in_threads(*self._part_appends(self.home, manifests, transaction, doubtful))
 
     def clear(self, table: str) -> None:
         """Remove all rows of a table. Raises Busy when others commit despite the lease."""
-        with self._lease():
+        with self._changes():
             uri = f"{self.catalog_uri}/{table}"
             if not replace_rows(self._storage, table, open_table(uri).version(), []):
                 raise outrun(uri)
@@ -286,7 +289,7 @@ class CatalogWriter(Catalog):
                 "destination": destination_id(self.home),
                 "incomplete": ",".join(incomplete(self.home)),
             }
-        with self._lease():
+        with self._changes():
             reader = CatalogReader(self.home.uri, self.catalog_uri)
             row_count = reader.count(table)
             if not row_count:
@@ -295,20 +298,6 @@ class CatalogWriter(Catalog):
             version = reader.pinned()[f"{RAW}{table}"]
             if rows_in(added) < row_count and not replace_rows(self._storage, table, version, added):
                 raise outrun(f"{self.catalog_uri}/{table}")
-
-    def merge_small_files(self, most: int) -> None:
-        """Merge the small files of each table that has more than `most` of them, and fold `log_regions`.
-
-        Every commit adds a small file, and every reader opens all files.
-        """
-        for table in TABLES:
-            small_count = small_files(f"{self.catalog_uri}/{table}")
-            if small_count <= most:
-                continue
-            if table == "log_regions":
-                self.fold(table)
-            else:
-                merge_files(self._storage, table, self._lease)
 
     def optimize(self, table: str, *, retain_ms: int) -> None:
         """Merge and sort the files of a table. The table's rows do not change.
@@ -322,7 +311,7 @@ class CatalogWriter(Catalog):
 
     def register_home(self) -> str:
         """Add a row for this writer's destination, unless it has one, and return the destination's id."""
-        with self._lease():
+        with self._changes():
             return self._register(self.home)
 
     def append_audit(
@@ -348,7 +337,7 @@ class CatalogWriter(Catalog):
 
         `make` runs under the catalog's lease, so what it reads cannot change before the row exists.
         """
-        with self._lease():
+        with self._changes():
             row = make()
             if row is not None:
                 entry, name = caller.current().sign(_entry(row)), secrets.token_hex(4)
@@ -370,7 +359,7 @@ class CatalogWriter(Catalog):
         entry = partial(Audit, actor=actor, action="set_state", detail=detail, outcome=caller.OK)
         entries = [entry(at=_time_us(), subject=backup_id) for backup_id in backup_ids]
         self._record_audits(entries, secrets.token_hex(4))
-        with self._lease():
+        with self._changes():
             set_states(self._storage, backup_ids, state)
 
     def _record_audits(self, entries: Sequence[Audit], name: str) -> None:
@@ -419,6 +408,15 @@ class CatalogWriter(Catalog):
             # The number of rows that a queue's backup lists does not depend on its `entries`.
             rows = 0 if kind == QUEUES else sum(backup.entries for backup in listed)
             yield partial(append_rows, table, listed, rows)
+
+    @contextmanager
+    def _changes(self, wait_s: float = _LEASE_WAIT_S) -> Iterator[Lease]:
+        """Hold the catalog's lease while the block commits. Then merge small files of the tables that have
+        become due for it, unless another process has the lease by then. Raises Busy."""
+        with self._lease(wait_s) as lease:
+            yield lease
+        if tables := take_due_tables(self.catalog_uri):
+            merge_due_files(self._storage, tables, partial(self._lease, 0.0))
 
     def _lease(self, wait_s: float = _LEASE_WAIT_S) -> Lease:
         holder = f"{socket.gethostname()}:{os.getpid()}"

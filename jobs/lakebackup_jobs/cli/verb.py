@@ -373,14 +373,14 @@ class Call:
         """Print a warning on standard error, as JSON with --json."""
         self._print_message("warning", text, f"warning: {text}")
 
-    def note(self, text: str) -> None:
-        """Print a remark on standard error, as JSON with --json."""
-        self._print_message("note", text, text)
+    def note(self, text: str, **fields: Any) -> None:
+        """Print a remark on standard error, as JSON with --json, which also has the `fields`."""
+        self._print_message("note", text, text, **fields)
 
-    def _print_message(self, event: str, text: str, line: str) -> None:
+    def _print_message(self, event: str, text: str, line: str, **fields: Any) -> None:
         self.report.clear()
         if self.json:
-            line = event_line(event, {"message": text})
+            line = event_line(event, {"message": text, **fields})
         print(line if self.json else visible_lines(line), file=sys.stderr)
 
     def print_explanation(self, plan: Callable[[], Any]) -> None:

@@ -28,8 +28,8 @@ from lakebackup_jobs.lifecycle.workspace import Workspace
 
 # How long a batch waits for another job on the source before it gives up.
 LEASE_WAIT_S = 900.0
-# After every this many backups, the small files of the catalog's tables are merged.
-SMALL_FILES = 100
+# After every this many backups, rows of `log_regions` that later ones replace are dropped.
+FOLD_EVERY = 100
 _REPORTED_ERROR = re.compile(r"^RuntimeError: (\{.*\})$", re.MULTILINE)
 
 
@@ -130,8 +130,8 @@ class Stream(ABC, Generic[D]):
             self.failed(draft, error)
             return
         self.publish(draft, outcomes, totals, lease, batch)
-        if draft.number % SMALL_FILES == 0:
-            work.writer().merge_small_files(SMALL_FILES)
+        if draft.number % FOLD_EVERY == 0:
+            work.writer().fold("log_regions")
 
     def _raise_failure(self, was_stopped: bool) -> None:
         """Raise the error that ended the query, unless this process stopped it (`was_stopped`)."""

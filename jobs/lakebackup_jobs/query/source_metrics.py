@@ -9,10 +9,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from prometheus_client import CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.openmetrics.exposition import generate_latest
 from prometheus_client.registry import Collector
 
+from lakebackup.errors import LakebackupError
+from lakebackup.sql_engine.delta.upkeep import upkeep_of
 from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.query.whole_file import write_whole
 
@@ -71,6 +74,39 @@ class SourceCollector(Collector):
         return []
 
 
+@dataclass(frozen=True, eq=False)
+class CatalogCollector(Collector):
+    """Gauges of the upkeep of the catalog at a URI, which each scrape reads from the logs of its tables.
+
+    A catalog of which that is not readable has none of them.
+    """
+
+    catalog_uri: str
+
+    def collect(self) -> Iterable[Metric]:
+        """Yield the gauges of one scrape."""
+        try:
+            upkeep = upkeep_of(self.catalog_uri)
+        except LakebackupError:  # the gauges of the sources need not all tables
+            return
+        yield GaugeMetricFamily(
+            "lakebackup_catalog_small_files", "Files of the catalog's tables to be merged", upkeep.small_files
+        )
+        yield GaugeMetricFamily(
+            "lakebackup_catalog_log_entries", "Commits since the tables' last checkpoints", upkeep.log_entries
+        )
+        if upkeep.merged_ms is not None:
+            yield GaugeMetricFamily(
+                "lakebackup_catalog_merged_timestamp_seconds",
+                "When small files were last merged",
+                upkeep.merged_ms / 1e3,
+            )
+
+    def describe(self) -> Iterable[Metric]:
+        """Return nothing, so that the catalog is not read before the first scrape."""
+        return []
+
+
 def _number(value: int | datetime) -> float:
     """Return a value as a number, an instant as seconds since 1970; DuckDB's have no zone and are UTC."""
     return value.replace(tzinfo=UTC).timestamp() if isinstance(value, datetime) else float(value)
@@ -87,7 +123,11 @@ def of_catalog(destination: str, catalog: str | None) -> SourceCollector:
     )
 
 
-def write_file(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Write rows of the view `status` as OpenMetrics text. Raises EnvironmentProblem if that fails."""
-    text = generate_latest(SourceCollector(lambda: rows)).decode()  # type: ignore[no-untyped-call]
+def write_file(path: Path, rows: Sequence[Mapping[str, Any]], catalog_uri: str) -> None:
+    """Write rows of the view `status`, and the upkeep of their catalog, as OpenMetrics text. Raises
+    EnvironmentProblem if that fails."""
+    metrics = CollectorRegistry()
+    metrics.register(SourceCollector(lambda: rows))
+    metrics.register(CatalogCollector(catalog_uri))
+    text = generate_latest(metrics).decode()  # type: ignore[no-untyped-call]
     write_whole(text, path, "--metrics: the figures")

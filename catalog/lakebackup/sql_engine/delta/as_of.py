@@ -10,7 +10,7 @@ from lakebackup.errors import NotFound
 from lakebackup.rules.times import format_ts
 from lakebackup.sql_engine.delta.dataset import rows_of
 from lakebackup.sql_engine.delta.log import folder_of, local_log
-from lakebackup.sql_engine.delta.table import open_folder, open_table
+from lakebackup.sql_engine.delta.table import open_copy, open_table
 from lakebackup.storage import open_storage
 from lakebackup_sql import names
 
@@ -36,8 +36,8 @@ def open_version(uri: str, version: int) -> DeltaTable:
     table = open_table(uri)
     if table.version() == version:
         return table
-    with local_log(uri, history=True) as folder:
-        table = open_folder(uri, folder, history=True)
+    with local_log(uri, history=True) as copy:
+        table = open_copy(uri, copy)
         table.load_as_version(version)
     return table
 
@@ -56,8 +56,8 @@ def _is_not_migrated(uri: str) -> bool:
 
 
 def _open_as_of(uri: str, as_of: int) -> DeltaTable | None:
-    with local_log(uri, history=True) as folder:
-        table = open_folder(uri, folder, history=True)
+    with local_log(uri, history=True) as copy:
+        table = open_copy(uri, copy)
         history = sorted((entry["version"], int(entry.get("timestamp") or 0)) for entry in table.history())
         earliest, latest_ms, version = history[0], 0, None
         for number, committed_ms in history:

@@ -11,7 +11,7 @@ from deltalake import DeltaTable, Field, Schema
 from deltalake.schema import PrimitiveType
 from sqlglot import exp, parse_one
 
-from lakebackup.sql_engine.delta.log import FOLDER, copied_log, put_entry
+from lakebackup.sql_engine.delta.log import FOLDER, local_log, put_entry
 from lakebackup.sql_engine.delta.table import CONSTRAINT
 from lakebackup.storage import AlreadyExists, Storage
 from lakebackup_sql import load, names
@@ -95,7 +95,7 @@ def make_table(storage: Storage, table: str) -> None:
 
 
 def _add_columns(storage: Storage, table: str, table_definition: Definition) -> None:
-    with copied_log(f"{storage.uri}/{table}") as copy:
+    with local_log(f"{storage.uri}/{table}") as copy:
         delta_table = DeltaTable(copy)
         existing_columns = {field.name for field in delta_table.schema().fields}
         missing_fields = [

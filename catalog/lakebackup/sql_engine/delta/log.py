@@ -1,8 +1,10 @@
-"""The log of a Delta table for delta-rs: in the table's own folder, or in a copy of it.
+"""The log of a Delta table for delta-rs: a temporary copy of the entries that it needs.
 
-delta-rs writes only into copies of a log, and never accesses object storage. `Storage` does that, with its
-own retries, credentials and checksums. A commit is a conditional put of `Storage`, also in a local folder,
-where it is synced. So there is one way to reach S3, and one way to win or lose a race.
+delta-rs reads and writes only copies of a log, and never accesses object storage. `Storage` does that, with
+its own retries, credentials and checksums. A commit is a conditional put of `Storage`, also in a local
+folder, where it is synced. So there is one way to reach S3, and one way to win or lose a race. In a folder
+each entry is verified before it is copied. A copy also saves time: a log has the entries of 30 days, and
+delta-rs would look at all of them.
 
 To see what is new in a table in object storage takes one listing of the entries since its last checkpoint.
 The process keeps the entries that it has read, because commits do not change.
@@ -28,7 +30,7 @@ from typing import ParamSpec, TypeVar, cast
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from lakebackup.errors import Busy, EnvironmentProblem, NotFound
+from lakebackup.errors import Busy, EnvironmentProblem, LakebackupError, NotFound
 from lakebackup.rules.stored_json import NO_JSON
 from lakebackup.sql_engine.delta.sums import is_whole, sums_of
 from lakebackup.sql_engine.failures import damaged_catalog
@@ -42,9 +44,11 @@ _HINT = f"{FOLDER}/{_LAST_CHECKPOINT}"
 _MAX_BYTES = 1 << 28
 _ENTRY = re.compile(r"(\d{20})\.(?:json|checkpoint(?:\.\d{10}\.(\d{10}))?\.parquet)")
 _MAX_THREADS = 16
-# The number of commits between checkpoints. In object storage every reader sends a request for each entry
-# after the last checkpoint.
+# After so many commits the next checkpoint is due. In object storage every reader sends a request for each
+# entry after the last checkpoint.
 _IN_FOLDER, _IN_OBJECT_STORAGE = 20, 10
+# After so many missing versions, a log in a folder has ended.
+_MOST_MISSING = 2 * _IN_FOLDER
 _TRIES = 5
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -80,17 +84,18 @@ def until_fork(function: Callable[P, T]) -> Callable[P, T]:
 
 @contextmanager
 def local_log(uri: str, *, history: bool = False, cached: bool = False) -> Iterator[str]:
-    """Provide a folder in which delta-rs can open the table at `uri`, as it is now, while the block runs.
+    """Provide a folder with a copy of the log of the table at `uri`, as it is now, while the block runs.
 
-    `history`: with all entries of the log. `cached`: the entries that this process has read are new enough.
-    Raises NotFound when there is no such table in object storage, Damaged when an entry of its log there is
-    empty.
+    `history`: with all entries of the log. `cached`: in object storage, the entries that this process has
+    read are new enough. Raises NotFound when there is no such table, Damaged when an entry of its log is
+    damaged.
     """
     folder = folder_of(uri)
     if folder:
-        yield str(folder)
-        return
-    with _copied(remote_log(uri).entries(history=history, cached=cached)) as copy:
+        entries = folder_entries(folder, history=history)
+    else:
+        entries = remote_log(uri).entries(history=history, cached=cached)
+    with _copied(entries) as copy:
         yield copy
 
 
@@ -113,58 +118,75 @@ def is_entry(name: str) -> bool:
 def needed(names: Iterable[str]) -> list[str]:
     """Return the entries from which a table is read, among the names in its log: those from the newest
     checkpoint on, oldest first."""
-    entries = sorted(filter(is_entry, names))
+    names = list(names)
+    since = _checkpoint(name for name in names if name.endswith(".parquet"))
+    # A log can have tens of thousands of names: they are compared before they are matched.
+    return sorted(name for name in names if name[:20] >= since and is_entry(name))
+
+
+def commits_since_checkpoint(names: Iterable[str]) -> int:
+    """Return how many commits a reader applies to the newest checkpoint, among the names in a table's log."""
+    entries = needed(names)
     since = _checkpoint(entries)
-    return [name for name in entries if name[:20] >= since]
-
-
-def require_regular(folder: Path) -> None:
-    """Raise Damaged when the log in a folder has something that must not be read: a pipe, which would never
-    end, a link, which leads elsewhere, or a file too large for memory. Raises NotFound when there is no
-    log."""
-    log = folder / FOLDER
-    if link := next((path for path in (folder, log) if path.is_symlink()), None):
-        raise damaged_catalog(f"{link} is a link.")
-    try:
-        with os.scandir(log) as entries:
-            for entry in entries:
-                status = entry.stat(follow_symlinks=False)
-                is_read = is_entry(entry.name) or entry.name == _LAST_CHECKPOINT
-                if not stat.S_ISREG(status.st_mode) and (is_read or not stat.S_ISDIR(status.st_mode)):
-                    raise damaged_catalog(f"{log / entry.name} is no regular file.")
-                if is_read and status.st_size > _MAX_BYTES:
-                    raise damaged_catalog(f"{log / entry.name} has {status.st_size} bytes.")
-    except FileNotFoundError as error:
-        raise NotFound(f"There is no table at {folder}.") from error
-    except NotADirectoryError as error:
-        raise damaged_catalog(f"{log} is no folder.") from error
+    return sum(name.endswith(".json") and name[:20] > since for name in entries)
 
 
 def folder_entries(folder: Path, *, history: bool = False) -> dict[str, bytes]:
     """Return the entries from which the table in a folder is read (`history`: all): name -> bytes.
 
-    Raises NotFound, and Damaged when an entry does not match its checksum, if it has one, or is empty. To
-    Delta a commit that a power cut left empty is valid, and its rows would silently be missing.
+    Raises NotFound when there is no log, and Damaged when an entry is a link, which leads elsewhere, or a
+    pipe, which would never end, or too large for memory, or does not match its checksum, if it has one, or is
+    empty. To Delta a commit that a power cut left empty is valid, and its rows would silently be missing.
     """
-    require_regular(folder)
     log = folder / FOLDER
-    names = os.listdir(log)  # noqa: PTH208 - fast
-    entries = {}
-    for name in sorted(filter(is_entry, names)) if history else needed(names):
-        data = (log / name).read_bytes()
-        if not data or not is_whole(log / name, data):
-            raise damaged_catalog(f"{log / name} is {'not as it was written' if data else 'empty'}.")
-        entries[name] = data
-    return entries
+    if link := next((path for path in (folder, log) if path.is_symlink()), None):
+        raise damaged_catalog(f"{link} is a link.")
+    try:
+        names = os.listdir(log) if history else recent_names(log)  # noqa: PTH208 - fast
+    except FileNotFoundError as error:
+        raise NotFound(f"There is no table at {folder}.") from error
+    except NotADirectoryError as error:
+        raise damaged_catalog(f"{log} is no folder.") from error
+    entry_names = sorted(filter(is_entry, names)) if history else needed(names)
+    return {name: _read_file(log / name) for name in entry_names}
 
 
-@contextmanager
-def copied_log(uri: str) -> Iterator[str]:
-    """Provide a folder with a copy of the newest log of the table at a URI, in which delta-rs writes the next
-    entry, while the block runs. Raises NotFound, Damaged."""
-    folder = folder_of(uri)
-    with _copied(folder_entries(folder) if folder else remote_log(uri).entries()) as copy:
-        yield copy
+def recent_names(log: Path) -> list[str]:
+    """Return names in the log of a table in a folder: at least those of the entries from which the table is
+    read. Raises FileNotFoundError, NotADirectoryError.
+
+    A log has the entries of 30 days: to list tens of thousands takes longer than to read those since the last
+    checkpoint. Their versions follow each other, so they are looked up. A lost entry does not hide those
+    after it, because the search goes on beyond it, further than commits follow a checkpoint.
+    """
+    try:
+        version = int(json.loads(_read_file(log / _LAST_CHECKPOINT))["version"])
+    except (LakebackupError, OSError, KeyError, TypeError, OverflowError, *NO_JSON):  # it is only a hint
+        return os.listdir(log)  # noqa: PTH208 - fast
+    names = [f"{version:020d}.checkpoint.parquet"]
+    if not os.path.lexists(log / names[0]):
+        return os.listdir(log)  # noqa: PTH208 - fast
+    missing = 0
+    while missing < _MOST_MISSING:
+        name = f"{version:020d}.json"
+        is_there = os.path.lexists(f"{log}/{name}")
+        if is_there:
+            names.append(name)
+        missing = 0 if is_there else missing + 1
+        version += 1
+    return names
+
+
+def _read_file(file: Path) -> bytes:
+    status = file.lstat()
+    if not stat.S_ISREG(status.st_mode):
+        raise damaged_catalog(f"{file} is no regular file.")
+    if status.st_size > _MAX_BYTES:
+        raise damaged_catalog(f"{file} has {status.st_size} bytes.")
+    data = file.read_bytes()
+    if not data or not is_whole(file, data):
+        raise damaged_catalog(f"{file} is {'not as it was written' if data else 'empty'}.")
+    return data
 
 
 def put_entry(storage: Storage, table: str, name: str, data: bytes) -> None:
@@ -193,23 +215,26 @@ def _sums_path(path: str) -> str:
 def put_checkpoint(
     storage: Storage, table: str, opened: DeltaTable, copy: str, *, is_due: bool = False
 ) -> None:
-    """Put a checkpoint of a table, if one is due, by its version or by `is_due`.
+    """Put a checkpoint of a table, if one is due, by the length of its log or by `is_due`.
 
     `opened`: the table, opened in the copy `copy` of its log. In a folder, entries of the log that are older
     than its retention are then deleted. A checkpoint only makes reading faster, so a failure is only logged.
     """
-    uri, version = f"{storage.uri}/{table}", opened.version()
+    uri = f"{storage.uri}/{table}"
     folder = folder_of(uri)
-    is_due = is_due or version % (_IN_FOLDER if folder else _IN_OBJECT_STORAGE) == 0
-    has_checkpoint = any(Path(copy, FOLDER).glob(f"{version:020d}.checkpoint*"))
-    if not version or not is_due or has_checkpoint:
+    commits = commits_since_checkpoint(os.listdir(Path(copy, FOLDER)))  # noqa: PTH208 - fast
+    is_due = is_due or commits >= (_IN_FOLDER if folder else _IN_OBJECT_STORAGE)
+    if not is_due or not commits or not opened.version():
         return
 
     try:
         opened.create_checkpoint()
         for file in sorted(Path(copy, FOLDER).glob("*.checkpoint*.parquet")):
+            data = file.read_bytes()
             with suppress(AlreadyExists):
-                put_summed(storage, f"{table}/{FOLDER}/{file.name}", file.read_bytes())
+                put_summed(storage, f"{table}/{FOLDER}/{file.name}", data)
+                if not folder:
+                    remote_log(uri).remember(file.name, data)
         hint = Path(copy, _HINT).read_bytes()
         storage.put(f"{table}/{_HINT}", hint)
         if folder:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 import sys
 import time
@@ -32,21 +31,20 @@ from duckdb import DuckDBPyConnection, ParserException
 
 from lakebackup.errors import Busy, EnvironmentProblem, NotFound, UsageProblem
 from lakebackup.rows.base import Row
-from lakebackup.rows.tables import ARROW_SCHEMAS, OF_BACKUPS, as_row
+from lakebackup.rows.tables import ARROW_SCHEMAS, OF_BACKUPS, TABLES, as_row
 from lakebackup.sql_engine import to_duckdb
 from lakebackup.sql_engine.delta.log import (
     FOLDER,
-    copied_log,
-    folder_entries,
     folder_of,
     local_log,
     put_checkpoint,
     put_entry,
     put_summed,
+    recent_names,
     remote_log,
-    require_regular,
     until_fork,
 )
+from lakebackup.sql_engine.delta.tiers import TableFile, due_files, table_files
 from lakebackup.sql_engine.failures import damaged_catalog
 from lakebackup.storage import AlreadyExists, Storage
 
@@ -61,6 +59,10 @@ _ORDERS = {"departures": ("source", "gone_in")}
 # version is lower than recorded has lost a commit.
 _COMMITTED_BEFORE = (*OF_BACKUPS, "departures", "snapshot_departures")
 _VERSION_OF = "version of "
+#: The application transaction whose version is the time (ms since 1970) of the last merge of small files.
+MERGED_AT = "merged at"
+# URIs of the tables that have had enough small files for a merge since this process's last commit to each.
+_due_tables: set[str] = set()
 
 
 # A path that is absolute, goes through a parent folder, or is a URI; plain or URL-encoded.
@@ -70,19 +72,13 @@ _OUTSIDE_PATH = re.compile(r"^(/|%2f)|^[a-z][a-z0-9+.-]*:|(^|/|%2f)(\.|%2e){2}(/
 def open_table(uri: str, *, cached: bool = False) -> DeltaTable:
     """Open the newest version of the Delta table at a URI (`cached`: the newest that this process has read).
     Raises NotFound, and Damaged when its log is damaged."""
-    with local_log(uri, cached=cached) as folder:
-        return open_folder(uri, folder)
+    with local_log(uri, cached=cached) as copy:
+        return open_copy(uri, copy)
 
 
-def open_folder(uri: str, folder: str, *, history: bool = False) -> DeltaTable:
-    """Open the table at `uri`, whose log is in the local folder `folder`: the table's own, or a copy.
-    `history`: verify all entries of the log. Raises NotFound, Damaged."""
-    table_folder = folder_of(uri)
-    if table_folder:
-        require_regular(table_folder)  # delta-rs would wait for a pipe
-    table = _open_delta(uri, folder)
-    if table_folder:
-        folder_entries(table_folder, history=history)  # raises Damaged
+def open_copy(uri: str, copy: str) -> DeltaTable:
+    """Open the table at `uri`, of whose log the folder `copy` has a copy. Raises NotFound, Damaged."""
+    table = _open_delta(uri, copy)
     _require_below(uri, table)
     return table
 
@@ -125,7 +121,7 @@ class Writable(NamedTuple):
 def open_to_write(uri: str) -> Iterator[Writable]:
     """Open the newest version of the table at a URI for a commit, while the block runs. Raises NotFound, and
     Damaged when its log is damaged."""
-    with copied_log(uri) as copy:
+    with local_log(uri) as copy:
         yield Writable(_open_delta(uri, copy), copy)
 
 
@@ -139,7 +135,7 @@ def newest_version(uri: str, *, cached: bool = False) -> int:
     if folder is None:
         return remote_log(uri).newest if cached else remote_log(uri).refresh()
     try:
-        names = os.listdir(folder / FOLDER)  # noqa: PTH208 - fast
+        names = recent_names(folder / FOLDER)
     except (FileNotFoundError, NotADirectoryError):
         return -1
     commits = (name[:20] for name in names if name.endswith(".json") and name[:20].isdigit())
@@ -150,8 +146,8 @@ def versions_then(catalog_uri: str) -> dict[str, int]:
     """Return the versions that tables had when rows were last committed to `backups`: table -> version,
     without the tables for which none is recorded."""
     uri = f"{catalog_uri}/backups"
-    with local_log(uri, cached=True) as folder:  # transaction versions are read from the log on demand
-        backups = open_folder(uri, folder)
+    with local_log(uri, cached=True) as copy:  # transaction versions are read from the log on demand
+        backups = open_copy(uri, copy)
         versions = {table: backups.transaction_version(_VERSION_OF + table) for table in _COMMITTED_BEFORE}
     return {table: version for table, version in versions.items() if version is not None}
 
@@ -285,6 +281,8 @@ def commit_once(
     Returns False when another writer was faster. Raises EnvironmentProblem."""
     delta_table, now_ms = opened.table, int(time.time() * 1000)
     transactions = [] if transaction is None else [Transaction(transaction, 1)]
+    if not data_change:
+        transactions.append(Transaction(MERGED_AT, now_ms))
     if table == "backups":
         versions = {name: newest_version(f"{storage.uri}/{name}", cached=True) for name in _COMMITTED_BEFORE}
         transactions += [
@@ -313,7 +311,30 @@ def commit_once(
         put_entry(storage, table, name, data)
     except AlreadyExists:
         return False
+    _note_due(f"{storage.uri}/{table}", delta_table, added, removed)
     return True
+
+
+def _note_due(uri: str, delta_table: DeltaTable, added: Sequence[str], removed: Sequence[str]) -> None:
+    """Remember whether small files are due for a merge, after a commit to the table that was opened before
+    it."""
+    removed_paths = set(removed)
+    files = [file for file in table_files(delta_table) if file.path not in removed_paths]
+    for text in added:
+        file = json.loads(text)
+        files.append(TableFile(0, file["path"], file["size"], rows_in([text])))
+    if due_files(files):
+        _due_tables.add(uri)
+    else:
+        _due_tables.discard(uri)
+
+
+def take_due_tables(catalog_uri: str) -> list[str]:
+    """Return the names of a catalog's tables in which small files are due for a merge since this process's
+    last commit to each. They are not returned again before the next commit."""
+    names = [table for table in TABLES if f"{catalog_uri}/{table}" in _due_tables]
+    _due_tables.difference_update(f"{catalog_uri}/{name}" for name in names)
+    return names
 
 
 def _check(table: str, batch: pa.Table, settings: Mapping[str, str]) -> None:

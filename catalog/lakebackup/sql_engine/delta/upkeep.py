@@ -2,8 +2,9 @@
 
 Small files are merged in groups. A group has files that follow each other in time, so its rows fit in memory.
 They are verified as for any reader, sorted, and written as files of `_FILE_BYTES`. One commit then replaces
-the group's files. Files of that size are not read again, so a weekly run costs what the week has added. The
-table ends up in slices of time, each ordered by source, scope and time.
+the group's files. Files of that size are not read again. The table ends up in slices of time, each ordered by
+source, scope and time. `catalog optimize` merges all small files; every run that commits merges those of a
+tier (tiers.py) when there are enough of them.
 
 Rows are read and written without the catalog's lease; only the commit takes it. If another process has
 removed a file of the group by then, nothing is committed, and the next run merges what there is.
@@ -14,10 +15,11 @@ of the log that are older than their retention. `Storage` deletes them.
 
 from __future__ import annotations
 
+import logging
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote
@@ -25,11 +27,13 @@ from urllib.parse import unquote
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from lakebackup.errors import NotFound
+from lakebackup.errors import Busy, LakebackupError, NotFound
+from lakebackup.rows.tables import TABLES
 from lakebackup.sql_engine.delta.as_of import open_then
 from lakebackup.sql_engine.delta.dataset import rows_in_files
 from lakebackup.sql_engine.delta.log import (
     FOLDER,
+    commits_since_checkpoint,
     folder_of,
     is_entry,
     local_log,
@@ -38,49 +42,64 @@ from lakebackup.sql_engine.delta.log import (
     put_checkpoint,
 )
 from lakebackup.sql_engine.delta.table import (
+    MERGED_AT,
     TRIES,
     commit_once,
     encoded,
     in_order,
     live_paths,
-    open_folder,
+    newest_version,
+    open_copy,
     open_table,
     open_to_write,
     outrun,
     put_rows,
 )
+from lakebackup.sql_engine.delta.tiers import GROUP_ROWS, SMALL_BYTES, TableFile, due_files, table_files
 from lakebackup.storage import Storage
 
 #: The size that merged files have. A compromise: large files mean fewer to open, but readers verify a whole
 #: file before they use a row of it.
-_FILE_BYTES = 4 << 20
-#: A smaller file is merged with others.
-SMALL_BYTES = _FILE_BYTES // 2
+_FILE_BYTES = 2 * SMALL_BYTES
 #: A larger file is divided. Merged files are smaller, so none is divided again.
 _LARGE_BYTES = 2 * _FILE_BYTES
-# The limits of a group. Its rows are in memory twice while they are sorted: some 600 MB for rows of `files`.
+# The most bytes of a group of files. With `GROUP_ROWS` it takes some 600 MB for rows of `files`.
 _GROUP_BYTES = 8 * _FILE_BYTES
-_GROUP_ROWS = 400_000
 # The number of rows from whose size the number of rows in a file is estimated.
 _SAMPLE_ROWS = 50_000
 _HOUR_MS = 3_600_000
 # Checkpoints name the files that were removed in so many days before them. Which files earlier versions need
 # has to be read from the version itself.
 _TOMBSTONES_MS = 7 * 24 * _HOUR_MS
+_warn = logging.getLogger(__name__).warning
 
 
-class _File(NamedTuple):
-    """A file of a table, as the log describes it."""
+class Upkeep(NamedTuple):
+    """How much work a catalog's tables are for a reader, and when small files were last merged.
 
-    order: int
-    path: str
-    bytes: int
-    rows: int
+    `log_entries`: commits since the last checkpoints. `most_small_files`: in the table with the most.
+    `merged_ms`: ms since 1970; None: never.
+    """
+
+    small_files: int
+    most_small_files: int
+    log_entries: int
+    merged_ms: int | None
 
 
-def small_files(uri: str) -> int:
-    """Return how many files of the table at a URI are small. Raises NotFound, Damaged."""
-    return sum(file.bytes < SMALL_BYTES for file in _files(open_table(uri)))
+def upkeep_of(catalog_uri: str) -> Upkeep:
+    """Return the state of upkeep of the catalog at a URI, from the logs of its tables. Raises Damaged."""
+    small_files, log_entries, merged_ms = [0], 0, list[int]()
+    for table in TABLES:
+        uri = f"{catalog_uri}/{table}"
+        if newest_version(uri, cached=True) == 0:  # a table that has never had a row
+            continue
+        with suppress(NotFound), local_log(uri, cached=True) as copy:  # an older catalog lacks tables
+            delta_table = open_copy(uri, copy)
+            small_files.append(sum(file.is_small for file in table_files(delta_table)))
+            log_entries += commits_since_checkpoint(os.listdir(Path(copy, FOLDER)))  # noqa: PTH208 - fast
+            merged_ms += filter(None, [delta_table.transaction_version(MERGED_AT)])
+    return Upkeep(sum(small_files), max(small_files), log_entries, max(merged_ms, default=None))
 
 
 def merge_files(storage: Storage, table: str, lease: Callable[[], AbstractContextManager[Any]]) -> None:
@@ -90,41 +109,62 @@ def merge_files(storage: Storage, table: str, lease: Callable[[], AbstractContex
     changes meanwhile stays; the files that it removed are left out. Raises Busy when others commit despite
     the lease, NotFound, Damaged.
     """
-    uri = f"{storage.uri}/{table}"
-    delta_table = open_table(uri)
-    settings = delta_table.metadata().configuration
-    for group in _groups(_files(delta_table)):
-        added = [
-            put_rows(storage, f"{table}/", rows, settings)
-            for rows in _divided(in_order(table, rows_in_files(uri, delta_table, group)))
-        ]
+    delta_table = open_table(f"{storage.uri}/{table}")
+    for group in _groups(table_files(delta_table)):
+        added = _rewritten(storage, table, delta_table, group)
         with lease():
             _replace(storage, table, group, added)
 
 
-def _files(delta_table: DeltaTable) -> list[_File]:
-    """Return the files of a table, in the order of the least time of their rows, or else of their commits."""
-    actions = delta_table.get_add_actions(flatten=True)
-    times = actions.column("min.min_ts" if "min.min_ts" in actions.schema.names else "modification_time")
-    files = zip(
-        (value or 0 for value in times.to_pylist()),
-        actions.column("path").to_pylist(),
-        actions.column("size_bytes").to_pylist(),
-        (count or 0 for count in actions.column("num_records").to_pylist()),
-        strict=True,
-    )
-    return sorted(_File(*file) for file in files)
+def merge_due_files(
+    storage: Storage, tables: Iterable[str], lease: Callable[[], AbstractContextManager[Any]]
+) -> None:
+    """Merge one group of small files in each of some tables, if enough of them are in a tier (tiers.py).
+
+    `storage`, `lease`: see `merge_files`; `lease` is called once, after the rows are written. When it raises
+    Busy, nothing is merged. Other errors are logged. In both cases the next commit finds the same files due.
+    """
+    merges: list[tuple[str, list[str], list[str]]] = []
+    for table in tables:
+        with _logged(f"{storage.uri}/{table}"):
+            delta_table = open_table(f"{storage.uri}/{table}", cached=True)
+            if removed := [file.path for file in due_files(table_files(delta_table))]:
+                merges.append((table, removed, _rewritten(storage, table, delta_table, removed)))
+    if merges:
+        with _logged(storage.uri), lease():
+            for table, removed, added in merges:
+                with _logged(f"{storage.uri}/{table}"):
+                    _replace(storage, table, removed, added)
 
 
-def _groups(files: Sequence[_File]) -> Iterator[list[str]]:
+@contextmanager
+def _logged(uri: str) -> Iterator[None]:
+    """Log an error of the block instead of raising it. Busy is expected, and not logged."""
+    try:
+        yield
+    except Busy:
+        return
+    except Exception as error:  # noqa: BLE001 - the run that merges has done its work
+        text = error.message if isinstance(error, LakebackupError) else repr(error)
+        _warn("The small files of %s are not merged: %s", uri, text)
+
+
+def _rewritten(storage: Storage, table: str, delta_table: DeltaTable, paths: Sequence[str]) -> list[str]:
+    """Write the rows of some files of a table as new files, and return these as `put_rows` does."""
+    settings = delta_table.metadata().configuration
+    rows = in_order(table, rows_in_files(f"{storage.uri}/{table}", delta_table, paths))
+    return [put_rows(storage, f"{table}/", part, settings) for part in _divided(rows)]
+
+
+def _groups(files: Sequence[TableFile]) -> Iterator[list[str]]:
     """Yield the paths of the files to rewrite together."""
-    group: list[_File] = []
+    group: list[TableFile] = []
     for file in files:
         if SMALL_BYTES <= file.bytes <= _LARGE_BYTES:
             continue
         if group and (
             sum(member.bytes for member in group) + file.bytes > _GROUP_BYTES
-            or sum(member.rows for member in group) + file.rows > _GROUP_ROWS
+            or sum(member.rows for member in group) + file.rows > GROUP_ROWS
         ):
             yield from _worth_it(group)
             group = []
@@ -132,13 +172,16 @@ def _groups(files: Sequence[_File]) -> Iterator[list[str]]:
     yield from _worth_it(group)
 
 
-def _worth_it(group: Sequence[_File]) -> Iterator[list[str]]:
+def _worth_it(group: Sequence[TableFile]) -> Iterator[list[str]]:
     if len(group) > 1 or any(file.bytes > _LARGE_BYTES for file in group):
         yield [file.path for file in group]
 
 
 def _divided(rows: pa.Table) -> Iterator[pa.Table]:
     """Yield rows in tables of equal length, each for a file of about `_FILE_BYTES`."""
+    if rows.nbytes <= _FILE_BYTES:
+        yield rows
+        return
     sample = rows.slice(0, _SAMPLE_ROWS)
     total_bytes = len(encoded(sample)) * len(rows) / max(1, len(sample))
     count = max(1, round(total_bytes / _FILE_BYTES))
@@ -184,8 +227,8 @@ def delete_old_files(storage: Storage, table: str, retain_ms: int) -> None:
 
 def _needed_files(uri: str, cutoff_ms: int, retain_ms: int) -> set[str]:
     """Return the names of the files that the versions since `cutoff_ms` have."""
-    with local_log(uri) as folder:
-        delta_table = open_folder(uri, folder)
+    with local_log(uri) as copy:
+        delta_table = open_copy(uri, copy)
         paths = live_paths(delta_table)
 
         def removed_before(hours: int) -> set[str]:

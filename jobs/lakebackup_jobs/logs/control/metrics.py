@@ -13,10 +13,10 @@ from prometheus_client.registry import Collector
 
 from lakebackup.errors import EnvironmentProblem
 from lakebackup.storage import open_storage
-from lakebackup.store.reader import CatalogReader
+from lakebackup.store.reader import Catalog, CatalogReader
 from lakebackup_jobs.logs.control.status import statuses
 from lakebackup_jobs.logs.task import LastError
-from lakebackup_jobs.query.source_metrics import of_catalog
+from lakebackup_jobs.query.source_metrics import CatalogCollector, of_catalog
 
 _PREFIX = "lakebackup_log_"
 # Name of a metric -> its description, and the field of a task's status. Counters count rows of the catalog.
@@ -96,8 +96,11 @@ def registry(*collectors: Collector) -> CollectorRegistry:
 
 
 def of_destination(destination: str, catalog: str | None) -> CollectorRegistry:
-    """The metrics of every task and every source of a destination."""
-    return registry(LogCollector(destination, catalog), of_catalog(destination, catalog))
+    """The metrics of every task and every source of a destination, and of its catalog."""
+    catalog_uri = Catalog(destination, catalog).catalog_uri
+    return registry(
+        LogCollector(destination, catalog), of_catalog(destination, catalog), CatalogCollector(catalog_uri)
+    )
 
 
 def url_of(host: str, port: int) -> str:
