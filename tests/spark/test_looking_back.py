@@ -6,12 +6,12 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
+from deltalake import DeltaTable
 from tests.support.catalogs import backup_id, manifest, publish
 
 from lakebackup.errors import NotFound, UsageProblem
 from lakebackup.rows.backups import Removal
 from lakebackup.rows.tables import TABLES
-from lakebackup.sql_engine.delta.table import open_table
 from lakebackup.sql_engine.spark import SparkEngine
 from lakebackup.storage import open_storage
 from lakebackup.store.reader import CatalogReader
@@ -156,7 +156,7 @@ def test_a_vacuumed_version_is_reported(ask: Ask, catalog: dict[str, int | str],
     uri = f"{catalog['root']}/catalog/backups"
     rows = spark.read.format("delta").load(uri)
     rows.write.format("delta").mode("overwrite").save(uri)
-    open_table(uri).vacuum(0, dry_run=False, enforce_retention_duration=False)
+    DeltaTable(uri).vacuum(0, dry_run=False, enforce_retention_duration=False)
     assert ask("SELECT count(*) FROM backups", None) == [(2,)]
     with pytest.raises(NotFound, match="not kept any more"):
         ask("SELECT count(*) FROM backups", int(catalog["first"]))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 from tests.support.catalogs import backup_id
 from tests.support.command_line import quiet
 from tests.support.looks import rows_of, select_rows
@@ -20,7 +21,6 @@ from lakebackup.plan.queues.restore import plan_restore
 from lakebackup.recovery.rebuild import rebuild
 from lakebackup.requests import Request
 from lakebackup.rows.upkeep import Policy, Restore
-from lakebackup.sql_engine.delta.table import open_table
 from lakebackup.storage import open_storage
 from lakebackup.store.plan_file import write_plan_file
 from lakebackup.store.reader import CatalogReader
@@ -177,7 +177,7 @@ def test_messages_with_other_tids_than_in_their_row_are_damaged(root: Path) -> N
     """A restore to a tid selects files by the tids in their rows."""
     assert findings_without_spark(root, "decode", number(6)) == {}
     predicate = f"backup_id = '{number(6)}' AND role = 'data'"
-    open_table(f"file://{root}/catalog/files").update(updates={"max_tid": "max_tid + 1"}, predicate=predicate)
+    DeltaTable(root / "catalog/files").update(updates={"max_tid": "max_tid + 1"}, predicate=predicate)
     (finding,) = findings_without_spark(root, "decode", number(6)).values()
     assert finding == ("damaged", "least and greatest tid are [9, 9], the manifest says [9, 10]")
 
