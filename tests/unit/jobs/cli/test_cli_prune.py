@@ -15,7 +15,7 @@ from lakebackup.rows.backups import Backup
 from lakebackup.sql_engine import EngineChoice
 from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.cli import main
-from lakebackup_jobs.lifecycle.planning import planned
+from lakebackup_jobs.lifecycle.planning import plan_on_engine
 from lakebackup_jobs.upkeep import prune
 
 
@@ -81,7 +81,7 @@ def test_only_plans_too_large_for_duckdb_run_on_spark(
             return "duckdb"
 
         request = prune.PruneRequest(str(tmp_path), engine=engine)
-        return planned(reader, request, session, reporter, plan)
+        return plan_on_engine(reader, request, session, reporter, plan)
 
     too_large = TooLarge("more than 1 GB")
     assert (engine_used(spark), engine_used(spark, "spark"), engine_used(spark, error=too_large)) == (
