@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 from uuid import uuid4
 from weakref import finalize
 
@@ -30,8 +30,14 @@ from lakebackup.storage.scratch_folder import PrivateFolder
 # A task reads only the groups that overlap its rows, and the footers of the objects that have them.
 _GROUP_ROWS = 10_000
 _OBJECT_ROWS = 1_000_000
+# The row groups that a cache holds, each of up to `_GROUP_ROWS` rows.
+_CACHED_GROUPS = 8
 # Up to so many rows are read at once: a scan of fewer takes longer to set up than to read them.
 _FEW_ROWS = 100_000
+
+
+#: Row groups, by the path of their object, their number and their columns.
+Groups: TypeAlias = "dict[tuple[str, int, tuple[str, ...] | None], pa.Table]"
 
 
 class PlanObject(NamedTuple):
@@ -57,18 +63,23 @@ class PlanFile:
         return sum(part.rows for part in self.objects)
 
     def batches(
-        self, first: int = 0, end: int | None = None, columns: Sequence[str] | None = None
+        self,
+        first: int = 0,
+        end: int | None = None,
+        columns: Sequence[str] | None = None,
+        cache: Groups | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """Yield the rows `[first, end)`, or all from `first` on, with some columns or all.
 
-        Reads only the row groups that have such rows. Raises Damaged when an object is missing or damaged.
+        Reads only the row groups that have such rows. For a caller that reads many small ranges, `cache`
+        holds the groups that it read last. Raises Damaged when an object is missing or damaged.
         """
         storage, begin = open_storage(self.uri), 0
         stop = self.rows if end is None else end
         for part in self.objects:
             if begin < stop and first < begin + part.rows:
                 with self._opened(storage, part) as file:
-                    yield from _rows(file, first - begin, stop - begin, columns)
+                    yield from _rows(file, part.path, first - begin, stop - begin, columns, cache)
             begin += part.rows
 
     def table(self) -> pa.Table:
@@ -128,15 +139,21 @@ EMPTY = PlanFile("", ())
 
 
 def _rows(
-    file: pq.ParquetFile, first: int, end: int, columns: Sequence[str] | None
+    file: pq.ParquetFile, path: str, first: int, end: int, columns: Sequence[str] | None, cache: Groups | None
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows `[first, end)` of a Parquet file; the range may begin before it and end behind it."""
-    names = None if columns is None else list(columns)
+    names = None if columns is None else tuple(columns)
     begin = 0
     for number in range(file.num_row_groups):
         stop = begin + file.metadata.row_group(number).num_rows
         if begin < end and first < stop:
-            rows = file.read_row_group(number, columns=names, use_threads=False)
+            rows = None if cache is None else cache.get((path, number, names))
+            if rows is None:
+                rows = file.read_row_group(number, columns=names and list(names), use_threads=False)
+                if cache is not None:
+                    if len(cache) == _CACHED_GROUPS:
+                        cache.clear()
+                    cache[path, number, names] = rows
             start = max(first - begin, 0)
             yield from rows.slice(start, min(end, stop) - begin - start).to_batches()
         begin = stop

@@ -120,7 +120,7 @@ class KafkaTarget(Target):
         existing = set(self._cluster.topic_names())
         rights.require(self._missing_rights(plan, existing))
         if not resumed:
-            misfits = [why for why in self._misfits(plan, existing) if why]
+            misfits = [*filter(None, self._misfits(plan, existing))]
             if misfits:
                 raise Refused(
                     "; ".join(misfits) + ".",

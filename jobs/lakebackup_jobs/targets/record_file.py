@@ -170,7 +170,9 @@ def _created_meanwhile(path: str) -> Refused:
 def _rows(content: Records, maker: RowMaker, outcomes: list[RegionOutcome]) -> Iterator[pa.RecordBatch]:
     """The rows of all partitions. When a partition is complete, its outcome is appended to `outcomes`."""
     count = content.shares.task_progress().counter("0")
-    for first, files in sorted(_partitions(content), key=lambda partition: _order(maker, partition[0])):
+    for (scope, region), files in sorted(
+        _partitions(content), key=lambda partition: _order(maker, *partition[0])
+    ):
         entries = size = position = 0
         for file in files:
             for block in open_verified(content.roots, file):
@@ -180,16 +182,16 @@ def _rows(content: Records, maker: RowMaker, outcomes: list[RegionOutcome]) -> I
             size += file.bytes
             position = file.end_position
             count(file.entries, file.bytes)
-        outcomes.append(RegionOutcome(first.scope, first.region, entries, size, position))
+        outcomes.append(RegionOutcome(scope, region, entries, size, position))
 
 
-def _partitions(content: Records) -> Iterator[tuple[StoredFile, Iterable[StoredFile]]]:
+def _partitions(content: Records) -> Iterator[tuple[tuple[str, str], Iterable[StoredFile]]]:
     for number in content.shares.numbers:
         yield from content.shares.partition_files(number)
 
 
-def _order(maker: RowMaker, first: StoredFile) -> tuple[str, int]:
-    return maker.targets[first.scope], int(first.region)
+def _order(maker: RowMaker, scope: str, region: str) -> tuple[str, int]:
+    return maker.targets[scope], int(region)
 
 
 def _write_csv(batches: Iterator[pa.RecordBatch], schema: pa.Schema, sink: _Hashed) -> None:

@@ -120,23 +120,6 @@ class ReadJob:
     to_ts: int | None
 
 
-class PartitionJob(ReadJob, Task):
-    """Restores one partition after another, and reports a row of RESTORED for each."""
-
-    COLUMNS = RESTORED
-
-    def works(self, number: int) -> Iterator[Work]:
-        for first, files in self.shares.partition_files(number):
-            yield partial(self._rows, first, files)
-
-    def _rows(self, first: StoredFile, files: Iterable[StoredFile]) -> list[dict[str, object]]:
-        return [asdict(self.restore(first, files))]
-
-    def restore(self, first: StoredFile, files: Iterable[StoredFile]) -> RegionOutcome:
-        """Restore one partition. `first` is the first of its `files`."""
-        raise NotImplementedError
-
-
 class _DecodeJob(ReadJob, PerNumber):
     """Returns the records as rows of SPARK_COLUMNS."""
 
@@ -155,13 +138,19 @@ def _renamed(records: pa.RecordBatch, topic: str) -> pa.RecordBatch:
 
 
 @dataclass(frozen=True, slots=True)
-class _RewriteJob(PartitionJob):
-    """Writes the records as data files below `folder`."""
+class _RewriteJob(ReadJob, Task):
+    """Writes the records as data files below `folder`, one partition after another."""
+
+    COLUMNS = RESTORED
 
     folder: str
 
-    def restore(self, first: StoredFile, files: Iterable[StoredFile]) -> RegionOutcome:
-        count = self.shares.task_progress().counter(f"{first.scope}-{first.region}")
+    def works(self, number: int) -> Iterator[Work]:
+        for (scope, region), files in self.shares.partition_files(number):
+            yield partial(self._restore, scope, region, files)
+
+    def _restore(self, scope: str, region: str, files: Iterable[StoredFile]) -> list[dict[str, Any]]:
+        count = self.shares.task_progress().counter(f"{scope}-{region}")
         entries = size = position = seq = 0
         for file in files:
             file_entries = self._rewrite(file, seq)
@@ -170,7 +159,7 @@ class _RewriteJob(PartitionJob):
             seq += file_entries > 0
             position = file.end_position
             count(file.entries, file.bytes)
-        return RegionOutcome(first.scope, first.region, entries, size, position)
+        return [asdict(RegionOutcome(scope, region, entries, size, position))]
 
     def _rewrite(self, file: StoredFile, seq: int) -> int:
         reader = open_verified(self.roots, file)

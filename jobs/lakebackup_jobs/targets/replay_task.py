@@ -33,7 +33,8 @@ TRANSACTION_BYTES = 64 << 20
 # librdkafka's name for Java's default partitioner, and the partition that lets the partitioner choose.
 PARTITIONER = "murmur2_random"
 ANY = -1
-PartitionFiles: TypeAlias = "tuple[StoredFile, Iterable[StoredFile]]"
+#: A source partition, as its topic and number, with its files.
+PartitionFiles: TypeAlias = "tuple[tuple[str, str], Iterable[StoredFile]]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +68,9 @@ class ReplayJob(ReadJob, Task):
             yield partial(self._rows, f"{self.group}-task-{number}", self.group, partitions)
             return
         # By key, several tasks write into a partition, and each source partition has its own progress.
-        for first, files in partitions:
-            name = producer_of(self.group, self.targets[first.scope], first.region)
-            yield partial(self._rows, name, name if self.by_key else self.group, [(first, files)])
+        for (scope, region), files in partitions:
+            name = producer_of(self.group, self.targets[scope], region)
+            yield partial(self._rows, name, name if self.by_key else self.group, [((scope, region), files)])
 
     def _rows(self, name: str, group: str, partitions: Sequence[PartitionFiles]) -> list[dict[str, Any]]:
         """Restore partitions with one producer, whose transactional id is `name`; returns their outcomes."""
@@ -104,7 +105,7 @@ class ReplayJob(ReadJob, Task):
         self, producer: RestoreProducer, storage: Storage, partitions: Sequence[PartitionFiles]
     ) -> list[Replay]:
         """The state of each partition, as the last commits left it. Raises Refused."""
-        replays = [self._replay(storage, first, files) for first, files in partitions]
+        replays = [self._replay(storage, *partition, files) for partition, files in partitions]
         targets = {replay.target: replay for replay in replays}
         if self.by_key:  # an open transaction in a partition may be another task's
             (replay,) = replays
@@ -114,24 +115,24 @@ class ReplayJob(ReadJob, Task):
         ends = producer.ends(targets)
         for target, replay in targets.items():
             replay.start(progress[target], producer.base(target), ends[target])
-        empty = {target for target, replay in targets.items() if replay.is_first and replay.must_be_empty}
+        empty = {t: ends[t] for t, replay in targets.items() if replay.is_first and replay.must_be_empty}
         for topic, partition in sorted(producer.filled(empty)):
             raise _foreign_records(f"{topic}[{partition}]")
         return replays
 
-    def _replay(self, storage: Storage, first: StoredFile, files: Iterable[StoredFile]) -> Replay:
-        identity = self.identities.get(first.scope)
+    def _replay(self, storage: Storage, scope: str, region: str, files: Iterable[StoredFile]) -> Replay:
+        identity = self.identities.get(scope)
         if identity:
-            identity = replace(identity, region=first.region, target_region=first.region)
+            identity = replace(identity, region=region, target_region=region)
         return Replay(
             storage=storage,
-            source=(first.scope, first.region),
-            target=(self.targets[first.scope], 0 if self.by_key else int(first.region)),
+            source=(scope, region),
+            target=(self.targets[scope], 0 if self.by_key else int(region)),
             files=files,
             ledger=Ledger(storage, identity),
-            base_path=f"{self.shares.folder}plan/{self.target_ids[first.scope]}/{first.region}/base",
-            begin=self.begins.get((first.scope, first.region)),
-            must_be_empty=first.scope in self.empty,
+            base_path=f"{self.shares.folder}plan/{self.target_ids[scope]}/{region}/base",
+            begin=self.begins.get((scope, region)),
+            must_be_empty=scope in self.empty,
         )
 
     def _produce_file(self, producer: RestoreProducer, replay: Replay, file: StoredFile) -> None:

@@ -61,30 +61,29 @@ class CompareRecords(ReadJob, Task):
     folder: str
 
     def works(self, number: int) -> Iterator[Work]:
-        for first, files in self.shares.partition_files(number):
-            yield partial(self._rows, first, files)
+        for (scope, region), files in self.shares.partition_files(number):
+            yield partial(self._rows, self.targets[scope], region, files)
 
-    def _rows(self, first: StoredFile, files: Iterable[StoredFile]) -> list[Mapping[str, Any]]:
-        return [self._compare(first, files)]
+    def _rows(self, topic: str, region: str, files: Iterable[StoredFile]) -> list[Mapping[str, Any]]:
+        return [self._compare(topic, region, files)]
 
-    def _compare(self, first: StoredFile, files: Iterable[StoredFile]) -> Mapping[str, Any]:
-        topic = self.targets[first.scope]
+    def _compare(self, topic: str, region: str, files: Iterable[StoredFile]) -> Mapping[str, Any]:
         backed_up = _digest(self._backed_up_blocks(files))
         try:
             restored = _digest(
                 block
-                for reader in _restored_files(f"{self.folder}/{topic_folder(topic)}partition={first.region}")
+                for reader in _restored_files(f"{self.folder}/{topic_folder(topic)}partition={region}")
                 for block in reader
             )
         except Damaged as error:
-            return {"different": f"{topic}-{first.region}: {error.message}"}
+            return {"different": f"{topic}-{region}: {error.message}"}
         if restored == backed_up:
             return {"different": None}
         if restored[0] != backed_up[0]:
             difference = f"{restored[0]} records are there, not {backed_up[0]}"
         else:
             difference = f"its {restored[0]} records are not those that were backed up"
-        return {"different": f"{topic}-{first.region}: {difference}"}
+        return {"different": f"{topic}-{region}: {difference}"}
 
     def _backed_up_blocks(self, files: Iterable[StoredFile]) -> Iterator[Columns]:
         for file in files:

@@ -352,11 +352,12 @@ class RestoreProducer:
         """Return an offset of a target partition, once resumed, that no record sent later lies before."""
         return self._bases[target].offset
 
-    def filled(self, targets: Collection[Partition]) -> set[Partition]:
-        """Return the partitions in which readers of committed records find any before the base."""
-        lows, ends = self._target.begins(targets), self._target.ends(targets)
-        highs = {target: min(self.base(target), ends[target].stable) for target in targets}
-        return {t for t in targets if lows[t] < highs[t] and self._has_records(t, lows[t], highs[t])}
+    def filled(self, ends: Mapping[Partition, Ends]) -> set[Partition]:
+        """Return the partitions, of which `ends` are the ends, in which readers of committed records find any
+        before the base."""
+        lows = self._target.begins(ends)
+        highs = {target: min(self.base(target), target_ends.stable) for target, target_ends in ends.items()}
+        return {t for t in ends if lows[t] < highs[t] and self._has_records(t, lows[t], highs[t])}
 
     def begins(self, target: Partition) -> int:
         """Return an offset of a target partition, once resumed, that no record produced next lies before.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import groupby, pairwise
 from types import MappingProxyType
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from lakebackup.errors import Damaged, NotFound
 from lakebackup.storage import Storage, open_storage, working
-from lakebackup.store.plan_file import PlanFile, PlanObject
+from lakebackup.store.plan_file import Groups, PlanFile, PlanObject
 from lakebackup_jobs.kafka.format.stored import StoredFile
 from lakebackup_jobs.lifecycle.tasks.batched import batched
 from lakebackup_jobs.lifecycle.tasks.old_plan import read_old_plan
@@ -46,16 +46,17 @@ class Share(NamedTuple):
 class ShareRows(Generic[T]):
     """The rows of a share, as objects of a dataclass with a field for each column that it needs.
 
-    Each iteration reads them again.
+    Each iteration reads them again. `cache` is that of `PlanFile.batches`.
     """
 
     file: PlanFile
     share: Share
     kind: type[T]
+    cache: Groups = field(default_factory=dict, repr=False, compare=False)
 
     def __iter__(self) -> Iterator[T]:
         columns: tuple[str, ...] = self.kind.__match_args__  # type: ignore[attr-defined]
-        for batch in self.file.batches(self.share.first, self.share.end, columns):
+        for batch in self.file.batches(self.share.first, self.share.end, columns, self.cache):
             for row in batch.to_pylist():
                 yield self.kind(**row)
 
@@ -82,16 +83,18 @@ class PlanShares:
         """The numbers of the tasks."""
         return range(len(self.tasks))
 
-    def partition_files(self, number: int) -> Iterator[tuple[StoredFile, Iterable[StoredFile]]]:
-        """For each partition of a task: its first file, and all of its files, which can be iterated
+    def partition_files(self, number: int) -> Iterator[tuple[tuple[str, str], ShareRows[StoredFile]]]:
+        """Yield each partition of a task, as its topic and number, with its files, which can be iterated
         repeatedly."""
         for files in self.rows(number, StoredFile):
-            yield next(iter(files)), files
+            scope, _, region = files.share.partition
+            yield (scope, region), files
 
     def rows(self, number: int, kind: type[T]) -> Iterator[ShareRows[T]]:
         """The rows of each share of a task, as objects of a dataclass."""
+        cache: Groups = {}  # small shares have a row group in common
         for share in self.tasks[number]:
-            yield ShareRows(self.file, share, kind)
+            yield ShareRows(self.file, share, kind, cache)
 
     def batches(self, number: int, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
         """The rows of a task, with some columns or all."""

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from lakebackup.errors import Damaged, EnvironmentProblem
 from lakebackup.storage import open_storage
 from lakebackup.store import plan_file
-from lakebackup.store.plan_file import PlanFile, write_plan_file
+from lakebackup.store.plan_file import Groups, PlanFile, write_plan_file
 
 COUNT = 50
 ROWS = pa.table({"n": pa.array(range(COUNT), pa.int64()), "path": [f"p{n:03d}" for n in range(COUNT)]})
@@ -57,6 +57,13 @@ def test_only_row_groups_of_the_range_are_read(file: PlanFile, monkeypatch: pyte
     monkeypatch.setattr(pq.ParquetFile, "read_row_group", record_group)
     assert numbers(file, 23, 33) == [*range(23, 33)]
     assert groups == [1, 2, 3, 0]
+    # Ranges of one reader have the groups in common that it read last.
+    cache: Groups = {}
+    for first in range(20, 40):
+        (batch,) = file.batches(first, first + 1, ["n"], cache)
+        assert batch["n"].to_pylist() == [first]
+    assert groups[4:] == [1, 2, 3, 0, 1]
+    assert [[*batch.to_pydict()] for batch in file.batches(20, 21, ["path"], cache)] == [["path"]]
 
 
 def test_the_rows_of_several_statements_follow_one_another(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -55,9 +55,9 @@ def test_the_plan_of_topics_becomes_a_plan_file(storage: Storage) -> None:
     shares, state = stored_shares
     assert state == {"at": 3, "until": None}
     files = [
-        (first.region, [row.start_position for row in files])
+        (region, [row.start_position for row in files])
         for number in shares.numbers
-        for first, files in shares.partition_files(number)
+        for (_, region), files in shares.partition_files(number)
     ]
     assert files == [("1", [0, 5]), ("0", [0]), ("2", [7])]
     assert shares.file.uri == storage.uri

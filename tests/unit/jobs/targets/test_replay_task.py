@@ -192,7 +192,7 @@ def test_a_newer_backup_changes_nothing_about_a_restore_that_is_resumed(tmp_path
     # A run that recorded nothing but its rows leaves their ends unknown.
     resumed = newer_plan.resumed(stored_shares[0].file, {})
     assert (resumed.begins, resumed.ends) == ({}, {})
-    # A restore that an older version began goes on with the producers that it had.
+    # A restore of an older version keeps a producer for each partition when it is resumed.
     old_state = {name: value for name, value in stored_shares[1].items() if name != "one_producer"}
     assert not newer_plan.resumed(stored_shares[0].file, old_state).one_producer
 
