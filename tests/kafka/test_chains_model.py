@@ -497,7 +497,7 @@ def test_a_chain_with_a_gap_a_branch_a_merge_and_an_interrupted_prune(life: Chai
     with pytest.raises(Refused, match="was interrupted while it deleted backup"):
         policies.hold(str(life.lab.folder), None, model.backups[1].backup_id, reason="too late")
     life.backup_from([record(1)], 1, 1, cumulative=False)
-    assert len(model.backups) == 7, "nothing goes on from what a prune has begun to delete"
+    assert len(model.backups) == 7, "no backup continues one that a prune is deleting"
     life.prune(None, None)
     first, second = model.points()
     life.check_time((first.end_ts + second.end_ts) // 2)

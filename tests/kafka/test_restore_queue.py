@@ -28,6 +28,7 @@ from lakebackup.rules.times import format_ts, parse_time
 from lakebackup.store.reader import CatalogReader
 from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.kafka.admin.cluster import Cluster
+from lakebackup_jobs.kafka.admin.topic_changes import TopicChanges
 from lakebackup_jobs.kafka.client.produce import RestoreProducer
 from lakebackup_jobs.queues.restore import job as restore_queue
 from lakebackup_jobs.queues.restore import replay_task, scan_task
@@ -515,7 +516,7 @@ def test_a_damaged_file_stops_a_restore(graph_lab: GraphLab) -> None:
     content = damaged_file.read_bytes()
     damaged_file.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
     # The topics got a longer retention after the backup.
-    topics, own_settings = Cluster({"bootstrap.servers": lab.bootstrap}), {"retention.ms": str(10**12)}
+    topics, own_settings = TopicChanges({"bootstrap.servers": lab.bootstrap}), {"retention.ms": str(10**12)}
     for topic in graph.queues.topics:
         topics.alter_settings(topic, overrides=own_settings)
     folder = lab.new_folder()

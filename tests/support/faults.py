@@ -27,7 +27,7 @@ from lakebackup.sql_engine.worker import PerNumber
 from lakebackup.storage import local, open_storage
 from lakebackup.store.lease import Lease
 from lakebackup.store.reader import CatalogReader
-from lakebackup_jobs.kafka.admin import cluster
+from lakebackup_jobs.kafka.admin import cluster, topic_changes
 from lakebackup_jobs.kafka.client import produce
 from lakebackup_jobs.lifecycle.atomic_dir import StagedFolder
 from lakebackup_jobs.lifecycle.deletion import executor as removing
@@ -214,6 +214,7 @@ def watched(
         mock.patch.object(removing, "DeleteObjects", in_worker(removing.DeleteObjects)),
         mock.patch.object(Lease, "release", release_lease),
         mock.patch.object(cluster, "ADMIN_TIMEOUT_S", admin_timeout_s),
+        mock.patch.object(topic_changes, "ADMIN_TIMEOUT_S", admin_timeout_s),
     ):
         yield steps
 
@@ -267,8 +268,12 @@ def _steps_recorded(steps: Steps) -> Iterator[None]:
         *_of_folders_and_tables(steps),
         (copy_task, "copy_range", partial(copy_task.copy_range, **patience_option)),
         *(
-            (cluster.Cluster, name, with_step(name, getattr(cluster.Cluster, name)))
-            for name in ("create_topic", "alter_settings", "delete_group")
+            (kind, name, with_step(name, getattr(kind, name)))
+            for kind, name in (
+                (topic_changes.TopicChanges, "create_topic"),
+                (topic_changes.TopicChanges, "alter_settings"),
+                (cluster.Cluster, "delete_group"),
+            )
         ),
     ]
     with _replaced(replacements):

@@ -230,11 +230,11 @@ class CatalogWriter(Catalog):
     ) -> None:
         """Append the rows that `source` returns for each task number, only once for each `transaction`.
 
-        `in_this_process`: whether this process does the work, without Spark. By default it does a single
-        task's work.
+        `in_process`: whether this process does the work, without Spark. By default it does a single task's
+        work.
         """
         settings = settings_of(f"{self.catalog_uri}/{table}")
-        added = self._write_tasks(table, source, tasks, settings, in_this_process=in_process)
+        added = self._write_tasks(table, source, tasks, settings, in_process=in_process)
         with self._changes():
             commit(self._storage, table, added, transaction)
 
@@ -245,12 +245,12 @@ class CatalogWriter(Catalog):
         tasks: int,
         settings: Mapping[str, str],
         *,
-        in_this_process: bool | None = None,
+        in_process: bool | None = None,
     ) -> list[str]:
         writer = FrameWriter(self.catalog_uri, table, settings)
-        if in_this_process is None:
-            in_this_process = tasks == 1  # it takes less time than Spark needs to start
-        if in_this_process or self._spark_or_starter is None:
+        if in_process is None:
+            in_process = tasks == 1  # it takes less time than Spark needs to start
+        if in_process or self._spark_or_starter is None:
             return [added for number in range(tasks) for added in writer.write(source.rows(number))]
         with task_errors():
             rows = WrittenRows(writer, source).reports(self._cluster, range(tasks), ADDED)

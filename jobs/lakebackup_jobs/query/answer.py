@@ -63,7 +63,7 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class _Preview:
-    """The first rows of an answer as texts. `numbers` tells of each column whether it has numbers."""
+    """The first rows of an answer as texts. `numbers`: which columns have numbers."""
 
     names: list[str]
     cells: list[list[str]]

@@ -11,8 +11,9 @@ from functools import cached_property
 from lakebackup.errors import EnvironmentProblem, Refused
 from lakebackup.rules.retention import limits_passed
 from lakebackup.rules.topic_settings import TopicSettings
-from lakebackup_jobs.kafka.admin.cluster import MIN_IN_SYNC, Cluster, Denied
+from lakebackup_jobs.kafka.admin.cluster import MIN_IN_SYNC, Denied
 from lakebackup_jobs.kafka.admin.groups import OWN_GROUPS
+from lakebackup_jobs.kafka.admin.topic_changes import TopicChanges
 
 LONGEST = str(2**63 - 1)
 LARGEST = "max.message.bytes"
@@ -45,7 +46,7 @@ class NewTopic:
     settings: Mapping[str, str]
 
 
-class Topics(Cluster):
+class Topics(TopicChanges):
     """The topics of one cluster that restores write into. Raises what `Cluster` raises."""
 
     def misfit(self, topic: str) -> str | None:
@@ -101,7 +102,7 @@ class Topics(Cluster):
         except Refused:
             if LARGEST not in settings:
                 raise
-            attempt({name: value for name, value in settings.items() if name != LARGEST})
+            attempt(_without_size(settings))
             return [_capped(new.name, settings[LARGEST])]
         return []
 
@@ -140,7 +141,7 @@ class Topics(Cluster):
         try:
             attempt(SUSPENDED)
         except Refused:
-            attempt({name: value for name, value in SUSPENDED.items() if name != LARGEST})
+            attempt(_without_size(SUSPENDED))
 
     def finish_settings(
         self, topic: str, saved: TopicSettings, oldest: int | None, mode: str, *, largest: int = 0
@@ -168,8 +169,7 @@ class Topics(Cluster):
         except Refused:
             if LARGEST not in saved.own:
                 raise
-            unlimited = {name: value for name, value in saved.own.items() if name != LARGEST}
-            self._restore_settings(topic, unlimited, names)
+            self._restore_settings(topic, _without_size(saved.own), names)
             notes.insert(0, _capped(topic, saved.own[LARGEST]))
         retention = [name for name in RETENTION if name in names]
         return [*notes, *_retention_changes(topic, saved, broker_retention or {}, retention)]
@@ -237,6 +237,10 @@ class Topics(Cluster):
             for (topic, partition), end in high.items()
             if ends[topic, partition].stable < end
         ]
+
+
+def _without_size(settings: Mapping[str, str]) -> Mapping[str, str]:
+    return {name: value for name, value in settings.items() if name != LARGEST}
 
 
 def _capped(topic: str, saved: str) -> str:

@@ -1,4 +1,4 @@
-"""Reads the state of a Kafka cluster's topics, and makes the few changes that a restore needs (Admin API)."""
+"""Reads the state of a Kafka cluster and its topics (Admin API). topic_changes.py changes topics."""
 
 from __future__ import annotations
 
@@ -7,23 +7,19 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from functools import cached_property, partial
 from typing import Any, TypeVar
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import (
     AclOperation,
     AdminClient,
-    AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
     ConfigSource,
-    NewTopic,
     OffsetSpec,
     ResourceType,
 )
 from tenacity import (
-    RetryError,
     Retrying,
     retry,
     retry_if_exception_type,
@@ -39,7 +35,6 @@ from lakebackup.rules.kafka_properties import require_usable
 from lakebackup_jobs.kafka.admin.committed import Ends, Partition
 from lakebackup_jobs.kafka.admin.problems import Unanswered, fatal_event, problem
 from lakebackup_jobs.kafka.admin.tls import tls_problem
-from lakebackup_jobs.kafka.admin.together import Together
 from lakebackup_jobs.kafka.format.offsets_log import isolation_of
 
 T = TypeVar("T")
@@ -52,8 +47,6 @@ MARKERS_S = 60.0
 SETTLE_S = 1.0
 #: How long to wait when every broker refuses or drops connections. Slow brokers have ADMIN_TIMEOUT_S.
 ALL_DOWN_S = 8.0
-#: How long to retry under a quota on topic changes. It recovers within seconds, or the request is too large.
-QUOTA_S = 30.0
 #: How long brokers may take to restart.
 RESTART_S = 60.0
 #: A client that was idle for longer is replaced. Brokers close idle connections (by default after 10 min),
@@ -145,14 +138,6 @@ outlasting_restarts = retry(
 
 class QuotaExceeded(Refused):
     """The run creates or changes topics faster than the cluster's quota allows."""
-
-
-within_quota = retry(
-    retry=retry_if_exception_type(QuotaExceeded),
-    wait=wait_exponential(multiplier=0.2, max=3),
-    stop=stop_after_delay(QUOTA_S),
-    reraise=True,
-)
 
 
 class Denied(EnvironmentProblem):
@@ -372,78 +357,6 @@ class Cluster:
         )
         return retrying(self.ends, end_offsets.keys())
 
-    def create_topic(self, name: str, partitions: int, replication: int, settings: Mapping[str, str]) -> None:
-        """Create a topic; see `wait_until_served`. Threads that create topics send them together.
-
-        Raises the same errors as `check_topic`.
-        """
-        self._create(name, partitions, replication, settings, self._created_topics)
-
-    def check_topic(self, name: str, partitions: int, replication: int, settings: Mapping[str, str]) -> None:
-        """Raise Refused, with the broker's message, when the cluster would not accept a new topic.
-
-        The reason may be its name, its settings, a policy or a limit. Nothing is created.
-        """
-        self._create(name, partitions, replication, settings, self._checked_topics)
-
-    @within_quota
-    def _create(
-        self,
-        name: str,
-        partitions: int,
-        replication: int,
-        settings: Mapping[str, str],
-        topics: Together[NewTopic],
-    ) -> None:
-        new_topic = NewTopic(
-            name, num_partitions=partitions, replication_factor=replication, config=dict(settings)
-        )
-        try:
-            topics.request(name, new_topic).result()
-        except KafkaException as error:
-            raise self._unreachable(f"create topic {name}", error) from None
-
-    @cached_property
-    def _created_topics(self) -> Together[NewTopic]:
-        return Together(lambda topics: self._admin.create_topics([*topics.values()]))
-
-    @cached_property
-    def _checked_topics(self) -> Together[NewTopic]:
-        return Together(lambda topics: self._admin.create_topics([*topics.values()], validate_only=True))
-
-    def delete_topic(self, name: str) -> None:
-        """Delete a topic. A topic that does not exist is no error."""
-        with suppress(NotFound):
-            self._wait(self._admin.delete_topics([name])[name], f"delete topic {name}")
-
-    def wait_until_served(self, partitions: Mapping[str, int]) -> None:
-        """Wait until brokers serve created topics with their numbers of partitions.
-
-        Raises EnvironmentProblem.
-        """
-        if not partitions:
-            return
-
-        def are_served() -> bool:
-            states = self.describe(partitions)
-            counts = {state.scope: state.regions for state in states}
-            return counts == partitions and bool(self.positions(states, "read_uncommitted"))
-
-        retrying = Retrying(
-            retry=retry_if_result(lambda served: not served)
-            | retry_if_exception_type((NotFound, EnvironmentProblem)),
-            wait=wait_fixed(0.05),
-            stop=stop_after_delay(ADMIN_TIMEOUT_S),
-        )
-        try:
-            retrying(are_served)
-        except RetryError:
-            first, *later = sorted(partitions)
-            names = f"Topic {first} was" if not later else f"Topics {first} and {len(later)} more were"
-            raise EnvironmentProblem(
-                f"{names} created, but the brokers do not serve them yet.", hint="Run it again."
-            ) from None
-
     def retention_of_brokers(self) -> dict[str, str]:
         """The retention settings for topics that do not override them, by the topics' names of the settings.
 
@@ -475,47 +388,6 @@ class Cluster:
         (entries,) = self._all(self._admin.describe_configs([resource]), "read a broker's settings").values()
         settings: Mapping[str, ConfigEntry] = entries
         return settings
-
-    def alter_settings(
-        self,
-        name: str,
-        *,
-        overrides: Mapping[str, str],
-        drop: Collection[str] = (),
-        validate_only: bool = False,
-    ) -> None:
-        """Set the overrides in `overrides` and remove those in `drop`. Others stay as they are.
-
-        Threads that change settings send them together. `validate_only` only checks whether the cluster
-        accepts them. Raises Refused when it does not.
-        """
-        changes = [
-            ConfigEntry(k, v, incremental_operation=AlterConfigOpType.SET)
-            for k, v in sorted(overrides.items())
-        ]
-        changes += [ConfigEntry(k, "", incremental_operation=AlterConfigOpType.DELETE) for k in sorted(drop)]
-        if not changes:
-            return
-        settings = self._checked_settings if validate_only else self._changed_settings
-        self._wait(settings.request(name, changes), f"change the settings of topic {name}")
-
-    @cached_property
-    def _changed_settings(self) -> Together[list[ConfigEntry]]:
-        return Together(partial(self._alter_settings, validate_only=False))
-
-    @cached_property
-    def _checked_settings(self) -> Together[list[ConfigEntry]]:
-        return Together(partial(self._alter_settings, validate_only=True))
-
-    def _alter_settings(
-        self, changes: Mapping[str, list[ConfigEntry]], *, validate_only: bool
-    ) -> dict[str, Future[Any]]:
-        resources = [
-            ConfigResource(ResourceType.TOPIC, name, incremental_configs=entries)
-            for name, entries in changes.items()
-        ]
-        futures = self._admin.incremental_alter_configs(resources, validate_only=validate_only)
-        return {resource.name: future for resource, future in futures.items()}
 
     def delete_group(self, group: str) -> None:
         """Delete a consumer group. A group that does not exist is no error."""

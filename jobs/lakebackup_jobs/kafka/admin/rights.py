@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -135,11 +136,10 @@ class Rights(Cluster):
 
     def _is_denied(self, future: Future[Any], doing: str) -> bool:
         try:
-            self._wait(future, doing)
+            with suppress(NotFound, Refused):  # the answers to a user who has the right
+                self._wait(future, doing)
         except Denied:
             return True
-        except (NotFound, Refused):  # the answers to a user who has the right
-            return False
         return False
 
     def _of_own_names(self) -> list[str]:
