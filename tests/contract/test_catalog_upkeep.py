@@ -330,12 +330,10 @@ def test_large_files_are_divided_and_the_pieces_stay(
     assert rows(storage, "files") == rows_before
 
 
-KILLED = """
+# A program that is killed when it has changed the storage of its first argument as often as the second says.
+DYING = """
 import os, signal, sys
-from lakebackup.sql_engine.delta import upkeep
 from lakebackup.storage import open_storage
-from lakebackup.store.lease import Lease
-from lakebackup.store.writer import CatalogWriter
 storage, steps = open_storage(sys.argv[1]), int(sys.argv[2])
 def dying(method):
     def step(*arguments, **options):
@@ -348,6 +346,11 @@ def dying(method):
 for name in ("put", "put_together", "delete"):
     if hasattr(type(storage), name):
         setattr(type(storage), name, dying(getattr(type(storage), name)))
+"""
+KILLED = f"""{DYING}
+from lakebackup.sql_engine.delta import upkeep
+from lakebackup.store.lease import Lease
+from lakebackup.store.writer import CatalogWriter
 upkeep.merge_files(storage, "files", lambda: Lease.acquire(storage, "catalog", "killed", ttl_s=1))
 upkeep.tidy_log(storage, "files")
 upkeep.delete_old_files(storage, "files", -1000)
@@ -486,23 +489,9 @@ def test_another_program_may_compact_the_same_files(tmp_path: Path, first: str) 
     assert len(rows(storage, "files")) == MERGE_AT + 2
 
 
-KILLED_RUN = """
-import os, signal, sys
+KILLED_RUN = f"""{DYING}
 from tests.contract.test_catalog_upkeep import add_by_runs
-from lakebackup.storage import open_storage
 from lakebackup.sql_engine.delta.tiers import MERGE_AT
-storage, steps = open_storage(sys.argv[1]), int(sys.argv[2])
-def dying(method):
-    def step(*arguments, **options):
-        global steps
-        steps -= 1
-        if steps < 0:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return method(*arguments, **options)
-    return step
-for name in ("put", "put_together", "delete"):
-    if hasattr(type(storage), name):
-        setattr(type(storage), name, dying(getattr(type(storage), name)))
 add_by_runs(storage, 1, first=MERGE_AT - 1)
 """
 
