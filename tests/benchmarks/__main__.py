@@ -54,6 +54,8 @@ BROKER = (
     "queue-writers",
     "shapes",
 )
+# The heap with which Kafka's own script starts a broker.
+_JAVA_OPTIONS = ("-Xms1g", "-Xmx1g")
 CASES = (*BROKER, "chains", "catalog", "growth", "history", "snapshots", "log-restore")
 
 
@@ -106,7 +108,9 @@ def main(argv: list[str] | None = None) -> int:
         # Keeps what the cases approve out of the account's own state folder.
         os.environ.setdefault("XDG_STATE_HOME", str(folder / "state"))
         print(machine.describe(folder), flush=True)
-        broker = stack.enter_context(Broker(folder / "broker")) if set(BROKER) & set(cases) else None
+        broker = None
+        if set(BROKER) & set(cases):
+            broker = stack.enter_context(Broker(folder / "broker", java_options=_JAVA_OPTIONS))
         for case in [case for case in CASES if case in cases]:
             progress(case)
             try:

@@ -27,7 +27,7 @@ from lakebackup_jobs.kafka.client import epochs
 from lakebackup_jobs.kafka.client.consume import copy_range
 from lakebackup_jobs.kafka.client.epochs import LogEnd, Logs
 from lakebackup_jobs.runtime.child import free_port
-from lakebackup_jobs.targets.topics import SUSPENDED, Topics
+from lakebackup_jobs.targets.topics import Topics
 
 pytestmark = pytest.mark.kafka
 
@@ -107,7 +107,7 @@ def test_the_command_runs_until_it_receives_a_signal(tmp_path: Path, ending: sig
 def test_settings_in_force_are_reported_with_their_origin(broker: Broker, topic: Callable[..., str]) -> None:
     name = topic(**{"segment.ms": "777777"})
     topics = Topics({"bootstrap.servers": broker.bootstrap})
-    topics.alter_settings(name, overrides={}, drop=["retention.ms"])
+    assert topics.alter_settings({name: {"retention.ms": None}}) == {}
     retention_ms = str(RETENTION_HOURS * 3_600_000)
 
     (topic_state,) = topics.describe([name])
@@ -117,7 +117,7 @@ def test_settings_in_force_are_reported_with_their_origin(broker: Broker, topic:
     assert topic_state.effective == truth.settings(broker.bootstrap, name)
 
     # The brokers' settings are also reported while the topic overrides them.
-    topics.alter_settings(name, overrides=SUSPENDED)
+    topics.suspend([name])
     broker_settings = {"retention.ms": retention_ms, "retention.bytes": "-1", "cleanup.policy": "delete"}
     assert topics.retention_of_brokers() == broker_settings
 

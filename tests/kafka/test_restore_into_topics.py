@@ -16,7 +16,8 @@ from tests.support.runs import Lab
 from lakebackup.errors import Damaged, Refused
 from lakebackup_jobs.demo.broker import Broker
 from lakebackup_jobs.kafka.admin.cluster import Cluster
-from lakebackup_jobs.targets.topics import NewTopic, Topics
+from lakebackup_jobs.kafka.admin.topic_changes import NewTopic
+from lakebackup_jobs.targets.topics import Topics
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
@@ -51,12 +52,14 @@ def test_a_topic_that_the_cluster_rejects_is_refused_in_its_words(
 ) -> None:
     topics = Topics({"bootstrap.servers": broker.bootstrap})
     new_topic = replace(NewTopic(f"new-{uuid4().hex[:8]}", 1, 1, {}), **change)
-    assert topics.refusal(NewTopic(f"new-{uuid4().hex[:8]}", 1, 3, {})) is None
-    refusal = topics.refusal(new_topic)
-    assert refusal
+    accepted_topic, created = NewTopic(f"new-{uuid4().hex[:8]}", 1, 3, {}), list[str]()
+    ((name, refusal),) = topics.refusals([accepted_topic, new_topic]).items()
+    assert name == new_topic.name
     assert f"refuses to create topic {new_topic.name}" in refusal
     with pytest.raises(Refused, match=words):
-        topics.make(new_topic)
+        topics.make([new_topic, accepted_topic], created)
+    assert created == [accepted_topic.name]
+    topics.wait_until_served({accepted_topic.name: 1})
     assert new_topic.name not in topics.topic_names()
 
 

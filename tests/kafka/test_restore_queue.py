@@ -517,8 +517,7 @@ def test_a_damaged_file_stops_a_restore(graph_lab: GraphLab) -> None:
     damaged_file.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
     # The topics got a longer retention after the backup.
     topics, own_settings = TopicChanges({"bootstrap.servers": lab.bootstrap}), {"retention.ms": str(10**12)}
-    for topic in graph.queues.topics:
-        topics.alter_settings(topic, overrides=own_settings)
+    assert topics.alter_settings(dict.fromkeys(graph.queues.topics, own_settings)) == {}
     folder = lab.new_folder()
     with pytest.raises(Damaged, match=r"is not what was written") as damaged:
         lab.restore(folder, append=True)

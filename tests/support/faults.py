@@ -270,7 +270,7 @@ def _steps_recorded(steps: Steps) -> Iterator[None]:
         *(
             (kind, name, with_step(name, getattr(kind, name)))
             for kind, name in (
-                (topic_changes.TopicChanges, "create_topic"),
+                (topic_changes.TopicChanges, "create_topics"),
                 (topic_changes.TopicChanges, "alter_settings"),
                 (cluster.Cluster, "delete_group"),
             )

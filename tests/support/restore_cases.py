@@ -253,7 +253,7 @@ class LogIntoFolder(LogCase):
 
 class LogIntoTopics(LogCase):
     STATES = (
-        "put staged.json", "create_topic", "put held.json", "commit transaction", "after transaction",
+        "put staged.json", "create_topics", "put held.json", "commit transaction", "after transaction",
         "put held.json #2", "delete staged.json", "put held.json", "commit restores #2",
     )  # fmt: skip
     MIDDLE = "commit transaction"
@@ -337,7 +337,7 @@ class QueuesCase(RestoreCase):
     JOB, SOURCE = restore_queue, "social"
     ANOTHER_REQUEST: ClassVar[dict[str, Any]] = {"to_tid": 3}
     STATES = (
-        "begin folder", "create_topic", "put queue.json", "write file", "commit transaction #2",
+        "begin folder", "create_topics", "put queue.json", "write file", "commit transaction #2",
         "after transaction", "put done.json", "commit queue_restores", "finish folder", "commit restores #2",
     )  # fmt: skip
     MIDDLE = "commit transaction #2"

@@ -31,6 +31,7 @@ from lakebackup.sql_engine.worker import Cluster
 from lakebackup.storage import open_storage, working
 from lakebackup_jobs.kafka.admin import rights
 from lakebackup_jobs.kafka.admin.committed import Progress
+from lakebackup_jobs.kafka.admin.topic_changes import NewTopic
 from lakebackup_jobs.kafka.client.produce import RestoreProducer, outlasting
 from lakebackup_jobs.kafka.format.records import (
     HEADER_COUNT,
@@ -221,9 +222,8 @@ class ChangeTopics(Target):
                 "give the same --startts and --endts.",
             )
         existing = {state.scope for state in states}
-        for topic in topics:
-            if topic not in existing:
-                self._cluster.check_topic(topic, self._partitions, self._replicas, _SETTINGS)
+        for error in self._cluster.check_topics(self._new(set(topics) - existing)).values():
+            raise error
 
     def _present(self, topics: Iterable[str]) -> list[TopicState]:
         """The topics that exist."""
@@ -249,12 +249,15 @@ class ChangeTopics(Target):
         return bool(deleted)
 
     def _create_topics(self, topics: Sequence[str]) -> None:
-        existing = set(self._cluster.topic_names())
-        created = [topic for topic in topics if topic not in existing]
-        for topic in created:
-            self._cluster.create_topic(topic, self._partitions, self._replicas, _SETTINGS)
+        new_topics = self._new(set(topics) - set(self._cluster.topic_names()))
+        created: list[str] = []
+        for error in self._cluster.create_topics(new_topics, created).values():
+            raise error
         self._cluster.wait_until_served(dict.fromkeys(created, self._partitions))
         rights.require(self._rights.of_topics(created), outcome="No record is written")
+
+    def _new(self, topics: Iterable[str]) -> list[NewTopic]:
+        return [NewTopic(topic, self._partitions, self._replicas, _SETTINGS) for topic in sorted(topics)]
 
     def missing_rights(self, plan: LogRestorePlan) -> Sequence[str]:
         return self._rights.missing(self._topics(plan), self._cluster.topic_names())

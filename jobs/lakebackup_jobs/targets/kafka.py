@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import chain
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from lakebackup.store.reader import CatalogReader
 from lakebackup.store.translations import object_path, put_rows
 from lakebackup_jobs.kafka.admin import rights
 from lakebackup_jobs.kafka.admin.cluster import outlasting_restarts
+from lakebackup_jobs.kafka.admin.topic_changes import NewTopic
 from lakebackup_jobs.lifecycle.tasks.region_outcome import RegionOutcome
 from lakebackup_jobs.targets import Target
 from lakebackup_jobs.targets.opening import open_target
@@ -33,12 +34,10 @@ from lakebackup_jobs.targets.records import Records
 from lakebackup_jobs.targets.registries import Registries
 from lakebackup_jobs.targets.replay_task import ReplayJob, producer_of
 from lakebackup_jobs.targets.settings_before import SettingsBefore
-from lakebackup_jobs.targets.topics import NewTopic, Topics, group_of
+from lakebackup_jobs.targets.topics import RestoredTopic, Topics, group_of
 from lakebackup_jobs.targets.used_schemas import compare_schemas
 
-T = TypeVar("T")
-
-# Threads that mostly wait for the brokers, each for a partition or a topic.
+# Threads that mostly wait for the brokers, each for a task.
 _THREADS = 200
 
 
@@ -143,25 +142,15 @@ class KafkaTarget(Target):
         self._settings_by_topic = {name: own_settings(state) for name, state in states_by_name.items()}
         created: list[str] = []
         try:
-            notes_by_topic = _side_by_side(partial(self._open_topic, existing, created), plan.topics)
-            self._notes += chain.from_iterable(notes_by_topic)
-            new_topics = [self._new(t) for t in plan.topics if t.target in created]
+            self._cluster.suspend(states_by_name)
+            new_topics = [self._new(t) for t in plan.topics if t.target not in existing]
+            self._notes += self._cluster.make(new_topics, created)
             self._cluster.wait_until_served({topic.name: topic.regions for topic in new_topics})
             rights.require(self._rights.of_topics(created), outcome="No record is written")
         except LakebackupError:
             if not resumed:
                 self._undo(created, states_by_name)
             raise
-
-    def _open_topic(self, existing: Collection[str], created: list[str], topic: TopicPart) -> Sequence[str]:
-        """Suspend the retention of a topic that exists, or create the topic and append its name to `created`.
-        Returns notes for the user."""
-        if topic.target in existing:
-            self._cluster.suspend(topic.target)
-            return ()
-        notes = self._cluster.make(self._new(topic))
-        created.append(topic.target)
-        return notes
 
     def _missing_rights(self, plan: RestorePlan, existing: Collection[str]) -> Sequence[str]:
         targets = {t.target for t in plan.topics if not self._cluster.misfit(t.target)}
@@ -195,7 +184,7 @@ class KafkaTarget(Target):
                     self._settings_before.forget(state)
         for name in created:
             with suppress(LakebackupError):  # this user may not delete topics
-                if not self._cluster.offset_count(name):
+                if not self._cluster.offset_counts(self._cluster.describe([name]))[name]:
                     self._cluster.delete_topic(name)
 
     @cached_property
@@ -222,23 +211,34 @@ class KafkaTarget(Target):
 
     def _misfits(self, plan: RestorePlan, existing: Collection[str]) -> Sequence[str | None]:
         """Why each topic of the plan cannot be restored into its target; None: it can."""
-        self._registries.of(plan)  # asks the catalog, which takes one thread at a time
-        return _side_by_side(partial(self._misfit, plan, existing), plan.topics)
+        names = {t.target for t in plan.topics if not self._cluster.misfit(t.target)}
+        states = self._cluster.describe(names & set(existing))
+        offsets, states_by_name = self._cluster.offset_counts(states), {s.scope: s for s in states}
+        same_metrics = defaultdict(set)
+        for name in sorted({t.target for t in plan.topics}):
+            same_metrics[_metric_name(name)].add(name)
+        misfits = {
+            t.target: self._cluster.misfit(t.target)
+            or (
+                self._misfit(plan, t, states_by_name[t.target], offsets[t.target])
+                if t.target in states_by_name
+                else self._misfit_of_new(plan, t, same_metrics[_metric_name(t.target)] - {t.target})
+            )
+            for t in plan.topics
+        }
+        fitting = {t.target: t for t in plan.topics if not misfits[t.target]}
+        refusals = self._cluster.refusals(
+            [self._new(t) for name, t in fitting.items() if name not in states_by_name],
+            fitting.keys() & states_by_name.keys(),
+        )
+        return [misfits[t.target] or refusals.get(t.target) for t in plan.topics]
 
-    def _misfit(self, plan: RestorePlan, existing: Collection[str], topic: TopicPart) -> str | None:
-        if why := self._cluster.misfit(topic.target):
-            return why
-        registry = topic.scope in self._registries.of(plan)
-        if topic.target not in existing:
-            if registry and (why := self._registries.misfit(plan, topic, partitions=1, offsets=0)):
-                return why
-            return self._name_collision(plan, topic) or self._cluster.refusal(self._new(topic))
-        (state,) = self._cluster.describe([topic.target])
+    def _misfit(self, plan: RestorePlan, topic: TopicPart, state: TopicState, offsets: int) -> str | None:
+        """Why a topic cannot be restored into one that exists; None: it can."""
         partitions = self._request.partitions or (None if self._request.repartition else topic.regions)
         if partitions not in (None, state.regions):
             return f"topic {topic.target} has {state.regions} partitions, the backup {topic.regions}"
-        offsets = self._cluster.offset_count(topic.target)
-        if registry:
+        if topic.scope in self._registries.of(plan):
             return self._registries.misfit(plan, topic, partitions=state.regions, offsets=offsets)
         if (
             offsets
@@ -247,15 +247,17 @@ class KafkaTarget(Target):
         ):
             provenance = ", and no restore that is known brought them" if plan.until is not None else ""
             return f"topic {topic.target} holds records already ({offsets} offsets){provenance}"
-        return self._cluster.refusal(topic.target)
+        return None
 
-    def _name_collision(self, plan: RestorePlan, topic: TopicPart) -> str | None:
-        """Why a topic cannot be created beside the others of the plan; None: it can. In names of metrics,
-        brokers do not tell `.` from `_`."""
-        metric_name = topic.target.replace(".", "_")
-        for name in sorted(t.target for t in plan.topics):
-            if name != topic.target and name.replace(".", "_") == metric_name:
-                return f"topics {name} and {topic.target} cannot be in one cluster: their names collide"
+    def _misfit_of_new(self, plan: RestorePlan, topic: TopicPart, names_alike: Collection[str]) -> str | None:
+        """Why a topic cannot be restored into a new one; None: it can. `names_alike`: the other targets whose
+        names collide with its name."""
+        if topic.scope in self._registries.of(plan) and (
+            why := self._registries.misfit(plan, topic, partitions=1, offsets=0)
+        ):
+            return why
+        for name in sorted(names_alike):
+            return f"topics {name} and {topic.target} cannot be in one cluster: their names collide"
         return None
 
     def write(self, content: Records) -> list[RegionOutcome]:
@@ -323,10 +325,19 @@ class KafkaTarget(Target):
     @outlasting_restarts
     def finish(self, plan: RestorePlan) -> Sequence[str]:
         existing = {state.scope: state for state in self._cluster.describe({t.target for t in plan.topics})}
-        notes = chain.from_iterable(_side_by_side(partial(self._finish_topic, plan), plan.topics))
+        notes = self._cluster.finish_settings(
+            [self._restored_topic(plan, topic) for topic in plan.topics], self._request.settings
+        )
+        changes: Sequence[str] = ()
+        if self._request.settings != "suspended":
+            own = self._settings_by_topic
+            changes = self._cluster.changed(
+                {n: s for n, s in own.items() if s is not None and n in notes}, notes
+            )
         # Their records stay until the restore is complete: a run that resumes it suspends the settings again.
         self._finished_topics = list(existing.values())
-        return [*self._notes, *notes, *self._cluster.hidden({t.target for t in plan.topics})]
+        hidden = self._cluster.hidden({t.target for t in plan.topics})
+        return [*self._notes, *chain.from_iterable(notes.values()), *changes, *hidden]
 
     def unfinished(self) -> str:
         topics = ", ".join(sorted(self._settings_by_topic))
@@ -340,29 +351,23 @@ class KafkaTarget(Target):
             self._settings_before.forget(state)
         return self._cluster.forget_groups([group_of(self._restore_id), *self._own_groups])
 
-    def _finish_topic(self, plan: RestorePlan, topic: TopicPart) -> Sequence[str]:
-        """Give a topic its final settings; retention last, and only if it does not delete restored records.
-        An existing topic keeps its own settings, unless the request is for the backup's. Returns notes."""
+    def _restored_topic(self, plan: RestorePlan, topic: TopicPart) -> RestoredTopic:
+        """The topic with its final settings. An existing topic keeps its own, unless the request is for the
+        backup's."""
         request, own_before = self._request, self._settings_by_topic.get(topic.target)
         keeps_own = own_before is not None and request.settings == "auto" and not request.continued
         settings = TopicSettings(own_before) if own_before is not None and keeps_own else topic.settings
         if topic.scope in self._registries.of(plan):
             # A registry needs the last record of every key, whatever the setting was.
             settings = replace(settings, own={**settings.own, "cleanup.policy": "compact"})
-        oldest = min((p.min_ts for p in topic.parts), default=None)
-        largest = max((p.raw_bytes for p in topic.parts), default=0)
-        notes = self._cluster.finish_settings(
-            topic.target, settings, oldest, request.settings, largest=largest
+        return RestoredTopic(
+            topic.target,
+            settings,
+            oldest=min((p.min_ts for p in topic.parts), default=None),
+            largest=max((p.raw_bytes for p in topic.parts), default=0),
         )
-        if own_before is None or request.settings == "suspended":
-            return notes
-        return [*notes, *self._cluster.changed(topic.target, own_before, notes)]
 
 
-def _side_by_side(work: Callable[[TopicPart], T], topics: Sequence[TopicPart]) -> list[T]:
-    """Do the work for each topic, for many topics at once. Returns the results in the order of the topics.
-
-    Raises the first error, once the work for all other topics has ended.
-    """
-    with ThreadPoolExecutor(min(_THREADS, len(topics) or 1), "topic") as pool:
-        return list(pool.map(work, topics))
+def _metric_name(topic: str) -> str:
+    """A topic's name in names of metrics, where brokers do not tell `.` from `_`."""
+    return topic.replace(".", "_")

@@ -5,15 +5,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from lakebackup.errors import EnvironmentProblem, Refused
+from lakebackup.plan.partitions import TopicState
 from lakebackup.rules.retention import limits_passed
 from lakebackup.rules.topic_settings import TopicSettings
 from lakebackup_jobs.kafka.admin.cluster import MIN_IN_SYNC, Denied
 from lakebackup_jobs.kafka.admin.groups import OWN_GROUPS
-from lakebackup_jobs.kafka.admin.topic_changes import TopicChanges
+from lakebackup_jobs.kafka.admin.topic_changes import NewTopic, TopicChanges
 
 LONGEST = str(2**63 - 1)
 LARGEST = "max.message.bytes"
@@ -37,13 +38,17 @@ RETENTION = ("retention.ms", "retention.bytes", "cleanup.policy")
 
 
 @dataclass(frozen=True, slots=True)
-class NewTopic:
-    """A topic to create, with its partitions, replication and settings as they were backed up."""
+class RestoredTopic:
+    """A topic whose records are restored.
+
+    `saved`: the settings that it gets. `oldest`: the least time (ms) of a restored record; None: there is
+    none. `largest`: uncompressed bytes of the largest partition.
+    """
 
     name: str
-    regions: int
-    replication: int
-    settings: Mapping[str, str]
+    saved: TopicSettings
+    oldest: int | None
+    largest: int = 0
 
 
 class Topics(TopicChanges):
@@ -55,60 +60,74 @@ class Topics(TopicChanges):
             return f"topic {topic} is the brokers' own; `lakebackup restore groups` brings groups back"
         return None
 
-    def offset_count(self, topic: str) -> int:
-        """The number of offsets between the topic's watermarks, over all partitions."""
-        _, regions = self.positions(self.describe([topic]), "read_uncommitted")
-        return sum(r.high - r.low for r in regions)
+    def offset_counts(self, states: Sequence[TopicState]) -> dict[str, int]:
+        """Return the number of offsets between each topic's watermarks, over all its partitions."""
+        counts = {state.scope: 0 for state in states}
+        _, regions = self.positions(states, "read_uncommitted")
+        for region in regions:
+            counts[region.scope] += region.high - region.low
+        return counts
 
-    def refusal(self, topic: str | NewTopic) -> str | None:
-        """Why the cluster rejects a new topic, or a change of an existing topic's retention, in its own
-        words; None: it accepts it. Changes nothing."""
-        try:
-            if isinstance(topic, NewTopic):
-                self._create_or_check(topic, self.check_topic)
-            else:
-                self._with_suspended(
-                    lambda changes: self.alter_settings(topic, overrides=changes, validate_only=True)
-                )
-        except Refused as error:
-            return error.message.rstrip(".")
-        return None
+    def refusals(self, topics: Collection[NewTopic], existing: Collection[str] = ()) -> dict[str, str]:
+        """Return why the cluster rejects new topics, or changes of existing topics' retention, in its own
+        words, by topic. Topics that it accepts are left out. Changes nothing."""
+        _, errors = self._create_with_suspended(topics, self.check_topics)
+        errors |= self._suspend(existing, validate_only=True)
+        return {name: error.message.rstrip(".") for name, error in errors.items()}
 
     def notes(self, new: NewTopic) -> Sequence[str]:
         """Notes for the user on a topic that would be created."""
         return self._fit_to_cluster(new)[2]
 
-    def make(self, new: NewTopic) -> Sequence[str]:
-        """Create a topic with its saved settings, and suspend the settings that would delete old records.
+    def make(self, topics: Collection[NewTopic], created: list[str]) -> Sequence[str]:
+        """Create topics with their saved settings, suspend those that would delete old records, and append
+        the topics' names to `created`.
 
-        Returns notes for the user. Brokers serve the topic only after `wait_until_served`. Raises Refused
-        when the cluster does not accept the topic.
+        Returns notes for the user. Brokers serve the topics only after `wait_until_served`. Raises Refused
+        when the cluster does not accept a topic.
         """
-        return [*self._create_or_check(new, self.create_topic), *self._fit_to_cluster(new)[2]]
+        notes, errors = self._create_with_suspended(
+            topics, lambda new_topics: self.create_topics(new_topics, created)
+        )
+        _raise_first(errors)
+        return [*notes, *(note for topic in topics for note in self._fit_to_cluster(topic)[2])]
 
-    def _create_or_check(self, new: NewTopic, create: Callable[..., None]) -> Sequence[str]:
-        """Call `create`, which creates a topic or only checks whether it could be created. When the cluster
-        rejects the topic's `max.message.bytes`, its default is used, which may be enough; returns a note on
-        that."""
-        replication, settings, _ = self._fit_to_cluster(new)
+    def _create_with_suspended(
+        self,
+        topics: Collection[NewTopic],
+        create: Callable[[Collection[NewTopic]], dict[str, Refused]],
+    ) -> tuple[Sequence[str], dict[str, Refused]]:
+        """Call `create`, which creates topics or only checks whether they could be created, with SUSPENDED.
 
-        def attempt(own: Mapping[str, str]) -> None:
-            self._with_suspended(
-                lambda changes: create(new.name, new.regions, replication, {**own, **changes})
-            )
+        A topic that is refused is created without the size of records among these, which a cluster may limit.
+        If that is refused, it gets the cluster's `max.message.bytes` instead of its own, which may be enough.
+        Returns notes on that, and the errors for topics that are refused all the same.
+        """
+        fitted = {}
+        for topic in topics:
+            replication, settings, _ = self._fit_to_cluster(topic)
+            fitted[topic.name] = replace(topic, replication=replication, settings=settings)
+        errors = create([_with_settings(topic, topic.settings, SUSPENDED) for topic in fitted.values()])
+        without_size = _without_size(SUSPENDED)
+        errors = create([_with_settings(fitted[n], fitted[n].settings, without_size) for n in errors])
+        limited = {name: fitted[name] for name in errors if LARGEST in fitted[name].settings}
+        refusals = {name: error for name, error in errors.items() if name not in limited} | create(
+            [_with_settings(topic, _without_size(topic.settings), without_size) for topic in limited.values()]
+        )
+        notes = [
+            _capped(name, topic.settings[LARGEST]) for name, topic in limited.items() if name not in refusals
+        ]
+        return notes, refusals
 
-        try:
-            attempt(settings)
-        except Refused:
-            if LARGEST not in settings:
-                raise
-            attempt(_without_size(settings))
-            return [_capped(new.name, settings[LARGEST])]
-        return []
+    def suspend(self, topics: Collection[str]) -> None:
+        """Suspend the settings of existing topics that would delete old records. Raises Refused."""
+        _raise_first(self._suspend(topics))
 
-    def suspend(self, topic: str) -> None:
-        """Suspend the settings of an existing topic that would delete old records."""
-        self._with_suspended(lambda changes: self.alter_settings(topic, overrides=changes))
+    def _suspend(self, topics: Collection[str], *, validate_only: bool = False) -> dict[str, Refused]:
+        errors = self.alter_settings(dict.fromkeys(topics, SUSPENDED), validate_only=validate_only)
+        return self.alter_settings(
+            dict.fromkeys(errors, _without_size(SUSPENDED)), validate_only=validate_only
+        )
 
     def _fit_to_cluster(self, new: NewTopic) -> tuple[int, Mapping[str, str], Sequence[str]]:
         """The replication and settings with which this cluster can write a new topic, and notes on them."""
@@ -135,66 +154,62 @@ class Topics(TopicChanges):
         except Denied:
             return 1
 
-    def _with_suspended(self, attempt: Callable[[Mapping[str, str]], None]) -> None:
-        """Call `attempt` with SUSPENDED. If it is refused, call it again without the size of records, which a
-        cluster may limit."""
-        try:
-            attempt(SUSPENDED)
-        except Refused:
-            attempt(_without_size(SUSPENDED))
+    def finish_settings(self, topics: Collection[RestoredTopic], mode: str) -> dict[str, list[str]]:
+        """Put the saved settings of topics back, those of a topic in one change. In mode auto, a
+        `retention.ms` or `retention.bytes` that would delete restored records stays suspended, whether it is
+        the topic's own or this cluster's.
 
-    def finish_settings(
-        self, topic: str, saved: TopicSettings, oldest: int | None, mode: str, *, largest: int = 0
-    ) -> Sequence[str]:
-        """Put a topic's own saved settings back, in one change. In mode auto, a `retention.ms` or
-        `retention.bytes` that would delete restored records stays suspended, whether it is the topic's own or
-        this cluster's.
-
-        `oldest`: the least time (ms) of a restored record; None: there is none. `largest`: uncompressed bytes
-        of the largest partition. Returns notes for the user, also where this cluster keeps records for
-        another time than the source did.
+        Returns notes for the user by topic, also where this cluster keeps records for another time than the
+        source did. Raises Refused.
         """
         if mode == "suspended":
-            return [f"topic {topic} keeps its retention suspended, as asked"]
-        broker_retention, names, notes = self._broker_retention, list(SUSPENDED), []
-        if mode == "auto" and oldest is not None:
-            for name, why in _unsafe_limits(saved.own, broker_retention, oldest, largest).items():
-                names.remove(name)
-                notes.append(
-                    f"topic {topic} keeps {name}=-1: {why}; set it when you no longer need "
-                    "them, or restore with --topic-settings saved"
-                )
-        try:
-            self._restore_settings(topic, saved.own, names)
-        except Refused:
-            if LARGEST not in saved.own:
-                raise
-            self._restore_settings(topic, _without_size(saved.own), names)
-            notes.insert(0, _capped(topic, saved.own[LARGEST]))
-        retention = [name for name in RETENTION if name in names]
-        return [*notes, *_retention_changes(topic, saved, broker_retention or {}, retention)]
+            return {t.name: [f"topic {t.name} keeps its retention suspended, as asked"] for t in topics}
+        broker_retention = self._broker_retention
+        names = {topic.name: list(SUSPENDED) for topic in topics}
+        notes: dict[str, list[str]] = {topic.name: [] for topic in topics}
+        for topic in topics:
+            if mode == "auto" and topic.oldest is not None:
+                unsafe = _unsafe_limits(topic.saved.own, broker_retention, topic.oldest, topic.largest)
+                for name, why in unsafe.items():
+                    names[topic.name].remove(name)
+                    notes[topic.name].append(
+                        f"topic {topic.name} keeps {name}=-1: {why}; set it when you no longer need "
+                        "them, or restore with --topic-settings saved"
+                    )
+        errors = self.alter_settings({t.name: _own_values(t.saved.own, names[t.name]) for t in topics})
+        capped = {t.name: t.saved.own for t in topics if t.name in errors and LARGEST in t.saved.own}
+        _raise_first({name: error for name, error in errors.items() if name not in capped})
+        _raise_first(
+            self.alter_settings(
+                {name: _own_values(_without_size(own), names[name]) for name, own in capped.items()}
+            )
+        )
+        for name, own in capped.items():
+            notes[name].insert(0, _capped(name, own[LARGEST]))
+        for topic in topics:
+            retention = [name for name in RETENTION if name in names[topic.name]]
+            notes[topic.name] += _retention_changes(
+                topic.name, topic.saved, broker_retention or {}, retention
+            )
+        return notes
 
     def restore_own_settings(self, topic: str, own: Mapping[str, str]) -> None:
-        """Give a topic back its own values of the settings that a restore suspended."""
-        self._restore_settings(topic, own, list(SUSPENDED))
+        """Give a topic back its own values of the settings that a restore suspended. Raises Refused."""
+        _raise_first(self.alter_settings({topic: _own_values(own, SUSPENDED)}))
 
-    def changed(self, topic: str, own: Mapping[str, str], notes: Sequence[str]) -> list[str]:
-        """Notes on settings that a restore changed for good in a topic, whose settings were `own` before it.
-        Settings that other `notes` name are left out."""
-        (state,) = self.describe([topic])
+    def changed(
+        self, own_by_topic: Mapping[str, Mapping[str, str]], notes: Mapping[str, Sequence[str]]
+    ) -> list[str]:
+        """Notes on settings that a restore changed for good in topics, whose settings were `own_by_topic`
+        before it. Settings that other `notes` on a topic name are left out."""
         return [
-            f"topic {topic}: {name} is now {state.settings.get(name, 'not set')}, and was "
-            f"{own.get(name, 'not set')} before the restore"
+            f"topic {state.scope}: {name} is now {state.settings.get(name, 'not set')}, and was "
+            f"{own_by_topic[state.scope].get(name, 'not set')} before the restore"
+            for state in self.describe(own_by_topic)
             for name in SUSPENDED
-            if state.settings.get(name) != own.get(name) and not any(f"{name}=-1" in note for note in notes)
+            if state.settings.get(name) != own_by_topic[state.scope].get(name)
+            and not any(f"{name}=-1" in note for note in notes[state.scope])
         ]
-
-    def _restore_settings(self, topic: str, own: Mapping[str, str], names: Collection[str]) -> None:
-        self.alter_settings(
-            topic,
-            overrides={k: own[k] for k in names if k in own},
-            drop=[k for k in names if k not in own],
-        )
 
     @cached_property
     def _broker_retention(self) -> Mapping[str, str] | None:
@@ -237,6 +252,19 @@ class Topics(TopicChanges):
             for (topic, partition), end in high.items()
             if ends[topic, partition].stable < end
         ]
+
+
+def _raise_first(errors: Mapping[str, Refused]) -> None:
+    for error in errors.values():
+        raise error
+
+
+def _own_values(own: Mapping[str, str], names: Collection[str]) -> Mapping[str, str | None]:
+    return {name: own.get(name) for name in names}
+
+
+def _with_settings(topic: NewTopic, own: Mapping[str, str], suspended: Mapping[str, str]) -> NewTopic:
+    return replace(topic, settings={**own, **suspended})
 
 
 def _without_size(settings: Mapping[str, str]) -> Mapping[str, str]:

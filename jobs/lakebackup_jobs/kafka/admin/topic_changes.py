@@ -1,85 +1,132 @@
 """The changes of topics that a restore needs (Admin API).
 
-Restores change hundreds of topics from as many threads, whose requests go to the brokers together.
+Brokers change one topic after another, and each request waits for the controller's log. So a request that
+names many topics takes hardly longer than one that names a single topic.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
-from functools import cached_property, partial
-from typing import Any
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar
 
-from confluent_kafka import KafkaException
-from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
+from confluent_kafka import admin
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from tenacity import (
     RetryError,
     Retrying,
-    retry,
     retry_if_exception_type,
     retry_if_result,
     stop_after_delay,
     wait_exponential,
-    wait_fixed,
 )
 
-from lakebackup.errors import EnvironmentProblem, NotFound
-from lakebackup_jobs.kafka.admin.cluster import ADMIN_TIMEOUT_S, Cluster, QuotaExceeded
-from lakebackup_jobs.kafka.admin.together import Together
+from lakebackup.errors import EnvironmentProblem, NotFound, Refused
+from lakebackup_jobs.kafka.admin.cluster import ADMIN_TIMEOUT_S, Cluster, Denied, QuotaExceeded
+
+V = TypeVar("V")
 
 #: How long to retry under a quota on topic changes. It recovers within seconds, or the request is too large.
 QUOTA_S = 30.0
+# Topics that one request changes.
+_REQUEST_TOPICS = 200
 
-within_quota = retry(
-    retry=retry_if_exception_type(QuotaExceeded),
-    wait=wait_exponential(multiplier=0.2, max=3),
-    stop=stop_after_delay(QUOTA_S),
-    reraise=True,
-)
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    """A topic to create, with its partitions, replication and settings as they were backed up."""
+
+    name: str
+    regions: int
+    replication: int
+    settings: Mapping[str, str]
 
 
 class TopicChanges(Cluster):
     """A Kafka cluster whose topics are created, changed and deleted. Raises what `Cluster` raises."""
 
-    def create_topic(self, name: str, partitions: int, replication: int, settings: Mapping[str, str]) -> None:
-        """Create a topic; see `wait_until_served`. Threads that create topics send them together.
+    def create_topics(self, topics: Collection[NewTopic], created: list[str]) -> dict[str, Refused]:
+        """Create topics and append their names to `created`; see `wait_until_served`.
 
-        Raises the same errors as `check_topic`.
+        Returns the errors for the topics that the cluster does not accept, by name.
         """
-        self._create(name, partitions, replication, settings, self._created_topics)
+        return self._create(topics, created, validate_only=False)
 
-    def check_topic(self, name: str, partitions: int, replication: int, settings: Mapping[str, str]) -> None:
-        """Raise Refused, with the broker's message, when the cluster would not accept a new topic.
+    def check_topics(self, topics: Collection[NewTopic]) -> dict[str, Refused]:
+        """Return the errors, with the brokers' messages, for new topics that the cluster would not accept.
 
-        The reason may be its name, its settings, a policy or a limit. Nothing is created.
+        The reason may be a name, its settings, a policy or a limit. Nothing is created.
         """
-        self._create(name, partitions, replication, settings, self._checked_topics)
+        return self._create(topics, [], validate_only=True)
 
-    @within_quota
     def _create(
+        self, topics: Collection[NewTopic], created: list[str], *, validate_only: bool
+    ) -> dict[str, Refused]:
+        new_topics = {
+            topic.name: admin.NewTopic(
+                topic.name,
+                num_partitions=topic.regions,
+                replication_factor=topic.replication,
+                config=dict(topic.settings),
+            )
+            for topic in topics
+        }
+
+        def send(batch: Mapping[str, admin.NewTopic]) -> Mapping[str, Future[Any]]:
+            futures: Mapping[str, Future[Any]] = self._admin.create_topics(
+                [*batch.values()], validate_only=validate_only
+            )
+            return futures
+
+        return self._refusals(new_topics, send, "create topic", created)
+
+    def _refusals(
         self,
-        name: str,
-        partitions: int,
-        replication: int,
-        settings: Mapping[str, str],
-        topics: Together[NewTopic],
-    ) -> None:
-        new_topic = NewTopic(
-            name, num_partitions=partitions, replication_factor=replication, config=dict(settings)
+        values: Mapping[str, V],
+        send: Callable[[Mapping[str, V]], Mapping[str, Future[Any]]],
+        doing: str,
+        accepted: list[str],
+    ) -> dict[str, Refused]:
+        """Send values by topic, many in a request, and again those that exceed a quota.
+
+        Appends the topics that the cluster accepts to `accepted`; returns the errors for the others. Raises
+        other errors, Denied only when all answers to a request are there.
+        """
+        refusals: dict[str, Refused] = {}
+
+        def attempt(names: list[str]) -> None:
+            for first in range(0, len(names), _REQUEST_TOPICS):
+                batch = {name: values[name] for name in names[first : first + _REQUEST_TOPICS]}
+                denials = []
+                for name, future in send(batch).items():
+                    try:
+                        self._wait(future, f"{doing} {name}")
+                    except Refused as error:
+                        refusals[name] = error
+                    except Denied as error:
+                        denials.append(error)
+                    else:
+                        refusals.pop(name, None)
+                        accepted.append(name)
+                for denial in denials:
+                    raise denial
+
+        def exceeding() -> list[str]:
+            return [name for name, error in refusals.items() if isinstance(error, QuotaExceeded)]
+
+        attempt(list(values))
+        retrying = Retrying(
+            retry=retry_if_result(lambda _: bool(exceeding())),
+            wait=wait_exponential(multiplier=0.2, max=3),
+            stop=stop_after_delay(QUOTA_S),
+            retry_error_callback=lambda _: None,
         )
-        try:
-            topics.request(name, new_topic).result()
-        except KafkaException as error:
-            raise self._unreachable(f"create topic {name}", error) from None
-
-    @cached_property
-    def _created_topics(self) -> Together[NewTopic]:
-        return Together(lambda topics: self._admin.create_topics([*topics.values()]))
-
-    @cached_property
-    def _checked_topics(self) -> Together[NewTopic]:
-        return Together(lambda topics: self._admin.create_topics([*topics.values()], validate_only=True))
+        if exceeding():
+            retrying(lambda: attempt(exceeding()))
+        return refusals
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic. A topic that does not exist is no error."""
@@ -95,14 +142,14 @@ class TopicChanges(Cluster):
             return
 
         def are_served() -> bool:
-            states = self.describe(partitions)
-            counts = {state.scope: state.regions for state in states}
-            return counts == partitions and bool(self.positions(states, "read_uncommitted"))
+            # Brokers that create many partitions have no time for the larger answers of `describe`.
+            self.ends([(name, number) for name, count in partitions.items() for number in range(count)])
+            return {state.scope: state.regions for state in self.describe(partitions)} == partitions
 
         retrying = Retrying(
             retry=retry_if_result(lambda served: not served)
             | retry_if_exception_type((NotFound, EnvironmentProblem)),
-            wait=wait_fixed(0.05),
+            wait=wait_exponential(multiplier=0.05, max=1),
             stop=stop_after_delay(ADMIN_TIMEOUT_S),
         )
         try:
@@ -117,35 +164,20 @@ class TopicChanges(Cluster):
             raise EnvironmentProblem(text, hint="Run it again.") from None
 
     def alter_settings(
-        self,
-        name: str,
-        *,
-        overrides: Mapping[str, str],
-        drop: Collection[str] = (),
-        validate_only: bool = False,
-    ) -> None:
-        """Set the overrides in `overrides` and remove those in `drop`. Others stay as they are.
+        self, changes: Mapping[str, Mapping[str, str | None]], *, validate_only: bool = False
+    ) -> dict[str, Refused]:
+        """Change settings of topics: topic -> setting -> its new value; None removes it. Others stay.
 
-        Threads that change settings send them together. `validate_only` only checks whether the cluster
-        accepts them. Raises Refused when it does not.
+        `validate_only`: only check whether the cluster accepts the changes. Returns the errors for topics
+        whose changes it does not accept.
         """
-        changes = [
-            ConfigEntry(k, v, incremental_operation=AlterConfigOpType.SET)
-            for k, v in sorted(overrides.items())
-        ]
-        changes += [ConfigEntry(k, "", incremental_operation=AlterConfigOpType.DELETE) for k in sorted(drop)]
-        if not changes:
-            return
-        settings = self._checked_settings if validate_only else self._changed_settings
-        self._wait(settings.request(name, changes), f"change the settings of topic {name}")
-
-    @cached_property
-    def _changed_settings(self) -> Together[list[ConfigEntry]]:
-        return Together(partial(self._alter_settings, validate_only=False))
-
-    @cached_property
-    def _checked_settings(self) -> Together[list[ConfigEntry]]:
-        return Together(partial(self._alter_settings, validate_only=True))
+        entries_by_topic = {
+            topic: [_entry(name, value) for name, value in sorted(settings.items())]
+            for topic, settings in changes.items()
+            if settings
+        }
+        send = partial(self._alter_settings, validate_only=validate_only)
+        return self._refusals(entries_by_topic, send, "change the settings of topic", [])
 
     def _alter_settings(
         self, changes: Mapping[str, list[ConfigEntry]], *, validate_only: bool
@@ -156,3 +188,8 @@ class TopicChanges(Cluster):
         ]
         futures = self._admin.incremental_alter_configs(resources, validate_only=validate_only)
         return {resource.name: future for resource, future in futures.items()}
+
+
+def _entry(name: str, value: str | None) -> ConfigEntry:
+    operation = AlterConfigOpType.DELETE if value is None else AlterConfigOpType.SET
+    return ConfigEntry(name, value or "", incremental_operation=operation)

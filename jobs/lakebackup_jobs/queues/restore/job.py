@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from datetime import UTC, datetime
 from functools import partial
+from itertools import chain
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -43,13 +44,13 @@ from lakebackup_jobs.lifecycle.tasks.runner import of_restored_messages
 from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.queues.restore import summary
 from lakebackup_jobs.queues.restore.engine_folder import EngineFolder
-from lakebackup_jobs.queues.restore.prepare import ends_of, prepare
+from lakebackup_jobs.queues.restore.prepare import ends_of, new_topic, prepare
 from lakebackup_jobs.queues.restore.replay_task import QueueReplayJob
 from lakebackup_jobs.queues.restore.restore_state import CompletedRestore, Prepared, RestoreState
 from lakebackup_jobs.queues.restore.scan_task import tid_at
 from lakebackup_jobs.queues.restore.shares import run_shares
 from lakebackup_jobs.snapshots import restore as restore_snapshot
-from lakebackup_jobs.targets.topics import NewTopic, Topics
+from lakebackup_jobs.targets.topics import RestoredTopic, Topics
 
 
 def run(
@@ -230,11 +231,11 @@ class _Run:
         if reason := self._topics.misfit(topic):
             return reason
         if topic not in existing:
-            return self._topics.refusal(NewTopic(topic, queue.regions, queue.replication, queue.settings))
+            return self._topics.refusals([new_topic(queue)]).get(topic)
         (state,) = self._topics.describe([topic])
         if state.regions < queue.regions or (state.regions > queue.regions and not self.request.append):
             return f"topic {topic} has {state.regions} partitions, the backup {queue.regions}"
-        offsets = 0 if self.request.append else self._topics.offset_count(topic)
+        offsets = 0 if self.request.append else self._topics.offset_counts([state])[topic]
         return f"topic {topic} holds messages already ({offsets} offsets)" if offsets else None
 
     def _prepare(self, state: RestoreState, plan: QueueRestorePlan) -> Prepared:
@@ -276,16 +277,13 @@ class _Run:
     @outlasting_restarts
     def _give_final_settings(self, prepared: Prepared) -> list[str]:
         """Give the topics their final settings; return warnings."""
-        notes = [
-            note
+        restored_topics = [
+            RestoredTopic(queue.target, TopicSettings(prepared.settings[queue.target]), queue.min_ts)
             for queue in prepared.queues
-            for note in self._topics.finish_settings(
-                queue.target,
-                TopicSettings(prepared.settings[queue.target]),
-                queue.min_ts,
-                self.request.settings,
-            )
         ]
+        notes = chain.from_iterable(
+            self._topics.finish_settings(restored_topics, self.request.settings).values()
+        )
         return [*notes, *self._topics.hidden(prepared.bases)]
 
     def _snapshot(self, restore_id: str, prepared: Prepared) -> None:

@@ -9,15 +9,16 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 
-from lakebackup.plan.queues.restore import EngineState, QueueRestorePlan, QueueRestoreRequest
+from lakebackup.plan.queues.restore import EngineState, Queue, QueueRestorePlan, QueueRestoreRequest
 from lakebackup.storage import working
 from lakebackup.store.reader import CatalogReader
+from lakebackup_jobs.kafka.admin.topic_changes import NewTopic
 from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.queues.restore.restore_state import FormerTopic, Prepared, RestoreState, TopicsBefore
 from lakebackup_jobs.queues.restore.scan_task import first_ids, write_open
 from lakebackup_jobs.queues.restore.shares import Partition, names_in, store_partitions
 from lakebackup_jobs.queues.transaction_ids import write_ids
-from lakebackup_jobs.targets.topics import NewTopic, Topics
+from lakebackup_jobs.targets.topics import Topics
 
 # The greatest number of open transactions whose ids are recorded.
 _MAX_OPEN_IDS = 50
@@ -29,6 +30,11 @@ def ends_of(topics: Topics, counts: Mapping[str, int]) -> dict[str, list[int]]:
     return {
         topic: [ends[topic, partition].high for partition in range(count)] for topic, count in counts.items()
     }
+
+
+def new_topic(queue: Queue) -> NewTopic:
+    """Return the topic to create for a queue."""
+    return NewTopic(queue.target, queue.regions, queue.replication, queue.settings)
 
 
 def prepare(
@@ -44,14 +50,11 @@ def prepare(
     targets = [queue.target for queue in plan.queues]
     settings = _settings(topics, state, targets)
     existing = set(topics.topic_names())
-    for queue in plan.queues:
-        if queue.target in existing:
-            topics.suspend(queue.target)
-        else:
-            new = NewTopic(queue.target, queue.regions, queue.replication, queue.settings)
-            for note in topics.make(new):
-                work.reporter.warning(note)
-            topics.wait_until_served({new.name: new.regions})
+    topics.suspend(existing.intersection(targets))
+    new_topics = [new_topic(queue) for queue in plan.queues if queue.target not in existing]
+    for note in topics.make(new_topics, []):
+        work.reporter.warning(note)
+    topics.wait_until_served({topic.name: topic.regions for topic in new_topics})
     states = topics.describe(targets)
     bases = ends_of(topics, {topic.scope: topic.regions for topic in states})
     leave_out, open_count = _write_open_ids(request, work, state, plan, reader)

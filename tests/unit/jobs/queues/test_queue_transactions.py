@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Collection
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,6 +20,7 @@ from lakebackup.plan.queues.history import Continuation
 from lakebackup.plan.queues.restore import QueueRestoreRequest, content_of, plan_restore
 from lakebackup.store.reader import CatalogReader
 from lakebackup.store.writer import CatalogWriter
+from lakebackup_jobs.kafka.admin.topic_changes import NewTopic
 from lakebackup_jobs.lifecycle.progress import Reporter
 from lakebackup_jobs.lifecycle.tasks.part import Parts
 from lakebackup_jobs.lifecycle.tasks.plan_shares import stored_plan
@@ -37,7 +39,6 @@ from lakebackup_jobs.queues.restore.restore_state import (
 from lakebackup_jobs.queues.restore.shares import partitions as partitions_of
 from lakebackup_jobs.queues.transaction_ids import read_ids
 from lakebackup_jobs.queues.transaction_scan import SCAN_SCHEMA, RangeScan, ScanWriter
-from lakebackup_jobs.targets.topics import NewTopic
 
 QUIET = Reporter(io.StringIO(), io.StringIO())
 BACKUP = "20260131T134511Z-0a1b2c3d"
@@ -70,8 +71,12 @@ class Topics:
     def topic_names(self) -> list[str]:
         return list(self.regions_by_topic)
 
-    def make(self, new: NewTopic) -> list[str]:
-        self.regions_by_topic[new.name] = new.regions
+    def suspend(self, topics: Collection[str]) -> None:
+        assert not topics
+
+    def make(self, topics: Collection[NewTopic], created: list[str]) -> list[str]:
+        created += [topic.name for topic in topics]
+        self.regions_by_topic |= {topic.name: topic.regions for topic in topics}
         return []
 
     def wait_until_served(self, partitions: dict[str, int]) -> None:

@@ -15,8 +15,9 @@ from lakebackup.plan.partitions import TopicState
 from lakebackup.rules.topic_settings import TopicSettings, in_force, load
 from lakebackup.storage import open_storage
 from lakebackup_jobs.kafka.admin.cluster import Denied
+from lakebackup_jobs.kafka.admin.topic_changes import NewTopic
 from lakebackup_jobs.targets.settings_before import SettingsBefore
-from lakebackup_jobs.targets.topics import SUSPENDED, NewTopic, Topics
+from lakebackup_jobs.targets.topics import SUSPENDED, RestoredTopic, Topics
 
 DAY = 86_400_000
 BOTH = {"cleanup.policy": "compact,delete"}
@@ -50,10 +51,23 @@ class Suspended(Topics):
             raise Denied("no right")
         return dict(self.of_brokers)
 
-    def alter_settings(self, name: str, *, overrides: Mapping[str, str], drop: Collection[str] = ()) -> None:  # noqa: ARG002
-        self.own |= overrides
-        for setting in drop:
-            del self.own[setting]
+    def alter_settings(
+        self,
+        changes: Mapping[str, Mapping[str, str | None]],
+        *,
+        validate_only: bool = False,  # noqa: ARG002
+    ) -> dict[str, Refused]:
+        for settings in changes.values():
+            for name, value in settings.items():
+                if value is None:
+                    del self.own[name]
+                else:
+                    self.own[name] = value
+        return {}
+
+    def finished(self, saved: TopicSettings, oldest: int, mode: str = "auto", size: int = 0) -> list[str]:
+        """The notes of a topic that gets its final settings."""
+        return self.finish_settings([RestoredTopic("t", saved, oldest, size)], mode)["t"]
 
 
 def ago(days: int) -> int:
@@ -76,7 +90,7 @@ def test_restored_records_outlive_the_retention_in_force_at_their_new_place(
     own: dict[str, str], days: int, mode: str, expected: dict[str, str], warning: str | None
 ) -> None:
     topics = Suspended()
-    notes = topics.finish_settings("t", TopicSettings(own), ago(days), mode)
+    notes = topics.finished(TopicSettings(own), ago(days), mode)
     assert topics.own == expected
     assert [warning in note for note in notes] == ([True] if warning else [])
 
@@ -95,30 +109,30 @@ def test_restored_records_outlive_the_size_in_force_at_their_new_place(
     own: dict[str, str], brokers: str, size: int, warning: str | None
 ) -> None:
     topics = Suspended(BROKERS | {"retention.bytes": brokers})
-    notes = topics.finish_settings("t", TopicSettings(own), ago(1), "auto", largest=size)
+    notes = topics.finished(TopicSettings(own), ago(1), size=size)
     assert topics.own == (own | {"retention.bytes": "-1"} if warning else own)
     assert [warning in note for note in notes] == ([True] if warning else [])
 
 
 def test_records_are_protected_where_the_clusters_retention_may_not_be_read() -> None:
     topics = Suspended(None)
-    age, size = topics.finish_settings("t", TopicSettings({}), ago(1), "auto")
+    age, size = topics.finished(TopicSettings({}), ago(1))
     assert topics.own == {"retention.ms": "-1", "retention.bytes": "-1"}
     assert "DescribeConfigs on the cluster" in age
     assert "less than the size" in size
     own = {"retention.ms": str(9 * DAY), "retention.bytes": "9"}
-    assert (Suspended(None)).finish_settings("t", TopicSettings(own), ago(1), "auto") == []
+    assert Suspended(None).finished(TopicSettings(own), ago(1)) == []
 
 
 def test_another_retention_than_at_the_source_is_noted_and_not_set() -> None:
     source = TopicSettings({}, {"broker": {"retention.ms": "-1"}, "default": {"cleanup.policy": "delete"}})
     topics = Suspended()
-    (note,) = topics.finish_settings("t", source, ago(1), "auto")
+    (note,) = topics.finished(source, ago(1))
     assert note.startswith("topic t: retention.ms is 604800000 here and was -1 at the source")
     assert topics.own == {}
     # The note that the records are protected comes instead.
     topics = Suspended()
-    (note,) = topics.finish_settings("t", source, ago(8), "auto")
+    (note,) = topics.finished(source, ago(8))
     assert "keeps retention.ms=-1" in note
 
 
@@ -140,15 +154,22 @@ class Limited(Topics):
             raise Denied("no right")
         return self._least
 
-    def check_topic(self, name: str, partitions: int, replication: int, settings: Mapping[str, str]) -> None:  # noqa: ARG002
-        if name == "bad":
-            raise Refused("The name is bad.")
-        if int(settings.get("max.message.bytes", "0")) > 1_000_000:
-            raise Refused("The policy allows records of 1 MB.")
+    def check_topics(self, topics: Collection[NewTopic]) -> dict[str, Refused]:
+        errors = {}
+        for topic in topics:
+            if topic.name == "bad":
+                errors[topic.name] = Refused("The name is bad.")
+            elif int(topic.settings.get("max.message.bytes", "0")) > 1_000_000:
+                errors[topic.name] = Refused("The policy allows records of 1 MB.")
+        return errors
 
-    def create_topic(self, name: str, partitions: int, replication: int, settings: Mapping[str, str]) -> None:
-        self.check_topic(name, partitions, replication, settings)
-        self.topics[name] = replication, settings
+    def create_topics(self, topics: Collection[NewTopic], created: list[str]) -> dict[str, Refused]:
+        errors = self.check_topics(topics)
+        for topic in topics:
+            if topic.name not in errors:
+                self.topics[topic.name] = topic.replication, topic.settings
+                created.append(topic.name)
+        return errors
 
 
 @pytest.mark.parametrize(
@@ -173,7 +194,7 @@ def test_a_topic_is_made_such_that_its_replicas_can_be_written(
 ) -> None:
     topics = Limited(brokers, least)
     new = NewTopic("t", 1, replication, own)
-    notes = topics.make(new)
+    notes = topics.make([new], [])
     assert list(notes) == list(topics.notes(new))
     assert [(words or "") in note for note in notes] == ([True] if words else [])
     created = topics.topics["t"]
@@ -182,16 +203,20 @@ def test_a_topic_is_made_such_that_its_replicas_can_be_written(
 
 def test_a_cluster_that_limits_the_size_of_records_takes_the_topic_without_it() -> None:
     topics = Limited()
-    assert topics.refusal(NewTopic("t", 1, 1, {})) is None
-    topics.make(NewTopic("t", 1, 1, {}))
+    small, bad = NewTopic("t", 1, 1, {}), NewTopic("bad", 1, 1, {})
+    large = NewTopic("large", 1, 1, {"max.message.bytes": "2000000"})
+    assert topics.refusals([small, bad, large]) == {"bad": "The name is bad"}
+    assert topics.make([small], []) == []
     assert "max.message.bytes" not in topics.topics["t"][1]
     assert topics.topics["t"][1]["retention.ms"] == "-1"
-    large = NewTopic("large", 1, 1, {"max.message.bytes": "2000000"})
-    assert topics.refusal(large) is None
-    (note,) = topics.make(large)
+    created: list[str] = []
+    with pytest.raises(Refused, match="The name is bad"):
+        topics.make([bad, small], created)
+    assert created == ["t"]
+    (note,) = topics.make([large], created)
+    assert created == ["t", "large"]
     assert "max.message.bytes: it does not accept the saved 2000000" in note
     assert "max.message.bytes" not in topics.topics["large"][1]
-    assert topics.refusal(NewTopic("bad", 1, 1, {})) == "The name is bad"
 
 
 def test_settings_before_are_kept_until_a_restore_has_finished(tmp_path: Path) -> None:
