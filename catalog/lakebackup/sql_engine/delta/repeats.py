@@ -62,19 +62,19 @@ def repeats_of(uri: str) -> Repeats:
 
 def repeats_in(table: str, entries: Iterable[tuple[int, str]]) -> Repeats:
     """Return what the entries of a table's log repeat; each has its version and its lines, oldest first."""
-    repeats, gone = Repeats([], set()), set[str]()
+    repeats, removed_before = Repeats([], set()), set[str]()
     for version, text in entries:
         actions = [json.loads(line) for line in text.splitlines() if line]
         if any(action["txn"]["appId"].startswith(_REMOVED) for action in actions if "txn" in action):
             repeats = Repeats([], set())
         added = {action["add"]["path"] for action in actions if "add" in action}
         removed = {action["remove"]["path"] for action in actions if "remove" in action}
-        if removed & gone:
+        if removed & removed_before:
             repeats.commits.append(RepeatingCommit(table, version, _program(actions)))
-        if removed & (gone | repeats.paths):
+        if removed & (removed_before | repeats.paths):
             repeats.paths.update(added)
         repeats.paths.difference_update(removed - added)
-        gone = (gone | removed) - added
+        removed_before = (removed_before | removed) - added
     return repeats
 
 
@@ -97,27 +97,27 @@ def remove_repeats(
         return [], 0
     delta_table = open_table(uri)
     paths = sorted(repeats.paths.intersection(live_paths(delta_table)))
-    others = sorted(set(live_paths(delta_table)).difference(paths))
+    rest_paths = sorted(set(live_paths(delta_table)).difference(paths))
     rows = rows_in_files(uri, delta_table, paths)
-    once = _without_repeats(
+    distinct_rows = _without_repeats(
         rows,
         (
-            rows_in_files(uri, delta_table, others[start : start + _FILES_AT_A_TIME])
-            for start in range(0, len(others), _FILES_AT_A_TIME)
+            rows_in_files(uri, delta_table, rest_paths[start : start + _FILES_AT_A_TIME])
+            for start in range(0, len(rest_paths), _FILES_AT_A_TIME)
         ),
     )
     settings = delta_table.metadata().configuration
-    parts = divided(in_order(table, once)) if len(once) else ()
+    parts = divided(in_order(table, distinct_rows)) if len(distinct_rows) else ()
     added = [put_rows(storage, f"{table}/", part, settings) for part in parts]
     with lease():
         is_replaced = replace_files(
             storage, table, paths, added, transaction=f"{_REMOVED}{repeats.commits[-1].version}"
         )
-    return (repeats.commits, len(rows) - len(once)) if is_replaced else ([], 0)
+    return (repeats.commits, len(rows) - len(distinct_rows)) if is_replaced else ([], 0)
 
 
-def _without_repeats(rows: pa.Table, others: Iterator[pa.Table]) -> pa.Table:
-    """Return each of the rows once, without those that are among the others."""
+def _without_repeats(rows: pa.Table, rest: Iterator[pa.Table]) -> pa.Table:
+    """Return each of the rows a single time, without those that are among the rest."""
     names = ", ".join(f'"{name}"' for name in rows.column_names)
     numbered = rows.append_column(_ROW, pa.array(range(len(rows)), pa.int64()))
     with duckdb.connect(config={"memory_limit": "1GB"}) as connection:
@@ -126,7 +126,7 @@ def _without_repeats(rows: pa.Table, others: Iterator[pa.Table]) -> pa.Table:
             f'CREATE TABLE mine AS SELECT {names}, MIN("{_ROW}") AS "{_ROW}" '  # noqa: S608 - our names
             f"FROM numbered GROUP BY {names}"
         )
-        for other in others:
+        for other in rest:
             connection.register("other", other)
             same = " AND ".join(
                 f'mine."{name}" IS NOT DISTINCT FROM other."{name}"' for name in rows.column_names
