@@ -31,6 +31,7 @@ from lakebackup.sql_engine.delta.change import set_states
 from lakebackup.sql_engine.delta.dataset import rows_of
 from lakebackup.sql_engine.delta.ddl import make_table
 from lakebackup.sql_engine.delta.log import FOLDER
+from lakebackup.sql_engine.delta.repeats import remove_repeats, repeats_of
 from lakebackup.sql_engine.delta.table import append, live_paths, open_table, write_rows
 from lakebackup.sql_engine.delta.tiers import MERGE_AT
 from lakebackup.storage import Storage, open_storage
@@ -487,6 +488,44 @@ def test_another_program_may_compact_the_same_files(tmp_path: Path, first: str) 
     assert len(files_of(storage, "files")) == 1
     add_by_runs(storage, 2, first=MERGE_AT)
     assert len(rows(storage, "files")) == MERGE_AT + 2
+
+
+def compacted_too_late(storage: Storage) -> DeltaTable:
+    """Let another program compact the files of the table `files` that a run has merged meanwhile."""
+    stranger = DeltaTable(f"{storage.uri.removeprefix('file://')}/files")
+    merge_due(storage, lease_of(storage))
+    stranger.optimize.compact()
+    return stranger
+
+
+def test_rows_that_another_program_repeated_are_found_and_removed(tmp_path: Path) -> None:
+    storage = open_storage(str(tmp_path / "catalog"))
+    make_table(storage, "files")
+    add_files(storage, MERGE_AT)
+    uri, rows_before = f"{storage.uri}/files", rows(storage, "files")
+    assert not repeats_of(uri).commits
+    version = compacted_too_late(storage).version()
+    assert len(rows(storage, "files")) == 2 * MERGE_AT
+    add_by_runs(storage, MERGE_AT, first=MERGE_AT)  # runs merge the repeated rows with those of new files
+    (commit,) = repeats_of(uri).commits
+    assert (commit.table, commit.version) == ("files", version)
+    assert "delta-rs" in commit.program
+    commits, removed = remove_repeats(storage, "files", lease_of(storage))
+    assert (commits, removed) == ([commit], MERGE_AT)
+    assert rows(storage, "files")[:1] == rows_before[:1]
+    assert len(rows(storage, "files")) == len(set(rows(storage, "files"))) == 2 * MERGE_AT
+    assert not repeats_of(uri).commits
+    assert remove_repeats(storage, "files", lease_of(storage)) == ([], 0)
+
+
+def test_repeated_rows_stay_when_another_run_replaces_them_meanwhile(tmp_path: Path) -> None:
+    storage = open_storage(str(tmp_path / "catalog"))
+    make_table(storage, "files")
+    add_files(storage, MERGE_AT)
+    compacted_too_late(storage)
+    assert remove_repeats(storage, "files", lease_of(storage, lambda: merge(storage))) == ([], 0)
+    assert len(rows(storage, "files")) == 2 * MERGE_AT
+    assert remove_repeats(storage, "files", lease_of(storage))[1] == MERGE_AT
 
 
 KILLED_RUN = f"""{DYING}

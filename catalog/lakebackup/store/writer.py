@@ -35,6 +35,7 @@ from lakebackup.rules import layout
 from lakebackup.sql_engine import RAW
 from lakebackup.sql_engine.delta.change import replace_rows, set_states
 from lakebackup.sql_engine.delta.ddl import make_table
+from lakebackup.sql_engine.delta.repeats import RepeatingCommit, remove_repeats
 from lakebackup.sql_engine.delta.table import (
     append,
     append_files,
@@ -299,15 +300,18 @@ class CatalogWriter(Catalog):
             if rows_in(added) < row_count and not replace_rows(self._storage, table, version, added):
                 raise outrun(f"{self.catalog_uri}/{table}")
 
-    def optimize(self, table: str, *, retain_ms: int) -> None:
-        """Merge and sort the files of a table. The table's rows do not change.
+    def optimize(self, table: str, *, retain_ms: int) -> tuple[list[RepeatingCommit], int]:
+        """Merge and sort the files of a table. The table's rows do not change, except that rows which another
+        program has repeated are removed. Returns its commits, and the number of these rows.
 
         Deletes files that no version of the last `retain_ms` milliseconds needs, and entries of the table's
         log that are older than its retention.
         """
+        repeats = remove_repeats(self._storage, table, self._lease)
         merge_files(self._storage, table, self._lease)
         tidy_log(self._storage, table)
         delete_old_files(self._storage, table, retain_ms)
+        return repeats
 
     def register_home(self) -> str:
         """Add a row for this writer's destination, unless it has one, and return the destination's id."""

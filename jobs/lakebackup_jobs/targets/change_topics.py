@@ -362,7 +362,7 @@ class ProduceJob(Task):
                 for topic, rows in self._topics(batch):
                     producer.produce_block(topic, ANY, columns_of(rows, self.domain))
                 pending += batch.nbytes
-                if pending >= TRANSACTION_BYTES:
+                if pending >= TRANSACTION_BYTES or producer.is_due:
                     producer.commit({self.mark: Progress(position, "")})
                     commits()
                     pending = 0

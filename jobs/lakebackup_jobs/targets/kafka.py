@@ -11,6 +11,7 @@ from itertools import chain
 from typing import Any
 
 import numpy as np
+import pyarrow.compute as pc
 
 from lakebackup.errors import LakebackupError, Refused, UsageProblem
 from lakebackup.plan.partitions import TopicState
@@ -21,11 +22,14 @@ from lakebackup.rows.topics import IN_PART, Translation
 from lakebackup.rules.patterns import GROUP, compile_pattern
 from lakebackup.rules.topic_settings import TopicSettings
 from lakebackup.storage import Storage, open_storage
+from lakebackup.store.plan_file import PlanFile
 from lakebackup.store.reader import CatalogReader
 from lakebackup.store.translations import object_path, put_rows
 from lakebackup_jobs.kafka.admin import rights
 from lakebackup_jobs.kafka.admin.cluster import outlasting_restarts
 from lakebackup_jobs.kafka.admin.topic_changes import NewTopic
+from lakebackup_jobs.kafka.client.produce import QUEUE_BYTES
+from lakebackup_jobs.lifecycle.tasks.memory import bytes_to_write, largest_record, tasks_at_once
 from lakebackup_jobs.lifecycle.tasks.region_outcome import RegionOutcome
 from lakebackup_jobs.targets import Target
 from lakebackup_jobs.targets.opening import open_target
@@ -304,7 +308,7 @@ class KafkaTarget(Target):
             excluded_offsets=self._registries.excluded_offsets(plan, shares) if plan.files else {},
             one_producer=plan.one_producer,
         )
-        return content.run(job, threads=_THREADS)
+        return content.run(job, threads=tasks_at_once(_task_bytes(plan, shares.file), _THREADS))
 
     def _record_empty_partitions(
         self, plan: RestorePlan, identities: Mapping[str, Translation], storage: Storage
@@ -371,3 +375,12 @@ class KafkaTarget(Target):
 def _metric_name(topic: str) -> str:
     """A topic's name in names of metrics, where brokers do not tell `.` from `_`."""
     return topic.replace(".", "_")
+
+
+def _task_bytes(plan: RestorePlan, file: PlanFile) -> int:
+    """Return the memory that a task of a plan needs at most, by the largest of the files in `file`."""
+    batches = file.batches(0, file.rows, ("bytes",))
+    file_bytes = max((pc.max(batch["bytes"]).as_py() or 0 for batch in batches if len(batch)), default=0)
+    total_bytes = sum(part.raw_bytes for topic in plan.topics for part in topic.parts)
+    record_bytes = largest_record(topic.settings.in_force for topic in plan.topics)
+    return bytes_to_write(record_bytes, file_bytes, min(QUEUE_BYTES, total_bytes))

@@ -1,8 +1,9 @@
 """The task of a restore into topics: it restores its partitions one after another, in transactions.
 
 A transaction holds complete files, of one partition or of several small ones, which are verified before their
-records are sent. Its commit includes how far each partition's source was read. So readers of committed
-records never see a part of a file, and a task that runs again resumes after the last commit.
+records are sent. Its commit includes how far each partition's source was read. So a task that runs again
+resumes after the last commit. Where the brokers are so slow that the transaction would time out, it ends
+within a file.
 """
 
 from __future__ import annotations
@@ -90,11 +91,19 @@ class ReplayJob(ReadJob, Task):
             files = ((replay, file) for replay in replays for file in replay.unread_files(count))
             for batch in batched(files, (lambda pair: pair[1].bytes, TRANSACTION_BYTES)):
                 producer.begin()
+                pending: dict[Replay, None] = {}  # the partitions with records in the open transaction
                 for replay, file in batch:
-                    self._produce_file(producer, replay, file)
-                    count(file.entries, file.bytes)
-                self._commit(producer, list(dict.fromkeys(replay for replay, _ in batch)))
+                    pending[replay] = None
+                    for _ in self._produce_file(producer, replay, file):
+                        if producer.is_due:
+                            self._commit(producer, list(pending))
+                            commits()
+                            pending = {replay: None}
+                            producer.begin()
+                self._commit(producer, list(pending))
                 commits()
+                for _, file in batch:  # this may wait, to keep a limit of bandwidth: not in a transaction
+                    count(file.entries, file.bytes)
             idle = [replay.target for replay in replays if replay.is_idle]
             ends = producer.ends(idle) if idle and not self.by_key else {}
             for replay in replays:
@@ -135,7 +144,8 @@ class ReplayJob(ReadJob, Task):
             must_be_empty=scope in self.empty,
         )
 
-    def _produce_file(self, producer: RestoreProducer, replay: Replay, file: StoredFile) -> None:
+    def _produce_file(self, producer: RestoreProducer, replay: Replay, file: StoredFile) -> Iterator[None]:
+        """Send the records of a file. Yields after each piece of a block, with the position behind it."""
         topic, partition = replay.target[0], ANY if self.by_key else replay.target[1]
         for columns in open_verified(self.roots, file):
             records = select_records(columns, self.from_ts, self.to_ts, replay.position)
@@ -143,8 +153,11 @@ class ReplayJob(ReadJob, Task):
                 records = replace(
                     records, rows=records.rows[~np.isin(records.rows[:, OFFSET], list(excluded))]
                 )
-            if producer.produce_block(topic, partition, records):
-                replay.ledger.add(records.rows[:, OFFSET])
+            for piece in producer.pieces(records):
+                if producer.produce_block(topic, partition, piece):
+                    replay.ledger.add(piece.rows[:, OFFSET])
+                    replay.position = int(piece.rows[-1, OFFSET]) + 1
+                yield
         replay.add(file)
 
     def _commit(self, producer: RestoreProducer, replays: Sequence[Replay]) -> None:

@@ -25,13 +25,15 @@ from lakebackup_jobs.kafka.admin.groups import Groups
 from lakebackup_jobs.kafka.client.consume import bytes_of
 from lakebackup_jobs.lifecycle.lost_objects import notice_lost_objects
 from lakebackup_jobs.lifecycle.parts import parts_of, run_tasks
-from lakebackup_jobs.lifecycle.progress import Reporter
+from lakebackup_jobs.lifecycle.progress import Reporter, human_bytes
 from lakebackup_jobs.lifecycle.run import Life, backup_row, result_of
 from lakebackup_jobs.lifecycle.source import Source
+from lakebackup_jobs.lifecycle.tasks.memory import bytes_to_read, largest_record, tasks_at_once
 from lakebackup_jobs.lifecycle.tasks.numbers import newest_files
 from lakebackup_jobs.lifecycle.tasks.runner import by_size
 from lakebackup_jobs.lifecycle.tasks.totals import Totals
 from lakebackup_jobs.lifecycle.workspace import Workspace
+from lakebackup_jobs.runtime.memory_limit import memory_limit
 from lakebackup_jobs.topics import forks
 from lakebackup_jobs.topics.announce import (
     announce,
@@ -157,8 +159,22 @@ class TopicsBackup(Source[InProgress]):
         sequences = {(topic, region): number for topic, region, number in draft.first}
         job = copy_job(draft.completing(self.request), self.workspace, draft.prepared, sequences)
         # In this process most of them wait: for the broker, or for the disk to have a small file.
-        threads = None if self.workspace.task_cluster else _THREADS
+        threads = None if self.workspace.task_cluster else self._threads(plan)
         return run_tasks(self.workspace, job, range(len(plan.tasks)), max_tasks=threads)
+
+    def _threads(self, plan: BackupPlan) -> int:
+        """Return how many tasks run in this process at a time, and warn if a single one may not fit."""
+        settings = {scope.scope: topic_settings.in_force(scope.settings) for scope in plan.scopes}
+        task_bytes = bytes_to_read(largest_record(settings.values()))
+        if task_bytes > memory_limit():
+            names = [
+                n for n, own in settings.items() if bytes_to_read(largest_record([own])) > memory_limit()
+            ]
+            self.workspace.reporter.warning(
+                f"max.message.bytes of topic {', '.join(sorted(names))} allows records so large that a task "
+                f"may need {human_bytes(task_bytes)} of memory, and there are {human_bytes(memory_limit())}"
+            )
+        return tasks_at_once(task_bytes, _THREADS)
 
     def manifest(self, draft: InProgress, totals: Totals) -> Manifest:
         return manifest(draft.completing(self.request), self.workspace, draft.prepared, totals)

@@ -53,13 +53,22 @@ def run(request: OptimizeRequest, *, reporter: Reporter) -> dict[str, Any]:
     leftovers.sweep(work.storage, sources, complete)
     writer = work.writer()
     reporter.start(len(TABLES), None, "optimize", "tables")
+    repeated = 0
     for number, table in enumerate(TABLES, 1):
         if table in FOLDED:
             writer.fold(table)
-        writer.optimize(table, retain_ms=retain_ms)
+        commits, repeated_rows = writer.optimize(table, retain_ms=retain_ms)
+        for commit in commits:
+            reporter.warning(
+                f"{commit} repeated rows of the catalog; let no other program compact its tables"
+            )
+        if commits:
+            reporter.warning(f"{repeated_rows} repeated rows of table {table} were removed")
+            repeated += repeated_rows
         reporter.update(number, 0)
     sizes_after = {table: _table_size(reader.catalog_uri, table) for table in TABLES}
-    return work.timed({"retain_ms": retain_ms, **_summary(sizes_before, sizes_after)})
+    summary = _summary(sizes_before, sizes_after)
+    return work.timed({"retain_ms": retain_ms, "repeated_rows": repeated, **summary})
 
 
 def _retention_ms(retain_ms: int, reader: CatalogReader, storage: Storage) -> int:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -26,10 +27,12 @@ from lakebackup.errors import Busy, Damaged, Incomplete, LakebackupError, NotFou
 from lakebackup.formats.logs.cipher import LogKeys
 from lakebackup.requests import RunRequest
 from lakebackup.rows.base import QUEUES
+from lakebackup.rows.tables import TABLES
 from lakebackup.rows.upkeep import Check
 from lakebackup.rules import layout
 from lakebackup.sql_engine import EngineChoice
 from lakebackup.sql_engine.delta.dataset import dataset
+from lakebackup.sql_engine.delta.repeats import repeats_of
 from lakebackup.sql_engine.delta.table import open_table
 from lakebackup.storage import Storage, open_storage
 from lakebackup.store import tombstones
@@ -252,9 +255,20 @@ class _Check:
                 for outcome in ("ok", "missing", "changed", "damaged", "unconfirmed", "orphan")
             },
             "filters_lost": filters_lost,
+            **({"repeated": repeated} if (repeated := self._repeated()) else {}),
             "findings": list(reader.rows("check_findings", check_id=self.check_id)),
             **({"failed": self.failed_trials} if self.failed_trials else {}),
         }
+
+    def _repeated(self) -> list[str]:
+        """Return the commits to the catalog's tables that repeated rows, unless only sizes are checked."""
+        if self.request.mode == "stat":
+            return []
+        repeated: list[str] = []
+        for table in TABLES:
+            with suppress(NotFound):  # an older catalog lacks tables
+                repeated += map(str, repeats_of(f"{self.reader.catalog_uri}/{table}").commits)
+        return repeated
 
     def _trials(self) -> Iterator[Check]:
         """Restore the newest backup of each source, or the requested backups, on trial; yields the findings.
@@ -298,8 +312,8 @@ def _with_snapshots(reader: CatalogReader, ids: Sequence[str]) -> list[str]:
 
 
 def require_whole(result: Mapping[str, Any]) -> None:
-    """Raises Damaged when objects that a restore may need are missing, changed or damaged, Incomplete when a
-    trial restore failed for another reason."""
+    """Raises Damaged when objects that a restore may need are missing, changed or damaged, or rows of the
+    catalog are repeated, and Incomplete when a trial restore failed for another reason."""
     counts = {name: result[name] for name in ("missing", "changed", "damaged") if result[name]}
     if counts:
         raise Damaged(
@@ -307,6 +321,12 @@ def require_whole(result: Mapping[str, Any]) -> None:
             + ", ".join(f"{count} {name}" for name, count in counts.items())
             + ".",
             hint=f"The view `checks` lists them under check_id {result['check_id']}.",
+        )
+    if repeated := result.get("repeated"):
+        raise Damaged(
+            f"Another program has repeated rows of the catalog: {'; '.join(repeated)}.",
+            hint="`lakebackup catalog optimize` removes them. Let no other program compact the catalog's "
+            "tables.",
         )
     if failed_trials := result.get("failed"):
         texts = "; ".join(f"{trial['backup_id']}: {trial['detail']}" for trial in failed_trials)

@@ -113,7 +113,7 @@ def merge_files(storage: Storage, table: str, lease: Callable[[], AbstractContex
     for group in _groups(table_files(delta_table)):
         added = _rewritten(storage, table, delta_table, group)
         with lease():
-            _replace(storage, table, group, added)
+            replace_files(storage, table, group, added)
 
 
 def merge_due_files(
@@ -134,7 +134,7 @@ def merge_due_files(
         with _logged(storage.uri), lease():
             for table, removed, added in merges:
                 with _logged(f"{storage.uri}/{table}"):
-                    _replace(storage, table, removed, added)
+                    replace_files(storage, table, removed, added)
 
 
 @contextmanager
@@ -153,7 +153,7 @@ def _rewritten(storage: Storage, table: str, delta_table: DeltaTable, paths: Seq
     """Write the rows of some files of a table as new files, and return these as `put_rows` does."""
     settings = delta_table.metadata().configuration
     rows = in_order(table, rows_in_files(f"{storage.uri}/{table}", delta_table, paths))
-    return [put_rows(storage, f"{table}/", part, settings) for part in _divided(rows)]
+    return [put_rows(storage, f"{table}/", part, settings) for part in divided(rows)]
 
 
 def _groups(files: Sequence[TableFile]) -> Iterator[list[str]]:
@@ -177,7 +177,7 @@ def _worth_it(group: Sequence[TableFile]) -> Iterator[list[str]]:
         yield [file.path for file in group]
 
 
-def _divided(rows: pa.Table) -> Iterator[pa.Table]:
+def divided(rows: pa.Table) -> Iterator[pa.Table]:
     """Yield rows in tables of equal length, each for a file of about `_FILE_BYTES`."""
     if rows.nbytes <= _FILE_BYTES:
         yield rows
@@ -189,14 +189,16 @@ def _divided(rows: pa.Table) -> Iterator[pa.Table]:
     yield from (rows.slice(start, length) for start in range(0, len(rows), length))
 
 
-def _replace(storage: Storage, table: str, removed: Sequence[str], added: Sequence[str]) -> bool:
+def replace_files(
+    storage: Storage, table: str, removed: Sequence[str], added: Sequence[str], transaction: str | None = None
+) -> bool:
     """Replace files of a table by files with the same rows, in one commit. Returns False when another process
-    has removed one of them."""
+    has removed one of them. `transaction`: the id of an application transaction, which the commit records."""
     for _ in range(TRIES):
         with open_to_write(f"{storage.uri}/{table}") as opened:
             if not set(removed) <= set(live_paths(opened.table)):
                 return False
-            if commit_once(storage, table, opened, added, None, removed, data_change=False):
+            if commit_once(storage, table, opened, added, transaction, removed, data_change=False):
                 return True
     raise outrun(f"{storage.uri}/{table}")
 

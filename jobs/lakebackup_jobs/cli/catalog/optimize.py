@@ -16,7 +16,7 @@ def optimize(
 ) -> None:
     """Merge the tables' small files, and delete files of older versions. No row changes.
 
-    It also deletes plans of restores that were killed.
+    It also deletes plans of restores that were killed, and removes rows that another program has repeated.
 
     Examples:
         lakebackup catalog optimize --repo ./backups

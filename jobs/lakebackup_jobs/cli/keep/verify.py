@@ -29,7 +29,8 @@ def verify(
     """Check stored files against the catalog, and the reverse: existence, size and SHA-256.
 
     Results are rows of the views `checks` and `storage_objects`. Exit code 7: a backup is damaged or
-    incomplete. Exit code 4: a trial restore failed for another reason, such as a full disk.
+    incomplete, or another program has repeated rows of the catalog. Exit code 4: a trial restore failed for
+    another reason, such as a full disk.
 
     Examples:
         lakebackup verify --repo ./backups

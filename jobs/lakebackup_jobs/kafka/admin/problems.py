@@ -21,6 +21,10 @@ ANSWER_S = 5.0
 #: How long brokers must report a partition as missing. A broker that just started may not know all topics.
 GONE_S = 3.0
 _AUTHENTICATION = frozenset({-169, 58, -181})
+#: A transactional producer was fenced: by a later one of its id, or because its transaction timed out.
+_FENCED = frozenset({-144, 47, 90})
+#: Codes with which a client ends a transaction that timed out; the last one is of records that were not sent.
+_OUT_OF_TIME = _FENCED | {-192}
 #: Codes of records that an abort dropped. They are consequences of another error, never the cause.
 CONSEQUENCES = frozenset({-151, -152})
 
@@ -35,6 +39,10 @@ class Unanswered(EnvironmentProblem):
 
 class TransactionTooLong(UsageProblem):
     """The cluster accepts no transaction timeout of that length."""
+
+
+class TransactionTimedOut(Unanswered):
+    """A transaction took longer than its timeout, so the cluster has aborted it, or will."""
 
 
 class Fenced(EnvironmentProblem):
@@ -68,7 +76,7 @@ _MEANINGS: tuple[tuple[Collection[int], type[LakebackupError], str, str], ...] =
         "Give this user the rights, or name another user.",
     ),
     ({-186, 17, 33, 34}, UsageProblem, "", "Check the Kafka client settings."),
-    ({-144, 47, 90}, Fenced, "another restore took over: ", "Let it finish; this one wrote nothing more."),
+    (_FENCED, Fenced, "another restore took over: ", "Let it finish; this one wrote nothing more."),
     (
         {10, 18},
         UsageProblem,
@@ -78,8 +86,11 @@ _MEANINGS: tuple[tuple[Collection[int], type[LakebackupError], str, str], ...] =
     (
         {50},
         TransactionTooLong,
-        "",
-        "Set a lower transaction.timeout.ms in the file of --kafka-config.",
+        "transaction.timeout.ms is longer than the cluster allows: ",
+        (
+            "Set a lower transaction.timeout.ms in the file of --kafka-config, or raise "
+            "transaction.max.timeout.ms of the brokers."
+        ),
     ),
     ({2, -199}, Damaged, "the broker's own bytes do not match their checksum: ", ""),
 )
@@ -98,6 +109,25 @@ def problem(code: int, text: str, location: str) -> LakebackupError:
             return kind(f"{location}: {meaning}{reason}.", hint=hint)
     kind = Unanswered if code in PASSING | COORDINATOR else EnvironmentProblem
     return kind(f"{location}: {reason}.")
+
+
+def transaction_problem(
+    code: int, text: str, location: str, *, age_s: float, timeout_s: float
+) -> LakebackupError:
+    """The error to raise for a librdkafka code in a transaction that is `age_s` old and may take `timeout_s`.
+
+    A fenced producer does not learn what fenced it: another producer, or the coordinator at the timeout. A
+    transaction that is younger than its timeout was fenced by another producer.
+    """
+    if code not in _OUT_OF_TIME or age_s < timeout_s:
+        return problem(code, text, location)
+    return TransactionTimedOut(
+        f"{location}: a transaction took longer than {timeout_s:g} s (transaction.timeout.ms), and the "
+        "cluster aborts it. What was committed before stays.",
+        hint="Run the same command again: it resumes. If it ends like this again, set a longer "
+        "transaction.timeout.ms in the file of --kafka-config (at most transaction.max.timeout.ms), or "
+        "raise the quota that throttles the client.",
+    )
 
 
 def partition_missing(config: Mapping[str, str], topic: str, partition: int) -> bool:

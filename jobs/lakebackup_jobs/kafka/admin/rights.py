@@ -25,8 +25,9 @@ from confluent_kafka.admin import (
 )
 
 from lakebackup.errors import NotFound, Refused
-from lakebackup_jobs.kafka.admin.cluster import DENIALS, Cluster, Denied, patiently
+from lakebackup_jobs.kafka.admin.cluster import DENIALS, Denied, patiently
 from lakebackup_jobs.kafka.admin.groups import OWN_GROUPS
+from lakebackup_jobs.kafka.admin.transactions import Transactions
 
 #: The hint for missing rights.
 GRANT = "Grant these rights (kafka-acls.sh), or name another user."
@@ -49,7 +50,7 @@ _SILENT = logging.Logger("rights")
 _SILENT.disabled = True
 
 
-class Rights(Cluster):
+class Rights(Transactions):
     """The rights of a client's user for a restore.
 
     The names of the restore's consumer groups and transactional ids start with `prefix`. `alters`: whether
@@ -67,8 +68,10 @@ class Rights(Cluster):
         """The missing rights for a restore into topics, each with its resource.
 
         They are rights on the topics, on the restore's consumer groups, and on its transactional ids. The
-        restore creates the topics that are not in `existing`.
+        restore creates the topics that are not in `existing`. Raises EnvironmentProblem or UsageProblem when
+        the cluster cannot carry out the restore's transactions.
         """
+        self.require_transactions()
         present = set(topics) & set(existing)
         return [
             *self.of_topics(present),

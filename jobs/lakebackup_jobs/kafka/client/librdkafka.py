@@ -70,8 +70,9 @@ READING_TUNING: Mapping[str, str] = {
 }
 #: Defaults for writing, which a user's own settings may change. A batch is bounded by bytes, below what
 #: topics allow by default, so that many large records never make one too large. A single larger record still
-#: goes in a batch of its own. A transaction may take as long as clusters allow by default: brokers may
-#: throttle it, or restart in its middle.
+#: goes in a batch of its own. librdkafka accepts no record that is larger than its queue, so its queue has no
+#: limit here: `Engine` limits it (QUEUE_BYTES). A transaction may take as long as clusters allow by default:
+#: brokers may throttle it, or restart in its middle.
 WRITING_TUNING: Mapping[str, str] = {
     "linger.ms": "100",
     "reconnect.backoff.ms": "20",
@@ -79,15 +80,15 @@ WRITING_TUNING: Mapping[str, str] = {
     "batch.size": "900000",
     "batch.num.messages": "1000000",
     "queue.buffering.max.messages": "0",
-    "queue.buffering.max.kbytes": str(64 << 10),
+    "queue.buffering.max.kbytes": str((1 << 31) - 1),
     "message.max.bytes": "1000000000",
     "transaction.timeout.ms": "900000",
 }
 
 
-#: Replaces WRITING_TUNING's setting in a cluster that limits transactions to a shorter time
-#: (`transaction.max.timeout.ms`).
-SHORT_TRANSACTIONS: Mapping[str, str] = {"transaction.timeout.ms": "60000"}
+#: The timeouts of transactions (ms) to try in turn in a cluster that accepts none that is longer
+#: (`transaction.max.timeout.ms`). The first one is WRITING_TUNING's.
+TRANSACTION_TIMEOUTS_MS = (900_000, 300_000, 60_000, 10_000)
 
 
 def writing_tuning(patience: float, config: Mapping[str, str]) -> dict[str, str]:
@@ -99,13 +100,10 @@ def writing_tuning(patience: float, config: Mapping[str, str]) -> dict[str, str]
     than a transaction's.
     """
     properties = {**WRITING_TUNING, **config}
-    transaction_ms = properties["transaction.timeout.ms"]
-    limits = [
-        int(patience * 5000),
-        300_000,
-        *([int(transaction_ms)] if transaction_ms.isdecimal() else []),
-    ]
-    return {"socket.timeout.ms": str(min(limits)), **properties}
+    text = properties["transaction.timeout.ms"]
+    transaction_ms = int(text) if text.isdecimal() else TRANSACTION_TIMEOUTS_MS[0]
+    timeout_ms = min(int(patience * 5000), 300_000, transaction_ms)
+    return {"socket.timeout.ms": str(timeout_ms), **properties}
 
 
 class Message(c.Structure):

@@ -13,10 +13,12 @@ from __future__ import annotations
 
 import ctypes
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import closing, suppress
 from dataclasses import replace
+from itertools import pairwise
 from threading import Thread
 from types import TracebackType
 from typing import TypeVar
@@ -32,13 +34,18 @@ from lakebackup_jobs.kafka.admin.problems import (
     Fenced,
     TransactionTooLong,
     Unanswered,
-    problem,
     stalled,
+    transaction_problem,
 )
 from lakebackup_jobs.kafka.client import librdkafka
 from lakebackup_jobs.kafka.client import native as n
 from lakebackup_jobs.kafka.client.consume import reader
-from lakebackup_jobs.kafka.client.librdkafka import PATIENCE, SHORT_TRANSACTIONS, WRITING, writing_tuning
+from lakebackup_jobs.kafka.client.librdkafka import (
+    PATIENCE,
+    TRANSACTION_TIMEOUTS_MS,
+    WRITING,
+    writing_tuning,
+)
 from lakebackup_jobs.kafka.format.records import (
     KEY_LENGTH,
     OFFSET,
@@ -58,6 +65,14 @@ _POLL_MS = 100
 _LATE_S = 30.0
 # How long an abort after an error may take. The next producer of the transactional id aborts too.
 _ABORT_S = 10.0
+#: The most bytes of records that a producer queues, unless a single record is larger.
+QUEUE_BYTES = 64 << 20
+# The same for each second that a transaction may take, so that a commit can send what is queued in time. And
+# how many bytes are sent between two looks at the clock. Both together allow a quota of 100 kB/s.
+_QUEUE_BYTES_A_SECOND = 64 << 10
+_PIECE_BYTES_A_SECOND = 16 << 10
+# The part of its timeout after which a transaction is due. The rest is for what is queued, and the commit.
+_DUE_PART = 0.25
 
 
 #: How many times in a row a restore is tried from its last commit on while brokers do not answer: 4 minutes.
@@ -78,8 +93,15 @@ class Engine:
         self._topics: dict[str, int] = {}
         self._failure: tuple[int, str] | None = None
         self._label = f"restore {transactional_id}"
+        self._begin_s = time.monotonic()
         hard = {**WRITING, "transactional.id": transactional_id}
-        self._handle = librdkafka.new_client(librdkafka.PRODUCER, writing_tuning(patience, config), hard=hard)
+        properties = writing_tuning(patience, config)
+        self._handle = librdkafka.new_client(librdkafka.PRODUCER, properties, hard=hard)
+        #: How long a transaction may take, in seconds.
+        self.timeout_s = int(properties["transaction.timeout.ms"]) / 1000
+        self._queue_bytes = min(QUEUE_BYTES, int(self.timeout_s * _QUEUE_BYTES_A_SECOND))
+        # Number and bytes of the records of the last calls of `send`, some of which may be queued.
+        self._unconfirmed: deque[tuple[int, int]] = deque()
         librdkafka.connect(self._handle)  # else the first request for the coordinator fails and costs 0.5 s
         try:
             self._check(self._library.rd_kafka_init_transactions(self._handle, int(patience * 1000)))
@@ -87,8 +109,14 @@ class Engine:
             self.close()
             raise
 
+    @property
+    def age_s(self) -> float:
+        """Seconds since the last transaction began."""
+        return time.monotonic() - self._begin_s
+
     def begin(self) -> None:
         self._failure = None
+        self._begin_s = time.monotonic()
         self._check(self._library.rd_kafka_begin_transaction(self._handle))
 
     def send(self, topic: str, partition: int, columns: Columns) -> None:
@@ -99,6 +127,9 @@ class Engine:
         headers = columns.headers()
         previous_row, progress_s = -1, time.monotonic()
         location = f"{topic}[{partition}]"
+        size = int(sizes_of(columns.rows).sum())
+        self._make_room(size, location)
+        self._unconfirmed.append((len(columns.rows), size))
         while error := n.send(
             self._handle,
             self._topics[topic],
@@ -113,10 +144,35 @@ class Engine:
             self._wait()
             self._poll_events(10 if code == _QUEUE_FULL else 0)
             if code != _QUEUE_FULL or self._failure:
-                raise problem(*(self._failure or (code, text)), location)
+                raise self._problem(*(self._failure or (code, text)), location)
             if cursor[0] != previous_row:
                 previous_row, progress_s = int(cursor[0]), time.monotonic()
             self._require_progress(progress_s, location)
+
+    def _make_room(self, size: int, location: str) -> None:
+        """Wait until the queue has room for so many bytes, or is empty."""
+        previous, progress_s = -1, time.monotonic()
+        while (queued := self._queued()) and queued[1] + size > self._queue_bytes:
+            self._wait()
+            self._poll_events(10)
+            if self._failure:
+                raise self._problem(*self._failure, location)
+            if queued[0] != previous:
+                previous, progress_s = queued[0], time.monotonic()
+            self._require_progress(progress_s, location)
+
+    def _queued(self) -> tuple[int, int] | None:
+        """The number of records that no broker has confirmed, and about how many bytes they have; None: none.
+
+        Which records these are is not known; the last ones are the most likely.
+        """
+        count = int(self._library.rd_kafka_outq_len(self._handle))
+        while (
+            self._unconfirmed
+            and sum(records for records, _ in self._unconfirmed) - self._unconfirmed[0][0] >= count
+        ):
+            self._unconfirmed.popleft()
+        return (count, sum(size for _, size in self._unconfirmed)) if self._unconfirmed else None
 
     def flush(self) -> None:
         """Wait until the brokers have every record. Takes as long as it must while they accept some."""
@@ -132,7 +188,7 @@ class Engine:
             self._require_progress(progress_s, self._label)
         self._poll_events()
         if self._failure:
-            raise problem(*self._failure, self._label)
+            raise self._problem(*self._failure, self._label)
 
     def commit(self, group: str, progress: Mapping[Partition, Progress]) -> None:
         self.flush()  # before the commit, whose time is limited
@@ -213,7 +269,10 @@ class Engine:
         self._poll_events()
         if error:
             code, text = librdkafka.take_error(error)
-            raise problem(*(self._failure or (code, text)), self._label)
+            raise self._problem(*(self._failure or (code, text)), self._label)
+
+    def _problem(self, code: int, text: str, location: str) -> LakebackupError:
+        return transaction_problem(code, text, location, age_s=self.age_s, timeout_s=self.timeout_s)
 
 
 def outlasting(write: Callable[[Callable[[], None]], T]) -> T:
@@ -236,6 +295,35 @@ def outlasting(write: Callable[[Callable[[], None]], T]) -> T:
 
     attempts = Retrying(retry=retry_if_exception_type(Unanswered), stop=is_last_attempt, reraise=True)
     return attempts(write, reset_failures)
+
+
+def _engine(
+    config: Mapping[str, str], transactional_id: str, patience: float, wait: Callable[[], object]
+) -> Engine:
+    """Return a producer with the longest transactions that the cluster accepts, or those of `config`."""
+    for timeout_ms in TRANSACTION_TIMEOUTS_MS:
+        try:
+            return Engine(
+                {"transaction.timeout.ms": str(timeout_ms), **config}, transactional_id, patience, wait
+            )
+        except TransactionTooLong:
+            if "transaction.timeout.ms" in config or timeout_ms == TRANSACTION_TIMEOUTS_MS[-1]:
+                raise
+    raise AssertionError("the last attempt returns or raises")
+
+
+def sizes_of(rows: Longs) -> Longs:
+    """The bytes of the keys and values of records."""
+    sizes: Longs = np.maximum(rows[:, [KEY_LENGTH, VALUE_LENGTH]], 0).sum(axis=1)
+    return sizes
+
+
+def pieces_of(columns: Columns, size: int) -> Iterator[Columns]:
+    """Yield records in pieces of about `size` bytes, or of a single record that is larger."""
+    ends = np.cumsum(sizes_of(columns.rows))
+    cuts = np.flatnonzero(np.diff(ends // size)) + 1
+    for first, end in pairwise([0, *cuts.tolist(), len(columns.rows)]):
+        yield replace(columns, rows=columns.rows[first:end])
 
 
 class RestoreProducer:
@@ -265,10 +353,7 @@ class RestoreProducer:
         self._bases: dict[Partition, Base] = {}
         self._existing_shapes: dict[Partition, Longs] = {}
         self.transaction_targets: set[Partition] = set()
-        try:
-            self._engine = Engine(config, transactional_id, patience, wait)
-        except TransactionTooLong:
-            self._engine = Engine({**SHORT_TRANSACTIONS, **config}, transactional_id, patience, wait)
+        self._engine = _engine(config, transactional_id, patience, wait)
         self._target = Target(config, group, patience)
 
     def __enter__(self) -> RestoreProducer:
@@ -289,6 +374,15 @@ class RestoreProducer:
         finally:
             self._engine.close()
             self._target.close()
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the open transaction is so old that it should be committed now, before its timeout."""
+        return self._engine.age_s > self._engine.timeout_s * _DUE_PART
+
+    def pieces(self, columns: Columns) -> Iterator[Columns]:
+        """Return the records of a block in pieces, after each of which the transaction may be due."""
+        return pieces_of(columns, int(self._engine.timeout_s * _PIECE_BYTES_A_SECOND))
 
     def begin(self) -> None:
         """Begin a transaction."""

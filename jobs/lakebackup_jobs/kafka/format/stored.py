@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import io
+import platform
 from dataclasses import dataclass
 
-from lakebackup.errors import Damaged, NotFound
+from lakebackup.errors import Damaged, EnvironmentProblem, NotFound
 from lakebackup.plan.partitions import Partition
 from lakebackup.store.roots import Roots
 from lakebackup_jobs.kafka.format.container import FileReader
+from lakebackup_jobs.runtime.memory_limit import memory_limit
+
+# Smaller files fit into memory anywhere.
+_LARGE_BYTES = 256 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +33,17 @@ class StoredFile(Partition):
 
 
 def open_verified(roots: Roots, file: StoredFile) -> FileReader:
-    """Return a file's reader. Raises Damaged unless its size and sha256 are the catalog's.
+    """Return a file's reader. Raises Damaged unless its size and sha256 are the catalog's, and
+    EnvironmentProblem when it does not fit into memory.
 
     Keeps the file in memory, so that the bytes that are read are those that were hashed.
     """
+    if file.bytes > _LARGE_BYTES and file.bytes > memory_limit():
+        raise EnvironmentProblem(
+            f"{file.path} has {file.bytes} bytes. A task holds it in memory, and {platform.node()} has "
+            f"{memory_limit()} bytes (the machine, or the limit of its container).",
+            hint="Run this where there is more memory. A lower --target-size of backups makes smaller files.",
+        )
     try:
         data = roots.open(file.destination).get(file.path)
     except NotFound:

@@ -125,7 +125,7 @@ class QueueReplayJob(Task):
                         bytes=progress.bytes + file.bytes,
                     )
                     pending += file.bytes
-                    if pending >= TRANSACTION_BYTES:
+                    if pending >= TRANSACTION_BYTES or producer.is_due:
                         progress = commit(progress)
                         pending = 0
                 count(file.entries, file.bytes)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
@@ -14,7 +14,7 @@ from lakebackup.errors import EnvironmentProblem, Refused
 from lakebackup.plan.topics.request import RestoreRequest, plan_restore
 from lakebackup.plan.topics.restore import RestorePlan
 from lakebackup_jobs.kafka.admin.committed import Ends, Progress
-from lakebackup_jobs.kafka.format.records import OFFSET
+from lakebackup_jobs.kafka.format.records import OFFSET, Columns
 from lakebackup_jobs.lifecycle.tasks.plan_shares import stored_plan
 from lakebackup_jobs.targets import replay_task
 from lakebackup_jobs.targets.replay_task import ReplayJob
@@ -29,6 +29,7 @@ class Brokers:
         self.committed: Progress | None = None
         self.transactions_left = 99
         self.base_offset = 0
+        self.is_slow = False
         self.transactional_ids: list[str] = []
 
     def producer(self, _client: object, transactional_id: str, *_args: Any, **_kwargs: Any) -> Producer:
@@ -39,6 +40,7 @@ class Brokers:
 class Producer:
     def __init__(self, brokers: Brokers) -> None:
         self.brokers, self.pending_offsets = brokers, list[int]()
+        self.is_due = brokers.is_slow
 
     def __enter__(self) -> Self:
         return self
@@ -63,6 +65,9 @@ class Producer:
             raise EnvironmentProblem("the power went out")
         self.brokers.transactions_left -= 1
         self.pending_offsets = []
+
+    def pieces(self, columns: Columns) -> Iterator[Columns]:
+        return (replace(columns, rows=row[None]) for row in columns.rows)
 
     def produce_block(self, _topic: str, _partition: int, columns: Any) -> int:
         self.pending_offsets += columns.rows[:, OFFSET].tolist()
@@ -202,3 +207,17 @@ def test_tasks_or_partitions_have_a_producer_each(tmp_path: Path, brokers: Broke
     run(job)
     run(replace(job, one_producer=False, target_ids={"orders": "id-2"}))
     assert brokers.transactional_ids == ["g-task-0", "g-copy-0"]
+
+
+def test_slow_brokers_get_a_part_of_a_file_in_a_transaction(tmp_path: Path, brokers: Brokers) -> None:
+    """A transaction that takes too long is aborted, and a file may be too large for the longest one."""
+    job = job_of(tmp_path)
+    brokers.is_slow, brokers.transactions_left = True, 2
+    with pytest.raises(EnvironmentProblem, match="power"):
+        run(job)
+    assert brokers.offsets == [0, 1]
+    assert brokers.committed is not None
+    assert brokers.committed.position == 2
+    brokers.is_slow, brokers.transactions_left = False, 99
+    assert run(job) == 5
+    assert brokers.offsets == [0, 1, 2, 3, 4]
