@@ -419,11 +419,11 @@ class Cluster:
         return {key: self._wait(future, f"{doing} ({key})") for key, future in futures.items()}
 
     def _wait(self, future: Future[Any], doing: str) -> Any:
-        self._admin.poll(0)
-        if (
-            self._connected
-        ):  # otherwise a refusal may have come already, and the next one comes only after ten seconds
-            self._events.clear()  # drops events of earlier calls
+        if not future.done():
+            self._admin.poll(0)
+            # Before, a refusal may have come already, and the next one comes only after ten seconds.
+            if self._connected:
+                self._events.clear()  # drops events of earlier calls
         start_s = time.monotonic()
         while True:
             try:
