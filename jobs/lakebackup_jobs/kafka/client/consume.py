@@ -390,7 +390,7 @@ def _sample(positions: Sequence[Position], offsets: int) -> list[Position]:
     return [positions[index] for index in np.unique(np.searchsorted(ends, middles, "right"))]
 
 
-def _done(result: T) -> Future[T]:
+def _completed_future(result: T) -> Future[T]:
     future = Future[T]()
     future.set_result(result)
     return future
@@ -452,7 +452,7 @@ def copy_range(
                 if pending or len(block.data) >= _HANDED_OVER_BYTES:
                     pending.append((block, worker.submit(prepare, block)))
                 else:
-                    pending.append((block, _done(prepare(block))))
+                    pending.append((block, _completed_future(prepare(block))))
             while pending and (not reading or len(pending) > 2):
                 source_block, future = pending.popleft()
                 opens |= source_block.opens
