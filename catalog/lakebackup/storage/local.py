@@ -12,7 +12,7 @@ import os
 import stat
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
@@ -28,7 +28,7 @@ _CREATE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOE
 # These flags follow no link and do not wait for the writer of a FIFO.
 _READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 #: Folders whose names this process has synced in their parents -> inode of the folder.
-_DURABLE: dict[Path, int] = {}
+_DURABLE: dict[str, int] = {}
 _MAX_DURABLE = 10_000
 _STRAY_AFTER_S = 24 * 3600  # a temporary file that did not change for a day is of a dead process
 _HINTS = {
@@ -137,7 +137,9 @@ class LocalStorage(Storage):
         return ObjectStat(path, status.st_size, status.st_mtime_ns // 1_000_000)
 
     def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[ObjectStat]:
-        folder = self._folder(prefix)
+        yield from self._list(self._folder(prefix), prefix, start_after)
+
+    def _list(self, folder: str, prefix: str, start_after: str = "") -> Iterator[ObjectStat]:
         with _translate_errors("list", prefix or str(self._root)):
             try:
                 entries = [entry for entry in os.scandir(folder) if prefix or entry.name != _TEMPORARY]
@@ -148,7 +150,7 @@ class LocalStorage(Storage):
             if name.endswith("/"):
                 # If a folder sorts before `after` and does not contain it, all paths in the folder do too.
                 if prefix + name > start_after or start_after.startswith(prefix + name):
-                    yield from self.list(prefix + name, start_after=start_after)
+                    yield from self._list(names[name].path, prefix + name, start_after)
             elif prefix + name > start_after:
                 try:
                     status = names[name].stat(follow_symlinks=False)
@@ -164,8 +166,10 @@ class LocalStorage(Storage):
             except (FileNotFoundError, NotADirectoryError):
                 return
         for name in names:
-            if (prefix or name != _TEMPORARY) and any(True for _ in self.list(f"{prefix}{name}/")):
-                yield name
+            if prefix or name != _TEMPORARY:
+                path = f"{prefix}{name}/"
+                if any(True for _ in self._list(f"{folder}/{name}", path)):
+                    yield name
 
     def delete(self, path: str) -> None:
         """As in every storage. The deletion is not synced, so a power cut may undo it."""
@@ -187,7 +191,7 @@ class LocalStorage(Storage):
     def _writable_path(self, path: str) -> Path:
         """Like `_full_path`. Raises UsageProblem also for a path through a symbolic link."""
         full = self._full_path(path)
-        if _is_linked(full):
+        if _is_linked(self._root, path.split("/")):
             raise UsageProblem(
                 f"{path!r} leads through a symbolic link below {self._root}.",
                 hint="Replace the link by the folder or file itself (a bind mount is fine).",
@@ -195,9 +199,12 @@ class LocalStorage(Storage):
         return full
 
     def _readable_path(self, path: str) -> Path:
-        """Like `_full_path`. Raises Damaged for a path through a symbolic link: lakebackup creates none."""
+        """Like `_full_path`. Raises Damaged for a path through a symbolic link: lakebackup creates none.
+
+        The caller does not follow the last part, if that is a link.
+        """
         full = self._full_path(path)
-        if _is_linked(full):
+        if _is_linked(self._root, path.split("/")[:-1]):
             raise self._not_a_file(path)
         return full
 
@@ -213,9 +220,9 @@ class LocalStorage(Storage):
             hint="Put the object itself back, from a copy of the repository.",
         )
 
-    def _folder(self, prefix: str) -> Path:
+    def _folder(self, prefix: str) -> str:
         self._check_prefix(prefix)
-        return self._writable_path(prefix[:-1]) if prefix else self._root
+        return str(self._writable_path(prefix[:-1]) if prefix else self._root)
 
     def _publish(self, temporary: Path, path: str, if_absent: bool, lasting: bool) -> None:
         target = self._writable_path(path)
@@ -237,8 +244,9 @@ class LocalStorage(Storage):
         An existing folder may be new and not synced yet by the process that created it. So every process
         syncs the names of the folders that it uses, once.
         """
+        path = str(folder)
         with suppress(FileNotFoundError):
-            if _DURABLE.get(folder) == folder.lstat().st_ino:
+            if path in _DURABLE and _DURABLE[path] == folder.lstat().st_ino:
                 return
         if self._root in folder.parents or not folder.is_dir():
             self._make_folder(folder.parent)
@@ -252,7 +260,7 @@ class LocalStorage(Storage):
             sync_folder(folder.parent)
         if len(_DURABLE) >= _MAX_DURABLE:
             _DURABLE.clear()
-        _DURABLE[folder] = folder.lstat().st_ino
+        _DURABLE[path] = folder.lstat().st_ino
 
     def _sweep(self, folder: Path) -> None:
         """Delete the temporary files of dead processes. Does so once for a storage."""
@@ -315,15 +323,13 @@ class LocalWriter(ObjectWriter):
             self._temporary.unlink()
 
 
-def _is_linked(path: Path) -> bool:
-    """Whether any part of an absolute path is a symbolic link."""
-    text = os.fspath(path)
+def _is_linked(root: Path, parts: Iterable[str]) -> bool:
+    """Whether any part of a path below the folder `root` is a symbolic link."""
+    path = str(root)
     with suppress(OSError):  # the caller gets the error when it uses the path
-        for end in (
-            *(position for position, letter in enumerate(text) if letter == "/" and position),
-            len(text),
-        ):
-            if stat.S_ISLNK(os.lstat(text[:end]).st_mode):
+        for part in parts:
+            path = f"{path}/{part}"
+            if stat.S_ISLNK(os.lstat(path).st_mode):
                 return True
     return False
 

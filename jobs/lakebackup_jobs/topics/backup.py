@@ -132,8 +132,8 @@ class TopicsBackup(Source[InProgress]):
     def _bytes(self, plan: BackupPlan, newest: Iterable[NewestFile]) -> int | None:
         """The number of bytes that a plan reads; None: unknown, or too many to count.
 
-        Where no earlier file shows how large a topic's records are, they are read to count them: for few
-        records this takes less time than starting Spark.
+        Where no earlier file shows how large a topic's records are, records of some partitions are read to
+        count them: this takes less time than starting Spark.
         """
         known_bytes, unknown = increment_bytes(plan, newest)
         if not unknown:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, fields
+from dataclasses import fields
 from functools import partial
 from typing import Any, Literal
 
@@ -178,4 +178,4 @@ def _table(ends: Collection[BackupEnd]) -> pa.Table:
             ("leader_epoch", pa.int32()),
         ]
     )
-    return pa.Table.from_pylist([asdict(end) for end in ends], schema=schema)
+    return pa.table({name: [getattr(end, name) for end in ends] for name in schema.names}, schema=schema)

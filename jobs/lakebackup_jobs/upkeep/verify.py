@@ -12,6 +12,7 @@ Orphans come last: a query compares the objects that the tasks listed with the c
 from __future__ import annotations
 
 import json
+import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -70,6 +71,8 @@ _LEAST_BYTES = 1 << 10
 # The size of a task's share: the bytes of its files, and the cost of opening each.
 _SHARE = 128 << 20
 _SHARE_IN_PROCESS = 4 << 20
+# Shares of a kind of check in this process, for each processor. Each writes a file of findings and syncs it.
+_SHARES_PER_PROCESSOR = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +154,12 @@ class _Check:
     ) -> dict[str, list[str]]:
         """Run the tasks, on Spark unless `in_process`; returns the files with the findings by table."""
         weight = totals["bytes"] + totals["files"] * OPEN_COST
-        size = _SHARE_IN_PROCESS if in_process else max(_SHARE, weight // MOST_TASKS)
+        least, most_shares = (
+            (_SHARE_IN_PROCESS, _SHARES_PER_PROCESSOR * (os.cpu_count() or 1))
+            if in_process
+            else (_SHARE, MOST_TASKS)
+        )
+        size = max(least, weight // most_shares)
         tables: dict[str, list[str]] = {"checks": [], "storage_objects": []}
         writers = {table: self.writer.frame_writer(table) for table in tables}
         self.reporter.start(totals["files"], totals["bytes"], "verify", "files")

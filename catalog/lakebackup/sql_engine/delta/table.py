@@ -33,6 +33,7 @@ from lakebackup.errors import Busy, EnvironmentProblem, NotFound, UsageProblem
 from lakebackup.rows.base import Row
 from lakebackup.rows.tables import ARROW_SCHEMAS, OF_BACKUPS, TABLES, as_row
 from lakebackup.sql_engine import to_duckdb
+from lakebackup.sql_engine.arrow import leave_pandas_out
 from lakebackup.sql_engine.delta.log import (
     FOLDER,
     folder_of,
@@ -47,6 +48,8 @@ from lakebackup.sql_engine.delta.log import (
 from lakebackup.sql_engine.delta.tiers import TableFile, due_files, table_files
 from lakebackup.sql_engine.failures import damaged_catalog
 from lakebackup.storage import AlreadyExists, Storage
+
+leave_pandas_out()
 
 #: The prefix of table properties that are CHECK constraints.
 CONSTRAINT = "delta.constraints."

@@ -58,14 +58,14 @@ LOW = (OffsetSpec.earliest(), IsolationLevel.READ_UNCOMMITTED)  # type: ignore[n
 HIGH = (OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)  # type: ignore[no-untyped-call]
 STABLE = (OffsetSpec.latest(), IsolationLevel.READ_COMMITTED)  # type: ignore[no-untyped-call]
 
-# A setting's source at the broker -> its origin. Brokers also report DEFAULT_CONFIG for times that were
-# configured in hours.
-_ORIGINS = {
-    ConfigSource.DYNAMIC_TOPIC_CONFIG: "topic",
-    ConfigSource.DYNAMIC_BROKER_CONFIG: "broker",
-    ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG: "broker",
-    ConfigSource.STATIC_BROKER_CONFIG: "broker",
-    ConfigSource.DEFAULT_CONFIG: "default",
+# The number of a setting's source at the broker -> its origin. Brokers also report DEFAULT_CONFIG for times
+# that were configured in hours.
+_ORIGINS: Mapping[object, str] = {
+    ConfigSource.DYNAMIC_TOPIC_CONFIG.value: "topic",
+    ConfigSource.DYNAMIC_BROKER_CONFIG.value: "broker",
+    ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG.value: "broker",
+    ConfigSource.STATIC_BROKER_CONFIG.value: "broker",
+    ConfigSource.DEFAULT_CONFIG.value: "default",
 }
 # A topic's retention setting -> the brokers' settings in order of precedence, with their unit in the topic's.
 _BROKER_NAMES = {
@@ -241,18 +241,18 @@ class Cluster:
         settings = self._admin.describe_configs(resources)
         described = self._all(topics, "describe topics")
         entries_by_resource = self._all(settings, "read the topics' settings")
-        configs = {resource.name: entries for resource, entries in entries_by_resource.items()}
+        configs = {resource.name: _by_origin(entries) for resource, entries in entries_by_resource.items()}
         return [
             TopicState(
                 scope=name,
                 epoch=_hex(topic.topic_id),
                 regions=len(topic.partitions),
                 replication=min((len(p.replicas) for p in topic.partitions), default=1),
-                settings=_of_origin(configs[name], "topic"),
+                settings=configs[name].get("topic", {}),
                 inherited={
-                    origin: inherited_settings
+                    origin: configs[name][origin]
                     for origin in ("broker", "default")
-                    if (inherited_settings := _of_origin(configs[name], origin))
+                    if origin in configs[name]
                 },
             )
             for name, topic in sorted(described.items())
@@ -419,11 +419,11 @@ class Cluster:
         return {key: self._wait(future, f"{doing} ({key})") for key, future in futures.items()}
 
     def _wait(self, future: Future[Any], doing: str) -> Any:
-        self._admin.poll(0)
-        if (
-            self._connected
-        ):  # otherwise a refusal may have come already, and the next one comes only after ten seconds
-            self._events.clear()  # drops events of earlier calls
+        if not future.done():
+            self._admin.poll(0)
+            # Before, a refusal may have come already, and the next one comes only after ten seconds.
+            if self._connected:
+                self._events.clear()  # drops events of earlier calls
         start_s = time.monotonic()
         while True:
             try:
@@ -480,12 +480,13 @@ class Cluster:
         return EnvironmentProblem(message, hint=_CHECK)
 
 
-def _of_origin(entries: Mapping[str, ConfigEntry], origin: str) -> dict[str, str]:
-    return {
-        k: e.value
-        for k, e in sorted(entries.items())
-        if _ORIGINS.get(ConfigSource(e.source)) == origin and e.value is not None
-    }
+def _by_origin(entries: Mapping[str, ConfigEntry]) -> dict[str, dict[str, str]]:
+    """Return the settings that have a value, sorted, by their origins."""
+    settings: dict[str, dict[str, str]] = {}
+    for name, entry in sorted(entries.items()):
+        if (origin := _ORIGINS.get(entry.source)) and entry.value is not None:
+            settings.setdefault(origin, {})[name] = entry.value
+    return settings
 
 
 def _hex(topic_id: Any) -> str:

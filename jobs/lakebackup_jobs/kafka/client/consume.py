@@ -15,7 +15,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from threading import Lock, local
-from typing import cast
+from typing import TypeVar, cast
 
 import numpy as np
 
@@ -52,9 +52,13 @@ LATEST = 2**63 - 1
 ASK_AFTER = 5.0
 #: A block has room for one key's hash per this many bytes, and ends when it has no more. Records are larger.
 BYTES_A_HASH = 16
-# Threads that count bytes, and how many partitions are enough for another one.
+# Partitions whose bytes are counted, threads that count them, and how many are enough for another thread.
+_COUNTED_PARTITIONS = 64
 _COUNTING_THREADS = 8
 _COUNTED_BY_THREAD = 16
+# To hand a smaller block over to another thread takes longer than to compress it.
+_HANDED_OVER_BYTES = 64 << 10
+T = TypeVar("T")
 Progress = Callable[[int, int], None]
 #: Called with each block before it is written to a file. It returns the block to write instead, or None to
 #: write none.
@@ -345,10 +349,13 @@ def bytes_of(
 ) -> int | None:
     """Return the size in bytes, before compression, of the records in `positions`; None if above `most`.
 
-    Reading stops above `most`. Raises what Reader.blocks raises.
+    Of more than _COUNTED_PARTITIONS partitions, it is estimated from those of that many, chosen by their
+    offsets. Reading stops above `most`. Raises what Reader.blocks raises.
     """
-    if sum(p.end_position - p.start_position for p in positions) * BYTES_A_HASH > most:
+    offsets = sum(map(_offsets, positions))
+    if offsets * BYTES_A_HASH > most:
         return None
+    sample = _sample(positions, offsets)
     total, total_lock = 0, Lock()
 
     def add_bytes(p: Position) -> None:
@@ -362,11 +369,31 @@ def bytes_of(
                     return
 
     # Each partition waits for its broker, and each thread has a client of its own.
-    threads = min(_COUNTING_THREADS, 1 + len(positions) // _COUNTED_BY_THREAD)
+    threads = min(_COUNTING_THREADS, 1 + len(sample) // _COUNTED_BY_THREAD)
     with ThreadPoolExecutor(threads, "count") as pool:
-        for _ in pool.map(lambda p: None if total > most else add_bytes(p), positions):
+        for _ in pool.map(lambda p: None if total > most else add_bytes(p), sample):
             pass
-    return None if total > most else total
+    size = total * offsets // max(1, sum(map(_offsets, sample)))
+    return None if size > most else size
+
+
+def _offsets(position: Position) -> int:
+    return position.end_position - position.start_position
+
+
+def _sample(positions: Sequence[Position], offsets: int) -> list[Position]:
+    """Return the positions at _COUNTED_PARTITIONS evenly spaced ones of all their `offsets`."""
+    if len(positions) <= _COUNTED_PARTITIONS:
+        return list(positions)
+    ends = np.cumsum([_offsets(p) for p in positions])
+    middles = (np.arange(_COUNTED_PARTITIONS) + 0.5) * (offsets / _COUNTED_PARTITIONS)
+    return [positions[index] for index in np.unique(np.searchsorted(ends, middles, "right"))]
+
+
+def _completed_future(result: T) -> Future[T]:
+    future = Future[T]()
+    future.set_result(result)
+    return future
 
 
 def copy_range(
@@ -395,7 +422,7 @@ def copy_range(
     before it continues. Without records there is no file.
 
     `on_progress(records, raw bytes)` is called for each batch. `config`: librdkafka properties. `look` (see
-    Look) is called with each block in order, on the thread that compresses. Raises what Reader.blocks and
+    Look) is called with each block in order, on the thread that compresses it. Raises what Reader.blocks and
     `look` raise.
     """
     compress = compressor(codec, compression_level)
@@ -407,7 +434,7 @@ def copy_range(
 
     file: FileWriter | None = None
     opens = False
-    # One thread compresses while this one reads, hashes and writes. At most two blocks wait for that thread.
+    # One thread compresses large blocks while this one reads, hashes and writes. At most two wait for it.
     with (
         closing(
             client.blocks(
@@ -422,7 +449,10 @@ def copy_range(
             block = next(blocks, None) if reading else None
             reading = block is not None
             if block is not None:
-                pending.append((block, worker.submit(prepare, block)))
+                if pending or len(block.data) >= _HANDED_OVER_BYTES:
+                    pending.append((block, worker.submit(prepare, block)))
+                else:
+                    pending.append((block, _completed_future(prepare(block))))
             while pending and (not reading or len(pending) > 2):
                 source_block, future = pending.popleft()
                 opens |= source_block.opens

@@ -11,7 +11,7 @@ from __future__ import annotations
 import io
 import re
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from typing import Any, NamedTuple, TypeVar
@@ -32,8 +32,10 @@ P = TypeVar("P", "BackupEnd", "RegionState")
 #: An offset that no log reaches.
 BEYOND = 2**62
 PATIENCE_S = 30.0
-#: Data files read at once.
+#: Data files read at once, and how many a reader takes at a time: to hand over each of them costs more than
+#: to read a small one.
 _READERS = 8
+_FILES_AT_A_TIME = 16
 #: Partitions assigned to one client.
 _BATCH_PARTITIONS = 500
 _ENDS = re.compile(r"broker end offset is (-?\d+) \(offset leader epoch (-?\d+)\)")
@@ -78,14 +80,15 @@ class Logs:
         """
         epoch_ends = {}
 
-        def store_end(backup_end: BackupEnd, message: Any) -> None:
-            error = message.error()
-            end = _ENDS.search(error.str()) if error else None
-            if end and int(end[1]) >= 0:
-                epoch_ends[backup_end] = EpochEnd(leader_epoch=int(end[2]), position=int(end[1]))
+        def store_ends(answers: Sequence[tuple[BackupEnd, Any]]) -> None:
+            for backup_end, message in answers:
+                error = message.error()
+                end = _ENDS.search(error.str()) if error else None
+                if end and int(end[1]) >= 0:
+                    epoch_ends[backup_end] = EpochEnd(leader_epoch=int(end[2]), position=int(end[1]))
 
         self._first_messages(
-            {backup_end: (BEYOND, backup_end.leader_epoch or 0) for backup_end in backup_ends}, store_end
+            {backup_end: (BEYOND, backup_end.leader_epoch or 0) for backup_end in backup_ends}, store_ends
         )
         return epoch_ends
 
@@ -98,27 +101,39 @@ class Logs:
         files = self._files(backup_ends)
         matches: dict[BackupEnd, bool | None] = dict.fromkeys(files)
         with ThreadPoolExecutor(_READERS) as readers:
-            comparisons: dict[BackupEnd, Future[bool | None]] = {}
+            comparisons: list[Future[dict[BackupEnd, bool | None]]] = []
 
-            def compare(backup_end: BackupEnd, message: Any) -> None:
-                file = files[backup_end]
-                if not message.error() and message.offset() == file.end - 1:
-                    comparisons[backup_end] = readers.submit(_ends_with, file, message)
+            def compare(answers: Sequence[tuple[BackupEnd, Any]]) -> None:
+                records = [
+                    (backup_end, files[backup_end], message)
+                    for backup_end, message in answers
+                    if not message.error() and message.offset() == files[backup_end].end - 1
+                ]
+                comparisons.extend(
+                    readers.submit(_compare, records[first : first + _FILES_AT_A_TIME])
+                    for first in range(0, len(records), _FILES_AT_A_TIME)
+                )
 
             self._first_messages(
                 {backup_end: (file.end - 1, None) for backup_end, file in files.items()}, compare
             )
-            for backup_end, comparison in comparisons.items():
-                if (is_same := comparison.result()) is None:
-                    del matches[backup_end]
-                else:
-                    matches[backup_end] = is_same
+            for comparison in comparisons:
+                for backup_end, is_same in comparison.result().items():
+                    if is_same is None:
+                        del matches[backup_end]
+                    else:
+                        matches[backup_end] = is_same
         return matches
 
     def _first_messages(
-        self, starts: Mapping[P, tuple[int, int | None]], handle: Callable[[P, Any], None]
+        self,
+        starts: Mapping[P, tuple[int, int | None]],
+        handle: Callable[[Sequence[tuple[P, Any]]], None],
     ) -> None:
-        """Call `handle` with each partition's first message from (offset, leader epoch) on, or its error."""
+        """Call `handle` with each partition's first message from (offset, leader epoch) on, or its error.
+
+        Each call has the messages of several partitions.
+        """
         remaining = list(starts.items())
         while remaining:
             batch, remaining = dict(remaining[:_BATCH_PARTITIONS]), remaining[_BATCH_PARTITIONS:]
@@ -147,17 +162,21 @@ def record_times(config: Mapping[str, str], regions: Collection[RegionState]) ->
     """
     times = {}
 
-    def store_time(region: RegionState, message: Any) -> None:
-        if not message.error() and message.offset() == region.end:
-            kind, ts = message.timestamp()
-            times[region] = ts if kind else -1
+    def store_times(answers: Sequence[tuple[RegionState, Any]]) -> None:
+        for region, message in answers:
+            if not message.error() and message.offset() == region.end:
+                kind, ts = message.timestamp()
+                times[region] = ts if kind else -1
 
-    Logs(config, lambda _: {})._first_messages({region: (region.end, None) for region in regions}, store_time)  # noqa: SLF001
+    starts: dict[RegionState, tuple[int, int | None]] = {region: (region.end, None) for region in regions}
+    Logs(config, lambda _: {})._first_messages(starts, store_times)  # noqa: SLF001
     return times
 
 
 def _consume_first(
-    client: Consumer, starts: Mapping[P, tuple[int, int | None]], handle: Callable[[P, Any], None]
+    client: Consumer,
+    starts: Mapping[P, tuple[int, int | None]],
+    handle: Callable[[Sequence[tuple[P, Any]]], None],
 ) -> None:
     pending = {(region.scope, int(region.region)): region for region in starts}
     assignments = [
@@ -170,7 +189,7 @@ def _consume_first(
     deadline = time.monotonic() + PATIENCE_S
     last_error: KafkaError | None = None
     while pending:
-        answered = []
+        answers: list[tuple[P, Any]] = []
         # Asks for no more messages than are pending: the call would wait for the others too.
         for message in client.consume(len(pending), 0.1):
             error = message.error()
@@ -183,10 +202,11 @@ def _consume_first(
             if topic is not None and partition is not None:
                 region = pending.pop((topic, partition), None)
                 if region is not None:
-                    handle(region, message)
-                    answered.append(TopicPartition(topic, partition))
-        if answered:
-            client.pause(answered)  # drops the rest of their batches
+                    answers.append((region, message))
+        if answers:
+            # Drops the rest of their batches.
+            client.pause([TopicPartition(region.scope, int(region.region)) for region, _ in answers])
+            handle(answers)
             deadline = time.monotonic() + PATIENCE_S
         if pending and time.monotonic() > deadline:
             topic, partition = next(iter(pending))
@@ -195,6 +215,11 @@ def _consume_first(
                 f"{PATIENCE_S:.0f} s{f' ({last_error.str()})' if last_error else ''}.",
                 hint="Run it again when all brokers are up.",
             )
+
+
+def _compare(records: Sequence[tuple[BackupEnd, LogEnd, Any]]) -> dict[BackupEnd, bool | None]:
+    """Return for each (backup end, its last data file, message) whether the file ends with the message."""
+    return {backup_end: _ends_with(file, message) for backup_end, file, message in records}
 
 
 def _ends_with(file: LogEnd, message: Any) -> bool | None:
@@ -206,7 +231,9 @@ def _ends_with(file: LogEnd, message: Any) -> bool | None:
     storage, path, size, _ = file
     try:
         header = storage.get(path, start=0, length=min(size, _HEADER))
-        header_end = FileReader(io.BytesIO(header), path).position
+        stream = io.BytesIO(header)
+        reader = FileReader(stream, path)
+        header_end = reader.position
         sync = header[header_end - 16 : header_end]
         tail_size = _TAIL
         while True:
@@ -220,7 +247,10 @@ def _ends_with(file: LogEnd, message: Any) -> bool | None:
             tail_size *= 4
         if sync_start < 0 or not data.endswith(sync):
             return None
-        reader = FileReader(io.BytesIO(header[:header_end] + data[sync_start + 16 :]), path)
+        # For the reader, the last block follows the header.
+        stream.write(data[sync_start + 16 :])
+        stream.truncate()
+        stream.seek(header_end)
         kind, ts = message.timestamp()
         record = record_start(
             reader.fmt, message.topic(), message.partition(), message.offset(), ts if kind else -1, kind,

@@ -206,6 +206,9 @@ def encode(  # noqa: C901 (one pass over each message)
         state[NEXT] = offset + 1
         _destroy(message)
         i += 1
+        if offset + 1 == state[STOP]:  # the next message would only come with another fetch
+            reason = RANGE_END
+            break
     state[POSITION] = position
     state[MESSAGE] = i
     state[WHY] = reason

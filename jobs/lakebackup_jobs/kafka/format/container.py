@@ -301,16 +301,18 @@ class FileReader:
         """Read exactly `size` bytes, in pieces: a wrong size allocates no memory ahead of the bytes."""
         if not 0 <= size <= limit:
             raise Damaged(f"{self.name}: byte {self.position}: a size of {size} cannot be.")
-        pieces = []
-        missing = size
-        while missing:
-            piece = self._stream.read(min(missing, _PIECE))
+        piece = self._stream.read(min(size, _PIECE))
+        self.position += len(piece)
+        if len(piece) == size:
+            return piece
+        pieces = [piece]
+        while missing := size - sum(map(len, pieces)):
             if not piece:
                 raise Damaged(f"{self.name}: ends at byte {self.position}, {missing} bytes too early.")
-            pieces.append(piece)
+            piece = self._stream.read(min(missing, _PIECE))
             self.position += len(piece)
-            missing -= len(piece)
-        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+            pieces.append(piece)
+        return b"".join(pieces)
 
     def _number(self, first_byte: bytes = b"") -> int:
         self.position += len(first_byte)

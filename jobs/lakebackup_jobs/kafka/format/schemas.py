@@ -7,6 +7,7 @@ map, so each name occurs once.
 from __future__ import annotations
 
 import json
+from functools import lru_cache
 from typing import Any
 
 from lakebackup.errors import Damaged
@@ -93,13 +94,18 @@ def format_of(schema: str | bytes, location: str) -> str:
     Raises Damaged, which names `location`, for any other schema.
     """
     try:
-        shape = _shape(json.loads(schema))
+        fmt = _known_format(schema)
     except (ValueError, LookupError, TypeError, RecursionError) as error:
         raise Damaged(f"{location}: its Avro schema cannot be read: {error}.") from None
-    for fmt, format_shape in _SHAPES.items():
-        if shape == format_shape:
-            return fmt
-    raise Damaged(
-        f"{location}: its Avro schema is neither version of the Kafka record.",
-        hint="Was this file written by another program?",
-    )
+    if fmt is None:
+        raise Damaged(
+            f"{location}: its Avro schema is neither version of the Kafka record.",
+            hint="Was this file written by another program?",
+        )
+    return fmt
+
+
+@lru_cache(maxsize=8)  # thousands of small files have the same schema
+def _known_format(schema: str | bytes) -> str | None:
+    shape = _shape(json.loads(schema))
+    return next((fmt for fmt, format_shape in _SHAPES.items() if shape == format_shape), None)
