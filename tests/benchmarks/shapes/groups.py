@@ -11,7 +11,7 @@ from tests.benchmarks.data import create_topic
 from tests.benchmarks.measure import Job, MeasuringError, Sample
 from tests.benchmarks.ours import backup_topics, restore_topics
 from tests.benchmarks.shapes.growing import Setting, Shape
-from tests.support.kafka_truth import Record, produce
+from tests.support.kafka_truth import Record, produce, until
 
 from lakebackup import connect
 from lakebackup_jobs.demo.broker import Broker
@@ -30,18 +30,21 @@ def groups(setting: Setting, count: int) -> Iterator[Shape]:
         admin = AdminClient({"bootstrap.servers": broker.bootstrap})
         names = [f"group-{number:05d}" for number in range(count)]
         for first in range(0, count, _BATCH):
-            futures = [
-                future
-                for name in names[first : first + _BATCH]
-                for future in admin.alter_consumer_group_offsets([_committed(name)]).values()
-            ]
-            for future in futures:
-                errors = [p.error for p in future.result(60).topic_partitions if p.error]
-                assert not errors, errors[0]
+            batch = names[first : first + _BATCH]
+            until(lambda batch=batch: _commit(admin, batch), "the offsets of all groups are committed")
         yield _Groups(Setting(broker.bootstrap, setting.folder, setting.run), count)
 
 
-def _committed(group: str) -> ConsumerGroupTopicPartitions:
+def _commit(admin: AdminClient, names: list[str]) -> bool:
+    """Commit offsets for groups. Returns whether all are committed: a starting coordinator refuses."""
+    futures = [
+        future for name in names for future in admin.alter_consumer_group_offsets([_offsets(name)]).values()
+    ]
+    errors = [p.error for future in futures for p in future.result(60).topic_partitions if p.error]
+    return not errors
+
+
+def _offsets(group: str) -> ConsumerGroupTopicPartitions:
     offsets = [TopicPartition(TOPIC, partition, RECORDS // 2) for partition in range(PARTITIONS)]
     return ConsumerGroupTopicPartitions(group, offsets)
 

@@ -61,19 +61,39 @@ MakeShape = Callable[[Setting, int], AbstractContextManager[Shape]]
 
 
 def grow(bootstrap: str, folder: Path, make: MakeShape, sizes: tuple[int, int], unit: str, runs: int) -> str:
-    """Return Markdown: medians of each command on both sizes, and how many times the larger costs."""
+    """Return Markdown: medians of each command on both sizes, and how many times the larger costs.
+
+    Raises MeasuringError when any of the commands failed or gave a wrong result.
+    """
+    failures: list[str] = []
     samples: dict[int, dict[str, list[Sample | str]]] = {}
     for size in sizes:
         progress(f"making {size:,} {unit}")
         setting = Setting(bootstrap, folder / str(size), ours.cold(folder / "command.log"))
         setting.folder.mkdir(parents=True)
         with make(setting, size) as shape:
-            samples[size] = rounds(shape.works(), runs)
+            jobs = {work: _noting(failures, job) for work, job in shape.works().items()}
+            samples[size] = rounds(jobs, runs)
         shutil.rmtree(setting.folder)
+    if failures:
+        raise MeasuringError("\n".join(failures))
     smaller, larger = (samples[size] for size in sizes)
     head = ["", *[f"{size:,} {unit}: s (CPU s)" for size in sizes], "time", "CPU", "memory"]
     head += ["tree, MB", "driver, MB", "a worker, MB"]
     return markdown(head, [[work, *_cells(smaller[work], larger[work])] for work in larger])
+
+
+def _noting(failures: list[str], job: Job) -> Job:
+    """Return a job that also adds the reason of a failure to a list."""
+
+    def run() -> Sample | str:
+        try:
+            return job()
+        except MeasuringError as failure:
+            failures.append(str(failure))
+            raise
+
+    return run
 
 
 def _cells(smaller: list[Sample | str], larger: list[Sample | str]) -> list[str]:

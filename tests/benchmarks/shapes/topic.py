@@ -15,8 +15,8 @@ from tests.support.kafka_truth import (
     create_topic,
     delete_topic,
     digests,
-    fingerprint,
     produce,
+    read,
     records_below,
 )
 
@@ -24,13 +24,15 @@ BACKUP, NOTHING_NEW, VERIFY = "first backup", "backup with nothing new", "`verif
 TO_FOLDER, TO_TOPIC = "restore into a folder", "restore into a topic"
 TOPIC = "shape"
 Digests = dict[int, tuple[int, str]]
+OffsetRecords = Iterable[tuple[int, Record]]
 
 
 @dataclass(frozen=True)
 class TopicOf:
     """What a topic has: a function of the size that returns its records, and its partitions and settings.
 
-    `settle`: waits until the topic is as it shall be backed up.
+    `settle`: waits until the topic is as it shall be backed up. `digests`: what its records have in
+    common with restored ones.
     """
 
     records: Callable[[int], Iterable[Record]]
@@ -38,6 +40,7 @@ class TopicOf:
     settings: Mapping[str, str] = field(default_factory=dict)
     works: tuple[str, ...] = (BACKUP, TO_FOLDER, TO_TOPIC)
     settle: Callable[[Setting], None] = lambda _: None
+    digests: Callable[[OffsetRecords], Digests] = digests
 
     def make(self) -> MakeShape:
         """Return what makes the topic of a size, and deletes it at the end."""
@@ -54,14 +57,14 @@ class TopicOf:
         try:
             produce(setting.bootstrap, TOPIC, self.records(size), **{"compression.type": "lz4"})
             self.settle(setting)
-            yield _Topic(setting, self.works)
+            yield _Topic(setting, self)
         finally:
             delete_topic(setting.bootstrap, TOPIC)
 
 
 class _Topic:
-    def __init__(self, setting: Setting, names: tuple[str, ...]) -> None:
-        self._setting, self._names = setting, names
+    def __init__(self, setting: Setting, topic: TopicOf) -> None:
+        self._setting, self._topic = setting, topic
         self._unchecked = {TO_FOLDER, TO_TOPIC}
         self._backup_words = backup_topics(setting.bootstrap, TOPIC, setting.repo, "--groups", "none")
 
@@ -73,28 +76,28 @@ class _Topic:
             TO_FOLDER: self._to_folder,
             TO_TOPIC: self._to_topic,
         }
-        return {name: jobs[name] for name in self._names}
+        return {name: jobs[name] for name in self._topic.works}
 
     def _to_folder(self) -> Sample | str:
         setting = self._setting
         words = ["restore", "topics", TOPIC, "--repo", setting.repo, "--to", f"dir:{setting.restored}"]
         sample = setting.fresh(setting.restored, words)
-        self._check(TO_FOLDER, lambda: digests(records_below(setting.restored)))
+        self._check(TO_FOLDER, lambda: records_below(setting.restored))
         return sample
 
     def _to_topic(self) -> Sample | str:
         setting = self._setting
         with setting.new_topic() as target:
             sample = setting.run(restore_topics(setting.bootstrap, TOPIC, setting.repo, target))
-            self._check(TO_TOPIC, lambda: fingerprint(setting.bootstrap, target))
+            self._check(TO_TOPIC, lambda: read(setting.bootstrap, target))
             return sample
 
     @cached_property
     def _original(self) -> Digests:
-        return fingerprint(self._setting.bootstrap, TOPIC)
+        return self._topic.digests(read(self._setting.bootstrap, TOPIC))
 
-    def _check(self, work: str, restored: Callable[[], Digests]) -> None:
+    def _check(self, work: str, restored: Callable[[], OffsetRecords]) -> None:
         """Compare the first restore of each kind with the topic, record by record."""
-        if work in self._unchecked and restored() != self._original:
+        if work in self._unchecked and self._topic.digests(restored()) != self._original:
             raise MeasuringError(f"{work}: the records differ from those of the topic")
         self._unchecked.discard(work)
