@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 
 from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -31,7 +32,7 @@ def groups(setting: Setting, count: int) -> Iterator[Shape]:
         names = [f"group-{number:05d}" for number in range(count)]
         for first in range(0, count, _BATCH):
             batch = names[first : first + _BATCH]
-            until(lambda batch=batch: _commit(admin, batch), "the offsets of all groups are committed")
+            until(partial(_commit, admin, batch), "the offsets of all groups are committed")
         yield _Groups(Setting(broker.bootstrap, setting.folder, setting.run), count)
 
 
