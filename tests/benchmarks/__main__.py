@@ -27,12 +27,13 @@ from tests.benchmarks.cost import cost
 from tests.benchmarks.data import DataSet, fill
 from tests.benchmarks.growth import growth
 from tests.benchmarks.history import history
-from tests.benchmarks.measure import progress
+from tests.benchmarks.measure import MeasuringError, progress
 from tests.benchmarks.memory import driver_memory
 from tests.benchmarks.ours import Session
 from tests.benchmarks.queue_writers import writing
 from tests.benchmarks.queues import Ratio
-from tests.benchmarks.shapes import many_topics
+from tests.benchmarks.shapes.every import SHAPES, Measurement
+from tests.benchmarks.shapes.following import SECONDS
 from tests.benchmarks.snapshots import snapshots
 from tests.benchmarks.topics import Bench
 from tests.benchmarks.upkeep import COMPACTED, MERGED, Chain
@@ -91,6 +92,15 @@ def main(argv: list[str] | None = None) -> int:
         nargs="+",
         default=[10, 300, 1_000, 3_000, 10_000],
         help="one after another, before the backup that is measured (default: 10 300 1000 3000 10000)",
+    )
+    parser.add_argument(
+        "--shapes", nargs="+", choices=SHAPES, default=list(SHAPES), help="of the case shapes (default: all)"
+    )
+    parser.add_argument(
+        "--follow-seconds",
+        type=float,
+        default=SECONDS,
+        help=f"duration of the shape follow at --scale 1 (default: {SECONDS:.0f})",
     )
     parser.add_argument(
         "--gigabytes",
@@ -204,9 +214,21 @@ class Run:
         yield "Writers at full speed beside backups of their queues", text
 
     def _shapes(self) -> Iterator[tuple[str, str]]:
-        options = self.options
-        text = many_topics(self.broker.bootstrap, self._case_folder, options.runs, options.scale)
-        yield "Clusters with many small topics", text
+        options, failed = self.options, []
+        for name in options.shapes:
+            title, measure_shape = SHAPES[name]
+            progress(name)
+            folder = self._case_folder / name
+            measurement = Measurement(
+                self.broker, folder, options.runs, options.scale, options.follow_seconds
+            )
+            try:
+                yield title, measure_shape(measurement)
+            except Exception:  # noqa: BLE001 - the other shapes go on
+                failed.append(name)
+                traceback.print_exc()
+        if failed:
+            raise MeasuringError(f"these shapes failed: {', '.join(failed)}")
 
     def _store(self) -> int:
         return round(self.options.gigabytes * self.options.scale * 1e9)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import re
 import resource
 import subprocess
 import sys
@@ -38,12 +39,15 @@ class MeasuringError(RuntimeError):
 class Cost:
     """Wall seconds, user + system CPU seconds, and the peak memory (bytes) of a whole process tree.
 
-    The memory is the sum of the proportional set sizes, so memory that processes share counts once.
+    The memory is the sum of the proportional set sizes, so memory that processes share counts once. The last
+    two are the peaks of single processes (resident bytes): of the driver, and of its largest Python worker.
     """
 
     seconds: float
     cpu_s: float
     peak_bytes: int
+    driver_bytes: int = 0
+    worker_bytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -87,11 +91,24 @@ def attempt(name: str, job: Job) -> Sample | str:
     return sample
 
 
+@dataclass
+class Peaks:
+    """The most memory so far (bytes), as in Cost."""
+
+    tree_bytes: int = 0
+    driver_bytes: int = 0
+    worker_bytes: int = 0
+
+
 class Tree:
-    """A process with all its descendants; without `root`, only the descendants."""
+    """A process with all its descendants; without `root`, only the descendants.
+
+    The driver is the process, or its first child.
+    """
 
     def __init__(self, pid: int, *, root: bool = True) -> None:
         self._process, self._root = psutil.Process(pid), root
+        self._driver = self._process if root else None
 
     def processes(self) -> list[psutil.Process]:
         children: list[psutil.Process] = []
@@ -116,26 +133,46 @@ class Tree:
                 total += times.user + times.system + times.children_user + times.children_system
         return total
 
+    def raise_peaks(self, peaks: Peaks) -> None:
+        """Raise the peaks to what the processes hold now, or held before if they are still running."""
+        processes = self.processes()
+        if self._driver is None and processes:
+            self._driver = processes[0]
+        for process in processes:
+            with suppress(psutil.NoSuchProcess, OSError):
+                if process == self._driver:
+                    peaks.driver_bytes = max(peaks.driver_bytes, _peak_resident(process.pid))
+                elif "python" in process.name():
+                    peaks.worker_bytes = max(peaks.worker_bytes, _peak_resident(process.pid))
+        peaks.tree_bytes = max(peaks.tree_bytes, self.resident())
+
     @contextmanager
-    def sampled(self) -> Iterator[list[int]]:
-        """While the block runs, keep the largest resident() in the only element of the yielded list."""
-        over, peak = threading.Event(), [self.resident()]
+    def sampled(self) -> Iterator[Peaks]:
+        """While the block runs, raise the yielded peaks."""
+        over, peaks = threading.Event(), Peaks()
+        self.raise_peaks(peaks)
 
         def sample() -> None:
             pause = SAMPLE_S
             while not over.wait(pause):
                 started = time.thread_time()
-                peak[0] = max(peak[0], self.resident())
+                self.raise_peaks(peaks)
                 # Counting a JVM's pages takes long. The pause leaves the cores to the measured processes.
                 pause = max(SAMPLE_S, 20 * (time.thread_time() - started))
 
         thread = threading.Thread(target=sample, name="memory", daemon=True)
         thread.start()
         try:
-            yield peak
+            yield peaks
         finally:
             over.set()
             thread.join()
+
+
+def _peak_resident(pid: int) -> int:
+    """Return the peak of the resident bytes of a running process. An ended one has none."""
+    match = re.search(r"VmHWM:\s*(\d+) kB", Path(f"/proc/{pid}/status").read_text("ascii", "replace"))
+    return int(match.group(1)) * 1024 if match else 0
 
 
 def of_command(command: Sequence[str], log: Path, *, timeout_s: float = 1800) -> Cost:
@@ -170,7 +207,7 @@ def main(command: Sequence[str]) -> int:
     """
     if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
         raise OSError(ctypes.get_errno(), "cannot adopt orphans")
-    with Tree(os.getpid(), root=False).sampled() as peak:
+    with Tree(os.getpid(), root=False).sampled() as peaks:
         started = time.perf_counter()
         code = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=sys.stderr, check=False).returncode
         seconds = time.perf_counter() - started
@@ -178,7 +215,9 @@ def main(command: Sequence[str]) -> int:
             while True:
                 os.waitpid(-1, 0)
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
-    cost = Cost(seconds, usage.ru_utime + usage.ru_stime, max(peak[0], usage.ru_maxrss * 1024))
+    tree_bytes = max(peaks.tree_bytes, usage.ru_maxrss * 1024)
+    cpu_s = usage.ru_utime + usage.ru_stime
+    cost = Cost(seconds, cpu_s, tree_bytes, peaks.driver_bytes, peaks.worker_bytes)
     print(json.dumps(asdict(cost)))
     return code
 

@@ -48,9 +48,11 @@ class Session:
     def run(self, words: Sequence[object]) -> Sample:
         """Run a command. Returns its report and its cost in the process tree. Raises MeasuringError."""
         cpu_before = self._tree.cpu_s()
-        with self._tree.sampled() as peak:
+        with self._tree.sampled() as peaks:
             report = self.ask(*words)
-        return Sample(Cost(report["seconds"], self._tree.cpu_s() - cpu_before, peak[0]), 0, report)
+        cpu_s = self._tree.cpu_s() - cpu_before
+        cost = Cost(report["seconds"], cpu_s, peaks.tree_bytes, peaks.driver_bytes, peaks.worker_bytes)
+        return Sample(cost, 0, report)
 
     def ask(self, *words: object) -> dict[str, Any]:
         """Return the report of a command, or of a request to the session itself (see warm.py)."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -22,11 +23,13 @@ from tests.benchmarks import (
     ours,
     queue_writers,
 )
-from tests.benchmarks.measure import Cost, MeasuringError, Sample
+from tests.benchmarks.measure import Cost, Job, MeasuringError, Sample
 from tests.benchmarks.ours import Session
 from tests.benchmarks.queue_load import TRANSACTION, messages
 from tests.benchmarks.queue_writers import WriterNotes, effect, writing
 from tests.benchmarks.queues import CONSUMER, COPY, DIFFERENTIAL, FULL, INCREMENTAL, PART, Ratio
+from tests.benchmarks.shapes.every import SHAPES
+from tests.benchmarks.shapes.growing import Setting, Shape, grow
 from tests.benchmarks.warm import Living
 
 from lakebackup_jobs.cli import verb
@@ -123,10 +126,9 @@ def test_every_other_case_has_figures(
     monkeypatch.setattr(changelog_rpo, "RATES", (1000,))
     monkeypatch.setattr(growth_data, "FLUSHES_A_DAY", 12)
     monkeypatch.setattr(growth, "WEEKS_KEPT", 1)
-    # The catalogs of the two left out are made for the plans of `cost` too.
-    cases = [
-        case for case in __main__.CASES if case not in ("queue-ratio", "queue-writers", "catalog", "chains")
-    ]
+    # The catalogs of two of those left out are made for the plans of `cost` too. The rest have tests below.
+    left_out = ("queue-ratio", "queue-writers", "catalog", "chains", "shapes")
+    cases = [case for case in __main__.CASES if case not in left_out]
     small = ("--runs", "1", "--scale", "0.001", "--days", "1", "--weeks", "1")
     code = __main__.main([*cases, *small])
     output, err = capfd.readouterr()
@@ -134,6 +136,53 @@ def test_every_other_case_has_figures(
     assert f"| {measure.FAILED} " not in output, err
     # Backups and restores of two sizes, merges of both, growth of logs and of removals.
     assert output.count("\n### ") == len(cases) + 4
+
+
+@pytest.mark.spark
+@pytest.mark.kafka
+@pytest.mark.long
+@pytest.mark.usefixtures("every_round_counts")
+def test_every_shape_has_figures(
+    spark: SparkSession, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(verb, "reporter", verb.reporter)
+    monkeypatch.setattr(ours, "cold", lambda _: LocalPlace(spark).run)
+    code = __main__.main(["shapes", "--runs", "1", "--scale", "0.001"])
+    output, err = capfd.readouterr()
+    assert code == 0, output[-4000:] + err
+    assert output.count("\n### ") == len(SHAPES)
+
+
+@contextmanager
+def wrong_shape(_: Setting, size: int) -> Iterator[Shape]:
+    """A shape whose larger size is restored wrongly in the round that does not count."""
+
+    class Wrong:
+        failures = iter([size == 2])
+
+        def works(self) -> dict[str, Job]:
+            return {"restore": self.restore}
+
+        def restore(self) -> Sample:
+            if next(self.failures, False):
+                raise MeasuringError("a record is missing")
+            return Sample(Cost(1.0, 1.0, 1))
+
+    yield Wrong()
+
+
+def test_a_shape_fails_when_any_round_is_wrong(tmp_path: Path) -> None:
+    with pytest.raises(MeasuringError, match="a record is missing"):
+        grow("", tmp_path, wrong_shape, (1, 2), "records", runs=1)
+
+
+def test_the_peaks_of_the_driver_and_of_its_largest_worker_are_apart(tmp_path: Path) -> None:
+    sleep = 'import time; text = b"x" * 150_000_000; time.sleep(1)'
+    code = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {sleep!r}])"
+    cost_of_tree = measure.of_command([sys.executable, "-c", code], tmp_path / "log")
+    assert 0 < cost_of_tree.driver_bytes < 100_000_000
+    assert cost_of_tree.worker_bytes > 150_000_000
+    assert cost_of_tree.peak_bytes > 150_000_000
 
 
 @pytest.fixture(scope="module")

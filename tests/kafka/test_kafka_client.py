@@ -435,11 +435,15 @@ def test_the_next_producer_fences_the_last(broker: Broker, topic: MakeTopic) -> 
 
 
 LARGE_MESSAGES, FULL_QUEUE = (40, 1_000_000, {}), (5000, 1000, {"queue.buffering.max.kbytes": "256"})
+QUEUE_OF_FEW = (5000, 10, {"queue.buffering.max.messages": "100"})
 
 
 @pytest.mark.parametrize(
     ("count", "size", "config"),
-    mark_long([(3000, 10_000, {}), LARGE_MESSAGES, FULL_QUEUE], [LARGE_MESSAGES, FULL_QUEUE]),
+    mark_long(
+        [(3000, 10_000, {}), LARGE_MESSAGES, FULL_QUEUE, QUEUE_OF_FEW],
+        [LARGE_MESSAGES, FULL_QUEUE, QUEUE_OF_FEW],
+    ),
 )
 def test_large_messages_and_a_full_queue_need_no_settings(
     broker: Broker, topic: MakeTopic, count: int, size: int, config: dict[str, str]

@@ -185,9 +185,14 @@ def contents(bootstrap: str, topic: str, isolation: str = "read_committed") -> d
 
 def fingerprint(bootstrap: str, topic: str, isolation: str = "read_committed") -> dict[int, tuple[int, str]]:
     """Record count and sha256 over all records in order, by partition. For large topics."""
+    return digests(read(bootstrap, topic, isolation))
+
+
+def digests(records: Iterable[tuple[int, Record]]) -> dict[int, tuple[int, str]]:
+    """Record count and sha256 over records in order, by partition. The offsets are not part of it."""
     counts: dict[int, int] = {}
     hashes: dict[int, Any] = {}
-    for _, r in read(bootstrap, topic, isolation):
+    for _, r in records:
         digest = hashes.setdefault(r.partition, hashlib.sha256())
         counts[r.partition] = counts.get(r.partition, 0) + 1
         for part in (r.key, r.value, *(piece for key, value in r.headers for piece in (key.encode(), value))):

@@ -22,7 +22,7 @@ from lakebackup.plan.partitions import TopicState
 from lakebackup.plan.topics.groups import Committed, GroupState
 from lakebackup.rows.topics import NO_TOPIC, Group
 from lakebackup_jobs.kafka.admin import cluster
-from lakebackup_jobs.kafka.admin.cluster import Cluster, patiently
+from lakebackup_jobs.kafka.admin.cluster import Cluster, Passing, patiently
 
 #: The prefix of groups in which restores store their progress. Nobody else needs these groups.
 OWN_GROUPS = "lakebackup-restore-"
@@ -130,8 +130,33 @@ class Groups(Cluster):
     def alter(self, offsets: Mapping[str, Sequence[Committed]]) -> set[str]:
         """Commit offsets for groups, and return the groups that have members.
 
-        A missing group is created. A group with members is not changed at all.
+        A missing group is created. A group with members is not changed at all. A group whose coordinator has
+        just started is repeated: in a new cluster the first group makes the brokers start them.
         """
+        uncommitted, active = dict(offsets), set()
+
+        @patiently
+        def commit() -> None:
+            passing: Passing | None = None
+            for group, errors in self._commit(uncommitted).items():
+                if any(error.code() in _HAS_MEMBERS for error in errors):
+                    active.add(group)
+                elif errors:
+                    doing = f"commit offsets for consumer group {group}"
+                    problem = self._unreachable(doing, KafkaException(errors[0]))
+                    if not isinstance(problem, Passing):
+                        raise problem
+                    passing = problem
+                    continue
+                del uncommitted[group]
+            if passing:
+                raise passing
+
+        commit()
+        return active
+
+    def _commit(self, offsets: Mapping[str, Sequence[Committed]]) -> dict[str, list[KafkaError]]:
+        """Commit offsets for groups. Returns the errors of each group."""
         futures: dict[str, Future[Any]] = {}
         for group, committed in sorted(offsets.items()):
             # The leader epoch is omitted: it is the old cluster's, and has another meaning in this one.
@@ -141,20 +166,14 @@ class Groups(Cluster):
             futures |= self._admin.alter_consumer_group_offsets(
                 [ConsumerGroupTopicPartitions(group, topic_partitions)]
             )
-        active = set()
+        errors = {}
         for group, future in futures.items():
             try:
                 answer = future.result(timeout=cluster.ADMIN_TIMEOUT_S * 2)
-                errors = [p.error for p in answer.topic_partitions if p.error is not None]
+                errors[group] = [p.error for p in answer.topic_partitions if p.error is not None]
             except KafkaException as error:
-                errors = [error.args[0]]
-            if any(e.code() in _HAS_MEMBERS for e in errors):
-                active.add(group)
-            elif errors:
-                raise self._unreachable(
-                    f"commit offsets for consumer group {group}", KafkaException(errors[0])
-                )
-        return active
+                errors[group] = [error.args[0]]
+        return errors
 
     def _results(
         self, futures: Mapping[str, Future[Any]], doing: str, denied: dict[str, str]

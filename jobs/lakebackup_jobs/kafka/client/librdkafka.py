@@ -52,16 +52,17 @@ WRITING: Mapping[str, str] = {
     "allow.auto.create.topics": "false",
 }
 #: Defaults for reading, which a user's own settings may change. The limits of the queue (`queued.…`) bound
-#: memory. There is hardly a wait between fetches (`fetch.queue.backoff.ms`), since waiting halved the speed.
-#: Brokers answer at once (`fetch.wait.max.ms`): the records exist already, and a fetch that waits at the end
-#: of a partition delays the next one.
+#: memory: librdkafka counts the bytes of keys and values, but takes about 500 more for each record, so the
+#: number of records has a limit too. There is hardly a wait between fetches (`fetch.queue.backoff.ms`), since
+#: waiting halved the speed. Brokers answer at once (`fetch.wait.max.ms`): the records exist already, and a
+#: fetch that waits at the end of a partition delays the next one.
 READING_TUNING: Mapping[str, str] = {
     "fetch.queue.backoff.ms": "1",
     "fetch.wait.max.ms": "1",
     "fetch.message.max.bytes": str(4 << 20),
     "fetch.max.bytes": str(4 << 20),
     "receive.message.max.bytes": str(1_100_000_000),
-    "queued.min.messages": "10000000",
+    "queued.min.messages": "100000",
     "queued.max.messages.kbytes": str(8 << 10),
     "topic.metadata.propagation.max.ms": "5000",
     "check.crcs": "true",
@@ -70,16 +71,16 @@ READING_TUNING: Mapping[str, str] = {
 }
 #: Defaults for writing, which a user's own settings may change. A batch is bounded by bytes, below what
 #: topics allow by default, so that many large records never make one too large. A single larger record still
-#: goes in a batch of its own. librdkafka accepts no record that is larger than its queue, so its queue has no
-#: limit here: `Engine` limits it (QUEUE_BYTES). A transaction may take as long as clusters allow by default:
-#: brokers may throttle it, or restart in its middle.
+#: goes in a batch of its own. The queue is bounded in records here, as for reading, and in bytes by `Engine`
+#: (QUEUE_BYTES). A transaction may take as long as clusters allow by default: brokers may throttle it, or
+#: restart in its middle.
 WRITING_TUNING: Mapping[str, str] = {
     "linger.ms": "100",
     "reconnect.backoff.ms": "20",
     "compression.type": "lz4",
     "batch.size": "900000",
     "batch.num.messages": "1000000",
-    "queue.buffering.max.messages": "0",
+    "queue.buffering.max.messages": "200000",
     "queue.buffering.max.kbytes": str((1 << 31) - 1),
     "message.max.bytes": "1000000000",
     "transaction.timeout.ms": "900000",

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import socket
 import time
+from concurrent.futures import Future
+from types import SimpleNamespace
 
 import pytest
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError
 
 from lakebackup.errors import EnvironmentProblem
 from lakebackup.plan.partitions import TopicState
@@ -13,7 +16,7 @@ from lakebackup.plan.topics.groups import Committed, GroupState
 from lakebackup.rows.topics import NO_TOPIC
 from lakebackup_jobs.kafka.admin import cluster
 from lakebackup_jobs.kafka.admin.cluster import Cluster
-from lakebackup_jobs.kafka.admin.groups import GroupsRead, group_rows
+from lakebackup_jobs.kafka.admin.groups import Groups, GroupsRead, group_rows
 
 
 def test_refused_connections_are_reported_soon(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,3 +103,28 @@ def test_a_group_with_members_or_on_its_way_is_active() -> None:
     }
     for (state, members), active in states.items():
         assert GroupState("g", "classic", state, members, ()).active is active
+
+
+class StartingCoordinators:
+    """An admin client whose coordinators refuse the first request for each of some groups."""
+
+    def __init__(self, *starting: str) -> None:
+        self.starting, self.requests = set(starting), []
+
+    def alter_consumer_group_offsets(self, requests: list[ConsumerGroupTopicPartitions]) -> dict[str, Future]:
+        [request] = requests
+        self.requests.append(request.group_id)
+        refused = request.group_id in self.starting
+        self.starting.discard(request.group_id)
+        error = KafkaError(KafkaError.COORDINATOR_LOAD_IN_PROGRESS) if refused else None
+        future: Future = Future()
+        future.set_result(SimpleNamespace(topic_partitions=[SimpleNamespace(error=error)]))
+        return {request.group_id: future}
+
+
+def test_offsets_are_committed_again_while_a_coordinator_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = StartingCoordinators("b")
+    monkeypatch.setattr(Groups, "_admin", client)
+    offset = Committed("orders", "0", 5, None, None)
+    assert Groups({"bootstrap.servers": "127.0.0.1:1"}).alter({"a": [offset], "b": [offset]}) == set()
+    assert client.requests == ["a", "b", "b"]

@@ -14,6 +14,7 @@ from numba.core import event
 from lakebackup.errors import EnvironmentProblem, UsageProblem
 from lakebackup_jobs.kafka.admin.problems import Purged, problem, stalled
 from lakebackup_jobs.kafka.client import librdkafka
+from lakebackup_jobs.kafka.client.librdkafka import READING_TUNING, WRITING_TUNING
 from lakebackup_jobs.kafka.format.records import decode_block, encode_record
 
 ROOT = Path(__file__).parents[4]
@@ -31,6 +32,12 @@ def test_a_client_without_its_own_library_is_refused(monkeypatch: pytest.MonkeyP
             librdkafka.load()
     finally:
         librdkafka.load.cache_clear()
+
+
+def test_queues_of_records_without_values_are_bounded() -> None:
+    """librdkafka's limits of bytes leave out what it takes for any record, however small."""
+    assert 650 * int(READING_TUNING["queued.min.messages"]) <= 64 << 20
+    assert 200 * int(WRITING_TUNING["queue.buffering.max.messages"]) <= 64 << 20
 
 
 def test_settings_that_are_wrong_are_named_without_their_secrets() -> None:
