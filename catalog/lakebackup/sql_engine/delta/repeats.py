@@ -97,13 +97,13 @@ def remove_repeats(
         return [], 0
     delta_table = open_table(uri)
     paths = sorted(repeats.paths.intersection(live_paths(delta_table)))
-    rest_paths = sorted(set(live_paths(delta_table)).difference(paths))
+    sound_paths = sorted(set(live_paths(delta_table)).difference(paths))
     rows = rows_in_files(uri, delta_table, paths)
     distinct_rows = _without_repeats(
         rows,
         (
-            rows_in_files(uri, delta_table, rest_paths[start : start + _FILES_AT_A_TIME])
-            for start in range(0, len(rest_paths), _FILES_AT_A_TIME)
+            rows_in_files(uri, delta_table, sound_paths[start : start + _FILES_AT_A_TIME])
+            for start in range(0, len(sound_paths), _FILES_AT_A_TIME)
         ),
     )
     settings = delta_table.metadata().configuration
@@ -116,8 +116,8 @@ def remove_repeats(
     return (repeats.commits, len(rows) - len(distinct_rows)) if is_replaced else ([], 0)
 
 
-def _without_repeats(rows: pa.Table, rest: Iterator[pa.Table]) -> pa.Table:
-    """Return each of the rows a single time, without those that are among the rest."""
+def _without_repeats(rows: pa.Table, sound_files: Iterator[pa.Table]) -> pa.Table:
+    """Return each of the rows a single time, without those that the files have which nothing repeats."""
     names = ", ".join(f'"{name}"' for name in rows.column_names)
     numbered = rows.append_column(_ROW, pa.array(range(len(rows)), pa.int64()))
     with duckdb.connect(config={"memory_limit": "1GB"}) as connection:
@@ -126,12 +126,12 @@ def _without_repeats(rows: pa.Table, rest: Iterator[pa.Table]) -> pa.Table:
             f'CREATE TABLE mine AS SELECT {names}, MIN("{_ROW}") AS "{_ROW}" '  # noqa: S608 - our names
             f"FROM numbered GROUP BY {names}"
         )
-        for other in rest:
-            connection.register("other", other)
-            same = " AND ".join(
-                f'mine."{name}" IS NOT DISTINCT FROM other."{name}"' for name in rows.column_names
+        for sound_rows in sound_files:
+            connection.register("sound", sound_rows)
+            equality = " AND ".join(
+                f'mine."{name}" IS NOT DISTINCT FROM sound."{name}"' for name in rows.column_names
             )
-            connection.execute(f"DELETE FROM mine USING other WHERE {same}")  # noqa: S608 - our names
+            connection.execute(f"DELETE FROM mine USING sound WHERE {equality}")  # noqa: S608 - our names
         numbers: Sequence[int] = [
             n for (n,) in connection.sql(f'FROM mine SELECT "{_ROW}" ORDER BY 1').fetchall()
         ]
