@@ -194,7 +194,7 @@ def test_a_damaged_file_leaves_no_half_file_and_the_same_command_resumes(
 ) -> None:
     damaged = max((backups.folder / "prod").rglob("*.data"))
     content = damaged.read_bytes()
-    damaged.write_bytes(content[:-1] + b"?")
+    damaged.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
     command = restore_command(backups, f"{form}:{tmp_path}/orders.{form}")
     assert "is not what was written" in commands.fails(7, *command)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["backups"]
