@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
-from confluent_kafka import admin
+from confluent_kafka import TopicCollection, admin
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from tenacity import (
     RetryError,
@@ -142,9 +142,12 @@ class TopicChanges(Cluster):
             return
 
         def are_served() -> bool:
-            # Brokers that create many partitions have no time for the larger answers of `describe`.
+            # First the topics: librdkafka waits half a minute for offsets of one that is not known yet.
+            topics = self._all(self._admin.describe_topics(TopicCollection(sorted(partitions))), "describe")
+            if {name: len(topic.partitions) for name, topic in topics.items()} != partitions:
+                return False
             self.ends([(name, number) for name, count in partitions.items() for number in range(count)])
-            return {state.scope: state.regions for state in self.describe(partitions)} == partitions
+            return True
 
         retrying = Retrying(
             retry=retry_if_result(lambda served: not served)
