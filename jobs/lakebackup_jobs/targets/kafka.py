@@ -328,7 +328,7 @@ class KafkaTarget(Target):
 
     @outlasting_restarts
     def finish(self, plan: RestorePlan) -> Sequence[str]:
-        existing = {state.scope: state for state in self._cluster.describe({t.target for t in plan.topics})}
+        states = self._cluster.describe({t.target for t in plan.topics})
         notes = self._cluster.finish_settings(
             [self._restored_topic(plan, topic) for topic in plan.topics], self._request.settings
         )
@@ -339,8 +339,8 @@ class KafkaTarget(Target):
                 {n: s for n, s in own.items() if s is not None and n in notes}, notes
             )
         # Their records stay until the restore is complete: a run that resumes it suspends the settings again.
-        self._finished_topics = list(existing.values())
-        hidden = self._cluster.hidden({t.target for t in plan.topics})
+        self._finished_topics = states
+        hidden = self._cluster.hidden(states)
         return [*self._notes, *chain.from_iterable(notes.values()), *changes, *hidden]
 
     def unfinished(self) -> str:

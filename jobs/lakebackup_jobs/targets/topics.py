@@ -235,10 +235,9 @@ class Topics(TopicChanges):
                 return [note]
         return []
 
-    def hidden(self, topics: Collection[str]) -> Sequence[str]:
-        """Wait until readers of committed records see all records. Returns notes on partitions where an open
-        transaction of another producer hides some."""
-        states = self.describe(set(topics))
+    def hidden(self, states: Collection[TopicState]) -> Sequence[str]:
+        """Wait until readers of committed records see all records of topics. Returns notes on partitions
+        where an open transaction of another producer hides some."""
         high = {
             topic_partition: partition_ends.high
             for topic_partition, partition_ends in self.ends(

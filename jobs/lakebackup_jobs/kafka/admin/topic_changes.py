@@ -96,8 +96,10 @@ class TopicChanges(Cluster):
         other errors, Denied only when all answers to a request are there.
         """
         refusals: dict[str, Refused] = {}
+        names = list(values)
 
-        def attempt(names: list[str]) -> None:
+        def exceeds_quota() -> bool:
+            nonlocal names
             for first in range(0, len(names), _REQUEST_TOPICS):
                 batch = {name: values[name] for name in names[first : first + _REQUEST_TOPICS]}
                 denials = []
@@ -111,21 +113,18 @@ class TopicChanges(Cluster):
                     else:
                         refusals.pop(name, None)
                         accepted.append(name)
-                for denial in denials:
-                    raise denial
+                if denials:
+                    raise denials[0]
+            names = [name for name, error in refusals.items() if isinstance(error, QuotaExceeded)]
+            return bool(names)
 
-        def exceeding() -> list[str]:
-            return [name for name, error in refusals.items() if isinstance(error, QuotaExceeded)]
-
-        attempt(list(values))
         retrying = Retrying(
-            retry=retry_if_result(lambda _: bool(exceeding())),
+            retry=retry_if_result(bool),
             wait=wait_exponential(multiplier=0.2, max=3),
             stop=stop_after_delay(QUOTA_S),
             retry_error_callback=lambda _: None,
         )
-        if exceeding():
-            retrying(lambda: attempt(exceeding()))
+        retrying(exceeds_quota)
         return refusals
 
     def delete_topic(self, name: str) -> None:

@@ -167,10 +167,8 @@ class Engine:
         Which records these are is not known; the last ones are the most likely.
         """
         count = int(self._library.rd_kafka_outq_len(self._handle))
-        while (
-            self._unconfirmed
-            and sum(records for records, _ in self._unconfirmed) - self._unconfirmed[0][0] >= count
-        ):
+        later_records = sum(records for records, _ in self._unconfirmed)
+        while self._unconfirmed and (later_records := later_records - self._unconfirmed[0][0]) >= count:
             self._unconfirmed.popleft()
         return (count, sum(size for _, size in self._unconfirmed)) if self._unconfirmed else None
 

@@ -284,7 +284,7 @@ class _Run:
         notes = chain.from_iterable(
             self._topics.finish_settings(restored_topics, self.request.settings).values()
         )
-        return [*notes, *self._topics.hidden(prepared.bases)]
+        return [*notes, *self._topics.hidden(self._topics.describe(prepared.bases))]
 
     def _snapshot(self, restore_id: str, prepared: Prepared) -> None:
         if self._folder.has_snapshot(restore_id):
