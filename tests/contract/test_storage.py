@@ -11,7 +11,7 @@ import pytest
 from tests.support.s3 import Server
 
 from lakebackup.errors import NotFound, UsageProblem
-from lakebackup.storage import AlreadyExists, Storage, open_storage
+from lakebackup.storage import AlreadyExists, Storage, local, open_storage
 from lakebackup.storage.options import S3Options
 from lakebackup.storage.s3 import S3Storage
 
@@ -166,6 +166,17 @@ def test_a_writer_replaces_an_object_without_if_absent(storage: Storage) -> None
         writer.write(b"new")
         writer.commit("x", if_absent=False)
     assert storage.get("x") == b"new"
+
+
+def test_many_objects_are_put_at_once(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local, "_OPEN_FILES", 7)
+    storage.put("d0/3", b"old")
+    objects = {f"d{number % 3}/{number}": b"%d" % number for number in range(20)}
+    storage.put_all(objects)
+    storage.put_all({})
+    assert {path: storage.get(path) for path in paths(storage)} == objects
+    with pytest.raises(UsageProblem):
+        storage.put_all({"e/1": b"", "../e": b""})
 
 
 def test_upload_takes_a_stream_to_its_end(storage: Storage) -> None:

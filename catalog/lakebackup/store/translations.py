@@ -1,16 +1,14 @@
 """Stores the rows of the table `translations` as objects of a restore, and appends them to the table.
 
-    restores/<restore_id>/translation/<epoch>/<region>-<from_position>.parquet    one for each transaction
-    restores/<restore_id>/aside/<epoch>-<region>.parquet                          the staged transaction
+    restores/<restore_id>/translation/<epoch>/<region>-<from_position>.parquet
 
-A task of the restore stages the rows of a transaction before it commits. After the commit it checks where the
-records are in the target, and puts the rows under the first path. The rows are appended when the restore
-ends. The objects stay in the destination, so that a rebuilt catalog gets the rows back.
+There is one object for each transaction and partition. The rows are appended when the restore ends. The
+objects stay in the destination, so that a rebuilt catalog gets the rows back.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -31,7 +29,6 @@ from lakebackup.store.writer import CatalogWriter
 Rows: TypeAlias = "npt.NDArray[np.int64]"
 _TABLE = "translations"
 _COLUMNS = ("from_position", "first_position", "to_position", "target_position")
-_POSITION = b"position"
 # The number of objects that one Spark task reads.
 _OBJECTS = 500
 
@@ -41,25 +38,26 @@ def object_path(identity: Translation, rows: Rows) -> str:
     return f"{folder(identity.restore_id)}{identity.epoch}/{identity.region}-{int(rows[0, 0]):020d}.parquet"
 
 
-def staged_path(identity: Translation) -> str:
-    """Return the path of the object that holds a transaction's rows until their positions are confirmed."""
-    return f"{layout.restore_folder(identity.restore_id)}aside/{identity.epoch}-{identity.region}.parquet"
-
-
 def folder(restore_id: str) -> str:
     """The folder of a restore's translation, ending in `/`."""
     return f"{layout.restore_folder(restore_id)}translation/"
 
 
-def put_rows(
-    storage: Storage, path: str, identity: Translation, rows: Rows, position: int | None = None
-) -> None:
-    """Put rows at a path. `rows` is int64[n, 4]: the columns `_COLUMNS`. `identity` has the other columns.
+def put_rows(storage: Storage, parts: Iterable[tuple[Translation, Rows]]) -> None:
+    """Put the rows of one transaction for each partition, side by side.
 
-    `position` is where the restore stands after a staged transaction; `read_staged` returns it.
+    `rows` is int64[n, 4], n > 0: the columns `_COLUMNS`. The translation, the identity, has the other
+    columns.
     """
+    storage.put_all(
+        {object_path(identity, rows): encode(table_of(identity, rows)) for identity, rows in parts}
+    )
+
+
+def table_of(identity: Translation, rows: Rows) -> pa.Table:
+    """Return rows, as `put_rows` takes them, with all columns of the table."""
     values = as_row(identity)
-    table = pa.table(
+    return pa.table(
         [
             pa.array(rows[:, _COLUMNS.index(field.name)])
             if field.name in _COLUMNS
@@ -68,8 +66,10 @@ def put_rows(
         ],
         schema=ARROW_SCHEMAS[_TABLE],
     )
-    if position is not None:
-        table = table.replace_schema_metadata({_POSITION: str(position)})
+
+
+def encode(table: pa.Table) -> bytes:
+    """Return a table of translations as the bytes of a Parquet file."""
     sink = pa.BufferOutputStream()
     # Positions grow in small steps, so the delta encoding keeps the object small for any number of rows.
     pq.write_table(
@@ -80,23 +80,14 @@ def put_rows(
         use_dictionary=[field.name for field in table.schema if field.name not in _COLUMNS],
         column_encoding=dict.fromkeys(_COLUMNS, "DELTA_BINARY_PACKED"),
     )
-    storage.put(path, sink.getvalue().to_pybytes())
-
-
-def read_staged(storage: Storage, path: str) -> tuple[int, Rows] | None:
-    """Return the position and the rows of the staged transaction at `path`; None when there is no such
-    object."""
-    try:
-        table = _read(storage, path)
-    except NotFound:
-        return None
-    return int(table.schema.metadata[_POSITION]), _positions(table)
+    data: bytes = sink.getvalue().to_pybytes()
+    return data
 
 
 def read_rows(storage: Storage, path: str) -> Rows | None:
     """Return the rows of an object, in the form of `put_rows`; None when there is no such object."""
     try:
-        return _positions(_read(storage, path))
+        return positions(read_table(storage, path))
     except NotFound:
         return None
 
@@ -111,7 +102,7 @@ class _ObjectRows(PerNumber):
     def rows(self, number: int) -> Iterator[pa.RecordBatch]:
         storage = open_storage(self.uri)
         for path in self.paths[number]:
-            yield from _read(storage, path).to_batches()
+            yield from read_table(storage, path).to_batches()
 
 
 def publish(writer: CatalogWriter, restore_id: str, transaction: str | None = None) -> None:
@@ -139,11 +130,13 @@ def rebuild(writer: CatalogWriter, run_id: str) -> list[str]:
     return problems
 
 
-def _positions(table: pa.Table) -> Rows:
+def positions(table: pa.Table) -> Rows:
+    """Return the positions of a table of translations, in the form of `put_rows`."""
     return np.column_stack([table.column(name).to_numpy() for name in _COLUMNS])
 
 
-def _read(storage: Storage, path: str) -> pa.Table:
+def read_table(storage: Storage, path: str) -> pa.Table:
+    """Read an object with rows of the table. Raises NotFound, Damaged."""
     data = pa.BufferReader(working.read_latest(storage, path))
     try:
         table = pq.read_table(data, page_checksum_verification=True)

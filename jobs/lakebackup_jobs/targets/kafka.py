@@ -24,7 +24,7 @@ from lakebackup.rules.topic_settings import TopicSettings
 from lakebackup.storage import Storage, open_storage
 from lakebackup.store.plan_file import PlanFile
 from lakebackup.store.reader import CatalogReader
-from lakebackup.store.translations import object_path, put_rows
+from lakebackup.store.translations import put_rows
 from lakebackup_jobs.kafka.admin import rights
 from lakebackup_jobs.kafka.admin.cluster import outlasting_restarts
 from lakebackup_jobs.kafka.admin.topic_changes import NewTopic
@@ -320,11 +320,13 @@ class KafkaTarget(Target):
         names = {t.scope: t.target for t in plan.topics}
         spans_by_partition = {(names[s.scope], int(s.region)): s for s in empty_spans}
         ends = {} if self._request.repartition else self._cluster.ends(spans_by_partition)
+        parts = []
         for partition, span in spans_by_partition.items():
             end = ends[partition].high if ends else UNKNOWN
             translation = replace(identities[span.scope], region=span.region, target_region=span.region)
             rows = np.array([[span.start_position, span.end_position, span.end_position, end]])
-            put_rows(storage, object_path(translation, rows), translation, rows)
+            parts.append((translation, rows))
+        put_rows(storage, parts)
 
     @outlasting_restarts
     def finish(self, plan: RestorePlan) -> Sequence[str]:

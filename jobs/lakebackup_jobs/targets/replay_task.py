@@ -15,9 +15,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from lakebackup.errors import NotFound, Refused
+from lakebackup.errors import Refused
 from lakebackup.rows.topics import Translation
-from lakebackup.storage import Storage, open_storage
+from lakebackup.storage import open_storage
 from lakebackup_jobs.kafka.admin.committed import Ends, Progress
 from lakebackup_jobs.kafka.client.produce import RestoreProducer, outlasting
 from lakebackup_jobs.kafka.format.records import OFFSET, select_records
@@ -26,6 +26,8 @@ from lakebackup_jobs.lifecycle.tasks.batched import batched
 from lakebackup_jobs.lifecycle.tasks.errors import RESTORED
 from lakebackup_jobs.lifecycle.tasks.region_outcome import RegionOutcome
 from lakebackup_jobs.lifecycle.tasks.task import Task, Work
+from lakebackup_jobs.targets.bases import refuse_forgotten
+from lakebackup_jobs.targets.journal import Journal, PartitionRows
 from lakebackup_jobs.targets.records import ReadJob
 from lakebackup_jobs.targets.translation import Ledger, Reached
 
@@ -87,7 +89,8 @@ class ReplayJob(ReadJob, Task):
         waiting = partial(count, 0, 0)
         # A new producer with the same id ends the transaction that a killed task left open, and no other.
         with RestoreProducer(client, name, group, zero_as_one=self.zero_as_one, wait=waiting) as producer:
-            replays = self._replays(producer, storage, partitions)
+            journal = Journal(storage, self.shares.folder, name)
+            replays = self._replays(producer, journal, partitions)
             files = ((replay, file) for replay in replays for file in replay.unread_files(count))
             for batch in batched(files, (lambda pair: pair[1].bytes, TRANSACTION_BYTES)):
                 producer.begin()
@@ -96,50 +99,55 @@ class ReplayJob(ReadJob, Task):
                     pending[replay] = None
                     for _ in self._produce_file(producer, replay, file):
                         if producer.is_due:
-                            self._commit(producer, list(pending))
+                            self._commit(producer, journal, list(pending))
                             commits()
                             pending = {replay: None}
                             producer.begin()
-                self._commit(producer, list(pending))
+                self._commit(producer, journal, list(pending))
                 commits()
                 for _, file in batch:  # this may wait, to keep a limit of bandwidth: not in a transaction
                     count(file.entries, file.bytes)
             idle = [replay.target for replay in replays if replay.is_idle]
             ends = producer.ends(idle) if idle and not self.by_key else {}
-            for replay in replays:
-                replay.end(self.ends.get(replay.source, -1), ends.get(replay.target))
+            journal.translate(
+                replay.end(self.ends.get(replay.source, -1), ends.get(replay.target)) for replay in replays
+            )
         return [replay.outcome for replay in replays]
 
     def _replays(
-        self, producer: RestoreProducer, storage: Storage, partitions: Sequence[PartitionFiles]
+        self, producer: RestoreProducer, journal: Journal, partitions: Sequence[PartitionFiles]
     ) -> list[Replay]:
         """The state of each partition, as the last commits left it. Raises Refused."""
-        replays = [self._replay(storage, *partition, files) for partition, files in partitions]
+        replays = [self._replay(journal, *partition, files) for partition, files in partitions]
         targets = {replay.target: replay for replay in replays}
         if self.by_key:  # an open transaction in a partition may be another task's
             (replay,) = replays
-            replay.start(producer.committed(*replay.target), -1, None)
+            journal.decide([replay.start(producer.committed(*replay.target), -1, None)])
             return replays
         progress = producer.resume(targets)
         ends = producer.ends(targets)
-        for target, replay in targets.items():
-            replay.start(progress[target], producer.base(target), ends[target])
+        journal.decide(
+            [
+                replay.start(progress[target], producer.base(target), ends[target])
+                for target, replay in targets.items()
+            ]
+        )
         empty = {t: ends[t] for t, replay in targets.items() if replay.is_first and replay.must_be_empty}
         for topic, partition in sorted(producer.filled(empty)):
             raise _foreign_records(f"{topic}[{partition}]")
         return replays
 
-    def _replay(self, storage: Storage, scope: str, region: str, files: Iterable[StoredFile]) -> Replay:
+    def _replay(self, journal: Journal, scope: str, region: str, files: Iterable[StoredFile]) -> Replay:
         identity = self.identities.get(scope)
         if identity:
             identity = replace(identity, region=region, target_region=region)
         return Replay(
-            storage=storage,
+            journal=journal,
             source=(scope, region),
             target=(self.targets[scope], 0 if self.by_key else int(region)),
             files=files,
-            ledger=Ledger(storage, identity),
-            base_path=f"{self.shares.folder}plan/{self.target_ids[scope]}/{region}/base",
+            ledger=Ledger(journal.storage, identity),
+            target_id=self.target_ids[scope],
             begin=self.begins.get((scope, region)),
             must_be_empty=scope in self.empty,
         )
@@ -160,12 +168,14 @@ class ReplayJob(ReadJob, Task):
                 yield
         replay.add(file)
 
-    def _commit(self, producer: RestoreProducer, replays: Sequence[Replay]) -> None:
+    def _commit(self, producer: RestoreProducer, journal: Journal, replays: Sequence[Replay]) -> None:
         """Commit the open transaction, which has files of these partitions."""
-        progress = {replay.target: replay.close() for replay in replays}
-        ends = producer.commit(progress)
-        for replay in replays:
-            replay.confirm(None if self.by_key else ends[replay.target])
+        journal.stage([(*replay.close(), replay.position) for replay in replays])
+        ends = producer.commit({replay.target: replay.progress for replay in replays})
+        journal.begin(
+            {(replay.target_id, replay.source[1]): replay.base for replay in replays if replay.is_first}
+        )
+        journal.decide([replay.confirm(None if self.by_key else ends[replay.target]) for replay in replays])
 
 
 @dataclass(eq=False)
@@ -173,16 +183,17 @@ class Replay:
     """The restore of one partition, at work.
 
     `source` and `target`: the topic and partition of the backups, and those that it is restored into.
-    `begin`: the source position where the restore begins; None: at its first record. `base_path`: see
-    `refuse_forgotten`. `must_be_empty`: nobody may have written into the target before.
+    `target_id`: the id of the target topic. `begin`: the source position where the restore begins; None: at
+    its first record. `must_be_empty`: nobody may have written into the target before. The methods that decide
+    about a transaction return its rows for the translation; see Ledger.
     """
 
-    storage: Storage
+    journal: Journal
     source: tuple[str, str]
     target: tuple[str, int]
     files: Iterable[StoredFile]
     ledger: Ledger
-    base_path: str
+    target_id: str
     begin: int | None
     must_be_empty: bool
     base: int = -1
@@ -192,18 +203,20 @@ class Replay:
     is_idle: bool = True
     reached: Reached = field(default_factory=Reached)
 
-    def start(self, progress: Progress | None, base: int, ends: Ends | None) -> None:
+    def start(self, progress: Progress | None, base: int, ends: Ends | None) -> PartitionRows:
         """Start where `progress`, the last commit, left off. Raises Refused when the brokers forgot it."""
         self.base = base
         self.is_first = not (progress and progress.note)
         if progress and progress.note:
             self.reached = Reached.parse(*progress)
         else:
-            refuse_forgotten(self.storage, self.base_path, base, f"{self.target[0]}[{self.source[1]}]")
+            bases = self.journal.bases(self.target_id, self.source[1])
+            refuse_forgotten(bases, base, f"{self.target[0]}[{self.source[1]}]")
             begin = self.begin
             self.reached = Reached(begin or 0, covered=-1 if begin is None else begin)
         self.position = self.reached.position
-        self.ledger.open(self.reached, ends)
+        staged = () if self.is_first else self.journal.staged(self.ledger.identity)
+        return self.ledger.identity, self.ledger.open(self.reached, ends, staged)
 
     def unread_files(self, count: Callable[[int, int], None]) -> Iterator[StoredFile]:
         """The files that end after the position, and after the files before them. Counts the others as
@@ -221,47 +234,30 @@ class Replay:
         self.position = file.end_position
         self.pending_bytes += file.bytes
 
-    def close(self) -> Progress:
-        """Stage the open transaction's translation; returns the progress to commit."""
-        self.reached = self.ledger.close(self.reached, self.position, self.pending_bytes)
+    def close(self) -> PartitionRows:
+        """End the open transaction; returns the rows to stage."""
+        self.reached, rows = self.ledger.close(self.reached, self.position, self.pending_bytes)
         self.pending_bytes = 0
-        return Progress(self.position, self.reached.note)
+        return self.ledger.identity, rows
 
-    def confirm(self, ends: Ends | None) -> None:
+    @property
+    def progress(self) -> Progress:
+        """The progress to commit with the transaction that was ended."""
+        return Progress(self.reached.position, self.reached.note)
+
+    def confirm(self, ends: Ends | None) -> PartitionRows:
         """Record that the transaction was committed."""
-        if self.is_first:
-            self.storage.put(self.base_path, b"%d" % self.base)
-            self.is_first = False
-        self.ledger.confirm(self.reached, ends)
-        self.is_idle = False
+        self.is_first = self.is_idle = False
+        return self.ledger.identity, self.ledger.confirm(self.reached, ends)
 
-    def end(self, source_end: int, ends: Ends | None) -> None:
-        """Record that all is restored up to the source's end (-1: unknown)."""
-        self.ledger.end(self.reached, source_end, ends)
+    def end(self, source_end: int, ends: Ends | None) -> PartitionRows:
+        """Return the row for a partition that is restored up to the source's end (-1: unknown)."""
+        return self.ledger.identity, self.ledger.end(self.reached, source_end, ends)
 
     @property
     def outcome(self) -> RegionOutcome:
         reached = self.reached
         return RegionOutcome(*self.source, reached.entries, reached.bytes, reached.position)
-
-
-def refuse_forgotten(storage: Storage, base_path: str, base: int, partition: str) -> None:
-    """Raise Refused when the restore has committed records, but the brokers have forgotten its progress: they
-    keep the offsets of a group without members for a week (offsets.retention.minutes).
-
-    `base_path`: the object that records the `base` of the first transaction. A repaired transaction has the
-    same base.
-    """
-    try:
-        if int(storage.get(base_path)) == base >= 0:
-            return
-    except NotFound:
-        return
-    raise Refused(
-        f"{partition}: this restore was interrupted, and the brokers have forgotten since how far it came "
-        "(the offsets of its consumer group are gone): its records would be there twice.",
-        hint="Delete the topic and run the same command again, or restore into another topic with --map.",
-    )
 
 
 def _foreign_records(partition: str) -> Refused:

@@ -8,6 +8,7 @@ records are not known.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Self
 
@@ -15,10 +16,13 @@ import numpy as np
 
 from lakebackup.rows.base import UNKNOWN
 from lakebackup.rows.topics import Translation
-from lakebackup.storage import Storage, working
-from lakebackup.store.translations import object_path, put_rows, read_rows, read_staged, staged_path
+from lakebackup.storage import Storage
+from lakebackup.store.staged_translations import StagedRows
+from lakebackup.store.translations import object_path, read_rows
 from lakebackup_jobs.kafka.admin.committed import Ends
 from lakebackup_jobs.kafka.memory import Longs
+
+_NO_ROWS: Longs = np.empty((0, 4), np.int64)
 
 
 def find_runs(offsets: Longs) -> Longs:
@@ -99,66 +103,66 @@ def doubtful(rows: Longs) -> Longs:
 
 
 class Ledger:
-    """The translation of one partition, recorded transaction by transaction.
+    """The translation of one partition, transaction by transaction.
 
     The rows of a transaction are staged before its commit. When the partition's end afterwards is the
-    expected one, they are written to an object that counts. After a crash the resumed run decides about the
+    expected one, they are put into an object that counts. After a crash the resumed run decides about the
     staged rows. Only one transaction can be in doubt, because the next one begins only when it is decided.
     The methods take the ends of the target partition, as the broker tells them; None, if the records are
-    distributed over partitions, makes the target positions unknown. Without an `identity` (the records have
-    no source offsets) nothing is recorded.
+    distributed over partitions, makes the target positions unknown. They return the rows to put, which the
+    caller does for all partitions together; no rows, where nothing is to be recorded. Without an `identity`
+    (the records have no source offsets) nothing is.
     """
 
     def __init__(self, storage: Storage, identity: Translation | None) -> None:
-        self._storage, self._identity = storage, identity
-        self._staged_path = staged_path(identity) if identity else ""
+        self.identity = identity
+        self._storage = storage
         self._start = UNKNOWN
         self._runs: list[Longs] = []
-        self._rows: Longs = np.empty((0, 4), np.int64)
+        self._rows: Longs = _NO_ROWS
         self._last: int | None = None
 
-    def open(self, reached: Reached, ends: Ends | None) -> None:
-        """Decide what an earlier run left in doubt. Call it before a run's first transaction."""
-        staged = read_staged(self._storage, self._staged_path) if self._identity else None
-        if staged is not None and staged[0] == reached.position:
+    def open(self, reached: Reached, ends: Ends | None, staged: Iterable[StagedRows]) -> Longs:
+        """Decide what earlier runs, which staged these rows, left in doubt. Call it before a run's first
+        transaction."""
+        in_doubt = [entry.rows for entry in staged if entry.position == reached.position]
+        decided = _NO_ROWS
+        if in_doubt:
             # A replaced task may have staged its rows after the other task's commit; they have another end.
-            is_expected = int(staged[1][-1, 3]) == reached.end
-            self._rows = staged[1] if is_expected else doubtful(staged[1])
-            self.confirm(reached, ends)
+            expected = [rows for rows in in_doubt if int(rows[-1, 3]) == reached.end]
+            self._rows = expected[0] if expected else doubtful(in_doubt[0])
+            decided = self.confirm(reached, ends)
         if ends:
             self._start = ends.high
+        return decided
 
     def add(self, offsets: Longs) -> None:
         """Add the source offsets of sent records, in order."""
         self._runs.append(find_runs(offsets))
 
-    def close(self, reached: Reached, position: int, size: int) -> Reached:
-        """Stage the rows of a transaction before its commit. The transaction began at `reached`; it brings
-        the restore to `position`, with `size` more bytes. Returns the new state."""
+    def close(self, reached: Reached, position: int, size: int) -> tuple[Reached, Longs]:
+        """End the rows of a transaction, which are to be staged before its commit. The transaction began at
+        `reached`; it brings the restore to `position`, with `size` more bytes. Returns the new state too."""
         runs = join_runs(self._runs)
         self._runs = []
         count = int(runs[-1, 2] + runs[-1, 1] - runs[-1, 0]) if len(runs) else 0
         end = UNKNOWN if self._start == UNKNOWN else self._start + count + (count > 0)  # and the marker
-        self._rows = rows_of(runs, reached.covered, self._start, end)
-        if len(self._rows) and self._identity:
-            put_rows(self._storage, self._staged_path, self._identity, self._rows, position)
+        self._rows = rows_of(runs, reached.covered, self._start, end) if self.identity else _NO_ROWS
         covered = int(runs[-1, 1]) if len(runs) else reached.covered
-        return Reached(position, reached.entries + count, reached.bytes + size, covered, end)
+        return Reached(position, reached.entries + count, reached.bytes + size, covered, end), self._rows
 
-    def confirm(self, reached: Reached, ends: Ends | None) -> None:
-        """Make the rows of a transaction count. Call it when the commit that brought the restore to `reached`
-        is visible."""
+    def confirm(self, reached: Reached, ends: Ends | None) -> Longs:
+        """Return the rows of a transaction that count. Call it when the commit that brought the restore to
+        `reached` is visible."""
         is_confirmed = True
         if ends and reached.end != UNKNOWN:
             is_confirmed = ends == (reached.end, reached.end)
             self._start = ends.high
-        if len(self._rows) and self._identity:
-            path = object_path(self._identity, self._rows)
+        if self.identity and len(self._rows):
             if not is_confirmed:
-                self._rows = self._rows_in_doubt(path)
-            put_rows(self._storage, path, self._identity, self._rows)
-            working.retire(self._storage, self._staged_path)
+                self._rows = self._rows_in_doubt(object_path(self.identity, self._rows))
             self._last = int(self._rows[-1, 3])
+        return self._rows
 
     def _rows_in_doubt(self, path: str) -> Longs:
         """The rows of a transaction whose records are not where they were expected.
@@ -171,12 +175,12 @@ class Ledger:
             return recorded_rows
         return doubtful(self._rows)
 
-    def end(self, reached: Reached, end: int, ends: Ends | None) -> None:
-        """Record, when all is restored, that the source's `end` corresponds to the target's end."""
-        if self._identity and 0 <= reached.covered < end:
-            target_end = self._last
-            if target_end is None:  # an earlier run restored everything
-                is_untouched = ends == (reached.end, reached.end)
-                target_end = reached.end if is_untouched else UNKNOWN
-            rows = np.array([[reached.covered, end, end, target_end]], np.int64)
-            put_rows(self._storage, object_path(self._identity, rows), self._identity, rows)
+    def end(self, reached: Reached, end: int, ends: Ends | None) -> Longs:
+        """Return, when all is restored, the row that leads from the source's `end` to the target's."""
+        if not self.identity or not 0 <= reached.covered < end:
+            return _NO_ROWS
+        target_end = self._last
+        if target_end is None:  # an earlier run restored everything
+            is_untouched = ends == (reached.end, reached.end)
+            target_end = reached.end if is_untouched else UNKNOWN
+        return np.array([[reached.covered, end, end, target_end]], np.int64)

@@ -14,9 +14,10 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any
 
+from lakebackup.errors import NotFound
 from lakebackup.formats.queues.headers import HeaderNames
 from lakebackup.formats.queues.watermark import Watermark, headers_of
-from lakebackup.storage import open_storage
+from lakebackup.storage import Storage, open_storage
 from lakebackup.store.roots import Roots
 from lakebackup_jobs.kafka.admin.committed import Progress
 from lakebackup_jobs.kafka.client.produce import RestoreProducer, outlasting
@@ -28,7 +29,8 @@ from lakebackup_jobs.lifecycle.tasks.task import Task, Work
 from lakebackup_jobs.queues.messages import read_messages, select_messages, select_rows
 from lakebackup_jobs.queues.restore.shares import Partition, QueueFile, partitions
 from lakebackup_jobs.queues.transaction_ids import read_ids
-from lakebackup_jobs.targets.replay_task import TRANSACTION_BYTES, producer_of, refuse_forgotten
+from lakebackup_jobs.targets.bases import refuse_forgotten
+from lakebackup_jobs.targets.replay_task import TRANSACTION_BYTES, producer_of
 
 # Reads the ids of transactions from an object. It is called when the first file of a segment is read.
 ReadIds = Callable[[str], Any]
@@ -106,7 +108,7 @@ class QueueReplayJob(Task):
 
             pending = 0
             if progress is None:
-                refuse_forgotten(storage, base_path, base, f"{topic}[{partition}]")
+                refuse_forgotten(_recorded_bases(storage, base_path), base, f"{topic}[{partition}]")
                 # The base is taken now: what was written since the restore was prepared is of the
                 # history that is abandoned.
                 progress = _PartitionProgress(base=producer.begins(topic_partition))
@@ -199,3 +201,11 @@ def _commit(
     progress = replace(progress, markers=progress.markers + (topic_partition in producer.transaction_targets))
     producer.commit({topic_partition: progress.progress()})
     return progress
+
+
+def _recorded_bases(storage: Storage, path: str) -> list[int]:
+    """The end of a partition before the restore's first transaction, if one was committed."""
+    try:
+        return [int(storage.get(path))]
+    except NotFound:
+        return []

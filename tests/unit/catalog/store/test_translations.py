@@ -23,9 +23,7 @@ def writer(tmp_path: Path) -> CatalogWriter:
     catalog_writer.migrate()
     for restore_id in ("r1", "r2"):
         translation = identity(restore_id)
-        translations.put_rows(
-            catalog_writer.home, translations.object_path(translation, ROWS), translation, ROWS
-        )
+        translations.put_rows(catalog_writer.home, [(translation, ROWS)])
     return catalog_writer
 
 
@@ -61,11 +59,3 @@ def test_unreadable_objects_are_named_and_the_others_are_rebuilt(writer: Catalog
     (problem,) = translations.rebuild(writer, "one")
     assert path in problem
     assert count(writer) == 2
-
-
-def test_rows_put_aside_are_read_with_their_position(writer: CatalogWriter) -> None:
-    path = translations.staged_path(identity("r1"))
-    translations.put_rows(writer.home, path, identity("r1"), ROWS, 17)
-    position, rows = translations.read_staged(writer.home, path) or (0, ROWS[:0])
-    assert position == 17
-    assert rows.tolist() == ROWS.tolist()

@@ -15,8 +15,10 @@ from tests.support.rows import filled
 from lakebackup.rows.base import UNKNOWN
 from lakebackup.rows.topics import Translation
 from lakebackup.storage import Storage
-from lakebackup.store.translations import folder, read_staged
+from lakebackup.store.staged_translations import StagedRows
+from lakebackup.store.translations import folder, put_rows
 from lakebackup_jobs.kafka.admin.committed import Ends
+from lakebackup_jobs.kafka.memory import Longs
 from lakebackup_jobs.targets.translation import Ledger, Reached, find_runs, join_runs, rows_of
 
 IDENTITY = filled(
@@ -79,22 +81,55 @@ def stored_rows(storage: Storage) -> list[list[int]]:
     return [list(row.values()) for table in tables for row in table.select(COLUMNS).to_pylist()]
 
 
-def open_ledger(storage: Storage, partition: Partition, reached: Reached) -> Ledger:
-    ledger = Ledger(storage, IDENTITY)
-    ledger.open(reached, partition.ends())
-    return ledger
+class Restore:
+    """The restore of a partition: a ledger, and what its runs have staged."""
+
+    def __init__(self, storage: Storage, partition: Partition | None) -> None:
+        self.storage, self.partition = storage, partition
+        self.staged: list[StagedRows] = []
+        self.ledger = Ledger(storage, IDENTITY)
+
+    def open(self, reached: Reached) -> None:
+        """Begin a run."""
+        self.ledger = Ledger(self.storage, IDENTITY)
+        self.put(self.ledger.open(reached, self.ends(), self.staged))
+
+    def ends(self) -> Ends | None:
+        return self.partition and self.partition.ends()
+
+    def close(self, reached: Reached, position: int, *records: int) -> Reached:
+        """Send records and stage their translation."""
+        self.ledger.add(offsets(*records))
+        reached, rows = self.ledger.close(reached, position, 100)
+        self.staged = [StagedRows(rows, position)] if len(rows) else []
+        return reached
+
+    def confirm(self, reached: Reached) -> None:
+        self.put(self.ledger.confirm(reached, self.ends()))
+
+    def end(self, reached: Reached, position: int) -> None:
+        self.put(self.ledger.end(reached, position, self.ends()))
+
+    def put(self, rows: Longs) -> None:
+        if len(rows):
+            put_rows(self.storage, [(IDENTITY, rows)])
+
+
+def open_restore(storage: Storage, partition: Partition | None, reached: Reached) -> Restore:
+    restore = Restore(storage, partition)
+    restore.open(reached)
+    return restore
 
 
 def test_transactions_follow_each_other_and_the_end_covers_what_holds_no_record(storage: Storage) -> None:
     partition = Partition()
     reached = Reached(covered=2)
-    ledger = open_ledger(storage, partition, reached)
-    for records, position in ((offsets(4, 5), 6), (offsets(), 7), (offsets(9, 11), 12)):
-        ledger.add(records)
-        reached = ledger.close(reached, position, 100)
+    restore = open_restore(storage, partition, reached)
+    for records, position in (((4, 5), 6), ((), 7), ((9, 11), 12)):
+        reached = restore.close(reached, position, *records)
         partition.commit(len(records)) if len(records) else None
-        ledger.confirm(reached, partition.ends())
-    ledger.end(reached, 15, partition.ends())
+        restore.confirm(reached)
+    restore.end(reached, 15)
     assert (reached.entries, reached.bytes, reached.position) == (4, 300, 12)
     assert stored_rows(storage) == [
         [2, 4, 6, 50], [6, 6, 6, 53],
@@ -106,98 +141,86 @@ def test_transactions_follow_each_other_and_the_end_covers_what_holds_no_record(
 
 def test_a_crash_before_the_commit_leaves_nothing_and_the_redo_counts(storage: Storage) -> None:
     partition = Partition()
-    ledger = open_ledger(storage, partition, Reached(covered=0))
-    ledger.add(offsets(0, 1, 2))
-    ledger.close(Reached(covered=0), 3, 1)
+    restore = open_restore(storage, partition, Reached(covered=0))
+    restore.close(Reached(covered=0), 3, 0, 1, 2)
     assert stored_rows(storage) == []
     partition.commit(2)  # two of them, and the marker that aborted them
-    ledger = open_ledger(storage, partition, Reached(covered=0))
+    restore.open(Reached(covered=0))
     assert stored_rows(storage) == []
-    ledger.add(offsets(0, 1, 2))
-    reached = ledger.close(Reached(covered=0), 3, 1)
+    reached = restore.close(Reached(covered=0), 3, 0, 1, 2)
     partition.commit(3)
-    ledger.confirm(reached, partition.ends())
+    restore.confirm(reached)
     assert stored_rows(storage) == [[0, 0, 3, 53], [3, 3, 3, 57]]
 
 
 @pytest.mark.parametrize("foreign_records", [0, 1])
 def test_a_crash_after_the_commit_is_decided_by_the_next_run(storage: Storage, foreign_records: int) -> None:
     partition = Partition()
-    ledger = open_ledger(storage, partition, Reached(covered=0))
-    ledger.add(offsets(0, 1, 2))
-    reached = ledger.close(Reached(covered=0), 3, 1)
+    restore = open_restore(storage, partition, Reached(covered=0))
+    reached = restore.close(Reached(covered=0), 3, 0, 1, 2)
     partition.commit(3)
     partition.high += foreign_records
-    open_ledger(storage, partition, Reached.parse(3, reached.note))
+    restore.open(Reached.parse(3, reached.note))
     expected = [[0, 0, 3, UNKNOWN], [3, 3, 3, UNKNOWN]] if foreign_records else [[0, 0, 3, 50], [3, 3, 3, 54]]
     assert stored_rows(storage) == expected
-    assert read_staged(storage, "restores/r/aside/e-3.parquet") is None
 
 
 def test_rows_that_a_replaced_task_put_aside_late_are_not_trusted(storage: Storage) -> None:
     partition = Partition()
-    ledger, stale = (open_ledger(storage, partition, Reached(covered=0)) for _ in range(2))
+    stale = open_restore(storage, partition, Reached(covered=0))
     partition.high += 5
-    ledger = open_ledger(storage, partition, Reached(covered=0))
-    ledger.add(offsets(0, 1))
-    reached = ledger.close(Reached(covered=0), 2, 1)
-    stale.add(offsets(0, 1))
-    stale.close(Reached(covered=0), 2, 1)
+    restore = open_restore(storage, partition, Reached(covered=0))
+    reached = restore.close(Reached(covered=0), 2, 0, 1)
+    stale.close(Reached(covered=0), 2, 0, 1)
     partition.commit(2)
-    open_ledger(storage, partition, Reached.parse(2, reached.note))
+    own_rows, restore.staged = restore.staged, stale.staged
+    restore.open(Reached.parse(2, reached.note))
     assert [row[3] for row in stored_rows(storage)] == [UNKNOWN, UNKNOWN]
+    # Where the rows of both tasks are there, the right ones count.
+    restore.staged = [*stale.staged, *own_rows]
+    restore.open(Reached.parse(2, reached.note))
+    assert [row[3] for row in stored_rows(storage)] == [55, 58]
 
 
 def test_foreign_records_make_only_their_transaction_unknown(storage: Storage) -> None:
     partition = Partition()
     reached = Reached(covered=0)
-    ledger = open_ledger(storage, partition, reached)
+    restore = open_restore(storage, partition, reached)
     for disturbed in (False, True, False):
         first = reached.covered
-        ledger.add(offsets(first, first + 1))
-        reached = ledger.close(reached, first + 2, 1)
+        reached = restore.close(reached, first + 2, first, first + 1)
         partition.commit(2)
         partition.high += disturbed
-        ledger.confirm(reached, partition.ends())
+        restore.confirm(reached)
     assert [row[3] for row in stored_rows(storage)] == [50, 53, UNKNOWN, UNKNOWN, 57, 60]
 
 
 def test_a_transaction_recreated_after_it_was_seen_stays_known(storage: Storage) -> None:
     """Brokers lost the end of the next one. The restore goes back, finds the records and sends none."""
     partition = Partition()
-    ledger = open_ledger(storage, partition, Reached(covered=0))
-    ledger.add(offsets(0, 1))
-    reached = send(ledger, partition, Reached(covered=0), 2)
-    ledger.confirm(reached, partition.ends())
+    restore = open_restore(storage, partition, Reached(covered=0))
+    reached = restore.close(Reached(covered=0), 2, 0, 1)
+    partition.commit(2)
+    restore.confirm(reached)
     rows = stored_rows(storage)
-    ledger.add(offsets(2, 3))
-    ledger.close(reached, 4, 1)
+    restore.close(reached, 4, 2, 3)
     partition.high += 1 + 2  # one of them, then what ended it
-    ledger = open_ledger(storage, partition, Reached(covered=0))
-    ledger.add(offsets(0, 1))
-    reached = ledger.close(Reached(covered=0), 2, 1)
+    restore.open(Reached(covered=0))
+    reached = restore.close(Reached(covered=0), 2, 0, 1)
     partition.high += 1
-    ledger.confirm(reached, partition.ends())
+    restore.confirm(reached)
     assert stored_rows(storage) == rows
-    ledger.end(reached, 3, partition.ends())
+    restore.end(reached, 3)
     assert stored_rows(storage) == [*rows, [2, 3, 3, 53]]
-    open_ledger(storage, partition, reached).end(reached, 3, partition.ends())
+    restore.staged = []
+    restore.open(reached)
+    restore.end(reached, 3)
     assert stored_rows(storage) == [*rows, [2, 3, 3, UNKNOWN]]
 
 
-def send(ledger: Ledger, partition: Partition, reached: Reached, position: int) -> Reached:
-    entries_before = reached.entries
-    reached = ledger.close(reached, position, 1)
-    partition.commit(reached.entries - entries_before)
-    return reached
-
-
 def test_of_spread_records_only_the_source_positions_are_known(storage: Storage) -> None:
-    ledger = Ledger(storage, IDENTITY)
-    reached = Reached(covered=0)
-    ledger.open(reached, None)
-    ledger.add(offsets(0, 1, 5))
-    reached = ledger.close(reached, 6, 1)
-    ledger.confirm(reached, None)
-    ledger.end(reached, 8, None)
+    restore = open_restore(storage, None, Reached(covered=0))
+    reached = restore.close(Reached(covered=0), 6, 0, 1, 5)
+    restore.confirm(reached)
+    restore.end(reached, 8)
     assert stored_rows(storage) == [[0, 0, 6, UNKNOWN], [6, 6, 6, UNKNOWN], [6, 8, 8, UNKNOWN]]
