@@ -43,10 +43,9 @@ def plan_next(
     *,
     contents: bool = True,
 ) -> BackupPlan:
-    names, topic_warnings = _topics(
+    topics, topic_warnings = _topics(
         request, cluster, _earlier_names(reader, "topics_of_source", "scope", source)
     )
-    topics = cluster.describe(names)
     # The groups are read before the end positions, so that no group's offset is beyond what is backed up.
     earlier_groups = _earlier_names(reader, "groups_of_source", "group_id", source)
     groups, group_warnings = _groups(request, backup_id, source, cluster, topics, earlier_groups)
@@ -123,8 +122,8 @@ def _earlier_names(reader: CatalogReader | None, query: str, column: str, source
 
 def _topics(
     request: BackupRequest, cluster: Cluster, earlier: Collection[str]
-) -> tuple[list[str], tuple[str, ...]]:
-    """The topics to back up, and a warning for each topic that this user may not read.
+) -> tuple[list[TopicState], tuple[str, ...]]:
+    """The topics to back up, sorted, and a warning for each topic that this user may not read.
 
     `earlier`: the topics in earlier backups. This user may have lost the right to see some of them.
     """
@@ -137,7 +136,10 @@ def _topics(
         if requested_names or request.patterns or not denied
         else []
     )
-    denied |= cluster.denied(names)
+    offsets_topics = {OFFSETS_TOPIC} if request.groups == "all" else set()
+    topics, unreadable = cluster.describe_readable({*names, *(offsets_topics & set(existing))})
+    unreadable |= cluster.denied(offsets_topics - set(existing))
+    denied |= {name: unreadable[name] for name in names if name in unreadable}
     expressions = [patterns.compile_pattern(text, kind=patterns.TOPIC) for text in request.patterns]
     missing_names = {
         name
@@ -149,18 +151,17 @@ def _topics(
         for name, reason in cluster.denied(missing_names).items()
     }
     warnings = tuple(f"topic {name} is left out: {reason}" for name, reason in sorted(denied.items()))
-    names = [name for name in names if name not in denied]
-    if denied and not names:
+    if denied and denied.keys() >= set(names):
         raise EnvironmentProblem(
             f"There is nothing that this user may back up: {'; '.join(warnings)}.",
             hint="Give this user the rights Describe, DescribeConfigs and Read on the topics.",
         )
-    if request.groups == "all":
-        if reason := cluster.denied([OFFSETS_TOPIC]).get(OFFSETS_TOPIC):
-            warnings += (f"topic {OFFSETS_TOPIC} is left out: {reason}",)
-        elif OFFSETS_TOPIC in existing:
-            names = sorted({*names, OFFSETS_TOPIC})
-    return names, warnings
+    warnings += tuple(
+        f"topic {name} is left out: {unreadable[name]}"
+        for name in offsets_topics - set(names)
+        if name in unreadable
+    )
+    return topics, warnings
 
 
 def _groups(

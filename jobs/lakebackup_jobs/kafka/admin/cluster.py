@@ -204,26 +204,33 @@ class Cluster:
 
     def denied(self, names: Collection[str]) -> dict[str, str]:
         """Topic that this user may not back up -> the reason. Skips `names` that do not exist."""
+        return self._readable(names)[1]
+
+    def _readable(self, names: Collection[str]) -> tuple[dict[str, Any], dict[str, str]]:
+        """The descriptions of the topics that this user may back up, and why it may not back up others."""
         if not names:
-            return {}
+            return {}, {}
         futures = self._admin.describe_topics(
             TopicCollection(sorted(names)), include_authorized_operations=True
         )
-        reasons = {}
+        descriptions, reasons = {}, {}
         for name, future in futures.items():
             try:
-                allowed = self._wait(future, f"describe topics ({name})").authorized_operations
+                description = self._wait(future, f"describe topics ({name})")
             except NotFound:
                 continue
             except Denied:
                 reasons[name] = "this user may not see it (Describe)"
                 continue
+            allowed = description.authorized_operations
             missing_rights = [
                 right for right, operation in _BACKUP_RIGHTS.items() if operation not in allowed
             ]
             if allowed and missing_rights:  # an old broker does not report rights
                 reasons[name] = f"this user lacks the right {' and '.join(missing_rights)}"
-        return reasons
+            else:
+                descriptions[name] = description
+        return descriptions, reasons
 
     def require_readable(self, names: Collection[str]) -> None:
         """Raise Denied, with the missing rights, when this user may not back up one of the topics."""
@@ -235,13 +242,35 @@ class Cluster:
         """Id, partitions, replication and settings of topics, sorted. Raises NotFound for missing topics."""
         if not names:
             return []
-        ordered = sorted(names)
-        topics = self._admin.describe_topics(TopicCollection(ordered))
-        resources = [ConfigResource(ResourceType.TOPIC, name) for name in ordered]
-        settings = self._admin.describe_configs(resources)
-        described = self._all(topics, "describe topics")
-        entries_by_resource = self._all(settings, "read the topics' settings")
-        configs = {resource.name: _by_origin(entries) for resource, entries in entries_by_resource.items()}
+        settings = self._ask_settings(names)
+        descriptions = self._all(
+            self._admin.describe_topics(TopicCollection(sorted(names))), "describe topics"
+        )
+        return self._states(descriptions, settings)
+
+    def describe_readable(self, names: Collection[str]) -> tuple[list[TopicState], dict[str, str]]:
+        """Describe the topics that this user may back up, as `describe` does, and tell why it may not back up
+        others. Raises NotFound for missing topics."""
+        settings = self._ask_settings(names)
+        descriptions, reasons = self._readable(names)
+        if missing := sorted(set(names) - descriptions.keys() - reasons.keys()):
+            raise NotFound(f"Topic {missing[0]} was deleted in this moment.", hint="Run the command again.")
+        return self._states(descriptions, settings), reasons
+
+    def _ask_settings(self, names: Collection[str]) -> Mapping[str, Future[Any]]:
+        """Ask for the settings of topics, which takes the brokers longer than other descriptions."""
+        if not names:
+            return {}
+        futures = self._admin.describe_configs(
+            [ConfigResource(ResourceType.TOPIC, name) for name in sorted(names)]
+        )
+        return {resource.name: future for resource, future in futures.items()}
+
+    def _states(
+        self, descriptions: Mapping[str, Any], settings: Mapping[str, Future[Any]]
+    ) -> list[TopicState]:
+        entries = self._all({name: settings[name] for name in descriptions}, "read the topics' settings")
+        configs = {name: _by_origin(entries_of_topic) for name, entries_of_topic in entries.items()}
         return [
             TopicState(
                 scope=name,
@@ -255,7 +284,7 @@ class Cluster:
                     if origin in configs[name]
                 },
             )
-            for name, topic in sorted(described.items())
+            for name, topic in sorted(descriptions.items())
         ]
 
     @outlasting_restarts
