@@ -18,7 +18,7 @@ from tests.support.kafka_truth import Record
 
 from lakebackup_jobs.demo.broker import Broker
 from lakebackup_jobs.kafka.admin.cluster import Cluster
-from lakebackup_jobs.kafka.client import produce
+from lakebackup_jobs.kafka.client import engine, produce
 
 pytestmark = pytest.mark.kafka
 
@@ -80,7 +80,7 @@ def test_a_file_that_takes_longer_than_a_transaction_is_restored(
     slow.write_text("client.id=slow\n", "utf-8")
     command = restore(limited, "copy", "--kafka-config", str(slow))
     with monkeypatch.context() as patch:  # every transaction runs into its timeout
-        patch.setattr(produce, "_DUE_PART", 100.0)
+        patch.setattr(engine, "_DUE_PART", 100.0)
         patch.setattr(produce, "ATTEMPTS", 1)
         assert "longer than 10 s (transaction.timeout.ms)" in commands.fails(6, *command)
     commands.result(*command)

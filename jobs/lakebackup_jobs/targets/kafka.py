@@ -28,7 +28,7 @@ from lakebackup.store.translations import put_rows
 from lakebackup_jobs.kafka.admin import rights
 from lakebackup_jobs.kafka.admin.cluster import outlasting_restarts
 from lakebackup_jobs.kafka.admin.topic_changes import NewTopic
-from lakebackup_jobs.kafka.client.produce import QUEUE_BYTES
+from lakebackup_jobs.kafka.client.engine import QUEUE_BYTES
 from lakebackup_jobs.lifecycle.tasks.memory import bytes_to_write, largest_record, tasks_at_once
 from lakebackup_jobs.lifecycle.tasks.region_outcome import RegionOutcome
 from lakebackup_jobs.targets import Target

@@ -18,7 +18,7 @@ from lakebackup_jobs.kafka.admin.problems import (
     transaction_problem,
 )
 from lakebackup_jobs.kafka.admin.transactions import STATE_TOPIC, Transactions
-from lakebackup_jobs.kafka.client.produce import Engine, pieces_of
+from lakebackup_jobs.kafka.client.engine import Engine, pieces_of
 from lakebackup_jobs.kafka.format.records import KEY_LENGTH, OFFSET, VALUE_LENGTH, WIDTH, Columns
 from lakebackup_jobs.kafka.format.schemas import FORMAT_V2
 
