@@ -70,11 +70,14 @@ _MACROS = r"""
     btrim(x) AS trim(x), (x, y) AS trim(x, y)
     spark_corr(x, y) AS CASE WHEN spark_fails(var_pop(x) = 0 AND regr_count(x, y) > 1 OR var_pop(y) = 0 AND regr_count(x, y) > 1,
         'runs on Spark only') THEN NULL WHEN regr_count(x, y) > 1 THEN corr(x, y) END
+    convert_timezone(y, x) AS timezone(spark_zone(y), timezone('UTC', spark_time(x))),
+        (z, y, x) AS timezone(spark_zone(y), timezone(spark_zone(z), spark_time(x)))
     current_timezone() AS 'UTC'
+    spark_zone(z) AS left(z, 99)
     spark_date_add(d, n) AS spark_date(d) + CAST(n AS INTEGER)
     spark_datediff(a, b) AS CAST(datediff('day', spark_date(b), spark_date(a)) AS INTEGER)
     spark_date_diff(a, b) AS CAST(datediff('day', spark_date(b), spark_date(a)) AS INTEGER)
-    to_utc_timestamp(x, z) AS timezone('UTC', timezone(z, spark_time(x)))
+    to_utc_timestamp(x, z) AS timezone('UTC', timezone(spark_zone(z), spark_time(x)))
     spark_date_sub(d, n) AS spark_date(d) - CAST(n AS INTEGER)
     date_from_unix_date(n) AS DATE '1970-01-01' + CAST(n AS INTEGER)
     spark_dayname(x) AS strftime(spark_time(x), '%a')
@@ -135,7 +138,7 @@ _MACROS = r"""
     spark_format_number(x once, n) AS CASE WHEN spark_fails(n < 0 OR NOT isfinite(CAST(x AS DOUBLE)) OR
         typeof(x) LIKE 'DECIMAL%' OR abs(CAST(x AS DOUBLE)) > 9e15, 'runs on Spark only') THEN NULL
         ELSE format('{:,.' || n || 'f}', CAST(x AS DOUBLE)) END
-    from_utc_timestamp(x, z) AS timezone(z, timezone('UTC', spark_time(x)))
+    from_utc_timestamp(x, z) AS timezone(spark_zone(z), timezone('UTC', spark_time(x)))
     get(a, i once) AS CASE WHEN i >= 0 THEN a[i + 1] END
     hypot(x once, y once) AS sqrt(x * x + y * y)
     spark_full_date(y once) AS CASE WHEN spark_fails(regexp_matches(y, '^\d{1,3}-'), 'runs on Spark only') THEN NULL
