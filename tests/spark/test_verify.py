@@ -56,6 +56,6 @@ def test_findings_do_not_depend_on_the_engine(
         "missing",
         "orphan",
     }
-    monkeypatch.setattr(verify, "_SPLIT", 1)  # each object becomes a task
+    monkeypatch.setattr(verify, "_SHARE", 1)  # each object becomes a task
     assert findings(tmp_path, spark) == expected
     assert findings(tmp_path, spark, engine="spark") == expected
