@@ -20,7 +20,7 @@ from lakebackup.errors import LakebackupError, NotFound, UsageProblem
 A_FEW = 1 << 20
 #: The most bytes to read of an object that has a line for each file or backup.
 MANY = 1 << 28
-_PUTS_AT_ONCE = 8
+_CONCURRENT_WRITES = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ class Storage(ABC):
 
     def put_all(self, objects: Mapping[str, bytes]) -> None:
         """Store small objects, each as `put` does, but side by side. They replace objects of their names."""
-        with ThreadPoolExecutor(_PUTS_AT_ONCE) as pool:
+        with ThreadPoolExecutor(_CONCURRENT_WRITES) as pool:
             for _ in pool.map(self.put, objects.keys(), objects.values()):
                 pass  # this raises the error of a put
 

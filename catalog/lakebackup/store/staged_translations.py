@@ -55,7 +55,7 @@ class StagedTranslations:
             self._read_earlier_version(partition)
         return self._rows[partition]
 
-    def put(self, parts: Iterable[tuple[Translation, StagedRows]]) -> None:
+    def stage(self, parts: Iterable[tuple[Translation, StagedRows]]) -> None:
         """Stage a transaction, in place of the one before."""
         tables, described = [], []
         for identity, staged in parts:

@@ -43,7 +43,7 @@ class Journal:
     def stage(self, rows: Iterable[tuple[Translation | None, Longs, int]]) -> None:
         """Stage the rows of the transaction that is about to be committed, each with its partition's
         position."""
-        self._staged.put(
+        self._staged.stage(
             (identity, StagedRows(partition_rows, position))
             for identity, partition_rows, position in rows
             if identity and len(partition_rows)

@@ -30,7 +30,7 @@ def staged_values(staged: StagedTranslations, region: str) -> list[tuple[int, li
 
 
 def test_the_rows_of_each_partition_are_read_with_their_position(storage: Storage) -> None:
-    StagedTranslations(storage, FOLDER, "p").put(
+    StagedTranslations(storage, FOLDER, "p").stage(
         [(identity("3"), StagedRows(ROWS, 17)), (identity("4"), StagedRows(OTHER_ROWS, 12))]
     )
     resumed = StagedTranslations(storage, FOLDER, "p")
@@ -42,8 +42,8 @@ def test_the_rows_of_each_partition_are_read_with_their_position(storage: Storag
 
 def test_an_attempt_that_was_replaced_overwrites_nothing(storage: Storage) -> None:
     replaced, newer = (StagedTranslations(storage, FOLDER, "p") for _ in range(2))
-    newer.put([(identity("3"), StagedRows(OTHER_ROWS, 12))])
-    replaced.put([(identity("3"), StagedRows(ROWS, 5))])
+    newer.stage([(identity("3"), StagedRows(OTHER_ROWS, 12))])
+    replaced.stage([(identity("3"), StagedRows(ROWS, 5))])
     assert sorted(entry[0] for entry in staged_values(StagedTranslations(storage, FOLDER, "p"), "3")) == [
         5,
         12,
@@ -51,9 +51,9 @@ def test_an_attempt_that_was_replaced_overwrites_nothing(storage: Storage) -> No
 
 
 def test_decided_rows_of_all_attempts_are_gone(storage: Storage) -> None:
-    StagedTranslations(storage, FOLDER, "p").put([(identity("3"), StagedRows(ROWS, 5))])
+    StagedTranslations(storage, FOLDER, "p").stage([(identity("3"), StagedRows(ROWS, 5))])
     resumed = StagedTranslations(storage, FOLDER, "p")
-    resumed.put([(identity("3"), StagedRows(OTHER_ROWS, 12))])
+    resumed.stage([(identity("3"), StagedRows(OTHER_ROWS, 12))])
     resumed.retire()
     assert list(storage.list(FOLDER)) == []
 
@@ -65,7 +65,7 @@ def test_an_account_that_may_not_delete_leaves_nothing_that_is_read_again(
         raise NoPermission("no")
 
     staged = StagedTranslations(storage, FOLDER, "p")
-    staged.put([(identity("3"), StagedRows(ROWS, 5))])
+    staged.stage([(identity("3"), StagedRows(ROWS, 5))])
     monkeypatch.setattr(storage, "delete", refuse)
     staged.retire()
     assert staged_values(StagedTranslations(storage, FOLDER, "p"), "3") == []

@@ -92,7 +92,7 @@ class Restore:
     def open(self, reached: Reached) -> None:
         """Begin a run."""
         self.ledger = Ledger(self.storage, IDENTITY)
-        self.put(self.ledger.open(reached, self.ends(), self.staged))
+        self.record(self.ledger.open(reached, self.ends(), self.staged))
 
     def ends(self) -> Ends | None:
         return self.partition and self.partition.ends()
@@ -105,12 +105,12 @@ class Restore:
         return reached
 
     def confirm(self, reached: Reached) -> None:
-        self.put(self.ledger.confirm(reached, self.ends()))
+        self.record(self.ledger.confirm(reached, self.ends()))
 
     def end(self, reached: Reached, position: int) -> None:
-        self.put(self.ledger.end(reached, position, self.ends()))
+        self.record(self.ledger.end(reached, position, self.ends()))
 
-    def put(self, rows: Longs) -> None:
+    def record(self, rows: Longs) -> None:
         if len(rows):
             put_rows(self.storage, [(IDENTITY, rows)])
 
