@@ -112,7 +112,7 @@ def test_a_planned_batch_whose_records_are_gone_is_abandoned(lab: Lab, topic: Ca
     """Otherwise the checkpoint would try this batch again for ever."""
     name = topic("cut-off", partitions=PARTITIONS)
     fill(lab, name, 0, each=20)
-    interrupt_at(lab, name, follow_topics._Following, "_take")
+    interrupt_at(lab, name, follow_topics._Following, "_receive")
     truth.delete_records(lab.bootstrap, name, dict.fromkeys(range(PARTITIONS), 10))
     with following(lab, name) as run:
         until_stored(run, lab, name)

@@ -86,9 +86,13 @@ class ReplayJob(ReadJob, Task):
         """Restore partitions from their last commits on; `commits` is called after each commit."""
         storage, count = open_storage(self.shares.uri), self.shares.task_progress().counter(name)
         client = {**self.client, "partitioner": PARTITIONER} if self.by_key else self.client
-        waiting = partial(count, 0, 0)
+        options: dict[str, Any] = {
+            "zero_as_one": self.zero_as_one,
+            "wait": partial(count, 0, 0),
+            "label": self._label(partitions),
+        }
         # A new producer with the same id ends the transaction that a killed task left open, and no other.
-        with RestoreProducer(client, name, group, zero_as_one=self.zero_as_one, wait=waiting) as producer:
+        with RestoreProducer(client, name, group, **options) as producer:
             journal = Journal(storage, self.shares.folder, name)
             replays = self._replays(producer, journal, partitions)
             files = ((replay, file) for replay in replays for file in replay.unread_files(count))
@@ -113,6 +117,11 @@ class ReplayJob(ReadJob, Task):
                 replay.end(self.ends.get(replay.source, -1), ends.get(replay.target)) for replay in replays
             )
         return [replay.outcome for replay in replays]
+
+    def _label(self, partitions: Sequence[PartitionFiles]) -> str:
+        topics = sorted({self.targets[scope] for (scope, _), _ in partitions})
+        others = f" and {len(topics) - 1} more" if len(topics) > 1 else ""
+        return f"restore into {topics[0]}{others}"
 
     def _replays(
         self, producer: RestoreProducer, journal: Journal, partitions: Sequence[PartitionFiles]

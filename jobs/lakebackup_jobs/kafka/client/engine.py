@@ -52,14 +52,19 @@ class Engine:
     """A transactional producer, through librdkafka's own functions. Its methods raise LakebackupErrors."""
 
     def __init__(
-        self, config: Mapping[str, str], transactional_id: str, patience: float, wait: Callable[[], object]
+        self,
+        config: Mapping[str, str],
+        transactional_id: str,
+        patience: float,
+        wait: Callable[[], object],
+        label: str,
     ) -> None:
         self._wait = wait
         self._library = librdkafka.load()
         self._patience = patience
         self._topics: dict[str, int] = {}
         self._failure: tuple[int, str] | None = None
-        self._label = f"restore {transactional_id}"
+        self._label = label
         self._begin_s = time.monotonic()
         hard = {**WRITING, "transactional.id": transactional_id}
         properties = writing_tuning(patience, config)
@@ -251,14 +256,16 @@ class Engine:
 
 
 def open_engine(
-    config: Mapping[str, str], transactional_id: str, patience: float, wait: Callable[[], object]
+    config: Mapping[str, str], transactional_id: str, patience: float, wait: Callable[[], object], label: str
 ) -> Engine:
-    """Return a producer with the longest transactions that the cluster accepts, or those of `config`."""
+    """Return a producer with the longest transactions that the cluster accepts, or those of `config`.
+
+    `label`: what errors say it was doing.
+    """
     for timeout_ms in TRANSACTION_TIMEOUTS_MS:
         try:
-            return Engine(
-                {"transaction.timeout.ms": str(timeout_ms), **config}, transactional_id, patience, wait
-            )
+            timeout = {"transaction.timeout.ms": str(timeout_ms)}
+            return Engine({**timeout, **config}, transactional_id, patience, wait, label)
         except TransactionTooLong:
             if "transaction.timeout.ms" in config or timeout_ms == TRANSACTION_TIMEOUTS_MS[-1]:
                 raise

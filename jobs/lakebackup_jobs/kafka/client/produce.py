@@ -81,6 +81,7 @@ class RestoreProducer:
     `patience`: seconds without progress before EnvironmentProblem. `zero_as_one`: librdkafka replaces
     timestamp 0 (the start of 1970) by the present time; without this flag such records are refused, with it
     they get timestamp 1 ms. `wait` is called repeatedly while this waits for the brokers; it may raise.
+    `label`: what errors say it was doing, by default with its id.
     """
 
     def __init__(
@@ -92,6 +93,7 @@ class RestoreProducer:
         patience: float = PATIENCE,
         zero_as_one: bool = False,
         wait: Callable[[], object] = lambda: None,
+        label: str = "",
     ) -> None:
         self._config, self._group, self._patience = config, group, patience
         self._zero_as_one = zero_as_one
@@ -99,7 +101,9 @@ class RestoreProducer:
         self._bases: dict[Partition, Base] = {}
         self._existing_shapes: dict[Partition, Longs] = {}
         self.transaction_targets: set[Partition] = set()
-        self._engine = open_engine(config, transactional_id, patience, wait)
+        self._engine = open_engine(
+            config, transactional_id, patience, wait, label or f"restore {transactional_id}"
+        )
         self._target = Target(config, group, patience)
 
     def __enter__(self) -> RestoreProducer:

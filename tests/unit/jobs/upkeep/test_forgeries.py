@@ -17,6 +17,7 @@ import httpx
 import pytest
 from tests.support.stranger import FORGERIES, Stranger, World
 
+from lakebackup.errors import Refused
 from lakebackup_jobs.cli import main
 from lakebackup_jobs.logs.control.http_api import app_of, serving
 from lakebackup_jobs.logs.control.verbs import LogTasks
@@ -175,7 +176,13 @@ def test_a_forgery_commands_nothing_over_http(
     repository = LogTasks(
         str(forged.repo), None, {"bootstrap.servers": "kafka.invalid:9092", "sasl.password": "x"}
     )
-    with serving(app_of(repository, None), "127.0.0.1", 0) as (url, _), httpx.Client(base_url=url) as client:
+    try:
+        app = app_of(repository, None)
+    except Refused:  # the server does not start
+        assert forgery == "the catalog is a link"
+        forged.check(connections)
+        return
+    with serving(app, "127.0.0.1", 0) as (url, _), httpx.Client(base_url=url) as client:
         for request in REQUESTS:
             answer = client.request(*request.split(), timeout=120)
             if answer.status_code != 200:
