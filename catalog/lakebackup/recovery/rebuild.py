@@ -67,19 +67,23 @@ def rebuild(
     catalog: str | None = None,
     derive: Derive | None = None,
     progress: Callable[[int, int], None] = lambda _count, _total: None,
-    sure: Callable[[], None] = lambda: None,
+    confirm: Callable[[], None] = lambda: None,
 ) -> Rebuilt:
     """Fill the empty or missing catalog of a destination from its sidecars and its audit log.
 
     `derive` adds the rows that only the data files hold. `progress` is called with the number of manifests
-    that are read, and their total. `sure` is called before the backups become visible, and raises an error if
-    another process may have written to the catalog.
+    that are read, and their total. `confirm` is called before the backups become visible, and raises an error
+    if another process may have written to the catalog.
 
-    A backup without the marker `complete` becomes `unconfirmed`, one with `deleted` becomes `deleted`. A
-    complete backup gets its last state from the audit log. A backup whose manifest is torn or disagrees with
-    its parts is left out and named in `problems`; all others are appended. Snapshots after one that is left
-    out become `unconfirmed`, since some of their files may be missing. So do all snapshots from a number on
-    that two backups have. Nothing is visible before everything is appended.
+    A backup with the marker `deleted`, or that a prune deletes completely, becomes `deleted`. Any other
+    without the marker `complete` becomes `unconfirmed`. A complete backup gets its last state from the audit
+    log.
+
+    A backup whose manifest is torn or disagrees with its parts is left out and named in `problems`. So is one
+    of a snapshot that never came to exist, if another backup has its number. All others are appended.
+    Snapshots after a number that is then missing become `unconfirmed`, since some of their files may be
+    missing. So do all snapshots from a number on that two backups have. Nothing is visible before everything
+    is appended.
 
     Raises Refused when the catalog holds backups, Busy when another process writes to it.
     """
@@ -93,7 +97,7 @@ def rebuild(
     for table in _FILLED:
         if _rows(writer, table):  # rows of a rebuild that did not finish
             writer.clear(table)
-    return _Rebuild(spark, writer, derive, progress, sure).run()
+    return _Rebuild(spark, writer, derive, progress, confirm).run()
 
 
 def sources(storage: Storage) -> Iterator[str]:
@@ -118,7 +122,9 @@ class _Rebuild:
     ) -> None:
         self.spark, self.writer, self.storage, self.derive = spark, writer, writer.home, derive
         self.progress, self.confirm, self.manifests_read = progress, confirm, 0
-        self.run_id = secrets.token_hex(4)  # rows of a dead rebuild were removed before
+        # A rebuild that did not finish may have committed the same rows, which are removed by now. A table
+        # accepts each transaction only once, so the names of this run's transactions must be new.
+        self.run_id = secrets.token_hex(4)
         self.result = Rebuilt()
         self.states: dict[str, State] = {}
         self.pruned_ids: set[str] = set()
@@ -150,15 +156,18 @@ class _Rebuild:
             self.result.states[backup.state] = self.result.states.get(backup.state, 0) + 1
         self.result.problems += translations.rebuild(self.writer, self.run_id)
         self.writer.register_home()
-        self.writer.append(self._acknowledged(), f"rebuild-{self.run_id}-left-out")
+        self.writer.append(self._skipped_entries(), f"rebuild-{self.run_id}-left-out")
         self.confirm()
         self.writer.append(backups, f"rebuild-{self.run_id}")
         for table in FOLDED:
             self.writer.fold(table)
         return self.result
 
-    def _acknowledged(self) -> list[Audit]:
-        """A row of the audit log for each backup that is left out, so that the catalog knows of it."""
+    def _skipped_entries(self) -> list[Audit]:
+        """A row of the audit log for each backup in `skipped`, so that the catalog knows of it.
+
+        One that is left out because another backup has its number gets none, since it never came to exist.
+        """
         entry = Audit(
             at=time.time_ns() // 1000, actor="catalog rebuild", action=SKIPPED_ACTION, subject="", detail=""
         )

@@ -12,7 +12,8 @@ from lakebackup.store.reader import CatalogReader
 def next_run(reader: CatalogReader, source: str | None, now_ms: int) -> dict[str, Any] | None:
     """Return the first run that is due after `now_ms` (ms), of a source or (None) of all.
 
-    The row has the source, the kind of run, `due_ts` and `now_ts`. None if no policy schedules a run.
+    The row has the source, the kind of run, `due_ts` and `now_ts`. None if no run is due after `now_ms`: no
+    policy schedules one, or all are due already.
     """
     runs = [
         row

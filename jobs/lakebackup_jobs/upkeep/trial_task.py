@@ -110,7 +110,7 @@ def _restored_files(folder: str) -> Iterator[FileReader]:
 
 @dataclass(frozen=True, slots=True)
 class CompareRestoredFiles(Task):
-    """Compares the restored files of a split with their sizes and SHA-256 in the catalog."""
+    """Compares the restored files of a task's shares with their sizes and SHA-256 in the catalog."""
 
     COLUMNS = _COLUMNS
 

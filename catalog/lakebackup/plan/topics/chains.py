@@ -66,7 +66,7 @@ def on_path(steps: Iterable[Step], end: int) -> list[Step]:
     return path[::-1]
 
 
-def other_sets(steps: Sequence[Step], end: int, costs: Mapping[str, Cost]) -> list[BackupSet]:
+def backup_sets(steps: Sequence[Step], end: int, costs: Mapping[str, Cost]) -> list[BackupSet]:
     """The default set, the sets that have less of something, and the one of the most backups, each once.
 
     `steps`: as `on_path` returns them.

@@ -14,7 +14,7 @@ from typing import Any
 from lakebackup import requests
 from lakebackup.errors import NotFound, Refused, UsageProblem
 from lakebackup.plan.records import RecordsPlan, plan_records
-from lakebackup.plan.topics.chains import BackupSet, Cost, Step, on_path, other_sets
+from lakebackup.plan.topics.chains import BackupSet, Cost, Step, backup_sets, on_path
 from lakebackup.plan.topics.generations import is_compacted, tombstones_stay_ms
 from lakebackup.plan.topics.restore import (
     BackupPart,
@@ -264,7 +264,7 @@ def other_paths(plan: RestorePlan, reader: CatalogReader) -> list[tuple[list[str
             row.pop("backup_id"): Cost(**row)
             for row in reader.rows("restore_costs", backup_id=backup_id, **bounds)
         }
-        paths.append((topics, other_sets(steps, last_place, costs)))
+        paths.append((topics, backup_sets(steps, last_place, costs)))
     return paths
 
 

@@ -19,7 +19,8 @@ from lakebackup.rules.layout import check_source
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:+-]{0,199}")
 UNCOUNTED = -1
-#: The columns in which an earlier import of the same backup may differ: its list was longer, or shorter.
+#: The columns in which a row may differ from an earlier import of the same backup. Their values depend on the
+#: other backups in the program's list: for example, a log starts where the one listed before it ends.
 _MAY_DIFFER = ("state", "start_ts")
 _CHAIN = ("kind", "level", "parent", "base", "chain_position", "place", "parent_place")
 

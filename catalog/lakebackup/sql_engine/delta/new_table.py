@@ -19,9 +19,10 @@ from lakebackup.storage import AlreadyExists, Storage
 
 
 def create_table(storage: Storage, schema: pa.Schema, added: Sequence[str], info: Mapping[str, Any]) -> None:
-    """Create a table at the root of `storage` from the files `added`, which `put_rows` wrote there.
+    """Create a table at the root of `storage` from files that are there.
 
-    `info`: the commit's own metadata. Raises Refused when there is a table already.
+    `added`: what `table.put_rows` returned for each of the files. `info`: the commit's own metadata. Raises
+    Refused when there is a table already.
     """
     name, now_ms = f"{0:020d}.json", int(time.time() * 1000)
     with tempfile.TemporaryDirectory(prefix="lakebackup-table-") as folder:

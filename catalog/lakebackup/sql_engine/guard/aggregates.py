@@ -73,7 +73,7 @@ def _wrap(wrapped: Callable[[exp.Expr], exp.Expr]) -> Callable[[exp.Expr], None]
 
 
 def _check_set_operation(node: exp.Expr) -> None:
-    """Refuse a set operation of a text with a number: Spark converts the text, DuckDB the number.
+    """Refuse a set operation of a text with another type: Spark converts the text, DuckDB the other value.
 
     If the type of one of the two columns is known only when the query runs, that column gets a check, which
     makes the query fail then.

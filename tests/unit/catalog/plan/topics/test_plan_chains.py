@@ -11,7 +11,7 @@ from tests.support.made_backups import MadeBackups, Record
 from tests.support.rows import filled
 
 from lakebackup.errors import NotFound, Refused
-from lakebackup.plan.topics.chains import Cost, Step, on_path, other_sets
+from lakebackup.plan.topics.chains import Cost, Step, backup_sets, on_path
 from lakebackup.plan.topics.request import RestoreRequest, other_paths, plan_restore, read_backups
 from lakebackup.rows.backups import Gap
 from lakebackup.rules.times import parse_time
@@ -59,7 +59,7 @@ def test_only_backups_that_lead_to_a_point_are_on_its_path() -> None:
 def test_each_set_names_what_it_needs_least_of(
     sizes: dict[str, Cost], expected: list[tuple[tuple[str, ...], tuple[str, ...]]]
 ) -> None:
-    sets = other_sets(on_path(WEEK, 5), 5, sizes)
+    sets = backup_sets(on_path(WEEK, 5), 5, sizes)
     assert [
         (tuple(s.backup_id for s in backup_set.steps), backup_set.least) for backup_set in sets
     ] == expected
@@ -76,7 +76,7 @@ def test_many_sets_are_not_enumerated() -> None:
             step(f"b{chain_place}", chain_place - 1, chain_place, in_use=False),
         ]
     sizes = {s.backup_id: Cost(1, 1 if s.backup_id.startswith("b") else 2, 1) for s in steps}
-    used_set, smallest_set = other_sets(on_path(steps, 201), 201, sizes)
+    used_set, smallest_set = backup_sets(on_path(steps, 201), 201, sizes)
     assert (used_set.cost.bytes, smallest_set.cost.bytes, smallest_set.least) == (402, 202, ("bytes",))
 
 
