@@ -22,8 +22,8 @@ class Kind:
     """Describes the backups with one `source_kind`.
 
     holds: what they contain, for messages. hint: the commands for them. listed: tables whose rows are also
-    stored in objects beside the data. whole: why a prune deletes only whole backups of them. scheduled: the
-    verb of `lakebackup backup` that a policy must name for them.
+    stored in objects beside the data. not_split_reason: why a prune deletes only whole backups of them.
+    scheduled: the verb of `lakebackup backup` that a policy must name for them.
     """
 
     holds: str

@@ -28,8 +28,11 @@ def aggregate(node: exp.Expr) -> exp.Expr | None:
     """
     if isinstance(node, exp.Window) and isinstance(node.this, _RANKINGS):
         return exp.cast(node.copy(), "int")
-    if isinstance(node, exp.CountIf) and not isinstance(node.this, exp.Distinct):
-        return exp.Count(this=exp.Case(ifs=[exp.If(this=node.this, true=exp.Literal.number(1))]))
+    if isinstance(node, exp.CountIf):  # DuckDB's result is a HUGEINT
+        is_distinct = isinstance(node.this, exp.Distinct)
+        condition = node.this.expressions[0] if is_distinct else node.this
+        met = exp.Case(ifs=[exp.If(this=condition, true=exp.Literal.number(1))])
+        return exp.Count(this=exp.Distinct(expressions=[met]) if is_distinct else met)
     if isinstance(node, (exp.ArgMax, exp.ArgMin)):
         name = ARG_MAX_MIN[isinstance(node, exp.ArgMin)]
         return exp.func(name, node.this, node.expression)

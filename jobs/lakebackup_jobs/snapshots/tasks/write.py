@@ -32,11 +32,11 @@ from lakebackup_jobs.lifecycle.tasks.progress import TaskProgress
 from lakebackup_jobs.lifecycle.tasks.task import Task
 from lakebackup_jobs.snapshots.ranges import Ranges
 
-#: What a task reports of its split: the files, how many of them existed already, and the damaged ones.
+#: What a task reports of its share: the files, how many of them existed already, and the damaged ones.
 REPORT_COLUMNS = (
     "share BIGINT, entries BIGINT, bytes BIGINT, kept BIGINT, damaged BIGINT, names STRING, error STRING"
 )
-#: How many damaged files are named at most, of each split and in all.
+#: How many damaged files are named at most, of each share and in all.
 MAX_NAMES = 20
 #: The folder, in the restore's own one, of files that are being written.
 UNFINISHED = "unfinished"
