@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
 from tests.support.catalogs import backup_id, manifest, publish
 from tests.support.command_line import quiet
 from tests.support.disks import flip
@@ -22,7 +23,6 @@ from lakebackup.recovery.rebuild import rebuild
 from lakebackup.rows.backups import Removal
 from lakebackup.rows.tables import TABLES
 from lakebackup.rows.upkeep import Audit
-from lakebackup.sql_engine.delta.table import open_table
 from lakebackup.storage import open_storage
 from lakebackup.store.reader import CatalogReader
 from lakebackup.store.writer import CatalogWriter
@@ -216,9 +216,9 @@ def listing(**by_day: str) -> list[dict[str, Any]]:
 def lifetimes(root: Path) -> list[tuple[Any, ...]]:
     gone_in = {
         (row["path"], row["added_in"]): row["gone_in"]
-        for row in open_table(f"file://{root}/catalog/departures").to_pyarrow_table().to_pylist()
+        for row in DeltaTable(str(root / "catalog" / "departures")).to_pyarrow_table().to_pylist()
     }
-    files = open_table(f"file://{root}/catalog/files").to_pyarrow_table().to_pylist()
+    files = DeltaTable(str(root / "catalog" / "files")).to_pyarrow_table().to_pylist()
     return sorted(
         (row["path"], row["bytes"], row["added_in"], gone_in.get((row["path"], row["added_in"])))
         for row in files

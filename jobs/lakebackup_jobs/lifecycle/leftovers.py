@@ -15,16 +15,17 @@ _BACKUP_FOLDERS = ("made", "marks", "plan", "progress", "seen", "work")
 # The objects of a restore's folder that its runs read first. Only a note in place of one of these shows that
 # the restore is over.
 _INDEXES = frozenset({"plan/plan.json", "plan/tasks.json", "staged.json", "queue.json", "own.json"})
-# The objects of a restore's folder that stay: a rebuild of the catalog reads them, or topics get their
-# settings back from them.
-_PERMANENT = ("translation/", "settings.json")
+# The objects of a restore's folder that stay, since a rebuild of the catalog reads them.
+_TRANSLATION = "translation/"
+# Until a restore is complete, topics get their settings back from this object.
+_SETTINGS = "settings.json"
 
 
 def sweep(storage: Storage, sources: Iterable[str], complete: Container[str] = ()) -> int:
     """Delete the working files of a destination that no run needs. Returns their number.
 
     Files of the last day stay, because a run may resume from them. `complete`: ids of restores that are
-    complete; a run that is killed right after its last row leaves its plan.
+    complete; a run that is killed right after its last row leaves its plan, and settings that it gave back.
     """
     count = working.delete(storage, _restore_leftovers(storage, complete))
     for source in sources:
@@ -42,8 +43,9 @@ def _restore_leftovers(storage: Storage, complete: Container[str]) -> Iterator[s
             if entry.bytes == len(working.OVER) and storage.get(entry.path) == working.OVER
         }
         if name in complete or not note_paths.isdisjoint(_INDEXES):
+            permanent = (_TRANSLATION,) if name in complete else (_TRANSLATION, _SETTINGS)
             paths = {entry.path.removeprefix(folder) for entry in old_objects} - note_paths
-            yield from (f"{folder}{path}" for path in paths if not path.startswith(_PERMANENT))
+            yield from (f"{folder}{path}" for path in paths if not path.startswith(permanent))
         yield from (f"{folder}{path}" for path in note_paths)
 
 

@@ -38,6 +38,7 @@ def test_working_files_of_finished_runs_are_deleted_and_all_else_stays(tmp_path:
         f"{layout.restore_folder('over-too')}plan/rows-000000.parquet": b"rows",
         f"{layout.restore_folder('over-too')}plan/plan.json": working.OVER,
         f"{layout.restore_folder('complete')}plan/plan.json": b"{}",
+        f"{layout.restore_folder('complete')}settings.json": b"{}",
         of_backup(BACKUP, "work/share"): b"x",
         of_backup(BACKUP, "progress/1"): b"[1, 2]",
     }
