@@ -3,7 +3,9 @@ none."""
 
 from __future__ import annotations
 
+import importlib
 import sys
+import threading
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, cast
@@ -11,6 +13,9 @@ from typing import Any, cast
 import pyarrow as pa
 
 from lakebackup.errors import UsageProblem
+
+# Held while pandas cannot be imported, and while a thread imports it.
+_PANDAS = threading.Lock()
 
 
 def leave_pandas_out() -> None:
@@ -20,15 +25,22 @@ def leave_pandas_out() -> None:
     still load it.
     """
     modules = cast("dict[str, Any]", sys.modules)
-    if "pandas" in modules:
-        return
-    modules["pandas"] = None
-    try:
-        for _ in range(2):  # pyarrow's Python part looks at the first array, its C++ part at the second
-            with suppress(ImportError, AttributeError):
-                pa.array([1])
-    finally:
-        del modules["pandas"]
+    with _PANDAS:
+        if "pandas" in modules:
+            return
+        modules["pandas"] = None
+        try:
+            for _ in range(2):  # pyarrow's Python part looks at the first array, its C++ part at the second
+                with suppress(ImportError, AttributeError):
+                    pa.array([1])
+        finally:
+            del modules["pandas"]
+
+
+def load_pandas() -> None:
+    """Load pandas for a library that needs it, while another thread may call `leave_pandas_out`."""
+    with _PANDAS, suppress(ImportError):  # the library reports what is missing
+        importlib.import_module("pandas")
 
 
 @contextmanager

@@ -27,6 +27,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import NumpyArrayConverter, NumpyScalarConverter
 
 from lakebackup.errors import EnvironmentProblem
+from lakebackup.sql_engine import arrow
 from lakebackup_jobs.runtime.background import later
 from lakebackup_jobs.runtime.child import Child, free_port, tail
 from lakebackup_jobs.runtime.java import class_data, jvm
@@ -111,6 +112,7 @@ def _with_settings(session: SparkSession, settings: Mapping[str, str]) -> SparkS
 
 
 def _connected(remote: str, extra: Mapping[str, str]) -> SparkSession:
+    arrow.load_pandas()
     builder = SparkSession.builder.remote(remote)
     try:
         return _with_settings(builder.getOrCreate(), RUNTIME | dict(extra))
