@@ -158,12 +158,18 @@ def _history() -> History:
     return FileHistory(path)
 
 
+def _raise_interrupt(*_: object) -> None:
+    """Raise KeyboardInterrupt. While the prompt runs, asyncio would replace Python's own handler, which does
+    this too, by one that loses a Ctrl-C at the prompt's end."""
+    raise KeyboardInterrupt
+
+
 @contextmanager
 def _every_interrupt_raises() -> Iterator[None]:
     """Within the block, every Ctrl-C ends a statement. The command's own handler would end the process at the
     second one. SIGTERM and SIGHUP end the shell, which holds no lease."""
     handlers: dict[int, Callable[[int, FrameType | None], Any] | signal.Handlers] = {
-        signal.SIGINT: signal.default_int_handler,
+        signal.SIGINT: _raise_interrupt,
         signal.SIGTERM: signal.SIG_DFL,
         signal.SIGHUP: signal.SIG_DFL,
     }
