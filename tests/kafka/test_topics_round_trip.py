@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -486,7 +486,16 @@ def test_unreadable_topics_are_left_out_and_reported(
     truth.produce(lab.bootstrap, readable, rows_of(2, 20))
     truth.produce(lab.bootstrap, unreadable, rows_of(1, 20))
     reasons = {unreadable: "this user lacks the right Read"}
-    monkeypatch.setattr(Cluster, "denied", lambda _, names: {n: reasons[n] for n in names if n in reasons})
+    describe = Cluster._readable
+
+    def describe_but_one(cluster: Cluster, names: Collection[str]) -> tuple[dict[str, Any], dict[str, str]]:
+        descriptions, _ = describe(cluster, names)
+        return (
+            {name: description for name, description in descriptions.items() if name not in reasons},
+            {name: reasons[name] for name in names if name in reasons},
+        )
+
+    monkeypatch.setattr(Cluster, "_readable", describe_but_one)
     with pytest.raises(EnvironmentProblem, match="nothing that this user may back up"):
         lab.backup(unreadable)
     with pytest.raises(Incomplete):
