@@ -17,6 +17,7 @@ from lakebackup_jobs.kafka.admin.problems import TransactionTooLong
 STATE_TOPIC = "__transaction_state"
 _TIMEOUT, _LONGEST = "transaction.timeout.ms", "transaction.max.timeout.ms"
 _REPLICATION = "transaction.state.log.replication.factor"
+_LEAST_IN_SYNC = "transaction.state.log.min.isr"
 
 
 class Transactions(Cluster):
@@ -76,12 +77,15 @@ class Transactions(Cluster):
             return 1
 
     def _require_brokers(self, settings: Mapping[str, ConfigEntry]) -> None:
-        """Raise EnvironmentProblem when too few brokers are up to create STATE_TOPIC."""
-        replicas = settings[_REPLICATION].value if _REPLICATION in settings else None
+        """Raise EnvironmentProblem when too few brokers are up for transactions in a new STATE_TOPIC.
+
+        Its replication factor does not matter: the cluster also assigns replicas to brokers that are down.
+        """
+        least = settings[_LEAST_IN_SYNC].value if _LEAST_IN_SYNC in settings else None
         brokers = self.brokers()
-        if replicas and brokers < int(replicas):
+        if least and brokers < int(least):
             raise EnvironmentProblem(
-                f"The brokers cannot record transactions: {STATE_TOPIC} needs {replicas} brokers "
-                f"({_REPLICATION}), and {brokers} {'is' if brokers == 1 else 'are'} up.",
-                hint=f"Start more brokers, or lower {_REPLICATION} and transaction.state.log.min.isr.",
+                f"The brokers cannot record transactions: {STATE_TOPIC} needs {least} brokers "
+                f"({_LEAST_IN_SYNC}), and {brokers} {'is' if brokers == 1 else 'are'} up.",
+                hint=f"Start more brokers, or lower {_LEAST_IN_SYNC} and {_REPLICATION}.",
             )
