@@ -100,30 +100,27 @@ class LocalStorage(Storage):
 
         Raises AlreadyExists if the first object exists; then none is stored. The others replace objects.
         """
-        with ExitStack() as stack:
-            writers = {path: stack.enter_context(self.writer()) for path in objects}
-            for path, data in objects.items():
-                writers[path].write(data)
-                writers[path].sync()
-            *earlier_paths, last_path = writers
-            for path in earlier_paths:
-                writers[path].commit(path, if_absent=path == earlier_paths[0], lasting=False)
-            writers[last_path].commit(last_path, if_absent=not earlier_paths)
+        self._put_open(objects, new_path=next(iter(objects)))
 
     def put_all(self, objects: Mapping[str, bytes]) -> None:
-        """As in every storage. Each folder is synced once."""
-        remaining = iter(objects)
-        while chunk := list(islice(remaining, _OPEN_FILES)):
-            with ExitStack() as stack:
-                writers = {path: stack.enter_context(self.writer()) for path in chunk}
-                for path, writer in writers.items():
-                    writer.write(objects[path])
-                    writer.sync()
-                for path, writer in writers.items():
-                    writer.commit(path, if_absent=False, lasting=False)
-                with _translate_errors("write below", str(self._root)):
-                    for folder in {self._writable_path(path).parent for path in chunk}:
-                        sync_folder(folder)
+        """As in every storage. Each folder is synced once for _OPEN_FILES objects."""
+        remaining = iter(objects.items())
+        while chunk := dict(islice(remaining, _OPEN_FILES)):
+            self._put_open(chunk)
+
+    def _put_open(self, objects: Mapping[str, bytes], new_path: str = "") -> None:
+        """Store objects with all their files open, then sync each folder. Raises AlreadyExists if `new_path`
+        exists; the others replace objects."""
+        with ExitStack() as stack:
+            writers = {path: stack.enter_context(self.writer()) for path in objects}
+            for path, writer in writers.items():
+                writer.write(objects[path])
+                writer.sync()
+            for path, writer in writers.items():
+                writer.commit(path, if_absent=path == new_path, lasting=False)
+            with _translate_errors("write below", str(self._root)):
+                for folder in {self._writable_path(path).parent for path in objects}:
+                    sync_folder(folder)
 
     def get(self, path: str, *, start: int = 0, length: int | None = None) -> bytes:
         self._check_range(path, start, length)

@@ -120,8 +120,8 @@ class ReplayJob(ReadJob, Task):
 
     def _label(self, partitions: Sequence[PartitionFiles]) -> str:
         topics = sorted({self.targets[scope] for (scope, _), _ in partitions})
-        others = f" and {len(topics) - 1} more" if len(topics) > 1 else ""
-        return f"restore into {topics[0]}{others}"
+        suffix = f" and {len(topics) - 1} more" if len(topics) > 1 else ""
+        return f"restore into {topics[0]}{suffix}"
 
     def _replays(
         self, producer: RestoreProducer, journal: Journal, partitions: Sequence[PartitionFiles]

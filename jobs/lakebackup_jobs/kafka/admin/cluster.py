@@ -254,7 +254,7 @@ class Cluster:
         settings = self._ask_settings(names)
         descriptions, reasons = self._readable(names)
         if missing := sorted(set(names) - descriptions.keys() - reasons.keys()):
-            raise NotFound(f"Topic {missing[0]} was deleted in this moment.", hint="Run the command again.")
+            raise NotFound(f"Topic {missing[0]} was deleted just now.", hint="Run the command again.")
         return self._states(descriptions, settings), reasons
 
     def _ask_settings(self, names: Collection[str]) -> Mapping[str, Future[Any]]:

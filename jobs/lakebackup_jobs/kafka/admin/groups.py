@@ -130,8 +130,8 @@ class Groups(Cluster):
     def alter(self, offsets: Mapping[str, Sequence[Committed]]) -> set[str]:
         """Commit offsets for groups, and return the groups that have members.
 
-        A missing group is created. A group with members is not changed at all. A group whose coordinator has
-        just started is repeated: in a new cluster the first group makes the brokers start them.
+        A missing group is created. A group with members is not changed at all. While a group's coordinator
+        starts, the commit is repeated: in a new cluster the first group makes the brokers start it.
         """
         uncommitted, active = dict(offsets), set()
 

@@ -1,4 +1,4 @@
-"""A restore whose progress the brokers forgot is told from one that has not begun."""
+"""Recorded bases show that a restore has begun, even when the brokers have forgotten its progress."""
 
 from __future__ import annotations
 
