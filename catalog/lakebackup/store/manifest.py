@@ -12,7 +12,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -21,7 +21,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from lakebackup.errors import Damaged, NotFound, UsageProblem
 from lakebackup.rows.backups import Backup, DataFile, Gap, Position, Scope
-from lakebackup.rows.tables import json_line
+from lakebackup.rows.tables import as_row, json_line
 from lakebackup.rows.topics import Group
 from lakebackup.rules import layout
 from lakebackup.rules.layout import FORMAT
@@ -104,12 +104,7 @@ def read_manifest(storage: Storage, path: str) -> Manifest:
 
 def write_record(storage: Storage, path: str, record: DataclassInstance) -> None:
     """Put a manifest or another dataclass as sealed JSON. Replaces an older one."""
-    put_sealed(storage, path, {"format": FORMAT, **_values(record)})
-
-
-def _values(record: DataclassInstance) -> dict[str, Any]:
-    """The fields of a dataclass. `asdict` would copy each value, which takes long for many rows."""
-    return {field.name: getattr(record, field.name) for field in fields(record)}
+    put_sealed(storage, path, {"format": FORMAT, **as_row(record)})
 
 
 def read_record(storage: Storage, path: str, kind: type[T], hint: str = _RESTORE_HINT) -> T:
@@ -151,7 +146,7 @@ def put_sealed(storage: Storage, path: str, content: Mapping[str, object]) -> No
 
     `content` begins with its format. Dataclasses in it become objects.
     """
-    text = json.dumps(content, ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=_values)
+    text = json.dumps(content, ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=as_row)
     body = text.removesuffix("}").encode()
     storage.put(path, body + b',"sha256":"%s"}\n' % hashlib.sha256(body).hexdigest().encode())
 
