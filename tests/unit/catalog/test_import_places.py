@@ -34,6 +34,7 @@ FOR_TYPES = {
     "catalog/lakebackup/lazy.py": "runs before imports are lazy",
     "catalog/lakebackup/requests.py": "exists for type checkers alone",
     "catalog/lakebackup/rows/base.py": "exists for type checkers alone",
+    "catalog/lakebackup/rows/tables.py": "exists for type checkers alone",
     "catalog/lakebackup/storage/s3_client.py": "exists for type checkers alone",
     "catalog/lakebackup/storage/s3_send.py": "exists for type checkers alone",
     "catalog/lakebackup/store/manifest.py": "exists for type checkers alone",
