@@ -11,6 +11,7 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_confi
 
 from lakebackup.errors import Damaged, LakebackupError, NotFound, UsageProblem
 from lakebackup.formats.logs.cipher import LogKeys
+from lakebackup.formats.logs.table_filter import TableFilter
 from lakebackup.rows.logs import LogTask
 from lakebackup.rules import layout
 from lakebackup.rules.suggestions import did_you_mean
@@ -51,6 +52,11 @@ class TaskSettings:
     allow_gaps: bool = False
     skip: tuple[str, ...] = ()
     unavailable_value: str | None = None
+
+    @property
+    def table_filter(self) -> TableFilter:
+        """The tables that `filters` select. Raises UsageProblem for an invalid rule."""
+        return TableFilter(self.filters, has_schemas=self.feed == "debezium")
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from fnmatch import translate
 
 from lakebackup.errors import UsageProblem
 
-# A part of a name: text in backquotes, in which two stand for one, or text up to the next dot.
+# A part of a name: text in backquotes, where two backquotes stand for one, or text up to a dot or backquote.
 _PART = re.compile(r"`((?:[^`]|``)*)`|([^.`]*)")
 
 
@@ -25,23 +25,25 @@ class TableFilter:
     If the database has schemas, a rule can be `db.schema.table`, or `schema.table` for every database. The
     last rule that matches a table decides. A table that no rule matches is selected only if there are no
     rules, or if all of them begin with `!`. Raises UsageProblem, which names the rule, for an invalid one.
+
+    `has_schemas`: whether the databases of `matches` are written as rules write them, with schemas if there
+    are any. Otherwise they are plain names, in which a dot is a letter like others.
     """
 
     rules: Sequence[str] = ()
+    has_schemas: bool = True
     _parsed: list[_Rule] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_parsed", [_parse(rule) for rule in self.rules])
 
     def matches(self, db: str, name: str) -> bool:
-        """Whether the rules select the table. `db` is a database, a schema, or both: two `quoted` parts with
-        a dot between them."""
-        database, schema = _split(db)
-        names = (
-            [(database, name)]
-            if schema is None
-            else [(database, f"{schema}.{name}"), (_unquoted(schema), name)]
-        )
+        """Whether the rules select the table. `db` is a database, a schema, or both with a dot between them.
+        Each part is `quoted`, unless there are no schemas."""
+        database, schema = _split(db) if self.has_schemas else (db, None)
+        names = [(database, name)]
+        if schema is not None:
+            names = [(database, f"{_unquoted(schema)}.{name}"), (_unquoted(schema), name)]
         for rule in reversed(self._parsed):
             if any(rule.db.match(own_db) and rule.name.match(own_name) for own_db, own_name in names):
                 return rule.includes
@@ -74,9 +76,10 @@ def _split(text: str) -> tuple[str, str | None]:
     return first_part, text[end + 1 :] if end < len(text) else None
 
 
-def _unquoted(part: str) -> str:
-    match = _PART.fullmatch(part)
-    return part if match is None or match[1] is None else match[1].replace("``", "`")
+def _unquoted(text: str) -> str:
+    """The parts of a name without backquotes, with dots between them."""
+    first_part, other_parts = _split(text)
+    return first_part if other_parts is None else f"{first_part}.{_unquoted(other_parts)}"
 
 
 def _parse(rule: str) -> _Rule:

@@ -251,7 +251,10 @@ class _Log:
                 hint="`lakebackup log status` shows the log tasks and their checkpoints.",
             )
         self.domain: Domain = self.spans[-1]["ts_domain"]
-        self.filter = TableFilter(request.filters)
+        self.filter = self.filter_of(request.filters)
+
+    def filter_of(self, rules: Sequence[str]) -> TableFilter:
+        return TableFilter(rules, has_schemas=self.domain == "ms")
 
     def text(self, ts: int) -> str:
         return shown_ts(ts, self.domain)
@@ -355,7 +358,7 @@ class _Log:
         named_tables, without, changed, uncovered = [], [], [], []
         start_rows, rows = self._names(start_ts), self._names(end_ts, start_ts)
         if base_filters is not None:
-            base = TableFilter(base_filters)
+            base = self.filter_of(base_filters)
             self._refuse_missing_in_base(base, start_rows, rows, any_name=not base_filters)
         if not rows and self.domain == "ms":
             self._refuse_before_start()

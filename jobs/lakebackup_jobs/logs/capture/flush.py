@@ -15,7 +15,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from lakebackup.formats.logs.table_filter import TableFilter
 from lakebackup.plan.logs import flush as log_flush
 from lakebackup.plan.logs.flush import FIRST_BYTES, Flush, Newest
 from lakebackup.plan.logs.restore import NEVER
@@ -268,11 +267,10 @@ class Planner:
 
 def write_excluded_tables(request: LogRequest, reader: CatalogReader, backup_id: str) -> str | None:
     """Write the ids of the tables that never had a name in the filter; returns the object's path, if any."""
-    filters = request.settings.filters
-    if not filters:
+    if not request.settings.filters:
         return None
     names = reader.rows("log_names", source=request.name)
-    ids = sorted({row["table_id"] for row in names} - chosen_tables(filters, names))
+    ids = sorted({row["table_id"] for row in names} - chosen_tables(request.settings, names))
     if not ids:
         return None
     path = f"{layout.backup_folder(request.name, backup_id)}left-out.parquet"
@@ -281,9 +279,9 @@ def write_excluded_tables(request: LogRequest, reader: CatalogReader, backup_id:
     return path
 
 
-def chosen_tables(filters: Sequence[str], names: Sequence[Mapping[str, Any]]) -> set[int]:
-    """The ids of the tables that have or had a name in the filter. `names`: rows of log_names."""
-    tables = TableFilter(filters)
+def chosen_tables(settings: TaskSettings, names: Sequence[Mapping[str, Any]]) -> set[int]:
+    """The ids of the tables that have or had a name in the filter of a task. `names`: rows of log_names."""
+    tables = settings.table_filter
     return {row["table_id"] for row in names if tables.matches(row["db"], row["name"])}
 
 
@@ -322,7 +320,7 @@ def fold_job(request: LogRequest, flush: Flush) -> FoldJob:
         catalog=request.catalog,
         tasks=len(flush.tasks),
         resolved_ts=flush.resolved_ts,
-        filters=request.settings.filters,
+        tables=request.settings.table_filter,
         # Meta keys of earlier flushes may be encrypted when this one's are not.
         keys=keys_of(request.name, request.keys_file)
         if request.settings.encrypt or request.keys_file

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, Literal
 
@@ -49,8 +49,8 @@ class FoldJob(Parts, Task):
 
     `catalog`: the URI of the catalog, which has the regions and tables as they were before; None: it is below
     the destination. `feed`, `context`: those of the CaptureJob. `tasks`: the number of capture tasks.
-    `resolved_ts`: the previous checkpoint; None: there is none yet. `filters`: those of the log task's
-    settings. `keys`: for encrypted meta files.
+    `resolved_ts`: the previous checkpoint; None: there is none yet. `tables`: those that the log task
+    captures. `keys`: for encrypted meta files.
     """
 
     COLUMNS = FOLDED
@@ -61,7 +61,7 @@ class FoldJob(Parts, Task):
     context: Mapping[str, Any]
     tasks: int
     resolved_ts: int | None
-    filters: tuple[str, ...] = ()
+    tables: TableFilter = field(default_factory=TableFilter)
     keys: LogKeys | None = None
 
     def run(self, number: int = 0) -> dict[str, Any]:  # noqa: ARG002 - there is only one task
@@ -176,14 +176,14 @@ class _Fold:
         There are none before the checkpoint has passed everything that was read while the tables were left
         out. Until then, values that were prewritten in that time may still be committed.
         """
-        job, table_filter = self._job, TableFilter(self._job.filters)
+        job = self._job
         if checkpoint is None or checkpoint < self._old_seen_ts:
             return
         for row in namings:
             if (
                 row["covered_from"] == NEVER
                 and row["action"] != "drop"
-                and table_filter.matches(row["db"], row["name"])
+                and job.tables.matches(row["db"], row["name"])
             ):
                 row["covered_from"] = max(self._seen_ts, row["from_ts"])
                 yield LogTable(backup_id=job.backup_id, source=job.source, **row)
@@ -212,7 +212,7 @@ class _Fold:
             backup_id=job.backup_id,
             old_checkpoint=job.resolved_ts,
             until=checkpoint,
-            tables=TableFilter(job.filters),
+            tables=job.tables,
         )
 
     def _meta_files(self) -> list[Any]:
@@ -241,7 +241,7 @@ class _Fold:
         self, namings: list[dict[str, Any]], finished: Iterable[Mapping[str, Any]]
     ) -> Iterator[LogTable]:
         """Yield rows for tables that the feed's events name for the first time."""
-        job, table_filter = self._job, TableFilter(self._job.filters)
+        job = self._job
         known_ids = {row["table_id"] for row in namings}
         new_tables: dict[int, tuple[str, str, int]] = {}
         for table_id, db, name, ts in (
@@ -251,7 +251,7 @@ class _Fold:
                 first_ts = min(ts, new_tables[table_id][2]) if table_id in new_tables else ts
                 new_tables[table_id] = (db, name, first_ts)
         for table_id, (db, name, ts) in sorted(new_tables.items()):
-            covered_from = min(job.resolved_ts or 0, ts) if table_filter.matches(db, name) else NEVER
+            covered_from = min(job.resolved_ts or 0, ts) if job.tables.matches(db, name) else NEVER
             yield LogTable(
                 backup_id=job.backup_id,
                 source=job.source,

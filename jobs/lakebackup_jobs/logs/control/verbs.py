@@ -282,7 +282,7 @@ def _check_continues(
             f"it cannot continue from {new.lastbackupts}.",
             hint="Leave --startts out, or choose another name.",
         )
-    lost_table_ids = chosen_tables(old.filters, names) - chosen_tables(new.filters, names)
+    lost_table_ids = chosen_tables(old, names) - chosen_tables(new, names)
     if lost_table_ids:
         table = min(f"{row['db']}.{row['name']}" for row in names if row["table_id"] in lost_table_ids)
         extra = f" and {len(lost_table_ids) - 1} more tables" if len(lost_table_ids) > 1 else ""
