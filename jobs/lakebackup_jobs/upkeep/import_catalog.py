@@ -1,8 +1,9 @@
 """Import backups and files of other catalogs or programs into the catalog: all of them, or nothing.
 
 Spark tasks read and check the rows. SQL fills in missing columns, and turns manifests into the lifetimes of
-files. The rows are first written into the destination, with which the import exists. Then they go into the
-tables, those of `backups` last, so that nothing is visible before everything is there.
+files. The rows are first written into the destination. Once `import.json` is there too, the import exists,
+and a later run resumes it. Then the rows go into the tables, those of `backups` last, so that nothing is
+visible before everything is there.
 """
 
 from __future__ import annotations
@@ -146,8 +147,14 @@ class _Run:
 
         Raises Busy when a lease was lost, since another run may have imported the same.
         """
+        summary = self._import(lease)
+        self._approve_roots(self.work.reader().catalog_uri)  # also if the rows came with an earlier run
+        return summary
+
+    def _import(self, lease: Lease) -> dict[str, Any]:
         writer = self.work.writer()
-        writer.migrate()  # a catalog that is behind may get its rows back by this import
+        # Not prepare(), which refuses a catalog that has lost rows: this import may bring them back.
+        writer.migrate()
         if writer.home.exists(layout.import_path(self.import_id)):
             record = read_import(writer.home, self.import_id)
             present_ids = {row["backup_id"] for row in self.work.reader().rows("every_backup")}
@@ -195,7 +202,6 @@ class _Run:
             write_import(writer.home, record)
             sweep(writer.home, record)
             self._publish(writer, record)
-            self._approve_roots(writer.catalog_uri)
         return self._summary(backups, _counts(record), plan.states)
 
     def _approve_roots(self, catalog_uri: str) -> None:
@@ -252,12 +258,12 @@ class _Run:
     def _drop_untrusted(
         self, rows: dict[str, DataFrame], reader: CatalogReader | None
     ) -> tuple[dict[str, DataFrame], list[str]]:
-        """Drop the rows of destinations that are not trusted; returns all rows, and the ids of the
-        destinations that stay.
+        """Drop the rows of the table `destinations` that are not trusted; returns the remaining rows of all
+        tables, and the ids of the destinations that are trusted.
 
-        Trusted are the destination that this run was opened with, and those at `trust_roots`, if they prove
-        to be what the export says. Raises UsageProblem (no destination of the export is at a root), Refused
-        (a destination does not prove itself).
+        A destination is trusted if this run was opened with it, or if it is at one of `trust_roots` and
+        proves to be what the export says. Raises UsageProblem (no destination of the export is at a root),
+        Refused (a destination does not prove itself).
         """
         frame = rows.get("destinations")
         uris = {row.destination: row.uri for row in frame.collect()} if frame is not None else {}
