@@ -283,7 +283,10 @@ def test_a_longer_retention_goes_beyond_what_checkpoints_know(
     assert len(parquet_files(storage)) == 1
 
 
-def test_old_entries_of_the_log_are_deleted(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("commits_since_checkpoint", [1, 0])
+def test_old_entries_of_the_log_are_deleted(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch, commits_since_checkpoint: int
+) -> None:
     add_files(storage, 25)
     entries = [entry.path for entry in storage.list(f"files/{FOLDER}/")]
     upkeep.tidy_log(storage, "files")
@@ -299,14 +302,15 @@ def test_old_entries_of_the_log_are_deleted(storage: Storage, monkeypatch: pytes
                 yield replace(entry, modified_ms=entry.modified_ms - 40 * DAY_MS)
 
         monkeypatch.setattr(type(storage), "list", list_aged)
-    append(storage, "files", [file_row(25)], "files-25")
+    for number in range(commits_since_checkpoint):
+        append(storage, "files", [file_row(25 + number)], f"files-{25 + number}")
     upkeep.tidy_log(storage, "files")
     monkeypatch.undo()
     commits = [entry.path for entry in storage.list(f"files/{FOLDER}/") if entry.path.endswith(".json")]
     assert int(min(commits).rpartition("/")[2][:20]) >= 20
-    assert len(rows(storage, "files")) == 26
+    assert len(rows(storage, "files")) == 25 + commits_since_checkpoint
     merge(storage)
-    assert len(rows(storage, "files")) == 26
+    assert len(rows(storage, "files")) == 25 + commits_since_checkpoint
 
 
 def test_large_files_are_divided_and_the_pieces_stay(

@@ -218,30 +218,39 @@ def put_checkpoint(
     """Put a checkpoint of a table, if one is due, by the length of its log or by `is_due`.
 
     `opened`: the table, opened in the copy `copy` of its log. In a folder, entries of the log that are older
-    than its retention are then deleted. A checkpoint only makes reading faster, so a failure is only logged.
+    than its retention are then deleted, also if the newest version has a checkpoint already. Both only make
+    reading faster, so a failure is only logged.
     """
     uri = f"{storage.uri}/{table}"
     folder = folder_of(uri)
     commits = commits_since_checkpoint(os.listdir(Path(copy, FOLDER)))  # noqa: PTH208 - fast
     is_due = is_due or commits >= (_IN_FOLDER if folder else _IN_OBJECT_STORAGE)
-    if not is_due or not commits or not opened.version():
+    if not is_due:
         return
-
     try:
-        opened.create_checkpoint()
-        for file in sorted(Path(copy, FOLDER).glob("*.checkpoint*.parquet")):
-            data = file.read_bytes()
-            with suppress(AlreadyExists):
-                put_summed(storage, f"{table}/{FOLDER}/{file.name}", data)
-                if not folder:
-                    remote_log(uri).remember(file.name, data)
-        hint = Path(copy, _HINT).read_bytes()
-        storage.put(f"{table}/{_HINT}", hint)
+        if commits and opened.version():
+            _put_newest_checkpoint(storage, table, opened, copy)
         if folder:
-            storage.put(_sums_path(f"{table}/{_HINT}"), sums_of(hint))
             _clean_up(folder)
     except (EnvironmentProblem, DeltaError, OSError) as error:
         _warn("%s has no new checkpoint: %s", uri, error)
+
+
+def _put_newest_checkpoint(storage: Storage, table: str, opened: DeltaTable, copy: str) -> None:
+    """Put a checkpoint of the version at which a table is open, and the hint that names it."""
+    uri = f"{storage.uri}/{table}"
+    folder = folder_of(uri)
+    opened.create_checkpoint()
+    for file in sorted(Path(copy, FOLDER).glob("*.checkpoint*.parquet")):
+        data = file.read_bytes()
+        with suppress(AlreadyExists):
+            put_summed(storage, f"{table}/{FOLDER}/{file.name}", data)
+            if not folder:
+                remote_log(uri).remember(file.name, data)
+    hint = Path(copy, _HINT).read_bytes()
+    storage.put(f"{table}/{_HINT}", hint)
+    if folder:
+        storage.put(_sums_path(f"{table}/{_HINT}"), sums_of(hint))
 
 
 def _clean_up(folder: Path) -> None:

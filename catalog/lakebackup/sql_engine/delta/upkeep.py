@@ -1,6 +1,6 @@
 """Upkeep of a catalog table, without a JVM: merge its files, and delete what no reader needs any more.
 
-Small files are merged in groups. A group has files that follow each other in time, so its rows fit in memory.
+Small files are merged in groups. A group has files that follow each other in time, as many as fit in memory.
 They are verified as for any reader, sorted, and written as files of `_FILE_BYTES`. One commit then replaces
 the group's files. Files of that size are not read again. The table ends up in slices of time, each ordered by
 source, scope and time. `catalog optimize` merges all small files; every run that commits merges those of a
@@ -68,8 +68,8 @@ _GROUP_BYTES = 8 * _FILE_BYTES
 # The number of rows from whose size the number of rows in a file is estimated.
 _SAMPLE_ROWS = 50_000
 _HOUR_MS = 3_600_000
-# Checkpoints name the files that were removed in so many days before them. Which files earlier versions need
-# has to be read from the version itself.
+# A checkpoint names only the files that were removed in the seven days before it. For a longer retention, the
+# version at its beginning is read too.
 _TOMBSTONES_MS = 7 * 24 * _HOUR_MS
 _warn = logging.getLogger(__name__).warning
 
@@ -105,9 +105,9 @@ def upkeep_of(catalog_uri: str) -> Upkeep:
 def merge_files(storage: Storage, table: str, lease: Callable[[], AbstractContextManager[Any]]) -> None:
     """Merge the small files of a table, and divide the large ones. The table's rows do not change.
 
-    `storage`: the catalog's folder. `lease` acquires the catalog's lease for a block. What another process
-    changes meanwhile stays; the files that it removed are left out. Raises Busy when others commit despite
-    the lease, NotFound, Damaged.
+    `storage`: the catalog's folder. `lease` acquires the catalog's lease for a block. Other processes may
+    commit meanwhile. If one has removed a file of a group, that group is not merged. Raises Busy when others
+    commit despite the lease, NotFound, Damaged.
     """
     delta_table = open_table(f"{storage.uri}/{table}")
     for group in _groups(table_files(delta_table)):
@@ -204,7 +204,7 @@ def replace_files(
 
 
 def delete_old_files(storage: Storage, table: str, retain_ms: int) -> None:
-    """Delete the files of a table that no version of the last `retain_ms` needs, and that are older.
+    """Delete the files of a table that are older than `retain_ms` and that no version since then needs.
 
     A file that no version has yet may belong to a run at work, so its age protects it too. Raises NotFound,
     Damaged.
@@ -254,14 +254,14 @@ def tidy_log(storage: Storage, table: str) -> None:
     uri = f"{storage.uri}/{table}"
     with open_to_write(uri) as opened:
         put_checkpoint(storage, table, opened.table, opened.copy, is_due=True)
-    if folder_of(uri) is None:  # in a folder the checkpoint has done it
+    if folder_of(uri) is None:  # in a folder `put_checkpoint` does it
         _delete_old_entries(storage, table)
 
 
 def _delete_old_entries(storage: Storage, table: str) -> None:
-    """Delete what delta-rs deletes in a copy of a log in object storage.
+    """Delete the old entries of a log in object storage: those that delta-rs deletes in a copy of it.
 
-    To choose, it needs the names and times of old entries, and not what is in them.
+    It chooses them by name and time alone, so in the copy these entries are empty files.
     """
     prefix = f"{table}/{FOLDER}/"
     entries = {entry.path.removeprefix(prefix): entry for entry in storage.list(prefix)}
