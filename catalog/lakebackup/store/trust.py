@@ -11,7 +11,6 @@ import fcntl
 import hashlib
 import json
 import os
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -113,13 +112,19 @@ class Approvals:
         if self._path is None:
             raise EnvironmentProblem(
                 "Nothing can be approved here: this account has no home folder.",
-                hint="Set XDG_STATE_HOME, or name it under [approved] in lakebackup.toml.",
+                hint="Set XDG_STATE_HOME, or name what you approve under [approved] in lakebackup.toml.",
             )
-        with _locked(self._path):
-            approved = self._read()
-            for claim in new:
-                approved.setdefault(claim.kind, {})[claim.name] = claim.stored_value
-            _replace(self._path, {"catalog": self._catalog, "approved": approved})
+        try:
+            with _locked(self._path):
+                approved = self._read()
+                for claim in new:
+                    approved.setdefault(claim.kind, {})[claim.name] = claim.stored_value
+                _replace(self._path, {"catalog": self._catalog, "approved": approved})
+        except OSError as error:
+            raise EnvironmentProblem(
+                f"{self._path.parent} cannot be written: {error.strerror}.",
+                hint="Set XDG_STATE_HOME to a folder of this account.",
+            ) from error
         self._approved = approved
 
     def _read(self) -> dict[str, dict[str, Any]]:
@@ -175,14 +180,8 @@ def _text(value: Any) -> str:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        lock = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise EnvironmentProblem(
-            f"{path.parent} cannot be written: {error.strerror}.",
-            hint="Set XDG_STATE_HOME to a folder of this account.",
-        ) from error
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    lock = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
@@ -191,6 +190,8 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 def _replace(path: Path, content: Mapping[str, Any]) -> None:
-    with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False, encoding="utf-8") as file:
-        json.dump(content, file, indent=2, sort_keys=True)
-    Path(file.name).replace(path)
+    """Replace a file as a whole. The caller has its lock."""
+    new_file = path.with_suffix(".new")
+    new_file.touch(mode=0o600)
+    new_file.write_text(json.dumps(content, indent=2, sort_keys=True), "utf-8")
+    new_file.replace(path)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -93,3 +95,19 @@ def test_an_approval_that_cannot_be_recorded_is_an_error(state: Path) -> None:
     (state / "lakebackup").write_text("a file")
     with pytest.raises(EnvironmentProblem, match="cannot be written"):
         Approvals("file:///a/catalog").approve([CLAIM])
+
+
+def test_a_full_disk_keeps_what_was_approved_before(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    approvals = Approvals("file:///a/catalog")
+    approvals.approve([CLAIM])
+    with monkeypatch.context() as full_disk:
+        full_disk.setattr(Path, "write_text", _full_disk)
+        with pytest.raises(EnvironmentProblem, match="approved cannot be written: No space left"):
+            approvals.approve([replace(CLAIM, name="other")])
+    approvals.approve([replace(CLAIM, name="third")])
+    assert Approvals("file:///a/catalog").allows(CLAIM)
+    assert len(list((state / "lakebackup/approved").iterdir())) == 2, "the record and its lock"
+
+
+def _full_disk(*_: object) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
