@@ -10,7 +10,13 @@ from typing import Any
 from lakebackup.errors import NotFound
 from lakebackup.plan.topics.request import RestoreRequest
 from lakebackup.plan.topics.restore import RestorePlan, TopicPart
-from lakebackup.plan.topics.schemas import RegistryRecord, conflicts, positions_to_skip, readable
+from lakebackup.plan.topics.schemas import (
+    RegistryRecord,
+    after_restore,
+    conflicts,
+    positions_to_skip,
+    readable,
+)
 from lakebackup.rules.schema_ids import SchemaIds, schema_ids
 from lakebackup.storage import open_storage
 from lakebackup.store.reader import CatalogReader
@@ -20,7 +26,8 @@ from lakebackup_jobs.kafka.format.arrow import to_arrow
 from lakebackup_jobs.kafka.format.registry import decode
 from lakebackup_jobs.lifecycle.tasks.plan_shares import PlanShares
 
-# Records are compared in memory. A topic with more than this is not taken for a registry.
+# Records are compared in memory. A restore into a topic that holds records is refused if the topic or the
+# backup has more than this.
 MOST_RECORDS = 1_000_000
 MOST_LISTED = 10
 
@@ -33,7 +40,7 @@ class Registries:
         self._record_counts: dict[str, int] | None = None
 
     def of(self, plan: RestorePlan) -> frozenset[str]:
-        """The topics of a plan that are schema registries: their backups decoded schemas."""
+        """The topics of a plan that are schema registries: those whose backups have rows in `schemas`."""
         return frozenset(t.scope for t in plan.topics if t.scope in self._records(plan))
 
     def misfit(self, plan: RestorePlan, topic: TopicPart, *, partitions: int, offsets: int) -> str | None:
@@ -45,8 +52,8 @@ class Registries:
             return f"topic {topic.target} is a schema registry's, which has one partition and no other"
         if not offsets:
             return None
-        if max(offsets, self._records(plan)[topic.scope]) > MOST_RECORDS:
-            return f"topic {topic.target} holds {offsets} offsets: too many to compare them with the backup"
+        if (most := max(offsets, self._records(plan)[topic.scope])) > MOST_RECORDS:
+            return f"topic {topic.target} or its backup has {most} records: too many to compare the two"
         problems = conflicts(self._backup_records(plan, topic), self._target_records(topic.target))
         if not problems:
             return None
@@ -74,7 +81,7 @@ class Registries:
 
     def at_target(self, plan: RestorePlan) -> SchemaIds | None:
         """What schema ids mean at the target after the restore, by its registries' topics; None: it has no
-        registry. A registry with too many records to compare is ignored."""
+        registry. Existing topics with more than MOST_RECORDS records, or several partitions, are not read."""
         restored = [t for t in plan.topics if t.scope in self.of(plan)]
         cluster = Cluster(self._client)
         existing = set(cluster.topic_names()) & {*self._request.schema_topics, *(t.target for t in restored)}
@@ -82,7 +89,8 @@ class Registries:
             topic: self._target_records(topic) for topic in sorted(existing) if self._is_small(cluster, topic)
         }
         for topic in restored:
-            records[topic.target] = [*records.get(topic.target, ()), *self._backup_records(plan, topic)]
+            existing_records = records.get(topic.target, [])
+            records[topic.target] = after_restore(self._backup_records(plan, topic), existing_records)
         if not records:
             return None
         return schema_ids(

@@ -6,7 +6,7 @@ has its own ids.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from lakebackup.rules.schema_ids import compact, split_subject
@@ -93,6 +93,14 @@ def positions_to_skip(
         or record.key in keys
         or (record.kind in _DELETIONS and record.key[1] in subjects)
     ]
+
+
+def after_restore(
+    backup_records: Sequence[RegistryRecord], target_records: Sequence[RegistryRecord]
+) -> list[RegistryRecord]:
+    """The records that the target's topic has after the restore: its own, then those that are not skipped."""
+    skipped = set(positions_to_skip(backup_records, target_records))
+    return [*target_records, *(record for record in backup_records if record.position not in skipped)]
 
 
 def readable(records: Iterable[RegistryRecord]) -> list[RegistryRecord]:

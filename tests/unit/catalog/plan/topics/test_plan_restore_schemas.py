@@ -6,7 +6,13 @@ from typing import Any
 
 import pytest
 
-from lakebackup.plan.topics.schemas import RegistryRecord, conflicts, positions_to_skip
+from lakebackup.plan.topics.schemas import (
+    RegistryRecord,
+    after_restore,
+    conflicts,
+    positions_to_skip,
+    readable,
+)
 
 
 def record(
@@ -104,3 +110,10 @@ def test_records_that_the_target_has_are_left_alone() -> None:
     ]
     assert positions_to_skip(backup_records, target_records) == [1, 3, 4, 7, 9]
     assert positions_to_skip(backup_records, []) == [7]
+
+
+def test_a_deletion_that_is_not_restored_removes_no_schema_of_the_target() -> None:
+    deletion = record("a", 1, erased=True, position=1)
+    backup_records, own = [record("a", 1, 7), deletion, record("b", 1, 8, position=2)], record("a", 1, 7)
+    assert readable(after_restore(backup_records, [own])) == [own, backup_records[2]]
+    assert readable(after_restore(backup_records, [])) == [backup_records[2]]
