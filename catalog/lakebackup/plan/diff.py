@@ -64,7 +64,7 @@ def diff_query(a: Mapping[str, Any], b: Mapping[str, Any]) -> tuple[str, dict[st
 def with_changes(reader: CatalogReader, a: Mapping[str, Any], b: Mapping[str, Any]) -> CatalogReader:
     """A reader with the relation `changes`: the files that changed from the backup `a` to `b`.
 
-    Both are rows of diff_backups. Raises as diff_query.
+    Both are rows of diff_backups. Raises what diff_query raises.
     """
     query, parameters = diff_query(a, b)
     if query == "diff_snapshots":

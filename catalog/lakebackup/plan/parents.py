@@ -33,10 +33,11 @@ _REASON_TEXTS = {
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The parent of the next backup (None: it is a full), and the kind, level and branch of the next backup.
+    """The parent of the next backup, and its kind, level and branch unless it is a full.
 
-    `newest`: the latest backup that can be continued, of any level. `parent_named`: --parent named the
-    parent.
+    `parent`: None if there is none to continue, so that the next backup is a full. With --mode full it is the
+    newest backup, with which the full is compared. `newest`: the latest backup that can be continued, of any
+    level. `parent_named`: --parent named the parent.
     """
 
     parent: Parent | None
@@ -113,6 +114,7 @@ def choose(
     increment: Increment = "log" if log else "cumulative" if mode == "incr-accu" else "differential"
     new_level = level or 1
     if mode == "full":
+        # It continues no backup, but is compared with the newest, to notice gaps and to number generations.
         return Choice(newest, newest, increment, 0)
     if parent:
         return _named_parent(reader, source, parent, newest, increment, level)
@@ -126,6 +128,7 @@ def choose(
         older = reader.first_row("latest_backup", source=source, level=max_level)
         # There is always one: the base of the newest backup is of level 0.
         parent_backup = pick(Parent, older) if older else newest
+    # The parent may precede the newest backup's branch. The next backup belongs to that branch all the same.
     newest_branch = newest.branch if newest.base == parent_backup.base else 0
     warnings = [f"passed over, since it cannot be continued: {_describe([row])}" for row in unusable]
     return Choice(

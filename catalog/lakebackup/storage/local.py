@@ -32,7 +32,7 @@ _READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 #: Folders whose names this process has synced in their parents -> inode of the folder.
 _DURABLE: dict[str, int] = {}
 _MAX_DURABLE = 10_000
-_STRAY_AFTER_S = 24 * 3600  # a temporary file that did not change for a day is of a dead process
+_STRAY_AFTER_S = 24 * 3600  # a temporary file unchanged for a day belongs to a dead process
 _HINTS = {
     errno.ENOSPC: "Free some space there, then run the same command again.",
     errno.EDQUOT: "The quota is used up: free some space there, then run the same command again.",
@@ -162,7 +162,7 @@ class LocalStorage(Storage):
         names = {f"{e.name}/" if e.is_dir(follow_symlinks=False) else e.name: e for e in entries}
         for name in sorted(names):
             if name.endswith("/"):
-                # If a folder sorts before `after` and does not contain it, all paths in the folder do too.
+                # Skip a folder that sorts before `start_after`, unless `start_after` is a path inside it.
                 if prefix + name > start_after or start_after.startswith(prefix + name):
                     yield from self._list(names[name].path, prefix + name, start_after)
             elif prefix + name > start_after:

@@ -1,9 +1,8 @@
-"""The interface between the lifecycle and a kind of backup. The lifecycle calls the methods of a `Source` in
-order.
+"""The interface between the lifecycle (`run.py`) and a kind of backup: the methods of a `Source`.
 
-Backups of topics, snapshots and queues, merges and compactions are sources. To add a kind, write a class with
-these methods and add a line to `lakebackup.rules.kinds.KINDS`. The lifecycle then takes the lease, resumes
-and discards interrupted runs, and publishes the backup.
+Backups of topics, snapshots and queues, merges and compactions are sources. To add one, write a class with
+these methods. If it backs up a new kind of source, `lakebackup.rules.kinds` says what else that needs. The
+lifecycle then takes the lease, resumes and discards interrupted runs, and publishes the backup.
 """
 
 from __future__ import annotations
@@ -99,6 +98,6 @@ class Source(ABC, Generic[D]):
         """Return a summary of the backup, which exists now, for the user."""
 
     def matches_request(self, draft: D) -> bool:  # noqa: ARG002
-        """Return whether the request is for the backup of `draft`. An earlier run published it, and was
-        interrupted before it deleted the draft. If so, this run returns that backup and takes no other."""
+        """Return whether the request is for the backup of `draft`. If it is, this run returns that backup and
+        takes no other. Called when an earlier run published the backup but did not delete the draft."""
         return False

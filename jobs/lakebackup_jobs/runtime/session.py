@@ -126,6 +126,7 @@ def _connected(remote: str, extra: Mapping[str, str]) -> SparkSession:
 def _start_context(app: str, extra: Mapping[str, str]) -> None:
     _replace_numpy_checks()
     if jvm.SUBMITTED:
+        # Connects to spark-submit's JVM. Without it, SparkConf() would lack the settings of spark-submit.
         SparkContext._ensure_initialized()  # noqa: SLF001
         conf = SparkConf()
         for key, value in spark_settings(conf.get("spark.master", "local[*]") or "local[*]").items():

@@ -14,8 +14,10 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from lakebackup.errors import Damaged
+from lakebackup.rules.stored_json import NO_JSON
 
-#: Matches the meta keys that are captured, in RE2 too. Group 1 is the database's id, group 2 the table's.
+#: Matches the meta keys that are captured, in the syntax of RE2; Python's `re` spells `\z` as `\Z`. Group 1
+#: is the database's id, group 2 the table's.
 CAPTURED_KEYS = r"\AmDB([0-9]{1,18})(?:_Table([0-9]{1,18}))?\z"
 _KEY = re.compile(CAPTURED_KEYS.replace(r"\z", r"\Z").encode())
 
@@ -157,7 +159,7 @@ def _name(write: MetaWrite) -> str:
         name = value["name"]
         if not (isinstance(name, str) and name):
             raise TypeError(name)
-    except (ValueError, TypeError, KeyError):
+    except (TypeError, KeyError, *NO_JSON):
         raise Damaged(
             f"Meta key {write.key.decode(errors='replace')!r}, committed at {write.commit_ts}: "
             "its value is not JSON with a name."

@@ -8,8 +8,8 @@ tombstone. `lakebackup compact` writes a new generation from stored backups.
 Any topic starts a new generation when the source deleted records before a backup read them: the records after
 the gap do not continue those before it.
 
-Internal topics (`__consumer_offsets`) have one generation only: the purpose of their backups is to keep the
-removed records.
+Internal topics (`__consumer_offsets`) start a new one for that reason only: the purpose of their backups is
+to keep the removed records.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class GenerationHistory:
 
     `last`: the highest number so far. `generation`: the chain's present one, None when the chain does not
     hold the topic. `first_bytes`, `bytes`: size of its first backup, and of all. `end_ts`: when a backup last
-    read the topic's end; `longest_ms`: the longest time between two such reads.
+    read the topic's end; `longest_ms`: the longest time from such a read to the end of the run that read on.
     """
 
     scope: str
@@ -57,8 +57,9 @@ class GenerationHistory:
 class Generation:
     """The generation of a topic that a backup writes.
 
-    `anew`: why it is a new one; None when the backup continues one. `safe_until` (ms): a backup that
-    reads the topic's end by then misses no tombstone; None for topics that are not compacted.
+    `anew`: why it is a new one. None when the backup continues one, and in the first backup of a chain if the
+    topic is not compacted. `safe_until` (ms): a backup that reads the topic's end by then misses no
+    tombstone; None for topics that are not compacted.
     """
 
     number: int
@@ -115,7 +116,8 @@ def choose(
     """The generation of each topic in a backup at `end_ts`, by (scope, epoch).
 
     `purged`: topics (scope, epoch) of which the source deleted the records that the chain would read next:
-    they start a new one, compacted or not. Numbers count up across all chains.
+    they start a new one, compacted or not. Numbers count up across all chains, but a topic that is not
+    compacted keeps its last number in a new chain.
     """
     histories = {(h.scope, h.epoch): h for h in history_rows}
     generations: dict[tuple[str, str], Generation] = {}
@@ -215,7 +217,7 @@ def plan_compaction(
 
     Without `names` and `expressions` it takes all compacted topics except internal ones.
 
-    Raises NotFound (no such topic), Refused (a named topic is not compacted, or has records without a key).
+    Raises NotFound (no such topic), Refused (a named topic with records to compact does not allow it).
     """
     rows = {row["scope"]: row for row in points}
     if names or expressions:
@@ -227,6 +229,7 @@ def plan_compaction(
     for scope in scopes:
         row = rows[scope]
         reason = _skip_reason(row, all_keyed)
+        # Without new records or files, a named topic is only skipped. The other two reasons are refused.
         if reason and scope in names and not row["compacted"] and row["files"]:
             raise Refused(f"Topic {scope} cannot be compacted: {reason}.", hint=_HINTS[reason])
         if reason:

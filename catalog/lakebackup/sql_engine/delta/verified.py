@@ -35,8 +35,8 @@ _SHA256_NAME = re.compile(r"part-[0-9a-f]{32}-([0-9a-f]{64})\.parquet")
 _CACHE_BYTES = 128 << 20
 _READ_AHEAD = 12
 _ENDING_S = 2.0
-# A verified file is not verified again for so many seconds, while it stays the same file: the statements of a
-# plan read the same files again and again, and hashing is the largest part of a scan.
+# For this many seconds a verified file is not verified again, while it stays the same file: the statements of
+# a plan read the same files again and again, and hashing is the largest part of a scan.
 _TRUST_S = 60.0
 _ending = Event()
 # The ids of the threads that are opening a file; most are Arrow's own.
@@ -74,7 +74,7 @@ class VerifiedFiles(fs.FileSystemHandler):  # type: ignore[misc]
 
     def mark(self, path: str) -> tuple[int, ...]:
         """Return a value that changes when another file gets this path. In object storage it is constant,
-        since nothing damages objects there. Raises OSError when there is no regular file."""
+        since objects are not replaced there. Raises OSError when there is no regular file."""
         if self._root is None:
             return ()
         status = (self._root / path).lstat()
@@ -142,7 +142,7 @@ class VerifiedFiles(fs.FileSystemHandler):  # type: ignore[misc]
         return list(self._local.get_file_info([str(self._root / path) for path in paths]))
 
     def _read_only(self, *_arguments: Any, **_options: Any) -> NoReturn:
-        raise OSError("this file system is only read")
+        raise OSError("this file system is read-only")
 
     get_file_info_selector = create_dir = delete_dir = delete_dir_contents = _read_only
     delete_root_dir_contents = delete_file = move = copy_file = _read_only
@@ -191,7 +191,7 @@ def _fetch(uri: str, path: str) -> pa.Buffer:
     root, _, table = uri.rpartition("/")
     try:
         data = opened(root).get(f"{table}/{path}")
-    except NotFound:  # no NotFound as its cause: the table exists, since its log names the file
+    except NotFound:  # not passed on, which would mean that there is no table: its log names the file
         raise OSError(f"{uri}/{path} is gone") from None
     except LakebackupError as error:
         raise passed_on(error) from error

@@ -1,4 +1,5 @@
-"""Prints a source's backups as a tree. The backups that the newest one of a chain needs are in one line.
+"""Prints backups as a tree for each source. Below the first backup of a chain, those that continue it are
+listed at one depth, one below the other.
 
 `in_order` has the algorithm: it walks the tree depth first, with a stack.
 """
@@ -30,10 +31,10 @@ it."""
 def in_order(rows: Sequence[Row]) -> Iterator[tuple[int, Row]]:
     """Yield the rows of backup_tree in the order of the tree, each with its depth.
 
-    A line starts with a backup. One level deeper follow the backups that depend on each other, one after the
-    other. If several backups depend on the same one, the last of them continues the line. The others were
-    replaced by it, or lie behind a branch point. Each of them starts a line of its own, one level deeper than
-    its parent.
+    The descendants of a backup are listed one level below it, all at the same depth, so that a long chain is
+    not indented further and further. If several backups have the same parent, one of them continues the list:
+    the last complete one, or else the last. Each of the others, which it replaced or which follow a branch
+    point, is one level deeper than its parent, and begins a list of its own descendants.
     """
     backup_ids = {row["backup_id"] for row in rows}
     children: dict[str | None, list[Row]] = {}
@@ -41,12 +42,12 @@ def in_order(rows: Sequence[Row]) -> Iterator[tuple[int, Row]]:
         children.setdefault(row["parent"] if row["parent"] in backup_ids else None, []).append(row)
     stack = [(0, 1, row) for row in reversed(children.get(None, []))]
     while stack:
-        depth, line_depth, row = stack.pop()
+        depth, list_depth, row = stack.pop()
         yield depth, row
         dependents = children.get(row["backup_id"], [])
         if dependents:
-            continuation = max(dependents, key=_line_rank)
-            stack.append((line_depth, line_depth, continuation))
+            continuation = max(dependents, key=_rank)
+            stack.append((list_depth, list_depth, continuation))
             stack += [
                 (depth + 1, depth + 2, dependent)
                 for dependent in reversed(dependents)
@@ -54,7 +55,7 @@ def in_order(rows: Sequence[Row]) -> Iterator[tuple[int, Row]]:
             ]
 
 
-def _line_rank(row: Row) -> tuple[bool, int, int]:
+def _rank(row: Row) -> tuple[bool, int, int]:
     return (row["state"] == "complete", row["place"], row["number"])
 
 

@@ -44,7 +44,7 @@ from lakebackup_jobs.kafka.memory import Longs
 T = TypeVar("T")
 # How long an abort after an error may take. The next producer of the transactional id aborts too.
 _ABORT_S = 10.0
-#: How many times in a row a restore is tried from its last commit on while brokers do not answer: 4 minutes.
+#: How many attempts in a row may fail because no broker answers. Each waits PATIENCE: 4 minutes in all.
 ATTEMPTS = 4
 #: The columns of a record by which a restore recognizes one that it wrote.
 SHAPE = [TIMESTAMP, KEY_LENGTH, VALUE_LENGTH]
@@ -166,7 +166,7 @@ class RestoreProducer:
     def commit(self, progress: Mapping[Partition, Progress]) -> Mapping[Partition, Ends]:
         """Commit the records together with `progress`, and wait until readers of committed records see them.
 
-        Returns the ends of the partitions by then.
+        Returns the ends of the partitions at that time.
         """
         try:
             self._commit_offsets(
@@ -179,6 +179,8 @@ class RestoreProducer:
         highs = {target: ends.high for target, ends in self._target.ends(progress).items()}
         visible_ends = self._target.wait(highs)
         for target, entry in progress.items():
+            # While records from before a repair are unmatched, the next record is one of them, and lies
+            # before the end. So the base stays.
             if not len(self._existing_shapes.get(target, ())):
                 self._bases[target] = Base(entry, highs[target])
         return visible_ends
@@ -193,20 +195,22 @@ class RestoreProducer:
         return self._target.ends(targets)
 
     def base(self, target: Partition) -> int:
-        """Return an offset of a target partition, once resumed, that no record sent later lies before."""
+        """Return an offset of a resumed target partition. All records sent later lie there or behind it."""
         return self._bases[target].offset
 
     def filled(self, ends: Mapping[Partition, Ends]) -> set[Partition]:
-        """Return the partitions, of which `ends` are the ends, in which readers of committed records find any
-        before the base."""
+        """Return the partitions in which readers of committed records find records before the base.
+
+        `ends`: the partitions to look at, with their ends.
+        """
         lows = self._target.begins(ends)
         highs = {target: min(self.base(target), target_ends.stable) for target, target_ends in ends.items()}
         return {t for t in ends if lows[t] < highs[t] and self._has_records(t, lows[t], highs[t])}
 
     def begins(self, target: Partition) -> int:
-        """Return an offset of a target partition, once resumed, that no record produced next lies before.
+        """Return an offset of a resumed target partition. All records produced next lie there or behind it.
 
-        That includes the records that are in the partition already and are not sent again.
+        That includes those that are in the partition already and are not sent again.
         """
         if len(self._existing_shapes.get(target, ())):
             return self._bases[target].offset
@@ -244,6 +248,7 @@ class RestoreProducer:
             if last and not (last.repairing or ends[target].stable < high or pending):
                 self._bases[target] = Base(last.progress, high)
             else:
+                # A partition without a commit gets its first base here, which `_repair` commits too.
                 bases[target] = (last and last.base) or Base(last.progress if last else Progress(0, ""), high)
         if bases:
             self._repair(bases, ends, [target for target in bases if last_notes[target]])
@@ -254,7 +259,10 @@ class RestoreProducer:
     def _repair(
         self, bases: Mapping[Partition, Base], ends: Mapping[Partition, Ends], started: Collection[Partition]
     ) -> None:
-        """Take partitions back to their bases. `started`: those in which records may have been committed."""
+        """Take partitions back to their bases, and commit the first base of new ones.
+
+        `started`: those in which records may have been committed.
+        """
         # The bases are committed first: after the abort the last progress may be too far.
         self._engine.begin()
         self._commit_offsets(

@@ -54,6 +54,7 @@ class BrDecoder:
             raise self._damaged(offsets, first, "it has no value")
         data, ends = _buffers(values)
         rows: Longs = np.empty((len(records), ev.WIDTH), np.int64)
+        # Without room for successors they are only counted here. `_marks` reads them.
         bad, wrong = ev.read_events(data, ends, rows, np.empty(0, np.int64))
         if bad >= 0:
             raise self._damaged(offsets, bad, ev.WRONG[wrong])
@@ -69,7 +70,7 @@ class BrDecoder:
         """Does nothing: the changes and marks of skipped messages are lost."""
 
     def finish(self) -> None:
-        """Returns None: the fold needs only the marks."""
+        """Returns None: the checkpoint is computed from the marks alone."""
 
     def _damaged(self, offsets: Longs, index: int, reason: str) -> Damaged:
         location = f"topic {self.of.topic}, partition {self.of.partition}, offset {offsets[index]}"

@@ -101,8 +101,8 @@ def _lease_name(backup_id: str) -> str:
 def sweep(work: Workspace) -> None:
     """Clean up after fulls that were interrupted.
 
-    If the catalog has the full, write its marker, without which a rebuilt catalog would not restore it.
-    Otherwise delete its objects.
+    If the catalog has the full as complete, write its marker, without which a rebuilt catalog would not
+    restore it. If the catalog does not have it, delete its objects. One in another state stays as it is.
     """
     source = work.source
     for backup_id in list(work.storage.folders(layout.fulls_folder(source))):
@@ -115,7 +115,7 @@ def sweep(work: Workspace) -> None:
             if backups[0]["state"] == "complete":
                 mark_complete(work, backup_id)
             continue
-        work.reporter.note(f"deleting what full {backup_id} left, which was interrupted")
+        work.reporter.note(f"deleting what the interrupted full {backup_id} left")
         # The manifest first, because a rebuilt catalog would take it for a full.
         working.delete(work.storage, [layout.manifest_path(source, backup_id)])
         work.empty(layout.full_folder(source, backup_id), layout.backup_folder(source, backup_id))
