@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from botocore.exceptions import ClientError
+from botocore.exceptions import ClientError, SSLError
 from tests.support.s3 import S3Proxy, SecureS3Proxy, Server, Versity
 from tests.support.s3_faults import FaultProxy
 from tests.support.s3_storage import LARGE, PART, options
@@ -193,6 +193,22 @@ def test_a_missing_object_lock_is_explained() -> None:
     ):
         raise ClientError(response, "PutObject")  # type: ignore[arg-type]
     assert "the bucket was made without" in refused.value.hint
+
+
+@pytest.mark.parametrize(
+    ("cause", "hint"),
+    [
+        ("[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: unable to get issuer", "ca_bundle"),
+        ("[SSL: UNEXPECTED_EOF_WHILE_READING] EOF occurred in violation of protocol", "Check the network"),
+    ],
+)
+def test_only_an_untrusted_certificate_needs_an_authority(cause: str, hint: str) -> None:
+    with (
+        pytest.raises(EnvironmentProblem, match="Cannot read a in s3://bucket") as refused,
+        explained("read", "a", "s3://bucket", options()),
+    ):
+        raise SSLError(endpoint_url="https://s3.example", error=cause)
+    assert hint in refused.value.hint
 
 
 def _versions(server: Server, bucket: str) -> list[tuple[str, str]]:

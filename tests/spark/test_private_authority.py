@@ -45,7 +45,7 @@ def test_one_setting_reaches_python_and_the_jvm(tmp_path: Path) -> None:
     with SecureS3Proxy(tmp_path / "secure") as server:
         repository = f"s3://{server.bucket()}/kept"
         plain = {**server.environment, "LAKEBACKUP_S3__MAX_ATTEMPTS": "1"}
-        trusted = {**plain, "LAKEBACKUP_S3__CA_BUNDLE": str(server.certificate)}
+        trusted = {**server.environment, "LAKEBACKUP_S3__CA_BUNDLE": str(server.certificate)}
         backup = ("backup", "snapshot", str(tmp_path / "tree"), "--source", "store", "--repo", repository)
         command = ("-m", "lakebackup_jobs", *backup, "--runner", "spark")
         refused = python(*command, **plain)

@@ -155,7 +155,8 @@ def explained(action: str, path: str, root_uri: str, options: S3Options) -> Iter
             hint="`lakebackup verify` shows whether the stored object is damaged.",
         ) from error
     except BotoCoreError as error:
-        is_tls = isinstance(error, SSLError)
+        # Not for a connection that broke during the handshake, which is an SSLError too.
+        is_tls = isinstance(error, SSLError) and "certificate verify failed" in str(error)
         raise no_connection(
             action, path, root_uri, str(error), is_tls=is_tls, server=server_of(options)
         ) from error
