@@ -35,11 +35,12 @@ OWN_PACKAGES = frozenset({"lakebackup", "lakebackup_jobs", "lakebackup_sql", "py
 #: Packages and modules that take more than a few milliseconds to load, or that an extra installs.
 LIBRARIES = frozenset(
     {
-        "argparse", "backports", "boto3", "botocore", "confluent_kafka", "cramjam", "cronsim", "cryptography",
-        "deltalake", "duckdb", "fastapi", "fastavro", "grpc", "importlib.metadata", "jinja2", "llvmlite",
-        "markupsafe", "numba", "numpy", "pandas", "polars", "prometheus_client", "prompt_toolkit", "py4j",
-        "pyarrow", "pydantic", "pydantic_settings", "pygments", "pyspark", "rich", "s3transfer", "sqlglot",
-        "ssl", "starlette", "tempfile", "tenacity", "urllib3", "uvicorn", "xml", "yaml",
+        "anyio", "argparse", "backports", "boto3", "botocore", "confluent_kafka", "cramjam", "cronsim",
+        "cryptography", "deltalake", "duckdb", "fastapi", "fastavro", "grpc", "importlib.metadata", "jinja2",
+        "llvmlite", "markupsafe", "mcp", "mcp_types", "numba", "numpy", "pandas", "polars",
+        "prometheus_client", "prompt_toolkit", "py4j", "pyarrow", "pydantic", "pydantic_settings", "pygments",
+        "pyspark", "rich", "s3transfer", "sqlglot", "ssl", "starlette", "tempfile", "tenacity", "urllib3",
+        "uvicorn", "xml", "yaml",
     }
 )  # fmt: skip
 # The name under which a module keeps its imports that have not run: the bound name -> the statements.

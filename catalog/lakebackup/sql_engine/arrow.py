@@ -90,3 +90,40 @@ def as_durations(batch: pa.RecordBatch, bigint_columns: Collection[int] = ()) ->
         for number, values in enumerate(batch.columns)
     ]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def type_name(kind: pa.DataType) -> str:
+    """Return the name that Spark SQL has for the type of a column: BIGINT, TIMESTAMP, ARRAY<STRING>."""
+    types = pa.types
+    if types.is_dictionary(kind):
+        return type_name(kind.value_type)
+    if types.is_decimal(kind):
+        return f"DECIMAL({kind.precision}, {kind.scale})"
+    if types.is_list(kind) or types.is_large_list(kind):
+        return f"ARRAY<{type_name(kind.value_type)}>"
+    if types.is_struct(kind):
+        return f"STRUCT<{', '.join(f'{field.name}: {type_name(field.type)}' for field in kind)}>"
+    if types.is_map(kind):
+        return f"MAP<{type_name(kind.key_type)}, {type_name(kind.item_type)}>"
+    if types.is_timestamp(kind):
+        return "TIMESTAMP"  # in UTC, with a zone or without
+    if types.is_duration(kind):
+        return "INTERVAL"
+    return _SCALAR_NAMES.get(str(kind), str(kind).upper())
+
+
+_SCALAR_NAMES = {
+    "null": "VOID",
+    "bool": "BOOLEAN",
+    "int8": "TINYINT",
+    "int16": "SMALLINT",
+    "int32": "INT",
+    "int64": "BIGINT",
+    "float": "FLOAT",
+    "double": "DOUBLE",
+    "string": "STRING",
+    "large_string": "STRING",
+    "binary": "BINARY",
+    "large_binary": "BINARY",
+    "date32[day]": "DATE",
+}

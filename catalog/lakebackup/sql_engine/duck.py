@@ -104,7 +104,8 @@ class DuckEngine(SqlEngine):
     """Queries over the Delta tables in the folder `catalog_uri`: each as it was when it was first read, or as
     it was at the instant `as_of` (us since 1970). With `as_of`, `now_<relation>` is a relation as it is now.
 
-    `versions`: the result of another engine's `pinned`; those tables are read at those versions.
+    `versions`: the result of another engine's `pinned`; those tables are read at those versions. `hidden`:
+    text columns of tables that are NULL for every statement.
 
     DuckDB joins in the order of the statement, each time with the right side in memory. It does not know how
     large a Delta table is, and could otherwise choose the rows of a million files for memory.
@@ -120,9 +121,10 @@ class DuckEngine(SqlEngine):
         *,
         as_of: int | None = None,
         versions: Mapping[str, int | None] | None = None,
+        hidden: Mapping[str, Sequence[str]] = {},
     ) -> None:
         self._uri = catalog_uri.rstrip("/")
-        self._as_of, self._versions = as_of, versions or {}
+        self._as_of, self._versions, self._hidden = as_of, versions or {}, hidden
         if as_of is not None:
             require_then(self._uri, as_of)
         self._opened: dict[str, DeltaTable | None] = {}
@@ -360,6 +362,14 @@ class DuckEngine(SqlEngine):
                     if delta_table is None
                     else small_or_dataset(uri, delta_table)
                 )
+            if hidden := self._hidden.get(name.removeprefix(RAW)):
+                self._add(f"full_{table}", rows)
+                nulls = ", ".join(f"CAST(NULL AS VARCHAR) AS {_quoted(column)}" for column in hidden)
+                self._connection.execute(
+                    f"CREATE TEMP VIEW {_quoted(table)} AS "
+                    f"SELECT * REPLACE ({nulls}) FROM {_quoted(f'full_{table}')}"
+                )
+                return
             self._add(table, rows)
         elif name == DUE:
             self._add(table, due_runs(self.relation(step.replace(DUE, NEWEST), bindings)))

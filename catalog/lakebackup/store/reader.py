@@ -82,7 +82,7 @@ class CatalogReader(Catalog):
 
     A table has the version that it had when it was first read here, or at the instant `as_of` (us since
     1970). `versions`: the versions of some tables, from `pinned` of another reader, to read the same as that
-    one.
+    one. `hidden`: table -> text columns that are NULL for every statement.
 
     A reader does not change. `with_rows`, `with_query` and `with_select` return new readers on the same
     engine, in whose statements a name stands for other rows, also where views read it.
@@ -97,10 +97,11 @@ class CatalogReader(Catalog):
         spark: SparkSession | None = None,
         tables: DuckEngine | None = None,
         versions: Mapping[str, int | None] | None = None,
+        hidden: Mapping[str, Sequence[str]] = {},
     ) -> None:
         super().__init__(destination, catalog)
         self._as_of, self._spark = as_of, spark
-        self._duck = tables or DuckEngine(self.catalog_uri, as_of=as_of, versions=versions)
+        self._duck = tables or DuckEngine(self.catalog_uri, as_of=as_of, versions=versions, hidden=hidden)
         self._engine: SqlEngine = self._duck
         self._bindings: Bindings = NO_BINDINGS
         if spark is not None:
@@ -129,6 +130,7 @@ class CatalogReader(Catalog):
         *,
         as_of: int | None = None,
         versions: Mapping[str, int | None] | None = None,
+        hidden: Mapping[str, Sequence[str]] = {},
     ) -> CatalogReader | None:
         """Opens the catalog of a destination, or the one at the URI `catalog`; None when there is none.
 
@@ -137,7 +139,7 @@ class CatalogReader(Catalog):
         """
         if Catalog(destination, catalog).version() is None:
             return None
-        return cls(destination, catalog, as_of=as_of, versions=versions)
+        return cls(destination, catalog, as_of=as_of, versions=versions, hidden=hidden)
 
     @classmethod
     def require(
@@ -147,9 +149,10 @@ class CatalogReader(Catalog):
         *,
         as_of: int | None = None,
         versions: Mapping[str, int | None] | None = None,
+        hidden: Mapping[str, Sequence[str]] = {},
     ) -> CatalogReader:
         """Like `open`, but raises NotFound when there is no catalog."""
-        reader = cls.open(destination, catalog, as_of=as_of, versions=versions)
+        reader = cls.open(destination, catalog, as_of=as_of, versions=versions, hidden=hidden)
         if reader is None:
             raise NotFound(
                 f"There is no catalog at {catalog or destination}.",

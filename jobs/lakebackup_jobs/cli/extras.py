@@ -11,12 +11,14 @@ _EXTRAS = {
     **dict.fromkeys(("backports", "cryptography", "yaml"), "kafka"),
     **dict.fromkeys(("boto3", "botocore", "s3transfer"), "s3"),
     **dict.fromkeys(("fastapi", "uvicorn", "starlette"), "server"),
+    **dict.fromkeys(("mcp", "mcp_types", "anyio"), "agents"),
 }
 _CONTENTS = {
     "spark": "Spark",
     "kafka": "the client of Kafka with its formats",
     "s3": "the client of S3",
     "server": "the HTTP server",
+    "agents": "the server for agents",
 }
 
 

@@ -102,18 +102,10 @@ def run(request: RestoreRequest, *, spark: SparkSession | None = None, reporter:
         return {
             "dry_run": True,
             "target": target.name,
-            **_summary(plan),
-            **(
-                _preview(request, plan, work, reader)
-                if request.records
-                else {"partitions": _partitions(plan)}
-            ),
-            **_backups(plan, reader),
-            "estimate": _estimate(request, plan, reader),
-            "selection": plan.selection,
-            "parameters": dict(plan.parameters),
+            **describe_reads(request, plan, reader),
+            **(_preview(request, plan, work, reader) if request.records else {}),
             **(target_description := target.describe(plan)),
-            **_save(request, whole_plan, reader),
+            **(save_plan(request, whole_plan, reader) if request.save_plan else {}),
             **_refusal(request, plan, {} if unfinished(reader, digest) else target_description),
         }
     require_restorable(plan, request.accepted)
@@ -240,6 +232,18 @@ def _move_groups(
     return {name: result[name] for name in ("outcomes", "groups")}, short_of(moves) if moves.failed else None
 
 
+def describe_reads(request: RestoreRequest, plan: RestorePlan, reader: CatalogReader) -> dict[str, Any]:
+    """Describe what a planned restore would read: the part of a dry run that does not look at the target."""
+    return {
+        **_summary(plan),
+        **({} if request.records else {"partitions": _partitions(plan)}),
+        **_backups(plan, reader),
+        "estimate": _estimate(request, plan, reader),
+        "selection": plan.selection,
+        "parameters": dict(plan.parameters),
+    }
+
+
 def _summary(plan: RestorePlan) -> dict[str, Any]:
     return {
         "source": plan.source,
@@ -354,11 +358,14 @@ def _estimate(request: RestoreRequest, plan: RestorePlan, reader: CatalogReader)
     return f"{duration} at {speed / 1_000_000:.1f} MB/s ({basis})"
 
 
-def _save(request: RestoreRequest, plan: RestorePlan, reader: CatalogReader) -> dict[str, Any]:
-    if not request.save_plan:
-        return {}
+def save_plan(request: RestoreRequest, plan: RestorePlan, reader: CatalogReader) -> dict[str, Any]:
+    """Save a plan to the request's `save_plan`; returns its path and the digest of its files.
+
+    Raises UsageProblem (the path lies in a repository, or cannot be written) and Refused (it exists).
+    """
+    path = str(request.save_plan)
     tool = f"lakebackup {version('lakebackup')}"
-    require_outside(request, request.save_plan, is_file=True)
+    require_outside(request, path, is_file=True)
     saved_plan = saved.make(request, plan, reader, now_us=micros(datetime.now(UTC)), tool=tool)
-    saved.write(Path(request.save_plan), saved_plan)
-    return {"plan": request.save_plan, "digest": saved_plan.digest}
+    saved.write(Path(path), saved_plan)
+    return {"plan": path, "digest": saved_plan.digest}
