@@ -367,7 +367,7 @@ class DuckEngine(SqlEngine):
                 nulls = ", ".join(f"CAST(NULL AS VARCHAR) AS {_quoted(column)}" for column in hidden)
                 self._connection.execute(
                     f"CREATE TEMP VIEW {_quoted(table)} AS "
-                    f"SELECT * REPLACE ({nulls}) FROM {_quoted(f'full_{table}')}"
+                    f"FROM {_quoted(f'full_{table}')} SELECT * REPLACE ({nulls})"
                 )
                 return
             self._add(table, rows)

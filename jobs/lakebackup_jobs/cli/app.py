@@ -129,7 +129,7 @@ _PANELS: Mapping[str, Mapping[str, str | Group]] = {
         **_group(
             "serve",
             "Serve the catalog and the log tasks to other programs.",
-            dict.fromkeys(("thrift", "connect", "metrics", "http"), "look.serve"),
+            dict.fromkeys(("thrift", "connect", "metrics", "http", "mcp"), "look.serve"),
         ),
     },
     "Maintain": {

@@ -428,9 +428,17 @@ class Call:
         JSON lines and CSV have all columns.
         """
         self.report.clear()
-        csv = self.flags["csv"]
-        pages = not (self.json or csv)
-        write(rows, as_json=self.json, as_csv=csv, wide=self.wide, pages=pages, columns=columns, brief=brief)
+        csv, agent = self.flags["csv"], self.flags.get("agent", False)
+        write(
+            rows,
+            as_json=self.json,
+            as_csv=csv,
+            as_agent=agent,
+            wide=self.wide,
+            pages=not (self.json or csv or agent),
+            columns=columns,
+            brief=brief,
+        )
 
 
 #: Verbs, or groups of them, whose end is sent to `[notify]`: those that a schedule runs.

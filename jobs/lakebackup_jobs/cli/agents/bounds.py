@@ -1,10 +1,10 @@
-"""Bounds of an answer to an agent: how many rows, bytes and seconds it may take. An agent reads all it gets."""
+"""Bounds of an answer to an agent, which reads all that it gets: rows, bytes and seconds."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -13,6 +13,9 @@ from lakebackup.errors import UsageProblem
 from lakebackup.rows.digest import Digest
 from lakebackup.sql_engine.arrow import python_values, type_name
 from lakebackup_jobs.runtime.row_text import json_text
+
+# What an answer has at most if its question names no bounds: what fits into the context of a model.
+_USUAL = {"rows": 100, "bytes": 64 << 10}
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,21 +26,20 @@ class Bounds:
     bytes: int
     seconds: float
 
-    def narrowed(self, wanted: Mapping[str, Any]) -> Bounds:
-        """Return the bounds that a question asks for; a bound that is None or missing stays as it is.
+    def narrowed(self, limits: Mapping[str, Any]) -> Bounds:
+        """Return the bounds of one question: those that it names, else the usual ones, none above these.
 
-        Raises UsageProblem when one is larger than here.
+        Raises UsageProblem when the question names a larger one.
         """
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        values = asdict(self)
         for name, most in values.items():
-            if (value := wanted.get(name)) is None:
-                continue
-            if value > most:
+            value = limits.get(name)
+            if value is not None and value > most:
                 raise UsageProblem(
                     f"{name} {value:,} is more than this server allows: {most:,}.",
                     hint="Ask for less, or count and group in the SELECT.",
                 )
-            values[name] = value
+            values[name] = min(most, _USUAL.get(name, most)) if value is None else value
         return Bounds(**values)
 
 

@@ -206,6 +206,7 @@ MASTER = _setting(SPARK, "--master URL", "Spark master.", default="this machine"
 SPARK_CONF = _flag(SPARK, "--spark-conf KEY=VALUE", "A Spark property; repeatable.", list[str])
 JSON = _flag(OUTPUT, "--json", "JSON lines on standard output.")
 CSV = _flag(OUTPUT, "--csv", "CSV with a header line.")
+AGENT = _flag(OUTPUT, "--agent", "A table of Markdown with the columns' types, for a language model.")
 WIDE = _flag(OUTPUT, "--wide", "Tables in full: all columns, whole ids, times and texts.")
 DEBUG = _flag(OUTPUT, "--debug", "Show the traceback of a failure.")
 
@@ -213,7 +214,7 @@ ALL = (
     CODEC, COMPRESSION_LEVEL, TARGET_SIZE, NOTE, DRY_RUN, EXPLAIN, ENGINE, AS_OF,
     REPO_URI, CATALOG, SOURCE, LEASE, CONFIG,
     BOOTSTRAP, KAFKA_CONFIG, KAFKA_PROPERTY, BANDWIDTH, RUNNER, LOCAL_BELOW, REMOTE, MASTER, SPARK_CONF,
-    JSON, CSV, WIDE, DEBUG,
+    JSON, CSV, AGENT, WIDE, DEBUG,
 )  # fmt: skip
 """Every shared flag in the order of help. A verb's own options come before them."""
 

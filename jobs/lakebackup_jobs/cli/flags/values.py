@@ -98,6 +98,15 @@ def size(flag: str, text: str | None) -> int | None:
         raise UsageProblem(f"{flag} {text!r} is not a size.", hint="Write 500MB, 128MiB, 10GiB.") from None
 
 
+def address(flag: str, text: str) -> tuple[str, int]:
+    """The host and the port of an address such as `127.0.0.1:8090` or `[::1]:8090`. Raises UsageProblem."""
+    host, _, port = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not host or not port.isascii() or not port.isdigit() or int(port) > 65_535:
+        raise UsageProblem(f"{flag} {text!r} is not an address.", hint="Write HOST:PORT: 127.0.0.1:8090.")
+    return host, int(port)
+
+
 def one_of(flags: Mapping[str, bool], otherwise: str) -> str:
     """The name of the flag that is set, or `otherwise`. Raises UsageProblem if several are."""
     set_flags = [name for name, is_set in flags.items() if is_set]

@@ -10,15 +10,21 @@ from pathlib import Path
 from lakebackup.errors import EnvironmentProblem, NotFound, UsageProblem
 from lakebackup.storage.private import require_own
 from lakebackup.store.reader import CatalogReader
+from lakebackup_jobs.cli.agents.bounds import Bounds
+from lakebackup_jobs.cli.agents.server import agent_server, http_app, serve_stdio
+from lakebackup_jobs.cli.agents.tools import CatalogTools
 from lakebackup_jobs.cli.flags import options
-from lakebackup_jobs.cli.flags.options import option
+from lakebackup_jobs.cli.flags.options import option, switch
+from lakebackup_jobs.cli.flags.values import address, size, span
 from lakebackup_jobs.cli.interrupt import stopped_by_signals
 from lakebackup_jobs.cli.log.common import place_of
+from lakebackup_jobs.cli.output.errors import end_process
 from lakebackup_jobs.cli.verb import Call, verb
 from lakebackup_jobs.lifecycle.progress import event_line
 from lakebackup_jobs.logs.control.http_api import app_of, serving
 from lakebackup_jobs.logs.control.metrics import of_destination, serve, url_of
 from lakebackup_jobs.query.thrift_server import thrift_server
+from lakebackup_jobs.runtime.masking import secrets_of
 from lakebackup_jobs.runtime.run_as import find_account
 from lakebackup_jobs.runtime.session import connect_server
 
@@ -127,7 +133,7 @@ def http(
         curl http://127.0.0.1:8088/log/tasks
         lakebackup serve http --repo ./backups --host 0.0.0.0 --token-file /run/secrets/lakebackup-token
     """
-    token = _token(token_file or call.settings.log.token_file, host)
+    token = _token(token_file or call.settings.log.token_file, host, "stop tasks")
     CatalogReader.require(*call.repository_and_catalog)
     environment = place_of(call, run=True)
     with serving(app_of(environment, token), host, port) as (url, runs):
@@ -135,12 +141,70 @@ def http(
         _until_stopped(runs)
 
 
-def _token(file: Path | str | None, host: str) -> str | None:
-    """The token in a file. Raises UsageProblem when there is no file and other machines can connect."""
+@verb(options.REPO)
+def mcp(
+    call: Call,
+    http: str | None = option(
+        "--http HOST:PORT", "Serve over HTTP at this address, instead of standard input and output."
+    ),
+    token_file: Path | None = option(
+        "--token-file FILE", "With --http: file with the bearer token that requests must send."
+    ),
+    plans: Path | None = option(
+        "--plans FOLDER", "Let agents save plans of restores into this folder. A person carries them out."
+    ),
+    allow_records: bool = switch(
+        "--allow-records", "Let agents read the records inside the backups, with records('topic')."
+    ),
+    max_rows: int = option("--max-rows N", "The most rows of an answer.", 1000, min=1),
+    max_bytes: str = option("--max-bytes SIZE", "The most bytes of the rows of an answer.", "1MiB"),
+    timeout: str = option("--timeout SPAN", "Stop a query after this time.", "1m"),
+) -> None:
+    """Let agents (language models) ask the catalog, over the Model Context Protocol. It is read-only.
+
+    A client starts it and talks to it on standard input and output. With --http it serves many clients at
+    http://HOST:PORT/mcp; without a token it then listens on the loopback interface only, and it has no TLS.
+
+    The tools are sources, status, coverage, ask (a SELECT) and explain_restore; with --plans also
+    plan_restore. None of them restores, deletes or backs up anything.
+
+    Examples:
+        lakebackup serve mcp --repo ./backups
+        lakebackup serve mcp --repo ./backups --plans ./plans
+        lakebackup serve mcp --repo ./backups --http 127.0.0.1:8090
+    """
+    if http is None and token_file is not None:
+        raise UsageProblem("--token-file is for --http.", hint="Give --http HOST:PORT too.")
+    host, port = ("", 0) if http is None else address("--http", http)
+    token = (
+        None if http is None else _token(token_file or call.settings.log.token_file, host, "ask the catalog")
+    )
+    most = Bounds(max_rows, size("--max-bytes", max_bytes) or 1, (span("--timeout", timeout) or 1) / 1000)
+    tools = CatalogTools(
+        *call.repository_and_catalog,
+        most=most,
+        allow_records=allow_records,
+        plans=plans,
+        give_up=end_process(call.json),
+    )
+    server = agent_server(tools, secrets_of(call.settings))
+    if http is None:
+        serve_stdio(server)
+        return
+    with serving(http_app(server, token), host, port) as (url, runs):
+        _print_ready(call, f"{url}/mcp")
+        _until_stopped(runs)
+
+
+def _token(file: Path | str | None, host: str, power: str) -> str | None:
+    """The token in a file. Raises UsageProblem when there is no file and other machines can connect.
+
+    `power`: what everybody could do without a token.
+    """
     if file is None:
         if host not in _LOOPBACK:
             raise UsageProblem(
-                f"Everybody who reaches {host} could stop tasks.",
+                f"Everybody who reaches {host} could {power}.",
                 hint="Give --token-file FILE, or keep it on the loopback interface.",
             )
         return None

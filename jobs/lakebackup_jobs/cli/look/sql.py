@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
-from collections.abc import Callable
+from typing import cast
 
 import typer
 from pyspark.sql import SparkSession
 
-from lakebackup.errors import NeedsSpark, TimedOut, UsageProblem
+from lakebackup.errors import NeedsSpark, UsageProblem
 from lakebackup.sql_engine import EngineChoice
 from lakebackup_jobs.cli.flags import options
 from lakebackup_jobs.cli.flags.options import argument, option
-from lakebackup_jobs.cli.flags.values import span
-from lakebackup_jobs.cli.output.errors import report
+from lakebackup_jobs.cli.flags.values import one_of, span
+from lakebackup_jobs.cli.output.errors import end_process
 from lakebackup_jobs.cli.shell.prompt import interact
 from lakebackup_jobs.cli.shell.shell import Mode, Shell
 from lakebackup_jobs.cli.verb import Call, verb
@@ -27,7 +26,7 @@ from lakebackup_jobs.runtime.session import spark_session
 from lakebackup_jobs.runtime.terminal_text import visible
 
 
-@verb(options.ROWS, options.SPARK_JOB, options.EXPLAIN)
+@verb(options.ROWS, options.AGENT, options.SPARK_JOB, options.EXPLAIN)
 def sql(
     call: Call,
     statement: str | None = argument("SELECT", "One SELECT; without it, a shell."),
@@ -56,6 +55,7 @@ def sql(
         lakebackup sql --repo ./backups
         lakebackup sql "SELECT source, count(*) AS backups FROM backups GROUP BY source"
         lakebackup sql "SELECT path FROM files WHERE scope = 'orders' AND bytes > 1000000" --csv
+        lakebackup sql "SELECT scope, restorable_time FROM rpo" --agent
         lakebackup sql < questions.sql
         lakebackup sql "SELECT time, value FROM records('orders') WHERE key = 'customer-7'"
         lakebackup sql --as-of -7d "SELECT scope, max(covers_to) AS until FROM restore_points GROUP BY scope"
@@ -95,14 +95,13 @@ def _connection(call: Call, engine: str) -> Connection:
         spark=session if by_spark else None,
         fallback=fallback if engine == "auto" and not by_spark else None,
         bounded=True,
-        give_up=_give_up(call.json),
+        give_up=end_process(call.json),
     )
 
 
 def _shell(call: Call, connection: Connection, timeout: str) -> None:
-    if call.json and call.flags["csv"]:
-        raise UsageProblem("--json and --csv exclude each other.", hint="Give one of them.")
-    mode: Mode = "json" if call.json else "csv" if call.flags["csv"] else "wide" if call.wide else "table"
+    forms = {"json": call.json, "csv": call.flags["csv"], "agent": call.flags["agent"]}
+    mode = cast("Mode", one_of(forms, "wide" if call.wide else "table"))
     interactive = sys.stdin.isatty() and sys.stdout.isatty()
     connection.catalog()  # raises NotFound before the prompt if there is none
     call.report.clear()
@@ -111,17 +110,6 @@ def _shell(call: Call, connection: Connection, timeout: str) -> None:
             interact(shell)
         else:
             shell.read(sys.stdin)
-
-
-def _give_up(as_json: bool) -> Callable[[TimedOut], None]:
-    """A function that ends the process: the last resort when a query cannot be stopped."""
-
-    def give_up(error: TimedOut) -> None:
-        code = report(error, as_json=as_json)
-        sys.stderr.flush()
-        os._exit(code)
-
-    return give_up
 
 
 def _explain(call: Call, text: str) -> None:

@@ -37,7 +37,7 @@ MUCH_TO_MERGE = 100
 FIRST_OUT = ("held_bytes", "last_drill", "verified_time", "due_time")
 
 
-@verb(options.ROWS, options.ONE_SOURCE)
+@verb(options.ROWS, options.AGENT, options.ONE_SOURCE)
 def status(
     call: Call,
     metrics: Path | None = option(
@@ -52,6 +52,7 @@ def status(
     Examples:
         lakebackup status --repo ./backups
         lakebackup status --repo ./backups --json | jq -r 'select(.status != "OK") | .source'
+        lakebackup status --repo ./backups --agent
         lakebackup status --repo ./backups --metrics /var/lib/node_exporter/lakebackup.prom
     """
     source = call.flags["source"]  # not from the settings, which would hide other sources

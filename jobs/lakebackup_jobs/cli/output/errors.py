@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import traceback
+from collections.abc import Callable
 
 import typer
 
-from lakebackup.errors import LakebackupError
+from lakebackup.errors import LakebackupError, TimedOut
 from lakebackup_jobs.lifecycle.progress import event_line
 from lakebackup_jobs.runtime.terminal_text import visible_lines
 
@@ -35,3 +37,14 @@ def report_text(
     if hint:
         typer.secho(visible_lines(hint), dim=True, err=True)
     return code
+
+
+def end_process(as_json: bool) -> Callable[[TimedOut], None]:
+    """Return a function that ends the process: the last resort when a query cannot be stopped."""
+
+    def report_and_end(error: TimedOut) -> None:
+        code = report(error, as_json=as_json)
+        sys.stderr.flush()
+        os._exit(code)
+
+    return report_and_end

@@ -1,4 +1,4 @@
-"""Writes rows as a table, JSON lines or CSV, batch by batch, so any number of rows fits in memory."""
+"""Writes rows as a table, JSON lines, CSV or Markdown, batch by batch, so any number of rows fits."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
-from lakebackup.errors import UsageProblem
-from lakebackup.sql_engine.arrow import python_values
+from lakebackup.sql_engine.arrow import python_values, type_name
+from lakebackup_jobs.cli.flags.values import one_of
 from lakebackup_jobs.cli.output.pager import paged
 from lakebackup_jobs.lifecycle.progress import display, reader_may_leave
+from lakebackup_jobs.query.words import counted
 from lakebackup_jobs.runtime.column_text import NOT_PRINTABLE_ASCII, Form, joined, joined_rows, pieces, texts
 from lakebackup_jobs.runtime.row_text import cell_text, csv_texts, json_text, json_texts
 from lakebackup_jobs.runtime.terminal_table import (
@@ -55,28 +56,31 @@ def write(
     *,
     as_json: bool = False,
     as_csv: bool = False,
+    as_agent: bool = False,
     vertical: bool = False,
     wide: bool = False,
     pages: bool = False,
     columns: Sequence[str] | None = None,
     brief: Brief | None = None,
 ) -> None:
-    """Write all rows to standard output: as a table, or with `as_json` or `as_csv` in that form.
+    """Write all rows to standard output: as a table, or with `as_json`, `as_csv` or `as_agent` in that form.
 
-    A table shows `columns` with units, or all columns without. `vertical` puts each column on a line of its
+    `as_agent`: a table of Markdown for a language model, with `columns` or all columns, and their types. A
+    table shows `columns` with units, or all columns without. `vertical` puts each column on a line of its
     own. `pages` starts a pager on a terminal.
 
     A table on a terminal fits the screen: it shows `brief`, or else all columns, or `vertical` if they have
     no room. `wide` shows all columns in full. A reader that leaves (`| head`) ends the output quietly. Raises
-    UsageProblem when both forms are requested.
+    UsageProblem when several forms are requested.
     """
-    if as_json and as_csv:
-        raise UsageProblem("--json and --csv exclude each other.", hint="Give one of them.")
+    form = one_of({"json": as_json, "csv": as_csv, "agent": as_agent}, "table")
     screen = screen_of(sys.stdout, wide=wide)
     with paged() if pages else nullcontext(), reader_may_leave(), python_values():
-        if as_json:
+        if form == "json":
             sys.stdout.writelines(json_texts(rows, rows.schema.names))
-        elif as_csv:
+        elif form == "agent":
+            _markdown(rows, columns or rows.schema.names)
+        elif form == "csv":
             # A program gets the text unchanged. A terminal must not interpret control characters in it.
             text_of, unsafe_pattern = (visible, NOT_PRINTABLE_ASCII) if screen else (str, None)
             sys.stdout.writelines(csv_texts(rows, rows.schema.names, convert=text_of, hard=unsafe_pattern))
@@ -115,6 +119,22 @@ def _vertical(columns: Sequence[str], rows: Iterable[Mapping[str, Any]], screen:
             first_text = screen.state(first_line) if screen and is_state(name) else first_line
             sys.stdout.write(f"{name:{width}} | {first_text}\n")
             sys.stdout.writelines(f"{'':{width}} | {line}\n" for line in other_lines)
+
+
+def _markdown(rows: pa.RecordBatchReader, names: Sequence[str]) -> None:
+    """Write some columns as a table of Markdown. Null is an empty cell, and an empty text is `""`."""
+    headers = [f"{_markdown_text(name)}: {type_name(rows.schema.field(name).type)}" for name in names]
+    sys.stdout.write(f"|{'|'.join(headers)}|\n|{'---|' * len(names)}\n")
+    count = 0
+    for row in _rows(rows):
+        cells = [_markdown_text('""' if row[name] == "" else cell_text(row[name])) for name in names]
+        sys.stdout.write(f"|{'|'.join(cells)}|\n")
+        count += 1
+    sys.stdout.write(f"({counted(count, 'row')})\n")
+
+
+def _markdown_text(text: str) -> str:
+    return visible(text).replace("|", "\\|")
 
 
 def _table(rows: pa.RecordBatchReader, screen: Screen | None) -> None:

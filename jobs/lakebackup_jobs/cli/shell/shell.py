@@ -28,13 +28,14 @@ from lakebackup_jobs.runtime.terminal_text import visible
 from lakebackup_sql import load
 
 T = TypeVar("T")
-Mode = Literal["table", "wide", "vertical", "csv", "json"]
+Mode = Literal["table", "wide", "vertical", "csv", "json", "agent"]
 
 HELP = """\
 A statement ends with a semicolon, and may have several lines. Commands:
   .tables            the relations, and what their rows are
   .schema [TABLE]    the columns of a relation, or of all
-  .mode MODE         table (fits the screen), wide (in full), vertical (a line a column), csv or json
+  .mode MODE         table (fits the screen), wide (in full), vertical (a line a column), csv, json or
+                     agent (Markdown with types)
   .read FILE         run the statements and commands in a file
   .output [FILE]     write results to a file; without FILE, to the terminal again
   .timing on|off     say after each answer how many rows it has and how long it took
@@ -140,6 +141,7 @@ class Shell:
                 pa.RecordBatchReader.from_batches(rows.schema, counted_batches()),
                 as_json=self.mode == "json",
                 as_csv=self.mode == "csv",
+                as_agent=self.mode == "agent",
                 vertical=self.mode == "vertical",
                 wide=self.mode == "wide",
                 pages=self.pager,

@@ -14,6 +14,7 @@ from fastapi import APIRouter, Depends, FastAPI, Response
 from fastapi.security import HTTPBearer
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from pydantic import BaseModel, ConfigDict, Field, with_config
+from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from lakebackup.errors import EnvironmentProblem, UsageProblem
@@ -143,7 +144,7 @@ class _BoundedProtocol(H11Protocol):
 
 
 @contextmanager
-def serving(app: FastAPI, host: str, port: int) -> Iterator[tuple[str, Callable[[], bool]]]:
+def serving(app: ASGIApp, host: str, port: int) -> Iterator[tuple[str, Callable[[], bool]]]:
     """Serve an app while the block runs. Yield its URL, and a function that tells if the server still runs.
 
     Raises EnvironmentProblem when the server cannot listen at the host and port.
