@@ -97,7 +97,7 @@ def _offered(tools: CatalogTools) -> Sequence[_OfferedTool]:
     offered = [
         _OfferedTool(
             "sources",
-            "The sources that have backups: kind, number of backups and topics, ends of the first and last one.",
+            "The sources that have backups: their kind, and how many backups and topics they have.",
             Question,
             tools.sources,
         ),
