@@ -14,7 +14,7 @@ from pathlib import Path
 from shlex import join
 from typing import Any
 
-from lakebackup.errors import NotFound, TimedOut
+from lakebackup.errors import NotFound, Refused, TimedOut
 from lakebackup.plan.topics import saved
 from lakebackup.plan.topics.request import RestoreRequest
 from lakebackup.plan.topics.request import plan_restore as plan_topics
@@ -24,6 +24,7 @@ from lakebackup.rules.times import format_ts, parse_time
 from lakebackup.sql_engine import CLOCK, RAW, clock_at
 from lakebackup.sql_engine.limits import Limits
 from lakebackup.storage.nesting import require_outside
+from lakebackup.store import trust
 from lakebackup.store.behind import HINT, what_is_lost
 from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.cli.agents.arguments import (
@@ -128,6 +129,7 @@ class CatalogTools:
             raise NotFound("This server saves no plans.", hint="Start it with --plans FOLDER.")
         with self._reading(question, None) as state:
             target = check_target(question.to, files=True)
+            _require_named(target)
             request = self._restore_request(question, target=target, maps=question.maps)
             plan = plan_topics(request, state.reader)
             description = self._described(request, plan, state)
@@ -215,6 +217,19 @@ class CatalogTools:
                 # The present stands still, so that the same question as of this time gets the same rows.
                 reader = reader.with_rows(CLOCK, clock_at(present_ms))
             yield _State(reader, present_ms if as_of_ms is None else as_of_ms, bounds, warnings)
+
+
+def _require_named(target: str) -> None:
+    """Raise Refused for a Kafka cluster that the settings of this machine do not name.
+
+    Whoever carries out a plan sends the passwords of the settings to the servers of its target.
+    """
+    scheme, _, servers = target.partition("://")
+    if scheme == "kafka" and servers not in trust.local().servers:
+        raise Refused(
+            f"The settings of this machine do not name the cluster {servers}.",
+            hint="A person can add it to `servers` under [approved], or restore there without this plan.",
+        )
 
 
 def _instant(argument: str, text: str | None) -> int | None:

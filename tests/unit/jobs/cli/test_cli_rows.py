@@ -57,6 +57,33 @@ def test_json_lines(capsys: pytest.CaptureFixture[str]) -> None:
     assert rows[2] == dict.fromkeys(TABLE.schema.names) | {"key": ""}
 
 
+def test_markdown_for_a_language_model(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = pa.table(
+        {"a|b": ["x|y\nz", "", None], "n": pa.array([1, None, 3], pa.int64()), "at": [MOMENT] * 3}
+    )
+    write(reader(rows), as_agent=True)
+    assert capsys.readouterr().out.splitlines() == [
+        r"|a\|b: STRING|n: BIGINT|at: TIMESTAMP|",
+        "|---|---|---|",
+        r"|x\|y\nz|1|2026-11-21T14:05:00Z|",
+        '|""||2026-11-21T14:05:00Z|',
+        "||3|2026-11-21T14:05:00Z|",
+        "(3 rows)",
+    ]
+    write(reader(), as_agent=True, columns=["key", "maps", "ok"])
+    assert capsys.readouterr().out.splitlines()[0] == "|key: BINARY|maps: STRUCT<x: INT>|ok: BOOLEAN|"
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_markdown_has_a_line_for_each_row_whatever_its_texts_are(
+    capsys: pytest.CaptureFixture[str], size: int
+) -> None:
+    write(reader(pa.table({"text": TEXTS, "key": [b"k"] * len(TEXTS)}), size), as_agent=True)
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == len(TEXTS) + 3
+    assert all(line.endswith("|6b|") for line in lines[2:-1])
+
+
 TEXTS = [
     None, "", "a", 'q"uo,te', "back\\slash", "a\nb", "a\rb", "=1", "-5", "+x", "@", "\t", " end ",
     "\x00\x1b\x7f", "é漢😀", "\u202e\u2028\xa0\u3000", "\ufeff",

@@ -78,6 +78,7 @@ def test_basic_commands_need_no_extra(folder: Path, tmp_path: Path) -> None:
         (["backup", "topics", "a", "--bootstrap-server", "none:1"], "kafka"),
         (["backup", "snapshot", "."], "spark"),
         (["sql", "--repo", "s3://bucket/backups", "SELECT 1"], "s3"),
+        (["serve", "mcp"], "agents"),
     ],
 )
 def test_a_command_names_the_extra_that_it_needs(folder: Path, command: list[str], extra: str) -> None:
