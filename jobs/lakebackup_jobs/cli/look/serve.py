@@ -148,7 +148,7 @@ def mcp(
         "--http HOST:PORT", "Serve over HTTP at this address, instead of standard input and output."
     ),
     token_file: Path | None = option(
-        "--token-file FILE", "With --http: file with the bearer token that requests must send."
+        "--token-file FILE", "File with the bearer token that requests must send. For --http."
     ),
     plans: Path | None = option(
         "--plans FOLDER", "Let agents save plans of restores into this folder. A person carries them out."
