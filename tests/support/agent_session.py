@@ -86,7 +86,10 @@ def normalized(answer: Any, places: Mapping[str, str]) -> Any:
     result = body.get("result", {})
     if "structuredContent" in result:
         (content,) = result.pop("content")
-        assert json.loads(content["text"]) == result["structuredContent"]
+        structured = result["structuredContent"]
+        assert json.loads(content["text"]) == structured
+        if "sql" in structured:  # statements of sql/ have tests of their own
+            structured["sql"] = structured["sql"].partition("\n")[0]
     text = json.dumps(body, ensure_ascii=False)
     for place, name in {**places, f'"version": "{version("lakebackup")}"': '"version": "VERSION"'}.items():
         text = text.replace(place, name)

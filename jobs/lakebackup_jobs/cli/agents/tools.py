@@ -53,19 +53,20 @@ _RESTORE_LISTS = ("topics", "obstacles", "notes", "backups", "alternatives", "pa
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """The catalog as a question reads it. `bounds`: those of the answer. `warnings`: its faults."""
+    """The catalog as a question reads it. `is_present`: as it is now. `bounds`: those of the answer."""
 
     reader: CatalogReader
     as_of_ms: int
+    is_present: bool
     bounds: Bounds
-    warnings: tuple[str, ...]
 
     def described(self) -> dict[str, Any]:
         """Return what an answer says about the state that was read."""
-        steps = self.reader.pinned().items()
-        versions = {step.replace(RAW, ""): version for step, version in steps}
-        warnings = {"warnings": [*self.warnings]} if self.warnings else {}
-        return {"as_of": format_ts(self.as_of_ms), "versions": dict(sorted(versions.items())), **warnings}
+        pinned = self.reader.pinned().items()
+        versions = {step.replace(RAW, ""): version for step, version in sorted(pinned)}
+        problem = what_is_lost(self.reader) if self.is_present else None
+        warnings = {"warnings": [f"{problem}\n{HINT}"]} if problem else {}
+        return {"as_of": format_ts(self.as_of_ms), "versions": versions, **warnings}
 
 
 class CatalogTools:
@@ -86,7 +87,7 @@ class CatalogTools:
         plans: Path | None = None,
         give_up: Callable[[TimedOut], None] | None = None,
     ) -> None:
-        """Raises NotFound (no catalog, no folder of plans), UsageProblem (the folder is in a repository)."""
+        """Raises NotFound (no catalog or folder), UsageProblem (the folder lies in a repository)."""
         CatalogReader.require(destination, catalog)
         if plans is not None:
             if not plans.is_dir():
@@ -200,8 +201,8 @@ class CatalogTools:
     def _reading(self, question: Bounded, as_of: str | None) -> Iterator[_State]:
         """Read the catalog within the bounds of a question, as of a time, or as it is now."""
         bounds = self.most.narrowed(question.model_dump(include={"rows", "bytes", "seconds"}))
-        present_ms = now_ms()
-        as_of_ms = _instant("as_of", as_of)
+        present_ms, as_of_ms = now_ms(), _instant("as_of", as_of)
+        is_present = as_of_ms is None
         reader = CatalogReader.require(
             self._destination,
             self._catalog,
@@ -210,13 +211,10 @@ class CatalogTools:
         )
         limits = Limits(reader.interrupt, seconds=bounds.seconds, give_up=self._give_up)
         with limits.running():
-            warnings: tuple[str, ...] = ()
-            if as_of_ms is None:
-                problem = what_is_lost(reader)
-                warnings = (f"{problem}\n{HINT}",) if problem else ()
+            if is_present:
                 # The present stands still, so that the same question as of this time gets the same rows.
                 reader = reader.with_rows(CLOCK, clock_at(present_ms))
-            yield _State(reader, present_ms if as_of_ms is None else as_of_ms, bounds, warnings)
+            yield _State(reader, present_ms if as_of_ms is None else as_of_ms, is_present, bounds)
 
 
 def _require_named(target: str) -> None:
