@@ -75,8 +75,8 @@ def requests_of(steps: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
-def normalized(answer: Any, places: Mapping[str, str]) -> Any:
-    """The result or error of an answer without what differs from run to run. `places`: text -> its name.
+def normalized(answer: Any, stand_ins: Mapping[str, str]) -> Any:
+    """The result or error of an answer without what differs from run to run. `stand_ins`: text -> its name.
 
     A tool answers twice, as an object and as text; both are the same.
     """
@@ -91,8 +91,11 @@ def normalized(answer: Any, places: Mapping[str, str]) -> Any:
         if "sql" in structured:  # statements of sql/ have tests of their own
             structured["sql"] = structured["sql"].partition("\n")[0]
     text = json.dumps(body, ensure_ascii=False)
-    for place, name in {**places, f'"version": "{version("lakebackup")}"': '"version": "VERSION"'}.items():
-        text = text.replace(place, name)
+    for text_here, name in {
+        **stand_ins,
+        f'"version": "{version("lakebackup")}"': '"version": "VERSION"',
+    }.items():
+        text = text.replace(text_here, name)
     text = re.sub(r'"(as_of)": "[^"]*"', r'"\1": "TIME"', text)
     text = re.sub(r'"(\w*age_ms|lag_ms)": \d+', r'"\1": 0', text)
     text = re.sub(r'"digest": "[0-9a-f]{60}"', '"digest": "DIGEST"', text)
@@ -106,10 +109,10 @@ def record() -> None:
         folder = Path(name)
         backups = make_repository(folder / "repository")
         (folder / "plans").mkdir()
-        places = {str(folder): "FOLDER", backups.destination: "DESTINATION"}
+        stand_ins = {str(folder): "FOLDER", backups.destination: "DESTINATION"}
         with stdio("--repo", folder / "repository", "--plans", folder / "plans") as exchange:
             for step, message in zip(steps, requests_of(steps), strict=True):
-                answer = normalized(exchange(message), places)
+                answer = normalized(exchange(message), stand_ins)
                 if answer is not None:
                     step["answer"] = answer
     SESSION.write_text(f"{json.dumps(steps, indent=1, ensure_ascii=False)}\n", "utf-8")

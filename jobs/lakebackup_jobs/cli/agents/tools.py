@@ -152,19 +152,20 @@ class CatalogTools:
 
     def _rows(self, question: Question, sql: str) -> dict[str, Any]:
         with self._reading(question, question.as_of) as state:
-            result = self._select(state.reader, sql)
-            answer = Answer(lambda: result)
-            rows = bounded(answer.batches(), state.bounds)
-            readings = [asdict(reading) for reading in answer.readings]
-            return {
-                **state.described(),
-                "sql": sql,
-                **asdict(rows),
-                **({"records": readings} if readings else {}),
-            }
+            rows = self._selected(state, sql)
+            return {**state.described(), "sql": sql, **rows}
 
-    def _select(self, reader: CatalogReader, sql: str) -> Result:
-        return record_query.select(reader, sql) if self.allows_records else Result(reader.select(sql))
+    def _selected(self, state: _State, sql: str) -> dict[str, Any]:
+        """The first rows of a SELECT. When this returns, nothing refers to the rows that were not read.
+
+        DuckDB runs no other statement before.
+        """
+        reader = state.reader
+        result = record_query.select(reader, sql) if self.allows_records else Result(reader.select(sql))
+        answer = Answer(lambda: result)
+        rows = bounded(answer.batches(), state.bounds)
+        readings = [asdict(reading) for reading in answer.readings]
+        return {**asdict(rows), **({"records": readings} if readings else {})}
 
     def _restore_request(
         self, question: Restore, *, target: str, maps: Mapping[str, str] = {}

@@ -65,11 +65,11 @@ def test_a_recorded_session_is_answered_as_recorded(backups: MadeBackups, tmp_pa
     """The real process on standard input and output; it takes a few CPU seconds."""
     (tmp_path / "plans").mkdir()
     steps = json.loads(SESSION.read_text("utf-8"))
-    places = {str(tmp_path): "FOLDER", backups.destination: "DESTINATION"}
+    stand_ins = {str(tmp_path): "FOLDER", backups.destination: "DESTINATION"}
     stored_files = files_below(backups.folder)
     with agent_session.stdio("--repo", backups.folder, "--plans", tmp_path / "plans") as exchange:
         for step, message in zip(steps, requests_of(steps), strict=True):
-            assert normalized(exchange(message), places) == step.get("answer"), message
+            assert normalized(exchange(message), stand_ins) == step.get("answer"), message
     assert files_below(backups.folder) == stored_files
 
 
@@ -87,11 +87,11 @@ def http(backups: MadeBackups, tmp_path: Path) -> Iterator[httpx.Client]:
 
 def test_the_session_is_the_same_over_http(http: httpx.Client, backups: MadeBackups, tmp_path: Path) -> None:
     steps = json.loads(SESSION.read_text("utf-8"))
-    places = {str(tmp_path): "FOLDER", backups.destination: "DESTINATION"}
+    stand_ins = {str(tmp_path): "FOLDER", backups.destination: "DESTINATION"}
     for step, message in zip(steps, requests_of(steps), strict=True):
         response = http.post("/mcp", json=message)
         answer = response.json() if response.content else None
-        assert normalized(answer, places) == step.get("answer"), message
+        assert normalized(answer, stand_ins) == step.get("answer"), message
 
 
 def test_http_answers_no_web_page_and_no_large_body(http: httpx.Client) -> None:
@@ -115,6 +115,7 @@ def test_http_wants_the_token(tools: CatalogTools) -> None:
 
 
 def test_every_attack_is_refused_with_the_message_of_sql(tools: CatalogTools) -> None:
+    """Six CPU seconds: each of 651 statements is a question of its own, as an agent would ask it."""
     for attack in ATTACKS:
         with pytest.raises(UsageProblem) as expected:
             check_select(attack["sql"], view_columns())
@@ -134,20 +135,20 @@ def test_the_same_question_as_of_its_time_has_the_same_digest(
         (tools.ask, SelectQuestion(sql=sql)),
         (tools.explain_restore, RestoreQuestion(topics=["orders"])),
     ]
-    before = [call(question) for call, question in questions]
+    first_answers = [call(question) for call, question in questions]
     add_backup(backups, 2)
     backups.flush()
-    for (call, question), answer in zip(questions, before, strict=True):
-        again = call(question.model_copy(update={"as_of": answer["as_of"]}))
-        assert again == answer
-        now = call(question)
-        assert (now["digest"], now["versions"]) != (answer["digest"], answer["versions"])
+    for (call, question), answer in zip(questions, first_answers, strict=True):
+        repeated = call(question.model_copy(update={"as_of": answer["as_of"]}))
+        assert repeated == answer
+        present = call(question)
+        assert (present["digest"], present["versions"]) != (answer["digest"], answer["versions"])
 
 
 def test_ask_repeats_the_sql_of_an_answer(tools: CatalogTools) -> None:
     for answer in (tools.sources(Question()), tools.coverage(CoverageQuestion(source="prod"))):
-        again = ask(tools, answer["sql"], as_of=answer["as_of"])
-        assert (again["digest"], again["rows"]) == (answer["digest"], answer["rows"])
+        repeated = ask(tools, answer["sql"], as_of=answer["as_of"])
+        assert (repeated["digest"], repeated["rows"]) == (answer["digest"], answer["rows"])
 
 
 def test_an_answer_stays_within_its_bounds(tools: CatalogTools) -> None:
@@ -211,9 +212,9 @@ def test_text_that_looks_like_an_order_is_only_ever_a_value(tmp_path: Path) -> N
         "message": f"Topic '{topic}S' does not exist.",
         "hint": f"Did you mean {topic}?",
     }
-    said = agent_server(hostile, []).instructions, *(tool.listed(MOST) for tool in by_name.values())
-    assert topic not in str(said)
-    assert "previous instructions" not in str(said)
+    server_texts = agent_server(hostile, []).instructions, *(tool.listed(MOST) for tool in by_name.values())
+    assert topic not in str(server_texts)
+    assert "previous instructions" not in str(server_texts)
 
 
 def test_a_person_carries_out_the_plan_that_an_agent_saved(
