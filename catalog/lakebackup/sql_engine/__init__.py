@@ -35,6 +35,9 @@ NOW_PREFIX = "now_"
 MATERIALIZED_VIEWS = frozenset(
     {"backups", "coverage", "due_runs", "faults", "faulty_files", "chain_points", "retained_backups"}
 )
+#: Those of them that become tables of DuckDB. Not those that can have a million rows, one a restore point: a
+#: statement needs few of their columns, and often few topics.
+SHARED_VIEWS = MATERIALIZED_VIEWS - {"coverage", "chain_points"}
 #: Areas with this prefix hold views that only other views read; a person does not see them.
 INTERNAL = "internal"
 #: The table that is opened before the others: a backup's rows in those are committed before its row here.

@@ -34,6 +34,7 @@ from lakebackup.sql_engine import (
     NO_BINDINGS,
     NOW_PREFIX,
     RAW,
+    SHARED_VIEWS,
     Bindings,
     EngineName,
     RecordedQuery,
@@ -72,10 +73,7 @@ _SETTINGS: dict[str, str | bool | int | float | list[str]] = {
     "preserve_insertion_order": False,
     "disabled_optimizers": "join_order,build_side_probe_side",
 }
-# The views that become tables. Not those that can have a million rows, one a restore point: a statement needs
-# few of their columns, and often few topics.
-_MATERIALIZED = MATERIALIZED_VIEWS - {"coverage", "chain_points"}
-_COMPUTED = _MATERIALIZED | {DUE}
+_COMPUTED = SHARED_VIEWS | {DUE}
 # The numbers in the names of an engine's own relations.
 _numbers = count(1)
 # Words in DuckDB's messages for a file that pyarrow could not read: it is missing or damaged.
@@ -374,7 +372,7 @@ class DuckEngine(SqlEngine):
         elif name == DUE:
             self._add(table, due_runs(self.relation(step.replace(DUE, NEWEST), bindings)))
         else:
-            form = "TABLE" if name in _MATERIALIZED else "VIEW"
+            form = "TABLE" if name in SHARED_VIEWS else "VIEW"
             with self._query_errors():
                 self._connection.execute(
                     f"CREATE TEMP {form} {_quoted(table)} AS {to_duckdb(view_text(step))}"
@@ -543,7 +541,9 @@ def view_types(view: str) -> Mapping[str, str]:
             if step.startswith(RAW):
                 connection.register(step, ARROW_SCHEMAS[step.removeprefix(RAW)].empty_table())
             else:
-                connection.execute(f"CREATE TEMP VIEW {_quoted(step)} AS {to_duckdb(load('views', step))}")
+                # DuckDB plans a view again wherever it is read, which takes seconds where views read views.
+                form = "TABLE" if step in MATERIALIZED_VIEWS else "VIEW"
+                connection.execute(f"CREATE TEMP {form} {_quoted(step)} AS {to_duckdb(load('views', step))}")
         described = connection.table(view)
         return dict(zip(described.columns, map(str, described.types), strict=True))
 
