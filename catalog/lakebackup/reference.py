@@ -18,9 +18,10 @@ from pathlib import Path
 from sqlglot import exp, parse_one
 
 from lakebackup.rows.tables import SPARK_TYPES, TABLES, columns
-from lakebackup.sql_engine import INTERNAL, RAW
+from lakebackup.sql_engine import INTERNAL, RAW, shown_views
 from lakebackup.sql_engine.delta.ddl import Definition, definition
 from lakebackup.sql_engine.duck import SPARK_NAMES, view_types
+from lakebackup.sql_engine.registration import ViewComment
 from lakebackup_sql import area, load, names
 
 _COLUMN = re.compile(r"-- ([a-z][a-z0-9_]*): (.+)")
@@ -101,6 +102,11 @@ def meanings(relation: str) -> Mapping[str, str]:
     return {
         column: meaning_by_column[column] for column in view_types(relation) if column in meaning_by_column
     }
+
+
+def view_comments() -> dict[str, ViewComment]:
+    """The description of each view that a person may read, with the meaning of each of its columns."""
+    return {view: ViewComment(describe(load("views", view)).text, meanings(view)) for view in shown_views()}
 
 
 def _relations_read(view: str) -> tuple[str, ...]:

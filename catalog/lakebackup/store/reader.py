@@ -17,7 +17,16 @@ from lakebackup.rows.base import State
 from lakebackup.rows.tables import TABLES
 from lakebackup.rules import layout
 from lakebackup.rules.suggestions import did_you_mean
-from lakebackup.sql_engine import FIRST, NO_BINDINGS, Bindings, EngineName, RecordedQuery, Relation, SqlEngine
+from lakebackup.sql_engine import (
+    FIRST,
+    NO_BINDINGS,
+    RAW,
+    Bindings,
+    EngineName,
+    RecordedQuery,
+    Relation,
+    SqlEngine,
+)
 from lakebackup.sql_engine.delta.dataset import rows_of
 from lakebackup.sql_engine.duck import DuckEngine, view_columns
 from lakebackup.sql_engine.failures import task_errors
@@ -242,6 +251,15 @@ class CatalogReader(Catalog):
         """The Delta version of each table as this reader sees it, without tables created after `as_of`."""
         versions = {table: self._duck.version(table) for table in TABLES}
         return {table: version for table, version in versions.items() if version is not None}
+
+    def stored_columns(self) -> dict[str, list[str]]:
+        """The columns of each table of the catalog. An older catalog lacks some tables and columns."""
+        tables = {table: self._duck.open(f"{RAW}{table}") for table in TABLES}
+        return {
+            table: [field.name for field in delta_table.schema().fields]
+            for table, delta_table in tables.items()
+            if delta_table is not None
+        }
 
     def pinned(self) -> dict[str, int | None]:
         """The versions of the tables read so far. With them another process reads the same rows."""

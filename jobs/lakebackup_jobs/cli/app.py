@@ -152,7 +152,7 @@ _PANELS: Mapping[str, Mapping[str, str | Group]] = {
             {
                 "manifest": "catalog.manifest",
                 "import-manifest": "catalog.manifest",
-                **_verbs("catalog", "rebuild", "init", "export"),
+                **_verbs("catalog", "rebuild", "init", "ddl", "export"),
                 "import": "catalog.import_",
                 "optimize": "catalog.optimize",
                 "break-lease": "catalog.break_lease",

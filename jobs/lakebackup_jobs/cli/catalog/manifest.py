@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import sys
-from contextlib import suppress
 from pathlib import Path
 
-from lakebackup.errors import EnvironmentProblem
 from lakebackup.formats.snapshots.manifest_json import manifest_json
 from lakebackup.requests import Request
-from lakebackup.storage.nesting import require_outside
 from lakebackup_jobs.cli.flags import options
 from lakebackup_jobs.cli.flags.options import argument, option
 from lakebackup_jobs.cli.flags.values import instant, required
+from lakebackup_jobs.cli.output.new_file import write_new_file
 from lakebackup_jobs.cli.verb import Call, verb
 from lakebackup_jobs.snapshots.import_manifest import ManifestRequest, run
 
@@ -22,9 +19,7 @@ from lakebackup_jobs.snapshots.import_manifest import ManifestRequest, run
 def manifest(
     call: Call,
     backup: str = options.BACKUP_ID,
-    out: Path | None = option(
-        "--out FILE", "Write to this new file instead of standard output.", show_default=False
-    ),
+    output_file: Path | None = options.OUTPUT_FILE,
 ) -> None:
     """Print the manifest of a snapshot: tables, tablets, files, and where each file is stored now.
 
@@ -34,29 +29,13 @@ def manifest(
         lakebackup catalog manifest 20261121T1405 --repo ./backups
         lakebackup catalog manifest 20261121T1405 --out manifest.json --repo ./backups
     """
-    if out is not None:
-        require_outside(call.request(Request), str(out), is_file=True)
     reader = call.reader()
     pieces = manifest_json(reader, reader.resolve_backup(backup))
-    if out is None:
-        for piece in pieces:
-            sys.stdout.write(piece)
+    if output_file is not None:
+        write_new_file(call.request(Request), output_file, pieces)
         return
-    first_piece = next(pieces)  # raises before the file is created
-    try:
-        with out.open("x", encoding="utf-8") as file:
-            try:
-                file.write(first_piece)
-                file.writelines(pieces)
-            except BaseException:
-                with suppress(OSError):
-                    out.unlink()
-                raise
-    except OSError as error:
-        raise EnvironmentProblem(
-            f"{out} cannot be written: {os.strerror(error.errno or 0)}.",
-            hint="Name a new file in a writable folder.",
-        ) from error
+    for piece in pieces:
+        sys.stdout.write(piece)
 
 
 @verb(options.REPO, options.SOURCE, options.LEASE, waits="planning")

@@ -233,6 +233,7 @@ TOPICS_THAT_MATCH = "Topics whose whole name matches; repeatable. "
 PATTERN = option("--pattern REGEX", TOPICS_THAT_MATCH + "Name internal topics (__…) in full.")
 PORTS: Mapping[str, Any] = {"min": 1, "max": 65_535}
 """The range of an option whose value is a port."""
+OUTPUT_FILE = option("--out FILE", "Write to this new file instead of standard output.", show_default=False)
 SELECT = option("--select SQL", "Restore exactly the files this SELECT returns.")
 
 
