@@ -84,7 +84,8 @@ class Registration:
 
     def script(self) -> Iterator[str]:
         """Yield the parts of a script: the statements, and the rest as comments."""
-        yield from (f"-- {note}\n" for note in self.notes)
+        # A path may have line breaks, behind which a comment would end.
+        yield from (f"-- {' '.join(note.split())}\n" for note in self.notes)
         yield from (f"\n{statement};\n" for statement in self.statements)
         if self.grants:
             yield "\n-- Grant the views, not the tables. Replace `readers`.\n"

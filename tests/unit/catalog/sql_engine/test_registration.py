@@ -138,6 +138,12 @@ def test_the_script_for_databricks(comments: Mapping[str, ViewComment]) -> None:
     assert not re.search(r"^-- GRANT.*(raw_|computed_)", script, re.MULTILINE)
 
 
+def test_a_line_break_in_a_path_does_not_end_a_comment(comments: Mapping[str, ViewComment]) -> None:
+    registration = register("spark", "lakebackup", "/a\nDROP TABLE x;/catalog", ALL_COLUMNS, comments)
+    lines = "".join(registration.script()).partition("CREATE SCHEMA")[0].splitlines()
+    assert [line for line in lines if line and not line.startswith("-- ")] == []
+
+
 def test_tables_of_trino_are_registered_in_the_catalog_of_the_schema(
     comments: Mapping[str, ViewComment],
 ) -> None:
