@@ -168,9 +168,6 @@ class Shell:
         """Run `work` in a thread and return its result, because the engine's own code does not see Ctrl-C."""
         future = self._thread.submit(work)
         try:
-            # A Ctrl-C just before a wait begins is noticed only when that wait ends, so each wait is short.
-            while not future.done():
-                wait([future], 0.1)
             return future.result()
         except KeyboardInterrupt:
             while not future.done():  # the query may not have started yet, so one interrupt may not be enough
