@@ -94,6 +94,13 @@ class Run:
         return commands
 
 
+def _take_terminal() -> None:
+    """Make standard input this process's terminal, whose Ctrl-C counts. A job in the background ignores it,
+    and so would what the job starts."""
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 class TerminalRun(Run):
     """The command in the foreground of a terminal, as a person runs it; `output` is the terminal's output."""
 
@@ -108,7 +115,7 @@ class TerminalRun(Run):
             stdout=terminal,
             stderr=terminal,
             start_new_session=True,
-            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+            preexec_fn=_take_terminal,
         )
         os.close(terminal)
 

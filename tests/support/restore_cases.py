@@ -111,7 +111,8 @@ class TopicsIntoKafka(TopicsCase):
             copy = records[translated.target_of(rows, record.partition, record.offset) or (-1, -1)]
             assert (copy.key, copy.value) == (record.key, record.value)
         assert truth.settings(self.bootstrap, topic)["retention.ms"] == RETENTION_MS
-        listing = AdminClient({"bootstrap.servers": self.bootstrap}).list_consumer_groups().result(30)
+        client = AdminClient({"bootstrap.servers": self.bootstrap})  # it must live until the answer is there
+        listing = client.list_consumer_groups().result(30)
         own_group = group_of(self.rows()[-1]["restore_id"])
         assert [group.group_id for group in listing.valid if group.group_id.startswith(own_group)] == []
 
