@@ -27,6 +27,7 @@ from lakebackup.errors import Damaged, EnvironmentProblem
 from lakebackup.formats.logs.cipher import Cipher, LogKeys
 from lakebackup.formats.logs.events import captured_schema
 from lakebackup.formats.logs.logfile import FORMAT, read_log_file
+from lakebackup.formats.logs.table_filter import TableFilter
 from lakebackup.rows.backups import DataFile
 from lakebackup.rows.base import CHANGES
 from lakebackup.rows.upkeep import Destination, Migration
@@ -438,12 +439,12 @@ def test_names_follow_the_meta_keys(capture: Capture) -> None:
     """One name is prewritten in one flush and committed in the next. One table is renamed into the filter."""
     feed, bootstrap = ChangeFeed(partitions=2, regions=2), capture.client["bootstrap.servers"]
     orders, hidden = feed.create_table("shop", "orders"), feed.create_table("mysql", "hidden")
-    filters: dict[str, tuple[str, ...]] = {"filters": ("!mysql.*",)}
+    fold = {"tables": TableFilter(("!mysql.*",), has_schemas=False)}
 
     def flush(**changes: Any) -> None:
         feed.resolve()
         feed.send(bootstrap, capture.topic)
-        capture.flush(fold=filters, **changes)
+        capture.flush(fold=fold, **changes)
 
     flush()
     [(*_, orders_ts, _), (*_, hidden_ts, _)] = tables(capture)
@@ -479,7 +480,7 @@ def test_names_follow_the_meta_keys(capture: Capture) -> None:
     assert {(row[0], row[5]) for row in tables(capture)[4:]} == {
         (truncated_id, tables(capture)[4][5]), (hidden, feed.last_ts), (late_table, NEVER),
     }  # fmt: skip
-    filters["filters"] = ()  # the task continues with another filter
+    fold["tables"] = TableFilter()  # the task continues with another filter
     with feed.begin() as txn:
         txn.put_row(late_table, b"k", b"captured")
     flush()
