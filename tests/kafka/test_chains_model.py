@@ -264,9 +264,9 @@ class Chains(RuleBasedStateMachine):
             level=level - 1,
             kind=kind,
         )
-        assert [row[name] for name in ("number", "kind", "level", "base", "place", "end_ts")] == [
-            getattr(merge, name) for name in ("number", "kind", "level", "base", "place", "end_ts")
-        ]
+        names = ("number", "kind", "level", "base", "end_ts")
+        assert [row[name] for name in names] == [getattr(merge, name) for name in names]
+        assert row["place"] == merge.position
         assert row["parent"] == (parent[0].backup_id if parent else None)
         self.model.backups.append(merge)
 
