@@ -71,7 +71,7 @@ def test_restore(lab: Lab, topic: Callable[..., str], tmp_path: Path) -> None:
     rows = [truth.Record(n % 2, b"%d" % n, b"v", (), 1_600_000_000_000 + n) for n in range(2000)]
     truth.produce(lab.bootstrap, name, rows)
     lab.backup(name)
-    command = ("restore", "topics", name, "--repo", str(lab.folder), "--to", target)
+    command = ("restore", "topics", name, "--repo", str(lab.folder), "--to", target, "--runner", "spark")
     run = TerminalRun(*command)
     lines = interrupted(
         run,
