@@ -40,13 +40,13 @@ if "spark" not in globals():  # Databricks and `pyspark` have a session
 
 # %%
 statements = Path("views.sql").read_text("utf-8").split(";\n")
-needed, chosen = set(views), []
+needed, selection = set(views), []
 for statement in reversed(statements):
     created, *sources = re.findall(rf"\b{schema}\.(\w+)", statement) or [None]
     if created in needed or "CREATE SCHEMA" in statement:
         needed.update(sources)
-        chosen.insert(0, statement)
-for statement in chosen:
+        selection.insert(0, statement)
+for statement in selection:
     spark.sql(statement)
 spark.sql(f"USE {schema}")
 

@@ -35,11 +35,17 @@ def backups(tmp_path_factory: pytest.TempPathFactory) -> Path:
         records = [Record(0, n, START_MS + n, b"k%d" % n, b"v") for n in range(first, first + 10)]
         repository.backup([records], full=number % 2 == 0, end_ts=START_MS + first + 10)
     repository.change("files", lambda file: replace(file, level=(file.added_in - 1) % 2))
-    at, destination = 1000 * START_MS, repository.destination
+    time_us, destination = 1000 * START_MS, repository.destination
     repository.add(
-        Audit(at=at, actor="me@here", action="verify", subject="prod", detail="{}"),
+        Audit(at=time_us, actor="me@here", action="verify", subject="prod", detail="{}"),
         Check(
-            check_id="c", at=at, destination=destination, backup_id=None, path="x", mode="hash", outcome="ok"
+            check_id="c",
+            at=time_us,
+            destination=destination,
+            backup_id=None,
+            path="x",
+            mode="hash",
+            outcome="ok",
         ),
     )
     repository.flush()
