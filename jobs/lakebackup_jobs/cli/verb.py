@@ -40,12 +40,12 @@ from lakebackup.storage.uris import require_folder
 from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.cli import audit
 from lakebackup_jobs.cli.flags import options
-from lakebackup_jobs.cli.flags.values import in_policy_zone, instant, naming, required
+from lakebackup_jobs.cli.flags.values import in_policy_zone, instant, naming, one_of, required
 from lakebackup_jobs.cli.output.explain import explain
 from lakebackup_jobs.cli.output.help import PlainCommand
 from lakebackup_jobs.cli.output.pager import paged
 from lakebackup_jobs.cli.output.results.summary import print_summary
-from lakebackup_jobs.cli.output.rows import Brief, json_line, write
+from lakebackup_jobs.cli.output.rows import Brief, Mode, json_line, write
 from lakebackup_jobs.cli.output.short_ids import ShortIds
 from lakebackup_jobs.connection import Connection, use
 from lakebackup_jobs.lifecycle.progress import (
@@ -417,6 +417,12 @@ class Call:
             sys.stdout.writelines(lines)
             sys.stdout.flush()
 
+    @property
+    def row_mode(self) -> Mode:
+        """The mode in which rows are written. Raises UsageProblem when flags request several."""
+        forms = {"json": self.json, "csv": self.flags["csv"], "agent": self.flags.get("agent", False)}
+        return cast("Mode", one_of(forms, "wide" if self.wide else "table"))
+
     def write(
         self,
         rows: pa.RecordBatchReader,
@@ -428,17 +434,8 @@ class Call:
         JSON lines and CSV have all columns.
         """
         self.report.clear()
-        csv, agent = self.flags["csv"], self.flags.get("agent", False)
-        write(
-            rows,
-            as_json=self.json,
-            as_csv=csv,
-            as_agent=agent,
-            wide=self.wide,
-            pages=not (self.json or csv or agent),
-            columns=columns,
-            brief=brief,
-        )
+        mode = self.row_mode
+        write(rows, mode=mode, pages=mode in ("table", "wide"), columns=columns, brief=brief)
 
 
 #: Verbs, or groups of them, whose end is sent to `[notify]`: those that a schedule runs.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import cast
 
 import typer
 from pyspark.sql import SparkSession
@@ -13,10 +12,10 @@ from lakebackup.errors import NeedsSpark, UsageProblem
 from lakebackup.sql_engine import EngineChoice
 from lakebackup_jobs.cli.flags import options
 from lakebackup_jobs.cli.flags.options import argument, option
-from lakebackup_jobs.cli.flags.values import one_of, span
+from lakebackup_jobs.cli.flags.values import span
 from lakebackup_jobs.cli.output.errors import end_process
 from lakebackup_jobs.cli.shell.prompt import interact
-from lakebackup_jobs.cli.shell.shell import Mode, Shell
+from lakebackup_jobs.cli.shell.shell import Shell
 from lakebackup_jobs.cli.verb import Call, verb
 from lakebackup_jobs.connection import Connection
 from lakebackup_jobs.lifecycle.progress import JSON_VERSION, display
@@ -100,8 +99,7 @@ def _connection(call: Call, engine: str) -> Connection:
 
 
 def _shell(call: Call, connection: Connection, timeout: str) -> None:
-    forms = {"json": call.json, "csv": call.flags["csv"], "agent": call.flags["agent"]}
-    mode = cast("Mode", one_of(forms, "wide" if call.wide else "table"))
+    mode = call.row_mode
     interactive = sys.stdin.isatty() and sys.stdout.isatty()
     connection.catalog()  # raises NotFound before the prompt if there is none
     call.report.clear()

@@ -9,14 +9,13 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
 from lakebackup.sql_engine.arrow import python_values, type_name
-from lakebackup_jobs.cli.flags.values import one_of
 from lakebackup_jobs.cli.output.pager import paged
 from lakebackup_jobs.lifecycle.progress import display, reader_may_leave
 from lakebackup_jobs.query.words import counted
@@ -37,6 +36,8 @@ from lakebackup_jobs.runtime.terminal_table import (
 )
 from lakebackup_jobs.runtime.terminal_text import visible
 
+Mode = Literal["table", "wide", "vertical", "csv", "json", "agent"]
+
 
 @dataclass(frozen=True, slots=True)
 class Brief:
@@ -54,42 +55,36 @@ class Brief:
 def write(
     rows: pa.RecordBatchReader,
     *,
-    as_json: bool = False,
-    as_csv: bool = False,
-    as_agent: bool = False,
-    vertical: bool = False,
-    wide: bool = False,
+    mode: Mode = "table",
     pages: bool = False,
     columns: Sequence[str] | None = None,
     brief: Brief | None = None,
 ) -> None:
-    """Write all rows to standard output: as a table, or with `as_json`, `as_csv` or `as_agent` in that form.
+    """Write all rows to standard output, in one of the modes.
 
-    `as_agent`: a table of Markdown for a language model, with `columns` or all columns, and their types. A
-    table shows `columns` with units, or all columns without. `vertical` puts each column on a line of its
-    own. `pages` starts a pager on a terminal.
+    A `table` shows `columns` with units, or all columns without. On a terminal it fits the screen: it shows
+    `brief`, or else all columns, or is `vertical` if they have no room. `wide` is a table of all columns in
+    full, and `vertical` puts each column on a line of its own. `agent` is a table of Markdown for a language
+    model, with `columns` or all columns, and their types. `json` is JSON lines.
 
-    A table on a terminal fits the screen: it shows `brief`, or else all columns, or `vertical` if they have
-    no room. `wide` shows all columns in full. A reader that leaves (`| head`) ends the output quietly. Raises
-    UsageProblem when several forms are requested.
+    `pages` starts a pager on a terminal. A reader that leaves (`| head`) ends the output quietly.
     """
-    form = one_of({"json": as_json, "csv": as_csv, "agent": as_agent}, "table")
-    screen = screen_of(sys.stdout, wide=wide)
+    screen = screen_of(sys.stdout, wide=mode == "wide")
     with paged() if pages else nullcontext(), reader_may_leave(), python_values():
-        if form == "json":
+        if mode == "json":
             sys.stdout.writelines(json_texts(rows, rows.schema.names))
-        elif form == "agent":
+        elif mode == "agent":
             _markdown(rows, columns or rows.schema.names)
-        elif form == "csv":
+        elif mode == "csv":
             # A program gets the text unchanged. A terminal must not interpret control characters in it.
             text_of, unsafe_pattern = (visible, NOT_PRINTABLE_ASCII) if screen else (str, None)
             sys.stdout.writelines(csv_texts(rows, rows.schema.names, convert=text_of, hard=unsafe_pattern))
-        elif vertical:
+        elif mode == "vertical":
             _vertical(rows.schema.names, _rows(rows), screen)
-        elif brief and screen and not wide:
+        elif brief and screen and mode != "wide":
             _brief(rows, brief, screen)
         elif columns or brief:
-            names = rows.schema.names if wide or not columns else columns
+            names = rows.schema.names if mode == "wide" or not columns else columns
             _units(rows, names, screen)
         else:
             _table(rows, screen)

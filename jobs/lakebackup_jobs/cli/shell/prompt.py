@@ -26,7 +26,8 @@ from lakebackup.sql_engine.duck import view_types
 from lakebackup.sql_engine.guard.allowed import SPARK
 from lakebackup.storage.private import state_folder
 from lakebackup_jobs.cli.output.errors import report
-from lakebackup_jobs.cli.shell.shell import COMMANDS, Mode, Quit, Shell
+from lakebackup_jobs.cli.output.rows import Mode
+from lakebackup_jobs.cli.shell.shell import COMMANDS, Quit, Shell
 from lakebackup_jobs.cli.shell.statements import is_command, is_whole
 from lakebackup_jobs.connection import Connection
 

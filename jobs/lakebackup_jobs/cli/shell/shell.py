@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager, nullcontext, redirect_stdout, suppress
 from pathlib import Path
-from typing import Literal, Self, TextIO, TypeVar, cast, get_args
+from typing import Self, TextIO, TypeVar, cast, get_args
 
 import pyarrow as pa
 import typer
@@ -19,7 +19,7 @@ from lakebackup.reference import describe, meanings
 from lakebackup.sql_engine import shown_views
 from lakebackup.sql_engine.duck import SPARK_NAMES, view_types
 from lakebackup_jobs.cli.output.pager import paged
-from lakebackup_jobs.cli.output.rows import write
+from lakebackup_jobs.cli.output.rows import Mode, write
 from lakebackup_jobs.cli.shell.statements import bare_command, is_command, split
 from lakebackup_jobs.connection import Connection
 from lakebackup_jobs.query.answer import Answer
@@ -28,7 +28,6 @@ from lakebackup_jobs.runtime.terminal_text import visible
 from lakebackup_sql import load
 
 T = TypeVar("T")
-Mode = Literal["table", "wide", "vertical", "csv", "json", "agent"]
 
 HELP = """\
 A statement ends with a semicolon, and may have several lines. Commands:
@@ -109,7 +108,7 @@ class Shell:
         self.run(pending)
 
     def run(self, text: str) -> None:
-        """Run a command or statements. Raises their errors, and Left when the user leaves."""
+        """Run a command or statements. Raises their errors, and Quit when the user leaves."""
         if is_command(text):
             self._command(*_words(bare_command(text) or text))
             return
@@ -139,11 +138,7 @@ class Shell:
         with redirect_stdout(self._output) if self._output else nullcontext(), self._disk_errors():
             write(
                 pa.RecordBatchReader.from_batches(rows.schema, counted_batches()),
-                as_json=self.mode == "json",
-                as_csv=self.mode == "csv",
-                as_agent=self.mode == "agent",
-                vertical=self.mode == "vertical",
-                wide=self.mode == "wide",
+                mode=self.mode,
                 pages=self.pager,
             )
         return count

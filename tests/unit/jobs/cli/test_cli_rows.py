@@ -20,6 +20,7 @@ import pyarrow as pa
 import pytest
 
 from lakebackup.errors import NotFound, UsageProblem
+from lakebackup_jobs.cli.flags.values import one_of
 from lakebackup_jobs.cli.look import list_
 from lakebackup_jobs.cli.output import rows as rows_module
 from lakebackup_jobs.cli.output.errors import report
@@ -48,7 +49,7 @@ def reader(table: pa.Table = TABLE, size: int = 2) -> pa.RecordBatchReader:
 
 
 def test_json_lines(capsys: pytest.CaptureFixture[str]) -> None:
-    write(reader(), as_json=True, as_csv=False)
+    write(reader(), mode="json")
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert rows[0] == {
         "path": "a+0-1.data", "bytes": 1500, "at_utc": "2026-11-21T14:05:00Z", "key": "00ff", "ok": True,
@@ -61,7 +62,7 @@ def test_markdown_for_a_language_model(capsys: pytest.CaptureFixture[str]) -> No
     rows = pa.table(
         {"a|b": ["x|y\nz", "", None], "n": pa.array([1, None, 3], pa.int64()), "at": [MOMENT] * 3}
     )
-    write(reader(rows), as_agent=True)
+    write(reader(rows), mode="agent")
     assert capsys.readouterr().out.splitlines() == [
         r"|a\|b: STRING|n: BIGINT|at: TIMESTAMP|",
         "|---|---|---|",
@@ -70,7 +71,7 @@ def test_markdown_for_a_language_model(capsys: pytest.CaptureFixture[str]) -> No
         "||3|2026-11-21T14:05:00Z|",
         "(3 rows)",
     ]
-    write(reader(), as_agent=True, columns=["key", "maps", "ok"])
+    write(reader(), mode="agent", columns=["key", "maps", "ok"])
     assert capsys.readouterr().out.splitlines()[0] == "|key: BINARY|maps: STRUCT<x: INT>|ok: BOOLEAN|"
 
 
@@ -78,7 +79,7 @@ def test_markdown_for_a_language_model(capsys: pytest.CaptureFixture[str]) -> No
 def test_markdown_has_a_line_for_each_row_whatever_its_texts_are(
     capsys: pytest.CaptureFixture[str], size: int
 ) -> None:
-    write(reader(pa.table({"text": TEXTS, "key": [b"k"] * len(TEXTS)}), size), as_agent=True)
+    write(reader(pa.table({"text": TEXTS, "key": [b"k"] * len(TEXTS)}), size), mode="agent")
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == len(TEXTS) + 3
     assert all(line.endswith("|6b|") for line in lines[2:-1])
@@ -140,7 +141,7 @@ HOSTILE_TABLES = [
 
 def test_nan_and_infinity_are_null_in_json(capsys: pytest.CaptureFixture[str]) -> None:
     rows = pa.table({"a": [math.nan, 1.5], "b": [[{"c": -math.inf}], []]})
-    write(reader(rows, 3), as_json=True)
+    write(reader(rows, 3), mode="json")
     assert capsys.readouterr().out == '{"a": null, "b": [{"c": null}]}\n{"a": 1.5, "b": []}\n'
 
 
@@ -150,10 +151,10 @@ def test_columns_are_written_as_python_would(
     hostile: pa.Table, size: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     names, rows = hostile.schema.names, hostile.to_pylist()
-    write(reader(hostile, size), as_json=True)
+    write(reader(hostile, size), mode="json")
     assert capsys.readouterr().out == "".join(map(rows_module.json_line, rows))
 
-    write(reader(hostile, size), as_csv=True)
+    write(reader(hostile, size), mode="csv")
     expected_csv = io.StringIO()
     for values in ([*names], *([*row.values()] for row in rows)):
         cells = [_csv_cell(value) for value in values]
@@ -185,7 +186,7 @@ def _csv_cell(value: Any) -> str:
 
 
 def test_csv(capsys: pytest.CaptureFixture[str]) -> None:
-    write(reader(), as_json=False, as_csv=True)
+    write(reader(), mode="csv")
     rows = list(csv.reader(io.StringIO(capsys.readouterr().out)))
     assert rows == [
         TABLE.schema.names,
@@ -199,7 +200,7 @@ def test_csv_holds_no_formulas(capsys: pytest.CaptureFixture[str]) -> None:
     formulas = ["=1+1", "+cmd|x", "-2+3", "@SUM(1)", "\t=1", "\r=1"]
     harmless = ["-5", "+3.5", "a=b", "", None, "'=1"]
     table = pa.table({"text": [*formulas, *harmless], "n": [-1.5] * 12})
-    write(reader(table), as_json=False, as_csv=True)
+    write(reader(table), mode="csv")
     rows = list(csv.reader(io.StringIO(capsys.readouterr().out, newline="")))
     expected = [*(f"'{text}" for text in formulas), *(text or "" for text in harmless)]
     assert [row[0] for row in rows[1:]] == expected
@@ -220,7 +221,7 @@ def test_control_characters_are_escaped_except_in_json_and_files(
 ) -> None:
     table = pa.table({"name": [HOSTILE]})
     for columns in (None, ("name",)):
-        write(reader(table), as_json=False, as_csv=False, columns=columns)
+        write(reader(table), columns=columns)
         assert ESCAPED in capsys.readouterr().out
     print_result({HOSTILE: HOSTILE, "rows": [{HOSTILE: {HOSTILE: [HOSTILE]}}]}, sys.stdout)
     assert capsys.readouterr().out.count(ESCAPED) == 5
@@ -231,11 +232,11 @@ def test_control_characters_are_escaped_except_in_json_and_files(
     assert capsys.readouterr().err.count(ESCAPED.replace("\\n", "\n")) == 2
     report(NotFound(HOSTILE), as_json=True)
     assert json.loads(capsys.readouterr().err)["message"] == HOSTILE
-    write(reader(table), as_json=True, as_csv=False)
+    write(reader(table), mode="json")
     assert json.loads(capsys.readouterr().out)["name"] == HOSTILE
     for kind, expected in ((io.StringIO, HOSTILE), (_Terminal, ESCAPED)):
         monkeypatch.setattr(sys, "stdout", kind())
-        write(reader(table), as_json=False, as_csv=True)
+        write(reader(table), mode="csv")
         rows = list(csv.reader(io.StringIO(sys.stdout.getvalue(), newline="")))
         assert rows == [["name"], [expected]]
 
@@ -253,7 +254,7 @@ def test_control_characters_are_escaped_in_notes_and_warnings() -> None:
 
 def test_a_table_in_a_pipe_is_complete_and_aligned(capsys: pytest.CaptureFixture[str]) -> None:
     table = pa.table({"n": range(1000), "path": [f"{'x' * 300}{n}" for n in range(1000)]})
-    write(reader(table, 64), as_json=False, as_csv=False)
+    write(reader(table, 64))
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 1001
     assert lines[0].split() == ["n", "path"]
@@ -262,12 +263,12 @@ def test_a_table_in_a_pipe_is_complete_and_aligned(capsys: pytest.CaptureFixture
 
 
 def test_chosen_columns_have_units_and_all_columns_are_raw(capsys: pytest.CaptureFixture[str]) -> None:
-    write(reader(), as_json=False, as_csv=False, columns=("bytes", "path"))
+    write(reader(), columns=("bytes", "path"))
     output = capsys.readouterr().out
     assert output.splitlines()[0].split() == ["bytes", "path"]
     assert "1.5 kB" in output
     assert "[bold]" in output
-    write(reader(), as_json=False, as_csv=False)
+    write(reader())
     assert "1500" in capsys.readouterr().out
 
 
@@ -297,17 +298,17 @@ def test_the_rows_of_a_select_fit_or_have_a_line_a_column(show: Show) -> None:
     assert len(first) == 80
     assert first.count("…") == 3
     assert show(MANY).splitlines() == ["-[ row 1 ]-", *(f"{f'column_{n}':9} | {n}" for n in range(20))]
-    assert [len(line.split()) for line in show(MANY, wide=True).splitlines()] == [20, 20]
+    assert [len(line.split()) for line in show(MANY, mode="wide").splitlines()] == [20, 20]
 
 
 def test_a_long_text_on_a_line_of_its_own_wraps(show: Show) -> None:
     table = pa.table({"note": ["word " * 30], "n": [1]})
-    _, *texts, last = show(table, width=40, vertical=True).splitlines()
+    _, *texts, last = show(table, width=40, mode="vertical").splitlines()
     assert all(len(line) <= 40 for line in texts)
     assert [line[:6] for line in texts] == ["note |", *["     |"] * (len(texts) - 1)]
     assert " ".join(line[7:] for line in texts).split() == ["word"] * 30
     assert last == "n    | 1"
-    assert len(show(table, vertical=True, wide=True).splitlines()) == 3
+    assert len(show(table, mode="vertical", width=1000).splitlines()) == 3
 
 
 def test_a_brief_table_has_ages_and_short_ids(show: Show) -> None:
@@ -316,14 +317,14 @@ def test_a_brief_table_has_ages_and_short_ids(show: Show) -> None:
     table, columns = pa.Table.from_pylist([row]), ("backup_id", "end_ts", "bytes")
     short = show(table, columns=columns, brief=Brief(columns, short=lambda text: text[:13]))
     assert re.split("  +", short.splitlines()[1]) == ["20261121T1405", "3 h ago", "1.5 kB"]
-    wide = show(table, columns=columns, brief=Brief(columns), wide=True).splitlines()[1]
+    wide = show(table, columns=columns, brief=Brief(columns), mode="wide").splitlines()[1]
     assert wide.split()[::2] == [row["backup_id"], "2026-11-21T14:05:00.000Z", "kB"]
 
 
 def test_control_characters_are_escaped_on_a_terminal(show: Show) -> None:
     hostile = pa.table({HOSTILE: [HOSTILE], "state": [f"{HOSTILE}failed"]})
     options: dict[str, Any]
-    for options in ({}, {"wide": True}, {"vertical": True}, {"brief": Brief(("state",))}):
+    for options in ({}, {"mode": "wide"}, {"mode": "vertical"}, {"brief": Brief(("state",))}):
         assert not {"\x1b", "\u202e", "\x9b"} & set(show(hostile, **options))
 
 
@@ -366,19 +367,17 @@ def test_the_tables_in_the_docs_are_true(show: Show, width: int) -> None:
 
 
 def test_no_rows_still_have_a_header(capsys: pytest.CaptureFixture[str]) -> None:
-    write(reader(TABLE.slice(0, 0)), as_json=False, as_csv=False)
+    write(reader(TABLE.slice(0, 0)))
     assert capsys.readouterr().out.split() == TABLE.schema.names
 
 
 def test_one_form_at_a_time() -> None:
     with pytest.raises(UsageProblem, match="exclude"):
-        write(reader(), as_json=True, as_csv=True)
+        one_of({"json": True, "csv": True}, "table")
 
 
-@pytest.mark.parametrize(
-    "form", ["as_json=True, as_csv=False", "as_json=False, as_csv=True", "as_json=False, as_csv=False"]
-)
-def test_rows_stream_and_a_reader_may_leave(form: str) -> None:
+@pytest.mark.parametrize("mode", ["json", "csv", "table"])
+def test_rows_stream_and_a_reader_may_leave(mode: str) -> None:
     """The result is endless: a program ends only if it does not hold the rows and accepts a closed pipe."""
     program = f"""
 import itertools, pyarrow as pa
@@ -386,7 +385,7 @@ from lakebackup_jobs.cli.look import list_
 from lakebackup_jobs.cli.output.rows import Brief, write
 from lakebackup_jobs.cli.output.short_ids import ShortIds
 batch = pa.record_batch({{"n": list(range(1000))}})
-write(pa.RecordBatchReader.from_batches(batch.schema, itertools.repeat(batch)), {form})
+write(pa.RecordBatchReader.from_batches(batch.schema, itertools.repeat(batch)), mode={mode!r})
 """
     with subprocess.Popen(
         [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
