@@ -147,12 +147,12 @@ class _Run:
 
         Raises Busy when a lease was lost, since another run may have imported the same.
         """
-        summary = self._import(lease)
-        self._approve_roots(self.work.reader().catalog_uri)  # also if the rows came with an earlier run
+        writer = self.work.writer()
+        summary = self._import(writer, lease)
+        self._approve_roots(writer.catalog_uri)  # also if the rows came with an earlier run
         return summary
 
-    def _import(self, lease: Lease) -> dict[str, Any]:
-        writer = self.work.writer()
+    def _import(self, writer: CatalogWriter, lease: Lease) -> dict[str, Any]:
         # Not prepare(), which refuses a catalog that has lost rows: this import may bring them back.
         writer.migrate()
         if writer.home.exists(layout.import_path(self.import_id)):
