@@ -52,8 +52,8 @@ class Registries:
             return f"topic {topic.target} is a schema registry's, which has one partition and no other"
         if not offsets:
             return None
-        if (most := max(offsets, self._records(plan)[topic.scope])) > MOST_RECORDS:
-            return f"topic {topic.target} or its backup has {most} records: too many to compare the two"
+        if (count := max(offsets, self._records(plan)[topic.scope])) > MOST_RECORDS:
+            return f"topic {topic.target} or its backup has {count} records: too many to compare the two"
         problems = conflicts(self._backup_records(plan, topic), self._target_records(topic.target))
         if not problems:
             return None

@@ -1,4 +1,4 @@
-"""Recorded bases show that a restore has begun, even when the brokers have forgotten its progress."""
+"""A restore writes no record twice: its bases tell that it began, even if brokers lost its progress."""
 
 from __future__ import annotations
 
