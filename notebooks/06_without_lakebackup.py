@@ -27,7 +27,7 @@ from pyspark.sql import SparkSession
 
 if "spark" not in globals():  # Databricks and `pyspark` have a session
     spark = (
-        SparkSession.builder.config("spark.jars.packages", "io.delta:delta-spark_4.0_2.13:4.4.0")
+        SparkSession.builder.config("spark.jars.packages", "io.delta:delta-spark_4.2_2.13:4.4.0")
         .config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
         .config("spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog")
         .config("spark.sql.session.timeZone", "UTC")

@@ -25,7 +25,7 @@ def describe(folder: Path) -> str:
         "Memory": f"{psutil.virtual_memory().total / 2**30:.0f} GiB",
         "Disk": _disk(folder),
         "System": f"Linux {platform.release()}, Python {platform.python_version()}, Java {_java()}",
-        "Versions": f"PySpark {version('pyspark')}, Delta {jars['delta-spark_4.0_2.13']}, "
+        "Versions": f"PySpark {version('pyspark')}, Delta {jars['delta-spark_4.2_2.13']}, "
         f"librdkafka {confluent_kafka.libversion()[0]}, fastavro {version('fastavro')}, "
         f"broker Apache Kafka {jars['kafka_2.13']} (one node, 256 MB heap, same machine)",
         "Peers": peers.versions(),

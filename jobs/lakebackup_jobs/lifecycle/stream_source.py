@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Generic, TypeAlias
 import pyarrow as pa
 from pydantic import TypeAdapter, ValidationError
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
 from lakebackup.errors import LakebackupError
@@ -67,8 +68,8 @@ class _Reader(DataSourceStreamReader):
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 (Spark's name)
         return {}
 
-    def latestOffset(self) -> dict[str, Any]:  # noqa: N802
-        """The next draft; the last offset again while there is nothing to do."""
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: ARG002, N802
+        """The next draft, whatever the limit; the last offset again while there is nothing to do."""
         try:
             draft = self._planner.plan()
         except LakebackupError as error:

@@ -119,7 +119,7 @@ def _connected(remote: str, extra: Mapping[str, str]) -> SparkSession:
     except PySparkException as cause:
         raise EnvironmentProblem(
             f"The Spark Connect server {remote} does not answer: {cause}",
-            hint="Check the address (sc://host:port) and that the server runs Spark 4.0.",
+            hint="Check the address (sc://host:port) and that the server runs Spark 4.2.",
         ) from cause
 
 

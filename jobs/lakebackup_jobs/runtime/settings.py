@@ -14,6 +14,8 @@ from lakebackup_jobs.runtime.java import trust_store
 from lakebackup_jobs.runtime.java.home import java_home
 from lakebackup_jobs.runtime.java.jars import cache_folder, class_path, work_folder
 
+#: Statements have named parameters, which the parser of Delta's extension leaves unbound without this.
+NAMED_PARAMETERS = {"spark.sql.legacy.parameterSubstitution.constantsOnly": "true"}
 # These are also set on a session of a Spark Connect server, which was started with other settings.
 RUNTIME = {
     "spark.sql.session.timeZone": "UTC",
@@ -26,6 +28,7 @@ RUNTIME = {
     # memory. Without this Spark took such a table for small and broadcast it, until the heap was full and the
     # query hung.
     "spark.sql.sources.fileCompressionFactor": "30",
+    **NAMED_PARAMETERS,
 }
 _AWS = "software.amazon.awssdk"
 # AWS's variables for servers that do not support checksums. They are no secrets.
@@ -107,6 +110,8 @@ def _object_storage(options: S3Options | None) -> dict[str, str]:
     settings = {
         "fs.s3.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem",
         "fs.AbstractFileSystem.s3.impl": "org.apache.hadoop.fs.s3a.S3A",
+        # The default stream of Hadoop 3.5 keeps the blocks that it reads ahead in the JVM's memory.
+        "fs.s3a.input.stream.type": "classic",
         "fs.s3a.aws.credentials.provider": f"{_AWS}.auth.credentials.DefaultCredentialsProvider",
     }
     workers = {MODE: os.environ[MODE]} if MODE in os.environ else {}

@@ -20,7 +20,7 @@ def java_home(env: Mapping[str, str] | None = None) -> Path:
     """Return the folder of the Java to use: JAVA_HOME if it is set, else that of `java` on PATH.
 
     Raises EnvironmentProblem when there is no Java, when it does not run, or when its version is not 17 or 21
-    (the versions that both Spark 4.0 and Kafka 4 support).
+    (the versions that both Spark 4 and Kafka 4 support).
     """
     env = os.environ if env is None else env
     folder = env.get("JAVA_HOME", "")
