@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from tests.support.made_backups import MadeBackups, Record
 
 from lakebackup.errors import Damaged, UsageProblem
@@ -12,9 +13,12 @@ from lakebackup.sql_engine.failures import task_errors
 from lakebackup_jobs.query import record_query as ask
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.datasource import Filter
+    from pyspark.sql.types import StructType
 
 pytestmark = pytest.mark.spark
 
@@ -76,3 +80,52 @@ def test_the_data_source_returns_what_records_returns(tmp_path: Path, spark: Spa
         file.unlink()
     with pytest.raises(Damaged, match="is missing"), task_errors():
         source.load(str(tmp_path)).count()
+
+
+class Numbers(DataSource):
+    """The numbers 0 to 4, each with the conditions that Spark gave for the scan."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "numbers_with_conditions"
+
+    def schema(self) -> str:
+        return "number INT, conditions STRING"
+
+    def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002
+        return NumbersReader()
+
+
+class NumbersReader(DataSourceReader):
+    conditions = ""
+
+    def pushFilters(self, filters: Sequence[Filter]) -> Sequence[Filter]:  # noqa: N802 - Spark's name
+        self.conditions = " ".join(map(repr, filters))
+        return filters
+
+    def partitions(self) -> Sequence[InputPartition]:
+        return [InputPartition(self.conditions)]
+
+    def read(self, partition: InputPartition) -> Iterator[tuple[int, str]]:
+        return ((number, partition.value) for number in range(5))
+
+
+@pytest.mark.long
+def test_spark_still_mixes_up_the_conditions_of_two_queries(spark: SparkSession) -> None:
+    """When this fails, Spark is mended, and the source can take conditions: see docs/adr/0018. Long: only a
+    new Spark can change it."""
+    import tests.spark.test_data_source as module
+    from pyspark import cloudpickle
+
+    cloudpickle.register_pickle_by_value(module)  # Spark's workers cannot import the tests
+    setting = "spark.sql.python.filterPushdown.enabled"
+    spark.conf.set(setting, "true")
+    try:
+        spark.dataSource.register(Numbers)
+        numbers = spark.read.format(Numbers.name()).load()
+        assert [row.number for row in numbers.where("number > 2").collect()] == [3, 4]
+        conditions = {row.conditions for row in numbers.collect()}
+    finally:
+        spark.conf.unset(setting)
+        cloudpickle.unregister_pickle_by_value(module)
+    assert all("GreaterThan" in text for text in conditions), conditions

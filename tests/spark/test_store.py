@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from delta.tables import DeltaTable
 from tests.support.catalogs import APPEND_MANY, backup_id, manifest, publish, put_sidecar
 from tests.support.command_line import quiet
 from tests.support.disks import flip
@@ -93,6 +94,8 @@ def test_both_engines_see_a_committed_backup(spark: SparkSession, root: Path) ->
     assert backup_row | as_row(first.backup) == backup_row
     assert backup_row["intact"] is True
     assert reader.destinations().uris == {destination_id(storage): f"file://{root}"}
+    history = DeltaTable.forPath(spark, f"{writer.catalog_uri}/backups").history()  # Delta's own package
+    assert history.where("operation = 'WRITE'").count() == 2
 
 
 def test_small_tables_are_reread_after_a_commit(spark: SparkSession, root: Path) -> None:

@@ -331,7 +331,7 @@ def run_checked(spark: SparkSession, checked: Checked) -> DataFrame:
 def streamed(frame: DataFrame, select: str | None = None) -> pa.RecordBatchReader:
     """Stream the rows of a DataFrame in batches. `select`: the text of the person's SELECT that the DataFrame
     runs; its errors are raised as `select_errors` says."""
-    schema = to_arrow_schema(frame.schema)
+    schema = to_arrow_schema(frame.schema, timezone="UTC")
     names = [f"c{number}" for number in range(len(schema))]  # several columns may have one name
     by_number = pa.schema([field.with_name(name) for field, name in zip(schema, names, strict=True)])
     # PySpark would convert times with a zone to the time zone of this machine.

@@ -12,11 +12,9 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
@@ -34,12 +32,16 @@ from lakebackup_jobs.lifecycle.tasks.plan_shares import MOST_TASKS
 from lakebackup_jobs.query import record_query
 
 #: The options of a read; Spark does not distinguish their case.
-OPTIONS = ("path", "catalog", "topic", "view", "asOf", "columns", "where", "pushFilters")
-# Names of Spark's filters -> the classes of sqlglot's expressions.
-_PUSHED = {
-    "EqualTo": "EQ", "GreaterThan": "GT", "GreaterThanOrEqual": "GTE", "LessThan": "LT",
-    "LessThanOrEqual": "LTE", "In": "In", "StringStartsWith": "StartsWith",
-}  # fmt: skip
+OPTIONS = ("path", "catalog", "topic", "view", "asOf", "columns", "where")
+# Spark's types in Arrow. PySpark's own conversion has other arguments in 4.2 than in 4.0.
+_ARROW_TYPES = {
+    "STRING": pa.string(),
+    "BOOLEAN": pa.bool_(),
+    "INT": pa.int32(),
+    "BIGINT": pa.int64(),
+    "DATE": pa.date32(),
+    "TIMESTAMP": pa.timestamp("us", "UTC"),
+}
 _BYTES_A_TASK = 32 << 20
 
 
@@ -62,8 +64,7 @@ class LakebackupSource(DataSource):
             raise UsageProblem(
                 "A read of lakebackup takes no schema.", hint="The option columns chooses the columns."
             )
-        # Spark refuses a reader that has `pushFilters` when its setting for that is off.
-        return (PushingReader if read.pushed else LakebackupReader)(read, schema)
+        return LakebackupReader(read)
 
 
 @dataclass(frozen=True)
@@ -77,10 +78,13 @@ class Split(InputPartition):
 
 
 class LakebackupReader(DataSourceReader):
-    """One read. Spark pickles it into each task."""
+    """One read. Spark pickles it into each task.
 
-    def __init__(self, read: Read, schema: StructType) -> None:
-        self._read, self._schema = read, schema
+    It takes no conditions of queries (`pushFilters`): Spark gives those of one query to another too.
+    """
+
+    def __init__(self, read: Read) -> None:
+        self._read = read
 
     def partitions(self) -> Sequence[InputPartition]:
         """Return a split for each task, with files of about 32 MiB."""
@@ -91,20 +95,10 @@ class LakebackupReader(DataSourceReader):
         assert isinstance(partition, Split)  # noqa: S101 (Spark hands back what it got)
         read = partition.read
         reader = read.reader(partition.versions)
-        schema = to_arrow_schema(self._schema)
+        schema = read.arrow_schema()
         for batch in record_query.select(reader, read.sql(), paths=partition.paths).rows:
             yield from pa.Table.from_batches([batch]).cast(schema).to_batches()
         trim_worker()
-
-
-class PushingReader(LakebackupReader):
-    """A read to which Spark 4.1 and later push the conditions of the query."""
-
-    def pushFilters(self, filters: Sequence[Any]) -> Sequence[Any]:  # noqa: N802 - Spark's name
-        """Narrow the read by the filters that it supports; Spark applies all of them again."""
-        for pushed in filters:
-            self._read = self._read.narrowed(pushed)
-        return filters
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +113,6 @@ class Read:
     catalog: str | None = None
     as_of: str | None = None
     where: str | None = None
-    pushed: bool = False
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> Read:
@@ -127,6 +120,11 @@ class Read:
         settings = {name: value for name, value in options.items() if value}
         names = {name.lower() for name in OPTIONS}
         for name in settings:
+            if name == "pushfilters":
+                raise UsageProblem(
+                    "There is no option pushFilters any more: Spark mixes up the conditions of two queries.",
+                    hint="Write the conditions in the option where.",
+                )
             if name not in names:
                 raise UsageProblem(
                     f"There is no option {name}.",
@@ -151,7 +149,6 @@ class Read:
             settings.get("catalog"),
             settings.get("asof"),
             settings.get("where"),
-            _flag(settings.get("pushfilters", "false")),
         )
         read.checked()
         return read
@@ -160,6 +157,11 @@ class Read:
         """Return names and types of the columns, as a schema for Spark."""
         types = _columns(self.view)
         return ", ".join(f"{name} {types[name]}" for name in self.columns)
+
+    def arrow_schema(self) -> pa.Schema:
+        """Return the same in Arrow's types."""
+        types = _columns(self.view)
+        return pa.schema([(name, _ARROW_TYPES[types[name]]) for name in self.columns])
 
     def sql(self) -> str:
         """Return the SELECT."""
@@ -220,27 +222,6 @@ class Read:
         """Return the same read with an instant and a topic that mean the same in every task."""
         return replace(self, topic=topic, as_of=as_of)
 
-    def narrowed(self, pushed: Any) -> Read:
-        """Return the read with one of Spark's filters added; the same read if the filter is not supported."""
-        kind = _PUSHED.get(type(pushed).__name__)
-        path: tuple[str, ...] = getattr(pushed, "attribute", ())
-        values: Any = getattr(pushed, "value", None)
-        values = list(values) if kind == "In" else [values]
-        plain = bool(values) and all(type(value) in (str, int) for value in values)
-        if kind is None or len(path) != 1 or not plain:
-            return self
-        literals = [exp.convert(value) for value in values]
-        arguments = {"expressions": literals} if kind == "In" else {"expression": literals[0]}
-        condition = getattr(exp, kind)(this=exp.column(path[0]), **arguments)
-        if self.where:
-            condition = exp.and_(_condition(self.where), condition)
-        read = replace(self, where=condition.sql(dialect="spark"))
-        try:
-            read.checked()
-        except UsageProblem:  # engines would interpret the text differently
-            return self
-        return read
-
     def _records(self) -> exp.Table:
         texts = [text for text in (self.topic, self.as_of) if text]
         call = exp.Anonymous(this="records", expressions=[exp.Literal.string(text) for text in texts])
@@ -271,12 +252,6 @@ def _select_columns(columns: str | None, types: Mapping[str, str]) -> tuple[str,
                 hint=did_you_mean(name, types, f"Columns are: {', '.join(types)}."),
             )
     return names
-
-
-def _flag(text: str) -> bool:
-    if text.lower() not in ("true", "false"):
-        raise UsageProblem(f"Option pushFilters: {text!r} is neither true nor false.")
-    return text.lower() == "true"
 
 
 def _condition(text: str) -> exp.Expr:

@@ -21,7 +21,7 @@ import numpy as np
 from py4j.protocol import Py4JError
 from pyspark.conf import SparkConf
 from pyspark.core.context import SparkContext
-from pyspark.errors import PySparkException
+from pyspark.errors import AnalysisException, PySparkException
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 from pyspark.sql.types import NumpyArrayConverter, NumpyScalarConverter
@@ -31,7 +31,7 @@ from lakebackup.sql_engine import arrow
 from lakebackup_jobs.runtime.background import later
 from lakebackup_jobs.runtime.child import Child, free_port, tail
 from lakebackup_jobs.runtime.java import class_data, jvm
-from lakebackup_jobs.runtime.settings import RUNTIME, spark_settings
+from lakebackup_jobs.runtime.settings import NAMED_PARAMETERS, RUNTIME, spark_settings
 
 _CONNECT_SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
 #: Seconds within which a Spark Connect server must start.
@@ -65,11 +65,12 @@ def spark_session(
 def in_utc(session: SparkSession) -> SparkSession:
     """Return a user's session if its time zone is UTC, else a new session in UTC with its other settings.
 
-    Raises EnvironmentProblem for a session of Spark Connect whose time zone is not UTC.
+    A session that cannot run statements with named parameters gets the setting for them. Raises
+    EnvironmentProblem for a session of Spark Connect whose time zone is not UTC.
     """
     zone = str(session.conf.get(_ZONE))
     if zone in _UTC:
-        return session
+        return _with_named_parameters(session)
     try:
         utc_session = session.newSession()
     except PySparkException:
@@ -77,7 +78,15 @@ def in_utc(session: SparkSession) -> SparkSession:
             f"The time zone of the Spark session is {zone}, and backups have times in UTC.",
             hint=f"spark.conf.set({_ZONE!r}, 'UTC')",
         ) from None
-    return _with_settings(utc_session, {**session.conf.getAll, _ZONE: RUNTIME[_ZONE]})
+    return _with_settings(utc_session, {**session.conf.getAll, _ZONE: RUNTIME[_ZONE], **NAMED_PARAMETERS})
+
+
+def _with_named_parameters(session: SparkSession) -> SparkSession:
+    try:
+        session.sql("SELECT :value", {"value": 1}).schema  # noqa: B018 - Spark Connect answers only then
+    except AnalysisException:
+        return _with_settings(session, NAMED_PARAMETERS)
+    return session
 
 
 def warm_context() -> SparkContext:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,6 +11,7 @@ from pyspark.sql.types import IntegerType, LongType, StringType, StructField, St
 from tests.support.made_backups import MadeBackups, Record
 
 from lakebackup.errors import NotFound, Refused, UsageProblem
+from lakebackup.sql_engine import shown_views
 from lakebackup.sql_engine.guard.records import COLUMNS
 from lakebackup_jobs.query import data_source
 from lakebackup_jobs.query import record_query as ask
@@ -126,7 +126,7 @@ def test_the_columns_are_those_of_records(backups: MadeBackups) -> None:
         ({"topic": "t", "path": ""}, "Missing option path"),
         ({}, "option topic or the option view"),
         ({"topic": "t", "view": "files"}, "option topic or the option view"),
-        ({"topic": "t", "pushFilters": "yes"}, "Option pushFilters: 'yes'"),
+        ({"topic": "t", "pushFilters": "true"}, "no option pushFilters any more"),
         ({"topic": "t", "wehre": "true"}, "no option wehre.\nDid you mean where"),
         ({"topic": "t", "columns": "key, valeu"}, "Option columns: .*valeu.*\nDid you mean value"),
         ({"view": "coverag"}, "Option view: .*\nDid you mean coverage"),
@@ -144,42 +144,6 @@ def test_a_wrong_option_is_named(options: dict[str, str], message: str, tmp_path
         source(**{"path": str(tmp_path), **options}).schema()
 
 
-@dataclass(frozen=True)
-class EqualTo:
-    """A filter like those of Spark 4.1. Spark 4.0 has none."""
-
-    attribute: tuple[str, ...]
-    value: Any
-
-
-class In(EqualTo):
-    pass
-
-
-class StringStartsWith(EqualTo):
-    pass
-
-
-class StringContains(EqualTo):
-    pass
-
-
-def test_spark_4_1_pushes_its_filters(backups: MadeBackups) -> None:
-    options = {"topic": "orders", "columns": "partition, kafka_offset, value"}
-    options["where"] = "kafka_offset < 12 OR partition = 9"
-    assert not hasattr(source(backups, **options).reader(schema_of(backups, **options)), "pushFilters")
-    options["pushFilters"] = "true"
-    reader: Any = source(backups, **options).reader(schema_of(backups, **options))
-    filters = [
-        EqualTo(("partition",), 1), In(("kafka_offset",), (10, 12)), StringStartsWith(("value",), "v"),
-        StringContains(("value",), "9"), EqualTo(("time",), object()),
-    ]  # fmt: skip
-    assert reader.pushFilters(filters) == filters  # Spark applies them all again
-    (split,) = reader.partitions()
-    records = [row for batch in reader.read(split) for row in batch.to_pylist()]
-    assert [(row["partition"], row["kafka_offset"]) for row in records] == [(1, 10)]
-
-
 def test_missing_catalogs_topics_and_times_are_refused(backups: MadeBackups, tmp_path: Path) -> None:
     with pytest.raises(NotFound, match="no catalog"):
         source(topic="t", path=str(tmp_path / "none")).reader(schema_of(backups, topic="t")).partitions()
@@ -189,3 +153,9 @@ def test_missing_catalogs_topics_and_times_are_refused(backups: MadeBackups, tmp
         splits(backups, topic="orders", asOf="2026-01-01")
     with pytest.raises(UsageProblem, match="takes no schema"):
         source(backups, topic="orders").reader(StructType())
+
+
+@pytest.mark.parametrize("view", sorted(shown_views()))
+def test_the_columns_of_every_view_have_types_of_arrow(view: str) -> None:
+    read = data_source.Read.of({"path": "backups", "view": view})
+    assert read.arrow_schema().names == list(read.columns)
