@@ -148,7 +148,7 @@ class TerminalRun(Run):
         """Press Ctrl-C: the terminal signals every process of its foreground group."""
         os.write(self._keys, b"\x03")
 
-    def exit_code(self, seconds: float = 15) -> int:
+    def exit_code(self, seconds: float = 60) -> int:
         """The exit code, once the command and all that it started have ended."""
         deadline = time.monotonic() + seconds
         while self.process.poll() is None:
