@@ -16,7 +16,7 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Literal
@@ -31,7 +31,7 @@ from lakebackup.rows.base import QUEUES
 from lakebackup.rows.tables import TABLES
 from lakebackup.rows.upkeep import Check
 from lakebackup.rules import layout
-from lakebackup.sql_engine import EngineChoice
+from lakebackup.sql_engine import EngineChoice, RecordedQuery, recording
 from lakebackup.sql_engine.delta.dataset import dataset
 from lakebackup.sql_engine.delta.repeats import repeats_of
 from lakebackup.sql_engine.delta.table import open_table
@@ -49,7 +49,8 @@ from lakebackup_jobs.lifecycle.tasks.plan_shares import MOST_TASKS, clear, weigh
 from lakebackup_jobs.lifecycle.tasks.progress import TaskProgress
 from lakebackup_jobs.lifecycle.tasks.task import run_all
 from lakebackup_jobs.lifecycle.workspace import Workspace
-from lakebackup_jobs.upkeep.trial import TrialContext, trial_of
+from lakebackup_jobs.upkeep.evidence.observations import Observations
+from lakebackup_jobs.upkeep.trial import Trial, TrialContext, trial_of
 from lakebackup_jobs.upkeep.verify_task import (
     OPEN_COST,
     CheckFiles,
@@ -90,8 +91,25 @@ class VerifyRequest(RunRequest):
     engine: EngineChoice = "auto"
 
 
-def run(request: VerifyRequest, *, spark: SparkSession | None = None, reporter: Reporter) -> dict[str, Any]:
+_COMPARED = {
+    "stat": "The existence and size of each stored file, with those in the catalog.",
+    "hash": "The existence, size and SHA-256 of each stored file, with those in the catalog.",
+    "decode": "The existence, size and SHA-256 of each stored file, with those in the catalog. Each record "
+    "was decoded, and their number compared.",
+}
+_COMPARED["restore"] = _COMPARED["hash"]
+
+
+def run(
+    request: VerifyRequest,
+    *,
+    spark: SparkSession | None = None,
+    reporter: Reporter,
+    observations: Observations | None = None,
+) -> dict[str, Any]:
     """Check the backups; returns the totals and the first findings.
+
+    `observations` get what a statement about the check says.
 
     Raises NotFound (no catalog, no such backup, none that counts). Findings and failed trial restores raise
     no error here: see `require_whole`.
@@ -104,8 +122,35 @@ def run(request: VerifyRequest, *, spark: SparkSession | None = None, reporter: 
             f"There is nothing to verify: no backup in {reader.home.uri} counts.",
             hint="`lakebackup list` shows what there is, and the state of each.",
         )
+    if observations is not None:
+        observations.reads(reader)
+        observations.add_verified(reader, ids, _COMPARED[request.mode])
+        _observe_omissions(observations, request, ids, reader)
     with findings_writer(work) as (writer, recorded):
-        return work.timed(_Check(request, ids, work, reader, writer, recorded).run())
+        check = _Check(request, ids, work, reader, writer, recorded, observations)
+        return work.timed(check.run())
+
+
+def _observe_omissions(
+    observations: Observations, request: VerifyRequest, ids: str, reader: CatalogReader
+) -> None:
+    """Note what a check leaves out, as far as the request says so."""
+    if request.mode == "stat":
+        observations.leave_out("contents", "Files were not read, so their SHA-256 was not compared.")
+    if request.mode != "decode":
+        observations.leave_out("decode", "Records were not decoded.")
+    if request.mode != "restore":
+        observations.leave_out("restore", "Nothing was restored.")
+    elif not ids:
+        observations.leave_out("restore", "Only the newest restore point of each topic was restored.")
+    if ids:
+        checked_ids = set(ids.split(","))
+        other_ids = {row["backup_id"] for row in reader.rows("backups_to_check", backup_ids="")} - checked_ids
+        observations.leave_out("backups", "Backups that were not requested.", other_ids)
+        observations.leave_out("orphans", "Files that no backup names were not looked for.")
+    observations.leave_out(
+        "backups", "Backups that are deleted, not complete or of other programs are never checked."
+    )
 
 
 class _Check:
@@ -119,7 +164,9 @@ class _Check:
         reader: CatalogReader,
         writer: CatalogWriter,
         recorded: bool,
+        observations: Observations | None,
     ) -> None:
+        self.observations = observations
         self.request, self.ids, self.work, self.reader = request, ids, work, reader
         self.writer, self.reporter, self.recorded = writer, work.reporter, recorded
         started = datetime.now(UTC)
@@ -136,6 +183,8 @@ class _Check:
         self.work.choose_runner(self.request, size)
         in_process = self.work.runner == "local"
         storages = {} if self.ids else dict(_proven_storages(self.roots, self.reporter))
+        if self.observations is not None:
+            self._observe_limits(totals["encrypted"], storages)
         with tempfile.TemporaryDirectory(prefix="lakebackup-check-") as folder:
             # The plan of Spark's tasks goes to the place of the findings, where this run can write.
             self.storage = open_storage(folder if in_process else self.writer.catalog_uri)
@@ -148,6 +197,19 @@ class _Check:
         if self.request.mode == "restore":
             self.writer.append(list(self._trials()))
         return self._summary()
+
+    def _observe_limits(self, encrypted: int, storages: Mapping[str, Storage]) -> None:
+        """Note what the check cannot do here."""
+        observations = self.observations or Observations()
+        if self.request.mode == "decode" and encrypted and not self.request.keys_file:
+            text = f"{encrypted:,} encrypted files were not decoded, since there is no file of their keys."
+            observations.leave_out("decode", text)
+        if not self.ids:
+            unproven = set(self.roots.uris) - storages.keys()
+            text = "Repositories in which files that no backup names were not looked for."
+            observations.leave_out("orphans", text, unproven)
+        if not self.recorded:
+            observations.leave_out("record", "Findings were not recorded: the catalog is not writable.")
 
     def _run_tasks(
         self, totals: Mapping[str, Any], storages: Mapping[str, Storage], *, in_process: bool
@@ -286,31 +348,52 @@ class _Check:
         """
         context = TrialContext(self.request, self.request.keys_file, self.work.session, self.reporter)
         for row in self.reader.rows("trial_targets", backup_ids=self.ids):
-            outcome: Literal["ok", "damaged"] = "ok"
-            try:
-                with tempfile.TemporaryDirectory(prefix="lakebackup-trial-") as folder:
-                    trial = trial_of(row, folder, context)
-                    detail = trial.restore()
-                    if differences := trial.differences():
-                        outcome, detail = "damaged", differences
-            except Busy as busy:
-                self.reporter.warning(f"no trial restore of backup {row['backup_id']}: {busy.message}")
-                continue
-            except Damaged as error:
-                outcome, detail = "damaged", error.message
-            except LakebackupError as error:
-                self.failed_trials.append({"backup_id": row["backup_id"], "detail": error.message})
-                continue
-            yield Check(
-                check_id=self.check_id,
-                at=self.start_us,
-                backup_id=row["backup_id"],
-                destination=row["destination"],
-                path=None,
-                mode="restore",
-                outcome=outcome,
-                detail=detail,
-            )
+            outcome, detail = self._try_restore(row, context)
+            if outcome == "busy":
+                self.reporter.warning(f"no trial restore of backup {row['backup_id']}: {detail}")
+            elif outcome == "failed":
+                self.failed_trials.append({"backup_id": row["backup_id"], "detail": detail})
+            else:
+                yield Check(
+                    check_id=self.check_id,
+                    at=self.start_us,
+                    backup_id=row["backup_id"],
+                    destination=row["destination"],
+                    path=None,
+                    mode="restore",
+                    outcome=outcome,
+                    detail=detail,
+                )
+
+    def _try_restore(
+        self, row: Mapping[str, Any], context: TrialContext
+    ) -> tuple[Literal["ok", "damaged", "busy", "failed"], str]:
+        """Restore a row of trial_targets on trial; returns the outcome, and what was restored or is wrong."""
+        outcome: Literal["ok", "damaged", "busy", "failed"] = "ok"
+        planned_trial: Trial | None = None
+        queries: Sequence[RecordedQuery] = ()
+        try:
+            with tempfile.TemporaryDirectory(prefix="lakebackup-trial-") as folder:
+                trial = trial_of(row, folder, context)
+                if self.observations is not None:
+                    with recording() as queries:
+                        _ = trial.amount  # plans the restore
+                    planned_trial = trial
+                detail = trial.restore()
+                if differences := trial.differences():
+                    outcome, detail = "damaged", differences
+        except Busy as busy:
+            outcome, detail = "busy", busy.message
+        except Damaged as error:
+            outcome, detail = "damaged", error.message
+        except LakebackupError as error:
+            outcome, detail = "failed", error.message
+        if self.observations is not None:
+            facts = {"outcome": outcome, "detail": detail}
+            if planned_trial is not None:
+                facts |= asdict(planned_trial.amount)
+            self.observations.add_trial(row, planned_trial, tuple(queries), self.reader, facts)
+        return outcome, detail
 
 
 def _with_snapshots(reader: CatalogReader, ids: Sequence[str]) -> list[str]:
