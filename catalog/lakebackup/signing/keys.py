@@ -92,16 +92,18 @@ class SigningKey:
 
     def pem(self, passphrase: str | None) -> bytes:
         """Return the content of the key's file, encrypted if there is a passphrase. Raises UsageProblem."""
-        encryption: serialization.KeySerializationEncryption = serialization.NoEncryption()
-        if passphrase is not None:
-            encryption = serialization.BestAvailableEncryption(passphrase.encode())
         try:
+            encryption = (
+                serialization.NoEncryption()
+                if passphrase is None
+                else serialization.BestAvailableEncryption(passphrase.encode())
+            )
             return self._key.private_bytes(
                 serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, encryption
             )
         except ValueError:  # the message could show the passphrase
             raise UsageProblem(
-                "The passphrase cannot protect a key.", hint="Use one of 1 to 1000 characters."
+                "The passphrase cannot protect a key.", hint="Use one of 1 to 1,000 letters."
             ) from None
 
 
@@ -166,7 +168,6 @@ def load_private(path: Path, passphrase: str | None = None) -> SigningKey:
     Raises NotFound (no such file), Refused (others may read or write it), and UsageProblem (it is not an
     Ed25519 private key, or the passphrase is missing or wrong). No message shows the key or the passphrase.
     """
-    require_own(path, "The private key", secret=True)
     content = _read(path, "The private key")
     if _PRIVATE not in content:
         if _PUBLIC in content:
@@ -175,6 +176,7 @@ def load_private(path: Path, passphrase: str | None = None) -> SigningKey:
                 hint=f"Name the file without {PUBLIC_SUFFIX}.",
             )
         raise UsageProblem(f"{path} is not a private key in PEM form.", hint=_CREATE_HINT)
+    require_own(path, "The private key", secret=True)
     if _OPENSSH in content:
         raise UsageProblem(f"{path} is a key of OpenSSH, not PKCS#8.", hint=_CREATE_HINT)
     is_encrypted = _ENCRYPTED in content

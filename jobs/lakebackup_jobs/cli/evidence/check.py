@@ -9,15 +9,21 @@ from pathlib import Path
 from typing import Any
 
 from lakebackup.errors import NotFound
+from lakebackup.rules.times import parse_time
 from lakebackup.signing.envelope import MAX_BYTES
 from lakebackup.signing.keys import TrustedKeys, load_public, short_id
 from lakebackup.signing.statement import PAGE_SUFFIX, Attestation, Evidence
 from lakebackup.signing.statement import check as check_statement
-from lakebackup_jobs.cli.flags.options import TIMES, argument, option
-from lakebackup_jobs.cli.flags.values import instant
+from lakebackup_jobs.cli.flags.options import argument, option
+from lakebackup_jobs.cli.flags.values import now_ms
 from lakebackup_jobs.cli.verb import Call, verb
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def _instant(text: str) -> int:
+    """Parse a time to ms since 1970 UTC, without the time zone of a policy, which is in a repository."""
+    return parse_time(text, now_ms())
 
 
 @verb()
@@ -29,7 +35,9 @@ def check(
         "--retired-key FILE", "A public key that you do not trust any more; repeatable."
     ),
     after: int | None = option(
-        "--after TIME", f"The evidence must be of a later time. {TIMES}", parser=instant
+        "--after TIME",
+        "The evidence must be of a later time: 2026-11-21T14:05Z, yesterday, -2d. Without a zone it is UTC.",
+        parser=_instant,
     ),
 ) -> None:
     """Check who signed evidence, and that neither it nor its page was changed. Print what it attests.
