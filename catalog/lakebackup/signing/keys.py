@@ -30,6 +30,11 @@ _SHORT_ID_DIGITS = 16
 _PRIVATE, _PUBLIC = b"PRIVATE KEY-----", b"-----BEGIN PUBLIC KEY-----"
 _ENCRYPTED = b"-----BEGIN ENCRYPTED PRIVATE KEY-----"
 _OPENSSH = b"-----BEGIN OPENSSH PRIVATE KEY-----"
+_MISSING_HINTS = {
+    "The private key": "Check key_file under [signing] of the settings, or the file that you named.",
+    "The public key": f"Name the file that `lakebackup key create` wrote: it ends with {PUBLIC_SUFFIX}.",
+    "The passphrase file": "Check --passphrase-file, or passphrase_file under [signing] of the settings.",
+}
 _CREATE_HINT = "`lakebackup key create FILE` makes a key."
 
 
@@ -279,7 +284,10 @@ def _read(path: Path, label: str, *, check: bool = True) -> bytes:
         with path.open("rb") as file:
             content = file.read(_MAX_FILE_BYTES + 1)
     except OSError as error:
-        raise NotFound(f"{label} {path} cannot be read: {os.strerror(error.errno or 0)}.") from None
+        raise NotFound(
+            f"{label} {path} cannot be read: {os.strerror(error.errno or 0)}.",
+            hint=_MISSING_HINTS.get(label, "Check its name."),
+        ) from None
     if check and not content.strip():
         raise UsageProblem(f"{label} {path} is empty.", hint=_CREATE_HINT)
     if check and len(content) > _MAX_FILE_BYTES:

@@ -49,7 +49,7 @@ from lakebackup_jobs.lifecycle.tasks.plan_shares import MOST_TASKS, clear, weigh
 from lakebackup_jobs.lifecycle.tasks.progress import TaskProgress
 from lakebackup_jobs.lifecycle.tasks.task import run_all
 from lakebackup_jobs.lifecycle.workspace import Workspace
-from lakebackup_jobs.upkeep.evidence.observations import Observations
+from lakebackup_jobs.upkeep.evidence.observations import Observations, observe_check, observe_limits
 from lakebackup_jobs.upkeep.trial import Trial, TrialContext, trial_of
 from lakebackup_jobs.upkeep.verify_task import (
     OPEN_COST,
@@ -91,15 +91,6 @@ class VerifyRequest(RunRequest):
     engine: EngineChoice = "auto"
 
 
-_COMPARED = {
-    "stat": "The existence and size of each stored file, with those in the catalog.",
-    "hash": "The existence, size and SHA-256 of each stored file, with those in the catalog.",
-    "decode": "The existence, size and SHA-256 of each stored file, with those in the catalog. Each record "
-    "was decoded, and their number compared.",
-}
-_COMPARED["restore"] = _COMPARED["hash"]
-
-
 def run(
     request: VerifyRequest,
     *,
@@ -124,33 +115,10 @@ def run(
         )
     if observations is not None:
         observations.reads(reader)
-        observations.add_verified(reader, ids, _COMPARED[request.mode])
-        _observe_omissions(observations, request, ids, reader)
+        observe_check(observations, reader, ids, request.mode, request.grace_ms)
     with findings_writer(work) as (writer, recorded):
         check = _Check(request, ids, work, reader, writer, recorded, observations)
         return work.timed(check.run())
-
-
-def _observe_omissions(
-    observations: Observations, request: VerifyRequest, ids: str, reader: CatalogReader
-) -> None:
-    """Note what a check leaves out, as far as the request says so."""
-    if request.mode == "stat":
-        observations.leave_out("contents", "Files were not read, so their SHA-256 was not compared.")
-    if request.mode != "decode":
-        observations.leave_out("decode", "Records were not decoded.")
-    if request.mode != "restore":
-        observations.leave_out("restore", "Nothing was restored.")
-    elif not ids:
-        observations.leave_out("restore", "Only the newest restore point of each topic was restored.")
-    if ids:
-        checked_ids = set(ids.split(","))
-        other_ids = {row["backup_id"] for row in reader.rows("backups_to_check", backup_ids="")} - checked_ids
-        observations.leave_out("backups", "Backups that were not requested.", other_ids)
-        observations.leave_out("orphans", "Files that no backup names were not looked for.")
-    observations.leave_out(
-        "backups", "Backups that are deleted, not complete or of other programs are never checked."
-    )
 
 
 class _Check:
@@ -184,7 +152,14 @@ class _Check:
         in_process = self.work.runner == "local"
         storages = {} if self.ids else dict(_proven_storages(self.roots, self.reporter))
         if self.observations is not None:
-            self._observe_limits(totals["encrypted"], storages)
+            is_decoded = self.request.mode != "decode" or self.request.keys_file
+            unlisted = [] if self.ids else self.roots.uris.keys() - storages.keys()
+            observe_limits(
+                self.observations,
+                encrypted=0 if is_decoded else totals["encrypted"],
+                unlisted=unlisted,
+                recorded=self.recorded,
+            )
         with tempfile.TemporaryDirectory(prefix="lakebackup-check-") as folder:
             # The plan of Spark's tasks goes to the place of the findings, where this run can write.
             self.storage = open_storage(folder if in_process else self.writer.catalog_uri)
@@ -197,19 +172,6 @@ class _Check:
         if self.request.mode == "restore":
             self.writer.append(list(self._trials()))
         return self._summary()
-
-    def _observe_limits(self, encrypted: int, storages: Mapping[str, Storage]) -> None:
-        """Note what the check cannot do here."""
-        observations = self.observations or Observations()
-        if self.request.mode == "decode" and encrypted and not self.request.keys_file:
-            text = f"{encrypted:,} encrypted files were not decoded, since there is no file of their keys."
-            observations.leave_out("decode", text)
-        if not self.ids:
-            unproven = set(self.roots.uris) - storages.keys()
-            text = "Repositories in which files that no backup names were not looked for."
-            observations.leave_out("orphans", text, unproven)
-        if not self.recorded:
-            observations.leave_out("record", "Findings were not recorded: the catalog is not writable.")
 
     def _run_tasks(
         self, totals: Mapping[str, Any], storages: Mapping[str, Storage], *, in_process: bool

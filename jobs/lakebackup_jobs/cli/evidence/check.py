@@ -11,6 +11,7 @@ from typing import Any
 from lakebackup.errors import NotFound
 from lakebackup.rules.times import parse_time
 from lakebackup.signing.envelope import MAX_BYTES
+from lakebackup.signing.faults import Untrusted
 from lakebackup.signing.keys import TrustedKeys, load_public, short_id
 from lakebackup.signing.statement import PAGE_SUFFIX, Attestation, Evidence
 from lakebackup.signing.statement import check as check_statement
@@ -56,7 +57,10 @@ def check(
     page_file = file.with_name(f"{file.name}{PAGE_SUFFIX}")
     page = _read(page_file) if page_file.exists() else None
     earliest = None if after is None else _EPOCH + timedelta(milliseconds=after)
-    attestation, fault = check_statement(content, keys, page, after=earliest)
+    try:
+        attestation, fault = check_statement(content, keys, page, after=earliest)
+    except Untrusted as untrusted:
+        raise _naming(file, untrusted) from None
     call.show(
         {
             "file": str(file),
@@ -68,7 +72,12 @@ def check(
         list(_sentences(file, attestation)),
     )
     if fault is not None:
-        raise fault
+        raise _naming(file, fault)
+
+
+def _naming(file: Path, fault: Untrusted) -> Untrusted:
+    """Return the fault with the file in front of its message."""
+    return type(fault)(f"{file}: {fault.message}", hint=fault.hint)
 
 
 def _read(file: Path) -> bytes:
@@ -76,7 +85,10 @@ def _read(file: Path) -> bytes:
         with file.open("rb") as stream:
             return stream.read(MAX_BYTES + 1)
     except OSError as error:
-        raise NotFound(f"{file} cannot be read: {strerror(error.errno or 0)}.") from None
+        raise NotFound(
+            f"{file} cannot be read: {strerror(error.errno or 0)}.",
+            hint="Name a file that `drill --evidence` or `verify --evidence` wrote.",
+        ) from None
 
 
 def _sentences(file: Path, attestation: Attestation) -> Iterator[str]:

@@ -17,6 +17,7 @@ from lakebackup.requests import RunRequest
 from lakebackup.signing.keys import SigningKey, short_id
 from lakebackup.signing.statement import PAGE_SUFFIX, UNSIGNED, Evidence, attest
 from lakebackup.storage.nesting import require_outside
+from lakebackup_jobs.cli.flags.values import naming
 from lakebackup_jobs.cli.output.new_file import write_new_file
 from lakebackup_jobs.cli.verb import Call
 from lakebackup_jobs.runtime.masking import secrets_of, without_secrets
@@ -26,6 +27,8 @@ from lakebackup_jobs.upkeep.evidence.page import page
 
 # Fields of requests that say what a run was asked for. Others say how it runs, or may be secret.
 _REQUEST_FIELDS = ("sources", "seed", "backup_id", "to_ts", "check", "backup_ids", "mode", "grace_ms")
+# Counts of the findings of a verify, in its result.
+_FINDINGS = ("missing", "changed", "damaged", "unconfirmed", "orphan", "filters_lost")
 _NOTHING_DONE = (UsageProblem, NotFound, Busy)
 _MAX_ERROR_CHARS = 2_000
 
@@ -69,7 +72,8 @@ def _require_writable(call: Call, request: RunRequest, file: Path) -> None:
             "--evidence and --dry-run exclude each other.",
             hint="A dry run does nothing to attest.",
         )
-    require_outside(request, str(file), is_file=True)
+    with naming("--evidence"):
+        require_outside(request, str(file), is_file=True)
     if not file.absolute().parent.is_dir():
         raise NotFound(f"--evidence {file}: there is no such folder.", hint="Make it, or name another one.")
     for path in (file, _page_of(file)):
@@ -101,6 +105,11 @@ def _evidence(
     counts |= {name: len(result[name]) for name in ("drills", "failed") if name in result}
     if result.get("found"):
         counts["rows of the check"] = len(result["found"])
+    findings = list(result.get("findings") or ())
+    finding_count = sum(result.get(name) or 0 for name in _FINDINGS)
+    if finding_count > len(findings):
+        text = f"The first {len(findings)} of {finding_count:,} findings are listed."
+        observations.leave_out("findings", text)
     message = error.message if isinstance(error, LakebackupError) else str(error)
     values = {
         "integrity": UNSIGNED if key is None else f"signed with {key.key_id}",
@@ -120,7 +129,7 @@ def _evidence(
         "error": None if error is None else message[:_MAX_ERROR_CHARS],
         "counts": counts,
         "items": [item.model_dump() for item in observations.items],
-        "findings": list(result.get("findings") or ()),
+        "findings": findings,
         "not_done": [omission.model_dump() for omission in observations.not_done],
         "queries": [query.model_dump() for query in observations.queries()],
         "versions": observations.versions,

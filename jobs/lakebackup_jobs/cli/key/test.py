@@ -8,7 +8,7 @@ from pathlib import Path
 from lakebackup.errors import Refused, UsageProblem
 from lakebackup.signing.keys import load_private, load_public, public_path_of, short_id
 from lakebackup_jobs.cli.flags import options
-from lakebackup_jobs.cli.flags.options import argument, option
+from lakebackup_jobs.cli.flags.options import argument
 from lakebackup_jobs.cli.verb import Call, verb
 from lakebackup_jobs.runtime.signing import passphrase_of
 
@@ -17,8 +17,8 @@ from lakebackup_jobs.runtime.signing import passphrase_of
 def _test(
     call: Call,
     file: Path | None = argument("FILE", "The file of the private key.", show_default="the key in use"),
-    public_key: Path | None = option(
-        "--public-key FILE", "The public key that must belong to it.", show_default="FILE.pub"
+    public_file: Path | None = argument(
+        "PUBLIC", "The file of the public key that must belong to it.", show_default="FILE.pub"
     ),
     passphrase_file: Path | None = options.PASSPHRASE_FILE,
 ) -> None:
@@ -29,7 +29,7 @@ def _test(
 
     Examples:
         lakebackup key test
-        lakebackup key test evidence.key --public-key handed-out.pub
+        lakebackup key test evidence.key handed-out.pub
     """
     signing = call.settings.signing
     if file is None and signing.key_file is None:
@@ -39,7 +39,7 @@ def _test(
         )
     key_path = file or Path(signing.key_file or "")
     key = load_private(key_path, passphrase_of(signing, passphrase_file))
-    public_path = public_key or public_path_of(key_path)
+    public_path = public_file or public_path_of(key_path)
     public = load_public(public_path)
     message = secrets.token_bytes(32)
     if not public.matches(key.sign(message), message):

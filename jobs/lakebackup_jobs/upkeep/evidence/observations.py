@@ -8,17 +8,33 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from lakebackup.plan.topics.saved import digest_of
-from lakebackup.rows.base import SNAPSHOT, TOPICS
+from lakebackup.rows.base import CHANGES, QUEUES, SNAPSHOT, TOPICS
 from lakebackup.rows.digest import Digest
 from lakebackup.rules.times import format_ts
 from lakebackup.signing.statement import Item, Omission, Query
 from lakebackup.sql_engine import RAW, RecordedQuery
 from lakebackup.store.reader import CatalogReader
+from lakebackup_jobs.query.words import span
 from lakebackup_jobs.upkeep.trial import Trial
 
+CheckMode = Literal["stat", "hash", "decode", "restore"]
+_HASHED = "The existence, size and SHA-256 of each stored file, with those in the catalog."
+_COMPARED: Mapping[CheckMode, str] = {
+    "stat": "The existence and size of each stored file, with those in the catalog.",
+    "hash": _HASHED,
+    "decode": _HASHED,
+    "restore": _HASHED,
+}
+# What decoding adds, by the kind of source.
+_DECODED = {
+    TOPICS: " Each record was decoded, and their number compared.",
+    CHANGES: " Each change was decoded, and their number compared.",
+    QUEUES: " Each message was decoded, and their number compared.",
+    SNAPSHOT: " Files that share an object were compared one by one.",
+}
 #: The most names of a list in a statement, which also has the count of all.
 MOST_NAMES = 20
 
@@ -104,26 +120,6 @@ class Observations:
             )
         )
 
-    def add_verified(self, reader: CatalogReader, backup_ids: str, compared: str) -> None:
-        """Add the backups that are verified, as one item for each source. `backup_ids`: empty for all."""
-        digests, counts, kinds = dict[str, Digest](), dict[str, int](), dict[str, str]()
-        for batch in reader.query("backups_to_check", backup_ids=backup_ids):
-            for row in batch.to_pylist():
-                source = row["source"]
-                kinds[source] = row["source_kind"]
-                digests.setdefault(source, Digest()).add(f"{row['backup_id']} {row['digest']}")
-                counts[source] = counts.get(source, 0) + 1
-        self.items += [
-            Item(
-                source=source,
-                kind=kinds[source],
-                backups=counts[source],
-                catalog_digest=digests[source].hex(),
-                compared=compared,
-            )
-            for source in sorted(digests)
-        ]
-
     def _recorded(self, queries: Iterable[RecordedQuery]) -> tuple[Query, ...]:
         recorded = []
         for query in queries:
@@ -169,6 +165,69 @@ def observe_targets(
             observations.leave_out(
                 noun.lower(), f"{noun} of {source} that only its other backups have.", other_scopes
             )
+
+
+def observe_check(
+    observations: Observations, reader: CatalogReader, backup_ids: str, mode: CheckMode, grace_ms: int
+) -> None:
+    """Note the backups that a verify checks, as one item for each source, and what it leaves out.
+
+    `backup_ids`: those that were requested; empty for all. `grace_ms`: the age from which an object that no
+    backup names is a finding.
+    """
+    digests, counts, kinds = dict[str, Digest](), dict[str, int](), dict[str, str]()
+    other_ids = set[str]()
+    requested_ids = set(backup_ids.split(",")) if backup_ids else None
+    for batch in reader.query("backups_to_check", backup_ids=""):
+        for row in batch.to_pylist():
+            source, backup_id = row["source"], row["backup_id"]
+            if requested_ids is not None and backup_id not in requested_ids:
+                other_ids.add(backup_id)
+                continue
+            kinds[source] = row["source_kind"]
+            digests.setdefault(source, Digest()).add(f"{backup_id} {row['digest']}")
+            counts[source] = counts.get(source, 0) + 1
+    observations.items += [
+        Item(
+            source=source,
+            kind=kinds[source],
+            backups=counts[source],
+            catalog_digest=digests[source].hex(),
+            compared=_COMPARED[mode] + (_DECODED.get(kinds[source], "") if mode == "decode" else ""),
+        )
+        for source in sorted(digests)
+    ]
+    texts = {
+        "contents": "Files were not read, so their SHA-256 was not compared." if mode == "stat" else None,
+        "decode": "Records were not decoded." if mode != "decode" else None,
+        "restore": "Nothing was restored."
+        if mode != "restore"
+        else None
+        if backup_ids
+        else "Only the newest restore point of each topic was restored.",
+        "orphans": "Files that no backup names were not looked for."
+        if backup_ids
+        else f"Files that no backup names are no finding in the first {span(grace_ms)}.",
+        "backups": "Backups that are deleted, not complete or of other programs are never checked.",
+    }
+    for what, text in texts.items():
+        if text is not None:
+            observations.leave_out(what, text)
+    observations.leave_out("backups", "Backups that were not requested.", other_ids)
+
+
+def observe_limits(
+    observations: Observations, *, encrypted: int, unlisted: Collection[str], recorded: bool
+) -> None:
+    """Note what a verify cannot do: decode `encrypted` files without their keys, look for files that no
+    backup names in `unlisted` repositories, or record its findings."""
+    if encrypted:
+        text = "Encrypted files were not decoded, since there is no file of their keys."
+        observations.not_done.append(Omission(what="decode", text=text, count=encrypted))
+    text = "Repositories in which files that no backup names were not looked for."
+    observations.leave_out("orphans", text, unlisted)
+    if not recorded:
+        observations.leave_out("record", "Findings were not recorded: the catalog is not writable.")
 
 
 def _versions(reader: CatalogReader) -> dict[str, int | None]:

@@ -79,11 +79,11 @@ def test_a_passphrase_comes_from_a_file_or_the_environment_and_is_never_shown(
         (["key", "test", "gone.key"], 3, "gone.key cannot be read: No such file"),
         (["key", "test", "evidence.key.pub"], 2, "is a public key"),
         (
-            ["key", "test", "evidence.key", "--public-key", "other.key.pub"],
+            ["key", "test", "evidence.key", "other.key.pub"],
             5,
             "belongs to another private key",
         ),
-        (["key", "test", "evidence.key", "--public-key", "other.key"], 2, "is a private key"),
+        (["key", "test", "evidence.key", "other.key"], 2, "is a private key"),
         (["key", "test", "text"], 2, "not a private key in PEM form"),
         (["key", "test", "open.key"], 5, "Others may read the private key open.key"),
         (
