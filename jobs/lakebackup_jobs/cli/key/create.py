@@ -26,7 +26,7 @@ def create(
     the settings, and keep a copy of it elsewhere: what is lost cannot be made again.
 
     Examples:
-        lakebackup key create /etc/lakebackup/evidence.key
+        lakebackup key create evidence.key
         lakebackup key create evidence.key --passphrase-file /run/secrets/passphrase
     """
     require_outside(None, str(file), is_file=True)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +15,7 @@ import pytest
 from tests.support.command_line import Commands
 from tests.support.given_snapshots import FileContent, GivenSnapshots
 from tests.support.made_backups import MadeBackups, Record
-from tests.support.statements import payload_of
+from tests.support.statements import payload_of, with_fields
 
 from lakebackup.signing.keys import SigningKey, create, load_public
 from lakebackup.signing.statement import Evidence
@@ -21,7 +23,7 @@ from lakebackup.store.reader import CatalogReader
 from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.cli.evidence import record
 from lakebackup_jobs.snapshots import restore as restore_snapshot
-from lakebackup_jobs.upkeep import drill
+from lakebackup_jobs.upkeep import drill, verify
 from lakebackup_jobs.upkeep.evidence.page import page
 
 FILES = [FileContent(name=f"{n}.sst", data=b"%d" % n * 100) for n in range(5)]
@@ -96,8 +98,8 @@ def test_a_drill_of_a_snapshot_is_attested(lab: Lab) -> None:
     assert "restore_snapshot_files" in {query.name for query in item.queries}
     assert {query.statement for query in item.queries} <= evidence.statements.keys()
     assert item.versions["snapshot_files"] is not None
-    left_out = {omission.what: omission for omission in evidence.not_done}
-    assert left_out["restore points"].count == 1
+    omissions = {omission.kind: omission for omission in evidence.not_done}
+    assert omissions["restore points"].count == 1
     checked = lab.check()
     assert (checked["fault"], checked["page"]) == (None, "matches")
     assert checked["attested"]["items"][0]["outcome"] == "ok"
@@ -105,10 +107,10 @@ def test_a_drill_of_a_snapshot_is_attested(lab: Lab) -> None:
 
 def test_a_drill_of_topics_is_attested(lab: Lab) -> None:
     """Real data files, each of whose records is compared; no JVM."""
-    made = MadeBackups(lab.folder / "topics")
-    made.backup([[Record(p, n, 100 * n, b"k", b"v") for n in range(1, 9)] for p in (0, 1)])
-    made.flush()
-    evidence, _ = lab._replace(repository=made.folder).run("drill", "--runner", "local")
+    backups = MadeBackups(lab.folder / "topics")
+    backups.backup([[Record(p, n, 100 * n, b"k", b"v") for n in range(1, 9)] for p in (0, 1)])
+    backups.flush()
+    evidence, _ = lab._replace(repository=backups.folder).run("drill", "--runner", "local")
     (item,) = evidence.items
     assert (item.source, item.scope_names, item.entries, item.outcome) == ("prod", ("orders",), 16, "ok")
     assert "restore_files" in {query.name for query in item.queries}
@@ -120,8 +122,8 @@ def test_a_verify_is_attested_with_what_it_did_not_do(lab: Lab) -> None:
     evidence, _ = lab.run("verify", lab.backups[0], "--stat")
     (item,) = evidence.items
     assert (item.source, item.backups, evidence.request["mode"]) == ("yb", 1, "stat")
-    left_out = {omission.what: omission for omission in evidence.not_done}
-    assert left_out.keys() == {"contents", "decode", "restore", "backups", "orphans"}
+    omissions = {omission.kind: omission for omission in evidence.not_done}
+    assert omissions.keys() == {"contents", "decode", "restore", "backups", "orphans"}
     assert [o.names for o in evidence.not_done if o.count] == [(lab.backups[1],)]
     (lab.folder / "statement.json").unlink()
     (lab.folder / "statement.json.html").unlink()
@@ -156,6 +158,7 @@ def test_a_drill_that_fails_is_attested(lab: Lab, monkeypatch: pytest.MonkeyPatc
     evidence, _ = lab.run("drill", code=4)
     assert (evidence.outcome, evidence.exit_code, evidence.items[0].outcome) == ("failed", 4, "failed")
     assert "No room in" in str(evidence.items[0].detail)
+    assert evidence.items[0].compared == "Nothing was compared."
     assert lab.check()["attested"]["exit_code"] == 4
 
 
@@ -171,6 +174,28 @@ def test_an_unexpected_failure_is_attested(lab: Lab, monkeypatch: pytest.MonkeyP
     assert (evidence.outcome, evidence.exit_code) == ("failed", 1)
     assert evidence.error == "broken with ****"
     assert json.loads(payload_of(file.read_bytes()))["subject"][0]["name"] == "request"
+
+
+def test_an_error_of_the_system_has_the_exit_code_of_the_command(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: Any, **__: Any) -> None:
+        raise OSError("Too many open files")
+
+    monkeypatch.setattr(verify._Check, "_run_tasks", broken)
+    evidence, _ = lab.run("verify", code=6)
+    assert (evidence.outcome, evidence.exit_code) == ("failed", 6)
+    assert evidence.items[0].compared.startswith("Not completed. ")
+
+
+def test_ctrl_c_leaves_no_statement(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    def pressed(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(restore_snapshot, "_write", pressed)
+    file = lab.folder / "statement.json"
+    lab.commands.fails(130, "drill", "--repo", lab.repository, "--evidence", file)
+    assert not file.exists()
 
 
 def test_without_a_key_a_statement_says_that_it_is_unsigned(
@@ -244,6 +269,19 @@ def test_no_secret_is_in_a_statement_or_its_page(lab: Lab, monkeypatch: pytest.M
     assert "****" in texts[0]
 
 
+def test_a_secret_that_is_a_part_of_a_digest_leaves_the_digest_whole(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = CatalogReader(str(lab.repository))
+    backup = reader.first_row("show_backup", backup_id=lab.backups[1])
+    assert backup is not None
+    monkeypatch.setenv("SOME_PASSWORD", backup["digest"][:5])
+    monkeypatch.setenv("ANOTHER_PASSWORD", load_public(lab.public_key).key_id[:5])
+    evidence, _ = lab.run("drill", "--backup", lab.backups[1])
+    assert evidence.items[0].catalog_digest == backup["digest"]
+    assert lab.check()["fault"] is None
+
+
 def test_everything_in_the_page_is_escaped(lab: Lab) -> None:
     evidence, _ = lab.run("drill")
     attack = "<script>alert(1)</script>\u202e\x1b[31m&\"'"
@@ -270,7 +308,7 @@ def test_a_statement_of_another_run_under_the_name_of_a_newer_one_is_found(lab: 
     lab.run("drill")
     words = ("evidence", "check", lab.folder / "statement.json", "--public-key", lab.public_key)
     assert lab.check("--after", "-1h")["fault"] is None
-    assert "is not after" in lab.commands.fails(7, *words, "--after", "2199-01-01")
+    assert "not after 2199" in lab.commands.fails(7, *words, "--after", "2199-01-01")
     (lab.folder / "statement.json.html").write_text("<p>All is well</p>")
     code, output, err = lab.commands.run(*words, "--json")
     assert (code, json.loads(output)["fault"], json.loads(err)["error"]) == (7, "WrongPage", "WrongPage")
@@ -306,6 +344,23 @@ sys.exit(main(sys.argv[1:]))
     assert "Not done: " in process.stdout
 
 
+@pytest.mark.skipif(not (shutil.which("jq") and shutil.which("openssl")), reason="needs jq and OpenSSL")
+def test_the_documented_commands_check_a_signature_without_lakebackup(lab: Lab) -> None:
+    text = (Path(__file__).parents[4] / "docs/evidence.md").read_text("utf-8")
+    commands = text.partition("**Without lakebackup**")[2].partition("```console\n")[2].partition("```")[0]
+
+    def exit_code() -> int:
+        shell = ["bash", "-e", "-o", "pipefail", "-c", commands]
+        return subprocess.run(shell, cwd=lab.folder, capture_output=True, check=False).returncode
+
+    lab.run("drill")
+    file = (lab.folder / "statement.json").rename(lab.folder / "drill.json")
+    assert exit_code() == 0
+    other_payload = base64.b64encode(payload_of(file.read_bytes()).replace(b"lab-1", b"lab-2")).decode()
+    file.write_bytes(with_fields(file.read_bytes(), payload=other_payload))
+    assert exit_code() != 0
+
+
 def test_faults_of_the_command_line_are_named(lab: Lab) -> None:
     lab.run("drill")
     file = lab.folder / "statement.json"
@@ -324,10 +379,10 @@ def test_faults_of_the_command_line_are_named(lab: Lab) -> None:
     assert "retired" in lab.commands.fails(7, *base, *retired)
 
 
-def test_sources_and_tables_that_are_left_out_are_named(lab: Lab) -> None:
+def test_sources_and_tables_that_are_omissions_are_named(lab: Lab) -> None:
     zoo = GivenSnapshots(lab.repository, "zoo", CatalogWriter(None, str(lab.repository)))
     zoo.number = 10
     zoo.backup([FileContent(name="z.log", data=b"z")])
     evidence, _ = lab.run("drill", "yb", "--backup", lab.backups[0])
-    left_out = {omission.text: omission.names for omission in evidence.not_done}
-    assert left_out["Sources that were not requested."] == ("zoo",)
+    omissions = {omission.text: omission.names for omission in evidence.not_done}
+    assert omissions["Sources that were not requested."] == ("zoo",)
