@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
+from typing import Any
 
 from lakebackup.config import MASK, Settings, is_secret
 
@@ -16,13 +17,15 @@ _USER_INFO = re.compile(r"(?<=://)[^/\s]+@")
 
 def secrets_of(settings: Settings) -> list[str]:
     """Return the values in the settings that no message may show, the longest first."""
-    return secrets_in(settings.kafka, settings.spark, extra=settings.notify.webhook or "")
+    passphrase = settings.signing.passphrase
+    extra = [settings.notify.webhook or "", passphrase.get_secret_value() if passphrase else ""]
+    return secrets_in(settings.kafka, settings.spark, extra=extra)
 
 
-def secrets_in(*properties: Mapping[str, str], extra: str = "") -> list[str]:
+def secrets_in(*properties: Mapping[str, str], extra: Iterable[str] = ()) -> list[str]:
     """Return the values of secret properties and environment variables, and `extra`, the longest first."""
     pairs = chain.from_iterable(mapping.items() for mapping in (*properties, os.environ))
-    values = {value for name, value in pairs if is_secret(name)} | {extra}
+    values = {value for name, value in pairs if is_secret(name)} | {*extra}
     return sorted((value for value in values if len(value) >= _SHORTEST_SECRET), key=len, reverse=True)
 
 
@@ -31,3 +34,14 @@ def without_secrets(text: str, secrets: Iterable[str]) -> str:
     for secret in secrets:
         text = text.replace(secret, MASK)
     return _USER_INFO.sub(f"{MASK}@", text)
+
+
+def masked_values(value: Any, secrets: Sequence[str]) -> Any:
+    """Return values of JSON, at any depth, without secrets in their texts; UTF-8 can encode these."""
+    if isinstance(value, str):
+        return without_secrets(value.encode(errors="replace").decode(), secrets)
+    if isinstance(value, Mapping):
+        return {name: masked_values(item, secrets) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [masked_values(item, secrets) for item in value]
+    return value
