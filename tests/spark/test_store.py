@@ -305,7 +305,8 @@ def test_a_reader_on_spark_reads_few_rows_with_duckdb(
         monkeypatch.setattr(spark_engine, "_DUCKDB_ROWS", most_rows)
         reader = reader_of(root).with_spark(spark)
         assert reader.rows("list_files", backup_id=backup_id(1)) == rows_on_duckdb
-        assert reader.query("list_files", backup_id=backup_id(1)).read_all().to_pylist() == rows_on_duckdb
+        batches = reader.query("list_files", backup_id=backup_id(1)).read_all()
+        assert batches["path"].to_pylist() == [row["path"] for row in rows_on_duckdb]
         derived = reader.with_query("chain_points", "topic_points", source="prod", scopes="orders")
         assert [row["scope"] for row in derived.rows("restore_coverage", source="prod")] == ["orders"]
         assert {query.engine for query in reader.queries} == {engine}

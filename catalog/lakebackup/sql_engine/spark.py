@@ -55,6 +55,7 @@ from lakebackup.sql_engine.duck import DuckEngine, view_columns
 from lakebackup.sql_engine.failures import select_errors, task_errors
 from lakebackup.sql_engine.guard.check import Checked, check_select
 from lakebackup.sql_engine.limits import Limits
+from lakebackup.sql_engine.worker import MESSAGES, as_messages
 from lakebackup_sql import load
 
 T = TypeVar("T")
@@ -415,17 +416,7 @@ def batches_of(frame: DataFrame) -> pa.RecordBatchReader:
     makes no object of Python for each row. Use `streamed` for a person's SELECT, which may return types that
     Arrow does not have."""
     schema = to_arrow_schema(frame.schema, timezone="UTC")
-
-    # Within this function, so that workers need not import this module.
-    def as_messages(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            sink = pa.BufferOutputStream()
-            with pa.ipc.new_stream(sink, batch.schema) as writer:
-                writer.write_batch(batch)
-            message = pa.array([sink.getvalue().to_pybytes()], pa.binary())
-            yield pa.record_batch([message], names=["message"])
-
-    messages = frame.mapInArrow(as_messages, "message BINARY")
+    messages = frame.mapInArrow(as_messages, MESSAGES)
 
     def batches() -> Iterator[pa.RecordBatch]:
         with task_errors():

@@ -66,7 +66,8 @@ def decide(engine: EngineChoice, *, cluster: str | None, files: int) -> EngineDe
 
 
 def cluster_of(session: SparkSession) -> str | None:
-    """Return what runs a session's tasks: the master of its cluster, or Spark Connect; None if this machine does."""
+    """Return what runs the tasks of a session: the master of a cluster, or Spark Connect; None for this
+    machine."""
     if not isinstance(session, SparkSession):
         return "Spark Connect"
     master = str(session.sparkContext.master)

@@ -246,16 +246,20 @@ def _with_read_ahead(kind: type[ds.FileSystemDataset]) -> type[ds.FileSystemData
         def scanner(self, **options: Any) -> Any:
             schema = super().scanner(**options).projected_schema
             fragments = list(self.get_fragments(options.get("filter")))
-            self.limit.take(sum(self.row_counts.get(fragment.path) or 0 for fragment in fragments))
             if self.verified_files.remote:
                 self.verified_files.expect([fragment.path for fragment in fragments], self.largest_bytes)
 
             def read(fragment: ds.ParquetFileFragment) -> pa.Table:
                 return fragment.to_table(schema=self.schema, use_threads=False, **options)
 
+            def batches() -> Iterator[pa.RecordBatch]:
+                # A join whose other side has no rows requests no batch.
+                self.limit.take(sum(self.row_counts.get(fragment.path) or 0 for fragment in fragments))
+                yield from _ahead(read, fragments)
+
             return SimpleNamespace(
                 projected_schema=schema,
-                to_reader=lambda: pa.RecordBatchReader.from_batches(schema, _ahead(read, fragments)),
+                to_reader=lambda: pa.RecordBatchReader.from_batches(schema, batches()),
             )
 
     return ReadAhead
