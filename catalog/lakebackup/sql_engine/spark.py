@@ -155,9 +155,9 @@ class SparkEngine(SqlEngine):
         def run(tables: DuckEngine, on_duckdb: Bindings) -> Relation:
             return tables.keep_query(label, text, on_duckdb, **parameters)
 
-        kept = self._on_duckdb(relations_in(text), bindings, run)
-        if kept is not None:
-            return self._new_relation(_Rows(on_duckdb=kept))
+        relation = self._on_duckdb(relations_in(text), bindings, run)
+        if relation is not None:
+            return self._new_relation(_Rows(on_duckdb=relation))
         with task_errors():
             return self._new_relation(_Rows(self._run(label, text, parameters, bindings).localCheckpoint()))
 

@@ -52,7 +52,7 @@ class ScanLimit:
 
     rows: int | None = None
 
-    def take(self, rows: int) -> None:
+    def count(self, rows: int) -> None:
         """Count rows that a scan will read. Raises TooLarge, as an OSError, if they are too many."""
         if self.rows is not None:
             self.rows -= rows
@@ -175,8 +175,11 @@ def dataset(uri: str, table: DeltaTable, limit: ScanLimit | None = None) -> ds.D
     file_dataset.verified_files = verified.handler
     added = table.get_add_actions(flatten=True)
     file_dataset.largest_bytes = max(added.column("size_bytes").to_pylist(), default=0)
-    counts = added.column("num_records").to_pylist() if "num_records" in added.schema.names else []
-    file_dataset.row_counts = dict(zip(added.column("path").to_pylist(), counts, strict=False))
+    file_dataset.row_counts = {}
+    if "num_records" in added.schema.names:
+        file_dataset.row_counts = dict(
+            zip(added.column("path").to_pylist(), added.column("num_records").to_pylist(), strict=True)
+        )
     file_dataset.limit = limit or ScanLimit()
     return file_dataset
 
@@ -254,7 +257,7 @@ def _with_read_ahead(kind: type[ds.FileSystemDataset]) -> type[ds.FileSystemData
 
             def batches() -> Iterator[pa.RecordBatch]:
                 # A join whose other side has no rows requests no batch.
-                self.limit.take(sum(self.row_counts.get(fragment.path) or 0 for fragment in fragments))
+                self.limit.count(sum(self.row_counts.get(fragment.path) or 0 for fragment in fragments))
                 yield from _ahead(read, fragments)
 
             return SimpleNamespace(

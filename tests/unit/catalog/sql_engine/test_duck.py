@@ -209,19 +209,20 @@ def test_a_limit_counts_the_rows_of_the_files_that_are_not_skipped(
     append(storage, "backups", [backup_row(1), backup_row(2)], "both")
     monkeypatch.setattr(dataset, "_SMALL_BYTES", 0)  # every table with a row is a dataset
     engine = DuckEngine(writer.catalog_uri)
-    one, both = f"SELECT path FROM raw_files WHERE backup_id = '{backup_id(2)}'", "SELECT path FROM raw_files"
+    both = "SELECT path FROM raw_files"
+    second = f"{both} WHERE backup_id = '{backup_id(2)}'"
 
     def count(select: str) -> int:
         return engine.run(select, ["raw_files"], {}).read_all().num_rows
 
     with engine.reading_at_most(3):
-        assert count(one) == 3
+        assert count(second) == 3
     with engine.reading_at_most(5), pytest.raises(TooLarge):
         count(both)
     with engine.reading_at_most(5):  # the limit is that of all queries of the block
-        assert count(one) == 3
+        assert count(second) == 3
         with pytest.raises(TooLarge):
-            count(one)
+            count(second)
     assert count(both) == 6
 
 
