@@ -38,6 +38,9 @@ _SMALL_ROWS = 100_000  # in any of its files
 _MAX_ROWS = 1_000_000
 # The number of files that a scan reads in parallel, ahead of the reader of its rows.
 _AHEAD = 4
+# Each thread of DuckDB requests a batch of a scan, also for a join whose other side has no rows. A scan that
+# requests more batches than these is expected to read all.
+_FIRST_BATCHES = 8
 # Columns with few distinct values are read as dictionaries, which takes half the time. Columns by which
 # queries choose files or rows are not among them: DuckDB does not pass conditions on a dictionary to the
 # scan, which would then read more.
@@ -256,9 +259,14 @@ def _with_read_ahead(kind: type[ds.FileSystemDataset]) -> type[ds.FileSystemData
                 return fragment.to_table(schema=self.schema, use_threads=False, **options)
 
             def batches() -> Iterator[pa.RecordBatch]:
-                # A join whose other side has no rows requests no batch.
-                self.limit.count(sum(self.row_counts.get(fragment.path) or 0 for fragment in fragments))
-                yield from _ahead(read, fragments)
+                remaining_rows = sum(self.row_counts.get(fragment.path) or 0 for fragment in fragments)
+                for number, batch in enumerate(_ahead(read, fragments)):
+                    if number < _FIRST_BATCHES:
+                        self.limit.count(len(batch))
+                        remaining_rows -= len(batch)
+                    elif number == _FIRST_BATCHES:
+                        self.limit.count(remaining_rows)
+                    yield batch
 
             return SimpleNamespace(
                 projected_schema=schema,
