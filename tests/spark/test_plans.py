@@ -28,6 +28,7 @@ from lakebackup.plan.topics.request import RestoreRequest, other_paths, plan_res
 from lakebackup.rows.backups import Floor, Removal
 from lakebackup.rows.upkeep import Policy, Restore
 from lakebackup.sql_engine import spark as spark_engine
+from lakebackup.sql_engine.spark import SparkEngine
 from lakebackup.storage import open_storage
 from lakebackup.store.reader import CatalogReader
 from lakebackup.store.roots import destination_id
@@ -62,6 +63,12 @@ QUIET = Reporter(io.StringIO(), io.StringIO())
 def rows_of(file: PlanFile) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = file.table().to_pylist()
     return rows
+
+
+@pytest.fixture(autouse=True)
+def all_on_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run on Spark also the statements that read few rows."""
+    monkeypatch.setattr(SparkEngine, "_on_duckdb", lambda *_: None)
 
 
 @pytest.fixture(scope="module")

@@ -22,9 +22,11 @@ from lakebackup.errors import Busy, Damaged, NotFound, Refused, UsageProblem
 from lakebackup.rows.tables import TABLES, as_row, spark_columns
 from lakebackup.rows.upkeep import Audit, Check, Migration
 from lakebackup.rules import layout
+from lakebackup.sql_engine import spark as spark_engine
+from lakebackup.sql_engine.delta import dataset
 from lakebackup.sql_engine.delta.dataset import rows_of as dataset_rows
 from lakebackup.sql_engine.delta.table import append, live_paths, open_table
-from lakebackup.sql_engine.spark import SparkEngine, streamed
+from lakebackup.sql_engine.spark import SparkEngine, batches_of
 from lakebackup.storage import open_storage
 from lakebackup.store.lease import Lease, break_lease
 from lakebackup.store.plan_file import write_plan_file
@@ -287,10 +289,30 @@ def test_a_plan_that_spark_streams_is_read_by_duckdb(spark: SparkSession, root: 
         "7 AS raw_bytes, 1 AS entries, id AS start_position, id + 1 AS end_position, 0 AS min_ts, "
         "id AS max_ts FROM range(3)"
     )
-    file = write_plan_file([streamed(rows)])
+    file = write_plan_file([batches_of(rows)])
     for reader in (reader_of(root), reader_of(root).with_spark(spark)):
         summary = reader.with_rows("selected", file).rows("selected_summary")
         assert [(row["region"], row["files"], row["max_ts"]) for row in summary] == [("0", 2, 2), ("1", 1, 1)]
+
+
+def test_a_reader_on_spark_reads_few_rows_with_duckdb(
+    spark: SparkSession, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dataset, "_SMALL_FILES", 0)  # each table is scanned, and its rows count
+    storage, writer = open_storage(str(root)), CatalogWriter(spark, str(root))
+    for number in (1, 2):
+        publish(storage, writer, manifest(number))
+    rows_on_duckdb = reader_of(root).rows("list_files", backup_id=backup_id(1))
+    assert rows_on_duckdb
+    for most_rows, engine in ((1000, "duckdb"), (0, "spark")):
+        monkeypatch.setattr(spark_engine, "_DUCKDB_ROWS", most_rows)
+        reader = reader_of(root).with_spark(spark)
+        assert reader.rows("list_files", backup_id=backup_id(1)) == rows_on_duckdb
+        batches = reader.query("list_files", backup_id=backup_id(1)).read_all()
+        assert batches["path"].to_pylist() == [row["path"] for row in rows_on_duckdb]
+        derived = reader.with_query("chain_points", "topic_points", source="prod", scopes="orders")
+        assert [row["scope"] for row in derived.rows("restore_coverage", source="prod")] == ["orders"]
+        assert {query.engine for query in reader.queries} == {engine}
 
 
 def states(root: Path) -> dict[int, str]:

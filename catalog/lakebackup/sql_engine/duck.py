@@ -52,7 +52,7 @@ from lakebackup.sql_engine import (
 )
 from lakebackup.sql_engine.arrow import as_durations, duration_schema
 from lakebackup.sql_engine.delta.as_of import open_then, open_version, require_then
-from lakebackup.sql_engine.delta.dataset import small_or_dataset
+from lakebackup.sql_engine.delta.dataset import ScanLimit, small_or_dataset
 from lakebackup.sql_engine.delta.log import folder_of, prefetch, until_fork
 from lakebackup.sql_engine.delta.table import newest_version, versions_then
 from lakebackup.sql_engine.failures import damaged_catalog, damaged_table, error_in
@@ -132,6 +132,7 @@ class DuckEngine(SqlEngine):
         self._aside: set[str] = set()  # those that have another name, since a view has theirs
         self._visible: dict[str, str] = {}  # name -> the relation that a view of that name shows now
         self._computed: dict[tuple[str, frozenset[tuple[str, int]]], str] = {}
+        self._limit = ScanLimit()
         self._unused: deque[tuple[int, str]] = deque()  # relations that no reader has any more
         self.queries = new_record()
         # The relations are temporary: other connections do not see them, and they end with this connection.
@@ -217,6 +218,16 @@ class DuckEngine(SqlEngine):
                 else:
                     self._connection.unregister(name)
 
+    @contextmanager
+    def reading_at_most(self, rows: int) -> Iterator[None]:
+        """In the block, queries that would read more rows of large tables raise TooLarge. Files that a query
+        skips by their statistics do not count."""
+        self._limit.rows = rows
+        try:
+            yield
+        finally:
+            self._limit.rows = None
+
     def interrupt(self) -> None:
         """Stop the query that runs now, which then raises an error. Call it from another thread."""
         self._connection.interrupt()
@@ -224,11 +235,20 @@ class DuckEngine(SqlEngine):
     def columns(self, relation: Relation) -> list[str]:
         return list(self._connection.table(_quoted(relation.rows)).columns)
 
-    def relation(self, name: str, bindings: Bindings = NO_BINDINGS) -> pa.Table:
-        """Return all rows of a view, which must be small."""
+    def relation(
+        self, name: str, bindings: Bindings = NO_BINDINGS, *, most_rows: int | None = None
+    ) -> pa.Table:
+        """Return all rows of a view, which must be small. Raises TooLarge if there are more than
+        `most_rows`."""
         self._prepare([name], bindings)
         with self._query_errors():
-            return self._connection.table(name).to_arrow_table()
+            rows = self._connection.table(name)
+            if most_rows is None:
+                return rows.to_arrow_table()
+            table = rows.limit(most_rows + 1).to_arrow_table()
+        if len(table) > most_rows:
+            raise TooLarge(f"{name} has more than {most_rows:,} rows.")
+        return table
 
     def version(self, table: str) -> int | None:
         """Return the Delta version at which a table is read; None when there was no table at `as_of`."""
@@ -358,7 +378,7 @@ class DuckEngine(SqlEngine):
                 rows = (
                     ARROW_SCHEMAS[name.removeprefix(RAW)].empty_table()
                     if delta_table is None
-                    else small_or_dataset(uri, delta_table)
+                    else small_or_dataset(uri, delta_table, self._limit)
                 )
             if hidden := self._hidden.get(name.removeprefix(RAW)):
                 self._add(f"full_{table}", rows)

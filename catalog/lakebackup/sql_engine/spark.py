@@ -1,7 +1,8 @@
 """The catalog's SQL on Spark. It uses the DataFrame API only, so that Spark Connect works too.
 
 Small tables become part of a query's plan, because Delta needs longer to plan a scan of one than to read it.
-Views that several others read are computed by DuckDB while all that they read is small.
+Statements that read few rows run on DuckDB over the same versions of the tables, because Spark needs longer
+to plan them than DuckDB to answer. So do views that several others read.
 """
 
 from __future__ import annotations
@@ -11,17 +12,20 @@ import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from itertools import count, islice
-from typing import Any
+from dataclasses import dataclass
+from itertools import chain, count, islice
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary, finalize
 
 import pyarrow as pa
+import pyarrow.dataset as ds
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
+from lakebackup.errors import TooLarge
 from lakebackup.rows.tables import ARROW_SCHEMAS, SPARK_TYPES, columns
 from lakebackup.sql_engine import (
     CLOCK,
@@ -51,23 +55,42 @@ from lakebackup.sql_engine.duck import DuckEngine, view_columns
 from lakebackup.sql_engine.failures import select_errors, task_errors
 from lakebackup.sql_engine.guard.check import Checked, check_select
 from lakebackup.sql_engine.limits import Limits
+from lakebackup.sql_engine.worker import MESSAGES, as_messages
 from lakebackup_sql import load
+
+T = TypeVar("T")
 
 # The most rows of a table that becomes part of the plan.
 _FEW_ROWS = 10_000
+# The most rows that a statement reads on DuckDB. Files that it skips by their statistics do not count. DuckDB
+# reads so many rows in about the time in which Spark plans a statement.
+_DUCKDB_ROWS = 5_000_000
+# The most rows of a view, computed on DuckDB, that become part of a plan.
+_VIEW_ROWS = 250_000
 _BATCH_ROWS = 10_000
 # The type TIMESTAMP in a schema as JSON.
 _TIMESTAMPS = re.compile(r'"((?:t|elementT|keyT|valueT)ype)":"timestamp"')
 # The numbers of relations and views. A session's temporary views are those of several engines.
 _numbers = count(1)
 _visible_in_sessions: WeakKeyDictionary[SparkSession, dict[str, int]] = WeakKeyDictionary()
+# The name by which DuckDB returns the rows of a relation.
+_BOUND = "bound"
 _LIST = re.compile(r"ARRAY_CONTAINS\(SPLIT\(:(\w+), ','\), ([\w.]+)\)")
+
+
+@dataclass(slots=True)
+class _Rows:
+    """The rows of a relation, in Spark's form, in DuckDB's, or in both."""
+
+    frame: DataFrame | None = None
+    on_duckdb: Relation | None = None
 
 
 class SparkEngine(SqlEngine):
     """Queries over the Delta tables in the folder `catalog_uri`, as they are now, or as they were at the
-    instant `as_of` (us since 1970). With `as_of`, `now_<relation>` is a relation as it is now. `opened` opens
-    the table of a step; with it, tables stay at the versions that it opens.
+    instant `as_of` (us since 1970). With `as_of`, `now_<relation>` is a relation as it is now. `tables`: an
+    engine of the same catalog and instant. With it, tables stay at the versions that it opens, and it runs
+    the statements that read few rows.
 
     The views are temporary views of the session, under their own names: a session can have one catalog at a
     time. Raises NotFound when there was no catalog at `as_of`.
@@ -81,9 +104,9 @@ class SparkEngine(SqlEngine):
         catalog_uri: str,
         *,
         as_of: int | None = None,
-        opened: Callable[[str], DeltaTable | None] | None = None,
+        tables: DuckEngine | None = None,
     ) -> None:
-        self._spark, self._open_pinned = spark, opened
+        self._spark, self._tables = spark, tables
         self._uri = catalog_uri.rstrip("/")
         self._remote = folder_of(self._uri) is None
         self._as_of = as_of
@@ -94,7 +117,7 @@ class SparkEngine(SqlEngine):
         # The tables that are part of plans: their versions (None: pinned) and rows.
         self._inlined_versions: dict[str, int | None] = {}
         self._inlined_rows: dict[str, pa.Table] = {}
-        self.queries = new_record()
+        self.queries = new_record() if tables is None else tables.queries
 
     def query(self, name: str, bindings: Bindings = NO_BINDINGS, /, **parameters: Any) -> DataFrame:
         """Run a statement of `sql/queries`; Spark reads the rows when the DataFrame is used, not before."""
@@ -103,7 +126,13 @@ class SparkEngine(SqlEngine):
     def batches(
         self, name: str, bindings: Bindings = NO_BINDINGS, /, **parameters: Any
     ) -> pa.RecordBatchReader:
-        return streamed(self.query(name, bindings, **parameters))
+        def run(tables: DuckEngine, on_duckdb: Bindings) -> pa.RecordBatchReader:
+            rows = tables.query(name, on_duckdb, **parameters)
+            first_batches = list(islice(rows, 1))  # DuckDB begins to read with the first batch
+            return pa.RecordBatchReader.from_batches(rows.schema, chain(first_batches, rows))
+
+        rows = self._on_duckdb(relations_in(load("queries", name)), bindings, run)
+        return batches_of(self.query(name, bindings, **parameters)) if rows is None else rows
 
     def select(self, sql: str) -> DataFrame:
         """Run a person's SELECT over the views. Raises UsageProblem when the SQL is anything else."""
@@ -111,29 +140,79 @@ class SparkEngine(SqlEngine):
             "select", check_select(sql, view_columns(with_now_views=self._as_of is not None))
         )
 
-    def keep_rows(self, rows: pa.Table | DataFrame) -> Relation:
-        return self._new_relation(self._to_frame(rows) if _is_arrow(rows) else rows)
+    def keep_rows(self, rows: pa.Table | ds.Dataset | DataFrame) -> Relation:
+        if not isinstance(rows, pa.Table | ds.Dataset):
+            return self._new_relation(_Rows(rows))
+        if self._tables is None:
+            return self._new_relation(_Rows(self._to_frame(rows)))
+        return self._new_relation(_Rows(on_duckdb=self._tables.keep_rows(rows)))
 
     def keep_query(
         self, label: str, text: str, bindings: Bindings = NO_BINDINGS, /, **parameters: Any
     ) -> Relation:
-        """Compute the rows of a SELECT once, in Spark's own storage."""
+        """Compute the rows of a SELECT once, in the storage of the engine that runs it."""
+
+        def run(tables: DuckEngine, on_duckdb: Bindings) -> Relation:
+            return tables.keep_query(label, text, on_duckdb, **parameters)
+
+        relation = self._on_duckdb(relations_in(text), bindings, run)
+        if relation is not None:
+            return self._new_relation(_Rows(on_duckdb=relation))
         with task_errors():
-            return self._new_relation(self._run(label, text, parameters, bindings).localCheckpoint())
+            return self._new_relation(_Rows(self._run(label, text, parameters, bindings).localCheckpoint()))
 
     def keep_select(self, label: str, checked: Checked, bindings: Bindings = NO_BINDINGS) -> Relation:
         with Limits(self._spark.interruptAll, memory=False).running(), select_errors(checked.select):
             checked.selected("spark")
-            return self._new_relation(self._run_select(label, checked, bindings).localCheckpoint())
+            return self._new_relation(_Rows(self._run_select(label, checked, bindings).localCheckpoint()))
 
     def columns(self, relation: Relation) -> list[str]:
-        return list(relation.rows.columns)
+        return list(self._frame_of(relation).columns)
 
     def rows(self, name: str, bindings: Bindings = NO_BINDINGS, /, **parameters: Any) -> list[dict[str, Any]]:
+        def run(tables: DuckEngine, on_duckdb: Bindings) -> list[dict[str, Any]]:
+            return tables.rows(name, on_duckdb, **parameters)
+
+        rows = self._on_duckdb(relations_in(load("queries", name)), bindings, run)
+        if rows is not None:
+            return rows
         with task_errors():
             return [row.asDict() for row in self.query(name, bindings, **parameters).collect()]
 
-    def _new_relation(self, rows: DataFrame) -> Relation:
+    def _on_duckdb(
+        self,
+        relations: Iterable[str],
+        bindings: Bindings,
+        run: Callable[[DuckEngine, Bindings], T],
+    ) -> T | None:
+        """Let `run` run a statement that reads some relations on DuckDB, and return its result. None: Spark
+        must run the statement, which reads many rows, or rows that only Spark has."""
+        if self._tables is None:
+            return None
+        on_duckdb: dict[str, Relation] = {}
+        for name in set(steps_for(relations, frozenset(bindings))) & bindings.keys():
+            relation = bindings[name].rows.on_duckdb
+            if relation is None:
+                return None
+            on_duckdb[name] = relation
+        query_count = len(self.queries)
+        try:
+            with self._tables.reading_at_most(_DUCKDB_ROWS):
+                return run(self._tables, on_duckdb)
+        except TooLarge:
+            del self.queries[query_count:]  # only the engine that answers has run it
+            return None
+
+    def _frame_of(self, relation: Relation) -> DataFrame:
+        rows: _Rows = relation.rows
+        if rows.frame is None:
+            assert self._tables is not None  # noqa: S101 (DuckDB has the rows)
+            assert rows.on_duckdb is not None  # noqa: S101
+            table = self._tables.relation(_BOUND, {_BOUND: rows.on_duckdb})
+            rows.frame = self._to_frame(table.cast(as_spark_reads(table.schema)))
+        return rows.frame
+
+    def _new_relation(self, rows: _Rows) -> Relation:
         relation = Relation(next(_numbers), rows)
         end = finalize(relation, self._unused.append, relation.number)
         end.atexit = False  # type: ignore[misc]
@@ -165,11 +244,11 @@ class SparkEngine(SqlEngine):
 
     def _is_live(self, step: str) -> bool:
         """Whether each query reads the newest version of a table."""
-        return self._open_pinned is None and (self._as_of is None or step.startswith(NOW_PREFIX))
+        return self._tables is None and (self._as_of is None or step.startswith(NOW_PREFIX))
 
     def _open(self, step: str) -> DeltaTable | None:
-        if self._open_pinned is not None:
-            return self._open_pinned(step)
+        if self._tables is not None:
+            return self._tables.open(step)
         if not self._is_live(step):
             return open_then(f"{self._uri}/{_table_of(step)}", self._as_of)
         return open_then(f"{self._uri}/{_table_of(step)}", None, cached=self._remote and step.startswith(RAW))
@@ -202,30 +281,29 @@ class SparkEngine(SqlEngine):
     def _show(self, step: str, bindings: Bindings) -> None:
         """Let a name stand for its rows in the session."""
         if step in bindings:
-            number, rows = bindings[step].number, bindings[step].rows
+            number, rows = bindings[step].number, self._frame_of(bindings[step])
         else:
             key = step, environment(step, bindings)
             if key not in self._frames:
-                self._frames[key] = next(_numbers), self._frame(step, is_bound=bool(key[1]))
+                self._frames[key] = next(_numbers), self._frame(step, bindings)
             number, rows = self._frames[key]
         visible = _visible_in_sessions.setdefault(self._spark, {})
         if visible.get(step) != number:
             rows.createOrReplaceTempView(step)
             visible[step] = number
 
-    def _frame(self, step: str, *, is_bound: bool) -> DataFrame:
-        """Return the rows of a relation of the catalog, once those that it reads are shown. `is_bound`: some
-        of these are not the catalog's."""
+    def _frame(self, step: str, bindings: Bindings) -> DataFrame:
+        """Return the rows of a relation of the catalog, once those that it reads are shown."""
         name = step.removeprefix(NOW_PREFIX)
         if step == CLOCK and self._as_of is not None:
             return self._to_frame(clock_at(self._as_of // 1000))
         if name.startswith(RAW):
             small = self._small_table(step)
             return self._table(step) if small is None else small
-        if name in MATERIALIZED_VIEWS and not is_bound and self._is_small(step):
-            return self._computed_view(step)
+        if name in MATERIALIZED_VIEWS and (table := self._computed_view(step, bindings)) is not None:
+            return self._to_frame(table.cast(as_spark_reads(table.schema)))
         rows = self._spark.sql(view_text(step))
-        if name in MATERIALIZED_VIEWS and self._open_pinned is not None:
+        if name in MATERIALIZED_VIEWS and self._tables is not None:
             # The tables that the view reads are pinned, so its rows do not change.
             with task_errors():
                 return rows.localCheckpoint()
@@ -262,14 +340,19 @@ class SparkEngine(SqlEngine):
         self._inlined_rows[step] = rows
         return self._to_frame(rows)
 
-    def _computed_view(self, step: str) -> DataFrame:
+    def _computed_view(self, step: str, bindings: Bindings) -> pa.Table | None:
         """Return the rows of a view that many views read, computed by DuckDB: Spark would compute it again at
-        each use."""
+        each use. None: it reads many rows, or rows that DuckDB has not."""
+        if self._tables is not None:
+            return self._on_duckdb(
+                [step], bindings, lambda tables, bound: tables.relation(step, bound, most_rows=_VIEW_ROWS)
+            )
+        if environment(step, bindings) or not self._is_small(step):
+            return None
         engine = DuckEngine(self._uri)
         # DuckDB reads the same versions as this engine.
         tables = set(steps_for([step])) & set(self._inlined_rows)
-        rows = engine.relation(step, {table: engine.keep_rows(self._inlined_rows[table]) for table in tables})
-        return self._to_frame(rows.cast(as_spark_reads(rows.schema)))
+        return engine.relation(step, {table: engine.keep_rows(self._inlined_rows[table]) for table in tables})
 
     def _any_changed(self) -> bool:
         """Whether a table that is part of the plan has a newer version. In object storage that takes a
@@ -328,6 +411,22 @@ def run_checked(spark: SparkSession, checked: Checked) -> DataFrame:
         return rows.selectExpr(r"explode(split(plan, '\n')) AS plan") if checked.explained else rows
 
 
+def batches_of(frame: DataFrame) -> pa.RecordBatchReader:
+    """Stream the rows of a statement of `sql/queries`. Tasks write them as messages of Arrow, so this process
+    makes no object of Python for each row. Use `streamed` for a person's SELECT, which may return types that
+    Arrow does not have."""
+    schema = to_arrow_schema(frame.schema, timezone="UTC")
+    messages = frame.mapInArrow(as_messages, MESSAGES)
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        with task_errors():
+            for row in messages.toLocalIterator(prefetchPartitions=True):
+                for batch in pa.ipc.open_stream(row["message"]):
+                    yield batch.cast(schema)
+
+    return pa.RecordBatchReader.from_batches(schema, batches())
+
+
 def streamed(frame: DataFrame, select: str | None = None) -> pa.RecordBatchReader:
     """Stream the rows of a DataFrame in batches. `select`: the text of the person's SELECT that the DataFrame
     runs; its errors are raised as `select_errors` says."""
@@ -351,10 +450,6 @@ def streamed(frame: DataFrame, select: str | None = None) -> pa.RecordBatchReade
                 yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
 
     return pa.RecordBatchReader.from_batches(schema, batches())
-
-
-def _is_arrow(rows: Any) -> bool:
-    return isinstance(rows, pa.Table)
 
 
 def _table_of(step: str) -> str:

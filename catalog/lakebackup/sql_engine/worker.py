@@ -1,5 +1,5 @@
-"""What Spark tasks share: jobs over numbers, a limit of bytes a second, rows in batches, and the task's
-number."""
+"""What Spark tasks share: jobs over numbers, a limit of bytes a second, rows in batches and as messages, and
+the task's number."""
 
 from __future__ import annotations
 
@@ -23,9 +23,21 @@ from lakebackup.sql_engine.pace import paced
 
 #: What runs tasks: a Spark context, without SQL, or a session.
 Cluster: TypeAlias = "SparkContext | SparkSession"
+#: The columns of the rows of `as_messages`.
+MESSAGES = "message BINARY"
 _heap_frozen = False
 #: The bytes a second that all tasks of the newest job of this process share; None: no limit.
 _bytes_per_second: int | None = None
+
+
+def as_messages(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """For `mapInArrow`: makes each batch one row, a stream of Arrow's IPC format."""
+    for batch in batches:
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, batch.schema) as writer:
+            writer.write_batch(batch)
+        message = pa.array([sink.getvalue().to_pybytes()], pa.binary())
+        yield pa.record_batch([message], names=["message"])
 
 
 def limit(rate: int | None) -> None:

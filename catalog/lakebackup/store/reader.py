@@ -114,7 +114,7 @@ class CatalogReader(Catalog):
         self._engine: SqlEngine = self._duck
         self._bindings: Bindings = NO_BINDINGS
         if spark is not None:
-            self._engine = SparkEngine(spark, self.catalog_uri, as_of=as_of, opened=self._duck.open)
+            self._engine = SparkEngine(spark, self.catalog_uri, as_of=as_of, tables=self._duck)
 
     def with_spark(self, spark: SparkSession) -> CatalogReader:
         """A reader of the same catalog and versions, whose statements run on Spark.
@@ -287,7 +287,7 @@ class CatalogReader(Catalog):
         The name may be new, or that of a view or raw table of the catalog.
         """
         if isinstance(rows, PlanFile):
-            rows = rows.for_statements() if self.engine == "duckdb" else rows.table()
+            rows = rows.for_statements()
         return self._with(name, self._engine.keep_rows(rows))
 
     def with_query(self, name: str, query: str, **parameters: Any) -> CatalogReader:

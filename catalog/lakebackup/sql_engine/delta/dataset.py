@@ -10,6 +10,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import cache
 from itertools import islice
 from threading import Lock
@@ -22,11 +23,12 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
+from lakebackup.errors import TooLarge
 from lakebackup.rows.tables import ARROW_SCHEMAS
 from lakebackup.sql_engine.delta.log import per_process
 from lakebackup.sql_engine.delta.table import open_table
 from lakebackup.sql_engine.delta.verified import VerifiedFiles, verified_files
-from lakebackup.sql_engine.failures import damaged_catalog, damaged_table
+from lakebackup.sql_engine.failures import damaged_catalog, damaged_table, passed_on
 
 # A table within these limits is small: to read its rows takes less time than to make a dataset and scan it.
 _SMALL_BYTES = 4 << 20
@@ -36,6 +38,9 @@ _SMALL_ROWS = 100_000  # in any of its files
 _MAX_ROWS = 1_000_000
 # The number of files that a scan reads in parallel, ahead of the reader of its rows.
 _AHEAD = 4
+# Each thread of DuckDB requests a batch of a scan, also for a join whose other side has no rows. A scan that
+# requests more batches than these is expected to read all.
+_FIRST_BATCHES = 8
 # Columns with few distinct values are read as dictionaries, which takes half the time. Columns by which
 # queries choose files or rows are not among them: DuckDB does not pass conditions on a dictionary to the
 # scan, which would then read more.
@@ -44,16 +49,30 @@ _REPEATED = frozenset({"destination", "format", "codec", "key_id", "keys_path", 
 _CACHE_BYTES = 64 << 20
 
 
-def small_or_dataset(uri: str, table: DeltaTable) -> pa.Table | ds.Dataset:
-    """Return all rows of a Delta table opened from `uri` if it is small, else a dataset of it. Raises
-    Damaged."""
+@dataclass(slots=True)
+class ScanLimit:
+    """How many more rows the scans of some datasets may read; None: any number."""
+
+    rows: int | None = None
+
+    def count(self, rows: int) -> None:
+        """Count rows that a scan will read. Raises TooLarge, as an OSError, if they are too many."""
+        if self.rows is not None:
+            self.rows -= rows
+            if self.rows < 0:
+                raise passed_on(TooLarge("The query reads too many rows."))
+
+
+def small_or_dataset(uri: str, table: DeltaTable, limit: ScanLimit | None = None) -> pa.Table | ds.Dataset:
+    """Return all rows of a Delta table opened from `uri` if it is small, else a dataset of it, whose scans
+    keep within `limit`. Raises Damaged."""
     files = table.get_add_actions()
     sizes = files.column("size_bytes").to_pylist()
     is_plain = table.protocol().min_reader_version == 1
     if is_plain and len(sizes) <= _SMALL_FILES and sum(sizes) <= _SMALL_BYTES:
         with suppress(_TooManyRows):
             return _read_small_table(uri, table, list(files.column("path").to_pylist()))
-    return dataset(uri, table)
+    return dataset(uri, table, limit)
 
 
 def _read_small_table(uri: str, table: DeltaTable, paths: Sequence[str]) -> pa.Table:
@@ -138,9 +157,9 @@ def _cast(schema: pa.Schema, rows: pa.Table) -> pa.Table:
     return rows if rows.schema.equals(target_schema) else rows.cast(target_schema)
 
 
-def dataset(uri: str, table: DeltaTable) -> ds.Dataset:
+def dataset(uri: str, table: DeltaTable, limit: ScanLimit | None = None) -> ds.Dataset:
     """Return a Delta table opened from `uri` as a dataset that prunes files by the log's statistics and
-    verifies those that it reads."""
+    verifies those that it reads. Its scans keep within `limit`."""
     verified = verified_files(uri)
     file_format = ds.ParquetFileFormat(
         read_options=ds.ParquetReadOptions(dictionary_columns=_REPEATED),
@@ -157,9 +176,14 @@ def dataset(uri: str, table: DeltaTable) -> ds.Dataset:
     schema = pa.schema([_as_dictionary(field) for field in _full_schema(uri, schema)])
     file_dataset = _with_read_ahead(ds.FileSystemDataset)(fragments, schema, file_format, verified)
     file_dataset.verified_files = verified.handler
-    file_dataset.largest_bytes = max(
-        table.get_add_actions(flatten=True).column("size_bytes").to_pylist(), default=0
-    )
+    added = table.get_add_actions(flatten=True)
+    file_dataset.largest_bytes = max(added.column("size_bytes").to_pylist(), default=0)
+    file_dataset.row_counts = {}
+    if "num_records" in added.schema.names:
+        file_dataset.row_counts = dict(
+            zip(added.column("path").to_pylist(), added.column("num_records").to_pylist(), strict=True)
+        )
+    file_dataset.limit = limit or ScanLimit()
     return file_dataset
 
 
@@ -234,9 +258,19 @@ def _with_read_ahead(kind: type[ds.FileSystemDataset]) -> type[ds.FileSystemData
             def read(fragment: ds.ParquetFileFragment) -> pa.Table:
                 return fragment.to_table(schema=self.schema, use_threads=False, **options)
 
+            def batches() -> Iterator[pa.RecordBatch]:
+                remaining_rows = sum(self.row_counts.get(fragment.path) or 0 for fragment in fragments)
+                for number, batch in enumerate(_ahead(read, fragments)):
+                    if number < _FIRST_BATCHES:
+                        self.limit.count(len(batch))
+                        remaining_rows -= len(batch)
+                    elif number == _FIRST_BATCHES:
+                        self.limit.count(remaining_rows)
+                    yield batch
+
             return SimpleNamespace(
                 projected_schema=schema,
-                to_reader=lambda: pa.RecordBatchReader.from_batches(schema, _ahead(read, fragments)),
+                to_reader=lambda: pa.RecordBatchReader.from_batches(schema, batches()),
             )
 
     return ReadAhead

@@ -184,7 +184,13 @@ KAFKA_CONFIG = _flag(
 KAFKA_PROPERTY = _flag(
     KAFKA, "-X KEY=VALUE", "A librdkafka property; repeatable.", list[str], name="kafka_property"
 )
-ENGINE = _flag(None, "--engine NAME", "SQL engine: auto, duckdb or spark.", EngineChoice, default="auto")
+ENGINE = _flag(
+    None,
+    "--engine NAME",
+    "SQL engine: auto, duckdb or spark. auto plans on Spark for a large catalog on a cluster.",
+    EngineChoice,
+    default="auto",
+)
 RUNNER = _setting(
     SPARK,
     "--runner NAME",

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from tests.support.rows import backup_id, backup_row, file_row
 
-from lakebackup.errors import Damaged, EnvironmentProblem, LakebackupError, NotFound, UsageProblem
+from lakebackup.errors import Damaged, EnvironmentProblem, LakebackupError, NotFound, TooLarge, UsageProblem
 from lakebackup.sql_engine import relations_in, steps, to_duckdb
 from lakebackup.sql_engine.delta import dataset, verified
 from lakebackup.sql_engine.delta.table import _check, append
@@ -195,6 +195,45 @@ def test_of_many_files_only_the_needed_columns_and_files_are_read(
     (row,) = select_rows(f"SELECT path, role FROM files WHERE backup_id = '{backup_id(2)}'")
     assert row == {"path": "f2", "role": "data"}
     assert len([path for path, columns in scans if "path" in columns]) == 1
+
+
+def test_a_limit_counts_the_rows_of_the_files_that_are_not_skipped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = CatalogWriter(None, str(tmp_path))
+    writer.migrate()
+    storage = open_storage(writer.catalog_uri)
+    for number in (1, 2):
+        rows = [file_row(number, path=f"f{number}-{n}", end_position=1) for n in range(3)]
+        append(storage, "files", rows, f"files of {number}")
+    append(storage, "backups", [backup_row(1), backup_row(2)], "both")
+    monkeypatch.setattr(dataset, "_SMALL_BYTES", 0)  # every table with a row is a dataset
+    engine = DuckEngine(writer.catalog_uri)
+    both = "SELECT path FROM raw_files"
+    second = f"{both} WHERE backup_id = '{backup_id(2)}'"
+
+    def count(select: str) -> int:
+        return engine.run(select, ["raw_files"], {}).read_all().num_rows
+
+    with engine.reading_at_most(3):
+        assert count(second) == 3
+    with engine.reading_at_most(5), pytest.raises(TooLarge):
+        count(both)
+    with engine.reading_at_most(5):  # the limit is that of all queries of the block
+        assert count(second) == 3
+        with pytest.raises(TooLarge):
+            count(second)
+    assert count(both) == 6
+
+
+def test_a_view_has_at_most_so_many_rows(tmp_path: Path) -> None:
+    writer = CatalogWriter(None, str(tmp_path))
+    writer.migrate()
+    append(open_storage(writer.catalog_uri), "backups", [backup_row(1), backup_row(2)], "both")
+    engine = DuckEngine(writer.catalog_uri)
+    assert len(engine.relation("backups", most_rows=2)) == 2
+    with pytest.raises(TooLarge, match="more than 1 rows"):
+        engine.relation("backups", most_rows=1)
 
 
 def test_no_column_with_statistics_is_read_as_a_dictionary() -> None:
