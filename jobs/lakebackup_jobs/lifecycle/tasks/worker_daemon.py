@@ -104,7 +104,7 @@ def _serve() -> None:
     from pyspark.daemon import manager
 
     gc.freeze()  # otherwise the garbage collector of each worker would copy the pages that all share
-    manager()  # type: ignore[no-untyped-call]
+    manager()
 
 
 if __name__ == "__main__":
