@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from lakebackup.formats.snapshots.compression import CodecChoice
 from lakebackup.plan.snapshots.backup import Amount, Newest, Snapshot
 
 
@@ -35,6 +36,7 @@ class InProgress:
     pack_below: int
     asked: dict[str, Any]
     dealt: bool = False
+    codec: CodecChoice = "none"
 
     @property
     def level(self) -> int:

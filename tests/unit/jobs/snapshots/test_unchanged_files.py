@@ -251,7 +251,7 @@ def test_a_lost_object_is_noticed_and_copied_again(tree: Tree) -> None:
     write_file(tree.folder / "img", b"a" * 1000)
     write_file(tree.folder / "rest", b"r" * 1000)
     tree.backup()
-    (lost,) = (tree.root / "db" / "snapshots").rglob("img")
+    (lost,) = (tree.root / "db" / "snapshots").rglob("img.zst")
     lost.unlink()
     intact = "SELECT number, intact FROM backups ORDER BY number"
     points = "SELECT number, newest FROM restore_points ORDER BY number"
