@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.support.chosen import mark_long
 from tests.support.looks import select_rows
+from tests.support.stored import stored_contents
 
 from lakebackup.errors import EnvironmentProblem, NotFound, Refused, UsageProblem
 from lakebackup.plan.snapshots import backup as plan
@@ -75,10 +76,7 @@ class SnapshotBackups:
     def contents(self) -> dict[str, bytes]:
         """The contents of the live files, read from the destination."""
         storage = open_storage(str(self.destination))
-        return {
-            row["name"]: storage.get(row["path"], start=row["position"], length=row["bytes"])
-            for row in self.rows()
-        }
+        return {row["name"]: stored_contents(storage, row) for row in self.rows()}
 
     def truth(self) -> dict[str, bytes]:
         files = [file for file in self.tree.rglob("*") if file.is_file()]
