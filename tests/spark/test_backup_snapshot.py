@@ -20,11 +20,13 @@ from tests.support.stored import stored_contents
 from lakebackup.errors import EnvironmentProblem, NotFound, Refused, UsageProblem
 from lakebackup.plan.snapshots import backup as plan
 from lakebackup.plan.snapshots.restore import SnapshotRestoreRequest
+from lakebackup.recovery.exchange import export
 from lakebackup.recovery.rebuild import rebuild
 from lakebackup.rows.base import SNAPSHOT
 from lakebackup.rules import layout
 from lakebackup.storage import open_storage
 from lakebackup.store import tombstones
+from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.lifecycle.progress import Reporter
 from lakebackup_jobs.lifecycle.tasks.plan_shares import PlanShares
 from lakebackup_jobs.snapshots import backup as backup_snapshot
@@ -32,6 +34,8 @@ from lakebackup_jobs.snapshots import compare
 from lakebackup_jobs.snapshots.request import SnapshotRequest
 from lakebackup_jobs.snapshots.restore import run as restore_snapshot
 from lakebackup_jobs.snapshots.tasks import copy as copy_task
+from lakebackup_jobs.upkeep.import_catalog import ImportRequest
+from lakebackup_jobs.upkeep.import_catalog import run as import_catalog
 from lakebackup_jobs.upkeep.verify import VerifyRequest
 from lakebackup_jobs.upkeep.verify import run as verify
 
@@ -362,10 +366,10 @@ def test_the_manifest_for_other_tools_is_written_beside_the_backup(
 
 
 @pytest.mark.parametrize("way", ["tasks"], indirect=True)
-def test_compressed_files_outlive_a_rebuild_and_are_restored_by_tasks(
+def test_compressed_files_outlive_a_rebuild_and_an_import_and_are_restored_by_tasks(
     backups: SnapshotBackups, way: str, tmp_path: Path
 ) -> None:
-    """The rows of a rebuilt catalog say how each file is stored, in packs and alone."""
+    """The rows of a rebuilt or imported catalog say how each file is stored, in packs and alone."""
     assert way == "tasks"
     first_ms = backups.next_ms
     text = b"".join(b"%d: ten green bottles\n" % number for number in range(3000))
@@ -381,6 +385,12 @@ def test_compressed_files_outlive_a_rebuild_and_are_restored_by_tasks(
     shutil.rmtree(backups.destination / "catalog")
     assert backups.spark
     assert rebuild(backups.spark, str(backups.destination)).problems == []
+    assert backups.rows() == rows
+    exported = open_storage(str(tmp_path / "exported"))
+    export(CatalogReader(str(backups.destination)), exported, "jsonl", lambda *_: None)
+    shutil.rmtree(backups.destination / "catalog")
+    import_request = ImportRequest(str(backups.destination), folder=exported.uri)
+    import_catalog(import_request, spark=backups.spark, reporter=quiet())
     assert backups.rows() == rows
     assert backups.contents() == backups.truth()
     for number, options in enumerate(({}, {"to_ts": first_ms})):

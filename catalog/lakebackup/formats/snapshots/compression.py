@@ -60,8 +60,11 @@ class Compressor:
 
     def shrinks(self, parts: Iterable[bytes]) -> bool:
         """Return whether the parts of a sample are worth compressing."""
-        sizes = [(len(self.frame(part)), len(part)) for part in parts]
-        return is_worth(sum(after for after, _ in sizes), sum(before for _, before in sizes))
+        frame_bytes = part_bytes = 0
+        for part in parts:
+            frame_bytes += len(self.frame(part))
+            part_bytes += len(part)
+        return is_worth(frame_bytes, part_bytes)
 
 
 def compressed(chunks: Iterable[bytes], size: int) -> Iterator[bytes]:
@@ -84,13 +87,13 @@ def decompressed(chunks: Iterable[memoryview], size: int) -> Iterator[memoryview
     for chunk in chunks:
         if is_complete:
             raise ValueError("other bytes follow it")
-        rest: bytes | memoryview = chunk
+        data: bytes | memoryview = chunk
         while True:
             try:
-                piece = decoder.decompress(rest, _PIECE)
+                piece = decoder.decompress(data, _PIECE)
             except zstd.ZstdError as error:
                 raise ValueError(str(error)) from error
-            rest = b""
+            data = b""
             count += len(piece)
             if count > size:
                 raise ValueError(f"it holds more than {size} bytes")

@@ -116,7 +116,7 @@ class _Copier:
                 self._folders.add(**{column: getattr(first, column) for column in _FOLDER_COLUMNS})
                 continue
             if first.same_path is not None:
-                stored = _StoredFile(
+                stored_file = _StoredFile(
                     str(first.same_destination),
                     first.same_path,
                     int(first.same_position or 0),
@@ -124,7 +124,7 @@ class _Copier:
                     int(first.same_stored_bytes or 0),
                     str(first.same_sha256),
                 )
-                self._add_rows(links, stored)
+                self._add_rows(links, stored_file)
             elif first.bytes < self._job.pack_below and first.role == "data":
                 pack_files.append(links)
                 size += first.bytes
@@ -229,11 +229,11 @@ class _Copier:
         self._storage.upload(path, stream, size_hint=sum(entry.bytes for entry in entries))
         self._add_object(path, "pack", entries, max(codecs), stream.bytes, str(stream.sha256))
 
-    def _add_rows(self, links: Sequence[Entry], stored: _StoredFile) -> None:
+    def _add_rows(self, links: Sequence[Entry], stored_file: _StoredFile) -> None:
         """Add a row for each hard link of a file."""
         for entry in links:
             listed = {name: getattr(entry, name) for name in _FILE_COLUMNS}
-            self._files.add(**listed, **stored._asdict())
+            self._files.add(**listed, **stored_file._asdict())
 
     def _add_object(
         self,

@@ -47,9 +47,9 @@ def read(frame: bytes, size: int, sizes: list[int] | None = None) -> bytes:
 
 
 @given(CONTENTS, CUTS, CUTS)
-def test_a_frame_holds_the_contents(data: bytes, written: list[int], stored: list[int]) -> None:
-    for frame in (Compressor().frame(data), b"".join(compressed(pieces(data, written), len(data)))):
-        assert read(frame, len(data), stored) == data
+def test_a_frame_holds_the_contents(data: bytes, chunk_sizes: list[int], stored_sizes: list[int]) -> None:
+    for frame in (Compressor().frame(data), b"".join(compressed(pieces(data, chunk_sizes), len(data)))):
+        assert read(frame, len(data), stored_sizes) == data
         assert zstd.decompress(frame) == data
         assert zstd.get_frame_info(frame).decompressed_size == len(data)
 
@@ -104,12 +104,12 @@ def test_a_frame_that_claims_a_huge_size_or_window_is_an_error() -> None:
         read(claims, 1 << 62)
 
 
-@pytest.mark.parametrize("more", [b"x", b"\x28\xb5\x2f\xfd", Compressor().frame(b"")])
-def test_bytes_behind_the_frame_are_an_error(more: bytes) -> None:
+@pytest.mark.parametrize("trailing", [b"x", b"\x28\xb5\x2f\xfd", Compressor().frame(b"")])
+def test_bytes_behind_the_frame_are_an_error(trailing: bytes) -> None:
     frame = Compressor().frame(TEXT)
     for sizes in ([], [len(frame)]):
         with pytest.raises(ValueError, match="other bytes"):
-            read(frame + more, len(TEXT), sizes)
+            read(frame + trailing, len(TEXT), sizes)
 
 
 @given(st.integers(1, 1 << 60))

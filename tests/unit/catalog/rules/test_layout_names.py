@@ -82,10 +82,10 @@ def test_every_file_of_a_snapshot_has_a_path(source: str, scope: str, region: st
 @example("a", "a.zst")
 @example("a", "a.ZST")
 @example("a.zst", "a%2Ezst")
-def test_compressed_files_and_others_have_different_paths(name: str, other: str) -> None:
+def test_compressed_files_and_others_have_different_paths(name: str, second_name: str) -> None:
     paths = [
         layout.snapshot_path("s", BACKUP, "t", "a", file, compressed=compressed).lower()
-        for file, compressed in ((name, True), (name, False), (other, False))
+        for file, compressed in ((name, True), (name, False), (second_name, False))
     ]
     assert paths[0].endswith(".zst")
     assert not any(path.endswith(".zst") for path in paths[1:])

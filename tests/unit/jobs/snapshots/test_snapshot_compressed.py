@@ -100,14 +100,14 @@ def rows_of(job: CopyJob, objects: Sequence[DataFile]) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: (row["path"], row["position"], row["bytes"], row["name"]))
 
 
-def restore_rows(uri: str, rows: Sequence[Mapping[str, Any]], out: Path) -> dict[str, Any]:
-    (out / OWN / UNFINISHED).mkdir(parents=True)
+def restore_rows(uri: str, rows: Sequence[Mapping[str, Any]], target: Path) -> dict[str, Any]:
+    (target / OWN / UNFINISHED).mkdir(parents=True)
     names = [field.name for field in fields(File)]
     files = [{name: {**row, "target": row["name"]}[name] for name in names} for row in rows]
     plan_file = write_plan_file([pa.Table.from_pylist(files).to_reader()])
-    own = open_storage(str(out / OWN))
+    own = open_storage(str(target / OWN))
     shares = store_plan(own, "", plan_file, [Share(0, len(files))], {})
-    return dict(WriteJob(str(out), own.uri, shares, roots_of(d=uri), syncs=False).run(0))
+    return dict(WriteJob(str(target), own.uri, shares, roots_of(d=uri), syncs=False).run(0))
 
 
 @given(
@@ -123,7 +123,7 @@ def test_any_mix_of_files_is_restored_as_it_was(
 ) -> None:
     """Files with a second name are hard links. Small files are compressed at once, others as a stream."""
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
-        source, out, uri = Path(folder, "source"), Path(folder, "out"), f"{folder}/backups"
+        source, target, uri = Path(folder, "source"), Path(folder, "out"), f"{folder}/backups"
         source.mkdir()
         entries = []
         for number, (data, linked) in enumerate(contents):
@@ -142,15 +142,15 @@ def test_any_mix_of_files_is_restored_as_it_was(
             assert row["sha256"] == hashlib.sha256(data).hexdigest()
             assert (row["codec"] == "zstd") <= row["path"].endswith((".zst", ".pack"))
         for file in objects:
-            stored = (Path(uri) / file.path).read_bytes()
-            assert (file.bytes, file.sha256) == (len(stored), hashlib.sha256(stored).hexdigest())
+            object_bytes = (Path(uri) / file.path).read_bytes()
+            assert (file.bytes, file.sha256) == (len(object_bytes), hashlib.sha256(object_bytes).hexdigest())
         data_objects = [file for file in objects if file.format in ("file", "pack")]
         assert sum(file.raw_bytes for file in data_objects) == sum(len(data) for data, _ in contents)
         if codec == "none":
             assert all(file.bytes == file.raw_bytes and file.codec == "null" for file in data_objects)
-        report = restore_rows(uri, rows, out)
+        report = restore_rows(uri, rows, target)
         assert (report["entries"], report["damaged"]) == (len(rows), 0)
-        assert {row["name"]: (out / row["name"]).read_bytes() for row in rows} == {
+        assert {row["name"]: (target / row["name"]).read_bytes() for row in rows} == {
             row["name"]: (source / row["name"]).read_bytes() for row in rows
         }
 
@@ -169,8 +169,8 @@ def test_a_second_attempt_takes_the_object_of_the_first(tmp_path: Path) -> None:
     assert (objects[0].bytes, objects[0].sha256) == (len(first), hashlib.sha256(first).hexdigest())
     (row,) = rows_of(job, objects)
     assert stored_contents(storage, row) == TEXT
-    for other in (zstd.compress(TEXT + b"x"), first[:-1], b"no frame"):
-        storage.put(path, other)
+    for contents in (zstd.compress(TEXT + b"x"), first[:-1], b"no frame"):
+        storage.put(path, contents)
         with pytest.raises(EnvironmentProblem, match="where another file is"):
             job.write(storage, 0)
 
@@ -223,17 +223,19 @@ class Folder:
 
     def restored(self, **options: Any) -> dict[str, bytes]:
         self._restores += 1
-        out = self._folder / f"out{self._restores}"
-        request = SnapshotRestoreRequest(str(self.root), str(out), form="flat", **{"source": "db", **options})
+        target = self._folder / f"out{self._restores}"
+        request = SnapshotRestoreRequest(
+            str(self.root), str(target), form="flat", **{"source": "db", **options}
+        )
         restore_snapshot(request, reporter=quiet())
-        return {file.name: file.read_bytes() for file in out.rglob("*") if file.is_file()}
+        return {file.name: file.read_bytes() for file in target.rglob("*") if file.is_file()}
 
     @property
     def contents(self) -> dict[str, bytes]:
         return {file.name: file.read_bytes() for file in self.tree.iterdir()}
 
-    def rows(self, where: str = "gone_in IS NULL") -> dict[str, dict[str, Any]]:
-        rows = select_rows(self.root, f"SELECT * FROM snapshot_files WHERE {where} ORDER BY added_in")
+    def rows(self, condition: str = "gone_in IS NULL") -> dict[str, dict[str, Any]]:
+        rows = select_rows(self.root, f"SELECT * FROM snapshot_files WHERE {condition} ORDER BY added_in")
         return {row["name"]: row for row in rows}
 
     def verify(self, mode: Any = "decode") -> dict[str, Any]:
@@ -255,9 +257,9 @@ def test_files_that_shrink_are_compressed_and_zstd_reads_them(folder: Folder, tm
     assert rows["noise"]["path"].endswith("/noise")
     assert result["copied_bytes"] == sum(map(len, folder.contents.values()))
     assert result["stored_bytes"] < result["copied_bytes"] // 4
-    (stored,) = select_rows(folder.root, "SELECT bytes, raw_bytes FROM storage_by_source")
-    assert stored["bytes"] == result["stored_bytes"]
-    assert stored["raw_bytes"] >= result["copied_bytes"]
+    (totals,) = select_rows(folder.root, "SELECT bytes, raw_bytes FROM storage_by_source")
+    assert totals["bytes"] == result["stored_bytes"]
+    assert totals["raw_bytes"] >= result["copied_bytes"]
     for name in ("text", "large"):
         frame, plain = folder.root / rows[name]["path"], tmp_path / name
         if shutil.which("zstd"):
@@ -310,23 +312,23 @@ def test_a_damaged_frame_is_named_and_all_other_files_are_restored(folder: Folde
     folder.backup()
     row = folder.rows()["small7" if packed else "text"]
     path = folder.root / row["path"]
-    stored = path.read_bytes()
-    at = row["position"] + row["stored_bytes"] // 2
-    damages = [stored[:at] + bytes([stored[at] ^ 0x10]) + stored[at + 1 :], stored[:at]]
+    intact = path.read_bytes()
+    middle = row["position"] + row["stored_bytes"] // 2
+    damages = [intact[:middle] + bytes([intact[middle] ^ 0x10]) + intact[middle + 1 :], intact[:middle]]
     for number, damaged in enumerate(damages):
         path.write_bytes(damaged)
         with pytest.raises(Damaged, match="could not be restored") as raised:
             folder.restored()
         assert f"{row['name']}: " in raised.value.message
         assert row["path"] in raised.value.message
-        out = folder.tree.parent / f"out{number + 1}"
+        target = folder.tree.parent / f"out{number + 1}"
         lost = {row["name"]} if not number else {
-            other["name"] for other in folder.rows().values()
-            if other["path"] == row["path"] and other["position"] >= row["position"] and other["bytes"]
+            second["name"] for second in folder.rows().values()
+            if second["path"] == row["path"] and second["position"] >= row["position"] and second["bytes"]
         }  # fmt: skip
-        restored = {file.name: file.read_bytes() for file in out.iterdir() if file.is_file()}
+        restored = {file.name: file.read_bytes() for file in target.iterdir() if file.is_file()}
         assert restored == {name: data for name, data in folder.contents.items() if name not in lost}
-    path.write_bytes(stored)
+    path.write_bytes(intact)
     assert folder.verify("stat")["changed"] == 0
 
 
@@ -350,13 +352,13 @@ def test_a_prune_counts_stored_bytes_and_keeps_what_is_needed(
     folder.backup()
     folder.write("large", TEXT * 19)
     folder.backup()
-    (gone,) = (row for row in folder.rows("gone_in = 2").values())
+    (departed,) = (row for row in folder.rows("gone_in = 2").values())
     keep = ["policy", "set", "db", "--redundancy", "1", "--repo", str(folder.root)]
     assert main(keep) == 0
     capsys.readouterr()
     assert main(["prune", "--source", "db", "--repo", str(folder.root), "--json", "--delete"]) == 0
-    assert json.loads(capsys.readouterr().out.splitlines()[-1])["bytes"] == gone["stored_bytes"]
-    assert not (folder.root / gone["path"]).exists()
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["bytes"] == departed["stored_bytes"]
+    assert not (folder.root / departed["path"]).exists()
     assert folder.restored() == folder.contents
 
 
