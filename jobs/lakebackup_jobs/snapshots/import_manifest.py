@@ -255,8 +255,9 @@ class ManifestImport(Source[Imported]):
         has no size."""
         digest = hashlib.sha256()
         length = size - entry.position if entry.stored_bytes is None else entry.stored_bytes
+        content_bytes = length if entry.bytes is None else entry.bytes
         ranges = Ranges(self.roots.open(destination), path, [(entry.position, length)])
-        for chunk in ranges.contents(entry.position, length, entry.codec, entry.bytes):
+        for chunk in ranges.contents(entry.position, length, entry.codec, content_bytes):
             digest.update(chunk)
         return digest.hexdigest()
 

@@ -45,14 +45,16 @@ class Ranges:
 
         Raises what `read` raises, and Damaged when the part is not a file of that size in that codec.
         """
-        chunks = self.read(start, stored_bytes)
-        if codec == "none":
-            yield from chunks
+        if codec == "none" and size == stored_bytes:
+            yield from self.read(start, stored_bytes)
             return
         if codec != "zstd" or size is None:
-            raise Damaged(f"the catalog has {codec!r} as the codec of the file at {start} of {self._path}")
+            raise Damaged(
+                f"the catalog has {codec!r} as the codec of {stored_bytes} bytes at {start} of {self._path}, "
+                f"which cannot be a file of {size} bytes"
+            )
         try:
-            yield from decompressed(chunks, size)
+            yield from decompressed(self.read(start, stored_bytes), size)
         except ValueError as error:
             raise Damaged(
                 f"the zstd frame at {start} of {self._path} is not as it was written: {error}"

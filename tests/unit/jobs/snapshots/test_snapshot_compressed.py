@@ -341,7 +341,13 @@ def test_verify_decode_compares_the_contents_of_frames(folder: Folder) -> None:
     columns = ("backup_id", "destination", "path", "position", "codec", "stored_bytes", "bytes", "sha256")
     look = CheckMembers("c" * 8, 0, reader.destinations())
     assert list(look.look([{name: row[name] for name in columns}])) == []
-    for wrong in (forged, row | {"bytes": 10}, row | {"bytes": row["bytes"] + 1}, row | {"codec": "lz4"}):
+    for wrong in (
+        forged,
+        row | {"bytes": 10},
+        row | {"bytes": row["bytes"] + 1},
+        row | {"codec": "lz4"},
+        row | {"codec": "none"},
+    ):
         (finding,) = look.look([{name: wrong[name] for name in columns}])
         assert (finding.outcome, finding.path) == ("damaged", row["path"])
 
