@@ -313,6 +313,11 @@ class Settings(BaseModel):
         description="whether a file of a snapshot that has its size and time of last change is taken for "
         "unchanged, whatever its inode and ctime are: for copies, and file systems that renumber",
     )
+    snapshot_codec: Literal["auto", "zstd", "none"] = Field(
+        "auto",
+        description="how files of a snapshot are stored: zstd, none (as they are), or auto: zstd for those "
+        "that become smaller",
+    )
     pack_below: ByteSize = Field(
         ByteSize(1024 * 1024),
         description="many files of a snapshot smaller than this are stored as few objects; 0: never",

@@ -107,7 +107,7 @@ class Cold:
         """Return the rows of commands for a snapshot, and of other tools on the same files."""
         source, target = self._folder / "source", self._folder / "target"
         count, file_bytes = round(FILES * self._scale), 100_000
-        snapshots.make(source, count, file_bytes)
+        snapshots.make(source, count, snapshots.Contents(file_bytes))
         tools = snapshots.tools(self._folder)
 
         def step(name: str, step: str) -> Sample | str:

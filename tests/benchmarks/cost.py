@@ -83,7 +83,7 @@ class Works:
         for count, data in self._data.items():
             progress(f"making {count} units")
             fill(bootstrap, data)
-            snapshots.make(folder / f"source-{count}", self._files * count, 100_000)
+            snapshots.make(folder / f"source-{count}", self._files * count, snapshots.Contents(100_000))
             self._make_deletable(count)
             chains_data.make(self._catalog(count), self._backups * count)
 

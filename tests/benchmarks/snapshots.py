@@ -9,9 +9,11 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
 
 from tests.benchmarks import measure, ours, peers
+from tests.benchmarks.data import DataSet, records
 from tests.benchmarks.measure import MeasuringError, Run, Sample, Samples, attempt, progress
 from tests.benchmarks.ours import COLD, WARM, Session
 from tests.benchmarks.report import phases, table
@@ -19,7 +21,14 @@ from tests.benchmarks.topics import size
 
 FOLDERS = 20
 CHANGED = 100  # one file in a hundred is changed
-SETS = {"20,000 files of 100 kB": (20_000, 100_000), "200,000 files of 1 kB": (200_000, 1_000)}
+# The number of files, their size, and whether they are text, which compresses to about a fifth, or random.
+SETS = {
+    "20,000 files of 100 kB": (20_000, 100_000, False),
+    "20,000 files of 100 kB, text": (20_000, 100_000, True),
+    "200,000 files of 1 kB": (200_000, 1_000, False),
+    "200,000 files of 1 kB, text": (200_000, 1_000, True),
+}
+_TEXT_BYTES = 4 << 20
 PLAIN = "stat, sha256 and copy in Python"
 BEGIN, BACKUP, RESTORE, VERIFY = "begin", "backup", "restore", "verify"
 COMMANDS = {
@@ -28,6 +37,7 @@ COMMANDS = {
     RESTORE: ["restore", "snapshot", "--repo", "{place}", "--to", "{target}"],
     VERIFY: ["verify", "--repo", "{place}"],
 }
+UNCOMPRESSED = {**COMMANDS, BACKUP: [*COMMANDS[BACKUP], "--codec", "none"]}
 _PYTHON = [sys.executable, "-m", "tests.benchmarks.plain_snapshots"]
 _PEERS: dict[str, dict[str, list[str]]] = {
     PLAIN: {BACKUP: [*_PYTHON, "{source}", "{place}"], RESTORE: ["cp", "-a", "{place}", "{target}"]},
@@ -89,6 +99,7 @@ def tools(folder: Path, session: Session | None = None) -> dict[str, Tool]:
     os.environ["KOPIA_CONFIG_PATH"] = str(folder / "kopia.config")
     return {
         **({WARM: Tool(session.run, COMMANDS)} if session else {}),
+        **({f"{WARM}, --codec none": Tool(session.run, UNCOMPRESSED)} if session else {}),
         COLD: Tool(ours.cold(log), COMMANDS),
         **{name: Tool(peers.command(log), words) for name, words in _PEERS.items()},
     }
@@ -99,24 +110,40 @@ def snapshots(session: Session, folder: Path, runs: int, scale: float) -> str:
     without changes, a verify and a restore."""
     folder.mkdir(parents=True, exist_ok=True)
     sections = []
-    for name, (count, file_bytes) in SETS.items():
-        source = folder / "source" / "files"
-        files = make(source, round(count * scale), file_bytes)
-        tables_by_step = Comparison(tools(folder, session), source, files, file_bytes, folder).rounds(runs)
+    for name, (count, file_bytes, is_text) in SETS.items():
+        source, contents = folder / "source" / "files", Contents(file_bytes, is_text)
+        files = make(source, round(count * scale), contents)
+        tables_by_step = Comparison(tools(folder, session), source, files, contents, folder).rounds(runs)
         sections += [f"#### {name}: {step}\n\n{text}" for step, text in tables_by_step.items()]
         shutil.rmtree(source.parent)
     return "\n\n".join(sections)
 
 
-def make(source: Path, count: int, file_bytes: int) -> list[Path]:
-    """Write `count` incompressible files of the same size, and return their paths."""
-    rng = random.Random(7)
+class Contents:
+    """The contents of files of one size: text of the events that are the records of topics, or random."""
+
+    def __init__(self, file_bytes: int, is_text: bool = False) -> None:
+        self.each = file_bytes
+        self._rng = random.Random(7)
+        values = (value + b"\n" for _, value in records(DataSet("files", 0, 200)))
+        self._text = b"".join(islice(values, _TEXT_BYTES // 200)) if is_text else b""
+
+    def next(self) -> bytes:
+        """Return the contents of the next file."""
+        if not self._text:
+            return self._rng.randbytes(self.each)
+        start = self._rng.randrange(len(self._text) - self.each)
+        return self._text[start : start + self.each]
+
+
+def make(source: Path, count: int, contents: Contents) -> list[Path]:
+    """Write `count` files, and return their paths."""
     files = []
     for number in range(count):
         folder = source / f"{number % FOLDERS:03d}"
         folder.mkdir(parents=True, exist_ok=True)
         files.append(folder / f"{number:06d}.sst")
-        files[-1].write_bytes(rng.randbytes(file_bytes))
+        files[-1].write_bytes(contents.next())
     return files
 
 
@@ -127,7 +154,7 @@ class Comparison:
     tools: dict[str, Tool]
     source: Path
     files: list[Path]
-    each: int
+    contents: Contents
     folder: Path
     samples: dict[str, Samples[str]] = field(default_factory=dict)
 
@@ -140,7 +167,7 @@ class Comparison:
                 self.samples.clear()
             self._step("first backup", BACKUP)
             for file in rng.sample(self.files, len(self.files) // CHANGED):
-                file.write_bytes(rng.randbytes(self.each))
+                file.write_bytes(self.contents.next())
             self._step("one file in a hundred changed", BACKUP)
             self._step("nothing changed", BACKUP)
             self._step("verify", VERIFY)
@@ -166,7 +193,7 @@ class Comparison:
         shutil.rmtree(target, ignore_errors=True)
         sample = tool.step(step, self.source, destination, target)
         if step == RESTORE and isinstance(sample, Sample):
-            restored_count = sum(file.stat().st_size == self.each for file in target.rglob("*.sst"))
+            restored_count = sum(file.stat().st_size == self.contents.each for file in target.rglob("*.sst"))
             if restored_count != len(self.files):
                 raise MeasuringError(
                     f"{restored_count} files were restored to {target}, not {len(self.files)}"

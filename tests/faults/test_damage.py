@@ -171,7 +171,7 @@ def test_a_consistent_forgery_is_found_by_counting_records(lab: Lab, topic: Make
     digest.add(json_line(row))
     manifest = sidecar.read_manifest(storage, path)
     backup = replace(manifest.backup, bytes=len(data), digest=digest.hex())
-    sidecar.write_record(storage, path, replace(manifest, backup=backup))
+    sidecar.write_manifest(storage, path, replace(manifest, backup=backup))
     rebuild_catalog(lab)
 
     with pytest.raises(Damaged, match=r"holds \d+ records, its manifest says 27"):

@@ -71,7 +71,7 @@ def _append_all_but_backups(storage: Storage, table: str, rows: Sequence[Row], t
 
 
 ENDS = {
-    "no manifest": ("lakebackup.store.manifest.write_record", _die),
+    "no manifest": ("lakebackup.store.manifest.write_manifest", _die),
     "no row": ("lakebackup.store.writer.append", _append_all_but_backups),
     "no marker": ("lakebackup.store.manifest.mark", _die),
 }

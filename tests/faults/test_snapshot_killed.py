@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from tests.support.faults import expire_leases
 from tests.support.life_cases import SnapshotCase
@@ -34,9 +35,12 @@ run(request, reporter=quiet(sys.stderr))
 
 @pytest.mark.parametrize("kills", [(8,), pytest.param((1, 8, 20), marks=pytest.mark.long)])
 def test_a_snapshot_backup_killed_at_any_time_is_resumed(kills: tuple[int, ...], tmp_path: Path) -> None:
-    """Killed during the copy, which is slow; each run continues the work of the one before."""
+    """Killed during the copy, which is slow; each run continues the work of the one before. Every other file
+    is compressed."""
     case = SnapshotCase(tmp_path)
-    files = {f"f{number:02d}": os.urandom(1000) for number in range(30)}
+    files = {
+        f"f{number:02d}": os.urandom(1000) if number % 2 else b"%d" % number * 500 for number in range(30)
+    }
     case.make("s3", files, mtime=1_600_000_200)
     for copied_files in kills:
         command = [sys.executable, "-c", _CHILD, str(case.tree), str(case.root), case.LAYOUT]
@@ -54,8 +58,9 @@ def test_a_snapshot_backup_killed_at_any_time_is_resumed(kills: tuple[int, ...],
     case.assert_whole(files)
 
 
-def test_a_backup_that_an_older_version_left_unfinished_starts_over(tmp_path: Path) -> None:
-    """Older versions wrote an object for each task in place of a plan."""
+@pytest.mark.parametrize("plan", ["an object for each task", "without the codec"])
+def test_a_backup_that_an_older_version_left_unfinished_starts_over(plan: str, tmp_path: Path) -> None:
+    """Older versions wrote an object for each task in place of a plan, and then plans with fewer columns."""
     case = SnapshotCase(tmp_path)
     assert case.killed("put part")
     storage, (old_id,) = (
@@ -63,8 +68,13 @@ def test_a_backup_that_an_older_version_left_unfinished_starts_over(tmp_path: Pa
         {path.split("/")[2] for path in case.data()} - {*case.ids()},
     )
     folder = layout.backup_folder(case.NAME, old_id)
-    clear(storage, folder)
-    storage.put(f"{folder}work/share-000000.parquet", b"rows of the first task")
+    if plan == "without the codec":
+        (path,) = (entry.path for entry in storage.list(f"{folder}plan/") if entry.path.endswith(".parquet"))
+        rows = pq.read_table(case.root / path).drop_columns(["same_codec", "same_stored_bytes"])
+        pq.write_table(rows, case.root / path)
+    else:
+        clear(storage, folder)
+        storage.put(f"{folder}work/share-000000.parquet", b"rows of the first task")
     result = case.run()
     assert result
     assert result["backup_id"] != old_id

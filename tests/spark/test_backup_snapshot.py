@@ -13,20 +13,31 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.support.chosen import mark_long
+from tests.support.command_line import quiet
 from tests.support.looks import select_rows
+from tests.support.stored import stored_contents
 
 from lakebackup.errors import EnvironmentProblem, NotFound, Refused, UsageProblem
 from lakebackup.plan.snapshots import backup as plan
+from lakebackup.plan.snapshots.restore import SnapshotRestoreRequest
+from lakebackup.recovery.exchange import export
+from lakebackup.recovery.rebuild import rebuild
 from lakebackup.rows.base import SNAPSHOT
 from lakebackup.rules import layout
 from lakebackup.storage import open_storage
 from lakebackup.store import tombstones
+from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.lifecycle.progress import Reporter
 from lakebackup_jobs.lifecycle.tasks.plan_shares import PlanShares
 from lakebackup_jobs.snapshots import backup as backup_snapshot
 from lakebackup_jobs.snapshots import compare
 from lakebackup_jobs.snapshots.request import SnapshotRequest
+from lakebackup_jobs.snapshots.restore import run as restore_snapshot
 from lakebackup_jobs.snapshots.tasks import copy as copy_task
+from lakebackup_jobs.upkeep.import_catalog import ImportRequest
+from lakebackup_jobs.upkeep.import_catalog import run as import_catalog
+from lakebackup_jobs.upkeep.verify import VerifyRequest
+from lakebackup_jobs.upkeep.verify import run as verify
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,6 +58,11 @@ class SnapshotBackups:
         self.tree.mkdir()
         self.warnings = io.StringIO()
         self._snapshot_ms = 1_700_000_000_000
+
+    @property
+    def next_ms(self) -> int:
+        """The time of the next snapshot."""
+        return self._snapshot_ms + HOUR
 
     def add_file(self, name: str, content: bytes, *, ms: int = 1_600_000_000_000) -> Path:
         file = self.tree / name
@@ -75,10 +91,7 @@ class SnapshotBackups:
     def contents(self) -> dict[str, bytes]:
         """The contents of the live files, read from the destination."""
         storage = open_storage(str(self.destination))
-        return {
-            row["name"]: storage.get(row["path"], start=row["position"], length=row["bytes"])
-            for row in self.rows()
-        }
+        return {row["name"]: stored_contents(storage, row) for row in self.rows()}
 
     def truth(self) -> dict[str, bytes]:
         files = [file for file in self.tree.rglob("*") if file.is_file()]
@@ -350,3 +363,46 @@ def test_the_manifest_for_other_tools_is_written_beside_the_backup(
     manifest = json.loads(open_storage(str(backups.destination)).get(path))
     assert manifest["tree"]["-"]["a"]["size"] == 2
     assert result["backup_id"] in path
+
+
+@pytest.mark.parametrize("way", ["tasks"], indirect=True)
+def test_compressed_files_outlive_a_rebuild_and_an_import_and_are_restored_by_tasks(
+    backups: SnapshotBackups, way: str, tmp_path: Path
+) -> None:
+    """The rows of a rebuilt or imported catalog say how each file is stored, in packs and alone."""
+    assert way == "tasks"
+    first_ms = backups.next_ms
+    text = b"".join(b"%d: ten green bottles\n" % number for number in range(3000))
+    for number in range(90):
+        backups.add_file(f"d/{number}", text[:1000] + b"%d" % number if number % 2 else os.urandom(900))
+    backups.add_file("large", text * 20)
+    backups.backup(codec="none")
+    backups.add_file("text", text)
+    assert backups.backup(runner="spark")["copied"] == 1
+    backups.backup(runner="spark", mode="full")
+    rows = backups.rows()
+    assert {row["codec"] for row in rows if row["path"].endswith(".pack")} == {"none", "zstd"}
+    shutil.rmtree(backups.destination / "catalog")
+    assert backups.spark
+    assert rebuild(backups.spark, str(backups.destination)).problems == []
+    assert backups.rows() == rows
+    exported = open_storage(str(tmp_path / "exported"))
+    export(CatalogReader(str(backups.destination)), exported, "jsonl", lambda *_: None)
+    shutil.rmtree(backups.destination / "catalog")
+    import_request = ImportRequest(str(backups.destination), folder=exported.uri)
+    import_catalog(import_request, spark=backups.spark, reporter=quiet())
+    assert backups.rows() == rows
+    assert backups.contents() == backups.truth()
+    for number, options in enumerate(({}, {"to_ts": first_ms})):
+        request = SnapshotRestoreRequest(
+            str(backups.destination), str(tmp_path / f"out{number}"), source="db", form="flat",
+            runner="spark", **options,
+        )  # fmt: skip
+        restore_snapshot(request, spark=backups.spark, reporter=quiet())
+    truth = backups.truth()
+    for number, names in enumerate((truth.keys(), truth.keys() - {"text"})):
+        folder = tmp_path / f"out{number}"
+        assert {name: (folder / name).read_bytes() for name in names} == {n: truth[n] for n in names}
+    request = VerifyRequest(str(backups.destination), mode="decode", runner="spark")
+    report = verify(request, spark=backups.spark, reporter=quiet())
+    assert not any(report[name] for name in ("damaged", "changed", "missing", "orphan"))

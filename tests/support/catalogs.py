@@ -173,7 +173,7 @@ def put_sidecar(
             storage, layout.parts_path(backup.source, backup.backup_id, task), destination_rows
         )
     backup_manifest = replace(backup_manifest, backup=replace(backup, destination=name, digest=digest.hex()))
-    sidecar.write_record(storage, layout.manifest_path(backup.source, backup.backup_id), backup_manifest)
+    sidecar.write_manifest(storage, layout.manifest_path(backup.source, backup.backup_id), backup_manifest)
     return backup_manifest
 
 

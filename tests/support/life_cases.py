@@ -17,6 +17,7 @@ from tests.support.line_source import run as back_up_lines
 from tests.support.looks import select_rows
 from tests.support.made_backups import MadeBackups
 from tests.support.runs import Lab
+from tests.support.stored import stored_contents
 
 from lakebackup.errors import EnvironmentProblem, UsageProblem
 from lakebackup.plan import splits
@@ -189,9 +190,7 @@ class SnapshotCase(LifeCase):
     def contents(self) -> dict[str, bytes]:
         storage = open_storage(str(self.root))
         rows = select_rows(self.root, "SELECT * FROM snapshot_files WHERE gone_in IS NULL")
-        return {
-            row["name"]: storage.get(row["path"], start=row["position"], length=row["bytes"]) for row in rows
-        }
+        return {row["name"]: stored_contents(storage, row) for row in rows}
 
     def expected_contents(self) -> dict[str, bytes]:
         return SNAPSHOTS["s2"]

@@ -12,10 +12,11 @@ from lakebackup.rows.base import Int32, Row
 class SnapshotFile(Row):
     """A file of a snapshot, valid from the backup `added_in` that first found it with these attributes.
 
-    Its bytes are `[position, position + bytes)` of the object at `path`, which may hold many files. Several
-    files may share the same bytes. When `bytes` and `sha256` are None, the file was imported without them and
-    never counts as unchanged. `ctime_ns` and `inode` tell whether a file of the same size and time is still
-    the same file.
+    It is stored as `[position, position + stored_bytes)` of the object at `path`, which may hold many files:
+    as it is, or as one zstd frame. `sha256` is of its contents. Several files may share the same bytes. When
+    `bytes` and `sha256` are None, the file was imported without them and never counts as unchanged. When
+    `codec` and `stored_bytes` are None, it is stored as it is. `ctime_ns` and `inode` tell whether a file of
+    the same size and time is still the same file.
     """
 
     source: str
@@ -35,6 +36,8 @@ class SnapshotFile(Row):
     position: int = 0
     ctime_ns: int | None = None
     inode: int | None = None
+    codec: Literal["none", "zstd"] | None = None
+    stored_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

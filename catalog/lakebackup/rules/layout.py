@@ -23,6 +23,10 @@ from lakebackup.rules.patterns import check_topic_name
 
 #: Version of the JSON objects that carry their own SHA-256.
 FORMAT = 1
+#: Version of the manifest of a backup whose files may be compressed, which earlier versions cannot read.
+COMPRESSED_FORMAT = 2
+#: The end of the name of an object that is one zstd frame.
+ZSTD_SUFFIX = ".zst"
 ROOT_FILE = "lakebackup.json"
 CATALOG_FOLDER = "catalog"
 LEASES_FOLDER = "leases"
@@ -221,13 +225,22 @@ def keys_path(source: str, backup_id: str, task: int, attempt: str) -> str:
     return f"{backup_folder(source, backup_id)}keys/{task:06d}-{attempt}.keys"
 
 
-def snapshot_path(source: str, backup_id: str, scope: str, region: str, name: str) -> str:
-    """The object with one file of a snapshot. Its path has the file's name, or a digest of a long one."""
+def snapshot_path(
+    source: str, backup_id: str, scope: str, region: str, name: str, *, compressed: bool = False
+) -> str:
+    """The object with one file of a snapshot. Its path has the file's name, or a digest of a long one.
+
+    The path of a compressed file ends in `.zst`. That of another file does not, whatever the file's name is.
+    """
     parts = [encode_name(part) for part in (scope, region, *name.split("/"))]
     path = snapshot_folder(source, backup_id) + "/".join(parts)
-    if len(path) <= _MAX_PATH_BYTES:
-        return path
-    return snapshot_folder(source, backup_id) + "/".join([*parts[:2], encode_name(name, longest=0)])
+    if len(path) > _MAX_PATH_BYTES:
+        path = snapshot_folder(source, backup_id) + "/".join([*parts[:2], encode_name(name, longest=0)])
+    if compressed:
+        return path + ZSTD_SUFFIX
+    if path.lower().endswith(ZSTD_SUFFIX):  # some storages take upper and lower case as the same
+        return f"{path[:-4]}%2E{path[-3:]}"
+    return path
 
 
 def pack_path(source: str, backup_id: str, task: int, number: int, attempt: str) -> str:

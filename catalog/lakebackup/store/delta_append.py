@@ -103,7 +103,10 @@ LISTED_BY = {name: kind.listed for name, kind in KINDS.items() if kind.listed}
 
 @dataclass(frozen=True, slots=True)
 class ListedRows(PerNumber):
-    """Reads rows of `table` from the Parquet objects that the parts `paths[number]` name."""
+    """Reads rows of `table` from the Parquet objects that the parts `paths[number]` name.
+
+    Objects of earlier versions lack the columns that were added later: these are NULL.
+    """
 
     destination_uri: str
     table: str
@@ -115,7 +118,13 @@ class ListedRows(PerNumber):
             for row in read_part(storage, path):
                 if row.format == LISTED[self.table]:
                     data = pa.BufferReader(get_verified(storage, row.path, row.sha256))
-                    yield from pq.ParquetFile(data).iter_batches()
+                    yield from map(self._with_every_column, pq.ParquetFile(data).iter_batches())
+
+    def _with_every_column(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        for column in ARROW_SCHEMAS[self.table]:
+            if column.nullable and column.name not in batch.schema.names:
+                batch = batch.append_column(column, pa.nulls(len(batch), column.type))
+        return batch
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,10 +21,11 @@ from pydantic import TypeAdapter, ValidationError
 
 from lakebackup.errors import Damaged, NotFound, UsageProblem
 from lakebackup.rows.backups import Backup, DataFile, Gap, Position, Scope
+from lakebackup.rows.base import SNAPSHOT
 from lakebackup.rows.tables import as_row, json_line
 from lakebackup.rows.topics import Group
 from lakebackup.rules import layout
-from lakebackup.rules.layout import FORMAT
+from lakebackup.rules.layout import COMPRESSED_FORMAT, FORMAT
 from lakebackup.storage import MANY, AlreadyExists, Storage, working
 
 if TYPE_CHECKING:
@@ -90,9 +91,20 @@ def read_parts(storage: Storage, source: str, backup_id: str, parts: int) -> Ite
         yield from read_part(storage, layout.parts_path(source, backup_id, task))
 
 
+def write_manifest(storage: Storage, path: str, manifest: Manifest) -> None:
+    """Put the manifest of a backup. Replaces an older one.
+
+    A version of lakebackup that does not know compressed snapshots refuses the manifest of one.
+    """
+    backup = manifest.backup
+    is_compressed = backup.source_kind == SNAPSHOT and backup.codec != "null"
+    version = COMPRESSED_FORMAT if is_compressed else FORMAT
+    put_sealed(storage, path, {"format": version, **as_row(manifest)})
+
+
 def read_manifest(storage: Storage, path: str) -> Manifest:
     """Read the manifest at `path`. Raises the same errors as `read_record`."""
-    manifest = read_record(storage, path, Manifest)
+    manifest = read_record(storage, path, Manifest, newest=COMPRESSED_FORMAT)
     backup = manifest.backup
     for row in manifest.rows:
         if (row.backup_id, row.source) != (backup.backup_id, backup.source):
@@ -103,17 +115,19 @@ def read_manifest(storage: Storage, path: str) -> Manifest:
 
 
 def write_record(storage: Storage, path: str, record: DataclassInstance) -> None:
-    """Put a manifest or another dataclass as sealed JSON. Replaces an older one."""
+    """Put a dataclass as sealed JSON. Replaces an older one."""
     put_sealed(storage, path, {"format": FORMAT, **as_row(record)})
 
 
-def read_record(storage: Storage, path: str, kind: type[T], hint: str = _RESTORE_HINT) -> T:
-    """Read a record that `write_record` put.
+def read_record(
+    storage: Storage, path: str, kind: type[T], hint: str = _RESTORE_HINT, *, newest: int = FORMAT
+) -> T:
+    """Read a record that `write_record` put, of a format up to `newest`.
 
     Raises NotFound, Damaged (it was changed or cut off, or a field is wrong) and UsageProblem (a newer
     version wrote it).
     """
-    content = get_sealed(storage, path)
+    content = get_sealed(storage, path, newest=newest)
     try:
         return from_json(kind, json.dumps(content))
     except ValueError as error:
@@ -151,8 +165,8 @@ def put_sealed(storage: Storage, path: str, content: Mapping[str, object]) -> No
     storage.put(path, body + b',"sha256":"%s"}\n' % hashlib.sha256(body).hexdigest().encode())
 
 
-def get_sealed(storage: Storage, path: str) -> dict[str, Any]:
-    """Read an object that `put_sealed` put, without its format and its SHA-256.
+def get_sealed(storage: Storage, path: str, *, newest: int = FORMAT) -> dict[str, Any]:
+    """Read an object that `put_sealed` put, of a format up to `newest`, without its format and its SHA-256.
 
     Raises the same errors as `read_record`.
     """
@@ -165,12 +179,12 @@ def get_sealed(storage: Storage, path: str) -> dict[str, Any]:
         if not isinstance(content, dict):
             raise ValueError(f"{content!r:.80} is no JSON object")
         version = content.pop("format", None)
-        if type(version) is int and version > FORMAT:
+        if type(version) is int and version > newest:
             raise UsageProblem(
-                f"{path} has format version {version}; this lakebackup reads versions up to {FORMAT}.",
+                f"{path} has format version {version}; this lakebackup reads versions up to {newest}.",
                 hint="Use the lakebackup that wrote it, or a newer one.",
             )
-        if version != FORMAT:
+        if type(version) is not int or version < FORMAT:
             raise ValueError(f"format {version!r}")
         return content
     except (ValueError, RecursionError) as error:

@@ -51,7 +51,7 @@ def publish(workspace: Workspace, manifest: Manifest, lease: Lease) -> None:
     """
     storage, backup = workspace.storage, manifest.backup
     lease.renew()
-    sidecar.write_record(storage, layout.manifest_path(backup.source, backup.backup_id), manifest)
+    sidecar.write_manifest(storage, layout.manifest_path(backup.source, backup.backup_id), manifest)
     workspace.writer().commit_backup(storage, manifest, source_lease=lease)
     mark_complete(workspace, backup.backup_id)
 

@@ -41,6 +41,7 @@ from lakebackup_jobs.snapshots.compare import Comparison, compare, counted
 from lakebackup_jobs.snapshots.find import find, root_of
 from lakebackup_jobs.snapshots.request import SnapshotRequest
 from lakebackup_jobs.snapshots.resume import InProgress
+from lakebackup_jobs.snapshots.source import Entry
 from lakebackup_jobs.snapshots.tasks.copy import CopyJob
 
 # Up to this many small files are stored one by one, under names that people can read. More are packed.
@@ -141,6 +142,7 @@ class SnapshotBackup(Source[InProgress]):
             tasks=0,
             pack_below=0,
             asked=request.identity,
+            codec=request.codec,
         )
 
     def prepare(self, draft: InProgress) -> InProgress:
@@ -155,8 +157,10 @@ class SnapshotBackup(Source[InProgress]):
 
     def resume_blocker(self, draft: InProgress) -> str | None:
         reader, snapshot = self.reader, self.next
-        if draft.tasks and stored_plan(self.workspace.storage, self._folder(draft)) is None:
-            return "an older version recorded its plan in another form"
+        if draft.tasks:
+            recorded = stored_plan(self.workspace.storage, self._folder(draft))
+            if recorded is None or not {*Entry._fields}.issubset(recorded[0].file.schema().names):
+                return "an older version recorded its plan in another form"
         return draft.blocker(
             self.request.identity,
             snapshot,
@@ -205,6 +209,7 @@ class SnapshotBackup(Source[InProgress]):
             parent=draft.parent,
             plan=shares,
             pack_below=draft.pack_below,
+            codec=draft.codec,
         )
         max_parallel = min(draft.tasks, request.parallelism)
         return run_tasks(work, job, shares.numbers, max_tasks=max_parallel if request.bandwidth else None)
@@ -220,6 +225,7 @@ class SnapshotBackup(Source[InProgress]):
             level=draft.level,
             parent=draft.parent,
             end_ts=draft.end_ts,
+            codec="null" if draft.codec == "none" else "zstd",
             note=self.request.note,
         )
 
@@ -310,7 +316,6 @@ def manifest_of(
         None,
         source_kind=SNAPSHOT,
         isolation="-",
-        codec="null",
         **columns,
     )
     scopes = [

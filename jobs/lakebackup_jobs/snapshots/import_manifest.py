@@ -20,7 +20,7 @@ from typing import Any, Literal
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from lakebackup.errors import NotFound, UsageProblem
+from lakebackup.errors import Damaged, NotFound, UsageProblem
 from lakebackup.formats.snapshots.manifest_json import export_manifest
 from lakebackup.formats.snapshots.manifest_read import Entry, read_manifest_json, resolve
 from lakebackup.plan.snapshots.backup import newest_of, require_later, require_past
@@ -111,7 +111,7 @@ class ManifestImport(Source[Imported]):
         self.started_at = micros(datetime.now(UTC))
         self.home = workspace.destination
         self.roots = self.reader.destinations().including(self.home, workspace.storage.uri)
-        self.files = self.bytes = self.unknown = self.latest = 0
+        self.files = self.bytes = self.unknown = self.compressed = self.latest = 0
         self.tables: dict[str, set[str]] = {}
         self.wrong: list[str] = []
         self.count_wrong = 0
@@ -183,9 +183,9 @@ class ManifestImport(Source[Imported]):
     def manifest(self, draft: Imported, totals: Totals) -> Manifest:
         tables = {scope: len(regions) for scope, regions in sorted(self.tables.items())}
         note = f"imported from {self.request.file.name}"
-        return manifest_of(
-            self.workspace, draft, totals, tables, 1, kind="full", level=0, end_ts=self._end_ts, note=note
-        )
+        columns: dict[str, Any] = {"kind": "full", "level": 0, "end_ts": self._end_ts, "note": note}
+        codec = "zstd" if self.compressed else "null"
+        return manifest_of(self.workspace, draft, totals, tables, 1, codec=codec, **columns)
 
     def discard(self, draft: Imported) -> int:  # noqa: ARG002
         """Delete nothing: the data belongs to another tool."""
@@ -224,9 +224,12 @@ class ManifestImport(Source[Imported]):
             size = self.roots.open(destination).stat(path).bytes
         except NotFound:
             return f"{label}: {entry.location:.200} is not there"
-        if entry.position + (entry.bytes or 0) > size:
+        if entry.position + (entry.stored_bytes or 0) > size:
             return f"{label}: it should end behind its object, which has {size} bytes"
-        sha256 = entry.sha256 or self._sha256(destination, path, entry, size)
+        try:
+            sha256 = entry.sha256 or self._sha256(destination, path, entry, size)
+        except Damaged as error:
+            return f"{label}: {error.message}"
         return {
             "source": self.workspace.source,
             "scope": entry.scope,
@@ -243,15 +246,18 @@ class ManifestImport(Source[Imported]):
             "destination": destination,
             "path": path,
             "position": entry.position,
+            "codec": entry.codec,
+            "stored_bytes": entry.stored_bytes,
         }
 
     def _sha256(self, destination: str, path: str, entry: Entry, size: int) -> str:
         """Return the SHA-256 of the bytes that a restore will read: up to the object's end if the manifest
         has no size."""
         digest = hashlib.sha256()
-        length = size - entry.position if entry.bytes is None else entry.bytes
+        length = size - entry.position if entry.stored_bytes is None else entry.stored_bytes
+        content_bytes = length if entry.bytes is None else entry.bytes
         ranges = Ranges(self.roots.open(destination), path, [(entry.position, length)])
-        for chunk in ranges.read(entry.position, length):
+        for chunk in ranges.contents(entry.position, length, entry.codec, content_bytes):
             digest.update(chunk)
         return digest.hexdigest()
 
@@ -265,6 +271,7 @@ class ManifestImport(Source[Imported]):
         self.files += 1
         self.bytes += row["bytes"] or 0
         self.unknown += row["bytes"] is None
+        self.compressed += row["codec"] != "none"
         self.latest = max(self.latest, row["mtime_ms"])
         self.tables.setdefault(row["scope"], set()).add(row["region"])
         return False

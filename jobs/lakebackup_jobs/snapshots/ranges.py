@@ -1,4 +1,4 @@
-"""Reads parts of an object, one after the other, in few large requests.
+"""Reads files from an object, one after the other, in few large requests.
 
 Parts that are close to each other are merged into one range, which is read in windows of 8 MiB.
 """
@@ -10,6 +10,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 
 from lakebackup.errors import Damaged
+from lakebackup.formats.snapshots.compression import decompressed
 from lakebackup.storage import Storage
 
 _WINDOW = 8 << 20
@@ -36,6 +37,28 @@ class Ranges:
             else:
                 self._starts.append(start)
                 self._stops.append(stop)
+
+    def contents(
+        self, start: int, stored_bytes: int | None, codec: str, size: int | None
+    ) -> Iterator[memoryview]:
+        """Yield the contents of a file of `size` bytes, which is stored as one of the parts.
+
+        Raises what `read` raises, and Damaged when the part is not a file of that size in that codec.
+        """
+        if codec == "none" and size == stored_bytes:
+            yield from self.read(start, stored_bytes)
+            return
+        if codec != "zstd" or size is None:
+            raise Damaged(
+                f"the catalog has {codec!r} as the codec of {stored_bytes} bytes at {start} of {self._path}, "
+                f"which cannot be a file of {size} bytes"
+            )
+        try:
+            yield from decompressed(self.read(start, stored_bytes), size)
+        except ValueError as error:
+            raise Damaged(
+                f"the zstd frame at {start} of {self._path} is not as it was written: {error}"
+            ) from error
 
     def read(self, start: int, size: int | None) -> Iterator[memoryview]:
         """Yield the bytes of one of the parts, in chunks.

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from lakebackup import requests
+from lakebackup.formats.snapshots.compression import CodecChoice
 from lakebackup.plan.snapshots.backup import Role
 from lakebackup_jobs.snapshots.find import root_of
 
@@ -31,8 +32,8 @@ class SnapshotRequest(requests.RunRequest):
 
     `paths`: trees of one layout. `snapshots`: ids; if empty, the newest snapshot, or with `everything` all
     that are newer than the newest backup. `always`: patterns of the names of files that are always copied.
-    `pack_below` in bytes; `taken_at` in ms since 1970 UTC. `trust_mtime`: ignore the inode and ctime of a
-    file when it is compared.
+    `codec`: how files are stored. `pack_below` in bytes; `taken_at` in ms since 1970 UTC. `trust_mtime`:
+    ignore the inode and ctime of a file when it is compared.
     """
 
     paths: tuple[str, ...]
@@ -41,6 +42,7 @@ class SnapshotRequest(requests.RunRequest):
     snapshots: tuple[str, ...] = ()
     everything: bool = False
     always: tuple[str, ...] = ALWAYS
+    codec: CodecChoice = "auto"
     pack_below: int = PACK_BELOW
     mode: Literal["auto", "full"] = "auto"
     verify_unchanged: bool = False

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from lakebackup.formats.snapshots.compression import CodecChoice
 from lakebackup.plan.snapshots.backup import Amount, Newest, Snapshot
 
 
@@ -14,7 +15,8 @@ class InProgress:
     """The draft of a backup, which is stored as JSON with these names.
 
     `asked` has the fields by which two requests are the same backup. `lasting` tells whether the snapshot has
-    a name and so does not change; only then the backup can be resumed later. `pruned` is the row of the query
+    a name and so does not change; only then the backup can be resumed later. `codec`: how its tasks store
+    files. `pruned` is the row of the query
     latest_prune at the time of the plan. `dealt` tells whether the plan that its tasks read is recorded.
     `started_at` is in us, `end_ts` in ms.
     """
@@ -35,6 +37,7 @@ class InProgress:
     pack_below: int
     asked: dict[str, Any]
     dealt: bool = False
+    codec: CodecChoice = "none"
 
     @property
     def level(self) -> int:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple, Self
 
 from lakebackup.errors import Refused
+from lakebackup.formats.snapshots.compression import Codec, sample_positions
 from lakebackup_jobs.snapshots.find import STAY, reading
 
 #: The role of a folder in a listing.
@@ -48,6 +49,8 @@ class Entry(NamedTuple):
     same_destination: str | None
     same_path: str | None
     same_position: int | None
+    same_codec: Codec | None
+    same_stored_bytes: int | None
     same_sha256: str | None
     first_scope: str
     first_region: str
@@ -108,6 +111,12 @@ class SourceFile:
     def pieces(self) -> Iterator[bytes]:
         """Yield the chunks of the file up to its end."""
         return iter(lambda: self.read(_PIECE), b"")
+
+    def sample(self) -> Iterator[bytes]:
+        """Yield some parts of the file, which are neither hashed nor counted."""
+        with reading(self._listed.file):
+            for position, size in sample_positions(self._listed.bytes):
+                yield os.pread(self._handle, size, position)
 
     def __enter__(self) -> Self:
         return self

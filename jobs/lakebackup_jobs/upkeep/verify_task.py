@@ -270,14 +270,15 @@ class CheckKeys(Look):
 
 @dataclass(frozen=True, slots=True)
 class CheckMembers(Look):
-    """Compares the files in packs with their rows: one finding for each pack that holds a wrong file.
+    """Compares files that are compressed or in packs with their rows: one finding for each object that holds
+    a wrong file.
 
-    The rows of a pack come in the order of their positions. `CheckFiles` reports on the pack itself.
+    The rows of an object come in the order of their positions. `CheckFiles` reports on the object itself.
     """
 
     ROWS = "pack_members_to_check"
     POSITION = "position"
-    BYTES = "bytes"
+    BYTES = "stored_bytes"
     COST = 0
 
     def look(self, rows: Iterable[Row]) -> Iterator[Check]:
@@ -287,23 +288,26 @@ class CheckMembers(Look):
                 yield self.finding(members[0], members[0]["path"], "decode", ("damaged", problem))
 
     def _find_wrong_member(self, members: Sequence[Row]) -> str | None:
-        """Return what is wrong with the first file of a pack that differs from its row; None if none does."""
+        """Return what is wrong with the first file that differs from its row; None if none does."""
         try:
             storage, path = self.roots.open(members[0]["destination"]), members[0]["path"]
             storage.stat(path)
         except (NotFound, Refused, Damaged):
             return None  # CheckFiles reports it
-        ranges, end = Ranges(storage, path, [(row["position"], row["bytes"]) for row in members]), 0
+        ranges, end = Ranges(storage, path, [(row["position"], row["stored_bytes"]) for row in members]), 0
         for member in members:
             start, digest = member["position"], hashlib.sha256()
             if start < end:
                 return f"the file at byte {start} begins within another"
-            with suppress(Damaged):  # the pack ends too early, so the digest will differ
-                for chunk in ranges.read(start, member["bytes"]):
+            columns = (member[name] for name in ("position", "stored_bytes", "codec", "bytes"))
+            is_readable = False
+            with suppress(Damaged):
+                for chunk in ranges.contents(*columns):
                     digest.update(chunk)
-            if digest.hexdigest() != member["sha256"]:
+                is_readable = True
+            if not is_readable or digest.hexdigest() != member["sha256"]:
                 return f"the file at byte {start} is not as it was written"
-            end = start + member["bytes"]
+            end = start + member["stored_bytes"]
         return None
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from tests.benchmarks import ours
 from tests.benchmarks.measure import MeasuringError, Sample, progress
 from tests.benchmarks.report import markdown
-from tests.benchmarks.snapshots import BACKUP, COMMANDS, RESTORE, VERIFY, make
+from tests.benchmarks.snapshots import BACKUP, COMMANDS, RESTORE, VERIFY, Contents, make
 
 FILES, FILE_BYTES, BACKUPS = 200_000, 1_000, 50
 _CHANGED = 200  # one file in so many is changed before each backup
@@ -21,7 +21,7 @@ def many_backups(folder: Path, scale: float) -> str:
     """Return Markdown: what each of many backups of the same files costs, a verify and a restore."""
     folder.mkdir(parents=True)
     source, repo, target = folder / "source", folder / "repo", folder / "target"
-    files = make(source, round(FILES * scale), FILE_BYTES)
+    files = make(source, round(FILES * scale), Contents(FILE_BYTES))
     run, rng = ours.cold(folder / "command.log"), random.Random(11)
 
     def step(name: str) -> Sample:

@@ -1,7 +1,8 @@
 """Write a snapshot's manifest as JSON, for other tools: table -> tablet -> file -> location and attributes.
 
 The keys `location`, `timestamp` and `version` come from YugabyteDB's design of differential backups; the
-other keys are lakebackup's own. A file's bytes are `[offset, offset + size)` of the object at `location`.
+other keys are lakebackup's own. A file's bytes are `[offset, offset + size)` of the object at `location`; if
+it has a `codec`, they are the zstd frame `[offset, offset + stored_size)` there.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from lakebackup.store.reader import CatalogReader
 _END_TABLE = "\n  }\n },"
 _COLUMNS = (
     "scope", "region", "name", "destination", "path", "mtime_ms", "links", "bytes", "sha256", "mode",
-    "position", "role",
+    "position", "role", "codec", "stored_bytes",
 )  # fmt: skip
 
 
@@ -47,8 +48,9 @@ def manifest_json(reader: CatalogReader, backup_id: str) -> Iterator[str]:
 
     A file has location (URI of the object), timestamp (of its last change, ms since 1970 UTC), version (its
     number of hard links), size (bytes), sha256 (lower hex), mode (permission bits), offset and role. Size and
-    sha256 are null when they are not known. Raises NotFound if the backup does not exist or was deleted,
-    UsageProblem if it is not of a snapshot.
+    sha256 are null when they are not known. A compressed file has codec and stored_size too.
+
+    Raises NotFound if the backup does not exist or was deleted, UsageProblem if it is not of a snapshot.
     """
     backup = _snapshot_backup(reader, backup_id)
     roots = {name: uri.rstrip("/") for name, uri in reader.destinations().uris.items()}
@@ -60,9 +62,10 @@ def manifest_json(reader: CatalogReader, backup_id: str) -> Iterator[str]:
         columns = (
             batch.column(name).cast("string").to_numpy(zero_copy_only=False).tolist() for name in _COLUMNS
         )
-        for scope, region, name, destination, path, mtime, links, size, sha256, mode, offset, role in zip(
-            *columns, strict=True
-        ):
+        for (
+            scope, region, name, destination, path, mtime, links, size, sha256, mode, offset, role, codec,
+            stored_size,
+        ) in zip(*columns, strict=True):  # fmt: skip
             if scope != table:
                 lines.append(
                     f"{_END_TABLE if table is not None else ''}\n {_text(scope)}: {{\n  {_text(region)}: {{"
@@ -74,10 +77,11 @@ def manifest_json(reader: CatalogReader, backup_id: str) -> Iterator[str]:
             table, tablet = scope, region
             location = _text(f"{roots[destination]}/{path}")
             digest = "null" if sha256 is None else _text(sha256)
+            frame = "" if codec == "none" else f', "codec": {_text(codec)}, "stored_size": {stored_size}'
             lines.append(
                 f'\n   {_text(name)}: {{"location": {location}, "timestamp": {mtime}, "version": {links}, '
                 f'"size": {"null" if size is None else size}, "sha256": {digest}, "mode": {mode}, '
-                f'"offset": {offset}, "role": {_text(role)}}}'
+                f'"offset": {offset}, "role": {_text(role)}{frame}}}'
             )
         yield "".join(lines)
     yield ("" if table is None else _END_TABLE[:-1]) + "\n}\n"

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal, NoReturn, TextIO
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from lakebackup.errors import UsageProblem
 from lakebackup.formats.snapshots.names import Limits, unsafe
@@ -40,6 +40,19 @@ class Entry(BaseModel):
     mode: Annotated[int, Field(ge=0, lt=0o10000)] = 0o644
     position: Annotated[int, Field(alias="offset", ge=0, lt=1 << 53)] = 0
     role: Literal["data", "meta", "schema", "config"] = "data"
+    codec: Literal["none", "zstd"] = "none"
+    stored_size: Annotated[int | None, Field(ge=0, lt=1 << 53)] = None
+
+    @model_validator(mode="after")
+    def _require_sizes(self) -> Entry:
+        if self.codec != "none" and None in (self.bytes, self.stored_size):
+            raise ValueError(f"it has codec {self.codec}, so it needs size and stored_size")
+        return self
+
+    @property
+    def stored_bytes(self) -> int | None:
+        """How many bytes of the object the file takes; None: all up to the object's end."""
+        return self.bytes if self.codec == "none" else self.stored_size
 
 
 def read_manifest_json(stream: TextIO) -> Iterator[Entry | str]:
@@ -84,8 +97,11 @@ def _entry(scope: str, region: str, name: str, values: Mapping[str, Any]) -> Ent
         return Entry.model_validate({**values, "scope": scope, "region": region, "name": name})
     except ValidationError as error:
         first_error = error.errors(include_url=False)[0]
+        message = first_error["msg"]
+        if not first_error["loc"]:  # it is about several keys
+            return f"{scope}/{region}/{name:.200}: {message}"
         key = str(first_error["loc"][0])
-        return f"{scope}/{region}/{name:.200}: its {key} is {values.get(key)!r:.60}: {first_error['msg']}"
+        return f"{scope}/{region}/{name:.200}: its {key} is {values.get(key)!r:.60}: {message}"
 
 
 class _JsonStream:

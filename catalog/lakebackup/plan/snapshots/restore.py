@@ -32,8 +32,9 @@ KEY = ("source", "scope", "region", "name", "added_in")
 #: The cost of creating a file, as the number of bytes that could be written in that time.
 FILE_COST = 64 << 10
 _MAX_SHOWN = 20
-# What a task needs to know of a file, and the restore's digest covers.
-_TASK_COLUMNS = (
+# What the restore's digest covers of a file. Its codec is left out: earlier versions did not know it, and a
+# restore that they began can be resumed.
+_DIGEST_COLUMNS = (
     "target", "bytes", "mtime_ms", "mode", "links", "sha256", "destination", "path", "position",
 )  # fmt: skip
 
@@ -172,8 +173,8 @@ def linked_bytes(plan: SnapshotRestorePlan, reader: CatalogReader) -> int:
 
 
 def read_order(plan: SnapshotRestorePlan) -> Iterator[pa.RecordBatch]:
-    """The chosen files in the order of their objects and offsets, with the columns that tasks need."""
-    return plan.file.batches(columns=_TASK_COLUMNS)
+    """The chosen files in the order of their objects and offsets, with the columns of the digest."""
+    return plan.file.batches(columns=_DIGEST_COLUMNS)
 
 
 def read_folders(

@@ -82,6 +82,13 @@ def snapshot(
         "Hash new files first: bytes stored under another name are not stored twice.",
         panel=options.COPYING,
     ),
+    codec: Literal["auto", "zstd", "none"] | None = option(
+        "--codec CODEC",
+        "How files are stored. zstd: compressed. none: as they are. "
+        "auto: zstd for those that become smaller.",
+        show_default="auto",
+        panel=options.COPYING,
+    ),
     pack_below: str | None = option(
         "--pack-below SIZE",
         "Pack files smaller than this into larger objects if there are many; 0: never.",
@@ -101,10 +108,16 @@ def snapshot(
         lakebackup backup snapshot rocksdb --layout yugabyte --all --sidecar meta=SnapshotInfoPB --repo s3://b/yb
         lakebackup backup snapshot dbs --layout 'db-{scope}/{snapshot}/{name}' --repo ./backups --dry-run
     """
-    settings = call.override(always=always or None, pack_below=pack_below, trust_mtime=trust_mtime or None)
+    settings = call.override(
+        always=always or None,
+        snapshot_codec=codec,
+        pack_below=pack_below,
+        trust_mtime=trust_mtime or None,
+    )
     request = call.request(
         SnapshotRequest,
         always=settings.always,
+        codec=settings.snapshot_codec,
         pack_below=int(settings.pack_below),
         trust_mtime=settings.trust_mtime,
         sidecars=tuple(roles(sidecar or ())),

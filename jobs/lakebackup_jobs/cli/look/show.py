@@ -97,6 +97,7 @@ def _facts(backup: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> Iter
         new, new_size = (sum(row[name] or 0 for row in rows) for name in ("new_files", "new_bytes"))
         new_files = f"; new in this backup: {amount(new, 'file', new_size)}" if new else ""
         yield "files", f"{amount(files, 'file', size)}{new_files}"
+        yield "stored", amount(backup["files"], "object", backup["bytes"])
     else:
         yield "records", f"{backup['entries']:,}"
         yield "stored", amount(backup["files"], "file", backup["bytes"])

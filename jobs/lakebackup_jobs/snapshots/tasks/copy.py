@@ -9,13 +9,22 @@ from __future__ import annotations
 import hashlib
 import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import pyarrow as pa
 
-from lakebackup.errors import EnvironmentProblem
+from lakebackup.errors import Damaged, EnvironmentProblem
+from lakebackup.formats.snapshots.compression import (
+    SMALL,
+    Codec,
+    CodecChoice,
+    Compressor,
+    compressed,
+    is_worth,
+)
 from lakebackup.rows.backups import DataFile
 from lakebackup.rows.tables import ARROW_SCHEMAS
 from lakebackup.rules import layout
@@ -23,6 +32,7 @@ from lakebackup.storage import AlreadyExists, Storage
 from lakebackup_jobs.lifecycle.tasks.part import Parts, PartTask
 from lakebackup_jobs.lifecycle.tasks.plan_shares import PlanShares
 from lakebackup_jobs.lifecycle.tasks.rows import write_rows
+from lakebackup_jobs.snapshots.ranges import Ranges
 from lakebackup_jobs.snapshots.source import FOLDER, Entry, SourceFile
 
 PACK_BYTES = 64 << 20
@@ -49,9 +59,21 @@ class CopyJob(PartTask):
 
     plan: PlanShares
     pack_below: int
+    codec: CodecChoice
 
     def write(self, storage: Storage, task: int) -> list[DataFile]:
         return _Copier(self, storage, task).copy()
+
+
+class _StoredFile(NamedTuple):
+    """How a file is stored; `sha256` is of its contents."""
+
+    destination: str
+    path: str
+    position: int
+    codec: Codec
+    stored_bytes: int
+    sha256: str
 
 
 class _Copier:
@@ -61,6 +83,7 @@ class _Copier:
         self._job, self._storage, self._task = job, storage, task
         self._attempt = secrets.token_hex(4)
         self._report = job.progress(storage, task)
+        self._compressor = Compressor()
         self._objects: list[DataFile] = []
         self._packs = 0
         constant = {"source": job.source, "backup_id": job.backup_id, "added_in": job.number}
@@ -93,7 +116,15 @@ class _Copier:
                 self._folders.add(**{column: getattr(first, column) for column in _FOLDER_COLUMNS})
                 continue
             if first.same_path is not None:
-                self._add_rows(links, str(first.same_sha256), first.same_path, int(first.same_position or 0))
+                stored_file = _StoredFile(
+                    str(first.same_destination),
+                    first.same_path,
+                    int(first.same_position or 0),
+                    first.same_codec or "none",
+                    int(first.same_stored_bytes or 0),
+                    str(first.same_sha256),
+                )
+                self._add_rows(links, stored_file)
             elif first.bytes < self._job.pack_below and first.role == "data":
                 pack_files.append(links)
                 size += first.bytes
@@ -123,56 +154,95 @@ class _Copier:
     def _copy_single(self, links: Sequence[Entry]) -> None:
         """Copy a file, whose hard links are `links`, into an object of its own."""
         first, job = links[0], self._job
-        path = layout.snapshot_path(job.source, job.backup_id, first.scope, first.region, first.name)
-        with SourceFile(first.listed, self._report_bytes) as stream:
+        with SourceFile(first.listed, self._report_bytes) as file:
+            codec, chunks = self._encoded(file, first.bytes)
+            path = layout.snapshot_path(
+                job.source, job.backup_id, first.scope, first.region, first.name, compressed=codec != "none"
+            )
+            stream = _ChunkStream(chunks, hashlib.sha256() if codec != "none" else None)
             try:
                 self._storage.upload(path, stream, size_hint=first.bytes)
+                size, sha256 = stream.bytes, stream.sha256 or file.sha256
             except AlreadyExists:
                 # An earlier attempt of this task wrote it, or the destination takes two names as the same.
-                for _ in stream.pieces():
+                while stream.read(SMALL):
                     pass
-                if self._storage.sha256(path) != stream.sha256:
-                    raise EnvironmentProblem(
-                        f"{first.listed.file} cannot be stored as {path}, where another file is.",
-                        hint="The repository may ignore upper and lower case: choose another one.",
-                    ) from None
-        self._add_rows(links, stream.sha256, path, 0)
-        self._add_object(path, "file", [first], first.bytes, stream.sha256)
+                size, sha256 = self._existing(path, codec, first, file.sha256)
+        self._add_rows(links, _StoredFile(job.destination, path, 0, codec, size, file.sha256))
+        self._add_object(path, "file", [first], codec, size, sha256)
         self._report(1, 0)
+
+    def _existing(self, path: str, codec: Codec, entry: Entry, sha256: str) -> tuple[int, str]:
+        """Return the size and the SHA-256 of an object that holds the contents of a file.
+
+        Two attempts may compress a file differently, if their machines have different versions of zstd.
+        Raises EnvironmentProblem when the object has other contents.
+        """
+        size, digest = self._storage.stat(path).bytes, hashlib.sha256()
+        with suppress(Damaged):
+            for chunk in Ranges(self._storage, path, [(0, size)]).contents(0, size, codec, entry.bytes):
+                digest.update(chunk)
+        if digest.hexdigest() != sha256:
+            raise EnvironmentProblem(
+                f"{entry.listed.file} cannot be stored as {path}, where another file is.",
+                hint="The repository may ignore upper and lower case: choose another one.",
+            ) from None
+        return size, self._storage.sha256(path)
+
+    def _encoded(self, file: SourceFile, size: int) -> tuple[Codec, Iterable[bytes]]:
+        """Return the codec of a file, and the bytes to store, which must be read to their end."""
+        choice = self._job.codec if size else "none"
+        if choice == "none":
+            return "none", file.pieces()
+        if size <= SMALL:
+            contents = b"".join(file.pieces())
+            frame = self._compressor.frame(contents)
+            is_compressed = choice == "zstd" or is_worth(len(frame), size)
+            return ("zstd", [frame]) if is_compressed else ("none", [contents])
+        if choice == "zstd" or self._compressor.shrinks(file.sample()):
+            return "zstd", compressed(file.pieces(), size)
+        return "none", file.pieces()
 
     def _copy_pack(self, files: Sequence[Sequence[Entry]]) -> None:
         """Copy many files into one object, one behind the other."""
         job = self._job
         path = layout.pack_path(job.source, job.backup_id, self._task, self._packs, self._attempt)
         self._packs += 1
-        pack_digest, checksums = hashlib.sha256(), list[str]()
-        size = sum(links[0].bytes for links in files)
+        codecs, position = set[Codec](), 0
 
         def contents() -> Iterator[bytes]:
+            nonlocal position
             for links in files:
-                with SourceFile(links[0].listed, self._report_bytes) as stream:
-                    for chunk in stream.pieces():
-                        pack_digest.update(chunk)
+                size = 0
+                with SourceFile(links[0].listed, self._report_bytes) as file:
+                    codec, chunks = self._encoded(file, links[0].bytes)
+                    for chunk in chunks:
+                        size += len(chunk)
                         yield chunk
-                checksums.append(stream.sha256)
+                self._add_rows(links, _StoredFile(job.destination, path, position, codec, size, file.sha256))
+                position += size
+                codecs.add(codec)
                 self._report(1, 0)
 
-        self._storage.upload(path, _ChunkStream(contents()), size_hint=size)
-        position = 0
-        for links, sha256 in zip(files, checksums, strict=True):
-            self._add_rows(links, sha256, path, position)
-            position += links[0].bytes
-        self._add_object(path, "pack", [links[0] for links in files], size, pack_digest.hexdigest())
+        entries = [links[0] for links in files]
+        stream = _ChunkStream(contents(), hashlib.sha256())
+        self._storage.upload(path, stream, size_hint=sum(entry.bytes for entry in entries))
+        self._add_object(path, "pack", entries, max(codecs), stream.bytes, str(stream.sha256))
 
-    def _add_rows(self, links: Sequence[Entry], sha256: str, path: str, position: int) -> None:
+    def _add_rows(self, links: Sequence[Entry], stored_file: _StoredFile) -> None:
         """Add a row for each hard link of a file."""
-        destination = links[0].same_destination or self._job.destination
         for entry in links:
             listed = {name: getattr(entry, name) for name in _FILE_COLUMNS}
-            self._files.add(**listed, sha256=sha256, destination=destination, path=path, position=position)
+            self._files.add(**listed, **stored_file._asdict())
 
     def _add_object(
-        self, path: str, kind: Literal["file", "pack"], entries: Sequence[Entry], size: int, sha256: str
+        self,
+        path: str,
+        kind: Literal["file", "pack"],
+        entries: Sequence[Entry],
+        codec: Codec,
+        size: int,
+        sha256: str,
     ) -> None:
         scopes = {entry.scope for entry in entries}
         regions = {(entry.scope, entry.region) for entry in entries}
@@ -184,9 +254,9 @@ class _Copier:
                 epoch="-",
                 region=regions.pop()[1] if len(regions) == 1 else "",
                 format=kind,
-                codec="null",
+                codec="null" if codec == "none" else codec,
                 bytes=size,
-                raw_bytes=size,
+                raw_bytes=sum(entry.bytes for entry in entries),
                 sha256=sha256,
                 entries=len(entries),
                 min_ts=min(times),
@@ -215,10 +285,20 @@ def put_listing(
 
 
 class _ChunkStream:
-    """A stream for an upload that reads from chunks, see `storage.Source`."""
+    """A stream for an upload that reads from chunks, see `storage.Source`.
 
-    def __init__(self, chunks: Iterator[bytes]) -> None:
-        self._chunks, self._remainder = chunks, b""
+    It counts the bytes that were read, and hashes them if it has a `digest`.
+    """
+
+    def __init__(self, chunks: Iterable[bytes], digest: hashlib._Hash | None) -> None:
+        self._chunks, self._remainder = iter(chunks), b""
+        self._digest = digest
+        self.bytes = 0
+
+    @property
+    def sha256(self) -> str | None:
+        """The SHA-256 of what was read so far; None without a digest."""
+        return self._digest.hexdigest() if self._digest else None
 
     def read(self, size: int, /) -> bytes:
         """Return the next `size` bytes; fewer only at the end."""
@@ -227,7 +307,11 @@ class _ChunkStream:
             chunks.append(chunk[:size])
             self._remainder = chunk[size:]
             size -= len(chunks[-1])
-        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+        data = chunks[0] if len(chunks) == 1 else b"".join(chunks)
+        self.bytes += len(data)
+        if self._digest:
+            self._digest.update(data)
+        return data
 
 
 class _RowBuffer:

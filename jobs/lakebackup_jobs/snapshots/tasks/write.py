@@ -68,6 +68,8 @@ class File:
     destination: str
     path: str
     position: int
+    codec: str
+    stored_bytes: int | None
 
     @property
     def twin(self) -> tuple[object, ...]:
@@ -118,12 +120,15 @@ class WriteJob(Task):
         with Folder(self.folder) as folder:
             for (destination, path), group in groupby(self._files(number), _OBJECT):
                 files = list(group)
-                ranges = Ranges(self.roots.open(destination), path, [(f.position, f.bytes) for f in files])
+                parts = [(file.position, file.stored_bytes) for file in files]
+                ranges = Ranges(self.roots.open(destination), path, parts)
                 previous: File | None = None
                 for file in files:
                     try:
                         original = previous if previous and file.was_one_with(previous) else None
-                        chunks = partial(ranges.read, file.position, file.bytes)
+                        chunks = partial(
+                            ranges.contents, file.position, file.stored_bytes, file.codec, file.bytes
+                        )
                         totals["kept"] += not folder.write(file, chunks, original)
                         totals["entries"] += 1
                         totals["bytes"] += file.bytes or 0

@@ -28,7 +28,7 @@ WITH chain_of AS (
 -- Files of snapshots, with the day they were added and the day they left. A file that was added and left on the same
 -- day counts on no other day.
 passed AS (
-  SELECT c.source, c.base, c.day, n.day AS gone_day, CAST(SUM(s.bytes) AS BIGINT) AS bytes
+  SELECT c.source, c.base, c.day, n.day AS gone_day, CAST(SUM(s.stored_bytes) AS BIGINT) AS bytes
   FROM snapshot_files AS s
   JOIN chain_of AS c ON s.backup_id = c.backup_id
   JOIN chain_of AS n ON s.gone_by = n.backup_id

@@ -1,6 +1,8 @@
 -- One row per version of a file in snapshots: which backups have it, and where its bytes are stored. These are the
 -- backups of the source with a number from `added_in` to `gone_in` - 1. Files of deleted backups are included, because
 -- later backups may have them too.
+-- codec: none: the bytes are those of the file; zstd: they are one zstd frame
+-- stored_bytes: how many bytes of the object they are, from `position` on
 -- mtime: mtime_ms, in UTC; null: a time outside the years 1 to 9999
 -- gone_in: number of the first backup that does not have this version of the file; null: the newest backup has it
 -- gone_by: id of that backup
@@ -8,7 +10,10 @@
 SELECT
   f.source, f.scope, f.region, f.name, f.role, f.bytes, f.mtime_ms,
   timestamp_millis(CASE WHEN f.mtime_ms BETWEEN -62135596800000 AND 253402300799999 THEN f.mtime_ms END) AS mtime,
-  f.mode, f.links, f.ctime_ns, f.inode, f.sha256, f.destination, f.path, f.position, f.backup_id, f.added_in,
+  f.mode, f.links, f.ctime_ns, f.inode, f.sha256, f.destination, f.path, f.position,
+  COALESCE(f.codec, 'none') AS codec,
+  COALESCE(f.stored_bytes, f.bytes) AS stored_bytes,
+  f.backup_id, f.added_in,
   g.gone_in, g.gone_by,
   r.path IS NULL AS stored
 FROM raw_snapshot_files AS f

@@ -18,10 +18,10 @@ NAMES = st.text(st.characters(codec="utf-8", exclude_characters="/\0") | st.samp
 LONGEST_SOURCE, LONGEST_TOPIC = "a" + "." * 127, "." * 249
 
 
-def require_portable(path: str) -> None:
+def require_portable(path: str, longest: int = 866) -> None:
     assert not path.startswith("/")
     assert ".." not in path
-    assert len(path.encode()) <= 866
+    assert len(path.encode()) <= longest
     parts = path.removesuffix("/").split("/")
     assert all(part not in ("", ".") and len(part.encode()) <= 255 for part in parts)
 
@@ -72,7 +72,23 @@ def test_every_legal_topic_and_source_has_a_path(source: str, topic: str, partit
 @given(SOURCES, NAMES, NAMES, st.lists(NAMES, min_size=1).map("/".join))
 @example(LONGEST_SOURCE, "x" * 300, "y" * 300, "z/" * 600)
 def test_every_file_of_a_snapshot_has_a_path(source: str, scope: str, region: str, name: str) -> None:
-    require_portable(layout.snapshot_path(source, BACKUP, scope, region, name))
+    for compressed in (False, True):
+        require_portable(
+            layout.snapshot_path(source, BACKUP, scope, region, name, compressed=compressed), longest=870
+        )
+
+
+@given(NAMES, NAMES)
+@example("a", "a.zst")
+@example("a", "a.ZST")
+@example("a.zst", "a%2Ezst")
+def test_compressed_files_and_others_have_different_paths(name: str, second_name: str) -> None:
+    paths = [
+        layout.snapshot_path("s", BACKUP, "t", "a", file, compressed=compressed).lower()
+        for file, compressed in ((name, True), (name, False), (second_name, False))
+    ]
+    assert paths[0].endswith(".zst")
+    assert not any(path.endswith(".zst") for path in paths[1:])
 
 
 @given(SOURCES, NAMES)

@@ -23,8 +23,8 @@ from lakebackup.store.manifest import (
     put_sealed,
     read_manifest,
     read_part,
+    write_manifest,
     write_part,
-    write_record,
 )
 
 ID = "20260101T000000Z-00000000"
@@ -136,11 +136,11 @@ def test_a_part_cut_anywhere_but_at_the_end_of_a_line_is_damaged(storage: Storag
 
 
 def test_a_manifest_is_read_as_it_was_written(storage: Storage) -> None:
-    write_record(storage, MANIFEST, EXAMPLE)
+    write_manifest(storage, MANIFEST, EXAMPLE)
     assert read_manifest(storage, MANIFEST) == EXAMPLE
     assert json.loads(storage.get(MANIFEST))["backup"]["backup_id"] == ID, "any JSON reader can read it"
     empty = replace(EXAMPLE, positions=[], scopes=[], gaps=[], parts=0)
-    write_record(storage, MANIFEST, empty)
+    write_manifest(storage, MANIFEST, empty)
     assert read_manifest(storage, MANIFEST) == empty
 
 
@@ -151,7 +151,7 @@ def test_a_manifest_is_read_as_it_was_written(storage: Storage) -> None:
 @given(st.data())
 def test_any_flipped_bit_or_cut_is_noticed(storage: Storage, tmp_path: Path, data: st.DataObject) -> None:
     if not storage.exists("written"):
-        write_record(storage, "written", EXAMPLE)
+        write_manifest(storage, "written", EXAMPLE)
         mark(storage, MANIFEST)
     content = bytearray(storage.get("written"))
     if data.draw(st.booleans()):
@@ -199,9 +199,22 @@ def test_a_manifest_with_wrong_fields_is_damaged(storage: Storage, change: dict[
 
 
 def test_a_newer_manifest_is_refused(storage: Storage) -> None:
-    storage.put(MANIFEST, sealed({"format": 2, "whatever": 1}))
-    with pytest.raises(UsageProblem, match="format version 2"):
+    storage.put(MANIFEST, sealed({"format": 3, "whatever": 1}))
+    with pytest.raises(UsageProblem, match="format version 3"):
         read_manifest(storage, MANIFEST)
+
+
+@pytest.mark.parametrize(
+    ("kind", "codec", "version"),
+    [("snapshot", "zstd", 2), ("snapshot", "null", 1), ("kafka", "zstandard", 1)],
+)
+def test_only_the_manifest_of_a_compressed_snapshot_has_a_newer_format(
+    storage: Storage, kind: str, codec: str, version: int
+) -> None:
+    manifest = replace(EXAMPLE, backup=replace(EXAMPLE.backup, source_kind=kind, codec=codec))
+    write_manifest(storage, MANIFEST, manifest)
+    assert json.loads(storage.get(MANIFEST))["format"] == version
+    assert read_manifest(storage, MANIFEST) == manifest
 
 
 @dataclass(frozen=True)

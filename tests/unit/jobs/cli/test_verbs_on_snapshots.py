@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,9 @@ def test_show_lists_tables(root: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert backup["tables"] == [
         {"scope": "t1", "regions": 1, "files": 4, "bytes": 10, "new_files": 3, "new_bytes": 9}
     ]
-    assert "new in this backup: " in output_of(root, capsys, "show", backup_id(1))
+    shown = output_of(root, capsys, "show", backup_id(1))
+    assert "new in this backup: " in shown
+    assert re.search(r"stored +\d+ objects, ", shown)
     assert json.loads(output_of(root, capsys, "show", "latest", "--json"))["backup_id"] == backup_id(2)
 
 

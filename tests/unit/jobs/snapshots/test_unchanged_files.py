@@ -251,13 +251,13 @@ def test_a_lost_object_is_noticed_and_copied_again(tree: Tree) -> None:
     write_file(tree.folder / "img", b"a" * 1000)
     write_file(tree.folder / "rest", b"r" * 1000)
     tree.backup()
-    (lost,) = (tree.root / "db" / "snapshots").rglob("img")
+    (lost,) = (tree.root / "db" / "snapshots").rglob("img.zst")
     lost.unlink()
     intact = "SELECT number, intact FROM backups ORDER BY number"
     points = "SELECT number, newest FROM restore_points ORDER BY number"
     result = tree.backup()
     assert (result["again"], result["copied"], result["unchanged"]) == (1, 1, 1)
-    assert "img is missing" in tree.warnings.getvalue()
+    assert "img.zst is missing" in tree.warnings.getvalue()
     assert select_rows(tree.root, intact) == [{"number": 1, "intact": False}, {"number": 2, "intact": True}]
     assert select_rows(tree.root, points) == [{"number": 2, "newest": True}]
     assert tree.restored() == {"img": b"a" * 1000, "rest": b"r" * 1000}

@@ -37,7 +37,7 @@ def pack_findings(folder: Path, pack: bytes, **changes: Any) -> list[str]:
         rows.append(
             {
                 "destination": "d", "path": "pack", "backup_id": "b1", "position": start, "bytes": len(data),
-                "sha256": hashlib.sha256(data).hexdigest(),
+                "codec": "none", "stored_bytes": len(data), "sha256": hashlib.sha256(data).hexdigest(),
             }
         )  # fmt: skip
         start += len(data)

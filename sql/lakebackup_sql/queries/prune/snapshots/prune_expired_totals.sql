@@ -14,7 +14,7 @@ WITH kept AS (
 places AS (
   SELECT
     s.destination, s.path, s.position,
-    MAX(s.bytes) AS bytes,
+    MAX(s.stored_bytes) AS bytes,
     MAX(CASE WHEN COALESCE(k.next < s.gone_in, k.next IS NOT NULL) THEN 1 ELSE 0 END) AS needed
   FROM snapshot_files AS s
   JOIN kept AS k ON s.source = k.source AND s.added_in = k.number
