@@ -28,7 +28,6 @@ _DIGITS = re.compile(r"\s*[-+]?\d+\s*", re.ASCII)
 _DECIMAL = re.compile(r"\s*[-+]?(\d+[.]?\d*|[.]\d+)([eE][-+]?\d+)?\s*", re.ASCII)
 _WITH_SUFFIX = re.compile(r"\s*[-+]?(\d+[.]?\d*|[.]\d+)([eE][-+]?\d+)?[dDfF]\s*")
 _CALLS: dict[type[exp.Expr], str] = {
-    exp.Asinh: "asinh",
     exp.BitwiseCount: "bit_count",
     exp.BitwiseLeftShift: "shiftleft",
     exp.BitwiseRightShift: "shiftright",

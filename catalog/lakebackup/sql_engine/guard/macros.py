@@ -42,8 +42,6 @@ _MACROS = r"""
         list_filter(a, lambda spark_x: spark_x IS DISTINCT FROM x) END
     arrays_overlap(a once, b once) AS CASE WHEN list_has_any(a, b) OR len(a) = 0 OR len(b) = 0 OR
         (list_position(a, NULL) IS NULL AND list_position(b, NULL) IS NULL) THEN list_has_any(a, b) END
-    spark_asinh(x once) AS CASE WHEN isinf(CAST(x AS DOUBLE)) THEN CAST(x AS DOUBLE) WHEN x + sqrt(x * x + 1) = 0 THEN CAST('-Infinity' AS DOUBLE)
-        ELSE ln(x + sqrt(x * x + 1)) END
     spark_beside_text(x once) AS spark_beside_text_of(x)
     spark_beside_text_of(x BIGINT) AS CASE WHEN spark_fails(true, 'runs on Spark only') THEN NULL ELSE x END,
         (x HUGEINT) AS CASE WHEN spark_fails(true, 'runs on Spark only') THEN NULL ELSE x END,
