@@ -28,7 +28,7 @@ def evidence_of(key: SigningKey | None, **changes: Any) -> Evidence:
         "host": "lab", "account": "backup", "repository": "/backups", "request": {"seed": 1},
         "started": "2026-11-21T14:00:00+00:00", "finished": "2026-11-21T14:05:00+00:00", "outcome": "ok",
         "exit_code": 0, "error": None, "counts": {"drills": 2}, "items": items, "findings": [],
-        "not_done": [{"what": "sources", "text": "Not requested.", "count": 1, "names": ["other"]}],
+        "not_done": [{"kind": "sources", "text": "Not requested.", "count": 1, "names": ["other"]}],
         "queries": [], "versions": {"backups": 3}, "statements": {},
     }  # fmt: skip
     return Evidence.model_validate({**values, **changes})

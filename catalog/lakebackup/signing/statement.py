@@ -65,7 +65,8 @@ class Item(_Part):
     `backup_id`: the backup that was restored on trial; None for those that were verified. `drill_id`: its row
     of the view `drills`. `catalog_digest`: the digest of the rows of the
     backup; of several, the digest of their ids and digests. `rows_digest`: the digest of the planned files.
-    `versions`: the Delta version of each table that was read.
+    `files`, `bytes` and `entries`: what the plan
+    reads. `versions`: the Delta version of each table that was read.
     """
 
     source: str
@@ -97,7 +98,7 @@ class Item(_Part):
 class Omission(_Part):
     """Something that was not done. `names`: the first of what was left out, and `count` of how many."""
 
-    what: str
+    kind: str
     text: str
     count: int | None = None
     names: tuple[str, ...] = ()
@@ -170,12 +171,12 @@ def attest(evidence: Evidence, page: bytes, page_name: str, key: SigningKey | No
 
 
 def check(
-    content: bytes, keys: TrustedKeys, page: bytes | None, *, after: datetime | None = None
+    content: bytes, keys: TrustedKeys, page: bytes | None, *, earliest: datetime | None = None
 ) -> tuple[Attestation, Untrusted | None]:
     """Check the content of a statement's file with public keys alone.
 
-    `page`: the page beside it, or None; `after`: the statement must be of a later time. Returns what the key
-    vouches for, and the first fault of what it vouches for. Raises Untrusted if no trusted key vouches for
+    `page`: the page beside it, or None. `earliest`: the statement must be of a later time. Returns what the
+    key vouches for, and the first fault in that, or None. Raises Untrusted if no trusted key vouches for
     anything.
     """
     if len(content) > MAX_BYTES:
@@ -188,7 +189,7 @@ def check(
         raise
     evidence, subjects = _parse(envelope.payload)
     attestation = Attestation(evidence, signer, "absent" if page is None else "matches")
-    return attestation, next(_faults(attestation, subjects, page, after), None)
+    return attestation, next(_faults(attestation, subjects, page, earliest), None)
 
 
 def _require_no_signature(payload: bytes) -> None:
@@ -202,7 +203,7 @@ def _require_no_signature(payload: bytes) -> None:
 
 
 def _faults(
-    attestation: Attestation, subjects: Any, page: bytes | None, after: datetime | None
+    attestation: Attestation, subjects: Any, page: bytes | None, earliest: datetime | None
 ) -> Iterator[Untrusted]:
     evidence = attestation.evidence
     if evidence.key_id != attestation.signer.key_id:
@@ -216,9 +217,9 @@ def _faults(
         )
     if evidence.finished < evidence.started:
         yield Malformed("The statement ends before it starts.", hint=_HINT)
-    if after is not None and evidence.finished <= after:
+    if earliest is not None and evidence.finished <= earliest:
         yield TooOld(
-            f"The statement is of {evidence.finished.isoformat()}, which is not after {after.isoformat()}.",
+            f"The statement is of {evidence.finished.isoformat()}, not after {earliest.isoformat()}.",
             hint="It may be an earlier one under a new name: look at its time and its backups.",
         )
 
@@ -239,8 +240,8 @@ def _parse(payload: bytes) -> tuple[Evidence, Any]:
     try:
         return Evidence.model_validate(predicate), statement["subject"]
     except ValidationError as error:
-        where = ".".join(map(str, error.errors()[0]["loc"]))
-        raise Malformed(f"The predicate's field {where} is missing or wrong.", hint=_HINT) from None
+        field = ".".join(map(str, error.errors()[0]["loc"]))
+        raise Malformed(f"The predicate's field {field} is missing or wrong.", hint=_HINT) from None
 
 
 def _wrong_subject(subjects: Any, expected: Sequence[Mapping[str, Any]]) -> str:

@@ -34,7 +34,6 @@ from lakebackup.rows.upkeep import Drill
 from lakebackup.rules import layout
 from lakebackup.rules.kinds import no_source
 from lakebackup.rules.stored_json import object_of
-from lakebackup.sql_engine import RecordedQuery, recording
 from lakebackup.sql_engine.limits import Limits
 from lakebackup.storage.local import writing_to
 from lakebackup.storage.nesting import require_outside
@@ -47,7 +46,7 @@ from lakebackup_jobs.lifecycle.scratch import findings_writer
 from lakebackup_jobs.lifecycle.tasks.plan_shares import clear
 from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.query import record_query
-from lakebackup_jobs.upkeep.evidence.observations import Observations, observe_targets
+from lakebackup_jobs.upkeep.evidence.observations import Observations, ObservedTrial, observe_targets
 from lakebackup_jobs.upkeep.trial import Trial, TrialContext, trial_of
 
 #: The prefix of the scratch folders of drills, by which the query drill_speed recognizes their restores.
@@ -115,6 +114,8 @@ def run(
     with findings_writer(work) as (writer, recorded):
         if recorded:
             writer.migrate()
+        elif observations is not None:
+            observations.leave_out("record", "The drills were not recorded: the catalog is not writable.")
         results = []
         try:
             for drill in drills:
@@ -171,8 +172,7 @@ class _Drill:
             outcome="ok",
             actor=holder(),
         )
-        self._trial: Trial | None = None
-        self._queries: Sequence[RecordedQuery] = ()
+        self._observed = ObservedTrial()
 
     def observe(self, observations: Observations, row: Drill | None) -> None:
         """Add the drill to the observations. `row`: what `run` returned."""
@@ -182,7 +182,7 @@ class _Drill:
             return
         names = ("drill_id", "outcome", "detail", "files", "bytes", "entries", "real_ms")
         outcome = {name: getattr(row, name) for name in names}
-        observations.add_trial(self.row, self._trial, self._queries, self.reader, outcome)
+        observations.add_trial(self.row, self._observed, self.reader, outcome)
 
     def preview(self) -> dict[str, Any]:
         """Return what the drill would restore, how long that may take, and whether there is room for it."""
@@ -212,15 +212,16 @@ class _Drill:
         try:
             with _scratch_folder(self.request) as folder:
                 trial = trial_of(self.row, folder, self.context)
-                with recording() as queries:
-                    drill = self._predict(trial)
-                self._trial, self._queries = trial, tuple(queries)
+                self._observed.plan(trial)
+                drill = self._predict(trial)
                 _require_room(_scratch_root(self.request), trial)
                 start = time.monotonic()
                 detail = trial.restore()
                 real_ms = round(1000 * (time.monotonic() - start))
                 drill = replace(drill, detail=detail, real_ms=real_ms)
-                if differences := trial.differences() or self._run_check(trial, check_rows):
+                differences = trial.differences()
+                self._observed.is_compared = True
+                if differences := differences or self._run_check(trial, check_rows):
                     drill = replace(drill, outcome="different", detail=differences)
         except Busy as busy:
             self.context.reporter.warning(f"no drill of {drill.source}: {busy.message}")

@@ -31,7 +31,7 @@ from lakebackup.rows.base import QUEUES
 from lakebackup.rows.tables import TABLES
 from lakebackup.rows.upkeep import Check
 from lakebackup.rules import layout
-from lakebackup.sql_engine import EngineChoice, RecordedQuery, recording
+from lakebackup.sql_engine import EngineChoice
 from lakebackup.sql_engine.delta.dataset import dataset
 from lakebackup.sql_engine.delta.repeats import repeats_of
 from lakebackup.sql_engine.delta.table import open_table
@@ -49,8 +49,13 @@ from lakebackup_jobs.lifecycle.tasks.plan_shares import MOST_TASKS, clear, weigh
 from lakebackup_jobs.lifecycle.tasks.progress import TaskProgress
 from lakebackup_jobs.lifecycle.tasks.task import run_all
 from lakebackup_jobs.lifecycle.workspace import Workspace
-from lakebackup_jobs.upkeep.evidence.observations import Observations, observe_check, observe_limits
-from lakebackup_jobs.upkeep.trial import Trial, TrialContext, trial_of
+from lakebackup_jobs.upkeep.evidence.observations import (
+    Observations,
+    ObservedTrial,
+    observe_check,
+    observe_limits,
+)
+from lakebackup_jobs.upkeep.trial import TrialContext, trial_of
 from lakebackup_jobs.upkeep.verify_task import (
     OPEN_COST,
     CheckFiles,
@@ -332,17 +337,16 @@ class _Check:
     ) -> tuple[Literal["ok", "damaged", "busy", "failed"], str]:
         """Restore a row of trial_targets on trial; returns the outcome, and what was restored or is wrong."""
         outcome: Literal["ok", "damaged", "busy", "failed"] = "ok"
-        planned_trial: Trial | None = None
-        queries: Sequence[RecordedQuery] = ()
+        observed = ObservedTrial()
         try:
             with tempfile.TemporaryDirectory(prefix="lakebackup-trial-") as folder:
                 trial = trial_of(row, folder, context)
                 if self.observations is not None:
-                    with recording() as queries:
-                        _ = trial.amount  # plans the restore
-                    planned_trial = trial
+                    observed.plan(trial)
                 detail = trial.restore()
-                if differences := trial.differences():
+                differences = trial.differences()
+                observed.is_compared = True
+                if differences:
                     outcome, detail = "damaged", differences
         except Busy as busy:
             outcome, detail = "busy", busy.message
@@ -351,10 +355,9 @@ class _Check:
         except LakebackupError as error:
             outcome, detail = "failed", error.message
         if self.observations is not None:
-            facts = {"outcome": outcome, "detail": detail}
-            if planned_trial is not None:
-                facts |= asdict(planned_trial.amount)
-            self.observations.add_trial(row, planned_trial, tuple(queries), self.reader, facts)
+            amount = asdict(observed.trial.amount) if observed.trial else {}
+            facts = {"outcome": outcome, "detail": detail, **amount}
+            self.observations.add_trial(row, observed, self.reader, facts)
         return outcome, detail
 
 

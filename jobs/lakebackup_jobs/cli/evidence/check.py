@@ -35,7 +35,7 @@ def check(
     retired_key: list[Path] | None = option(
         "--retired-key FILE", "A public key that you do not trust any more; repeatable."
     ),
-    after: int | None = option(
+    earliest_ms: int | None = option(
         "--after TIME",
         "The evidence must be of a later time: 2026-11-21T14:05Z, yesterday, -2d. Without a zone it is UTC.",
         parser=_instant,
@@ -56,9 +56,9 @@ def check(
     content = _read(file)
     page_file = file.with_name(f"{file.name}{PAGE_SUFFIX}")
     page = _read(page_file) if page_file.exists() else None
-    earliest = None if after is None else _EPOCH + timedelta(milliseconds=after)
+    earliest = None if earliest_ms is None else _EPOCH + timedelta(milliseconds=earliest_ms)
     try:
-        attestation, fault = check_statement(content, keys, page, after=earliest)
+        attestation, fault = check_statement(content, keys, page, earliest=earliest)
     except Untrusted as untrusted:
         raise _naming(file, untrusted) from None
     call.show(

@@ -18,6 +18,7 @@ from lakebackup.signing.keys import SigningKey, short_id
 from lakebackup.signing.statement import PAGE_SUFFIX, UNSIGNED, Evidence, attest
 from lakebackup.storage.nesting import require_outside
 from lakebackup_jobs.cli.flags.values import naming
+from lakebackup_jobs.cli.output.errors import expected
 from lakebackup_jobs.cli.output.new_file import write_new_file
 from lakebackup_jobs.cli.verb import Call
 from lakebackup_jobs.runtime.masking import secrets_of, without_secrets
@@ -39,9 +40,11 @@ def recorded_evidence(
 ) -> Iterator[Observations | None]:
     """Write what the block observes, and how it ends, as a statement into `file`, with a page beside it.
 
-    Yields None without a file. Nothing is written if nothing was done: wrong flags, a name that does not
-    exist, or another run at work. Raises UsageProblem (a dry run, a file in a repository, a wrong key),
-    Refused (a file exists) and NotFound (no such folder or key) before the block runs.
+    Yields None without a file. Nothing is written if nothing was done (wrong flags, a name that does not
+    exist, another run at work), and when a person interrupts the block.
+
+    Raises UsageProblem (a dry run, a file in a repository, a wrong key), Refused (a file exists) and NotFound
+    (no such folder or key) before the block runs.
     """
     if file is None:
         yield None
@@ -49,21 +52,21 @@ def recorded_evidence(
     _require_writable(call, request, file)
     key = configured_key(call.settings.signing)
     observations, started = Observations(), datetime.now(UTC)
-    error: Exception | None = None
+
+    def write(error: LakebackupError | None) -> None:
+        evidence = _evidence(call, command, request, observations, started, error, key)
+        _write(call, request, file, evidence, key)
+
     try:
         yield observations
-    except Exception as failure:
-        error = failure
-        raise
-    finally:
-        if error is None or observations.items or not isinstance(error, _NOTHING_DONE):
+    except Exception as error:
+        if observations.items or not isinstance(error, _NOTHING_DONE):
             try:
-                evidence = _evidence(call, command, request, observations, started, error, key)
-                _write(call, request, file, evidence, key)
-            except Exception as problem:
-                if error is None:
-                    raise
+                write(expected(error) or LakebackupError(str(error)))
+            except Exception as problem:  # noqa: BLE001 - the run's own error must be reported
                 call.warn(f"No evidence was written: {problem}")
+        raise
+    write(None)
 
 
 def _require_writable(call: Call, request: RunRequest, file: Path) -> None:
@@ -87,7 +90,7 @@ def _evidence(
     request: RunRequest,
     observations: Observations,
     started: datetime,
-    error: Exception | None,
+    error: LakebackupError | None,
     key: SigningKey | None,
 ) -> Evidence:
     settings, result = call.settings, call.outcome
@@ -110,7 +113,11 @@ def _evidence(
     if finding_count > len(findings):
         text = f"The first {len(findings)} of {finding_count:,} findings are listed."
         observations.leave_out("findings", text)
-    message = error.message if isinstance(error, LakebackupError) else str(error)
+    items = [item.model_dump() for item in observations.items]
+    if not result:  # the run ended before a verify had its result
+        for item in items:
+            if item["outcome"] is None:
+                item["compared"] = f"Not completed. {item['compared']}"
     values = {
         "integrity": UNSIGNED if key is None else f"signed with {key.key_id}",
         "key_id": None if key is None else key.key_id,
@@ -125,10 +132,10 @@ def _evidence(
         "started": _time_text(started),
         "finished": _time_text(datetime.now(UTC)),
         "outcome": outcome,
-        "exit_code": 0 if error is None else getattr(error, "exit_code", 1),
-        "error": None if error is None else message[:_MAX_ERROR_CHARS],
+        "exit_code": 0 if error is None else error.exit_code,
+        "error": None if error is None else error.message[:_MAX_ERROR_CHARS],
         "counts": counts,
-        "items": [item.model_dump() for item in observations.items],
+        "items": items,
         "findings": findings,
         "not_done": [omission.model_dump() for omission in observations.not_done],
         "queries": [query.model_dump() for query in observations.queries()],

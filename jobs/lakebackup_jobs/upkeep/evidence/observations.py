@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from lakebackup.plan.topics.saved import digest_of
@@ -15,7 +16,7 @@ from lakebackup.rows.base import CHANGES, QUEUES, SNAPSHOT, TOPICS
 from lakebackup.rows.digest import Digest
 from lakebackup.rules.times import format_ts
 from lakebackup.signing.statement import Item, Omission, Query
-from lakebackup.sql_engine import RAW, RecordedQuery
+from lakebackup.sql_engine import RAW, RecordedQuery, recording
 from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.query.words import span
 from lakebackup_jobs.upkeep.trial import Trial
@@ -37,6 +38,21 @@ _DECODED = {
 }
 #: The most names of a list in a statement, which also has the count of all.
 MOST_NAMES = 20
+
+
+@dataclass(slots=True)
+class ObservedTrial:
+    """How far a trial restore came. `trial`: None until it is planned; `queries`: those that planned it."""
+
+    trial: Trial | None = None
+    queries: Sequence[RecordedQuery] = ()
+    is_compared: bool = False
+
+    def plan(self, trial: Trial) -> None:
+        """Plan a trial, if it is not planned yet. Raises as `Trial.amount`."""
+        with recording() as queries:
+            _ = trial.amount
+        self.trial, self.queries = trial, tuple(queries)
 
 
 class Observations:
@@ -64,47 +80,43 @@ class Observations:
         """Return the statements that the run's own reader has run."""
         return self._recorded(self._reader.queries if self._reader else ())
 
-    def leave_out(self, what: str, text: str, names: Collection[str] | None = None) -> None:
+    def leave_out(self, kind: str, text: str, names: Collection[str] | None = None) -> None:
         """Note something that is not done. `names`: what is left out; an empty collection notes nothing."""
         if names is None:
-            self.not_done.append(Omission(what=what, text=text))
+            self.not_done.append(Omission(kind=kind, text=text))
         elif names:
             first_names = tuple(sorted(names)[:MOST_NAMES])
-            self.not_done.append(Omission(what=what, text=text, count=len(names), names=first_names))
+            self.not_done.append(Omission(kind=kind, text=text, count=len(names), names=first_names))
 
-    def leave_out_texts(self, what: str, texts: Iterable[str]) -> None:
+    def leave_out_texts(self, kind: str, texts: Iterable[str]) -> None:
         """Note sentences about what is not done, each once."""
         known_texts = {omission.text for omission in self.not_done}
         for text in texts:
             if text not in known_texts:
-                self.leave_out(what, text)
+                self.leave_out(kind, text)
 
     def add_trial(
         self,
         row: Mapping[str, Any],
-        trial: Trial | None,
-        queries: Sequence[RecordedQuery],
+        observed: ObservedTrial,
         reader: CatalogReader,
         outcome: Mapping[str, Any],
     ) -> None:
-        """Add a trial restore of a row of drill_targets or trial_targets.
-
-        `trial`: None if it was not planned. `queries`: those that planned it. `outcome`: some of the fields
+        """Add a trial restore of a row of drill_targets or trial_targets. `outcome`: some of the fields
         `drill_id`, `outcome`, `detail`, `files`, `bytes`, `entries` and `real_ms` of its item.
         """
         backup = reader.first_row("show_backup", backup_id=row["backup_id"]) or {}
         names = row["scopes"].split(",")
-        planned: dict[str, Any] = {}
+        trial, planned = observed.trial, dict[str, Any]()
         if trial is not None:
             versions = dict[str, int | None]()
             for part in trial.parts:
                 versions |= _versions(part.reader)
             planned = {
-                "compared": trial.COMPARED,
                 "to_time": None if trial.to_ms is None else format_ts(trial.to_ms),
                 "rows_digest": digest_of(*(part.plan.file for part in trial.parts)),
                 "versions": versions,
-                "queries": self._recorded(queries),
+                "queries": self._recorded(observed.queries),
             }
             self.leave_out_texts("comparison", trial.NOT_COMPARED)
         self.items.append(
@@ -116,7 +128,9 @@ class Observations:
                 catalog_digest=str(backup.get("digest") or ""),
                 scopes=len(names),
                 scope_names=tuple(names[:MOST_NAMES]),
-                **{"compared": "Nothing: the restore was not planned.", **planned, **outcome},
+                compared=trial.COMPARED if trial and observed.is_compared else "Nothing was compared.",
+                **planned,
+                **outcome,
             )
         )
 
@@ -155,7 +169,7 @@ def observe_targets(
         if (other_points := points["restore_points"] - 1) > 0:
             observations.not_done.append(
                 Omission(
-                    what="restore points",
+                    kind="restore points",
                     text=f"Other restore points of {source} were not restored.",
                     count=other_points,
                 )
@@ -210,9 +224,9 @@ def observe_check(
         else f"Files that no backup names are no finding in the first {span(grace_ms)}.",
         "backups": "Backups that are deleted, not complete or of other programs are never checked.",
     }
-    for what, text in texts.items():
+    for kind, text in texts.items():
         if text is not None:
-            observations.leave_out(what, text)
+            observations.leave_out(kind, text)
     observations.leave_out("backups", "Backups that were not requested.", other_ids)
 
 
@@ -223,7 +237,7 @@ def observe_limits(
     backup names in `unlisted` repositories, or record its findings."""
     if encrypted:
         text = "Encrypted files were not decoded, since there is no file of their keys."
-        observations.not_done.append(Omission(what="decode", text=text, count=encrypted))
+        observations.not_done.append(Omission(kind="decode", text=text, count=encrypted))
     text = "Repositories in which files that no backup names were not looked for."
     observations.leave_out("orphans", text, unlisted)
     if not recorded:

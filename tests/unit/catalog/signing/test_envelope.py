@@ -152,9 +152,9 @@ def _forge_payload(fields: dict[str, Any]) -> None:
 
 
 def test_a_second_signature_does_no_harm_unless_it_is_wrong() -> None:
-    own, other = seal(TYPE, b"payload", KEY), seal(TYPE, b"payload", OTHER_KEY)
+    own, foreign = seal(TYPE, b"payload", KEY), seal(TYPE, b"payload", OTHER_KEY)
     fields = json.loads(own.to_bytes())
-    fields["signatures"] = [*json.loads(other.to_bytes())["signatures"], *fields["signatures"]]
+    fields["signatures"] = [*json.loads(foreign.to_bytes())["signatures"], *fields["signatures"]]
     both = read(json.dumps(fields).encode())
     assert verify(both, TYPE, TRUSTED) == KEY.public
     fields["signatures"][0]["keyid"] = KEY.key_id

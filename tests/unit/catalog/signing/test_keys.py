@@ -46,11 +46,11 @@ def test_a_created_key_signs_and_its_public_key_verifies(path: Path, passphrase:
     assert (b"ENCRYPTED" in path.read_bytes()) == (passphrase is not None)
 
 
-@given(message=st.binary(max_size=200), other=st.binary(max_size=200))
-def test_a_signature_is_of_one_message(message: bytes, other: bytes) -> None:
+@given(message=st.binary(max_size=200), other_message=st.binary(max_size=200))
+def test_a_signature_is_of_one_message(message: bytes, other_message: bytes) -> None:
     key = SigningKey.generate()
     assert key.public.matches(key.sign(message), message)
-    assert key.public.matches(key.sign(message), other) == (message == other)
+    assert key.public.matches(key.sign(message), other_message) == (message == other_message)
 
 
 def test_an_id_is_the_digest_of_the_public_key(path: Path) -> None:
@@ -140,9 +140,9 @@ def test_a_mistake_with_a_private_key_is_named(path: Path, name: str) -> None:
         load_private(path, passphrase)
     assert str(path) in caught.value.message
     assert caught.value.hint
-    shown = str(caught.value)
-    assert PASSPHRASE not in shown
-    assert "wrong one" not in shown
+    text = str(caught.value)
+    assert PASSPHRASE not in text
+    assert "wrong one" not in text
     assert caught.value.__cause__ is None
 
 

@@ -44,11 +44,11 @@ FILE = statement_file(KEY)
 
 
 def fault_of(
-    file: bytes, keys: TrustedKeys = TRUSTED, page: bytes | None = PAGE, after: datetime | None = None
+    file: bytes, keys: TrustedKeys = TRUSTED, page: bytes | None = PAGE, earliest: datetime | None = None
 ) -> Untrusted | None:
     """The first fault of a file; None if there is none."""
     try:
-        _, fault = check(file, keys, page, after=after)
+        _, fault = check(file, keys, page, earliest=earliest)
     except Untrusted as raised:
         return raised
     return fault
@@ -193,8 +193,8 @@ def test_a_stripped_signature_is_told_from_one_that_never_was() -> None:
 def test_an_earlier_statement_under_a_new_name_is_too_old() -> None:
     earlier = statement_file(KEY, started="2026-10-01T00:00:00+00:00", finished="2026-10-01T00:01:00+00:00")
     november = datetime(2026, 11, 1, tzinfo=UTC)
-    assert isinstance(fault_of(earlier, after=november), TooOld)
-    assert fault_of(FILE, after=november) is None
+    assert isinstance(fault_of(earlier, earliest=november), TooOld)
+    assert fault_of(FILE, earliest=november) is None
 
 
 def test_the_page_of_another_statement_is_found() -> None:

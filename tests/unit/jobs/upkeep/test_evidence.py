@@ -21,7 +21,7 @@ from lakebackup.store.reader import CatalogReader
 from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.cli.evidence import record
 from lakebackup_jobs.snapshots import restore as restore_snapshot
-from lakebackup_jobs.upkeep import drill
+from lakebackup_jobs.upkeep import drill, verify
 from lakebackup_jobs.upkeep.evidence.page import page
 
 FILES = [FileContent(name=f"{n}.sst", data=b"%d" % n * 100) for n in range(5)]
@@ -96,8 +96,8 @@ def test_a_drill_of_a_snapshot_is_attested(lab: Lab) -> None:
     assert "restore_snapshot_files" in {query.name for query in item.queries}
     assert {query.statement for query in item.queries} <= evidence.statements.keys()
     assert item.versions["snapshot_files"] is not None
-    left_out = {omission.what: omission for omission in evidence.not_done}
-    assert left_out["restore points"].count == 1
+    omissions = {omission.kind: omission for omission in evidence.not_done}
+    assert omissions["restore points"].count == 1
     checked = lab.check()
     assert (checked["fault"], checked["page"]) == (None, "matches")
     assert checked["attested"]["items"][0]["outcome"] == "ok"
@@ -105,10 +105,10 @@ def test_a_drill_of_a_snapshot_is_attested(lab: Lab) -> None:
 
 def test_a_drill_of_topics_is_attested(lab: Lab) -> None:
     """Real data files, each of whose records is compared; no JVM."""
-    made = MadeBackups(lab.folder / "topics")
-    made.backup([[Record(p, n, 100 * n, b"k", b"v") for n in range(1, 9)] for p in (0, 1)])
-    made.flush()
-    evidence, _ = lab._replace(repository=made.folder).run("drill", "--runner", "local")
+    backups = MadeBackups(lab.folder / "topics")
+    backups.backup([[Record(p, n, 100 * n, b"k", b"v") for n in range(1, 9)] for p in (0, 1)])
+    backups.flush()
+    evidence, _ = lab._replace(repository=backups.folder).run("drill", "--runner", "local")
     (item,) = evidence.items
     assert (item.source, item.scope_names, item.entries, item.outcome) == ("prod", ("orders",), 16, "ok")
     assert "restore_files" in {query.name for query in item.queries}
@@ -120,8 +120,8 @@ def test_a_verify_is_attested_with_what_it_did_not_do(lab: Lab) -> None:
     evidence, _ = lab.run("verify", lab.backups[0], "--stat")
     (item,) = evidence.items
     assert (item.source, item.backups, evidence.request["mode"]) == ("yb", 1, "stat")
-    left_out = {omission.what: omission for omission in evidence.not_done}
-    assert left_out.keys() == {"contents", "decode", "restore", "backups", "orphans"}
+    omissions = {omission.kind: omission for omission in evidence.not_done}
+    assert omissions.keys() == {"contents", "decode", "restore", "backups", "orphans"}
     assert [o.names for o in evidence.not_done if o.count] == [(lab.backups[1],)]
     (lab.folder / "statement.json").unlink()
     (lab.folder / "statement.json.html").unlink()
@@ -156,6 +156,7 @@ def test_a_drill_that_fails_is_attested(lab: Lab, monkeypatch: pytest.MonkeyPatc
     evidence, _ = lab.run("drill", code=4)
     assert (evidence.outcome, evidence.exit_code, evidence.items[0].outcome) == ("failed", 4, "failed")
     assert "No room in" in str(evidence.items[0].detail)
+    assert evidence.items[0].compared == "Nothing was compared."
     assert lab.check()["attested"]["exit_code"] == 4
 
 
@@ -171,6 +172,28 @@ def test_an_unexpected_failure_is_attested(lab: Lab, monkeypatch: pytest.MonkeyP
     assert (evidence.outcome, evidence.exit_code) == ("failed", 1)
     assert evidence.error == "broken with ****"
     assert json.loads(payload_of(file.read_bytes()))["subject"][0]["name"] == "request"
+
+
+def test_an_error_of_the_system_has_the_exit_code_of_the_command(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: Any, **__: Any) -> None:
+        raise OSError("Too many open files")
+
+    monkeypatch.setattr(verify._Check, "_run_tasks", broken)
+    evidence, _ = lab.run("verify", code=6)
+    assert (evidence.outcome, evidence.exit_code) == ("failed", 6)
+    assert evidence.items[0].compared.startswith("Not completed. ")
+
+
+def test_ctrl_c_leaves_no_statement(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    def pressed(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(restore_snapshot, "_write", pressed)
+    file = lab.folder / "statement.json"
+    lab.commands.fails(130, "drill", "--repo", lab.repository, "--evidence", file)
+    assert not file.exists()
 
 
 def test_without_a_key_a_statement_says_that_it_is_unsigned(
@@ -270,7 +293,7 @@ def test_a_statement_of_another_run_under_the_name_of_a_newer_one_is_found(lab: 
     lab.run("drill")
     words = ("evidence", "check", lab.folder / "statement.json", "--public-key", lab.public_key)
     assert lab.check("--after", "-1h")["fault"] is None
-    assert "is not after" in lab.commands.fails(7, *words, "--after", "2199-01-01")
+    assert "not after 2199" in lab.commands.fails(7, *words, "--after", "2199-01-01")
     (lab.folder / "statement.json.html").write_text("<p>All is well</p>")
     code, output, err = lab.commands.run(*words, "--json")
     assert (code, json.loads(output)["fault"], json.loads(err)["error"]) == (7, "WrongPage", "WrongPage")
@@ -324,10 +347,10 @@ def test_faults_of_the_command_line_are_named(lab: Lab) -> None:
     assert "retired" in lab.commands.fails(7, *base, *retired)
 
 
-def test_sources_and_tables_that_are_left_out_are_named(lab: Lab) -> None:
+def test_sources_and_tables_that_are_omissions_are_named(lab: Lab) -> None:
     zoo = GivenSnapshots(lab.repository, "zoo", CatalogWriter(None, str(lab.repository)))
     zoo.number = 10
     zoo.backup([FileContent(name="z.log", data=b"z")])
     evidence, _ = lab.run("drill", "yb", "--backup", lab.backups[0])
-    left_out = {omission.text: omission.names for omission in evidence.not_done}
-    assert left_out["Sources that were not requested."] == ("zoo",)
+    omissions = {omission.text: omission.names for omission in evidence.not_done}
+    assert omissions["Sources that were not requested."] == ("zoo",)
