@@ -25,6 +25,7 @@ from pydantic import (
     ConfigDict,
     Field,
     PlainSerializer,
+    SecretStr,
     TypeAdapter,
     ValidationError,
 )
@@ -51,7 +52,7 @@ MASK = "****"
 _MIN_RATE = 1024
 
 _SECRET = re.compile(
-    r"passw|secret|jaas|token|credential|private|signature|user\.info$|account\.?key|(^|\.)access\.?key"
+    r"passw|passphrase$|secret|jaas|token|credential|private|signature|user\.info$|account\.?key|(^|\.)access\.?key"
     r"|(^|\.)ssl\.(key\.pem|keystore\.key)$|[?&]sig$|^sasl\.oauthbearer\.",
     re.IGNORECASE,
 )
@@ -205,6 +206,21 @@ class NotifyOptions(BaseModel):
     key_file: Location = Field(default=None, description="file of the key that signs what is posted")
 
 
+class SigningOptions(BaseModel):
+    """The settings `[signing]`: the key that signs evidence, and the name of this machine in it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    key_file: Location = Field(default=None, description="file of the private key that signs evidence")
+    passphrase: Annotated[
+        SecretStr | None, Field(min_length=1), PlainSerializer(lambda text: text and MASK)
+    ] = Field(default=None, description="passphrase of the key")
+    passphrase_file: Location = Field(default=None, description="file of the passphrase, instead of it")
+    host: str | None = Field(
+        default=None, description="name of this machine in evidence; its host name when absent"
+    )
+
+
 class ApprovedOptions(BaseModel):
     """The settings `[approved]`: what rows of a catalog may make this machine do. A person approves all else
     (`lakebackup approve`)."""
@@ -348,6 +364,10 @@ class Settings(BaseModel):
     notify: NotifyOptions = Field(
         NotifyOptions(),
         description="who hears how a job ended: on_failure, on_success; webhook, webhook_on, key_file",
+    )
+    signing: SigningOptions = Field(
+        SigningOptions(),
+        description="who signs the evidence of drills: key_file, passphrase, passphrase_file, host",
     )
     approved: ApprovedOptions = Field(
         ApprovedOptions(),

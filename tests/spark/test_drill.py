@@ -22,6 +22,7 @@ from lakebackup_jobs.logs.restore import job as log_restore
 from lakebackup_jobs.targets.folder import FolderTarget
 from lakebackup_jobs.upkeep import drill
 from lakebackup_jobs.upkeep.drill import DrillRequest
+from lakebackup_jobs.upkeep.evidence.observations import Observations
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -161,15 +162,23 @@ def test_a_feeds_full_is_compared_by_rows_and_its_log_by_their_count(
     full = feed.full(10)
     log = feed.flush([put_change(21, b"c", 15, b"3")], 20)
 
+    observations = Observations()
+
     def drill_outcome(backup_id: str) -> tuple[str, str]:
         request = DrillRequest(str(root), scratch=str(tmp_path), backup_id=backup_id)
-        (row,) = drill.run(request, spark=spark, reporter=quiet())["drills"]
+        result = drill.run(request, spark=spark, reporter=quiet(), observations=observations)
+        (row,) = result["drills"]
         assert row["bytes"] > 0
         assert row["files"] > 0
         return row["outcome"], row["detail"]
 
     assert drill_outcome(full) == ("ok", "2 rows restored")
     assert drill_outcome(log) == ("ok", "3 rows restored")
+    full_item, log_item = observations.items
+    assert (full_item.backup_id, log_item.backup_id) == (full, log)
+    assert full_item.catalog_digest != log_item.catalog_digest
+    assert "log_restore_files" in {query.name for query in log_item.queries}
+    assert (log_item.entries, log_item.to_time) == (3, "1970-01-01T00:00:00.000Z")  # a tso of 20
     original_bring = log_restore.write_target
 
     def bring_and_change(request: Any, work: Any, *arguments: Any) -> dict[str, int]:

@@ -31,13 +31,13 @@ def is_within(inner: str, outer: str) -> bool:
     return folder.exists() and any(path.samefile(folder) for path in _ancestors(parts) if path.exists())
 
 
-def require_outside(request: Request, target: str, *, is_file: bool = False) -> None:
+def require_outside(request: Request | None, target: str, *, is_file: bool = False) -> None:
     """Raise UsageProblem if the target of a restore or an export lies in a repository or in its catalog.
 
     That applies to every repository. Unless it `is_file`, the target may not contain this request's
-    repository or catalog either.
+    repository or catalog either. The request is None where a command has no repository.
     """
-    for description, root in _roots(request).items():
+    for description, root in (_roots(request) if request else {}).items():
         if is_within(target, root):
             raise UsageProblem(f"{target} lies in {description} {root}.", hint=_HINT)
         if not is_file and is_within(root, target):

@@ -15,16 +15,13 @@ import typer
 from pyspark.sql import SparkSession
 
 from lakebackup.errors import LakebackupError
-from lakebackup.storage import s3a
 from lakebackup.store.caller import calling
 from lakebackup_jobs.cli.app import app as root_app
-from lakebackup_jobs.cli.extras import missing
 from lakebackup_jobs.cli.interrupt import EXIT_CODES, end_spark, interruptible
 from lakebackup_jobs.cli.interrupt import message as interruption
-from lakebackup_jobs.cli.output.errors import report, report_text
+from lakebackup_jobs.cli.output.errors import expected, report, report_text
 from lakebackup_jobs.cli.output.streams import open_streams
 from lakebackup_jobs.cli.output.usage import usage_problem
-from lakebackup_jobs.runtime.file_handles import too_many_files
 
 # Set before numpy is loaded, which would otherwise start threads for computations that lakebackup never does.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -51,15 +48,11 @@ def main(argv: Sequence[str] | None = None, spark: SparkSession | None = None) -
             pass
         except LakebackupError as error:
             if not interruption_state:
-                return report(too_many_files(error) or error, as_json=as_json, debug=debug)
+                return report(expected(error) or error, as_json=as_json, debug=debug)
         except Exception as error:  # noqa: BLE001 - any other error has exit code 1
             if isinstance(error, BrokenPipeError) and getattr(sys.stdout, "reader_left", False):
                 return 0
-            problem = (
-                missing(error)
-                if isinstance(error, ModuleNotFoundError)
-                else too_many_files(error) or _lost_jvm() or _storage_problem(error)
-            )
+            problem = expected(error)
             if problem and not interruption_state:
                 return report(problem, as_json=as_json, debug=debug)
             if not interruption_state:
@@ -74,20 +67,6 @@ def main(argv: Sequence[str] | None = None, spark: SparkSession | None = None) -
         if spark is None:
             end_spark()
     return code
-
-
-def _lost_jvm() -> LakebackupError | None:
-    """The error to report when the JVM died in the middle of a call; None when it did not."""
-    jvm = sys.modules.get("lakebackup_jobs.runtime.java.jvm")
-    return jvm.lost() if jvm is not None else None
-
-
-def _storage_problem(error: Exception) -> LakebackupError | None:
-    """The error to report when Spark could not reach its object storage; None for any other error."""
-    if type(error).__module__.partition(".")[0] not in ("py4j", "pyspark"):
-        return None
-
-    return s3a.problem_in(str(error))
 
 
 def command() -> None:

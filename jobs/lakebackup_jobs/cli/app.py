@@ -158,6 +158,14 @@ _PANELS: Mapping[str, Mapping[str, str | Group]] = {
                 "break-lease": "catalog.break_lease",
             },
         ),
+        **_group(
+            "key",
+            "Create and test the keys that sign evidence.",
+            {"create": "key.create", "list": "key.list_", "test": "key.test"},
+        ),
+        **_group(
+            "evidence", "Check the evidence that drills and checks leave.", _verbs("evidence", "check")
+        ),
         **_verbs("keep", "config", "notify"),
     },
 }  # fmt: skip

@@ -8,7 +8,7 @@ from lakebackup.errors import EnvironmentProblem
 _EXTRAS = {
     **dict.fromkeys(("pyspark", "pandas", "py4j", "grpc", "google"), "spark"),
     **dict.fromkeys(("confluent_kafka", "numba", "llvmlite", "numpy", "fastavro", "cramjam"), "kafka"),
-    **dict.fromkeys(("backports", "cryptography", "yaml"), "kafka"),
+    **dict.fromkeys(("backports", "yaml"), "kafka"),
     **dict.fromkeys(("boto3", "botocore", "s3transfer"), "s3"),
     **dict.fromkeys(("fastapi", "uvicorn", "starlette"), "server"),
     **dict.fromkeys(("mcp", "mcp_types", "anyio"), "agents"),

@@ -16,13 +16,15 @@ _USER_INFO = re.compile(r"(?<=://)[^/\s]+@")
 
 def secrets_of(settings: Settings) -> list[str]:
     """Return the values in the settings that no message may show, the longest first."""
-    return secrets_in(settings.kafka, settings.spark, extra=settings.notify.webhook or "")
+    passphrase = settings.signing.passphrase
+    extra = [settings.notify.webhook or "", passphrase.get_secret_value() if passphrase else ""]
+    return secrets_in(settings.kafka, settings.spark, extra=extra)
 
 
-def secrets_in(*properties: Mapping[str, str], extra: str = "") -> list[str]:
+def secrets_in(*properties: Mapping[str, str], extra: Iterable[str] = ()) -> list[str]:
     """Return the values of secret properties and environment variables, and `extra`, the longest first."""
     pairs = chain.from_iterable(mapping.items() for mapping in (*properties, os.environ))
-    values = {value for name, value in pairs if is_secret(name)} | {extra}
+    values = {value for name, value in pairs if is_secret(name)} | {*extra}
     return sorted((value for value in values if len(value) >= _SHORTEST_SECRET), key=len, reverse=True)
 
 

@@ -46,6 +46,7 @@ from lakebackup_jobs.lifecycle.scratch import findings_writer
 from lakebackup_jobs.lifecycle.tasks.plan_shares import clear
 from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.query import record_query
+from lakebackup_jobs.upkeep.evidence.observations import Observations, ObservedTrial, observe_targets
 from lakebackup_jobs.upkeep.trial import Trial, TrialContext, trial_of
 
 #: The prefix of the scratch folders of drills, by which the query drill_speed recognizes their restores.
@@ -74,8 +75,16 @@ class DrillRequest(RunRequest):
     keys_file: str | None = None
 
 
-def run(request: DrillRequest, *, spark: SparkSession | None = None, reporter: Reporter) -> dict[str, Any]:
+def run(
+    request: DrillRequest,
+    *,
+    spark: SparkSession | None = None,
+    reporter: Reporter,
+    observations: Observations | None = None,
+) -> dict[str, Any]:
     """Drill one source after the other; returns the rows of `drills`, and those that the check returned.
+
+    `observations` get what a statement about the drills says.
 
     A restore that fails or differs becomes a row and raises no error here, see `require_good`. Raises
     NotFound (no catalog, no such source or backup, nothing to restore), UsageProblem (no such scratch
@@ -93,7 +102,11 @@ def run(request: DrillRequest, *, spark: SparkSession | None = None, reporter: R
     if request.backup_id is None and request.to_ts is None:
         seed = secrets.randbelow(2**31) if request.seed is None else request.seed
     context = TrialContext(request, request.keys_file, work.session, reporter)
-    drills = [_Drill(request, row, seed, context, reader) for row in _targets(request, reader, seed)]
+    targets = _targets(request, reader, seed)
+    if observations is not None:
+        observations.reads(reader)
+        observe_targets(observations, reader, targets, request.sources)
+    drills = [_Drill(request, row, seed, context, reader) for row in targets]
     if request.dry_run:
         return {"dry_run": True, "seed": seed, "drills": [drill.preview() for drill in drills]}
     check_rows: list[dict[str, Any]] = []
@@ -101,10 +114,15 @@ def run(request: DrillRequest, *, spark: SparkSession | None = None, reporter: R
     with findings_writer(work) as (writer, recorded):
         if recorded:
             writer.migrate()
+        elif observations is not None:
+            observations.leave_out("record", "The drills were not recorded: the catalog is not writable.")
         results = []
         try:
             for drill in drills:
-                if row := drill.run(check_rows):
+                row = drill.run(check_rows)
+                if observations is not None:
+                    drill.observe(observations, row)
+                if row:
                     writer.record(row)
                     results.append(_columns(row))
         finally:
@@ -154,6 +172,17 @@ class _Drill:
             outcome="ok",
             actor=holder(),
         )
+        self._observed = ObservedTrial()
+
+    def observe(self, observations: Observations, row: Drill | None) -> None:
+        """Add the drill to the observations. `row`: what `run` returned."""
+        if row is None:
+            text = f"The drill of {self.drill.source}: a prune prevented it."
+            observations.leave_out("drills", text, [self.drill.backup_id])
+            return
+        names = ("drill_id", "outcome", "detail", "files", "bytes", "entries", "real_ms")
+        outcome = {name: getattr(row, name) for name in names}
+        observations.add_trial(self.row, self._observed, self.reader, outcome)
 
     def preview(self) -> dict[str, Any]:
         """Return what the drill would restore, how long that may take, and whether there is room for it."""
@@ -183,13 +212,16 @@ class _Drill:
         try:
             with _scratch_folder(self.request) as folder:
                 trial = trial_of(self.row, folder, self.context)
+                self._observed.plan(trial)
                 drill = self._predict(trial)
                 _require_room(_scratch_root(self.request), trial)
                 start = time.monotonic()
                 detail = trial.restore()
                 real_ms = round(1000 * (time.monotonic() - start))
                 drill = replace(drill, detail=detail, real_ms=real_ms)
-                if differences := trial.differences() or self._run_check(trial, check_rows):
+                differences = trial.differences()
+                self._observed.is_compared = True
+                if differences := differences or self._run_check(trial, check_rows):
                     drill = replace(drill, outcome="different", detail=differences)
         except Busy as busy:
             self.context.reporter.warning(f"no drill of {drill.source}: {busy.message}")

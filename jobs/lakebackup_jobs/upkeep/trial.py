@@ -89,6 +89,9 @@ class Trial(ABC):
 
     #: The kind of target that it restores into.
     TARGET: ClassVar[Literal["dir", "delta"]] = "dir"
+    #: What `differences` compares, and what it does not, in sentences.
+    COMPARED: ClassVar[str]
+    NOT_COMPARED: ClassVar[Sequence[str]] = ()
 
     def __init__(self, row: Mapping[str, Any], folder: str, context: TrialContext) -> None:
         self.row, self.folder, self.context = row, folder, context
@@ -133,6 +136,22 @@ class Trial(ABC):
         """The request of the restore."""
 
     @property
+    @abstractmethod
+    def plan(self) -> Any:
+        """The plan of the restore. Raises NotFound and Refused."""
+
+    @property
+    def parts(self) -> Sequence[Trial]:
+        """The restores that the trial consists of."""
+        return [self]
+
+    @property
+    def to_ms(self) -> int | None:
+        """The time that is restored to, in ms since 1970 UTC; None if it is that of the backup."""
+        to_ms: int | None = self.row["to_ts"]
+        return to_ms
+
+    @property
     def _run(self) -> dict[str, Any]:
         return {"spark": self.context.spark, "reporter": self.context.reporter}
 
@@ -147,6 +166,16 @@ def trial_of(row: Mapping[str, Any], folder: str, context: TrialContext) -> Tria
 
 
 class _Topics(Trial):
+    COMPARED = (
+        "Of each partition, the number of records and a SHA-256 over all of them in order (key, value, "
+        "headers, times, offset), with those in the backup's files. The size and SHA-256 of each file."
+    )
+    NOT_COMPARED = (
+        "Records were not decoded by their schemas.",
+        "Topic settings and consumer groups were not restored.",
+        "Nothing was written to a Kafka cluster.",
+    )
+
     @cached_property
     def request(self) -> RestoreRequest:
         return RestoreRequest(
@@ -191,6 +220,12 @@ class _Topics(Trial):
 
 
 class _Snapshot(Trial):
+    COMPARED = "The size and SHA-256 of each file, with those in the catalog. That there is no other file."
+    NOT_COMPARED = (
+        "Modes and times of files were not compared.",
+        "No database opened the files.",
+    )
+
     @cached_property
     def request(self) -> SnapshotRestoreRequest:
         return SnapshotRestoreRequest(
@@ -233,6 +268,14 @@ _MISSING_ROWS = "SELECT * FROM stored EXCEPT ALL SELECT * FROM restored"
 
 class _Log(Trial):
     TARGET = "delta"
+    COMPARED = (
+        "Of a full, each row with those of the stored full. Of a log, the number of rows with what the "
+        "restore read, and the size and SHA-256 of each of the log's files."
+    )
+    NOT_COMPARED = (
+        "The rows of a log were counted, and not compared one by one.",
+        "Changes in gaps of a log were never captured, so they were not restored.",
+    )
 
     @cached_property
     def request(self) -> LogRestoreRequest:
@@ -250,6 +293,10 @@ class _Log(Trial):
     def plan(self) -> LogRestorePlan:
         plan: LogRestorePlan = self._plan_on_engine(partial(plan_log_restore, self.request))
         return plan
+
+    @property
+    def to_ms(self) -> int:
+        return self.plan.to_ms
 
     @property
     def amount(self) -> Amount:
@@ -293,6 +340,16 @@ class _Log(Trial):
 class _Queues(Trial):
     """The trial of an engine: it restores the snapshot and reads every message, but writes into no queue."""
 
+    COMPARED = (
+        "The size and SHA-256 of each file of the snapshot, with those in the catalog. That there is no "
+        "other file. All messages were read from verified files, and counted."
+    )
+    NOT_COMPARED = (
+        "Messages were not written to queues, and not compared one by one.",
+        "Modes and times of files were not compared.",
+        "No engine opened the files.",
+    )
+
     @cached_property
     def request(self) -> QueueRestoreRequest:
         return QueueRestoreRequest(
@@ -315,6 +372,14 @@ class _Queues(Trial):
         trial = _Snapshot(row, self.folder, self.context)
         trial.restored = f"{self.restored}/snapshot"
         return trial
+
+    @property
+    def parts(self) -> Sequence[Trial]:
+        return [self, self.snapshot]
+
+    @property
+    def to_ms(self) -> None:
+        return None  # the point is that of the backup
 
     @property
     def amount(self) -> Amount:

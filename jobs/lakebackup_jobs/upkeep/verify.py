@@ -16,7 +16,7 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Literal
@@ -49,6 +49,12 @@ from lakebackup_jobs.lifecycle.tasks.plan_shares import MOST_TASKS, clear, weigh
 from lakebackup_jobs.lifecycle.tasks.progress import TaskProgress
 from lakebackup_jobs.lifecycle.tasks.task import run_all
 from lakebackup_jobs.lifecycle.workspace import Workspace
+from lakebackup_jobs.upkeep.evidence.observations import (
+    Observations,
+    ObservedTrial,
+    observe_check,
+    observe_limits,
+)
 from lakebackup_jobs.upkeep.trial import TrialContext, trial_of
 from lakebackup_jobs.upkeep.verify_task import (
     OPEN_COST,
@@ -90,8 +96,16 @@ class VerifyRequest(RunRequest):
     engine: EngineChoice = "auto"
 
 
-def run(request: VerifyRequest, *, spark: SparkSession | None = None, reporter: Reporter) -> dict[str, Any]:
+def run(
+    request: VerifyRequest,
+    *,
+    spark: SparkSession | None = None,
+    reporter: Reporter,
+    observations: Observations | None = None,
+) -> dict[str, Any]:
     """Check the backups; returns the totals and the first findings.
+
+    `observations` get what a statement about the check says.
 
     Raises NotFound (no catalog, no such backup, none that counts). Findings and failed trial restores raise
     no error here: see `require_whole`.
@@ -104,8 +118,12 @@ def run(request: VerifyRequest, *, spark: SparkSession | None = None, reporter: 
             f"There is nothing to verify: no backup in {reader.home.uri} counts.",
             hint="`lakebackup list` shows what there is, and the state of each.",
         )
+    if observations is not None:
+        observations.reads(reader)
+        observe_check(observations, reader, ids, request.mode, request.grace_ms)
     with findings_writer(work) as (writer, recorded):
-        return work.timed(_Check(request, ids, work, reader, writer, recorded).run())
+        check = _Check(request, ids, work, reader, writer, recorded, observations)
+        return work.timed(check.run())
 
 
 class _Check:
@@ -119,7 +137,9 @@ class _Check:
         reader: CatalogReader,
         writer: CatalogWriter,
         recorded: bool,
+        observations: Observations | None,
     ) -> None:
+        self.observations = observations
         self.request, self.ids, self.work, self.reader = request, ids, work, reader
         self.writer, self.reporter, self.recorded = writer, work.reporter, recorded
         started = datetime.now(UTC)
@@ -136,6 +156,15 @@ class _Check:
         self.work.choose_runner(self.request, size)
         in_process = self.work.runner == "local"
         storages = {} if self.ids else dict(_proven_storages(self.roots, self.reporter))
+        if self.observations is not None:
+            is_decoded = self.request.mode != "decode" or self.request.keys_file
+            unlisted = [] if self.ids else self.roots.uris.keys() - storages.keys()
+            observe_limits(
+                self.observations,
+                encrypted=0 if is_decoded else totals["encrypted"],
+                unlisted=unlisted,
+                recorded=self.recorded,
+            )
         with tempfile.TemporaryDirectory(prefix="lakebackup-check-") as folder:
             # The plan of Spark's tasks goes to the place of the findings, where this run can write.
             self.storage = open_storage(folder if in_process else self.writer.catalog_uri)
@@ -286,31 +315,50 @@ class _Check:
         """
         context = TrialContext(self.request, self.request.keys_file, self.work.session, self.reporter)
         for row in self.reader.rows("trial_targets", backup_ids=self.ids):
-            outcome: Literal["ok", "damaged"] = "ok"
-            try:
-                with tempfile.TemporaryDirectory(prefix="lakebackup-trial-") as folder:
-                    trial = trial_of(row, folder, context)
-                    detail = trial.restore()
-                    if differences := trial.differences():
-                        outcome, detail = "damaged", differences
-            except Busy as busy:
-                self.reporter.warning(f"no trial restore of backup {row['backup_id']}: {busy.message}")
-                continue
-            except Damaged as error:
-                outcome, detail = "damaged", error.message
-            except LakebackupError as error:
-                self.failed_trials.append({"backup_id": row["backup_id"], "detail": error.message})
-                continue
-            yield Check(
-                check_id=self.check_id,
-                at=self.start_us,
-                backup_id=row["backup_id"],
-                destination=row["destination"],
-                path=None,
-                mode="restore",
-                outcome=outcome,
-                detail=detail,
-            )
+            outcome, detail = self._try_restore(row, context)
+            if outcome == "busy":
+                self.reporter.warning(f"no trial restore of backup {row['backup_id']}: {detail}")
+            elif outcome == "failed":
+                self.failed_trials.append({"backup_id": row["backup_id"], "detail": detail})
+            else:
+                yield Check(
+                    check_id=self.check_id,
+                    at=self.start_us,
+                    backup_id=row["backup_id"],
+                    destination=row["destination"],
+                    path=None,
+                    mode="restore",
+                    outcome=outcome,
+                    detail=detail,
+                )
+
+    def _try_restore(
+        self, row: Mapping[str, Any], context: TrialContext
+    ) -> tuple[Literal["ok", "damaged", "busy", "failed"], str]:
+        """Restore a row of trial_targets on trial; returns the outcome, and what was restored or is wrong."""
+        outcome: Literal["ok", "damaged", "busy", "failed"] = "ok"
+        observed = ObservedTrial()
+        try:
+            with tempfile.TemporaryDirectory(prefix="lakebackup-trial-") as folder:
+                trial = trial_of(row, folder, context)
+                if self.observations is not None:
+                    observed.plan(trial)
+                detail = trial.restore()
+                differences = trial.differences()
+                observed.is_compared = True
+                if differences:
+                    outcome, detail = "damaged", differences
+        except Busy as busy:
+            outcome, detail = "busy", busy.message
+        except Damaged as error:
+            outcome, detail = "damaged", error.message
+        except LakebackupError as error:
+            outcome, detail = "failed", error.message
+        if self.observations is not None:
+            amount = asdict(observed.trial.amount) if observed.trial else {}
+            facts = {"outcome": outcome, "detail": detail, **amount}
+            self.observations.add_trial(row, observed, self.reader, facts)
+        return outcome, detail
 
 
 def _with_snapshots(reader: CatalogReader, ids: Sequence[str]) -> list[str]:

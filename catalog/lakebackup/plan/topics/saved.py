@@ -10,6 +10,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -153,10 +154,11 @@ def catalog_id(reader: CatalogReader) -> str:
     return str(open_table(f"{reader.catalog_uri}/backups").metadata().id)
 
 
-def digest_of(file: PlanFile) -> str:
+def digest_of(*files: PlanFile) -> str:
     """A digest of the locations and contents of planned files, whatever their order."""
     digest = Digest()
-    for batch in file.batches(columns=["destination", "path", "sha256", "bytes"]):
+    batches = (file.batches(columns=["destination", "path", "sha256", "bytes"]) for file in files)
+    for batch in chain.from_iterable(batches):
         for row in batch.to_pylist():
             digest.add(f"{row['destination']} {row['path']} {row['sha256']} {row['bytes']}")
     return digest.hex()

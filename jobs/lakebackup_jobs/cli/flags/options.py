@@ -234,6 +234,16 @@ PATTERN = option("--pattern REGEX", TOPICS_THAT_MATCH + "Name internal topics (_
 PORTS: Mapping[str, Any] = {"min": 1, "max": 65_535}
 """The range of an option whose value is a port."""
 OUTPUT_FILE = option("--out FILE", "Write to this new file instead of standard output.", show_default=False)
+PASSPHRASE_FILE = option(
+    "--passphrase-file FILE",
+    "The passphrase is the first line of this file.",
+    show_default="[signing] of the settings",
+)
+EVIDENCE = option(
+    "--evidence FILE",
+    "Write signed evidence of this run to this new file, and a page for people to FILE.html.",
+    show_default=False,
+)
 SELECT = option("--select SQL", "Restore exactly the files this SELECT returns.")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from lakebackup.errors import NotFound, UsageProblem
+from lakebackup_jobs.cli.evidence.record import recorded_evidence
 from lakebackup_jobs.cli.flags import completion, options
 from lakebackup_jobs.cli.flags.options import argument, option
 from lakebackup_jobs.cli.flags.values import check_folder, instant
@@ -39,6 +40,7 @@ def drill(
     check: Path | None = option(
         "--check FILE", "A SELECT over the relation `restored`. The drill is good when it returns no row."
     ),
+    evidence: Path | None = options.EVIDENCE,
 ) -> None:
     """Test a restore of each source: restore one restore point, compare it with the backup, and delete it.
 
@@ -51,6 +53,7 @@ def drill(
         lakebackup drill --repo ./backups
         lakebackup drill orders-cluster --to-time -2d --scratch /mnt/scratch
         lakebackup drill orders-cluster --check no-orphans.sql --json
+        lakebackup drill --evidence drill-2026-11-21.json
         lakebackup drill --dry-run
     """
     given_flags = [
@@ -70,7 +73,8 @@ def drill(
         else None,
         check=_text(check),
     )
-    require_good(call.run(run, request, spark=not call.dry_run))
+    with recorded_evidence(call, "drill", request, evidence) as observations:
+        require_good(call.run(run, request, spark=not call.dry_run, observations=observations))
 
 
 def _text(file: Path | None) -> str | None:

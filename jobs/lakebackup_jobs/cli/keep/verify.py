@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Literal, cast
 
+from lakebackup_jobs.cli.evidence.record import recorded_evidence
 from lakebackup_jobs.cli.flags import completion, options
 from lakebackup_jobs.cli.flags.options import argument, switch
 from lakebackup_jobs.cli.flags.values import one_of
@@ -25,6 +27,7 @@ def verify(
     stat: bool = switch("--stat", "Check only existence and size, which is quick."),
     decode: bool = switch("--decode", "Also decode and count every record."),
     restore: bool = switch("--restore", "Also restore into a temporary folder and read it back."),
+    evidence: Path | None = options.EVIDENCE,
 ) -> None:
     """Check stored files against the catalog, and the reverse: existence, size and SHA-256.
 
@@ -35,8 +38,10 @@ def verify(
     Examples:
         lakebackup verify --repo ./backups
         lakebackup verify 20261121T1405 --decode
-        lakebackup verify --restore --json
+        lakebackup verify --restore --evidence verify-2026-11-21.json
     """
     mode = cast("Mode", one_of({"stat": stat, "decode": decode, "restore": restore}, otherwise="hash"))
 
-    require_whole(call.run(run, call.request(VerifyRequest, mode=mode)))
+    request = call.request(VerifyRequest, mode=mode)
+    with recorded_evidence(call, "verify", request, evidence) as observations:
+        require_whole(call.run(run, request, observations=observations))

@@ -10,8 +10,34 @@ from collections.abc import Callable
 import typer
 
 from lakebackup.errors import LakebackupError, TimedOut
+from lakebackup.storage import s3a
+from lakebackup_jobs.cli.extras import missing
 from lakebackup_jobs.lifecycle.progress import event_line
+from lakebackup_jobs.runtime.file_handles import too_many_files
 from lakebackup_jobs.runtime.terminal_text import visible_lines
+
+
+def expected(error: Exception) -> LakebackupError | None:
+    """Return the expected error behind an error, whose exit code the command has; None for a defect."""
+    if isinstance(error, ModuleNotFoundError):
+        return missing(error)
+    if isinstance(error, LakebackupError):
+        return too_many_files(error) or error
+    return too_many_files(error) or _lost_jvm() or _storage_problem(error)
+
+
+def _lost_jvm() -> LakebackupError | None:
+    """The error to report when the JVM died in the middle of a call; None when it did not."""
+    jvm = sys.modules.get("lakebackup_jobs.runtime.java.jvm")
+    return jvm.lost() if jvm is not None else None
+
+
+def _storage_problem(error: Exception) -> LakebackupError | None:
+    """The error to report when Spark could not reach its object storage; None for any other error."""
+    if type(error).__module__.partition(".")[0] not in ("py4j", "pyspark"):
+        return None
+
+    return s3a.problem_in(str(error))
 
 
 def report(error: LakebackupError, *, as_json: bool, debug: bool = False) -> int:

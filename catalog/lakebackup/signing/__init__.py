@@ -1,0 +1,1 @@
+"""Signs what lakebackup attests, and verifies it with public keys alone: no repository, engine or network."""

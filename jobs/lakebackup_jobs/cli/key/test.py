@@ -1,0 +1,54 @@
+"""`lakebackup key test`: whether a key can sign."""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+
+from lakebackup.errors import Refused, UsageProblem
+from lakebackup.signing.keys import load_private, load_public, public_path_of, short_id
+from lakebackup_jobs.cli.flags import options
+from lakebackup_jobs.cli.flags.options import argument
+from lakebackup_jobs.cli.verb import Call, verb
+from lakebackup_jobs.runtime.signing import passphrase_of
+
+
+@verb()
+def _test(
+    call: Call,
+    file: Path | None = argument("FILE", "The file of the private key.", show_default="the key in use"),
+    public_file: Path | None = argument(
+        "PUBLIC", "The file of the public key that must belong to it.", show_default="FILE.pub"
+    ),
+    passphrase_file: Path | None = options.PASSPHRASE_FILE,
+) -> None:
+    """Test a private key: sign something with it, and verify that with the public key.
+
+    It fails if others may read the file, if the passphrase is wrong, or if the public key belongs to another
+    private key.
+
+    Examples:
+        lakebackup key test
+        lakebackup key test evidence.key handed-out.pub
+    """
+    signing = call.settings.signing
+    if file is None and signing.key_file is None:
+        raise UsageProblem(
+            "No key is in use, and none is named.",
+            hint="Name the file of a key, or set key_file under [signing] in lakebackup.toml.",
+        )
+    key_path = file or Path(signing.key_file or "")
+    key = load_private(key_path, passphrase_of(signing, passphrase_file))
+    public_path = public_file or public_path_of(key_path)
+    public = load_public(public_path)
+    message = secrets.token_bytes(32)
+    if not public.matches(key.sign(message), message):
+        raise Refused(
+            f"The public key {public_path} belongs to another private key ({short_id(public.key_id)}, not "
+            f"{short_id(key.key_id)}).",
+            hint="Signatures of this key cannot be checked with it. Hand out the right public key.",
+        )
+    call.show(
+        {"key_id": key.key_id, "purpose": "signing", "file": str(key_path), "public_key": str(public_path)},
+        [f"The key {short_id(key.key_id)} in {key_path} signs, and {public_path} verifies it."],
+    )

@@ -1,0 +1,1 @@
+"""Evidence of what a drill or a verify did: what it observed, and the page for people."""
