@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -21,29 +20,16 @@ from typing import Any
 
 import pyrage
 
+from lakebackup.encryption.objects import KEY_ID_BYTES, DataKey
 from lakebackup.encryption.segments import KEY_BYTES
 from lakebackup.errors import Damaged, EnvironmentProblem, NotFound, UsageProblem
 from lakebackup.storage.private import require_own
 
-_ID_BYTES = 8
 _KMS = "aws-kms:"
 _RECIPIENT_HINT = (
     "A recipient is age1…, ssh-ed25519 …, ssh-rsa … or aws-kms:ARN. Identities are never recipients."
 )
 _MAX_FILE_BYTES = 64 << 10
-
-
-@dataclass(frozen=True, slots=True)
-class DataKey:
-    """The key of a backup's objects. `key_id`: 16 hex digits. Its repr does not show the key."""
-
-    key_id: str
-    key: bytes = field(repr=False)
-
-    @classmethod
-    def random(cls) -> DataKey:
-        """Return a new key."""
-        return cls(secrets.token_hex(_ID_BYTES), secrets.token_bytes(KEY_BYTES))
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +67,7 @@ class _AgeRecipient(Recipient):
         self.name = " ".join([kind, *rest[:1]])  # without the comment of an SSH key
 
     def _encrypt(self, content: bytes) -> bytes:
-        return pyrage.encrypt(content, [self._key])
+        return bytes(pyrage.encrypt(content, [self._key]))
 
 
 class _KmsRecipient(Recipient):
@@ -150,7 +136,7 @@ class Identities:
             content = self._decrypted(wrapped)
             if content is None:
                 continue
-            key_id, key = content[:_ID_BYTES].hex(), content[_ID_BYTES:]
+            key_id, key = content[:KEY_ID_BYTES].hex(), content[KEY_ID_BYTES:]
             if key_id != wrapped.key_id or len(key) != KEY_BYTES:
                 raise Damaged(
                     f"The data key {wrapped.key_id} was exchanged: {wrapped.recipient} opens {key_id}.",
@@ -172,7 +158,7 @@ class Identities:
         if wrapped.recipient.startswith(_KMS):
             return _kms_decrypted(wrapped.recipient, content)
         try:
-            return pyrage.decrypt(content, list(self._keys))
+            return bytes(pyrage.decrypt(content, list(self._keys)))
         except pyrage.DecryptError:
             return None
 
@@ -186,7 +172,7 @@ def new_identity() -> tuple[str, str]:
 
 def protected(content: str, passphrase: str) -> bytes:
     """Return the content of an identity file, encrypted with a passphrase as age does (scrypt)."""
-    return pyrage.passphrase.encrypt(content.encode(), passphrase)
+    return bytes(pyrage.passphrase.encrypt(content.encode(), passphrase))
 
 
 def _content(path: Path) -> bytes:
@@ -211,7 +197,7 @@ def _plain(path: Path, content: bytes, passphrase: str | None) -> bytes:
             hint="Set LAKEBACKUP_ENCRYPTION__PASSPHRASE, or passphrase_file under [encryption].",
         )
     try:
-        return pyrage.passphrase.decrypt(content, passphrase)
+        return bytes(pyrage.passphrase.decrypt(content, passphrase))
     except pyrage.DecryptError:
         raise UsageProblem(
             f"The passphrase of {path} is wrong, or the file is damaged.",

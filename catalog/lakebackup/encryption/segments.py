@@ -34,7 +34,7 @@ _SALT_BYTES = 32
 _LARGEST_NUMBER = (1 << 32) - 1
 
 #: Reads the bytes `[start, start + length)` of a stored object.
-ReadRange = Callable[[int, int], bytes]
+ReadRange = Callable[[int, int], bytes | memoryview]
 
 
 def stored_bytes(content_bytes: int) -> int:
@@ -112,20 +112,23 @@ def seal(key: bytes, name: str, content: bytes) -> bytes:
 class SealedObject(io.RawIOBase):
     """The content of an encrypted object, as a stream that reads and decrypts only the segments it needs.
 
-    `stored`: the object's size. Raises Damaged when a segment does not decrypt, or when no encrypted object
-    has that size.
+    `stored`: the object's size. `path`: what errors call it, by default its name. Raises Damaged when a
+    segment does not decrypt, or when no encrypted object has that size.
     """
 
-    def __init__(self, key: bytes, name: str, stored: int, read_range: ReadRange) -> None:
+    def __init__(
+        self, key: bytes, name: str, stored: int, read_range: ReadRange, *, path: str | None = None
+    ) -> None:
         super().__init__()
+        self._path = name if path is None else path
         size = content_bytes(stored)
         if size is None:
-            raise _damaged(name)
+            raise _damaged(self._path)
         self._size, self._stored, self._position = size, stored, 0
-        self._name, self._read_range = name, read_range
-        header = read_range(0, HEADER_BYTES)
+        self._read_range = read_range
+        header = bytes(read_range(0, HEADER_BYTES))
         if len(header) != HEADER_BYTES or header[0] != HEADER_BYTES:
-            raise _damaged(name)
+            raise _damaged(self._path)
         self._key = _ObjectKey.derive(key, header, name)
 
     def readable(self) -> bool:
@@ -175,7 +178,7 @@ class SealedObject(io.RawIOBase):
         end = min((last + 1) * SEGMENT_BYTES, self._stored)
         stored = memoryview(self._read_range(start, end - start))
         if len(stored) != end - start:
-            raise _damaged(self._name)
+            raise _damaged(self._path)
         parts = []
         for number in range(first, last + 1):
             begin = max(number * SEGMENT_BYTES, HEADER_BYTES) - start
@@ -184,7 +187,7 @@ class SealedObject(io.RawIOBase):
             try:
                 parts.append(self._key.cipher.decrypt(self._key.nonce(number, last=is_last), segment, None))
             except InvalidTag:
-                raise _damaged(self._name) from None
+                raise _damaged(self._path) from None
         return b"".join(parts)
 
 

@@ -37,6 +37,7 @@ from lakebackup.store.roots import destination_id
 from lakebackup.store.translations import publish
 from lakebackup_jobs.kafka.admin.cluster import Denied
 from lakebackup_jobs.lifecycle.identity import micros
+from lakebackup_jobs.lifecycle.keyring import keyring
 from lakebackup_jobs.lifecycle.planning import plan_on_engine
 from lakebackup_jobs.lifecycle.progress import Reporter
 from lakebackup_jobs.lifecycle.restore import RestoreRun, Subject, restoring, unfinished
@@ -147,6 +148,7 @@ def _carry_out(
     plan_rows = run.catalog.with_rows("selected", plan.file)
     for row in plan_rows.rows("selected_destinations"):  # fails here, before anything is written
         roots.open(row["destination"])
+    roots = roots.with_keys(keyring(plan_rows, roots))
     target.prepare(plan, run.restore_id, resumed=run.resumed)
     _record_accepted(request, plan, run)
     subject = Subject(plan.source, request.target, plan.selection, plan.from_ts, plan.to_ts)

@@ -13,11 +13,13 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (as Spark's own documentation has it)
 
+from lakebackup.encryption.objects import Keyring
 from lakebackup.errors import Damaged, NotFound
 from lakebackup.rows.base import pick
 from lakebackup.rows.tables import ARROW_SCHEMAS
 from lakebackup.sql_engine.spark import SparkEngine
 from lakebackup.sql_engine.worker import PerNumber
+from lakebackup.store.data_keys import RunEncryption
 from lakebackup.store.delta_append import PartRows, grouped
 from lakebackup.store.manifest import Manifest
 from lakebackup.store.roots import Roots
@@ -104,13 +106,19 @@ class DecodeParts(PerNumber):
 
 
 def decode_backup(
-    work: Workspace, backup_id: str, parts: Mapping[str, Sequence[str]], schema_topics: Collection[str]
+    work: Workspace,
+    backup_id: str,
+    parts: Mapping[str, Sequence[str]],
+    schema_topics: Collection[str],
+    encryption: RunEncryption | None,
 ) -> list[Table]:
     """Write the decoded rows of a backup in progress. Returns the tables that may have new rows.
 
-    `parts` maps a topic to the manifest parts that list files of it.
+    `parts` maps a topic to the manifest parts that list files of it. `encryption`: how the run encrypts them.
     """
     uri, roots = work.storage.uri, Roots({work.destination: work.storage.uri})
+    if encryption:
+        roots = roots.with_keys(Keyring([encryption.key(work.source, backup_id)]))
     tables: list[Table] = []
     for table, topics in decoded_topics(schema_topics).items():
         paths = sorted({path for topic in topics for path in parts.get(topic, ())})

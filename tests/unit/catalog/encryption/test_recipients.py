@@ -13,8 +13,8 @@ from botocore.stub import Stubber
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from lakebackup.encryption.objects import DataKey
 from lakebackup.encryption.recipients import (
-    DataKey,
     Identities,
     new_identity,
     protected,

@@ -1,0 +1,77 @@
+"""Opens the data keys of the files that a run has chosen, once, on the driver."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from lakebackup.encryption.objects import BackupKey, Keyring
+from lakebackup.errors import Refused, UsageProblem
+from lakebackup.store import data_keys
+from lakebackup.store.data_keys import RunEncryption
+from lakebackup.store.plan_file import PlanFile
+from lakebackup.store.reader import CatalogReader
+from lakebackup.store.roots import Roots
+from lakebackup_jobs.runtime.identities import configured_identities
+
+_HINT = "Set identity_file under [encryption] of lakebackup.toml, or LAKEBACKUP_ENCRYPTION__IDENTITY_FILE."
+
+
+def has_keys(reader: CatalogReader) -> bool:
+    """Whether any backup in the catalog is encrypted."""
+    return reader.count("data_keys") > 0
+
+
+def keyring(reader: CatalogReader, roots: Roots) -> Keyring:
+    """Open the data keys of the relation `selected` of a reader, which has the columns destination and path.
+
+    Reads one object a key. Raises UsageProblem (files are encrypted, and no identity is set) and Damaged (a
+    key is lost, damaged, or another's).
+    """
+    return open_keys(roots, reader.rows("selected_keys") if has_keys(reader) else [])
+
+
+def open_keys(roots: Roots, rows: list[dict[str, Any]]) -> Keyring:
+    """Open the data keys of rows as of selected_keys. Raises as `keyring`."""
+    if not rows:
+        return Keyring()
+    identities = configured_identities()
+    if identities is None:
+        stored = _read(roots, rows[0])
+        more = f" and {len(rows) - 1} more" if len(rows) > 1 else ""
+        raise UsageProblem(
+            f"Backup {stored.backup_id}{more} is encrypted, and no identity is set. Its recipients: "
+            f"{', '.join(stored.recipients)}.",
+            hint=_HINT,
+        )
+    keys = []
+    for row in rows:
+        stored = _read(roots, row)
+        keys.append(BackupKey(identities.open(wrapped_keys(stored)), stored.source, stored.backup_id))
+    return Keyring(keys)
+
+
+def open_roots(reader: CatalogReader, plan: PlanFile, encryption: RunEncryption | None) -> Roots:
+    """The roots of a run that reads the files of a plan and writes them anew, with the keys of these files.
+
+    Raises Refused if files are encrypted and those that replace them would not be, and as `keyring`.
+    """
+    roots = reader.destinations()
+    keys = keyring(reader.with_rows("selected", plan), roots)
+    if keys and encryption is None:
+        raise Refused(
+            "These backups are encrypted, and what replaces them would not be: no recipient is set.",
+            hint="Set recipients under [encryption] of lakebackup.toml.",
+        )
+    return roots.with_keys(keys)
+
+
+def wrapped_keys(stored: data_keys.StoredKey) -> list[Any]:
+    """The wrapped keys of an object, as identities open them."""
+    from lakebackup.encryption.recipients import WrappedKey  # needs an extra, and only here
+
+    return [WrappedKey(stored.key_id, wrapped.recipient, wrapped.content) for wrapped in stored.wrapped_keys]
+
+
+def _read(roots: Roots, row: Mapping[str, Any]) -> data_keys.StoredKey:
+    return data_keys.read(roots.open(row["destination"]), row["source"], row["backup_id"], row["key_id"])
