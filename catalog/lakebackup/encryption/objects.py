@@ -147,8 +147,9 @@ class Keyring(Mapping[str, BackupKey]):
         key = self.get(key_id)
         if key is None:
             raise Damaged(
-                f"{path} is encrypted with the data key {key_id}, which no chosen backup has.",
-                hint="Restore it from another copy of the repository.",
+                f"{path} is encrypted with the data key {key_id}, which was not opened for it.",
+                hint="Set an identity that opens it. If it is the object of another backup, restore this one "
+                "from another copy of the repository.",
             )
         return SealedObject(
             key.data_key.key,

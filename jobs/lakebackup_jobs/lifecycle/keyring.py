@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
-from lakebackup.encryption.objects import BackupKey, Keyring
-from lakebackup.errors import Refused, UsageProblem
+from lakebackup.encryption.objects import BackupKey, DataKey, Keyring
+from lakebackup.errors import Damaged, Refused, UsageProblem
+from lakebackup.storage import Storage
 from lakebackup.store import data_keys
 from lakebackup.store.data_keys import RunEncryption
 from lakebackup.store.plan_file import PlanFile
 from lakebackup.store.reader import CatalogReader
 from lakebackup.store.roots import Roots
 from lakebackup_jobs.runtime.identities import configured_identities
+
+if TYPE_CHECKING:
+    from lakebackup.encryption.recipients import Identities
 
 _HINT = "Set identity_file under [encryption] of lakebackup.toml, or LAKEBACKUP_ENCRYPTION__IDENTITY_FILE."
 
@@ -37,18 +42,14 @@ def open_keys(roots: Roots, rows: list[dict[str, Any]]) -> Keyring:
         return Keyring()
     identities = configured_identities()
     if identities is None:
-        stored = _read(roots, rows[0])
+        stored = read_key(roots, rows[0])
         more = f" and {len(rows) - 1} more" if len(rows) > 1 else ""
         raise UsageProblem(
             f"Backup {stored.backup_id}{more} is encrypted, and no identity is set. Its recipients: "
             f"{', '.join(stored.recipients)}.",
             hint=_HINT,
         )
-    keys = []
-    for row in rows:
-        stored = _read(roots, row)
-        keys.append(BackupKey(identities.open(wrapped_keys(stored)), stored.source, stored.backup_id))
-    return Keyring(keys)
+    return Keyring(opened(identities, read_key(roots, row)) for row in rows)
 
 
 def open_roots(reader: CatalogReader, plan: PlanFile, encryption: RunEncryption | None) -> Roots:
@@ -66,6 +67,28 @@ def open_roots(reader: CatalogReader, plan: PlanFile, encryption: RunEncryption 
     return roots.with_keys(keys)
 
 
+def keys_of_backups(storage: Storage, backups: Iterable[tuple[str, str]]) -> Keyring:
+    """Open the data keys of backups (source, id) that the identity of the settings opens."""
+    identities = configured_identities()
+    if identities is None:
+        return Keyring()
+    keys: list[BackupKey] = []
+    for source, backup_id in backups:
+        with suppress(Damaged):  # what it encrypts is reported where it is read
+            keys += [opened(identities, stored) for stored in data_keys.of_backup(storage, source, backup_id)]
+    return Keyring(keys)
+
+
+def opened(identities: Identities, stored: data_keys.StoredKey) -> BackupKey:
+    """Open a stored data key. Raises Damaged as `Identities.open`."""
+    return BackupKey(identities.open(wrapped_keys(stored)), stored.source, stored.backup_id)
+
+
+def staged_key(key: BackupKey, restore_id: str) -> BackupKey:
+    """The key of what a restore stages in the repository: it follows from a data key of what it reads."""
+    return BackupKey(DataKey.derive(key.data_key.key, "staged", restore_id), key.source, restore_id)
+
+
 def wrapped_keys(stored: data_keys.StoredKey) -> list[Any]:
     """The wrapped keys of an object, as identities open them."""
     from lakebackup.encryption.recipients import WrappedKey  # needs an extra, and only here
@@ -73,5 +96,6 @@ def wrapped_keys(stored: data_keys.StoredKey) -> list[Any]:
     return [WrappedKey(stored.key_id, wrapped.recipient, wrapped.content) for wrapped in stored.wrapped_keys]
 
 
-def _read(roots: Roots, row: Mapping[str, Any]) -> data_keys.StoredKey:
+def read_key(roots: Roots, row: Mapping[str, Any]) -> data_keys.StoredKey:
+    """Read the object of the data key of a row: destination, source, backup_id, key_id. Raises Damaged."""
     return data_keys.read(roots.open(row["destination"]), row["source"], row["backup_id"], row["key_id"])

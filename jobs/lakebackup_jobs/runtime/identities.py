@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from lakebackup.encryption.recipients import Identities
 
 _PREFIX = "LAKEBACKUP_ENCRYPTION__"
+# What files of identities contain: those of age, and private SSH keys.
+_MARKS = (b"AGE-SECRET-KEY-1", b"BEGIN OPENSSH PRIVATE KEY")
+_LOOKED_AT = 1 << 16
 _FILES = ("IDENTITY_FILE", "PASSPHRASE_FILE")
 _options: EncryptionOptions | None = None
 
@@ -44,6 +47,16 @@ def configured_identities() -> Identities | None:
     from lakebackup.encryption.recipients import Identities  # needs an extra, and only here
 
     return Identities.load(Path(options.identity_file), passphrase_of(options, section="encryption"))
+
+
+def is_identity_file(path: Path) -> bool:
+    """Whether a file looks like one of identities, and not like a key that signs."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(_LOOKED_AT)
+    except OSError:
+        return False
+    return content.startswith(b"age-encryption.org/") or any(mark in content for mark in _MARKS)
 
 
 def configured_recipients(options: EncryptionOptions) -> tuple[str, ...]:

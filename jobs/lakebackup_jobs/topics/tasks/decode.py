@@ -28,6 +28,7 @@ from lakebackup_jobs.kafka.format import offsets_log, registry
 from lakebackup_jobs.kafka.format.arrow import to_arrow
 from lakebackup_jobs.kafka.format.offsets_log import OFFSETS_TOPIC
 from lakebackup_jobs.kafka.format.stored import StoredFile, open_verified
+from lakebackup_jobs.lifecycle.keyring import keys_of_backups
 from lakebackup_jobs.lifecycle.tasks.plan_shares import MOST_TASKS
 from lakebackup_jobs.lifecycle.workspace import Workspace
 
@@ -139,8 +140,13 @@ def decode_again(
     transaction: str,
     schema_topics: Collection[str],
 ) -> None:
-    """Write the decoded rows of backups whose files are in the catalog already, once for a `transaction`."""
+    """Write the decoded rows of backups whose files are in the catalog already, once for a `transaction`.
+
+    Encrypted files are decoded with the identity of the settings.
+    """
+    backups = [(m.backup.source, m.backup.backup_id) for m in manifests]
     roots = Roots({m.backup.destination: writer.home.uri for m in manifests})
+    roots = roots.with_keys(keys_of_backups(writer.home, backups))
     files = SparkEngine(spark, writer.catalog_uri).table("files")
     for table, topics in decoded_topics(schema_topics).items():
         topic_files = files.where(
