@@ -27,20 +27,21 @@ def has_keys(reader: CatalogReader) -> bool:
     return reader.count("data_keys") > 0
 
 
-def keyring(reader: CatalogReader, roots: Roots) -> Keyring:
+def keyring(reader: CatalogReader, roots: Roots, *, identity_file: str | None = None) -> Keyring:
     """Open the data keys of the relation `selected` of a reader, which has the columns destination and path.
 
-    Reads one object a key. Raises UsageProblem (files are encrypted, and no identity is set) and Damaged (a
-    key is lost, damaged, or another's).
+    `identity_file`: in place of that of the settings. Reads one object a key. Raises UsageProblem (files are
+    encrypted, and no identity is set) and Damaged (a key is lost, damaged, or another's).
     """
-    return open_keys(roots, reader.rows("selected_keys") if has_keys(reader) else [])
+    rows = reader.rows("selected_keys") if has_keys(reader) else []
+    return open_keys(roots, rows, identity_file=identity_file)
 
 
-def open_keys(roots: Roots, rows: list[dict[str, Any]]) -> Keyring:
-    """Open the data keys of rows as of selected_keys. Raises as `keyring`."""
+def open_keys(roots: Roots, rows: list[dict[str, Any]], *, identity_file: str | None = None) -> Keyring:
+    """Open the data keys of rows of selected_keys. Raises as `keyring`."""
     if not rows:
         return Keyring()
-    identities = configured_identities()
+    identities = configured_identities(identity_file)
     if identities is None:
         stored = read_key(roots, rows[0])
         more = f" and {len(rows) - 1} more" if len(rows) > 1 else ""

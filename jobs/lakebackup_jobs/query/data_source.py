@@ -33,7 +33,7 @@ from lakebackup_jobs.lifecycle.tasks.plan_shares import MOST_TASKS
 from lakebackup_jobs.query import record_query
 
 #: The options of a read; Spark does not distinguish their case.
-OPTIONS = ("path", "catalog", "topic", "view", "asOf", "columns", "where")
+OPTIONS = ("path", "catalog", "topic", "view", "asOf", "columns", "where", "identityFile")
 # Spark's types in Arrow. PySpark's own conversion has other arguments in 4.2 than in 4.0.
 _ARROW_TYPES = {
     "STRING": pa.string(),
@@ -116,6 +116,7 @@ class Read:
     catalog: str | None = None
     as_of: str | None = None
     where: str | None = None
+    identity_file: str | None = None
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> Read:
@@ -152,6 +153,7 @@ class Read:
             settings.get("catalog"),
             settings.get("asof"),
             settings.get("where"),
+            settings.get("identityfile"),
         )
         read.checked()
         return read
@@ -215,7 +217,7 @@ class Read:
         firsts = [None, *(str(row["path"]) for row in rows[1:])]
         point = plan.backup_id if plan.to_ts is None else format_ts(plan.to_ts)
         pinned_read = self._pinned(point, f"{plan.source}/{plan.scope}")
-        keys = record_query.record_keys(reader, plan)
+        keys = record_query.record_keys(reader, plan, self.identity_file)
         versions = reader.pinned()
         return [
             Split((first, end), pinned_read, versions, keys)

@@ -178,12 +178,12 @@ def plans(reader: CatalogReader, checked: Checked) -> list[RecordsPlan]:
     return [plan_records(reader, checked.spark, call, now_ms=now_ms) for call in checked.records]
 
 
-def record_keys(reader: CatalogReader, plan: RecordsPlan) -> Keyring:
+def record_keys(reader: CatalogReader, plan: RecordsPlan, identity_file: str | None = None) -> Keyring:
     """Open the data keys of the files that hold the records of a plan. Raises as `keyring`."""
     if not has_keys(reader):
         return Keyring()
     files = reader.with_query("selected", "record_files", **plan.parameters())
-    return keyring(files, reader.destinations())
+    return keyring(files, reader.destinations(), identity_file=identity_file)
 
 
 def _job(reader: CatalogReader, plan: RecordsPlan, keys: Keyring | None = None) -> ReadRecords:

@@ -39,14 +39,18 @@ def in_use() -> EncryptionOptions:
     )
 
 
-def configured_identities() -> Identities | None:
-    """Load the identities that the settings name; None if they name none. Raises as `Identities.load`."""
+def configured_identities(file: str | None = None) -> Identities | None:
+    """Load the identities in `file`, or else those that the settings name; None if there are none.
+
+    Raises as `Identities.load`.
+    """
     options = in_use()
-    if options.identity_file is None:
+    file = file or options.identity_file
+    if file is None:
         return None
     from lakebackup.encryption.recipients import Identities  # needs an extra, and only here
 
-    return Identities.load(Path(options.identity_file), passphrase_of(options, section="encryption"))
+    return Identities.load(Path(file), passphrase_of(options, section="encryption"))
 
 
 def is_identity_file(path: Path) -> bool:
