@@ -14,7 +14,9 @@ from pyspark.sql import SparkSession
 from tests.support import kafka_truth as truth
 from tests.support.command_line import Commands
 from tests.support.encrypted import Host, KeyPair, texts_in
+from tests.support.following import following
 from tests.support.kafka_truth import Record
+from tests.support.runs import Lab
 
 from lakebackup.encryption.objects import MAGIC
 from lakebackup_jobs.demo.broker import Broker
@@ -131,3 +133,32 @@ def test_a_rebuilt_catalog_knows_the_recipients(
     assert len(before) == 2
     host.has(identity_file=new.file)
     cli.output("restore", "topics", name, "--to", f"dir:{repository.parent / 'out'}")
+
+
+def test_followed_batches_have_a_key_each(
+    lab: Lab, topic: Callable[..., str], host: Host, keys: KeyPair
+) -> None:
+    name, copy = topic("follow", partitions=2), topic("copy", partitions=2)
+    host.has(identity_file=keys.file)
+    with following(lab, name, recipients=(keys.recipient,)) as run:
+        for count in (1, 2):
+            truth.produce(lab.bootstrap, name, RECORDS)
+
+            def are_stored(count: int = count) -> bool:
+                assert not run.outcomes, str(run.outcomes[0])
+                return lab.sql("SELECT sum(entries) AS n FROM files") == [{"n": count * len(RECORDS)}]
+
+            truth.until(are_stored, "the records are backed up")
+    query = """
+    SELECT
+      count(DISTINCT f.key_id) = count(DISTINCT f.backup_id) AS one_each,
+      count(f.key_id) = count(*) AS encrypted
+    FROM files AS f JOIN data_keys AS k ON f.key_id = k.key_id AND f.backup_id = k.backup_id
+    """
+    (row,) = lab.sql(query)
+    assert row == {"one_each": True, "encrypted": True}
+    assert all(file.read_bytes().startswith(MAGIC) for file in lab.folder.rglob("*.data"))
+    for file, text in texts_in(lab.folder):
+        assert not [secret for secret in SECRETS if secret in text], file
+    lab.restore(name, maps={name: copy})
+    assert truth.contents(lab.bootstrap, copy) == truth.contents(lab.bootstrap, name)

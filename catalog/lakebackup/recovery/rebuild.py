@@ -389,10 +389,10 @@ class _Rebuild:
         """Yield the rows of the backups' data keys, as they are wrapped now."""
         for manifest in good:
             try:
-                for stored in data_keys.of_backup(
+                for key_object in data_keys.of_backup(
                     self.storage, manifest.backup.source, manifest.backup.backup_id
                 ):
-                    yield from stored.rows
+                    yield from key_object.rows
             except LakebackupError as error:
                 self.result.problems.append(error.message)
 

@@ -102,7 +102,7 @@ def store(
 
     time_us = time.time_ns() // 1000
     wrapped_keys = wrap(key.data_key, [recipient(name) for name in recipients])
-    stored = StoredKey(
+    key_object = StoredKey(
         key_id=key.key_id,
         source=key.source,
         backup_id=key.backup_id,
@@ -110,20 +110,20 @@ def store(
         wrapped_at=time_us,
         wrapped_keys=[Wrapped(wrapped.recipient, wrapped.content) for wrapped in wrapped_keys],
     )
-    write_record(storage, stored.path, stored)
-    return stored
+    write_record(storage, key_object.path, key_object)
+    return key_object
 
 
 def read(storage: Storage, source: str, backup_id: str, key_id: str) -> StoredKey:
     """Read the object of a key. Raises Damaged (it is missing, torn, or that of another key)."""
     path = layout.data_key_path(source, backup_id, key_id)
     try:
-        stored = read_record(storage, path, StoredKey, _HINT)
+        key_object = read_record(storage, path, StoredKey, _HINT)
     except NotFound:
         raise Damaged(f"The data key {path} is lost.", hint=_HINT) from None
-    if stored.path != path:
-        raise Damaged(f"{path} is the object of another data key: {stored.path}.", hint=_HINT)
-    return stored
+    if key_object.path != path:
+        raise Damaged(f"{path} is the object of another data key: {key_object.path}.", hint=_HINT)
+    return key_object
 
 
 def key_ids(storage: Storage, source: str, backup_id: str) -> list[str]:

@@ -43,14 +43,14 @@ def open_keys(roots: Roots, rows: list[dict[str, Any]], *, identity_file: str | 
         return Keyring()
     identities = configured_identities(identity_file)
     if identities is None:
-        stored = read_key(roots, rows[0])
+        key_object = read_key(roots, rows[0])
         more = f" and {len(rows) - 1} more" if len(rows) > 1 else ""
         raise UsageProblem(
-            f"Backup {stored.backup_id}{more} is encrypted, and no identity is set. Its recipients: "
-            f"{', '.join(stored.recipients)}.",
+            f"Backup {key_object.backup_id}{more} is encrypted, and no identity is set. Its recipients: "
+            f"{', '.join(key_object.recipients)}.",
             hint=_HINT,
         )
-    return Keyring(opened(identities, read_key(roots, row)) for row in rows)
+    return Keyring(open_key(identities, read_key(roots, row)) for row in rows)
 
 
 def open_roots(reader: CatalogReader, plan: PlanFile, encryption: RunEncryption | None) -> Roots:
@@ -76,13 +76,16 @@ def keys_of_backups(storage: Storage, backups: Iterable[tuple[str, str]]) -> Key
     keys: list[BackupKey] = []
     for source, backup_id in backups:
         with suppress(Damaged):  # what it encrypts is reported where it is read
-            keys += [opened(identities, stored) for stored in data_keys.of_backup(storage, source, backup_id)]
+            keys += [
+                open_key(identities, key_object)
+                for key_object in data_keys.of_backup(storage, source, backup_id)
+            ]
     return Keyring(keys)
 
 
-def opened(identities: Identities, stored: data_keys.StoredKey) -> BackupKey:
+def open_key(identities: Identities, key_object: data_keys.StoredKey) -> BackupKey:
     """Open a stored data key. Raises Damaged as `Identities.open`."""
-    return BackupKey(identities.open(wrapped_keys(stored)), stored.source, stored.backup_id)
+    return BackupKey(identities.open(wrapped_keys(key_object)), key_object.source, key_object.backup_id)
 
 
 def staged_key(key: BackupKey, restore_id: str) -> BackupKey:
@@ -90,11 +93,14 @@ def staged_key(key: BackupKey, restore_id: str) -> BackupKey:
     return BackupKey(DataKey.derive(key.data_key.key, "staged", restore_id), key.source, restore_id)
 
 
-def wrapped_keys(stored: data_keys.StoredKey) -> list[Any]:
+def wrapped_keys(key_object: data_keys.StoredKey) -> list[Any]:
     """The wrapped keys of an object, as identities open them."""
     from lakebackup.encryption.recipients import WrappedKey  # needs an extra, and only here
 
-    return [WrappedKey(stored.key_id, wrapped.recipient, wrapped.content) for wrapped in stored.wrapped_keys]
+    return [
+        WrappedKey(key_object.key_id, wrapped.recipient, wrapped.content)
+        for wrapped in key_object.wrapped_keys
+    ]
 
 
 def read_key(roots: Roots, row: Mapping[str, Any]) -> data_keys.StoredKey:

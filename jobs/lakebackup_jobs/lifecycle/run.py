@@ -56,8 +56,8 @@ def publish(workspace: Workspace, manifest: Manifest, lease: Lease, *, encrypted
     sidecar.write_record(storage, layout.manifest_path(backup.source, backup.backup_id), manifest)
     writer = workspace.writer()
     if encrypted:
-        stored_keys = data_keys.of_backup(storage, backup.source, backup.backup_id)
-        rows = [row for stored in stored_keys for row in stored.rows]
+        key_objects = data_keys.of_backup(storage, backup.source, backup.backup_id)
+        rows = [row for key_object in key_objects for row in key_object.rows]
         writer.append(rows, f"{backup.backup_id}-data-keys")
     writer.commit_backup(storage, manifest, source_lease=lease)
     mark_complete(workspace, backup.backup_id)

@@ -135,7 +135,7 @@ def _carry_out(
     Returns the summary, and the error to end with when the records are restored and consumer groups are not.
     """
     work, reporter = run.workspace, run.workspace.reporter
-    shares, select, chosen = None, None, plan.file
+    shares, select, plan_file = None, None, plan.file
     if run.resumed:
         reporter.note(f"resuming restore {run.restore_id}, which did not finish")
         # Newer backups do not change the plan that the interrupted run recorded.
@@ -149,7 +149,7 @@ def _carry_out(
     plan_rows = run.catalog.with_rows("selected", plan.file)
     for row in plan_rows.rows("selected_destinations"):  # fails here, before anything is written
         roots.open(row["destination"])
-    keys = keyring(run.catalog.with_rows("selected", chosen) if request.records else plan_rows, roots)
+    keys = keyring(run.catalog.with_rows("selected", plan_file) if request.records else plan_rows, roots)
     staged_keys = [staged_key(keys[key_id], run.restore_id) for key_id in sorted(keys)]
     roots = roots.with_keys(Keyring(staged_keys) if request.records else keys)
     target.prepare(plan, run.restore_id, resumed=run.resumed)

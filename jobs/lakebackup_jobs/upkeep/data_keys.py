@@ -15,7 +15,7 @@ from lakebackup.rows.backups import KeyRecipient
 from lakebackup.rules import kinds
 from lakebackup.store import data_keys
 from lakebackup.store.reader import CatalogReader
-from lakebackup_jobs.lifecycle.keyring import opened, read_key
+from lakebackup_jobs.lifecycle.keyring import open_key, read_key
 from lakebackup_jobs.lifecycle.progress import Reporter
 from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.runtime.identities import configured_identities
@@ -49,7 +49,7 @@ def test(request: KeysRequest, *, reporter: Reporter) -> dict[str, Any]:
 
     def problem_of(row: dict[str, Any]) -> str | None:
         try:
-            opened(identities, read_key(roots, row))
+            open_key(identities, read_key(roots, row))
         except LakebackupError as error:
             return error.message
         return None
@@ -88,10 +88,10 @@ def rotate(request: KeysRequest, *, reporter: Reporter) -> dict[str, Any]:
     roots = reader.destinations()
 
     def wrap(row: dict[str, Any]) -> list[KeyRecipient]:
-        stored = read_key(roots, row)
-        key = opened(identities, stored)
+        key_object = read_key(roots, row)
+        key = open_key(identities, key_object)
         storage = roots.open(row["destination"])
-        return data_keys.store(storage, key, request.recipients, created_at=stored.created_at).rows
+        return data_keys.store(storage, key, request.recipients, created_at=key_object.created_at).rows
 
     writer = work.writer(in_process=True)
     writer.prepare()
@@ -114,13 +114,13 @@ def _rows(reader: CatalogReader, source: str | None) -> list[dict[str, Any]]:
     if source is not None:
         kinds.require_known(reader, source)
     rows = reader.rows("data_keys_to_check", backup_ids="")
-    chosen = [row for row in rows if source in (None, row["source"])]
-    if not chosen:
+    matching_rows = [row for row in rows if source in (None, row["source"])]
+    if not matching_rows:
         raise NotFound(
             f"No backup{f' of {source}' if source else ''} is encrypted.",
             hint="Set recipients under [encryption]: later backups of topics are encrypted.",
         )
-    return sorted(chosen, key=itemgetter("source", "backup_id", "key_id"))
+    return sorted(matching_rows, key=itemgetter("source", "backup_id", "key_id"))
 
 
 def _in_threads(work: Callable[[dict[str, Any]], T], rows: Sequence[dict[str, Any]]) -> Iterator[T]:

@@ -277,19 +277,19 @@ class CheckKeys(Look):
                     return "changed", f"the filter at byte {start} is not as it was written"
         return OK
 
-    def _is_undamaged(self, stored: bytes, file: Row) -> bool:
+    def _is_undamaged(self, content: bytes, file: Row) -> bool:
         """Whether a filter is as it was written. Of an encrypted one, without its key, only its beginning is
         checked."""
         if file["key_id"] is None:
-            return is_undamaged(stored, str(file["sha256"]))
+            return is_undamaged(content, str(file["sha256"]))
         if not self.roots.keys:
-            return bool(key_id_of(stored[:PREFIX_BYTES]) == file["key_id"])
+            return bool(key_id_of(content[:PREFIX_BYTES]) == file["key_id"])
         name = name_of(SimpleNamespace(**file, path=file["keys_path"]))
         try:
-            content = self.roots.keys.open(
-                file["keys_path"], "keys", name, len(stored), lambda start, n: stored[start : start + n]
+            stream = self.roots.keys.open(
+                file["keys_path"], "keys", name, len(content), lambda start, n: content[start : start + n]
             )
-            return is_undamaged(content.read(), file["sha256"])
+            return is_undamaged(stream.read(), str(file["sha256"]))
         except Damaged:
             return False
 
@@ -316,8 +316,8 @@ class CheckDataKeys(Look):
     def _check(self, row: Row, path: str) -> Outcome:
         storage = self.roots.open(row["destination"])
         storage.stat(path)
-        stored = data_keys.read(storage, row["source"], row["backup_id"], row["key_id"])
-        if (count := len(stored.recipients)) != row["recipients"]:
+        key_object = data_keys.read(storage, row["source"], row["backup_id"], row["key_id"])
+        if (count := len(key_object.recipients)) != row["recipients"]:
             return "changed", f"it has {count} recipients, the catalog has {row['recipients']}"
         return OK
 

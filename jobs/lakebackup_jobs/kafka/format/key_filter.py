@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lakebackup.encryption.objects import PREFIX_BYTES, BackupKey, FileName, Keyring, sealed_bytes
-from lakebackup.encryption.segments import SEGMENT_BYTES
+from lakebackup.encryption.segments import HEADER_BYTES, SEGMENT_BYTES
 from lakebackup.errors import LakebackupError
 from lakebackup.rules import layout
 from lakebackup.storage import ObjectWriter, Storage
@@ -272,12 +272,12 @@ class KeyFilters:
         """Append the filter of the file `name`; returns the columns that the file's row has for it."""
         if sealed is None:
             return {}
-        stored = sealed if self._key is None else self._key.seal("keys", name, sealed)
+        content = sealed if self._key is None else self._key.seal("keys", name, sealed)
         if self._writer is None:
             self._writer = self._storage.writer()
         start = self._size
-        self._writer.write(stored)
-        self._size += len(stored)
+        self._writer.write(content)
+        self._size += len(content)
         return {
             "keys_path": self._path,
             "keys_start": start,
@@ -315,11 +315,13 @@ def read_filter(storage: Storage, file: Filtered, data_keys: Keyring) -> Callabl
         return lambda start, length: storage.get(path, start=first + start, length=length)
     stored_size = sealed_bytes(size)
     # A filter of one segment is read at once, since its header alone would take a request too.
-    stored = storage.get(path, start=first, length=min(stored_size, PREFIX_BYTES + SEGMENT_BYTES))
+    is_small = stored_size <= PREFIX_BYTES + SEGMENT_BYTES
+    beginning_size = stored_size if is_small else PREFIX_BYTES + HEADER_BYTES
+    beginning = storage.get(path, start=first, length=beginning_size)
 
     def read_range(start: int, length: int) -> bytes:
-        if start + length <= len(stored):
-            return stored[start : start + length]
+        if start + length <= len(beginning):
+            return beginning[start : start + length]
         return storage.get(path, start=first + start, length=length)
 
     name = file.scope, file.epoch, file.region, file.start_position

@@ -119,7 +119,9 @@ def decode_backup(
     """
     uri, roots = work.storage.uri, Roots({work.destination: work.storage.uri})
     if encryption:
-        roots = roots.with_keys(Keyring([encryption.key(work.source, backup_id)]))
+        # With an identity, also the keys of runs that were interrupted.
+        earlier_keys = keys_of_backups(work.storage, [(work.source, backup_id)])
+        roots = roots.with_keys(Keyring([*earlier_keys.values(), encryption.key(work.source, backup_id)]))
     tables: list[Table] = []
     for table, topics in decoded_topics(schema_topics).items():
         paths = sorted({path for topic in topics for path in parts.get(topic, ())})

@@ -1,4 +1,4 @@
-"""Encrypted objects: another program opens them by the documented format, and no key opens what is another's."""
+"""Encrypted objects: other programs open them as documented, and no key opens what is another's."""
 
 from __future__ import annotations
 
