@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from lakebackup.encryption.objects import BackupKey, DataKey
+from lakebackup.encryption.recipients import recipient, wrap
 from lakebackup.errors import Damaged, NotFound
 from lakebackup.rows.backups import KeyRecipient
 from lakebackup.rules import layout
@@ -98,8 +99,6 @@ def store(
     storage: Storage, key: BackupKey, recipients: Iterable[str], *, created_at: int | None = None
 ) -> StoredKey:
     """Wrap a key for some recipients and write its object. Replaces an older one."""
-    from lakebackup.encryption.recipients import recipient, wrap  # needs an extra, and only here
-
     time_us = time.time_ns() // 1000
     wrapped_keys = wrap(key.data_key, [recipient(name) for name in recipients])
     key_object = StoredKey(

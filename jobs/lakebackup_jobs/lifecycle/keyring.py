@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lakebackup.encryption.objects import BackupKey, DataKey, Keyring
+from lakebackup.encryption.recipients import Identities, WrappedKey
 from lakebackup.errors import Damaged, Refused, UsageProblem
 from lakebackup.storage import Storage
 from lakebackup.store import data_keys
@@ -15,9 +16,6 @@ from lakebackup.store.plan_file import PlanFile
 from lakebackup.store.reader import CatalogReader
 from lakebackup.store.roots import Roots
 from lakebackup_jobs.runtime.identities import configured_identities
-
-if TYPE_CHECKING:
-    from lakebackup.encryption.recipients import Identities
 
 _HINT = "Set identity_file under [encryption] of lakebackup.toml, or LAKEBACKUP_ENCRYPTION__IDENTITY_FILE."
 
@@ -93,10 +91,8 @@ def staged_key(key: BackupKey, restore_id: str) -> BackupKey:
     return BackupKey(DataKey.derive(key.data_key.key, "staged", restore_id), key.source, restore_id)
 
 
-def wrapped_keys(key_object: data_keys.StoredKey) -> list[Any]:
+def wrapped_keys(key_object: data_keys.StoredKey) -> list[WrappedKey]:
     """The wrapped keys of an object, as identities open them."""
-    from lakebackup.encryption.recipients import WrappedKey  # needs an extra, and only here
-
     return [
         WrappedKey(key_object.key_id, wrapped.recipient, wrapped.content)
         for wrapped in key_object.wrapped_keys

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from os import environ
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from lakebackup.config import EncryptionOptions
+from lakebackup.encryption.recipients import Identities, recipient
 from lakebackup.errors import UsageProblem
 from lakebackup_jobs.runtime.signing import passphrase_of
-
-if TYPE_CHECKING:
-    from lakebackup.encryption.recipients import Identities
 
 _PREFIX = "LAKEBACKUP_ENCRYPTION__"
 # What files of identities contain: those of age, and private SSH keys.
@@ -48,8 +45,6 @@ def configured_identities(file: str | None = None) -> Identities | None:
     file = file or options.identity_file
     if file is None:
         return None
-    from lakebackup.encryption.recipients import Identities  # needs an extra, and only here
-
     return Identities.load(Path(file), passphrase_of(options, section="encryption"))
 
 
@@ -71,8 +66,6 @@ def configured_recipients(options: EncryptionOptions) -> tuple[str, ...]:
         texts += _lines(Path(options.recipients_file))
     if not texts:
         return ()
-    from lakebackup.encryption.recipients import recipient  # needs an extra, and only here
-
     return tuple(dict.fromkeys(recipient(text).name for text in texts))
 
 

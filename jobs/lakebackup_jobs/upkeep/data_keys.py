@@ -9,6 +9,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any, TypeVar
 
+from lakebackup.encryption.recipients import Identities
 from lakebackup.errors import Damaged, LakebackupError, NotFound, UsageProblem
 from lakebackup.requests import Request
 from lakebackup.rows.backups import KeyRecipient
@@ -102,7 +103,7 @@ def rotate(request: KeysRequest, *, reporter: Reporter) -> dict[str, Any]:
     return work.timed({"keys": len(rows), "recipients": list(request.recipients)})
 
 
-def _identities() -> Any:
+def _identities() -> Identities:
     identities = configured_identities()
     if identities is None:
         raise UsageProblem(_NO_IDENTITY, hint=_HINT)

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import Literal
 
+from lakebackup.encryption.recipients import new_identity, protected
 from lakebackup.errors import Refused
 from lakebackup.signing import keys
 from lakebackup.signing.keys import short_id
@@ -65,8 +66,6 @@ def create(
 
 
 def _create_identity(call: Call, file: Path, passphrase_file: Path | None) -> None:
-    from lakebackup.encryption.recipients import new_identity, protected  # needs an extra, and only here
-
     passphrase = passphrase_of(call.settings.encryption, passphrase_file, section="encryption")
     if os.path.lexists(file):
         raise Refused(f"{file} exists already.", hint="Name a new file. A key is never replaced.")
