@@ -13,8 +13,8 @@ from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.lifecycle.identity import audit_entry, origin
 from lakebackup_jobs.runtime.masking import secrets_of, without_secrets
 
-# Errors after which nothing was done: a mistake of the caller, or another run at work.
-_NOTHING_DONE = (UsageProblem, NotFound, Busy)
+#: Errors after which nothing was done: a mistake of the caller, or another run at work.
+NOTHING_DONE = (UsageProblem, NotFound, Busy)
 _WAIT_S = 10.0
 _MOST_TEXT = 2_000
 
@@ -34,7 +34,7 @@ def append_outcome(
 
     Raises what the catalog's tables and the storage raise.
     """
-    if isinstance(error, _NOTHING_DONE) or (error is None and result.get("done_before")):
+    if isinstance(error, NOTHING_DONE) or (error is None and result.get("done_before")):
         return
     if CatalogReader.open(destination, settings.catalog) is None:
         return

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
+from typing import Any
 
 from lakebackup.config import MASK, Settings, is_secret
 
@@ -33,3 +34,14 @@ def without_secrets(text: str, secrets: Iterable[str]) -> str:
     for secret in secrets:
         text = text.replace(secret, MASK)
     return _USER_INFO.sub(f"{MASK}@", text)
+
+
+def masked_values(value: Any, secrets: Sequence[str]) -> Any:
+    """Return values of JSON, at any depth, without secrets in their texts; UTF-8 can encode these."""
+    if isinstance(value, str):
+        return without_secrets(value.encode(errors="replace").decode(), secrets)
+    if isinstance(value, Mapping):
+        return {name: masked_values(item, secrets) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [masked_values(item, secrets) for item in value]
+    return value

@@ -120,11 +120,11 @@ def run(
         try:
             for drill in drills:
                 row = drill.run(check_rows)
-                if observations is not None:
-                    drill.observe(observations, row)
                 if row:
                     writer.record(row)
                     results.append(_columns(row))
+                if observations is not None:
+                    drill.observe(observations, row)
         finally:
             if recorded:
                 _forget_leftovers(work)

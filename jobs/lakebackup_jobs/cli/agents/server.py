@@ -44,7 +44,7 @@ from lakebackup_jobs.cli.agents.arguments import (
 from lakebackup_jobs.cli.agents.bounds import Bounds
 from lakebackup_jobs.cli.agents.tools import CatalogTools
 from lakebackup_jobs.logs.control.http_gate import MOST_BYTES, Gate
-from lakebackup_jobs.runtime.masking import without_secrets
+from lakebackup_jobs.runtime.masking import masked_values
 
 _INSTRUCTIONS = """\
 Answers questions about backups from their catalog. It reads; nothing here backs up, restores or deletes.
@@ -161,7 +161,7 @@ def agent_server(tools: CatalogTools, secrets: Iterable[str]) -> Server[Any]:
             raise MCPError(INVALID_PARAMS, f"There is no tool {params.name!r}.")
         async with turn:
             answer, is_error = await anyio.to_thread.run_sync(partial(_answer, tool, params.arguments or {}))
-        answer = _masked(answer, hidden_texts)
+        answer = masked_values(answer, hidden_texts)
         text = json.dumps(answer, ensure_ascii=False)
         content = TextContent(type="text", text=text)
         return CallToolResult(content=[content], structured_content=answer, is_error=is_error)
@@ -202,17 +202,6 @@ def _validated(tool: _OfferedTool, arguments: Mapping[str, Any]) -> BaseModel:
         raise UsageProblem(
             f"{'; '.join(problems)}.", hint="The tool's input schema has its arguments."
         ) from None
-
-
-def _masked(value: Any, secrets: Sequence[str]) -> Any:
-    """Return the value without secrets in its texts."""
-    if isinstance(value, str):
-        return without_secrets(value, secrets)
-    if isinstance(value, Mapping):
-        return {name: _masked(item, secrets) for name, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_masked(item, secrets) for item in value]
-    return value
 
 
 def serve_stdio(server: Server[Any]) -> None:

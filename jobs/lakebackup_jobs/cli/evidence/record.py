@@ -5,23 +5,24 @@ from __future__ import annotations
 import getpass
 import os
 import socket
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
 
-from lakebackup.errors import Busy, Damaged, LakebackupError, NotFound, Refused, UsageProblem
+from lakebackup.errors import Damaged, LakebackupError, NotFound, Refused, UsageProblem
 from lakebackup.requests import RunRequest
 from lakebackup.signing.keys import SigningKey, short_id
-from lakebackup.signing.statement import PAGE_SUFFIX, UNSIGNED, Evidence, attest
+from lakebackup.signing.statement import PAGE_SUFFIX, UNSIGNED, Evidence, Item, attest
 from lakebackup.storage.nesting import require_outside
 from lakebackup_jobs.cli.flags.values import naming
 from lakebackup_jobs.cli.output.errors import expected
 from lakebackup_jobs.cli.output.new_file import write_new_file
 from lakebackup_jobs.cli.verb import Call
-from lakebackup_jobs.runtime.masking import secrets_of, without_secrets
+from lakebackup_jobs.lifecycle.audit import NOTHING_DONE
+from lakebackup_jobs.runtime.masking import masked_values, secrets_of
 from lakebackup_jobs.runtime.signing import configured_key
 from lakebackup_jobs.upkeep.evidence.observations import Observations
 from lakebackup_jobs.upkeep.evidence.page import page
@@ -30,7 +31,6 @@ from lakebackup_jobs.upkeep.evidence.page import page
 _REQUEST_FIELDS = ("sources", "seed", "backup_id", "to_ts", "check", "backup_ids", "mode", "grace_ms")
 # Counts of the findings of a verify, in its result.
 _FINDINGS = ("missing", "changed", "damaged", "unconfirmed", "orphan", "filters_lost")
-_NOTHING_DONE = (UsageProblem, NotFound, Busy)
 _MAX_ERROR_CHARS = 2_000
 
 
@@ -60,7 +60,7 @@ def recorded_evidence(
     try:
         yield observations
     except Exception as error:
-        if observations.items or not isinstance(error, _NOTHING_DONE):
+        if observations.items or not isinstance(error, NOTHING_DONE):
             try:
                 write(expected(error) or LakebackupError(str(error)))
             except Exception as problem:  # noqa: BLE001 - the run's own error must be reported
@@ -113,12 +113,16 @@ def _evidence(
     if finding_count > len(findings):
         text = f"The first {len(findings)} of {finding_count:,} findings are listed."
         observations.leave_out("findings", text)
-    items = [item.model_dump() for item in observations.items]
-    if not result:  # the run ended before a verify had its result
-        for item in items:
-            if item["outcome"] is None:
-                item["compared"] = f"Not completed. {item['compared']}"
+    # Only texts that may hold a secret: a short one could be a part of a digest.
+    texts = {
+        "repository": call.repository,
+        "request": request_values,
+        "error": None if error is None else error.message[:_MAX_ERROR_CHARS],
+        "findings": findings,
+    }
+    secrets = secrets_of(settings)
     values = {
+        **masked_values(texts, secrets),
         "integrity": UNSIGNED if key is None else f"signed with {key.key_id}",
         "key_id": None if key is None else key.key_id,
         "command": command,
@@ -126,24 +130,28 @@ def _evidence(
         "version": version("lakebackup"),
         "host": settings.signing.host or socket.gethostname(),
         "account": _account(),
-        "repository": call.repository,
-        "request": request_values,
         "check_id": result.get("check_id"),
         "started": _time_text(started),
         "finished": _time_text(datetime.now(UTC)),
         "outcome": outcome,
         "exit_code": 0 if error is None else error.exit_code,
-        "error": None if error is None else error.message[:_MAX_ERROR_CHARS],
         "counts": counts,
-        "items": items,
-        "findings": findings,
+        "items": [_item(item, bool(result), secrets) for item in observations.items],
         "not_done": [omission.model_dump() for omission in observations.not_done],
         "queries": [query.model_dump() for query in observations.queries()],
         "versions": observations.versions,
         "statements": observations.statements,
     }
-    masked_values: dict[str, Any] = _masked(values, secrets_of(settings))
-    return Evidence.model_validate(masked_values)
+    return Evidence.model_validate(values)
+
+
+def _item(item: Item, has_result: bool, secrets: Sequence[str]) -> dict[str, Any]:
+    """Return the fields of an item. `has_result`: the run came to its end."""
+    fields = item.model_dump()
+    fields["detail"] = masked_values(item.detail, secrets)
+    if item.outcome is None and not has_result:
+        fields["compared"] = f"Not completed. {item.compared}"
+    return fields
 
 
 def _write(call: Call, request: RunRequest, file: Path, evidence: Evidence, key: SigningKey | None) -> None:
@@ -176,14 +184,3 @@ def _account() -> str:
 
 def _time_text(moment: datetime) -> str:
     return moment.isoformat(timespec="milliseconds")
-
-
-def _masked(value: Any, secrets: Sequence[str]) -> Any:
-    """Return plain values without secrets in their texts, as texts that can be encoded."""
-    if isinstance(value, str):
-        return without_secrets(value.encode(errors="replace").decode(), secrets)
-    if isinstance(value, Mapping):
-        return {str(name): _masked(item, secrets) for name, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_masked(item, secrets) for item in value]
-    return value

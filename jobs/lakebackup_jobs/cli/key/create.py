@@ -38,7 +38,7 @@ def create(
     encrypted too. Keep a copy of it elsewhere: what is lost cannot be made again.
 
     Examples:
-        lakebackup key create /etc/lakebackup/evidence.key
+        lakebackup key create evidence.key
         lakebackup key create evidence.key --passphrase-file /run/secrets/passphrase
         lakebackup key create --purpose encryption restore.identity
     """

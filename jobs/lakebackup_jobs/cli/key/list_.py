@@ -33,7 +33,8 @@ def _list(
     """List the private and public keys in files and folders.
 
     `in_use`: the settings name the key ([signing]). `problem`: why the key cannot be used. A private key with
-    a passphrase has the id of the public key beside it. On a terminal, ids are cut to their first digits.
+    a passphrase has the id of the public key beside it. A table has the first digits of ids; --wide,
+    --csv and --json have them in full.
 
     Examples:
         lakebackup key list
@@ -48,7 +49,7 @@ def _list(
     key_files = list(_described(paths or [Path(key_file or "").absolute().parent]))
     rows = [
         {
-            "key_id": key.key_id if call.json or call.wide or key.key_id is None else short_id(key.key_id),
+            "key_id": short_id(key.key_id) if key.key_id and call.row_mode == "table" else key.key_id,
             "kind": key.kind,
             "purpose": None if key.problem else "signing",
             "file": str(key.path),

@@ -61,8 +61,6 @@ class Observations:
     def __init__(self) -> None:
         self.items: list[Item] = []
         self.not_done: list[Omission] = []
-        self.findings: list[dict[str, Any]] = []
-        self.counts: dict[str, int] = {}
         #: The SHA-256 of each SQL text that ran -> the text.
         self.statements: dict[str, str] = {}
         self._reader: CatalogReader | None = None
@@ -102,8 +100,10 @@ class Observations:
         reader: CatalogReader,
         outcome: Mapping[str, Any],
     ) -> None:
-        """Add a trial restore of a row of drill_targets or trial_targets. `outcome`: some of the fields
-        `drill_id`, `outcome`, `detail`, `files`, `bytes`, `entries` and `real_ms` of its item.
+        """Add a trial restore of a row of drill_targets or trial_targets.
+
+        `outcome`: some of the fields `drill_id`, `outcome`, `detail`, `files`, `bytes`, `entries` and
+        `real_ms` of its item.
         """
         backup = reader.first_row("show_backup", backup_id=row["backup_id"]) or {}
         names = row["scopes"].split(",")
@@ -211,22 +211,22 @@ def observe_check(
         )
         for source in sorted(digests)
     ]
-    texts = {
-        "contents": "Files were not read, so their SHA-256 was not compared." if mode == "stat" else None,
-        "decode": "Records were not decoded." if mode != "decode" else None,
-        "restore": "Nothing was restored."
-        if mode != "restore"
-        else None
-        if backup_ids
-        else "Only the newest restore point of each topic was restored.",
-        "orphans": "Files that no backup names were not looked for."
-        if backup_ids
-        else f"Files that no backup names are no finding in the first {span(grace_ms)}.",
-        "backups": "Backups that are deleted, not complete or of other programs are never checked.",
-    }
-    for kind, text in texts.items():
-        if text is not None:
-            observations.leave_out(kind, text)
+    if mode == "stat":
+        observations.leave_out("contents", "Files were not read, so their SHA-256 was not compared.")
+    if mode != "decode":
+        observations.leave_out("decode", "Records were not decoded.")
+    if mode != "restore":
+        observations.leave_out("restore", "Nothing was restored.")
+    elif not backup_ids:
+        observations.leave_out("restore", "Only the newest restore point of each topic was restored.")
+    if backup_ids:
+        observations.leave_out("orphans", "Files that no backup names were not looked for.")
+    else:
+        text = f"Files that no backup names are no finding in the first {span(grace_ms)}."
+        observations.leave_out("orphans", text)
+    observations.leave_out(
+        "backups", "Backups that are deleted, not complete or of other programs are never checked."
+    )
     observations.leave_out("backups", "Backups that were not requested.", other_ids)
 
 

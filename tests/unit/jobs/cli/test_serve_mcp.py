@@ -34,6 +34,7 @@ from lakebackup_jobs.cli.agents.bounds import Bounds
 from lakebackup_jobs.cli.agents.server import agent_server, http_app
 from lakebackup_jobs.cli.agents.tools import CatalogTools
 from lakebackup_jobs.logs.control.http_api import serving
+from lakebackup_jobs.runtime.masking import masked_values
 
 ATTACKS: list[dict[str, str]] = yaml.safe_load(
     (Path(__file__).parents[2] / "catalog/sql_engine/guard_attacks.yml").read_text()
@@ -261,7 +262,7 @@ def test_plans_are_saved_into_a_folder_outside_of_the_repository(
 
 def test_no_answer_shows_a_secret(tools: CatalogTools) -> None:
     answer = ask(tools, "SELECT 's3cret-word' AS a, 's3://key:word@host/x' AS b")
-    masked = server_module._masked(answer, ["s3cret-word"])
+    masked = masked_values(answer, ["s3cret-word"])
     assert "s3cret-word" not in json.dumps(masked)
     assert "key:word" not in json.dumps(masked)
     assert masked["digest"] == answer["digest"]

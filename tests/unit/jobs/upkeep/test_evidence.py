@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +15,7 @@ import pytest
 from tests.support.command_line import Commands
 from tests.support.given_snapshots import FileContent, GivenSnapshots
 from tests.support.made_backups import MadeBackups, Record
-from tests.support.statements import payload_of
+from tests.support.statements import payload_of, with_fields
 
 from lakebackup.signing.keys import SigningKey, create, load_public
 from lakebackup.signing.statement import Evidence
@@ -267,6 +269,19 @@ def test_no_secret_is_in_a_statement_or_its_page(lab: Lab, monkeypatch: pytest.M
     assert "****" in texts[0]
 
 
+def test_a_secret_that_is_a_part_of_a_digest_leaves_the_digest_whole(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = CatalogReader(str(lab.repository))
+    backup = reader.first_row("show_backup", backup_id=lab.backups[1])
+    assert backup is not None
+    monkeypatch.setenv("SOME_PASSWORD", backup["digest"][:5])
+    monkeypatch.setenv("ANOTHER_PASSWORD", load_public(lab.public_key).key_id[:5])
+    evidence, _ = lab.run("drill", "--backup", lab.backups[1])
+    assert evidence.items[0].catalog_digest == backup["digest"]
+    assert lab.check()["fault"] is None
+
+
 def test_everything_in_the_page_is_escaped(lab: Lab) -> None:
     evidence, _ = lab.run("drill")
     attack = "<script>alert(1)</script>\u202e\x1b[31m&\"'"
@@ -327,6 +342,23 @@ sys.exit(main(sys.argv[1:]))
     assert "It attests a drill that ended as ok" in process.stdout
     assert "yb: backup" in process.stdout
     assert "Not done: " in process.stdout
+
+
+@pytest.mark.skipif(not (shutil.which("jq") and shutil.which("openssl")), reason="needs jq and OpenSSL")
+def test_the_documented_commands_check_a_signature_without_lakebackup(lab: Lab) -> None:
+    text = (Path(__file__).parents[4] / "docs/evidence.md").read_text("utf-8")
+    commands = text.partition("**Without lakebackup**")[2].partition("```console\n")[2].partition("```")[0]
+
+    def exit_code() -> int:
+        shell = ["bash", "-e", "-o", "pipefail", "-c", commands]
+        return subprocess.run(shell, cwd=lab.folder, capture_output=True, check=False).returncode
+
+    lab.run("drill")
+    file = (lab.folder / "statement.json").rename(lab.folder / "drill.json")
+    assert exit_code() == 0
+    other_payload = base64.b64encode(payload_of(file.read_bytes()).replace(b"lab-1", b"lab-2")).decode()
+    file.write_bytes(with_fields(file.read_bytes(), payload=other_payload))
+    assert exit_code() != 0
 
 
 def test_faults_of_the_command_line_are_named(lab: Lab) -> None:
