@@ -221,6 +221,22 @@ class SigningOptions(BaseModel):
     )
 
 
+class EncryptionOptions(BaseModel):
+    """The settings `[encryption]`: who can read new backups, and with which identity old ones are read."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    recipients: tuple[str, ...] = Field(
+        default=(), description="who can read new backups: age1…, ssh-ed25519 …, aws-kms:ARN"
+    )
+    recipients_file: Location = Field(default=None, description="file of more recipients, one a line")
+    identity_file: Location = Field(default=None, description="file of the identity that reads backups")
+    passphrase: Annotated[
+        SecretStr | None, Field(min_length=1), PlainSerializer(lambda text: text and MASK)
+    ] = Field(default=None, description="passphrase of the identity")
+    passphrase_file: Location = Field(default=None, description="file of the passphrase, instead of it")
+
+
 class ApprovedOptions(BaseModel):
     """The settings `[approved]`: what rows of a catalog may make this machine do. A person approves all else
     (`lakebackup approve`)."""
@@ -373,6 +389,11 @@ class Settings(BaseModel):
     signing: SigningOptions = Field(
         SigningOptions(),
         description="who signs the evidence of drills: key_file, passphrase, passphrase_file, host",
+    )
+    encryption: EncryptionOptions = Field(
+        EncryptionOptions(),
+        description="who can read backups of topics: recipients, recipients_file, identity_file, passphrase, "
+        "passphrase_file",
     )
     approved: ApprovedOptions = Field(
         ApprovedOptions(),

@@ -39,8 +39,8 @@ LIBRARIES = frozenset(
         "cryptography", "deltalake", "duckdb", "fastapi", "fastavro", "grpc", "importlib.metadata", "jinja2",
         "llvmlite", "markupsafe", "mcp", "mcp_types", "numba", "numpy", "pandas", "polars",
         "prometheus_client", "prompt_toolkit", "py4j", "pyarrow", "pydantic", "pydantic_settings", "pygments",
-        "pyspark", "rich", "s3transfer", "sqlglot", "ssl", "starlette", "tempfile", "tenacity", "urllib3",
-        "uvicorn", "xml", "yaml",
+        "pyrage", "pyspark", "rich", "s3transfer", "sqlglot", "ssl", "starlette", "tempfile", "tenacity",
+        "urllib3", "uvicorn", "xml", "yaml",
     }
 )  # fmt: skip
 # The name under which a module keeps its imports that have not run: the bound name -> the statements.

@@ -25,6 +25,7 @@ from tests.benchmarks.changelog_rpo import rpo
 from tests.benchmarks.cold import cold
 from tests.benchmarks.cost import cost
 from tests.benchmarks.data import DataSet, fill
+from tests.benchmarks.encryption import encryption
 from tests.benchmarks.growth import growth
 from tests.benchmarks.history import history
 from tests.benchmarks.measure import MeasuringError, progress
@@ -46,6 +47,7 @@ BROKER = (
     "cost",
     *SETS,
     "records",
+    "encryption",
     "compact",
     "merge",
     "memory",
@@ -178,6 +180,15 @@ class Run:
         with self._session() as session:
             text = Bench(self.broker, data, session, self._case_folder, self.options.runs).records()
         yield f"Restore of {data}, plain and by SELECT of records", text
+
+    def _encryption(self) -> Iterator[tuple[str, str]]:
+        for size in SETS:
+            data = self._data(f"encryption-{size}", size)
+            fill(self.broker.bootstrap, data)
+            folder = self._case_folder / size
+            with self._session() as session:
+                text = encryption(self.broker, data, session, folder, self.options.runs)
+            yield f"Backup and restore of {data}, encrypted and not", text
 
     def _compact(self) -> Iterator[tuple[str, str]]:
         data = self._data("compact", "small")

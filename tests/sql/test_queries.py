@@ -85,6 +85,7 @@ OWN: dict[str, dict[str, Any]] = {
     },
     "snapshot_departures": {**A_SNAPSHOT_FILE, "gone_by": "b2"},
     "snapshot_folders": {"scope": "t1", "region": "a", "name": "d", "mode": 493, "mtime_ms": 1},
+    "data_keys": {"recipient": "age1a", "created_at": 1, "wrapped_at": 1},
     "gaps": {"to_position": 5, "reason": "purged"},
     "restores": {"state": "running", "target": "dir"},
     "checks": {"mode": "stat", "outcome": "ok", "destination": "d"},

@@ -181,7 +181,7 @@ class MadeBackups:
             **partition_columns,
             **file_columns,
             **stats.columns(),
-            **(key_filters.add(stats.keys) if filters else {}),
+            **(key_filters.add(stats.keys, (topic, "", "", 0)) if filters else {}),
         )
 
 

@@ -22,7 +22,7 @@ from pyspark.sql import functions as F  # noqa: N812 (as Spark's own documentati
 
 from lakebackup.errors import Damaged, LakebackupError, NotFound, Refused, UsageProblem
 from lakebackup.recovery import imports
-from lakebackup.rows.backups import Backup
+from lakebackup.rows.backups import Backup, KeyRecipient
 from lakebackup.rows.base import SNAPSHOT, State
 from lakebackup.rows.digest import LANE_DIGITS, LANES, Digest
 from lakebackup.rows.tables import ARROW_SCHEMAS, spark_columns
@@ -30,8 +30,8 @@ from lakebackup.rows.upkeep import Audit
 from lakebackup.rules import layout
 from lakebackup.sql_engine.delta.table import open_table
 from lakebackup.storage import Storage
+from lakebackup.store import data_keys, translations
 from lakebackup.store import manifest as sidecar
-from lakebackup.store import translations
 from lakebackup.store.delta_append import LISTED, LISTED_BY, TornListings
 from lakebackup.store.roots import FORMAT, destination_id
 from lakebackup.store.tombstones import RemovalReader, prune_ids, read_prune
@@ -44,7 +44,7 @@ _BATCH = 200
 _READERS = 64
 _FILLED = (
     "files", "positions", "scopes", "gaps", "groups", "group_commits", "schemas", "audit", "removals",
-    "floors", "translations", *LISTED, *ROWS_IN_AUDIT.values(),
+    "floors", "translations", "data_keys", *LISTED, *ROWS_IN_AUDIT.values(),
 )  # fmt: skip
 #: Writes the rows that only the data files of some backups hold: (writer, their manifests, transaction).
 Derive = Callable[[CatalogWriter, "Sequence[sidecar.Manifest]", str], None]
@@ -146,7 +146,8 @@ class _Rebuild:
                 self._name_destination(good[0].backup.destination)
             transaction = f"rebuild-{self.run_id}-{good[0].backup.backup_id}"
             self._files(good, transaction)
-            self.writer.append([row for manifest in good for row in manifest.rows], transaction)
+            rows = [row for manifest in good for row in manifest.rows]
+            self.writer.append([*rows, *self._key_recipients(good)], transaction)
             if self.derive:
                 self.derive(self.writer, good, transaction)
             backups += [self._as_marked(m.backup) for m in good]
@@ -383,6 +384,17 @@ class _Rebuild:
         doubtful = {m.backup.backup_id for m in with_parts if not self._existed(m.backup)}
         self.writer.append_parts(with_parts, transaction, doubtful=doubtful)
         self.result.files += sum(manifest.backup.files for manifest in with_parts)
+
+    def _key_recipients(self, good: Sequence[sidecar.Manifest]) -> Iterator[KeyRecipient]:
+        """Yield the rows of the backups' data keys, as they are wrapped now."""
+        for manifest in good:
+            try:
+                for key_object in data_keys.of_backup(
+                    self.storage, manifest.backup.source, manifest.backup.backup_id
+                ):
+                    yield from key_object.rows
+            except LakebackupError as error:
+                self.result.problems.append(error.message)
 
     def _parts(self, manifest: sidecar.Manifest) -> int:
         folder = layout.parts_folder(manifest.backup.source, manifest.backup.backup_id)

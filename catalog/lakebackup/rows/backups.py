@@ -55,8 +55,9 @@ class Backup(Row):
 class DataFile(Row):
     """One data object. `min_ts` and `max_ts` cover all of its records.
 
-    `start_key` and `end_key` are lower hex of at most 64 bytes; a shortened `end_key` is rounded up. `keys_*`
-    locate the file's key filter; when they are None, any key may be in the file.
+    `start_key` and `end_key` are lower hex of at most 64 bytes; a shortened `end_key` is rounded up. An
+    encrypted file has neither. `keys_*` locate the file's key filter; when they are None, any key may be in
+    the file. `key_id`: the key that encrypts the file.
     """
 
     destination: str
@@ -96,6 +97,19 @@ class DataFile(Row):
     keys_blocks: int | None = None
     min_tid: int | None = None
     max_tid: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyRecipient(Row):
+    """A recipient who can open a data key of a backup. Of each key, only the rows with the latest
+    `wrapped_at` count."""
+
+    key_id: str
+    source: str
+    backup_id: str
+    recipient: str
+    created_at: int
+    wrapped_at: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 TABLES: Mapping[str, type[Row]] = {
     "backups": backups.Backup,
     "files": backups.DataFile,
+    "data_keys": backups.KeyRecipient,
     "departures": backups.Departure,
     "positions": backups.Position,
     "scopes": backups.Scope,
@@ -64,7 +65,7 @@ TABLES: Mapping[str, type[Row]] = {
 OF_BACKUPS = (
     "files", "positions", "scopes", "gaps", "groups", "group_commits", "schemas", "snapshot_files",
     "snapshot_folders", "log_regions", "log_tables", "queue_points", "queue_positions", "queue_transactions",
-    "queue_schemas",
+    "queue_schemas", "data_keys",
 )  # fmt: skip
 
 _TABLE_OF: Mapping[type[Any], str] = {kind: table for table, kind in TABLES.items()}

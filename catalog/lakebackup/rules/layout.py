@@ -203,6 +203,9 @@ scan_folder = _of_backup("backups/{}/seen/")
 scan_path = _of_task("backups/{}/seen/{:06d}.parquet")
 scan_ranges_path = _of_task("backups/{}/seen/{:06d}.json")
 
+#: The wrapped data keys of a backup whose objects are encrypted.
+data_keys_folder = _of_backup("backups/{}/data-keys/")
+
 #: Objects with the files of a snapshot.
 snapshot_folder = _of_backup("snapshots/{}/")
 #: The log files of a flush, and the lists of log files for other tools.
@@ -223,6 +226,11 @@ def marker_path(source: str, backup_id: str, marker: Literal["complete", "delete
 def keys_path(source: str, backup_id: str, task: int, attempt: str) -> str:
     """The object with the key filters of one task's files."""
     return f"{backup_folder(source, backup_id)}keys/{task:06d}-{attempt}.keys"
+
+
+def data_key_path(source: str, backup_id: str, key_id: str) -> str:
+    """The object with the wrapped data key `key_id` (16 hex digits) of a backup."""
+    return f"{data_keys_folder(source, backup_id)}{key_id}.json"
 
 
 def snapshot_path(

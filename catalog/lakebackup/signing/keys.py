@@ -137,9 +137,9 @@ def create(path: Path, passphrase: str | None) -> SigningKey:
     for file in (path, public_path):
         if os.path.lexists(file):
             raise Refused(f"{file} exists already.", hint="Name a new file. A key is never replaced.")
-    _write_new(path, private_pem, 0o600)
+    write_new(path, private_pem, 0o600)
     try:
-        _write_new(public_path, signing_key.public.pem(), 0o644)
+        write_new(public_path, signing_key.public.pem(), 0o644)
     except BaseException:
         with suppress(OSError):
             path.unlink()
@@ -152,7 +152,8 @@ def public_path_of(path: Path) -> Path:
     return path.with_name(f"{path.name}{PUBLIC_SUFFIX}")
 
 
-def _write_new(path: Path, content: bytes, mode: int) -> None:
+def write_new(path: Path, content: bytes, mode: int) -> None:
+    """Write a key into a new file. Raises EnvironmentProblem, also if the file exists."""
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, mode)
         with os.fdopen(descriptor, "wb") as file:

@@ -6,6 +6,7 @@ import json
 import secrets
 from collections.abc import Mapping
 
+from lakebackup.encryption.objects import Keyring
 from lakebackup.errors import Damaged, NotFound, Refused, UsageProblem
 from lakebackup.rules import layout
 from lakebackup.rules.stored_json import NO_JSON
@@ -19,16 +20,23 @@ class Roots:
 
     A row of the catalog may be wrong or forged. So `open` and `uri` first check that the root proves itself,
     once for each object of this class (a Spark task has one), before anything below it is read or deleted.
-    `refused`: destinations that this machine does not read, and why.
+    `refused`: destinations that this machine does not read, and why. `keys`: the data keys of the encrypted
+    objects that are read below them.
     """
 
-    def __init__(self, uris: Mapping[str, str], refused: Mapping[str, Refused] | None = None) -> None:
+    def __init__(
+        self,
+        uris: Mapping[str, str],
+        refused: Mapping[str, Refused] | None = None,
+        keys: Keyring | None = None,
+    ) -> None:
         self.uris = dict(uris)
         self.refused = dict(refused or {})
+        self.keys = keys or Keyring()
         self._proved: dict[str, Storage] = {}
 
     def __reduce__(self) -> tuple[object, ...]:
-        return Roots, (self.uris, self.refused)
+        return Roots, (self.uris, self.refused, self.keys)
 
     @property
     def readable(self) -> Mapping[str, str]:
@@ -38,7 +46,11 @@ class Roots:
     def including(self, destination: str, uri: str) -> Roots:
         """These roots and one more, which the caller knows and which is not refused."""
         refused = {name: refusal for name, refusal in self.refused.items() if name != destination}
-        return Roots({**self.uris, destination: uri}, refused)
+        return Roots({**self.uris, destination: uri}, refused, self.keys)
+
+    def with_keys(self, keys: Keyring) -> Roots:
+        """These roots with the data keys of what is read."""
+        return Roots(self.uris, self.refused, keys)
 
     def open(self, destination: str) -> Storage:
         """The storage of a destination, after its lakebackup.json has proved its id.

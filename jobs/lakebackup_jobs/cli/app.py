@@ -160,8 +160,8 @@ _PANELS: Mapping[str, Mapping[str, str | Group]] = {
         ),
         **_group(
             "key",
-            "Create and test the keys that sign evidence.",
-            {"create": "key.create", "list": "key.list_", "test": "key.test"},
+            "Create and test the keys that sign evidence and that read backups.",
+            {"create": "key.create", "list": "key.list_", **_verbs("key", "test", "rotate")},
         ),
         **_group(
             "evidence", "Check the evidence that drills and checks leave.", _verbs("evidence", "check")

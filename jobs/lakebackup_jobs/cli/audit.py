@@ -16,7 +16,7 @@ AUDITED = (
     "backup", "restore", "verify", "drill", "merge", "compact", "prune", "policy", "hold", "manage",
     "archive", "catalog break-lease", "catalog export", "catalog import", "catalog import-manifest",
     "catalog init", "catalog optimize", "catalog rebuild", "log start", "log pause", "log resume", "log stop",
-    "log run", "log restore", "log snapshot", "log merge", "log compact", "log truncate",
+    "log run", "log restore", "log snapshot", "log merge", "log compact", "log truncate", "key rotate",
 )  # fmt: skip
 # These record their changes themselves, and record nothing when they changed nothing.
 _RECORD_THEMSELVES = (

@@ -12,6 +12,7 @@ _EXTRAS = {
     **dict.fromkeys(("boto3", "botocore", "s3transfer"), "s3"),
     **dict.fromkeys(("fastapi", "uvicorn", "starlette"), "server"),
     **dict.fromkeys(("mcp", "mcp_types", "anyio"), "agents"),
+    "pyrage": "encryption",
 }
 _CONTENTS = {
     "spark": "Spark",
@@ -19,6 +20,7 @@ _CONTENTS = {
     "s3": "the client of S3",
     "server": "the HTTP server",
     "agents": "the server for agents",
+    "encryption": "encryption with age",
 }
 
 

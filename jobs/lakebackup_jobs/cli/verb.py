@@ -57,6 +57,7 @@ from lakebackup_jobs.lifecycle.progress import (
     reporter,
 )
 from lakebackup_jobs.runtime import background, settings
+from lakebackup_jobs.runtime.identities import configured_recipients
 from lakebackup_jobs.runtime.java import jvm
 from lakebackup_jobs.runtime.masking import secrets_of, without_secrets
 from lakebackup_jobs.runtime.notify import Event, send
@@ -190,6 +191,7 @@ class Call:
             "dry_run": self.dry_run,
             "keys_file": settings.log.keys_file,
             "schema_topics": settings.schema_topics,
+            "recipients": configured_recipients(settings.encryption),
         }
         if "kafka_config" in flags:
             values["kafka"] = self.kafka

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from lakebackup.store.data_keys import RunEncryption
 from lakebackup_jobs.lifecycle.run import Parent
 from lakebackup_jobs.lifecycle.source import Draft
 from lakebackup_jobs.lifecycle.tasks.part import PartTask
@@ -12,8 +13,15 @@ from lakebackup_jobs.lifecycle.tasks.totals import Totals
 from lakebackup_jobs.lifecycle.workspace import Workspace
 
 
-def parts_of(work: Workspace, draft: Draft, level: int = 0, parent: Parent | None = None) -> dict[str, Any]:
-    """The values for the fields of a draft's Parts. `parent`: the backup that it continues."""
+def parts_of(
+    work: Workspace,
+    draft: Draft,
+    level: int = 0,
+    parent: Parent | None = None,
+    encryption: RunEncryption | None = None,
+) -> dict[str, Any]:
+    """The values for the fields of a draft's Parts. `parent`: the backup that it continues. With
+    `encryption`, the object of the backup's data key is written."""
     return {
         "uri": work.storage.uri,
         "destination": work.destination,
@@ -22,6 +30,7 @@ def parts_of(work: Workspace, draft: Draft, level: int = 0, parent: Parent | Non
         "number": draft.number,
         "level": level,
         "parent": parent.backup_id if parent else None,
+        "key": encryption and encryption.stored_key(work.storage, work.source, draft.backup_id),
     }
 
 

@@ -17,6 +17,7 @@ from lakebackup.errors import Damaged, Refused
 from lakebackup.rows.backups import Backup
 from lakebackup.rules import layout
 from lakebackup.storage import working
+from lakebackup.store import data_keys
 from lakebackup.store import manifest as sidecar
 from lakebackup.store.lease import Lease
 from lakebackup.store.manifest import Manifest
@@ -44,15 +45,21 @@ class Parent(Protocol):
     def end_ts(self) -> int: ...
 
 
-def publish(workspace: Workspace, manifest: Manifest, lease: Lease) -> None:
-    """Publish a backup whose data files and parts are stored. A repeated call adds nothing.
+def publish(workspace: Workspace, manifest: Manifest, lease: Lease, *, encrypted: bool = False) -> None:
+    """Publish a backup whose data files and parts are stored. A repeated call adds nothing. `encrypted`: it
+    may have data keys.
 
     Raises Busy (the lease was lost, so another run may have discarded the files), EnvironmentProblem.
     """
     storage, backup = workspace.storage, manifest.backup
     lease.renew()
     sidecar.write_manifest(storage, layout.manifest_path(backup.source, backup.backup_id), manifest)
-    workspace.writer().commit_backup(storage, manifest, source_lease=lease)
+    writer = workspace.writer()
+    if encrypted:
+        key_objects = data_keys.of_backup(storage, backup.source, backup.backup_id)
+        rows = [row for key_object in key_objects for row in key_object.rows]
+        writer.append(rows, f"{backup.backup_id}-data-keys")
+    writer.commit_backup(storage, manifest, source_lease=lease)
     mark_complete(workspace, backup.backup_id)
 
 
@@ -204,7 +211,7 @@ class Life(Generic[D]):
         with self.source.publishing(self.lease) as lease:
             manifest = self.source.manifest(draft, totals)
             self.lease.check()  # the lease for publishing may be another one
-            publish(self.workspace, manifest, lease)
+            publish(self.workspace, manifest, lease, encrypted=self.source.encryption is not None)
         self._finish(draft)
         return self.source.result(draft, manifest.backup)
 

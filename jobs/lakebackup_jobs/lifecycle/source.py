@@ -16,6 +16,7 @@ from pydantic import TypeAdapter
 
 from lakebackup.rows.backups import Backup
 from lakebackup.rules import layout
+from lakebackup.store.data_keys import RunEncryption
 from lakebackup.store.lease import Lease
 from lakebackup.store.manifest import Manifest
 from lakebackup_jobs.lifecycle.tasks.totals import Totals
@@ -48,6 +49,9 @@ class Source(ABC, Generic[D]):
     WORD: ClassVar[str] = "backup"
     #: Whether the draft is discarded when a task finds that its input is not what was planned.
     DISCARD_WHEN_REFUSED: ClassVar[bool] = False
+
+    #: How the run encrypts its backups; None: it does not.
+    encryption: RunEncryption | None = None
 
     #: The lease of the run. A long step may renew it before it writes.
     lease: Lease

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
@@ -19,6 +19,7 @@ from pyspark.sql.types import StructType
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
+from lakebackup.encryption.objects import Keyring
 from lakebackup.errors import UsageProblem
 from lakebackup.rules.suggestions import did_you_mean
 from lakebackup.rules.times import format_ts, parse_time
@@ -32,7 +33,7 @@ from lakebackup_jobs.lifecycle.tasks.plan_shares import MOST_TASKS
 from lakebackup_jobs.query import record_query
 
 #: The options of a read; Spark does not distinguish their case.
-OPTIONS = ("path", "catalog", "topic", "view", "asOf", "columns", "where")
+OPTIONS = ("path", "catalog", "topic", "view", "asOf", "columns", "where", "identityFile")
 # Spark's types in Arrow. PySpark's own conversion has other arguments in 4.2 than in 4.0.
 _ARROW_TYPES = {
     "STRING": pa.string(),
@@ -70,11 +71,12 @@ class LakebackupSource(DataSource):
 @dataclass(frozen=True)
 class Split(InputPartition):
     """What one task reads: files from the first path on and before the second one. `versions`: the versions
-    of the catalog's tables."""
+    of the catalog's tables. `keys`: the data keys of encrypted files, which the driver has opened."""
 
     paths: tuple[str | None, str | None]
     read: Read
     versions: Mapping[str, int | None]
+    keys: Keyring = field(default_factory=Keyring, repr=False)
 
 
 class LakebackupReader(DataSourceReader):
@@ -96,7 +98,8 @@ class LakebackupReader(DataSourceReader):
         read = partition.read
         reader = read.reader(partition.versions)
         schema = read.arrow_schema()
-        for batch in record_query.select(reader, read.sql(), paths=partition.paths).rows:
+        result = record_query.select(reader, read.sql(), paths=partition.paths, keys=partition.keys)
+        for batch in result.rows:
             yield from pa.Table.from_batches([batch]).cast(schema).to_batches()
         trim_worker()
 
@@ -113,6 +116,7 @@ class Read:
     catalog: str | None = None
     as_of: str | None = None
     where: str | None = None
+    identity_file: str | None = None
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> Read:
@@ -149,6 +153,7 @@ class Read:
             settings.get("catalog"),
             settings.get("asof"),
             settings.get("where"),
+            settings.get("identityfile"),
         )
         read.checked()
         return read
@@ -212,9 +217,10 @@ class Read:
         firsts = [None, *(str(row["path"]) for row in rows[1:])]
         point = plan.backup_id if plan.to_ts is None else format_ts(plan.to_ts)
         pinned_read = self._pinned(point, f"{plan.source}/{plan.scope}")
+        keys = record_query.record_keys(reader, plan, self.identity_file)
         versions = reader.pinned()
         return [
-            Split((first, end), pinned_read, versions)
+            Split((first, end), pinned_read, versions, keys)
             for first, end in zip(firsts, [*firsts[1:], None], strict=True)
         ]
 

@@ -25,6 +25,7 @@ import pyarrow.dataset as ds
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as sf
 
+from lakebackup.encryption.objects import Keyring
 from lakebackup.errors import LakebackupError
 from lakebackup.plan.records import RecordsPlan, plan_records
 from lakebackup.rules.schema_ids import schema_ids
@@ -35,6 +36,7 @@ from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.kafka.format.read_records import ReadRecords, RecordFile, schema_of, spark_schema
 from lakebackup_jobs.kafka.format.stored import open_verified
 from lakebackup_jobs.kafka.format.values import Decoder
+from lakebackup_jobs.lifecycle.keyring import has_keys, keyring
 from lakebackup_jobs.lifecycle.tasks.plan_shares import MOST_TASKS
 from lakebackup_jobs.lifecycle.tasks.progress import TaskCounters
 from lakebackup_jobs.query.answer import Reading, Result
@@ -56,19 +58,21 @@ def select(
     sql: str,
     *,
     paths: tuple[str | None, str | None] = (None, None),
+    keys: Keyring | None = None,
     extra_relations: Mapping[str, pa.Table | ds.Dataset] = {},
 ) -> Result:
     """Run a SELECT over the catalog's views and records('topic') with DuckDB, and return its rows.
 
-    `paths`: read only record files from the first path on and before the second one. `extra_relations`:
-    relations beside those of the catalog. Raises UsageProblem (it is not such a SELECT), NotFound (topic,
-    backup), Refused (a time that is not covered). Reading the rows raises Damaged (a file is not what was
-    backed up).
+    `paths`: read only record files from the first path on and before the second one. `keys`: the data keys of
+    encrypted files; None: they are opened here. `extra_relations`: relations beside those of the catalog.
+
+    Raises UsageProblem (it is not such a SELECT), NotFound (topic, backup), Refused (a time that is not
+    covered). Reading the rows raises Damaged (a file is not what was backed up).
     """
     names = {name: rows.schema.names for name, rows in extra_relations.items()}
     catalog_relations = reader.relations()  # with types, which a copy lacks
     checked = check_select(sql, {**catalog_relations, **names} if names else catalog_relations, records=True)
-    relations = [Records(reader, replace(plan, paths=paths)) for plan in plans(reader, checked)]
+    relations = [Records(reader, replace(plan, paths=paths), keys) for plan in plans(reader, checked)]
     for name, rows in extra_relations.items():
         reader = reader.with_rows(name, rows)
     with own_errors(relations):
@@ -174,13 +178,20 @@ def plans(reader: CatalogReader, checked: Checked) -> list[RecordsPlan]:
     return [plan_records(reader, checked.spark, call, now_ms=now_ms) for call in checked.records]
 
 
-def _job(reader: CatalogReader, plan: RecordsPlan) -> ReadRecords:
+def record_keys(reader: CatalogReader, plan: RecordsPlan, identity_file: str | None = None) -> Keyring:
+    """Open the data keys of the files that hold the records of a plan. Raises as `keyring`."""
+    if not has_keys(reader):
+        return Keyring()
+    files = reader.with_query("selected", "record_files", **plan.parameters())
+    return keyring(files, reader.destinations(), identity_file=identity_file)
+
+
+def _job(reader: CatalogReader, plan: RecordsPlan, keys: Keyring | None = None) -> ReadRecords:
     decoder_columns = {"key_json", "value_json", "problem"} & set(plan.call.columns)
     schemas = reader.rows("value_schemas", source=plan.source) if decoder_columns else []
     decoder = Decoder(schema_ids(schemas)) if decoder_columns else None
-    return ReadRecords(
-        plan.call.columns, plan.record_filter, plan.to_ts, reader.destinations(), decoder, None
-    )
+    roots = reader.destinations().with_keys(record_keys(reader, plan) if keys is None else keys)
+    return ReadRecords(plan.call.columns, plan.record_filter, plan.to_ts, roots, decoder, None)
 
 
 def _stored_totals(reader: CatalogReader, plan: RecordsPlan) -> tuple[int, int]:
@@ -192,13 +203,13 @@ def _stored_totals(reader: CatalogReader, plan: RecordsPlan) -> tuple[int, int]:
 class Records:
     """The records of one `records(…)`: their files, as DuckDB selected them, and what was read of these."""
 
-    def __init__(self, reader: CatalogReader, plan: RecordsPlan) -> None:
+    def __init__(self, reader: CatalogReader, plan: RecordsPlan, keys: Keyring | None = None) -> None:
         #: Called with the number of files that were read or ruled out so far, and their bytes.
         self.on_progress: Callable[[int, int], None] | None = None
         self._read_files = self._read_bytes = 0
         self.plan = plan  # not the reader: its DuckDB refers to this object
         self.error: LakebackupError | None = None
-        self.job = _job(reader, plan)
+        self.job = _job(reader, plan, keys)
         self.files = _Files(reader.query("record_files", **plan.parameters()))
         self.reading = Reading(plan.call.topic, *_stored_totals(reader, plan), self.files.count)
 

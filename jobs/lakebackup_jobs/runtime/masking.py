@@ -17,8 +17,8 @@ _USER_INFO = re.compile(r"(?<=://)[^/\s]+@")
 
 def secrets_of(settings: Settings) -> list[str]:
     """Return the values in the settings that no message may show, the longest first."""
-    passphrase = settings.signing.passphrase
-    extra = [settings.notify.webhook or "", passphrase.get_secret_value() if passphrase else ""]
+    passphrases = settings.signing.passphrase, settings.encryption.passphrase
+    extra = [settings.notify.webhook or "", *(text.get_secret_value() for text in passphrases if text)]
     return secrets_in(settings.kafka, settings.spark, extra=extra)
 
 

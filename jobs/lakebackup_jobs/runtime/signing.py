@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from lakebackup.config import SigningOptions
+from lakebackup.config import EncryptionOptions, SigningOptions
 from lakebackup.errors import UsageProblem
 from lakebackup.signing.keys import SigningKey, load_private, read_passphrase
 
@@ -16,8 +16,10 @@ def configured_key(options: SigningOptions) -> SigningKey | None:
     return load_private(Path(options.key_file), passphrase_of(options))
 
 
-def passphrase_of(options: SigningOptions, file: Path | None = None) -> str | None:
-    """Return the passphrase in `file`, or else that of the settings; None if there is none.
+def passphrase_of(
+    options: SigningOptions | EncryptionOptions, file: Path | None = None, *, section: str = "signing"
+) -> str | None:
+    """Return the passphrase in `file`, or else that of the settings `section`; None if there is none.
 
     Raises UsageProblem if the settings have two, and as `read_passphrase`.
     """
@@ -25,7 +27,7 @@ def passphrase_of(options: SigningOptions, file: Path | None = None) -> str | No
         return read_passphrase(file)
     if options.passphrase is not None and options.passphrase_file is not None:
         raise UsageProblem(
-            "[signing] has both passphrase and passphrase_file.", hint="Set one of them, and not both."
+            f"[{section}] has both passphrase and passphrase_file.", hint="Set one of them, and not both."
         )
     if options.passphrase_file is not None:
         return read_passphrase(Path(options.passphrase_file))

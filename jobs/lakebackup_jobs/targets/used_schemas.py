@@ -16,6 +16,7 @@ from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.kafka.format.records import select_records
 from lakebackup_jobs.kafka.format.stored import StoredFile, open_verified
 from lakebackup_jobs.kafka.format.used_ids import used_ids
+from lakebackup_jobs.lifecycle.keyring import keyring
 from lakebackup_jobs.targets.registries import Registries
 
 #: The most stored bytes to read of each topic, and of all topics together.
@@ -61,6 +62,7 @@ def _ids_by_topic(
     they are not complete."""
     limit = _UNLIMITED if all_files else min(LOOK_BYTES, LOOK_BYTES_IN_ALL // max(1, len(plan.topics)))
     roots = reader.destinations()
+    roots = roots.with_keys(keyring(reader.with_rows("selected", plan.file), roots))
     ids: dict[tuple[str, Part], set[int]] = {}
 
     def collect_ids(file: StoredFile) -> None:

@@ -18,6 +18,7 @@ from lakebackup.rules import layout, topic_settings
 from lakebackup.rules.retention import roll_ms
 from lakebackup.store import tombstones
 from lakebackup.store.behind import require_current
+from lakebackup.store.data_keys import RunEncryption
 from lakebackup.store.manifest import Manifest
 from lakebackup.store.reader import CatalogReader
 from lakebackup.store.writer import Session
@@ -116,6 +117,7 @@ class TopicsBackup(Source[InProgress]):
     ) -> None:
         super().__init__(workspace)
         self.request, self.cluster, self.reader = request, cluster, reader
+        self.encryption = RunEncryption.of(request.recipients)
 
     def plan(self) -> InProgress:
         work, request, reader = self.workspace, self.request, self.reader
@@ -157,7 +159,9 @@ class TopicsBackup(Source[InProgress]):
         self.workspace.choose_runner(self.request, plan.bytes)
         self.workspace.reporter.start(plan.offsets, None, "backup")
         sequences = {(topic, region): number for topic, region, number in draft.first}
-        job = copy_job(draft.completing(self.request), self.workspace, draft.prepared, sequences)
+        job = copy_job(
+            draft.completing(self.request), self.workspace, draft.prepared, sequences, self.encryption
+        )
         # In this process most of them wait: for the broker, or for the disk to have a small file.
         threads = None if self.workspace.task_cluster else self._threads(plan)
         return run_tasks(self.workspace, job, range(len(plan.tasks)), max_tasks=threads)
@@ -177,7 +181,9 @@ class TopicsBackup(Source[InProgress]):
         return tasks_at_once(task_bytes, _THREADS)
 
     def manifest(self, draft: InProgress, totals: Totals) -> Manifest:
-        return manifest(draft.completing(self.request), self.workspace, draft.prepared, totals)
+        return manifest(
+            draft.completing(self.request), self.workspace, draft.prepared, totals, self.encryption
+        )
 
     def discard(self, draft: InProgress) -> int:
         partitions = {(s.epoch, s.scope, s.region) for task in draft.prepared.plan.tasks for s in task}
@@ -192,14 +198,15 @@ def copy_job(
     work: Workspace,
     prepared: Prepared,
     sequences: Mapping[tuple[str, str], int],
+    encryption: RunEncryption | None,
     *,
     report: bool = True,
 ) -> copy_task.CopyJob:
-    """The job of a prepared backup's tasks. `sequences`: see next_sequences. `report`: whether the tasks
-    report their progress."""
+    """The job of a prepared backup's tasks. `sequences`: see next_sequences. `encryption`: how the run
+    encrypts. `report`: whether the tasks report their progress."""
     plan = prepared.plan
     return copy_task.CopyJob(
-        **parts_of(work, prepared, plan.level, plan.parent),
+        **parts_of(work, prepared, plan.level, plan.parent, encryption if plan.tasks else None),
         client=dict(request.kafka),
         isolation=request.isolation,
         codec=request.codec,
@@ -218,12 +225,18 @@ def _rolls(plan: BackupPlan, asked_ms: int | None) -> dict[str, int]:
     return {topic: span for topic, span in spans.items() if span is not None}
 
 
-def manifest(request: BackupRequest, work: Workspace, prepared: Prepared, totals: Totals) -> Manifest:
+def manifest(
+    request: BackupRequest,
+    work: Workspace,
+    prepared: Prepared,
+    totals: Totals,
+    encryption: RunEncryption | None,
+) -> Manifest:
     """The manifest of a backup whose tasks are done. Writes the rows decoded from its data files first."""
     plan = prepared.plan
     warn_of_missed_tombstones(plan, work.reporter)
     if plan.tasks:
-        _decode(request, work, prepared)
+        _decode(request, work, prepared, encryption)
     backup = backup_row(
         work,
         prepared,
@@ -247,13 +260,15 @@ def manifest(request: BackupRequest, work: Workspace, prepared: Prepared, totals
     )
 
 
-def _decode(request: BackupRequest, work: Workspace, prepared: Prepared) -> None:
+def _decode(
+    request: BackupRequest, work: Workspace, prepared: Prepared, encryption: RunEncryption | None
+) -> None:
     """Write the rows of group commits and schemas, and warn of records that cannot be decoded."""
     parts: dict[str, list[str]] = {}
     for task, splits in enumerate(prepared.plan.tasks):
         for scope in {split.scope for split in splits}:
             parts.setdefault(scope, []).append(layout.parts_path(work.source, prepared.backup_id, task))
-    if not decode_backup(work, prepared.backup_id, parts, request.schema_topics):
+    if not decode_backup(work, prepared.backup_id, parts, request.schema_topics, encryption):
         return
     for row in work.reader().rows("decode_problems", backup_id=prepared.backup_id):
         work.reporter.warning(

@@ -25,10 +25,12 @@ from lakebackup.rows.topics import Group
 from lakebackup.rules import layout
 from lakebackup.sql_engine.failures import task_errors
 from lakebackup.store.behind import current_catalog
+from lakebackup.store.data_keys import RunEncryption
 from lakebackup.store.manifest import Manifest
 from lakebackup.store.plan_file import PlanFile
 from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.kafka.format.stored import StoredFile
+from lakebackup_jobs.lifecycle.keyring import open_roots
 from lakebackup_jobs.lifecycle.parts import parts_of
 from lakebackup_jobs.lifecycle.progress import Reporter
 from lakebackup_jobs.lifecycle.run import Life, backup_row
@@ -48,7 +50,10 @@ _TOPIC_COLUMNS = ("backup_id", "end_ts", "generation", "files", "bytes", "entrie
 
 @dataclass(frozen=True, slots=True)
 class CompactRequest(Request):
-    """The topics to compact; without topics and patterns, all compacted topics that are not internal."""
+    """The topics to compact; without topics and patterns, all compacted topics that are not internal.
+
+    `recipients`: who can read the new files; without recipients they are not encrypted.
+    """
 
     topics: tuple[str, ...] = ()
     patterns: tuple[str, ...] = ()
@@ -57,6 +62,7 @@ class CompactRequest(Request):
     codec: str = "zstandard"
     compression_level: int | None = None
     target_bytes: int = 128 << 20
+    recipients: tuple[str, ...] = ()
     note: str | None = None
 
 
@@ -114,6 +120,7 @@ class TopicsCompaction(Source[CompactDraft]):
         super().__init__(workspace)
         self.request, self.batch = request, batch
         self.reader = workspace.reader()
+        self.encryption = RunEncryption.of(request.recipients)
 
     def draft(self) -> CompactDraft:
         """The draft of the backup. It continues the backup of the batch before. Raises NotFound."""
@@ -135,9 +142,9 @@ class TopicsCompaction(Source[CompactDraft]):
     def copy(self, draft: CompactDraft) -> Totals:
         work, count, topics = self.workspace, draft.pieces, self.batch.topics
         shares, _ = require_plan(work.storage, self.folder(draft))
-        roots = self.reader.destinations()
+        roots = open_roots(self.reader, shares.file, self.encryption)
         keep_newest = compact_task.KeepNewest(
-            **parts_of(work, draft, 1, draft.parent),
+            **parts_of(work, draft, 1, draft.parent, self.encryption),
             plan=shares,
             roots=roots,
             codec=self.request.codec,

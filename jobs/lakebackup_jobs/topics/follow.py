@@ -14,6 +14,7 @@ from lakebackup.errors import Incomplete, LakebackupError, UsageProblem
 from lakebackup.plan.topics.backup import Prepared
 from lakebackup.rows.base import TOPICS
 from lakebackup.rules import layout
+from lakebackup.store.data_keys import RunEncryption
 from lakebackup.store.lease import Lease
 from lakebackup_jobs.kafka.admin.cluster import Cluster
 from lakebackup_jobs.kafka.admin.groups import Groups
@@ -89,8 +90,8 @@ class TopicsPlanner(Planner[Prepared]):
 
     DRAFT = TypeAdapter(Prepared)
 
-    def __init__(self, request: BackupRequest, source: str) -> None:
-        self._request, self._source = request, source
+    def __init__(self, request: BackupRequest, source: str, encryption: RunEncryption | None) -> None:
+        self._request, self._source, self._encryption = request, source, encryption
         self._cluster: Groups | None = None
         # Whether records of the source were compared with the newest backup's. The first batch compares
         # them; after that, comparing epochs is enough.
@@ -112,7 +113,8 @@ class TopicsPlanner(Planner[Prepared]):
             return None
         plan = draft.plan
         sequences = next_sequences(reader, self._source, plan.scopes, plan.partitions_read)
-        return copy_job(self._request, work, draft, sequences, report=False), len(draft.plan.tasks)
+        job = copy_job(self._request, work, draft, sequences, self._encryption, report=False)
+        return job, len(draft.plan.tasks)
 
     def _work(self) -> Workspace:
         return Workspace(self._request, self._source, Reporter(StringIO(), StringIO()))
@@ -128,9 +130,9 @@ class _Following(Stream[Prepared]):
         self.reported_warnings: set[str] = set()
         self.long_open: set[tuple[str, str, int]] = set()
         self._failed = False
-        super().__init__(
-            work, _NAME, TopicsPlanner(request, work.source), every_ms=max(1, round(every_s * 1000))
-        )
+        self.encryption = RunEncryption.of(request.recipients)
+        planner = TopicsPlanner(request, work.source, self.encryption)
+        super().__init__(work, _NAME, planner, every_ms=max(1, round(every_s * 1000)))
 
     def failed(self, draft: Prepared, error: LakebackupError) -> None:  # noqa: ARG002
         # Records were purged, say, or a topic was deleted: the next batch is planned without them.
@@ -159,8 +161,8 @@ class _Following(Stream[Prepared]):
         self.long_open = reported
         if plan.fork:
             forks.record(work.writer(), plan.fork)
-        backup_manifest = manifest(self.request, work, draft, totals)
-        publish(work, backup_manifest, lease)
+        backup_manifest = manifest(self.request, work, draft, totals, self.encryption)
+        publish(work, backup_manifest, lease, encrypted=self.encryption is not None)
         result = result_of(backup_manifest.backup, summary(plan, work.source))
         self.last = backup_manifest.backup.backup_id
         self.totals["backups"] += 1

@@ -32,10 +32,12 @@ from lakebackup.storage import working
 from lakebackup.store import manifest as sidecar
 from lakebackup.store import tombstones
 from lakebackup.store.behind import current_catalog
+from lakebackup.store.data_keys import RunEncryption
 from lakebackup.store.manifest import Manifest
 from lakebackup.store.reader import CatalogReader
 from lakebackup.store.writer import Session
 from lakebackup_jobs.kafka.format.registry import SCHEMAS_TOPIC
+from lakebackup_jobs.lifecycle.keyring import open_roots
 from lakebackup_jobs.lifecycle.parts import parts_of, run_tasks
 from lakebackup_jobs.lifecycle.progress import Reporter
 from lakebackup_jobs.lifecycle.run import Life, backup_row
@@ -58,7 +60,7 @@ class MergeRequest(RunRequest):
     """A request to merge backups of `level` into one of the level below.
 
     `until`: the last backup to merge, by the beginning of its id. `to_ts` (ms): merge only backups that end
-    by then.
+    by then. `recipients`: who can read the new files; without recipients they are not encrypted.
     """
 
     level: int
@@ -68,6 +70,7 @@ class MergeRequest(RunRequest):
     drop_gone: bool = False
     target_bytes: int = 128 << 20
     schema_topics: tuple[str, ...] = (SCHEMAS_TOPIC,)
+    recipients: tuple[str, ...] = ()
     note: str | None = None
 
 
@@ -122,6 +125,7 @@ class TopicsMerge(Source[InProgress]):
         super().__init__(workspace)
         self.request = request
         self.reader = workspace.reader()
+        self.encryption = RunEncryption.of(request.recipients)
 
     @property
     def record_path(self) -> str:
@@ -148,7 +152,8 @@ class TopicsMerge(Source[InProgress]):
     def resume_blocker(self, draft: InProgress) -> str | None:
         current = self.plan()
         # Older versions stored the files in another form.
-        if draft.tasks is None or stored_plan(self.workspace.storage, self.folder(draft)) is None:
+        stored = stored_plan(self.workspace.storage, self.folder(draft))
+        if draft.tasks is None or stored is None or "key_id" not in stored[0].file.schema().names:
             return "it was not planned to its end"
         if current is None or (current.asked, current.number) != (draft.asked, draft.number):
             return "what there is to merge is not what it was"
@@ -159,6 +164,7 @@ class TopicsMerge(Source[InProgress]):
         content = [
             [member.backup_id for member in plan.members], plan.level, plan.kind, self.request.target_bytes,
             [[getattr(topic, name) for name in topic.__match_args__] for topic in plan.topics],
+            *filter(None, [list(self.request.recipients)]),
         ]  # fmt: skip
         return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
@@ -174,13 +180,14 @@ class TopicsMerge(Source[InProgress]):
                 f"topics left out, since the last backup does not have them: {', '.join(plan.without)}"
             )
         shares, state = require_plan(work.storage, self.folder(draft))
+        roots = open_roots(self.reader, shares.file, self.encryption)
         job = Merge(
-            **parts_of(work, draft, plan.level, plan.parent),
+            **parts_of(work, draft, plan.level, plan.parent, self.encryption),
             plan=shares,
             ranks=state["ranks"],
             target_bytes=self.request.target_bytes,
             rolls=self._rolls(),
-            roots=self.reader.destinations(),
+            roots=roots,
             sequences=next_sequences(self.reader, work.source, plan.topics),
         )
         # Of another statement than the files, so a file that is planned twice or not at all is noticed.
@@ -220,7 +227,7 @@ class TopicsMerge(Source[InProgress]):
             layout.parts_path(work.source, draft.backup_id, task) for task in range(draft.tasks or 0)
         ]
         parts = {topic.scope: part_paths for topic in self.merge_plan.topics}
-        decode_backup(work, draft.backup_id, parts, self.request.schema_topics)
+        decode_backup(work, draft.backup_id, parts, self.request.schema_topics, self.encryption)
 
     def _backup(self, draft: InProgress, totals: Totals) -> Backup:
         plan = self.merge_plan

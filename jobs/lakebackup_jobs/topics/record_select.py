@@ -17,6 +17,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
+from lakebackup.encryption.objects import BackupKey
 from lakebackup.errors import UsageProblem
 from lakebackup.plan.topics.record_select import counting, order_of, require_columns
 from lakebackup.plan.topics.request import RestoreRequest, read_parts
@@ -56,12 +57,13 @@ class RecordSelect:
         with _own_errors():
             self._rows = self._shaped(select_on_spark(spark, self._reader, self._sql, exact=True))
 
-    def stage(self, storage: Storage, restore_id: str) -> RestorePlan:
-        """Compute the result and write it as data files. Returns the plan that restores these files."""
+    def stage(self, storage: Storage, restore_id: str, key: BackupKey | None) -> RestorePlan:
+        """Compute the result and write it as data files, which `key` encrypts. Returns the plan that restores
+        these files."""
         (topic,), folder = self._plan.topics, layout.restore_folder(restore_id)
         clear(storage, folder)
         regions = None if self._by_key else topic.regions
-        stage = Stage(storage.uri, folder, destination_id(storage), topic.scope, topic.epoch, regions)
+        stage = Stage(storage.uri, folder, destination_id(storage), topic.scope, topic.epoch, regions, key)
         with _own_errors():
             files = self._rows.mapInArrow(stage, STAGED).localCheckpoint()
             ordered = files.orderBy("scope", "epoch", "region", "start_position", "path")

@@ -21,6 +21,7 @@ class BackupRequest(RunRequest):
 
     `level` and `parent`: see plan.parents.choose. `log`: the backup is a batch of following a source.
     `roll_ms`: a file is closed when its records span this many ms; 0: never; None: by the topic's retention.
+    `recipients`: who can read the backup's files; without recipients they are not encrypted.
     """
 
     topics: tuple[str, ...]
@@ -43,4 +44,5 @@ class BackupRequest(RunRequest):
     growth: float = GROWTH
     groups: Literal["all", "none"] = "all"
     schema_topics: tuple[str, ...] = (SCHEMAS_TOPIC,)
+    recipients: tuple[str, ...] = ()
     parallelism: int = os.cpu_count() or 2

@@ -18,6 +18,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from lakebackup.encryption.objects import Keyring
 from lakebackup.errors import Incomplete, NotFound
 from lakebackup.plan.topics import saved
 from lakebackup.plan.topics.request import (
@@ -37,6 +38,7 @@ from lakebackup.store.roots import destination_id
 from lakebackup.store.translations import publish
 from lakebackup_jobs.kafka.admin.cluster import Denied
 from lakebackup_jobs.lifecycle.identity import micros
+from lakebackup_jobs.lifecycle.keyring import keyring, staged_key
 from lakebackup_jobs.lifecycle.planning import plan_on_engine
 from lakebackup_jobs.lifecycle.progress import Reporter
 from lakebackup_jobs.lifecycle.restore import RestoreRun, Subject, restoring, unfinished
@@ -133,7 +135,7 @@ def _carry_out(
     Returns the summary, and the error to end with when the records are restored and consumer groups are not.
     """
     work, reporter = run.workspace, run.workspace.reporter
-    shares, select = None, None
+    shares, select, plan_file = None, None, plan.file
     if run.resumed:
         reporter.note(f"resuming restore {run.restore_id}, which did not finish")
         # Newer backups do not change the plan that the interrupted run recorded.
@@ -147,12 +149,16 @@ def _carry_out(
     plan_rows = run.catalog.with_rows("selected", plan.file)
     for row in plan_rows.rows("selected_destinations"):  # fails here, before anything is written
         roots.open(row["destination"])
+    keys = keyring(run.catalog.with_rows("selected", plan_file) if request.records else plan_rows, roots)
+    staged_keys = [staged_key(keys[key_id], run.restore_id) for key_id in sorted(keys)]
+    roots = roots.with_keys(Keyring(staged_keys) if request.records else keys)
     target.prepare(plan, run.restore_id, resumed=run.resumed)
     _record_accepted(request, plan, run)
     subject = Subject(plan.source, request.target, plan.selection, plan.from_ts, plan.to_ts)
     run.begin(subject, into=target.target_ids(plan))
     if request.records:
-        plan = select.stage(run.storage, run.restore_id) if select else plan
+        key = next(iter(staged_keys), None)
+        plan = select.stage(run.storage, run.restore_id, key) if select else plan
         roots = roots.including(destination_id(run.storage), run.storage.uri)
     shares = shares or store_partitions(run.storage, run.folder, plan)
     reporter.start(plan.entries, plan.bytes, "restore")

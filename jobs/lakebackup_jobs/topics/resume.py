@@ -6,16 +6,18 @@ part. A full backup starts over, as does a backup whose parent, positions or req
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from lakebackup import requests
+from lakebackup.encryption.objects import PREFIX_BYTES, key_id_of
 from lakebackup.errors import Damaged, NotFound
 from lakebackup.plan.partitions import Range, RegionState
 from lakebackup.plan.topics.backup import Prepared, Split
 from lakebackup.rules import layout
 from lakebackup.storage import Storage, working
+from lakebackup.store import data_keys
 from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.kafka.admin.cluster import Cluster
 from lakebackup_jobs.kafka.format.container import FileReader
@@ -24,6 +26,7 @@ from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.topics import forks
 from lakebackup_jobs.topics.request import BackupRequest
 from lakebackup_jobs.topics.tasks.copy import BACKUP_ID
+from lakebackup_jobs.topics.tasks.decode import decoded_topics
 
 # Two requests are for the same backup if these fields are equal. Fields that are added to requests later are
 # compared too, unless they are in _ELSE.
@@ -99,6 +102,8 @@ def blocker(draft: InProgress, request: BackupRequest, work: Workspace, cluster:
     finished_tasks = tasks_done(work, draft.backup_id)
     if not finished_tasks:
         return "no task was done"
+    if request.recipients and (topic := _decoded_topic(draft, finished_tasks, request.schema_topics)):
+        return f"only an identity could decode what it stored of topic {topic}"
     if topic := _topic_under_old_path(draft, work):
         return f"its version of lakebackup stored topic {topic} under a path that no catalog takes"
     splits = [
@@ -108,6 +113,13 @@ def blocker(draft: InProgress, request: BackupRequest, work: Workspace, cluster:
         for split in task_splits
     ]
     return _source_change(splits, request, work.source, cluster, reader)
+
+
+def _decoded_topic(draft: InProgress, tasks: Collection[int], schema_topics: Collection[str]) -> str | None:
+    """A topic whose records become rows of the catalog, and which these tasks have stored; None: none."""
+    decoded = frozenset[str]().union(*decoded_topics(schema_topics).values())
+    scopes = {split.scope for task in tasks for split in draft.prepared.plan.tasks[task]}
+    return min(decoded & scopes, default=None)
 
 
 def _topic_under_old_path(draft: InProgress, work: Workspace) -> str | None:
@@ -150,9 +162,10 @@ def discard_files(
     """Delete the data files of a backup in partitions (epoch, topic, partition). Returns how many.
 
     `first`: (topic, partition, number of its first new file) for partitions with files in the catalog. Only
-    files that name the backup in their header are deleted, since the folders also hold files of other
-    backups, and of runs that may still be at work.
+    files that name the backup in their header, or one of its data keys, are deleted, since the folders also
+    hold files of other backups, and of runs that may still be at work.
     """
+    key_ids = frozenset(data_keys.key_ids(work.storage, work.source, backup_id))
     first_numbers = {(topic, region): number for topic, region, number in first}
     count = 0
     for epoch, topic, region in sorted(partitions):
@@ -161,13 +174,16 @@ def discard_files(
             seq = layout.parse_seq(entry.path.removeprefix(folder), topic, int(region))
             if seq is None or seq < first_numbers.get((topic, region), 0):
                 continue
-            if _is_of_backup(work.storage, entry.path, backup_id):
+            if _is_of_backup(work.storage, entry.path, backup_id, key_ids):
                 count += working.delete(work.storage, [entry.path])
     return count
 
 
-def _is_of_backup(storage: Storage, path: str, backup_id: str) -> bool:
+def _is_of_backup(storage: Storage, path: str, backup_id: str, key_ids: Collection[str]) -> bool:
     try:
+        key_id = key_id_of(storage.get(path, start=0, length=PREFIX_BYTES)) if key_ids else None
+        if key_id is not None:
+            return key_id in key_ids
         with storage.open(path) as stream:
             return FileReader(stream, path).metadata.get(BACKUP_ID) == backup_id.encode()
     except (NotFound, Damaged):

@@ -178,6 +178,7 @@ def _as_record_file(source: str, partition: Path, opened: FileReader) -> RecordF
         null_keys=0,
         start_key=None,
         end_key=None,
+        key_id=None,
         keys_path=None,
         keys_start=None,
         keys_blocks=None,

@@ -24,6 +24,7 @@ from typing import Any, Literal
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
+from lakebackup.encryption.objects import Keyring
 from lakebackup.errors import Busy, Damaged, Incomplete, LakebackupError, NotFound, Refused
 from lakebackup.formats.logs.cipher import LogKeys
 from lakebackup.requests import RunRequest
@@ -42,6 +43,7 @@ from lakebackup.store.reader import CatalogReader
 from lakebackup.store.roots import Roots
 from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.lifecycle.identity import micros
+from lakebackup_jobs.lifecycle.keyring import has_keys, keyring
 from lakebackup_jobs.lifecycle.planning import plan_on_engine
 from lakebackup_jobs.lifecycle.progress import Reporter
 from lakebackup_jobs.lifecycle.scratch import findings_writer
@@ -49,6 +51,7 @@ from lakebackup_jobs.lifecycle.tasks.plan_shares import MOST_TASKS, clear, weigh
 from lakebackup_jobs.lifecycle.tasks.progress import TaskProgress
 from lakebackup_jobs.lifecycle.tasks.task import run_all
 from lakebackup_jobs.lifecycle.workspace import Workspace
+from lakebackup_jobs.runtime.identities import configured_identities
 from lakebackup_jobs.upkeep.evidence.observations import (
     Observations,
     ObservedTrial,
@@ -58,6 +61,7 @@ from lakebackup_jobs.upkeep.evidence.observations import (
 from lakebackup_jobs.upkeep.trial import TrialContext, trial_of
 from lakebackup_jobs.upkeep.verify_task import (
     OPEN_COST,
+    CheckDataKeys,
     CheckFiles,
     CheckKeys,
     CheckMembers,
@@ -145,6 +149,8 @@ class _Check:
         started = datetime.now(UTC)
         self.check_id, self.start_us = layout.new_backup_id(started), micros(started)
         self.roots = reader.destinations()
+        if request.mode == "decode" and configured_identities() is not None:
+            self.roots = self.roots.with_keys(self._keys())
         self.look_arguments = self.check_id, self.start_us, self.roots
         self.folder = f"checks/{self.check_id}/"
         self.failed_trials: list[dict[str, str]] = []
@@ -157,7 +163,7 @@ class _Check:
         in_process = self.work.runner == "local"
         storages = {} if self.ids else dict(_proven_storages(self.roots, self.reporter))
         if self.observations is not None:
-            is_decoded = self.request.mode != "decode" or self.request.keys_file
+            is_decoded = self.request.mode != "decode" or self.request.keys_file or self.roots.keys
             unlisted = [] if self.ids else self.roots.uris.keys() - storages.keys()
             observe_limits(
                 self.observations,
@@ -177,6 +183,13 @@ class _Check:
         if self.request.mode == "restore":
             self.writer.append(list(self._trials()))
         return self._summary()
+
+    def _keys(self) -> Keyring:
+        """The data keys of the files to decode. Raises as `keyring`."""
+        if not has_keys(self.reader):
+            return Keyring()
+        files = self.reader.with_query("selected", "files_to_check", backup_ids=self.ids)
+        return keyring(files, self.roots)
 
     def _run_tasks(
         self, totals: Mapping[str, Any], storages: Mapping[str, Storage], *, in_process: bool
@@ -210,14 +223,15 @@ class _Check:
         mode: Mode = "hash" if self.request.mode == "restore" else self.request.mode
         keys_file = self.request.keys_file
         log_keys = LogKeys.load(keys_file) if keys_file and mode == "decode" else None
-        if mode == "decode" and encrypted and log_keys is None:
+        if mode == "decode" and encrypted and log_keys is None and not self.roots.keys:
             self.reporter.warning(
-                f"{encrypted} files are encrypted and cannot be decoded: name the file of their keys by "
-                "LAKEBACKUP_LOG__KEYS_FILE, or keys_file under [log] in lakebackup.toml"
+                f"{encrypted} files are encrypted and cannot be decoded: set identity_file under "
+                "[encryption] in lakebackup.toml for topics, keys_file under [log] for change logs"
             )
         return [
             CheckFiles(*self.look_arguments, mode, self.storage.uri, log_keys),
             CheckSidecars(*self.look_arguments),
+            CheckDataKeys(*self.look_arguments, mode),
             CheckKeys(*self.look_arguments, mode != "stat"),
             *([CheckMembers(*self.look_arguments)] if mode == "decode" else []),
         ]

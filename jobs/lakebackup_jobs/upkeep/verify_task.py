@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -12,11 +11,12 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from operator import itemgetter
 from types import SimpleNamespace
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, BinaryIO, ClassVar, Literal, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakebackup.encryption.objects import PREFIX_BYTES, key_id_of, sealed_bytes
 from lakebackup.errors import Damaged, NotFound, Refused, UsageProblem
 from lakebackup.formats.logs.cipher import LogKeys
 from lakebackup.formats.logs.events import DEFAULT
@@ -30,12 +30,14 @@ from lakebackup.rows.upkeep import Check, StorageObject
 from lakebackup.rules import layout
 from lakebackup.sql_engine.worker import in_batches
 from lakebackup.storage import Storage, open_storage
+from lakebackup.store import data_keys
 from lakebackup.store.delta_append import FrameWriter
 from lakebackup.store.manifest import read_manifest
 from lakebackup.store.plan_file import PlanFile
 from lakebackup.store.roots import Roots
 from lakebackup_jobs.kafka.format.container import FileReader
 from lakebackup_jobs.kafka.format.records import BlockStats, Columns
+from lakebackup_jobs.kafka.format.stored import name_of, open_stored
 from lakebackup_jobs.kafka.key_sums import SEALED_BYTES, is_undamaged
 from lakebackup_jobs.lifecycle.tasks.plan_shares import Share
 from lakebackup_jobs.lifecycle.tasks.progress import TaskProgress
@@ -168,12 +170,20 @@ class CheckFiles(Look):
         # decode.
         if self.mode == "decode" and file["format"].startswith("kafka-avro"):
             data = storage.get(path)
-            return _compare_sha256(hashlib.sha256(data).hexdigest(), file) or _decode(data, file)
+            return _compare_sha256(hashlib.sha256(data).hexdigest(), file) or self._decode(data, file)
         if outcome := _compare_sha256(storage.sha256(path), file):
             return outcome
         if self.mode == "decode" and file["format"] == LOG:
             return _decode_log(storage, file, self.keys)
         return OK
+
+    def _decode(self, data: bytes, file: Row) -> Outcome:
+        key_id = key_id_of(data[:PREFIX_BYTES])
+        if key_id != file["key_id"]:
+            return "damaged", f"its data key is {key_id}, its row says {file['key_id']}"
+        if key_id is not None and not self.roots.keys:
+            return "ok", "not decoded: it is encrypted, and no identity is set"
+        return _decode(open_stored(self.roots, SimpleNamespace(**file), data), file)
 
 
 def _compare_sha256(sha256: str, file: Row) -> Outcome | None:
@@ -182,12 +192,12 @@ def _compare_sha256(sha256: str, file: Row) -> Outcome | None:
     return "changed", f"sha256 is {sha256}, {file['sha256']} was written"
 
 
-def _decode(data: bytes, file: Row) -> Outcome:
+def _decode(data: BinaryIO, file: Row) -> Outcome:
     """Decode every record and compare the totals with the catalog's."""
     stats: BlockStats | None = None
     tids: list[int] = []
     try:
-        reader = FileReader(io.BytesIO(data), file["path"])
+        reader = FileReader(data, file["path"])
         names = HeaderNames.read(reader.metadata)
         for columns in reader:
             block = columns.stats()
@@ -254,7 +264,7 @@ class CheckKeys(Look):
     def _check(self, files: Sequence[Row]) -> Outcome:
         storage, path = self.roots.open(files[0]["destination"]), files[0]["keys_path"]
         size = storage.stat(path).bytes
-        end = max(file["keys_start"] + file["keys_blocks"] * SEALED_BYTES for file in files)
+        end = max(file["keys_start"] + _stored_size(file) for file in files)
         if end > size:
             return "changed", f"{size} bytes, of which a filter takes those to {end}"
         if not self.hashed:
@@ -263,8 +273,52 @@ class CheckKeys(Look):
             for file in files:
                 start = file["keys_start"]
                 stream.seek(start)
-                if not is_undamaged(stream.read(file["keys_blocks"] * SEALED_BYTES), file["sha256"]):
+                if not self._is_undamaged(stream.read(_stored_size(file)), file):
                     return "changed", f"the filter at byte {start} is not as it was written"
+        return OK
+
+    def _is_undamaged(self, content: bytes, file: Row) -> bool:
+        """Whether a filter is as it was written. Of an encrypted one, without its key, only its beginning is
+        checked."""
+        if file["key_id"] is None:
+            return is_undamaged(content, str(file["sha256"]))
+        if not self.roots.keys:
+            return bool(key_id_of(content[:PREFIX_BYTES]) == file["key_id"])
+        name = name_of(SimpleNamespace(**file, path=file["keys_path"]))
+        try:
+            stream = self.roots.keys.open(
+                file["keys_path"], "keys", name, len(content), lambda start, n: content[start : start + n]
+            )
+            return is_undamaged(stream.read(), str(file["sha256"]))
+        except Damaged:
+            return False
+
+
+def _stored_size(file: Row) -> int:
+    size: int = file["keys_blocks"] * SEALED_BYTES
+    return size if file["key_id"] is None else sealed_bytes(size)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckDataKeys(Look):
+    """Compares the objects of data keys with the rows of their recipients. Opens no key."""
+
+    ROWS = "data_keys_to_check"
+    OBJECT = "key_id"
+
+    mode: Mode
+
+    def look(self, rows: Iterable[Row]) -> Iterator[Check]:
+        for row in rows:
+            path = layout.data_key_path(row["source"], row["backup_id"], row["key_id"])
+            yield self.finding(row, path, self.mode, _try_check(self._check, row, path))
+
+    def _check(self, row: Row, path: str) -> Outcome:
+        storage = self.roots.open(row["destination"])
+        storage.stat(path)
+        key_object = data_keys.read(storage, row["source"], row["backup_id"], row["key_id"])
+        if (count := len(key_object.recipients)) != row["recipients"]:
+            return "changed", f"it has {count} recipients, the catalog has {row['recipients']}"
         return OK
 
 

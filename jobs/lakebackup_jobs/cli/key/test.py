@@ -1,4 +1,4 @@
-"""`lakebackup key test`: whether a key can sign."""
+"""`lakebackup key test`: whether a key can sign, and whether an identity opens the backups."""
 
 from __future__ import annotations
 
@@ -10,19 +10,29 @@ from lakebackup.signing.keys import load_private, load_public, public_path_of, s
 from lakebackup_jobs.cli.flags import options
 from lakebackup_jobs.cli.flags.options import argument
 from lakebackup_jobs.cli.verb import Call, verb
+from lakebackup_jobs.runtime import identities
+from lakebackup_jobs.runtime.identities import is_identity_file
 from lakebackup_jobs.runtime.signing import passphrase_of
+from lakebackup_jobs.upkeep.data_keys import KeysRequest
+from lakebackup_jobs.upkeep.data_keys import test as test_keys
 
 
-@verb()
+@verb(options.REPO, options.ONE_SOURCE)
 def _test(
     call: Call,
-    file: Path | None = argument("FILE", "The file of the private key.", show_default="the key in use"),
+    file: Path | None = argument(
+        "FILE", "The file of the private key, or of the identity.", show_default="the key in use"
+    ),
     public_file: Path | None = argument(
         "PUBLIC", "The file of the public key that must belong to it.", show_default="FILE.pub"
     ),
     passphrase_file: Path | None = options.PASSPHRASE_FILE,
 ) -> None:
-    """Test a private key: sign something with it, and verify that with the public key.
+    """Test a signing key or an identity.
+
+    A signing key signs something, and its public key verifies that. An identity opens each data key of the
+    repository; the backups whose keys it cannot open are named, with exit code 7. Without FILE, the signing
+    key of the settings is tested, or the identity if they name no signing key.
 
     It fails if others may read the file, if the passphrase is wrong, or if the public key belongs to another
     private key.
@@ -30,8 +40,19 @@ def _test(
     Examples:
         lakebackup key test
         lakebackup key test evidence.key handed-out.pub
+        lakebackup key test restore.identity --repo ./backups
     """
-    signing = call.settings.signing
+    signing, encryption = call.settings.signing, call.settings.encryption
+    if file is not None and is_identity_file(file):
+        changes: dict[str, str | None] = {"identity_file": str(file)}
+        if passphrase_file is not None:
+            changes |= {"passphrase": None, "passphrase_file": str(passphrase_file)}
+        identities.use(encryption.model_copy(update=changes))
+        call.run(test_keys, call.request(KeysRequest, source=call.flags["source"]), spark=False)
+        return
+    if file is None and signing.key_file is None and encryption.identity_file is not None:
+        call.run(test_keys, call.request(KeysRequest, source=call.flags["source"]), spark=False)
+        return
     if file is None and signing.key_file is None:
         raise UsageProblem(
             "No key is in use, and none is named.",

@@ -34,6 +34,7 @@ from lakebackup_jobs.kafka.client import native as n
 from lakebackup_jobs.kafka.client.librdkafka import PATIENCE, READING, READING_TUNING
 from lakebackup_jobs.kafka.format.container import (
     DEFAULT_CODEC,
+    FileSealer,
     FileSink,
     FileWriter,
     compressor,
@@ -414,6 +415,7 @@ def copy_range(
     metadata: Mapping[str, str] | None = None,
     topic_id: str | None = None,
     look: Look | None = None,
+    seal: FileSealer | None = None,
 ) -> Iterator[FileStats]:
     """Copy the records with offsets in [start, end) into Avro files of about `target_bytes`, one by one.
 
@@ -423,7 +425,7 @@ def copy_range(
 
     `on_progress(records, raw bytes)` is called for each batch. `config`: librdkafka properties. `look` (see
     Look) is called with each block in order, on the thread that compresses it. Raises what Reader.blocks and
-    `look` raise.
+    `look` raise. `seal`: see FileWriter.
     """
     compress = compressor(codec, compression_level)
     client = reader(config, isolation, (topic, topic_id) if topic_id else None)
@@ -464,7 +466,9 @@ def copy_range(
                     yield stats
                 if file is None:
                     sink = new_file()
-                    file = FileWriter(sink, codec=codec, level=compression_level, metadata=metadata)
+                    file = FileWriter(
+                        sink, codec=codec, level=compression_level, metadata=metadata, seal=seal
+                    )
                 file.write_compressed(*compressed_block)
                 opens = False
                 if file.bytes >= target_bytes:

@@ -12,12 +12,14 @@ import os
 import sys
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict
-from typing import BinaryIO, Final, Protocol
+from dataclasses import asdict, replace
+from functools import partial
+from typing import BinaryIO, Final, Protocol, TypeAlias
 
 import cramjam
 import numpy as np
 
+from lakebackup.encryption.objects import ObjectSealer
 from lakebackup.errors import Damaged, UsageProblem
 from lakebackup_jobs.kafka.format.key_filter import KeyFilter
 from lakebackup_jobs.kafka.format.records import Block, BlockStats, Columns, FileStats, decode_block
@@ -39,6 +41,8 @@ _LEVELS: Final = {"deflate": (6, 0, 9), "zstandard": (1, -5, 22)}
 MAX_BLOCK: Final = (1 << 30) + (1 << 26)
 # An alias, since inside FileWriter `bytes` is a property.
 CompressedBytes = bytes
+#: Returns what encrypts a data file whose first record has this offset.
+FileSealer: TypeAlias = "Callable[[int], ObjectSealer]"
 
 
 def compressor(codec: str, level: int | None = None) -> Callable[[Bytes], bytes]:
@@ -154,16 +158,24 @@ class Frame:
     """Writes a container file to `sink`, one compressed block after another, and hashes it.
 
     Nothing is written before the first block. `metadata`: more entries for the file's header (names that
-    begin with `avro.` are Avro's own).
+    begin with `avro.` are Avro's own). `sealer` encrypts the file; its size and its hash are those of the
+    encrypted file.
     """
 
     def __init__(
-        self, sink: FileSink, *, codec: str, fmt: str, metadata: Mapping[str, str] | None = None
+        self,
+        sink: FileSink,
+        *,
+        codec: str,
+        fmt: str,
+        metadata: Mapping[str, str] | None = None,
+        sealer: ObjectSealer | None = None,
     ) -> None:
-        self._sink = sink
+        self._sink, self._sealer = sink, sealer
         self._hash = hashlib.sha256()
         self._sync = os.urandom(16)
-        self.bytes = 0
+        self._has_blocks = False
+        self._bytes = 0
         entries = {
             **(metadata or {}),
             "avro.schema": SCHEMA_V1 if fmt == FORMAT_V1 else SCHEMA_V2,
@@ -175,23 +187,36 @@ class Frame:
     def write(self, entries: int, content: bytes) -> None:
         """Write a block of `entries` records, compressed with the file's codec."""
         head = _long(entries) + _long(len(content))
-        self._append(head if self.bytes else self._header + head)
+        self._append(head if self._has_blocks else self._header + head)
         self._append(content)
         self._append(self._sync)
+        self._has_blocks = True
 
     @property
-    def sha256(self) -> str:
-        """The sha256 of every byte written so far, in lower hex."""
+    def bytes(self) -> int:
+        """The size of the file, if no block follows."""
+        return self._bytes if self._sealer is None else self._sealer.size
+
+    def finish(self) -> str:
+        """Write what remains, and return the sha256 of the file in lower hex."""
+        if self._sealer is not None:
+            self._store(self._sealer.finish())
         return self._hash.hexdigest()
 
-    def _append(self, data: bytes) -> None:
+    def _append(self, data: CompressedBytes) -> None:
+        self._store(data if self._sealer is None else self._sealer.update(data))
+
+    def _store(self, data: CompressedBytes) -> None:
         self._hash.update(data)
         self._sink.write(data)
-        self.bytes += len(data)
+        self._bytes += len(data)
 
 
 class FileWriter:
-    """Writes one data file to `sink` from blocks of records. The arguments are those of `Frame`."""
+    """Writes one data file to `sink` from blocks of records. The arguments are those of `Frame`.
+
+    `seal` encrypts the file; then its figures have no bounds of its keys.
+    """
 
     def __init__(
         self,
@@ -201,9 +226,12 @@ class FileWriter:
         level: int | None = None,
         fmt: str = FORMAT_V2,
         metadata: Mapping[str, str] | None = None,
+        seal: FileSealer | None = None,
     ) -> None:
         self._compress = compressor(codec, level)
-        self._frame = Frame(sink, codec=codec, fmt=fmt, metadata=metadata)
+        self._new_frame = partial(Frame, sink, codec=codec, fmt=fmt, metadata=metadata)
+        self._seal = seal
+        self._frame: Frame | None = None
         self._stats: BlockStats | None = None
         self._keys: KeyFilter | None = KeyFilter()
         self._raw = 0
@@ -211,7 +239,7 @@ class FileWriter:
     @property
     def bytes(self) -> int:
         """The number of bytes written so far."""
-        return self._frame.bytes
+        return 0 if self._frame is None else self._frame.bytes
 
     def write_block(self, block: Block) -> None:
         """Compress a block and write it."""
@@ -220,6 +248,9 @@ class FileWriter:
     def write_compressed(self, block: Block, content: CompressedBytes) -> None:
         """Write a block that was compressed elsewhere with this file's codec."""
         stats = block.stats
+        if self._frame is None:
+            sealer = None if self._seal is None else self._seal(stats.start_position)
+            self._frame = self._new_frame(sealer=sealer)
         self._frame.write(stats.entries, content)
         self._stats = stats if self._stats is None else self._stats + stats
         self._raw += block.data.shape[0]
@@ -230,13 +261,12 @@ class FileWriter:
 
     def finish(self) -> FileStats:
         """Return the file's figures; every byte is in the sink. Raises ValueError if no block was written."""
-        if self._stats is None:
+        if self._stats is None or self._frame is None:
             raise ValueError("a data file holds at least one record")
-        sha256 = self._frame.sha256
+        stats = self._stats if self._seal is None else replace(self._stats, low_key=None, high_key=None)
+        sha256 = self._frame.finish()
         keys = self._keys.sealed(sha256) if self._keys else None
-        return FileStats(
-            **asdict(self._stats), bytes=self.bytes, raw_bytes=self._raw, sha256=sha256, keys=keys
-        )
+        return FileStats(**asdict(stats), bytes=self.bytes, raw_bytes=self._raw, sha256=sha256, keys=keys)
 
 
 class FileReader:

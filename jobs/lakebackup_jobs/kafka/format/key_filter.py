@@ -20,6 +20,8 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from lakebackup.encryption.objects import PREFIX_BYTES, BackupKey, FileName, Keyring, sealed_bytes
+from lakebackup.encryption.segments import HEADER_BYTES, SEGMENT_BYTES
 from lakebackup.errors import LakebackupError
 from lakebackup.rules import layout
 from lakebackup.storage import ObjectWriter, Storage
@@ -69,7 +71,17 @@ class Filtered(Protocol):
     """The columns of a data file's row that concern its filter."""
 
     @property
+    def scope(self) -> str: ...
+    @property
+    def epoch(self) -> str: ...
+    @property
+    def region(self) -> str: ...
+    @property
+    def start_position(self) -> int: ...
+    @property
     def sha256(self) -> str: ...
+    @property
+    def key_id(self) -> str | None: ...
     @property
     def keys_path(self) -> str | None: ...
     @property
@@ -242,24 +254,30 @@ class KeyFilter:
 
 
 class KeyFilters:
-    """The object with the filters of the files that one task writes. Without a filter there is no object."""
+    """The object with the filters of the files that one task writes. Without a filter there is no object.
 
-    def __init__(self, storage: Storage, source: str, backup_id: str, task: int) -> None:
-        self._storage = storage
+    `key` encrypts each filter by itself, so that a filter can be read without the others.
+    """
+
+    def __init__(
+        self, storage: Storage, source: str, backup_id: str, task: int, key: BackupKey | None = None
+    ) -> None:
+        self._storage, self._key = storage, key
         # Each attempt of the task has its own object, which the rows of the successful attempt name.
         self._path = layout.keys_path(source, backup_id, task, secrets.token_hex(4))
         self._writer: ObjectWriter | None = None
         self._size = 0
 
-    def add(self, sealed: bytes | None) -> dict[str, Any]:
-        """Append a file's filter; returns the columns that the file's row has for it."""
+    def add(self, sealed: bytes | None, name: FileName) -> dict[str, Any]:
+        """Append the filter of the file `name`; returns the columns that the file's row has for it."""
         if sealed is None:
             return {}
+        content = sealed if self._key is None else self._key.seal("keys", name, sealed)
         if self._writer is None:
             self._writer = self._storage.writer()
         start = self._size
-        self._writer.write(sealed)
-        self._size += len(sealed)
+        self._writer.write(content)
+        self._size += len(content)
         return {
             "keys_path": self._path,
             "keys_start": start,
@@ -284,19 +302,47 @@ class KeyFilters:
 # --- probing
 
 
+def read_filter(storage: Storage, file: Filtered, data_keys: Keyring) -> Callable[[int, int], bytes] | None:
+    """Return the function that reads bytes `(start, length)` of a file's filter; None if it has none.
+
+    The function decrypts an encrypted filter, segment by segment. Raises Damaged if its key was not opened.
+    """
+    path, first, blocks = file.keys_path, file.keys_start, file.keys_blocks
+    if path is None or first is None or blocks is None or blocks < 1:
+        return None
+    size = blocks * SEALED_BYTES
+    if file.key_id is None:
+        return lambda start, length: storage.get(path, start=first + start, length=length)
+    stored_size = sealed_bytes(size)
+    # A filter of one segment is read at once, since its header alone would take a request too.
+    is_small = stored_size <= PREFIX_BYTES + SEGMENT_BYTES
+    beginning_size = stored_size if is_small else PREFIX_BYTES + HEADER_BYTES
+    beginning = storage.get(path, start=first, length=beginning_size)
+
+    def read_range(start: int, length: int) -> bytes:
+        if start + length <= len(beginning):
+            return beginning[start : start + length]
+        return storage.get(path, start=first + start, length=length)
+
+    name = file.scope, file.epoch, file.region, file.start_position
+    return data_keys.open(path, "keys", name, stored_size, read_range).get
+
+
 def may_hold(
     storage: Storage,
     file: Filtered,
     keys: Sequence[bytes],
     warn: Callable[[str], object] = _log.warning,
+    data_keys: Keyring | None = None,
 ) -> bool:
     """Return whether the file may contain a record with one of these keys; False is certain.
 
     A file without a filter may contain any key. So may one whose filter is missing or damaged, and `warn` is
-    called with a text about that. Never raises because of a filter. For few keys it reads 36 bytes per key.
+    called with a text about that. Never raises because of a filter. For few keys it reads 36 bytes per key,
+    or a segment of an encrypted filter, which `data_keys` decrypt.
     """
     path, start, blocks = file.keys_path, file.keys_start, file.keys_blocks
-    if path is None or start is None or blocks is None or blocks < 1:
+    if path is None or start is None or not blocks:
         return True
     hashes = _hashes(tuple(keys))
     numbers = (((hashes >> 32) & 0xFFFFFFFF) * blocks) >> 32
@@ -305,14 +351,13 @@ def may_hold(
     block_numbers = np.unique(numbers)
     reads_all = len(block_numbers) * _READ_COST >= blocks * SEALED_BYTES
     try:
-        data = storage.get(path, start=start, length=blocks * SEALED_BYTES) if reads_all else b""
+        read = read_filter(storage, file, data_keys or Keyring())
+        if read is None:
+            return True
+        data = read(0, blocks * SEALED_BYTES) if reads_all else b""
         for number in block_numbers.tolist():
             offset = number * SEALED_BYTES
-            sealed = (
-                data[offset : offset + SEALED_BYTES]
-                if reads_all
-                else storage.get(path, start=start + offset, length=SEALED_BYTES)
-            )
+            sealed = data[offset : offset + SEALED_BYTES] if reads_all else read(offset, SEALED_BYTES)
             if not is_undamaged_block(sealed, number, file.sha256):
                 warn(
                     f"{path}, byte {start + offset}: this key filter is not as it was written; "

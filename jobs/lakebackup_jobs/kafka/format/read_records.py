@@ -53,6 +53,7 @@ class RecordFile(StoredFile):
     null_keys: int
     start_key: str | None
     end_key: str | None
+    key_id: str | None
     keys_path: str | None
     keys_start: int | None
     keys_blocks: int | None
@@ -112,7 +113,10 @@ class ReadRecords:
         if self.criteria.keys is None:
             return True
         keys = [key for key in self.criteria.keys if _is_in_key_range(file, key.hex())]
-        return bool(keys) and key_filter.may_hold(self.roots.open(file.destination), file, keys)
+        if not keys:
+            return False
+        storage = self.roots.open(file.destination)
+        return key_filter.may_hold(storage, file, keys, data_keys=self.roots.keys)
 
     def open(self, file: RecordFile) -> FileReader | None:
         """Return the reader of a verified file; None when it cannot contain a matching record."""

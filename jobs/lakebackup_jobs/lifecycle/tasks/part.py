@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from lakebackup.encryption.objects import BackupKey, ObjectSealer
 from lakebackup.errors import NotFound
+from lakebackup.plan.partitions import Partition
 from lakebackup.rows.backups import DataFile
 from lakebackup.rules import layout
 from lakebackup.storage import Storage, open_storage
@@ -24,7 +26,8 @@ from lakebackup_jobs.lifecycle.tasks.totals import OUTCOME, totals
 
 @dataclass(frozen=True, kw_only=True)
 class Parts:
-    """The backup whose parts tasks write. `uri` is that of the destination, `destination` its id."""
+    """The backup whose parts tasks write. `uri` is that of the destination, `destination` its id. `key`
+    encrypts its data files."""
 
     uri: str
     destination: str
@@ -33,6 +36,7 @@ class Parts:
     number: int
     level: int = 0
     parent: str | None = None
+    key: BackupKey | None = field(default=None, repr=False)
 
     @property
     def folder(self) -> str:
@@ -66,8 +70,16 @@ class Parts:
             "source": self.source,
             "level": self.level,
             "parent": self.parent,
+            "key_id": self.key.key_id if self.key else None,
         }
         return DataFile(**{**constant, **columns})
+
+    def seal(self, partition: Partition) -> Callable[[int], ObjectSealer] | None:
+        """What encrypts the data files of a partition, by first offset; None: they are not encrypted."""
+        key = self.key
+        if key is None:
+            return None
+        return lambda start: key.sealer("data", (*partition.key, start))
 
     def listing(self, table: str, path: str, size: int, sha256: str, **columns: Any) -> DataFile:
         """The row of an object that holds rows of the catalog's `table`."""
@@ -87,6 +99,7 @@ class Parts:
             "max_ts": 0,
             "start_position": 0,
             "end_position": 1,
+            "key_id": None,
         }
         return self.row(**{**constant, **columns})
 

@@ -156,7 +156,7 @@ class KeepNewest(Parts):
     def _copy(self, storage: Storage, number: int, positions: Longs) -> list[DataFile]:
         piece = piece_of(self.plan, number)
         count = self.progress(storage, number, "kept-")
-        with KeyFilters(storage, self.source, self.backup_id, number) as keys:
+        with KeyFilters(storage, self.source, self.backup_id, number, self.key) as keys:
             rows = list(self._write(storage, piece, positions, keys, count))
             keys.commit()
         return rows
@@ -172,10 +172,13 @@ class KeepNewest(Parts):
         first_file = next(iter(piece.files))
         seq = self.sequences.get((first_file.scope, first_file.region), 0) + piece.rank
         blocks = _merge_blocks(self._survivors(piece, positions, count))
+        seal = self.seal(first_file)
         for fmt, pairs in groupby(blocks, key=itemgetter(0)):
             for first_pair in pairs:
                 with storage.writer() as sink:
-                    file = FileWriter(sink, codec=self.codec, level=self.compression_level, fmt=fmt)
+                    file = FileWriter(
+                        sink, codec=self.codec, level=self.compression_level, fmt=fmt, seal=seal
+                    )
                     for _, block in chain([first_pair], pairs):
                         file.write_block(block)
                         if file.bytes >= self.target_bytes:
@@ -190,7 +193,7 @@ class KeepNewest(Parts):
                     format=fmt,
                     codec=self.codec,
                     **stats.columns(),
-                    **keys.add(stats.keys),
+                    **keys.add(stats.keys, (*first_file.key, stats.start_position)),
                     generation=self.generations[first_file.scope],
                 )
 

@@ -106,6 +106,7 @@ class OffsetsTask(PartTask):
                 metadata={BACKUP_ID: self.backup_id, **(metadata or {})},
                 topic_id=span.epoch,
                 look=look,
+                seal=self.seal(span),
             ):
                 path, seq = publish(writers[-1], self.source, span, seq, stats.columns())
                 yield self.row(
@@ -116,7 +117,7 @@ class OffsetsTask(PartTask):
                     format=FORMAT_V2,
                     codec=self.codec,
                     **stats.columns(),
-                    **keys.add(stats.keys),
+                    **keys.add(stats.keys, (*span.key, stats.start_position)),
                     **columns,
                 )
         finally:
@@ -133,7 +134,7 @@ class CopyJob(OffsetsTask):
 
     def write(self, storage: Storage, task: int) -> list[DataFile]:
         count = self.counter(storage, task)
-        with KeyFilters(storage, self.source, self.backup_id, task) as keys:
+        with KeyFilters(storage, self.source, self.backup_id, task, self.key) as keys:
             rows = [row for split in self.tasks[task] for row in self._copy(storage, split, keys, count)]
             Cluster(self.client).require_same({split.scope: split.epoch for split in self.tasks[task]})
             keys.commit()

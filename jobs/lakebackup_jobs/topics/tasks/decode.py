@@ -13,11 +13,13 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (as Spark's own documentation has it)
 
+from lakebackup.encryption.objects import Keyring
 from lakebackup.errors import Damaged, NotFound
 from lakebackup.rows.base import pick
 from lakebackup.rows.tables import ARROW_SCHEMAS
 from lakebackup.sql_engine.spark import SparkEngine
 from lakebackup.sql_engine.worker import PerNumber
+from lakebackup.store.data_keys import RunEncryption
 from lakebackup.store.delta_append import PartRows, grouped
 from lakebackup.store.manifest import Manifest
 from lakebackup.store.roots import Roots
@@ -26,6 +28,7 @@ from lakebackup_jobs.kafka.format import offsets_log, registry
 from lakebackup_jobs.kafka.format.arrow import to_arrow
 from lakebackup_jobs.kafka.format.offsets_log import OFFSETS_TOPIC
 from lakebackup_jobs.kafka.format.stored import StoredFile, open_verified
+from lakebackup_jobs.lifecycle.keyring import keys_of_backups
 from lakebackup_jobs.lifecycle.tasks.plan_shares import MOST_TASKS
 from lakebackup_jobs.lifecycle.workspace import Workspace
 
@@ -104,13 +107,21 @@ class DecodeParts(PerNumber):
 
 
 def decode_backup(
-    work: Workspace, backup_id: str, parts: Mapping[str, Sequence[str]], schema_topics: Collection[str]
+    work: Workspace,
+    backup_id: str,
+    parts: Mapping[str, Sequence[str]],
+    schema_topics: Collection[str],
+    encryption: RunEncryption | None,
 ) -> list[Table]:
     """Write the decoded rows of a backup in progress. Returns the tables that may have new rows.
 
-    `parts` maps a topic to the manifest parts that list files of it.
+    `parts` maps a topic to the manifest parts that list files of it. `encryption`: how the run encrypts them.
     """
     uri, roots = work.storage.uri, Roots({work.destination: work.storage.uri})
+    if encryption:
+        # With an identity, also the keys of runs that were interrupted.
+        earlier_keys = keys_of_backups(work.storage, [(work.source, backup_id)])
+        roots = roots.with_keys(Keyring([*earlier_keys.values(), encryption.key(work.source, backup_id)]))
     tables: list[Table] = []
     for table, topics in decoded_topics(schema_topics).items():
         paths = sorted({path for topic in topics for path in parts.get(topic, ())})
@@ -131,8 +142,13 @@ def decode_again(
     transaction: str,
     schema_topics: Collection[str],
 ) -> None:
-    """Write the decoded rows of backups whose files are in the catalog already, once for a `transaction`."""
+    """Write the decoded rows of backups whose files are in the catalog already, once for a `transaction`.
+
+    Encrypted files are decoded with the identity of the settings.
+    """
+    backups = [(m.backup.source, m.backup.backup_id) for m in manifests]
     roots = Roots({m.backup.destination: writer.home.uri for m in manifests})
+    roots = roots.with_keys(keys_of_backups(writer.home, backups))
     files = SparkEngine(spark, writer.catalog_uri).table("files")
     for table, topics in decoded_topics(schema_topics).items():
         topic_files = files.where(

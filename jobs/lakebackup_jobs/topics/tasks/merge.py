@@ -16,7 +16,7 @@ from lakebackup.rows.backups import DataFile
 from lakebackup.storage import Storage
 from lakebackup.store.roots import Roots
 from lakebackup_jobs.kafka.format.container import Frame
-from lakebackup_jobs.kafka.format.key_filter import KeyFilter, KeyFilters, hashes_of
+from lakebackup_jobs.kafka.format.key_filter import KeyFilter, KeyFilters, hashes_of, read_filter
 from lakebackup_jobs.kafka.format.stored import StoredFile, open_verified
 from lakebackup_jobs.kafka.key_sums import SEALED_BYTES
 from lakebackup_jobs.lifecycle.tasks.batched import batched
@@ -41,6 +41,7 @@ class MergedFile(StoredFile):
     null_keys: int
     tombstones: int
     generation: int
+    key_id: str | None
     keys_path: str | None
     keys_start: int | None
     keys_blocks: int | None
@@ -81,7 +82,7 @@ class Merge(PartTask):
         count = self.progress(storage, task)
         (files,) = self.plan.rows(task, MergedFile)
         groups = group_files(files, self.target_bytes, self.rolls, rank=self.ranks[task])
-        with KeyFilters(storage, self.source, self.backup_id, task) as keys:
+        with KeyFilters(storage, self.source, self.backup_id, task, self.key) as keys:
             rows = [self._write(storage, rank, group, keys, count) for rank, group in groups]
             keys.commit()
         return rows
@@ -101,8 +102,13 @@ class Merge(PartTask):
         first = files[0]
         joined_filter = self._joined_filter(files)
         key_filter = joined_filter or KeyFilter()
+        combined = _combined_columns(files)
+        name = (*first.key, combined["start_position"])
+        sealer = self.key.sealer("data", name) if self.key else None
+        if sealer:
+            combined |= {"start_key": None, "end_key": None}
         with storage.writer() as sink:
-            frame = Frame(sink, codec=first.codec, fmt=first.format)
+            frame = Frame(sink, codec=first.codec, fmt=first.format, sealer=sealer)
             for file in files:
                 reader = open_verified(self.roots, file)
                 if (reader.codec, reader.fmt) != (file.codec, file.format):
@@ -117,9 +123,8 @@ class Merge(PartTask):
                     frame.write(records, block)
                 count(file.entries, file.bytes)
             seq = self.sequences.get((first.scope, first.region), 0) + rank
-            combined = _combined_columns(files)
+            sha256 = frame.finish()
             path, _ = publish(sink, self.source, first, seq, combined)
-        sha256 = frame.sha256
         return self.row(
             path=path,
             scope=first.scope,
@@ -130,7 +135,7 @@ class Merge(PartTask):
             bytes=frame.bytes,
             sha256=sha256,
             **combined,
-            **keys.add(key_filter.sealed(sha256)),
+            **keys.add(key_filter.sealed(sha256), name),
             generation=first.generation,
         )
 
@@ -139,12 +144,8 @@ class Merge(PartTask):
 
         def sealed_filters() -> Iterator[tuple[bytes, str]]:
             for file in files:
-                path, start, blocks = file.keys_path, file.keys_start, file.keys_blocks
-                if path is None or start is None or blocks is None:
-                    yield b"", file.sha256
-                else:
-                    storage = self.roots.open(file.destination)
-                    yield storage.get(path, start=start, length=blocks * SEALED_BYTES), file.sha256
+                read = read_filter(self.roots.open(file.destination), file, self.roots.keys)
+                yield read(0, (file.keys_blocks or 0) * SEALED_BYTES) if read else b"", file.sha256
 
         try:
             return KeyFilter.joined(sealed_filters())

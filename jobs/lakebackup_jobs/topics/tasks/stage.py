@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any
 from uuid import uuid4
@@ -11,6 +11,7 @@ from uuid import uuid4
 import numpy as np
 import pyarrow as pa
 
+from lakebackup.encryption.objects import BackupKey, ObjectSealer
 from lakebackup.errors import Refused
 from lakebackup.sql_engine.worker import task_number, trim_worker
 from lakebackup.storage import open_storage
@@ -36,7 +37,8 @@ NUMBERS_A_TASK = 1 << 40
 @dataclass(frozen=True, slots=True)
 class Stage:
     """For `mapInArrow` over rows of partition, key, value, headers and ts: writes them as data files of a
-    topic below `folder` of the destination at `uri`, and returns a row of STAGED for each file.
+    topic below `folder` of the destination at `uri`, and returns a row of STAGED for each file. `key`
+    encrypts them.
 
     `regions` is the number of partitions; None: any. Each attempt of a task gives its files names of their
     own, so a restore reads only the files of the attempt that counts.
@@ -48,6 +50,7 @@ class Stage:
     scope: str
     epoch: str
     regions: int | None
+    key: BackupKey | None = field(default=None, repr=False)
 
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
         numbers: dict[int, int] = {}
@@ -89,7 +92,7 @@ class Stage:
     def _write_file(self, partition: int, blocks: list[Block]) -> dict[str, Any]:
         path = f"{self.folder}plan/data/{uuid4().hex}.data"
         with open_storage(self.uri).writer() as sink:
-            writer = FileWriter(sink)
+            writer = FileWriter(sink, seal=self._seal(str(partition)))
             for group in batched(blocks, (lambda block: len(block.data), _BLOCK_BYTES)):
                 stats = group[0].stats
                 for later in group[1:]:
@@ -112,6 +115,12 @@ class Stage:
             "destination": self.destination, "format": FORMAT_V2, "codec": DEFAULT_CODEC,
             **dict(zip(figures, attrgetter(*figures)(stats_of_file), strict=True)),
         }  # fmt: skip
+
+    def _seal(self, region: str) -> Callable[[int], ObjectSealer] | None:
+        key = self.key
+        if key is None:
+            return None
+        return lambda start: key.sealer("data", (self.scope, self.epoch, region, start))
 
 
 _HINT = (

@@ -25,6 +25,7 @@ from lakebackup_jobs.kafka.key_sums import BLOCK_WORDS, SEALED_BYTES, is_undamag
 from lakebackup_jobs.upkeep.verify_task import CheckKeys
 
 SHA = "ab" * 32
+NAME = ("orders", "0" * 32, "0", 0)
 SOURCE, BACKUP = "prod", "20261121T140512Z-9f2c1a7e"
 
 
@@ -34,6 +35,7 @@ class File:
     keys_path: str | None = None
     keys_start: int | None = None
     keys_blocks: int | None = None
+    key_id: str | None = None
 
 
 def hashes(keys: Iterable[bytes]) -> key_filter.Longs:
@@ -52,7 +54,7 @@ def store_filters(folder: Path, *filters: bytes | None) -> tuple[Storage, list[F
     """Write one object with filters; returns its storage and the rows of the files they belong to."""
     storage = open_storage(str(folder))
     with KeyFilters(storage, SOURCE, BACKUP, 3) as key_filters:
-        files = [File(**key_filters.add(data)) for data in filters]
+        files = [File(**key_filters.add(data, NAME)) for data in filters]
         key_filters.commit()
     return storage, files
 
@@ -176,7 +178,7 @@ def test_an_attempt_that_fails_leaves_nothing(tmp_path: Path) -> None:
     storage = open_storage(str(tmp_path))
     key_filters = KeyFilters(storage, SOURCE, BACKUP, 3)
     with suppress(RuntimeError), key_filters:
-        key_filters.add(sealed([b"a"]))
+        key_filters.add(sealed([b"a"]), NAME)
         raise RuntimeError
     assert list(storage.list()) == []
     assert list((tmp_path / ".tmp").iterdir()) == []

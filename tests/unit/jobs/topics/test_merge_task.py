@@ -65,11 +65,12 @@ def store(
             writer.write_block(replace(packed, hashes=hashes_of(columns)))
         stats = writer.finish()
         sink.commit(path)
-        filters_row = filters.add(stats.keys if keys else None)
+        filters_row = filters.add(stats.keys if keys else None, ("t", EPOCH, region, 0))
         filters.commit()
     return MergedFile(
         scope="t", epoch=EPOCH, region=region, destination="d", path=path, format=FORMAT_V2, codec=codec,
-        generation=4, **{"keys_path": None, "keys_start": None, "keys_blocks": None} | filters_row,
+        generation=4, key_id=None,
+        **{"keys_path": None, "keys_start": None, "keys_blocks": None} | filters_row,
         **{name: value for name, value in stats.columns().items() if name in MergedFile.__match_args__},
     )  # fmt: skip
 

@@ -39,6 +39,8 @@ _FUNCTIONS = {
     "prune": (_UPKEEP, "prune"),
     "merge": (_UPKEEP, "merge"),
     "compact": (_UPKEEP, "compact"),
+    "key test": (_UPKEEP, "tested_keys"),
+    "key rotate": (_UPKEEP, "rotated_keys"),
     "due": (_POLICIES, "due"),
     "policy set": (_POLICIES, "policy"),
     "policy remove": (_POLICIES, "removed_policy"),

@@ -46,6 +46,7 @@ _PRUNED_TOPICS = {
     "bytes": "size",
 }
 _PRUNED_TABLES = {"table": "table", "files": "files", "bytes": "size"}
+_KEY_PROBLEMS = {"source": "source", "backup_id": "backup", "problem": "problem"}
 _MERGED = {"backup_id": "backup", "kind": "kind", "level": "level", "end_ts": "end"}
 _COMPACTED = {"topic": "topic", "entries": "records", "files": "files", "bytes": "size"}
 
@@ -147,6 +148,18 @@ def merge(values: Mapping[str, Any]) -> Summary:
     resumed = " This continued an interrupted merge." if values.get("resumed") else ""
     sentence = f"Merged {subject}, {values['backup_id']}: {size}{duration(values.get('seconds'))}.{resumed}"
     return Summary([sentence, *omissions], Table(merged, _MERGED))
+
+
+def tested_keys(values: Mapping[str, Any]) -> Summary:
+    """A test of the data keys of backups with an identity."""
+    sentence = f"The identity opens {values['opened']} of {counted(values['keys'], 'data key')}."
+    return Summary([sentence], Table(values["problems"], _KEY_PROBLEMS))
+
+
+def rotated_keys(values: Mapping[str, Any]) -> Summary:
+    """A rotation of the recipients of data keys."""
+    keys, recipients = counted(values["keys"], "data key"), ", ".join(values["recipients"])
+    return Summary([f"Wrapped {keys} for {recipients}{duration(values.get('seconds'))}."])
 
 
 def compact(values: Mapping[str, Any]) -> Summary:

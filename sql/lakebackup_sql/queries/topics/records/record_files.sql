@@ -49,7 +49,8 @@ newer AS (
 )
 SELECT
   f.backup_id, f.source, f.scope, f.epoch, f.region, f.start_position, f.end_position, f.destination, f.path, f.format,
-  f.codec, f.bytes, f.sha256, f.entries, f.null_keys, f.start_key, f.end_key, f.keys_path, f.keys_start, f.keys_blocks,
+  f.codec, f.bytes, f.sha256, f.entries, f.null_keys, f.start_key, f.end_key, f.key_id, f.keys_path, f.keys_start,
+  f.keys_blocks,
   LEAST(f.end_position, COALESCE(n.start_position, f.end_position)) AS to_position
 FROM files AS f
 JOIN backups AS b ON f.backup_id = b.backup_id

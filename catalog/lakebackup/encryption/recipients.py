@@ -1,0 +1,230 @@
+"""Wrap the data keys of backups for their recipients, and open them with identities.
+
+A recipient is public: an X25519 key of age (`age1…`), an SSH key (`ssh-ed25519 …`, `ssh-rsa …`), or a key of
+AWS KMS (`aws-kms:` and its ARN or alias). So a host that makes backups cannot read them. An identity is the
+private half, in a file as `age-keygen` writes it, or a private SSH key; a passphrase (scrypt) can protect the
+file.
+
+Source: age-encryption.org/v1.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyrage
+
+from lakebackup.encryption.objects import KEY_ID_BYTES, DataKey
+from lakebackup.encryption.segments import KEY_BYTES
+from lakebackup.errors import Damaged, EnvironmentProblem, NotFound, UsageProblem
+from lakebackup.storage.private import require_own
+
+_KMS = "aws-kms:"
+_RECIPIENT_HINT = (
+    "A recipient is age1…, ssh-ed25519 …, ssh-rsa … or aws-kms:ARN. Identities are never recipients."
+)
+_MAX_FILE_BYTES = 64 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class WrappedKey:
+    """A data key that one recipient can open. `content` is base64 of what age or KMS made of it."""
+
+    key_id: str
+    recipient: str
+    content: str
+
+
+class Recipient(ABC):
+    """One who can open data keys. `name` is what a person writes for it."""
+
+    name: str
+
+    def wrap(self, data_key: DataKey) -> WrappedKey:
+        """Wrap a data key with its id, so that two wrapped keys cannot be exchanged."""
+        content = self._encrypt(bytes.fromhex(data_key.key_id) + data_key.key)
+        return WrappedKey(data_key.key_id, self.name, base64.b64encode(content).decode())
+
+    @abstractmethod
+    def _encrypt(self, content: bytes) -> bytes: ...
+
+
+class _AgeRecipient(Recipient):
+    def __init__(self, text: str) -> None:
+        kind, *rest = text.split()
+        try:
+            self._key: Any = (
+                pyrage.ssh.Recipient.from_str(text) if rest else pyrage.x25519.Recipient.from_str(kind)
+            )
+        except pyrage.RecipientError:
+            raise UsageProblem(f"{text[:80]!r} is not a recipient.", hint=_RECIPIENT_HINT) from None
+        self.name = " ".join([kind, *rest[:1]])  # without the comment of an SSH key
+
+    def _encrypt(self, content: bytes) -> bytes:
+        return bytes(pyrage.encrypt(content, [self._key]))
+
+
+class _KmsRecipient(Recipient):
+    def __init__(self, text: str) -> None:
+        self.name, self._key = text, text.removeprefix(_KMS)
+
+    def _encrypt(self, content: bytes) -> bytes:
+        return bytes(_kms_answer("encrypt", self._key, KeyId=self._key, Plaintext=content)["CiphertextBlob"])
+
+
+def recipient(text: str) -> Recipient:
+    """Return the recipient that a text names. Raises UsageProblem when it names none."""
+    stripped = text.strip()
+    if stripped.upper().startswith("AGE-SECRET-KEY-") or "PRIVATE KEY" in stripped:
+        raise UsageProblem("A recipient is public, and this one is an identity.", hint=_RECIPIENT_HINT)
+    if stripped.startswith(_KMS) and len(stripped) > len(_KMS):
+        return _KmsRecipient(stripped)
+    if not stripped:
+        raise UsageProblem("A recipient is empty.", hint=_RECIPIENT_HINT)
+    return _AgeRecipient(stripped)
+
+
+def wrap(data_key: DataKey, recipients: Iterable[Recipient]) -> list[WrappedKey]:
+    """Wrap a data key for each recipient."""
+    return [one.wrap(data_key) for one in recipients]
+
+
+@dataclass(frozen=True, slots=True)
+class Identities:
+    """The private keys of a file. `names`: the recipients that they are, for X25519 keys."""
+
+    file: str
+    names: tuple[str, ...]
+    _keys: tuple[Any, ...] = field(repr=False)
+
+    @classmethod
+    def load(cls, path: Path, passphrase: str | None = None) -> Identities:
+        """Load a file of identities.
+
+        Raises NotFound (no such file), Refused (others may read it) and UsageProblem (it has no identity, or
+        the passphrase is missing or wrong). No message shows a key.
+        """
+        require_own(path, "The identity file", secret=True)
+        content = _plain(path, _content(path), passphrase)
+        try:
+            text = content.decode()
+            if "PRIVATE KEY" in text:
+                return cls(str(path), (), (pyrage.ssh.Identity.from_buffer(content),))
+            lines = [line.strip() for line in text.splitlines()]
+            keys = [pyrage.x25519.Identity.from_str(line) for line in lines if line and line[0] != "#"]
+        except (UnicodeDecodeError, pyrage.IdentityError):  # the message could show a part of a key
+            keys = []
+        if not keys:
+            raise UsageProblem(
+                f"{path} is not a file of identities.",
+                hint="Such a file has lines AGE-SECRET-KEY-1…, as age-keygen writes them.",
+            )
+        return cls(str(path), tuple(str(key.to_public()) for key in keys), tuple(keys))
+
+    def open(self, wrapped_keys: Sequence[WrappedKey]) -> DataKey:
+        """Open a data key from those of its wrapped keys that an identity opens.
+
+        Raises Damaged when no identity opens one: their recipients are named.
+        """
+        for wrapped in wrapped_keys:
+            content = self._decrypted(wrapped)
+            if content is None:
+                continue
+            key_id, key = content[:KEY_ID_BYTES].hex(), content[KEY_ID_BYTES:]
+            if key_id != wrapped.key_id or len(key) != KEY_BYTES:
+                raise Damaged(
+                    f"The data key {wrapped.key_id} was exchanged: {wrapped.recipient} opens {key_id}.",
+                    hint="Restore the object of keys from another copy of the repository.",
+                )
+            return DataKey(key_id, key)
+        key_id = wrapped_keys[0].key_id if wrapped_keys else "of the backup"
+        names = ", ".join(wrapped.recipient for wrapped in wrapped_keys) or "nobody"
+        raise Damaged(
+            f"No identity of {self.file} opens the data key {key_id}. Its recipients: {names}.",
+            hint="Name the identity file of one of these recipients.",
+        )
+
+    def _decrypted(self, wrapped: WrappedKey) -> bytes | None:
+        try:
+            content = base64.b64decode(wrapped.content, validate=True)
+        except (binascii.Error, ValueError):
+            return None
+        if wrapped.recipient.startswith(_KMS):
+            return _kms_decrypted(wrapped.recipient, content)
+        try:
+            return bytes(pyrage.decrypt(content, list(self._keys)))
+        except pyrage.DecryptError:
+            return None
+
+
+def new_identity() -> tuple[str, str]:
+    """Return a new identity as the text of its file, and its recipient."""
+    identity = pyrage.x25519.Identity.generate()
+    name = str(identity.to_public())
+    return f"# recipient: {name}\n{identity}\n", name
+
+
+def protected(content: str, passphrase: str) -> bytes:
+    """Return the content of an identity file, encrypted with a passphrase as age does (scrypt)."""
+    return bytes(pyrage.passphrase.encrypt(content.encode(), passphrase))
+
+
+def _content(path: Path) -> bytes:
+    try:
+        with path.open("rb") as stream:
+            return stream.read(_MAX_FILE_BYTES)
+    except FileNotFoundError:
+        raise NotFound(
+            f"The identity file {path} does not exist.",
+            hint="Check identity_file under [encryption] of the settings.",
+        ) from None
+    except OSError as error:
+        raise EnvironmentProblem(f"The identity file {path} cannot be read: {error.strerror}.") from None
+
+
+def _plain(path: Path, content: bytes, passphrase: str | None) -> bytes:
+    if not content.startswith(b"age-encryption.org/"):
+        return content
+    if passphrase is None:
+        raise UsageProblem(
+            f"{path} is protected by a passphrase, and none is set.",
+            hint="Set LAKEBACKUP_ENCRYPTION__PASSPHRASE, or passphrase_file under [encryption].",
+        )
+    try:
+        return bytes(pyrage.passphrase.decrypt(content, passphrase))
+    except pyrage.DecryptError:
+        raise UsageProblem(
+            f"The passphrase of {path} is wrong, or the file is damaged.",
+            hint="Check LAKEBACKUP_ENCRYPTION__PASSPHRASE, or passphrase_file under [encryption].",
+        ) from None
+
+
+def _kms_decrypted(name: str, content: bytes) -> bytes | None:
+    key = name.removeprefix(_KMS)
+    try:
+        return bytes(_kms_answer("decrypt", key, KeyId=key, CiphertextBlob=content)["Plaintext"])
+    except Damaged:
+        return None
+
+
+def _kms_answer(method: str, key: str, **arguments: Any) -> dict[str, Any]:
+    """Call KMS. Raises Damaged for content that this key did not encrypt, else EnvironmentProblem."""
+    import boto3  # only those who use KMS need it
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    try:
+        answer: dict[str, Any] = getattr(boto3.client("kms"), method)(**arguments)
+    except ClientError as error:
+        code = error.response["Error"]["Code"]
+        if code in ("InvalidCiphertextException", "IncorrectKeyException"):
+            raise Damaged(f"The key {key} of KMS did not encrypt this.") from None
+        raise EnvironmentProblem(f"KMS refuses to {method} with {key}: {code}.") from None
+    except BotoCoreError as error:
+        raise EnvironmentProblem(f"KMS cannot be asked to {method} with {key}: {error}.") from None
+    return answer

@@ -1,0 +1,23 @@
+"""`lakebackup key rotate`: wrap the data keys of backups for the recipients of the settings."""
+
+from __future__ import annotations
+
+from lakebackup_jobs.cli.flags import options
+from lakebackup_jobs.cli.verb import Call, verb
+from lakebackup_jobs.upkeep.data_keys import KeysRequest
+from lakebackup_jobs.upkeep.data_keys import rotate as rotate_keys
+
+
+@verb(options.REPO, options.ONE_SOURCE, options.LEASE)
+def rotate(call: Call) -> None:
+    """Wrap the data keys of all backups for the recipients of the settings, and for nobody else.
+
+    It opens each key with identity_file under [encryption], and writes its object anew; no data file is read.
+    Run it after a recipient was added or removed. Whoever copied the repository before still has the old
+    objects: a removed recipient can read what was backed up before, if he has such a copy.
+
+    Examples:
+        lakebackup key rotate --repo ./backups
+        lakebackup key rotate --repo ./backups --source prod
+    """
+    call.run(rotate_keys, call.request(KeysRequest, source=call.flags["source"]), spark=False)

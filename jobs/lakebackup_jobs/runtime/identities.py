@@ -1,0 +1,87 @@
+"""The identities that open data keys, by the settings `[encryption]` of this process."""
+
+from __future__ import annotations
+
+from os import environ
+from pathlib import Path
+
+from lakebackup.config import EncryptionOptions
+from lakebackup.encryption.recipients import Identities, recipient
+from lakebackup.errors import UsageProblem
+from lakebackup_jobs.runtime.signing import passphrase_of
+
+_PREFIX = "LAKEBACKUP_ENCRYPTION__"
+# What files of identities contain: those of age, and private SSH keys.
+_MARKS = (b"AGE-SECRET-KEY-1", b"BEGIN OPENSSH PRIVATE KEY")
+_LOOKED_AT = 1 << 16
+_FILES = ("IDENTITY_FILE", "PASSPHRASE_FILE")
+_options: EncryptionOptions | None = None
+
+
+def use(options: EncryptionOptions) -> None:
+    """Set the options of this process, and the paths of its files as variables for processes below it."""
+    global _options
+    _options = options
+    paths = {f"{_PREFIX}{name}": getattr(options, name.lower()) for name in _FILES}
+    environ.update({name: path for name, path in paths.items() if path})
+
+
+def in_use() -> EncryptionOptions:
+    """The options of this process; those of its variables if none were set."""
+    if _options is not None:
+        return _options
+    names = ("IDENTITY_FILE", "PASSPHRASE_FILE", "PASSPHRASE")
+    return EncryptionOptions.model_validate(
+        {name.lower(): value for name in names if (value := environ.get(f"{_PREFIX}{name}"))}
+    )
+
+
+def configured_identities(file: str | None = None) -> Identities | None:
+    """Load the identities in `file`, or else those that the settings name; None if there are none.
+
+    Raises as `Identities.load`.
+    """
+    options = in_use()
+    file = file or options.identity_file
+    if file is None:
+        return None
+    return Identities.load(Path(file), passphrase_of(options, section="encryption"))
+
+
+def is_identity_file(path: Path) -> bool:
+    """Whether a file looks like one of identities, and not like a key that signs."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(_LOOKED_AT)
+    except OSError:
+        return False
+    return content.startswith(b"age-encryption.org/") or any(mark in content for mark in _MARKS)
+
+
+def configured_recipients(options: EncryptionOptions) -> tuple[str, ...]:
+    """Return the names of the recipients of the settings, each once. Raises UsageProblem for one that is
+    none, and for a file of them that cannot be read."""
+    texts = [*options.recipients]
+    if options.recipients_file is not None:
+        texts += _lines(Path(options.recipients_file))
+    if not texts:
+        return ()
+    return tuple(dict.fromkeys(recipient(text).name for text in texts))
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        lines = [line.strip() for line in path.read_text("utf-8").splitlines()]
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise UsageProblem(
+            f"The file of recipients {path} cannot be read: {reason}.",
+            hint="Check recipients_file under [encryption] of the settings.",
+        ) from None
+    names = [line for line in lines if line and not line.startswith("#")]
+    if not names:
+        raise UsageProblem(
+            f"The file of recipients {path} names none, so nothing would be encrypted.",
+            hint="Write one recipient a line, as age1…; or leave recipients_file out.",
+        )
+    return names
