@@ -118,6 +118,9 @@ def test_a_host_with_public_keys_makes_backups_that_an_identity_restores(
     _, output, err = commands.run("sql", query, "--json")
     assert len(output.splitlines()) == 5
     assert "1 of 4 files opened" in err
+    ids = [row["backup_id"] for row in commands.rows("sql", "SELECT backup_id FROM backups ORDER BY number")]
+    changes = commands.rows("diff", *ids, "--records")
+    assert {row["key"] for row in changes if "key" in row} == {f"later-key-{i:03d}" for i in range(20)}
     merged = commands.result("merge", "1")
     assert commands.rows(
         "sql", f"SELECT DISTINCT key_id IS NULL AS plain FROM files WHERE backup_id = '{merged['backup_id']}'"

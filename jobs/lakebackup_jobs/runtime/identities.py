@@ -13,6 +13,7 @@ from lakebackup_jobs.runtime.signing import passphrase_of
 _PREFIX = "LAKEBACKUP_ENCRYPTION__"
 # What files of identities contain: those of age, and private SSH keys.
 _MARKS = (b"AGE-SECRET-KEY-1", b"BEGIN OPENSSH PRIVATE KEY")
+_PROTECTED = b"age-encryption.org/"
 _LOOKED_AT = 1 << 16
 _FILES = ("IDENTITY_FILE", "PASSPHRASE_FILE")
 _options: EncryptionOptions | None = None
@@ -50,12 +51,21 @@ def configured_identities(file: str | None = None) -> Identities | None:
 
 def is_identity_file(path: Path) -> bool:
     """Whether a file looks like one of identities, and not like a key that signs."""
+    content = _beginning(path)
+    return content.startswith(_PROTECTED) or any(mark in content for mark in _MARKS)
+
+
+def has_passphrase(path: Path) -> bool:
+    """Whether a file of identities is protected by a passphrase, as age does it."""
+    return _beginning(path).startswith(_PROTECTED)
+
+
+def _beginning(path: Path) -> bytes:
     try:
         with path.open("rb") as file:
-            content = file.read(_LOOKED_AT)
+            return file.read(_LOOKED_AT)
     except OSError:
-        return False
-    return content.startswith(b"age-encryption.org/") or any(mark in content for mark in _MARKS)
+        return b""
 
 
 def configured_recipients(options: EncryptionOptions) -> tuple[str, ...]:

@@ -74,8 +74,8 @@ def test(request: KeysRequest, *, reporter: Reporter) -> dict[str, Any]:
 def rotate(request: KeysRequest, *, reporter: Reporter) -> dict[str, Any]:
     """Wrap each data key for the recipients of the request, and return how many were wrapped.
 
-    Data files are not touched. Raises UsageProblem (no identity, no recipients), NotFound (no backup is
-    encrypted), Damaged (a key cannot be opened; those before it are wrapped), Busy.
+    Data files and other repositories are not touched. Raises UsageProblem (no identity, no recipients),
+    NotFound (no backup is encrypted), Damaged (a key cannot be opened; those before it are wrapped), Busy.
     """
     if not request.recipients:
         raise UsageProblem(
@@ -84,7 +84,12 @@ def rotate(request: KeysRequest, *, reporter: Reporter) -> dict[str, Any]:
         )
     work = Workspace(request, "", reporter)
     reader = work.current()
-    rows = _rows(reader, request.source)
+    all_rows = _rows(reader, request.source)
+    rows = [row for row in all_rows if row["destination"] == work.destination]
+    if len(rows) < len(all_rows):
+        reporter.note(
+            f"{len(all_rows) - len(rows)} data keys are in other repositories, and stay as they are"
+        )
     identities = _identities()
     roots = reader.destinations()
 

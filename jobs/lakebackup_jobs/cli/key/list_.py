@@ -7,11 +7,14 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from lakebackup.errors import UsageProblem
+from lakebackup.config import Settings
+from lakebackup.encryption.recipients import Identities
+from lakebackup.errors import LakebackupError, UsageProblem
 from lakebackup.signing.keys import KeyFile, describe, short_id
 from lakebackup_jobs.cli.flags import options
 from lakebackup_jobs.cli.flags.options import argument
 from lakebackup_jobs.cli.verb import Call, verb
+from lakebackup_jobs.runtime.identities import has_passphrase, is_identity_file
 
 _SCHEMA = pa.schema(
     [
@@ -32,29 +35,30 @@ def _list(
 ) -> None:
     """List the private and public keys in files and folders.
 
-    `in_use`: the settings name the key ([signing]). `problem`: why the key cannot be used. A private key with
-    a passphrase has the id of the public key beside it. A table has the first digits of ids; --wide,
-    --csv and --json have them in full.
+    `in_use`: the settings name the key ([signing], [encryption]). `problem`: why the key cannot be used. A
+    private key with a passphrase has the id of the public key beside it; the id of an identity is its first
+    recipient. A table has the first digits of ids; --wide, --csv and --json have them in full.
 
     Examples:
         lakebackup key list
         lakebackup key list /etc/lakebackup --json
     """
-    key_file = call.settings.signing.key_file
-    if not paths and key_file is None:
+    settings = call.settings
+    in_use = [Path(file).absolute() for file in _files_in_use(settings)]
+    if not paths and not in_use:
         raise UsageProblem(
             "No key is in use, and none is named.",
             hint="Name a file or a folder, or set key_file under [signing] in lakebackup.toml.",
         )
-    key_files = list(_described(paths or [Path(key_file or "").absolute().parent]))
+    key_files = list(_described(paths or sorted({file.parent for file in in_use})))
     rows = [
         {
             "key_id": short_id(key.key_id) if key.key_id and call.row_mode == "table" else key.key_id,
             "kind": key.kind,
-            "purpose": None if key.problem else "signing",
+            "purpose": None if key.problem else "encryption" if is_identity_file(key.path) else "signing",
             "file": str(key.path),
             "passphrase": key.has_passphrase,
-            "in_use": key_file is not None and key.path.absolute() == Path(key_file).absolute(),
+            "in_use": key.path.absolute() in in_use,
             "problem": key.problem,
         }
         for key in key_files
@@ -62,15 +66,31 @@ def _list(
     call.write(pa.Table.from_pylist(rows, _SCHEMA).to_reader())
 
 
+def _files_in_use(settings: Settings) -> list[str]:
+    files = settings.signing.key_file, settings.encryption.identity_file
+    return [file for file in files if file is not None]
+
+
+def _identity(path: Path) -> KeyFile:
+    """Describe a file of identities. One with a passphrase is not opened."""
+    if has_passphrase(path):
+        return KeyFile(path, "private", None, True)
+    try:
+        return KeyFile(path, "private", next(iter(Identities.load(path).names), None), False)
+    except LakebackupError as error:
+        return KeyFile(path, "private", None, False, error.message)
+
+
 def _described(paths: Sequence[Path]) -> Iterator[KeyFile]:
     """Yield the keys that the paths name, and those in the folders among them. Raises UsageProblem."""
     for path in paths:
         files = sorted(entry for entry in path.iterdir() if entry.is_file()) if path.is_dir() else [path]
         for file in files:
-            key_file = describe(file)
+            key_file = _identity(file) if is_identity_file(file) else describe(file)
             if key_file is not None:
                 yield key_file
             elif file is path:
                 raise UsageProblem(
-                    f"{path} is not a key in PEM form.", hint="`lakebackup key create FILE` makes a key."
+                    f"{path} is not a key in PEM form.",
+                    hint="`lakebackup key create FILE` makes a key.",
                 )

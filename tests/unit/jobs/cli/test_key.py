@@ -119,3 +119,27 @@ def test_a_key_that_cannot_be_used_is_listed_with_its_problem(commands: Commands
     assert rows.keys() == {"open.key", "open.key.pub"}
     assert "Others may read" in rows["open.key"]["problem"]
     assert rows["open.key.pub"]["problem"] is None
+
+
+def test_an_identity_is_created_and_listed(commands: Commands, monkeypatch: pytest.MonkeyPatch) -> None:
+    (created,) = commands.rows("key", "create", "--purpose", "encryption", "restore.identity")
+    text = Path("restore.identity").read_text()
+    assert text.startswith(f"# recipient: {created['recipient']}\nAGE-SECRET-KEY-1")
+    assert Path("restore.identity").stat().st_mode & 0o777 == 0o600
+    assert "exists already" in commands.fails(
+        5, "key", "create", "--purpose", "encryption", "restore.identity"
+    )
+    write_private("passphrase", PASSPHRASE)
+    protected = ["key", "create", "--purpose", "encryption", "protected", "--passphrase-file", "passphrase"]
+    assert commands.rows(*protected)[0]["passphrase"] is True
+    commands.output("key", "create", "evidence.key")
+    write_private("lakebackup.toml", '[encryption]\nidentity_file = "restore.identity"\n')
+    rows = {row["file"]: row for row in commands.rows("key", "list")}
+    row = rows[str(Path("restore.identity").absolute())]
+    assert (row["key_id"], row["purpose"], row["in_use"]) == (created["recipient"], "encryption", True)
+    row = rows[str(Path("protected").absolute())]
+    assert (row["key_id"], row["purpose"], row["passphrase"]) == (None, "encryption", True)
+    assert rows[str(Path("evidence.key").absolute())]["purpose"] == "signing"
+    secret = text.split()[-1]
+    for words in (["key", "list"], ["key", "list", "--wide"], ["config"]):
+        assert secret not in commands.output(*words)
