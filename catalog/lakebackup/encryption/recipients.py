@@ -18,7 +18,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import boto3
 import pyrage
+from botocore.exceptions import BotoCoreError, ClientError
 
 from lakebackup.encryption.objects import KEY_ID_BYTES, DataKey
 from lakebackup.encryption.segments import KEY_BYTES
@@ -57,14 +59,14 @@ class Recipient(ABC):
 
 class _AgeRecipient(Recipient):
     def __init__(self, text: str) -> None:
-        kind, *rest = text.split()
+        kind, *fields = text.split()
         try:
             self._key: Any = (
-                pyrage.ssh.Recipient.from_str(text) if rest else pyrage.x25519.Recipient.from_str(kind)
+                pyrage.ssh.Recipient.from_str(text) if fields else pyrage.x25519.Recipient.from_str(kind)
             )
         except pyrage.RecipientError:
             raise UsageProblem(f"{text[:80]!r} is not a recipient.", hint=_RECIPIENT_HINT) from None
-        self.name = " ".join([kind, *rest[:1]])  # without the comment of an SSH key
+        self.name = " ".join([kind, *fields[:1]])  # without the comment of an SSH key
 
     def _encrypt(self, content: bytes) -> bytes:
         return bytes(pyrage.encrypt(content, [self._key]))
@@ -92,7 +94,7 @@ def recipient(text: str) -> Recipient:
 
 def wrap(data_key: DataKey, recipients: Iterable[Recipient]) -> list[WrappedKey]:
     """Wrap a data key for each recipient."""
-    return [one.wrap(data_key) for one in recipients]
+    return [recipient.wrap(data_key) for recipient in recipients]
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,9 +217,6 @@ def _kms_decrypted(name: str, content: bytes) -> bytes | None:
 
 def _kms_answer(method: str, key: str, **arguments: Any) -> dict[str, Any]:
     """Call KMS. Raises Damaged for content that this key did not encrypt, else EnvironmentProblem."""
-    import boto3  # only those who use KMS need it
-    from botocore.exceptions import BotoCoreError, ClientError
-
     try:
         answer: dict[str, Any] = getattr(boto3.client("kms"), method)(**arguments)
     except ClientError as error:

@@ -44,11 +44,11 @@ def stored_bytes(content_bytes: int) -> int:
     return HEADER_BYTES + content_bytes + segments * _TAG_BYTES
 
 
-def content_bytes(stored: int) -> int | None:
-    """Return the size of the content of an encrypted object of `stored` bytes; None if none has that size."""
-    segments = -(-stored // SEGMENT_BYTES)
-    size = stored - HEADER_BYTES - segments * _TAG_BYTES
-    return size if size >= 0 and stored_bytes(size) == stored else None
+def content_bytes(object_bytes: int) -> int | None:
+    """Return the size of the content of an encrypted object of `object_bytes`; None if none has that size."""
+    segments = -(-object_bytes // SEGMENT_BYTES)
+    size = object_bytes - HEADER_BYTES - segments * _TAG_BYTES
+    return size if size >= 0 and stored_bytes(size) == object_bytes else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,13 +80,13 @@ class Sealer:
     def update(self, data: bytes | bytearray | memoryview) -> bytes:
         """Return the stored bytes that are complete once `data` follows."""
         content = memoryview(self._pending + data if self._pending else data)
-        stored = []
+        segments = []
         # The last segment is sealed by `finish`, since only then it is known to be the last.
         while len(content) > (size := self._content_bytes()):
-            stored.append(self._seal(content[:size], last=False))
+            segments.append(self._seal(content[:size], last=False))
             content = content[size:]
         self._pending = bytes(content)
-        return b"".join(stored)
+        return b"".join(segments)
 
     def finish(self) -> bytes:
         """Return the rest of the stored bytes."""
@@ -112,19 +112,19 @@ def seal(key: bytes, name: str, content: bytes) -> bytes:
 class SealedObject(io.RawIOBase):
     """The content of an encrypted object, as a stream that reads and decrypts only the segments it needs.
 
-    `stored`: the object's size. `path`: what errors call it, by default its name. Raises Damaged when a
+    `object_bytes`: its size. `path`: what errors call it, by default its name. Raises Damaged when a
     segment does not decrypt, or when no encrypted object has that size.
     """
 
     def __init__(
-        self, key: bytes, name: str, stored: int, read_range: ReadRange, *, path: str | None = None
+        self, key: bytes, name: str, object_bytes: int, read_range: ReadRange, *, path: str | None = None
     ) -> None:
         super().__init__()
         self._path = name if path is None else path
-        size = content_bytes(stored)
+        size = content_bytes(object_bytes)
         if size is None:
             raise _damaged(self._path)
-        self._size, self._stored, self._position = size, stored, 0
+        self._size, self._object_bytes, self._position = size, object_bytes, 0
         self._read_range = read_range
         header = bytes(read_range(0, HEADER_BYTES))
         if len(header) != HEADER_BYTES or header[0] != HEADER_BYTES:
@@ -147,9 +147,9 @@ class SealedObject(io.RawIOBase):
 
     def read(self, size: int | None = -1) -> bytes:
         """Return the next bytes, fewer at the end."""
-        left = max(0, self._size - self._position)
-        length = left if size is None or size < 0 else min(size, left)
-        content = self.get(self._position, length)
+        remaining = max(0, self._size - self._position)
+        length = remaining if size is None or size < 0 else min(size, remaining)
+        content = self.content(self._position, length)
         self._position += len(content)
         return content
 
@@ -158,7 +158,7 @@ class SealedObject(io.RawIOBase):
         buffer[: len(content)] = content
         return len(content)
 
-    def get(self, start: int, length: int) -> bytes:
+    def content(self, start: int, length: int) -> bytes:
         """Return the bytes `[start, start + length)` of the content, fewer at its end."""
         end = min(start + length, self._size)
         if start >= end:
@@ -175,15 +175,15 @@ class SealedObject(io.RawIOBase):
     def _open(self, first: int, last: int) -> bytes:
         """Return the content of the segments `first` to `last`, read at once."""
         start = max(first * SEGMENT_BYTES, HEADER_BYTES)
-        end = min((last + 1) * SEGMENT_BYTES, self._stored)
-        stored = memoryview(self._read_range(start, end - start))
-        if len(stored) != end - start:
+        end = min((last + 1) * SEGMENT_BYTES, self._object_bytes)
+        ciphertext = memoryview(self._read_range(start, end - start))
+        if len(ciphertext) != end - start:
             raise _damaged(self._path)
         parts = []
         for number in range(first, last + 1):
             begin = max(number * SEGMENT_BYTES, HEADER_BYTES) - start
-            segment = stored[begin : (number + 1) * SEGMENT_BYTES - start]
-            is_last = (number + 1) * SEGMENT_BYTES >= self._stored
+            segment = ciphertext[begin : (number + 1) * SEGMENT_BYTES - start]
+            is_last = (number + 1) * SEGMENT_BYTES >= self._object_bytes
             try:
                 parts.append(self._key.cipher.decrypt(self._key.nonce(number, last=is_last), segment, None))
             except InvalidTag:
@@ -191,9 +191,13 @@ class SealedObject(io.RawIOBase):
         return b"".join(parts)
 
 
-def unseal(key: bytes, name: str, stored: bytes) -> bytes:
+def unseal(key: bytes, name: str, ciphertext: bytes) -> bytes:
     """Decrypt a small object. Raises Damaged as `SealedObject` does."""
-    return SealedObject(key, name, len(stored), lambda start, length: stored[start : start + length]).read()
+
+    def read_range(start: int, length: int) -> bytes:
+        return ciphertext[start : start + length]
+
+    return SealedObject(key, name, len(ciphertext), read_range).read()
 
 
 def _damaged(name: str) -> Damaged:

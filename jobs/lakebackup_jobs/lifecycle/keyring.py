@@ -42,9 +42,9 @@ def open_keys(roots: Roots, rows: list[dict[str, Any]], *, identity_file: str | 
     identities = configured_identities(identity_file)
     if identities is None:
         key_object = read_key(roots, rows[0])
-        more = f" and {len(rows) - 1} more" if len(rows) > 1 else ""
+        others = f" and {len(rows) - 1} more" if len(rows) > 1 else ""
         raise UsageProblem(
-            f"Backup {key_object.backup_id}{more} is encrypted, and no identity is set. Its recipients: "
+            f"Backup {key_object.backup_id}{others} is encrypted, and no identity is set. Its recipients: "
             f"{', '.join(key_object.recipients)}.",
             hint=_HINT,
         )

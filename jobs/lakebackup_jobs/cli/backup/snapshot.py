@@ -84,8 +84,7 @@ def snapshot(
     ),
     codec: Literal["auto", "zstd", "none"] | None = option(
         "--codec CODEC",
-        "How files are stored. zstd: compressed. none: as they are. "
-        "auto: zstd for those that become smaller.",
+        "Codec of data files. zstd, none, or auto: zstd for those that become smaller.",
         show_default="auto",
         panel=options.COPYING,
     ),

@@ -325,7 +325,7 @@ def read_filter(storage: Storage, file: Filtered, data_keys: Keyring) -> Callabl
         return storage.get(path, start=first + start, length=length)
 
     name = file.scope, file.epoch, file.region, file.start_position
-    return data_keys.open(path, "keys", name, stored_size, read_range).get
+    return data_keys.open(path, "keys", name, stored_size, read_range).content
 
 
 def may_hold(

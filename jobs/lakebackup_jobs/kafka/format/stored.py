@@ -88,8 +88,8 @@ def open_stored(roots: Roots, file: NamedFile, data: bytes) -> BinaryIO:
     if its key was not opened, or is another one's."""
     if key_id_of(data[:PREFIX_BYTES]) is None:
         return io.BytesIO(data)
-    stored = memoryview(data)
+    ciphertext = memoryview(data)
     content = roots.keys.open(
-        file.path, "data", name_of(file), len(data), lambda start, length: stored[start : start + length]
+        file.path, "data", name_of(file), len(data), lambda start, length: ciphertext[start : start + length]
     )
     return io.BufferedReader(content, _BUFFER_BYTES)

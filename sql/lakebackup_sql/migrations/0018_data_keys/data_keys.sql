@@ -17,5 +17,5 @@ TBLPROPERTIES (
   'delta.checkpointInterval' = '50',
   'delta.setTransactionRetentionDuration' = 'interval 30 days',
   'delta.dataSkippingStringPrefixLength' = '128',
-  'delta.dataSkippingStatsColumns' = 'source,backup_id,key_id'
+  'delta.dataSkippingStatsColumns' = 'source,backup_id'
 )

@@ -29,14 +29,14 @@ KEY = BackupKey(DataKey.random(), "prod", "20260101T000000Z-00000001")
 NAME: FileName = ("orders", "0" * 32, "3", 17)
 
 
-def opened(ring: Keyring, stored: bytes, kind: str = "data", name: FileName = NAME) -> bytes:
-    read = ring.open("p", kind, name, len(stored), lambda start, n: stored[start : start + n])  # type: ignore[arg-type]
+def opened(ring: Keyring, ciphertext: bytes, kind: str = "data", name: FileName = NAME) -> bytes:
+    read = ring.open("p", kind, name, len(ciphertext), lambda start, n: ciphertext[start : start + n])  # type: ignore[arg-type]
     return read.read()
 
 
-def opened_by_hand(stored: bytes, data_key: bytes, name: str) -> bytes:
+def opened_by_hand(ciphertext: bytes, data_key: bytes, name: str) -> bytes:
     """What docs/data-format.md says, in another program."""
-    header, body = stored[16:56], stored[56:]
+    header, body = ciphertext[16:56], ciphertext[56:]
     assert header[0] == 40
     key = HKDF(SHA256(), 32, header[1:33], name.encode()).derive(data_key)
     content, number, size = b"", 0, 65_496
@@ -52,13 +52,13 @@ def opened_by_hand(stored: bytes, data_key: bytes, name: str) -> bytes:
 @given(st.lists(st.binary(max_size=1 << 17), max_size=4))
 def test_the_documented_format_opens_what_is_sealed_piece_by_piece(pieces: list[bytes]) -> None:
     sealer = KEY.sealer("data", NAME)
-    stored = b"".join([*(sealer.update(piece) for piece in pieces), sealer.finish()])
+    ciphertext = b"".join([*(sealer.update(piece) for piece in pieces), sealer.finish()])
     content = b"".join(pieces)
-    assert len(stored) == sealer.size == sealed_bytes(len(content))
-    assert (stored[:8], stored[8:16].hex()) == (MAGIC, KEY.key_id)
-    assert opened(Keyring([KEY]), stored) == content
+    assert len(ciphertext) == sealer.size == sealed_bytes(len(content))
+    assert (ciphertext[:8], ciphertext[8:16].hex()) == (MAGIC, KEY.key_id)
+    assert opened(Keyring([KEY]), ciphertext) == content
     name = json.dumps([KEY.key_id, "prod", KEY.backup_id, "data", "orders", "0" * 32, "3", 17])
-    assert opened_by_hand(stored, KEY.data_key.key, name) == content
+    assert opened_by_hand(ciphertext, KEY.data_key.key, name) == content
 
 
 def test_an_object_opens_only_as_what_it_is() -> None:
@@ -68,12 +68,12 @@ def test_an_object_opens_only_as_what_it_is() -> None:
     )
     objects = {name: KEY.seal(*name, b"content") for name in names}  # type: ignore[arg-type]
     ring = Keyring([KEY])
-    for (name, stored), other in product(objects.items(), names):
+    for (name, ciphertext), other in product(objects.items(), names):
         if name == other:
-            assert opened(ring, stored, *other) == b"content"
+            assert opened(ring, ciphertext, *other) == b"content"
         else:
             with pytest.raises(Damaged, match="p cannot be decrypted"):
-                opened(ring, stored, *other)
+                opened(ring, ciphertext, *other)
     for changed in (
         BackupKey(KEY.data_key, "test", KEY.backup_id),
         BackupKey(KEY.data_key, "prod", "20260101T000000Z-00000002"),

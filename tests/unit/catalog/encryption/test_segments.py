@@ -46,11 +46,11 @@ def content_of(size: int) -> bytes:
 @pytest.mark.parametrize("size", SIZES)
 def test_a_content_comes_back(size: int) -> None:
     content = content_of(size)
-    stored = seal(KEY, NAME, content)
-    assert len(stored) == stored_bytes(size)
-    assert content_bytes(len(stored)) == size
-    assert unseal(KEY, NAME, stored) == content
-    assert seal(KEY, NAME, content) != stored, "another salt"
+    ciphertext = seal(KEY, NAME, content)
+    assert len(ciphertext) == stored_bytes(size)
+    assert content_bytes(len(ciphertext)) == size
+    assert unseal(KEY, NAME, ciphertext) == content
+    assert seal(KEY, NAME, content) != ciphertext, "another salt"
 
 
 def test_the_format_is_that_of_tink() -> None:
@@ -65,71 +65,77 @@ def test_the_format_is_that_of_tink() -> None:
 def test_any_pieces_are_read_by_any_range(pieces: list[int], ranges: list[tuple[int, int]]) -> None:
     sealer = Sealer(KEY, NAME)
     content = content_of(sum(pieces))
-    stored, start = b"", 0
+    ciphertext, start = b"", 0
     for piece in pieces:
-        stored += sealer.update(content[start : start + piece])
+        ciphertext += sealer.update(content[start : start + piece])
         start += piece
-    stored += sealer.finish()
+    ciphertext += sealer.finish()
     read = 0
 
     def read_range(start: int, length: int) -> bytes:
         nonlocal read
         read += length
-        return stored[start : start + length]
+        return ciphertext[start : start + length]
 
-    sealed = SealedObject(KEY, NAME, len(stored), read_range)
+    sealed = SealedObject(KEY, NAME, len(ciphertext), read_range)
     for start, length in ranges:
         read = 0
-        assert sealed.get(start, length) == content[start : start + length]
+        assert sealed.content(start, length) == content[start : start + length]
         assert read <= length + 2 * SEGMENT_BYTES
     assert io.BufferedReader(sealed).read() == content
 
 
 @given(size=st.sampled_from(SIZES), data=st.data())
 def test_a_flipped_bit_is_noticed(size: int, data: st.DataObject) -> None:
-    stored = bytearray(seal(KEY, NAME, content_of(size)))
-    stored[data.draw(st.integers(0, len(stored) - 1))] ^= 1 << data.draw(st.integers(0, 7))
+    ciphertext = bytearray(seal(KEY, NAME, content_of(size)))
+    ciphertext[data.draw(st.integers(0, len(ciphertext) - 1))] ^= 1 << data.draw(st.integers(0, 7))
     with pytest.raises(Damaged, match=NAME):
-        unseal(KEY, NAME, bytes(stored))
+        unseal(KEY, NAME, bytes(ciphertext))
 
 
-def whole(number: int) -> slice:
+def segment(number: int) -> slice:
     return slice(number * SEGMENT_BYTES, (number + 1) * SEGMENT_BYTES)
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        lambda stored: stored[:-1],
-        lambda stored: stored[: 2 * SEGMENT_BYTES],
-        lambda stored: stored[: HEADER_BYTES + 15],
-        lambda stored: stored[:0],
-        lambda stored: stored + stored[-20:],
-        lambda stored: (
-            stored[:SEGMENT_BYTES] + stored[whole(2)] + stored[whole(1)] + stored[3 * SEGMENT_BYTES :]
+        lambda ciphertext: ciphertext[:-1],
+        lambda ciphertext: ciphertext[: 2 * SEGMENT_BYTES],
+        lambda ciphertext: ciphertext[: HEADER_BYTES + 15],
+        lambda ciphertext: ciphertext[:0],
+        lambda ciphertext: ciphertext + ciphertext[-20:],
+        lambda ciphertext: (
+            ciphertext[:SEGMENT_BYTES]
+            + ciphertext[segment(2)]
+            + ciphertext[segment(1)]
+            + ciphertext[3 * SEGMENT_BYTES :]
         ),
-        lambda stored: (
-            stored[:SEGMENT_BYTES] + stored[whole(1)] + stored[whole(1)] + stored[3 * SEGMENT_BYTES :]
+        lambda ciphertext: (
+            ciphertext[:SEGMENT_BYTES]
+            + ciphertext[segment(1)]
+            + ciphertext[segment(1)]
+            + ciphertext[3 * SEGMENT_BYTES :]
         ),
     ],
     ids=["a byte less", "whole segments gone", "header alone", "nothing", "more", "exchanged", "repeated"],
 )
 def test_another_sequence_of_segments_is_noticed(change: object) -> None:
-    stored = seal(KEY, NAME, content_of(220_000))
+    ciphertext = seal(KEY, NAME, content_of(220_000))
     assert callable(change)
     with pytest.raises(Damaged, match=NAME):
-        unseal(KEY, NAME, change(stored))
+        unseal(KEY, NAME, change(ciphertext))
 
 
 def test_another_key_or_name_opens_nothing() -> None:
-    stored = seal(KEY, NAME, b"content")
+    ciphertext = seal(KEY, NAME, b"content")
     with pytest.raises(Damaged):
-        unseal(bytes(KEY_BYTES), NAME, stored)
+        unseal(bytes(KEY_BYTES), NAME, ciphertext)
     with pytest.raises(Damaged):
-        unseal(KEY, f"{NAME}2", stored)
+        unseal(KEY, f"{NAME}2", ciphertext)
 
 
 def test_sizes_that_no_object_has() -> None:
-    for stored in (0, HEADER_BYTES, HEADER_BYTES + 15, SEGMENT_BYTES + 1, SEGMENT_BYTES + 16):
-        assert content_bytes(stored) is None
+    for ciphertext in (0, HEADER_BYTES, HEADER_BYTES + 15, SEGMENT_BYTES + 1, SEGMENT_BYTES + 16):
+        assert content_bytes(ciphertext) is None
     assert content_bytes(HEADER_BYTES + 16) == 0
