@@ -167,7 +167,7 @@ class SparkEngine(SqlEngine):
             return self._new_relation(_Rows(self._run_select(label, checked, bindings).localCheckpoint()))
 
     def columns(self, relation: Relation) -> list[str]:
-        return list(self._frame_of(relation).columns)
+        return list(self.frame_of(relation).columns)
 
     def rows(self, name: str, bindings: Bindings = NO_BINDINGS, /, **parameters: Any) -> list[dict[str, Any]]:
         def run(tables: DuckEngine, on_duckdb: Bindings) -> list[dict[str, Any]]:
@@ -203,7 +203,8 @@ class SparkEngine(SqlEngine):
             del self.queries[query_count:]  # only the engine that answers has run it
             return None
 
-    def _frame_of(self, relation: Relation) -> DataFrame:
+    def frame_of(self, relation: Relation) -> DataFrame:
+        """Return the rows of a relation of this engine."""
         rows: _Rows = relation.rows
         if rows.frame is None:
             assert self._tables is not None  # noqa: S101 (DuckDB has the rows)
@@ -281,7 +282,7 @@ class SparkEngine(SqlEngine):
     def _show(self, step: str, bindings: Bindings) -> None:
         """Let a name stand for its rows in the session."""
         if step in bindings:
-            number, rows = bindings[step].number, self._frame_of(bindings[step])
+            number, rows = bindings[step].number, self.frame_of(bindings[step])
         else:
             key = step, environment(step, bindings)
             if key not in self._frames:

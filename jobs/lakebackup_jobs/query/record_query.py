@@ -114,8 +114,7 @@ def _files_on_spark(engine: SparkEngine, reader: CatalogReader, plan: RecordsPla
     seconds."""
     if reader.count("files") > _FEW_FILES:
         return engine.query("record_files", **plan.parameters())
-    files: DataFrame = engine.keep_rows(reader.query("record_files", **plan.parameters()).read_all()).rows
-    return files
+    return engine.frame_of(engine.keep_rows(reader.query("record_files", **plan.parameters()).read_all()))
 
 
 def with_records(
