@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import os
 import shutil
+import sys
 import time
 from typing import TYPE_CHECKING, Any, cast
 from uuid import uuid4
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
 
     from lakebackup_jobs.demo.broker import Broker
     from lakebackup_jobs.lifecycle.progress import ResultPrinter
+
+# The beginning of the variables that name identities.
+_IDENTITIES = "LAKEBACKUP_ENCRYPTION__"
 
 # There is no deadline, because the time of an example depends on the load of the machine. CI always runs the
 # same examples, a developer's machine runs new ones.
@@ -81,6 +85,18 @@ def _every_result_is_printed() -> Iterator[None]:
     progress.reporter = printing_reporter
     yield
     progress.reporter = original
+
+
+@pytest.fixture(autouse=True)
+def _each_test_has_its_own_identity() -> Iterator[None]:
+    """Restores the settings of identities, which a command that runs in this process sets for the process."""
+    variables = {name: text for name, text in os.environ.items() if name.startswith(_IDENTITIES)}
+    yield
+    for name in [name for name in os.environ if name.startswith(_IDENTITIES)]:
+        del os.environ[name]
+    os.environ.update(variables)
+    if identities := sys.modules.get("lakebackup_jobs.runtime.identities"):
+        identities._options = None  # type: ignore[attr-defined]
 
 
 @pytest.fixture(scope="session", autouse=True)

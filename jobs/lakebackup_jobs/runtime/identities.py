@@ -23,8 +23,12 @@ def use(options: EncryptionOptions) -> None:
     """Set the options of this process, and the paths of its files as variables for processes below it."""
     global _options
     _options = options
-    paths = {f"{_PREFIX}{name}": getattr(options, name.lower()) for name in _FILES}
-    environ.update({name: path for name, path in paths.items() if path})
+    for name in _FILES:
+        variable, path = f"{_PREFIX}{name}", getattr(options, name.lower())
+        if path:
+            environ[variable] = path
+        else:  # an earlier connection of this process may have set it
+            environ.pop(variable, None)
 
 
 def in_use() -> EncryptionOptions:
