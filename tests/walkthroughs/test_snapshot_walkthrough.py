@@ -163,8 +163,7 @@ def test_prunes_free_the_files_of_old_snapshots(
             for keep_count, names_and_count in FREED.items()
             if len(stages) == 1 or keep_count == keep
         ]
-        freed_names = {path[1].removesuffix(".zst") for path in objects_before - objects}
-        assert freed_names == set().union(*(files for files, _ in freed))
+        assert {path[1] for path in objects_before - objects} == set().union(*(files for files, _ in freed))
         assert len(objects_before - objects) == sum(count for _, count in freed)
     # The remaining objects are those of the last three backups, at the locations in their manifests.
     for path in manifests(to)[5:]:
@@ -174,6 +173,7 @@ def test_prunes_free_the_files_of_old_snapshots(
 
 
 def stored_objects(to: Path) -> set[tuple[str, str]]:
-    """The stored objects: the id of the backup that wrote it, and the file's name."""
+    """The stored objects: the id of the backup that wrote it, and the file's name, compressed or not."""
     folder = to / "yb" / "snapshots"
-    return {(path.relative_to(folder).parts[0], path.name) for path in folder.rglob("*") if path.is_file()}
+    paths = [path for path in folder.rglob("*") if path.is_file()]
+    return {(path.relative_to(folder).parts[0], path.name.removesuffix(".zst")) for path in paths}
